@@ -4,27 +4,29 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;
-use unisono_linux::capability::{self, Capability, Effort, Status};
+use unisono_linux::capability::{self, Capability, Effort, ProbeStatus};
+use unisono_linux::process;
 
-/// Say what this host supports, and if not why, and what to do
+/// Show what this host supports, and for what it does not, why and what to do
 ///
-/// One line a capability: found, or the exact reason why not and the remedy. Most are tried, not
-/// guessed; nothing is left behind, and no kernel module is loaded. A trial that does not end in time says
-/// nothing: its line begins with "unknown". Works without root and then says what root would add. Nothing
-/// that is missing is an error: the exit code is 0.
+/// Prints one line for each capability that some command needs: "found", or "not found" with the reason and
+/// the remedy. Most capabilities are tried, not looked up; a trial leaves nothing behind and loads no kernel
+/// module. "unknown" means that a trial did not end in time, so that it showed nothing. Without root, fewer
+/// capabilities are found; run it as root to see what root would add. A missing capability is not an error:
+/// the exit code is 0.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  unisono doctor                         one line a capability
-  unisono doctor --without-compiling     only what takes milliseconds
-  unisono doctor --json | jq -r '.capabilities[] | select(.found | not) | .remedy'")]
+  unisono doctor                         all capabilities
+  unisono doctor --without-compiling     without the trials that take seconds
+  unisono doctor --json | jq -r '.capabilities[] | select(.found | not) | .remedy'
+                                         what to do about everything that is missing")]
 pub(crate) struct Args {
-    /// One JSON object on standard output:
-    /// {"capabilities":[{"name","found","status","reason","remedy",...}]}, with the status found, missing or
-    /// unknown
+    /// Print one JSON object: {"capabilities":[{"name","found","status","reason","remedy",...}]}, where the
+    /// status is found, missing or unknown
     #[arg(long)]
     json: bool,
 
-    /// Leave out the compilers, which are asked to compile a few lines (up to 2 s)
+    /// Do not try the compilers (each compiles a few lines, up to 2 s in all)
     #[arg(long)]
     without_compiling: bool,
 }
@@ -61,7 +63,7 @@ fn table(capabilities: &[Capability]) -> String {
     }
     let found = capabilities.iter().filter(|capability| capability.found).count();
     text.push_str(&format!("\n{found} of {} capabilities found", capabilities.len()));
-    if !capability::is_root() {
+    if !process::is_root() {
         text.push_str("; run it as root to see what root would add");
     }
     text
@@ -72,9 +74,9 @@ fn sentence(capability: &Capability) -> String {
     let remedy = remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default();
     let reason = reason.as_deref().unwrap_or("no reason known");
     match status {
-        Status::Found => format!("found: {detail}{remedy}"),
-        Status::Missing => format!("not found: {reason}{remedy}"),
-        Status::Unknown => format!("unknown: {reason}{remedy}"),
+        ProbeStatus::Found => format!("found: {detail}{remedy}"),
+        ProbeStatus::Missing => format!("not found: {reason}{remedy}"),
+        ProbeStatus::Unknown => format!("unknown: {reason}{remedy}"),
     }
 }
 
@@ -88,14 +90,14 @@ mod tests {
             name: "tun",
             group: "network",
             found: false,
-            status: Status::Missing,
+            status: ProbeStatus::Missing,
             detail: String::new(),
             reason: Some("no device".into()),
             remedy: Some("make one".into()),
         };
         let unknown = Capability {
             name: "cc",
-            status: Status::Unknown,
+            status: ProbeStatus::Unknown,
             reason: Some("too slow".into()),
             ..capability.clone()
         };

@@ -38,7 +38,7 @@ pub(crate) struct WorkloadFlags {
     /// Begin measuring at this moment of CLOCK_MONOTONIC, in nanoseconds
     #[arg(long, value_name = "NS", hide = true)]
     pub(crate) start_at: Option<u64>,
-    /// Stop after so many iterations
+    /// Stop after this many iterations
     #[arg(long, value_name = "N", hide = true)]
     pub(crate) iterations: Option<u64>,
     /// Problem size of a kernel

@@ -12,10 +12,10 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 use unisono_gang::host::{guardian, leftover, run as host};
-use unisono_gang::mechanism::Kind;
+use unisono_gang::mechanism::MechanismKind;
 use unisono_gang::policy::Backfill;
-use unisono_gang::simulate::{Spec, simulate};
-use unisono_gang::{Error, Weight};
+use unisono_gang::simulate::{SimulationSpec, simulate};
+use unisono_gang::{Error, GangWeight};
 use unisono_linux::affinity::Tid;
 use unisono_linux::counted::counted;
 use unisono_linux::read::HAND_WRITTEN;
@@ -117,7 +117,7 @@ struct RunArgs {
 }
 
 #[derive(Clone, Copy)]
-struct MechanismName(Option<Kind>);
+struct MechanismName(Option<MechanismKind>);
 
 fn mechanism(text: &str) -> Result<MechanismName, String> {
     if text == "auto" { Ok(MechanismName(None)) } else { text.parse().map(|kind| MechanismName(Some(kind))) }
@@ -182,12 +182,13 @@ fn run_gangs(args: RunArgs) -> anyhow::Result<ExitCode> {
         args.commands.split(|word| word == ":::").map(<[OsString]>::to_vec).collect();
     let weights = if args.weights.is_empty() { vec![1; commands.len()] } else { args.weights };
     let weight = |number: &u32| {
-        Weight::new(*number).ok_or_else(|| {
-            Failure::Usage(format!("a weight of {number} is out of range; choose 1 to {}", Weight::MAX))
+        GangWeight::new(*number).ok_or_else(|| {
+            Failure::Usage(format!("a weight of {number} is out of range; choose 1 to {}", GangWeight::MAX))
         })
     };
     let weights = weights.iter().map(weight).collect::<Result<Vec<_>, _>>()?;
-    if args.unprivileged && (args.isolate || args.mechanism.0.is_some_and(|kind| kind != Kind::Stop)) {
+    if args.unprivileged && (args.isolate || args.mechanism.0.is_some_and(|kind| kind != MechanismKind::Stop))
+    {
         let text = "--unprivileged means stop signals; leave out --isolate and --mechanism";
         return Err(Failure::Usage(text.into()).into());
     }
@@ -249,7 +250,7 @@ fn simulate_spec(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     let name = args.spec.display();
     let text = unisono_linux::read::text(&args.spec, HAND_WRITTEN)
         .map_err(|error| Failure::Usage(format!("cannot read {name}: {error}")))?;
-    let spec: Spec =
+    let spec: SimulationSpec =
         serde_json::from_str(&text).map_err(|error| Failure::Usage(bad_spec(&name.to_string(), &error)))?;
     let report = simulate(&spec).map_err(failure)?;
     let mut out = std::io::stdout();

@@ -1,13 +1,13 @@
 //! The tables that `unisono gang` prints.
 
 use std::fmt::Write;
-use unisono_gang::host::run::Summary;
-use unisono_gang::mechanism::Kind;
+use unisono_gang::host::run::RunSummary;
+use unisono_gang::mechanism::MechanismKind;
 use unisono_gang::simulate::Report;
 use unisono_linux::counted::counted;
 
 /// The summary of a run: a line a gang and two more. The rest is in its JSON.
-pub(crate) fn summary(summary: &Summary) -> String {
+pub(crate) fn summary(summary: &RunSummary) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "\n  gang  weight  slices    cpu s   ended s  exit  command");
     for (number, gang) in summary.gangs.iter().enumerate() {
@@ -36,7 +36,7 @@ pub(crate) fn summary(summary: &Summary) -> String {
 }
 
 /// How often the running gang changed, and how long that took.
-fn switches(summary: &Summary) -> String {
+fn switches(summary: &RunSummary) -> String {
     let count = counted(usize::try_from(summary.switches).unwrap_or(usize::MAX), "switch");
     let Some(time) = &summary.switch_us else {
         let why = summary.not_measured.as_deref().unwrap_or("there was none");
@@ -48,7 +48,7 @@ fn switches(summary: &Summary) -> String {
 }
 
 /// What other programs got, and what they may count on.
-fn others(summary: &Summary) -> String {
+fn others(summary: &RunSummary) -> String {
     let got = summary.others.map_or(String::new(), |others| {
         format!("other programs got {:.1} % of the time; ", others * 100.0)
     });
@@ -56,8 +56,12 @@ fn others(summary: &Summary) -> String {
         (Some(share), _) => {
             format!("all of them together keep {:.0} % while they want it (--share)", (1.0 - share) * 100.0)
         }
-        (None, Kind::RealTime) => "other programs keep what the kernel reserves, 5 % by default".into(),
-        (None, Kind::Freeze | Kind::Stop) => "other programs and the running gang compete as equals".into(),
+        (None, MechanismKind::RealTime) => {
+            "other programs keep what the kernel reserves, 5 % by default".into()
+        }
+        (None, MechanismKind::Freeze | MechanismKind::Stop) => {
+            "other programs and the running gang compete as equals".into()
+        }
     };
     got + &keep
 }

@@ -2,12 +2,12 @@
 //! typed without its group.
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
-use clap::{Arg, Command, CommandFactory, builder::PossibleValue, builder::TypedValueParser};
+use clap::{Arg, Command, builder::PossibleValue, builder::TypedValueParser};
 use std::ffi::OsStr;
 
-/// Adds to an unknown subcommand the groups that have one of this name: `unisono plan` suggests
+/// Adds to an unknown subcommand of `program` the groups that have one of this name: `unisono plan` suggests
 /// `unisono tree plan`.
-pub(crate) fn explained(mut error: Error) -> Error {
+pub(crate) fn explained(mut error: Error, program: &Command) -> Error {
     if error.kind() != ErrorKind::InvalidSubcommand || error.get(ContextKind::SuggestedSubcommand).is_some() {
         return error;
     }
@@ -16,7 +16,7 @@ pub(crate) fn explained(mut error: Error) -> Error {
     let holds = |group: &&Command| {
         group.get_subcommands().any(|command| command.get_name() == typed && !command.is_hide_set())
     };
-    let found: Vec<String> = crate::Cli::command()
+    let found: Vec<String> = program
         .get_subcommands()
         .filter(groups)
         .filter(holds)
@@ -68,6 +68,7 @@ impl<P: TypedValueParser> TypedValueParser for Completed<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
 
     /// Calls `look` with each command and its path, hidden ones left out.
     fn each_command(command: &Command, path: &str, look: &mut impl FnMut(&Command, &str)) {
@@ -134,7 +135,7 @@ mod tests {
         let error = crate::Cli::command()
             .try_get_matches_from(["unisono", "undeploy"])
             .expect_err("it is in a group");
-        let words = explained(error).to_string();
+        let words = explained(error, &crate::Cli::command()).to_string();
         assert!(words.contains("'unisono tree undeploy'"), "{words}");
     }
 }

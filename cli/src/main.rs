@@ -22,6 +22,7 @@ macro_rules! eprintln {
 mod barrier;
 mod completions;
 mod doctor;
+mod events;
 mod exit;
 mod fit;
 mod flags;
@@ -44,9 +45,10 @@ use std::sync::LazyLock;
 
 /// Keep parallel programs in step on machines they have to share
 ///
-/// A thread that waits can spin and hold a processor that the one it waits for may need, or block and pay
-/// microseconds. Unisono measures what that costs on this machine, offers barriers that choose, and
-/// runs unmodified parallel programs as gangs: all threads of a program at the same time, in turns.
+/// A thread that waits can spin: it then holds a processor that the thread it waits for may need. Or it can
+/// block: waking it then takes microseconds. Unisono measures what each costs on this machine, offers
+/// barriers that choose between them, and runs unmodified parallel programs as gangs: all threads of a
+/// program run at the same time, and the programs take turns.
 #[derive(Parser)]
 #[command(
     name = "unisono",
@@ -67,14 +69,15 @@ static VERSION: LazyLock<String> =
 
 const EXAMPLES: &str = "\
 Start here:
-  unisono study                             what waiting costs here, with a report
-  unisono doctor                            what this host supports, and if not why
-  unisono barrier --threads 2               what one barrier costs
-  unisono gang run -- ./mine ::: ./yours    two parallel programs, in turns, each whole
-  unisono fit -- ./mine                     a program with as many threads as there are processors
-  unisono run -n 4 ./mine                   four processes of a one-sided program, without MPI
-  mpiexec -n 8 unisono mpi -- ./program     an MPI program with faster windows
-  unisono tree generate > net.json          a network of switches, for barriers in its switches
+  unisono study                             measure what waiting costs here, and draw a report
+  unisono doctor                            show what this host supports, and how to get the rest
+  unisono barrier --threads 2               measure one barrier
+  unisono gang run -- ./mine ::: ./yours    run two parallel programs in turns
+  unisono fit -- ./mine                     run a program with one thread for each processor
+  unisono run -n 4 ./mine                   start four processes with windows, without MPI
+  mpiexec -n 8 unisono mpi -- ./program     give an MPI program faster windows
+  unisono tree generate > net.json          draw a network of switches, for barriers in its switches
+  unisono events serve                      publish and subscribe, with deadlines and shares
 
 Exit codes: 0 done; 1 the work failed; 2 bad usage or bad input; 3 this host cannot do it.
 Every table has --json; answers go to standard output, progress and warnings to standard error.";
@@ -91,6 +94,7 @@ enum Command {
     Mpi(mpi::Args),
     Tree(tree::Args),
     Queue(queue::Args),
+    Events(events::Args),
     Completions(completions::Args),
     Man(man::Args),
     #[command(hide = true)]
@@ -98,20 +102,23 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::try_parse().unwrap_or_else(|error| help::explained(error).exit()).command {
-        Command::Doctor(args) => doctor::run(args),
-        Command::Study(args) => study::run(args),
-        Command::Report(args) => report::run(args),
-        Command::Barrier(args) => barrier::run(*args),
-        Command::Gang(args) => gang::run(args),
-        Command::Fit(args) => fit::run(&args),
-        Command::Run(args) => run::run(&args),
-        Command::Mpi(args) => mpi::run(args),
-        Command::Tree(args) => tree::run(args),
-        Command::Queue(args) => queue::run(args),
-        Command::Completions(args) => completions::run(&args, &mut Cli::command()),
-        Command::Man(args) => man::run(&args, Cli::command()),
-        Command::Workload(args) => workload::run(*args),
-    };
+    let result =
+        match Cli::try_parse().unwrap_or_else(|error| help::explained(error, &Cli::command()).exit()).command
+        {
+            Command::Doctor(args) => doctor::run(args),
+            Command::Study(args) => study::run(args),
+            Command::Report(args) => report::run(args),
+            Command::Barrier(args) => barrier::run(*args),
+            Command::Gang(args) => gang::run(args),
+            Command::Fit(args) => fit::run(&args),
+            Command::Run(args) => run::run(&args),
+            Command::Mpi(args) => mpi::run(args),
+            Command::Tree(args) => tree::run(args),
+            Command::Queue(args) => queue::run(args),
+            Command::Events(args) => events::run(args),
+            Command::Completions(args) => completions::run(&args, &mut Cli::command()),
+            Command::Man(args) => man::run(&args, Cli::command()),
+            Command::Workload(args) => workload::run(*args),
+        };
     exit::code(result)
 }

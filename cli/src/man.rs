@@ -4,14 +4,14 @@ use anyhow::Context;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Write the manual pages, one a command, into a directory
+/// Write the manual pages, one for each command, into a directory
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   unisono man ~/.local/share/man/man1     then: man unisono-gang-run
   unisono man .                           then: man ./unisono-tree-plan.1")]
 pub(crate) struct Args {
-    /// Where the pages go; it is made if it does not exist
+    /// The directory for the pages; it is made if it does not exist
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }

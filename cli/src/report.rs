@@ -10,8 +10,8 @@ use unisono_report::{Error, RecordsSummary, Tone};
 /// Redraw the report from a study's records
 ///
 /// Reads DIR/records.jsonl, which `unisono study` writes after every run, and writes DIR/report.html: one
-/// file that needs no network and no script. Nothing is measured, so it also works on another machine, with
-/// a newer version, or after a study was interrupted.
+/// file without scripts that needs no network. Nothing is measured, so the command also works on another
+/// machine, with a newer version, or after a study was interrupted.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     unisono report study-2026-11-21           draw the page again\n  \
@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// The directory that `unisono study --out DIR` wrote
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Print the verdicts as one JSON object (the page is written all the same)
+    /// Print the verdicts as one JSON object; the page is written, too
     #[arg(long)]
     json: bool,
 }

@@ -13,9 +13,9 @@ use unisono_measure::units;
 
 /// Start N processes of a native one-sided program (no MPI needed)
 ///
-/// The program uses the Rust crate unisono-rma or the C library libunisono. Each process finds its place in
-/// the environment (UNISONO_RANK, UNISONO_SIZE, UNISONO_JOB). With --hosts they run on several hosts.
-/// Standard input goes to rank 0; output is passed on as it comes, in whole lines.
+/// The program uses the Rust crate unisono-rma or the C library libunisono. Each process reads its rank from
+/// the environment (UNISONO_RANK, UNISONO_SIZE, UNISONO_JOB). --hosts spreads the processes over several
+/// hosts. Standard input goes to rank 0. Output is passed on as it comes, in whole lines.
 #[derive(clap::Args)]
 #[command(override_usage = "unisono run [OPTIONS] -n <N> <PROGRAM> [ARGS]...\n       \
     unisono run [OPTIONS] --hosts <HOST:N>,... <PROGRAM> [ARGS]...")]
@@ -31,21 +31,21 @@ use unisono_measure::units;
   unisono run --hosts a=10.0.0.1:2,b=10.0.0.2:2 --launch 'ip netns exec {host} {args}' ./table
       two network namespaces, and the addresses at which they reach each other
 
-Several hosts: --launch runs a helper on each host, which starts that host's processes in the directory of the same \
-name, with the environment that the host gives it. This program has to have the same path on all hosts. The job's key \
-goes over the helper's standard input. Processes of one host share memory; others talk over TCP, which nothing \
-encrypts: the network has to be yours. The first host's address has to be known here, or is given with '='. When a \
-host is lost, the others end and the exit code is 1. Under Slurm, --launch srun starts the helpers; or start the program \
+Several hosts: --launch runs a helper on each host. The helper starts that host's processes in the directory of the \
+same name, with the environment that it finds there. unisono must have the same path on all hosts. The job's key goes \
+over the helper's standard input. Processes of one host share memory. Processes of different hosts talk over TCP, \
+unencrypted: use a network that you trust. Rank 0 listens on the first host; give its address with '=' where its name \
+has none here. When a host is lost, the others end and the exit code is 1. Under Slurm, --launch srun starts the helpers; or start the program \
 itself: export UNISONO_JOB=$(openssl rand -hex 16), then srun -n 8 ./heat.
 
-Where ranks run: with --bind auto each rank gets a processor of its own where this process may use enough of \
-them, because plain Linux may stack two ranks that wait for each other on one processor. Where it may not, nothing \
-is bound, because the kernel balances better than a fixed assignment. Two jobs at a time would be bound to the \
-same processors: divide them with taskset, or give --bind none.
+Where ranks run: --bind auto gives each rank a processor of its own if there are enough, because Linux may put two \
+ranks that wait for each other on one processor. If there are too few, no rank is bound, because the kernel balances \
+better than a fixed assignment. Two jobs at a time are bound to the same processors: divide the processors with \
+taskset, or give --bind none.
 
-Signals: SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGQUIT are passed on to every rank and to what it started; a second \
-one kills. Ctrl-Z stops all, SIGUSR1 and SIGUSR2 are passed on each time. When this process is killed, the \
-ranks are, too.
+Signals: SIGINT (Ctrl-C), SIGTERM, SIGHUP, SIGQUIT and SIGALRM are passed on to every rank and to what it started; a \
+second one kills. SIGUSR1, SIGUSR2, SIGWINCH and SIGCONT are passed on each time. Ctrl-Z stops all ranks of this host. \
+When this process is killed, the ranks are killed, too.
 
 Exit codes: the first failing rank's (128 + N if signal N ended it); 124 after --timeout; 2 bad usage, or the program \
 cannot be started. When a rank fails, the others are given --grace to end by themselves, then told to (SIGTERM), and \
@@ -75,7 +75,7 @@ pub(crate) struct Args {
     /// End the job after this time
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     timeout: Option<Duration>,
-    /// What the other ranks get before they are told to end, and then before they are killed
+    /// Time that the other ranks get before SIGTERM, and again before SIGKILL
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "2s")]
     grace: Duration,
     /// Print at the end what the windows of all ranks did together

@@ -35,7 +35,7 @@ fn a_unit_names_the_policy_by_its_whole_path_and_goes_again() {
     let written = fs::read_to_string(&unit).expect("it was written");
     let policy = fs::canonicalize(&policy).expect("it is there");
     let wanted = format!(
-        "\"queue\" \"apply\" \"{}\" \"--dev\" \"br-lan\" \"--backend\" \"interposed\"\n",
+        "\"queue\" \"apply\" \"{}\" \"--dev\" \"br-lan\" \"--direction\" \"out\" \"--backend\" \"interposed\"\n",
         policy.display()
     );
     assert!(written.contains(&wanted), "{written}");

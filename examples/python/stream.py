@@ -7,33 +7,37 @@
 Arguments: the broker's socket, a class of its policy, an IPv4 address and a port (UDP), how many messages.
 """
 
+import json
 import socket
 import struct
 import sys
 import time
 
-HELLO, OPEN, MESSAGE, CLOSE, ASK, FLUSH = range(1, 7)
-WELCOME, OPENED, CLOSED, CREDIT, STATISTICS, BYE = range(129, 135)
+HELLO, PUBLISH, OPEN, FLUSH = 1, 3, 7, 9
+WELCOME, OPENED, CLOSED, CREDIT, BYE = 129, 137, 138, 139, 141
 OVERHEAD = 128  # of each message, beside its payload
 
 
 class Broker:
     def __init__(self, path):
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.connect(path)
+        self.stream = self.socket.makefile("rb")
         self.credit = self.all = 0
-        self.tell(HELLO, 0, b"UBR1")
-        self.largest = struct.unpack("<I", self.hear(WELCOME))[0]
+        self.tell(HELLO, 0, b"UEC1{}")
+        self.largest = json.loads(self.hear(WELCOME))["path_largest"]
 
-    def tell(self, kind, channel, rest=b""):
-        self.socket.send(struct.pack("<B3xI", kind, channel) + rest)
+    def tell(self, kind, number, rest=b""):
+        frame = struct.pack("<B3xI", kind, number) + rest
+        self.socket.sendall(struct.pack("<I", len(frame)) + frame)
 
     def hear(self, *wanted):
         """The rest of the next frame of a kind that is wanted; credit is counted on the way."""
         while True:
-            frame = self.socket.recv(1 << 17)
-            if not frame:
+            length = self.stream.read(4)
+            if len(length) < 4:
                 sys.exit("the broker is gone, and with it what it had taken and not sent yet")
+            frame = self.stream.read(struct.unpack("<I", length)[0])
             kind, rest = frame[0], frame[8:]
             if kind in (CLOSED, BYE):
                 sys.exit("the broker says: " + rest.decode())
@@ -43,8 +47,8 @@ class Broker:
                 return rest
 
     def open(self, name, address, port):
-        destination = struct.pack("<BBH16sB", 1, 4, port, socket.inet_aton(address), 0)
-        self.tell(OPEN, 0, destination + name.encode())
+        destination = {"transport": "udp", "address": f"{address}:{port}"}
+        self.tell(OPEN, 0, json.dumps({"class": name, "destination": destination}).encode())
         self.credit = self.all = struct.unpack("<I", self.hear(OPENED))[0]
 
     def send(self, payload, deadline):
@@ -52,7 +56,8 @@ class Broker:
         while self.credit < cost:  # the class has more than its share on the way
             self.hear(CREDIT)
         self.credit -= cost
-        self.tell(MESSAGE, 0, struct.pack("<Q", deadline) + payload)
+        # a deadline of this host's clock; no token, no key, no fields
+        self.tell(PUBLISH, 0, struct.pack("<QIHH", deadline, 0, 0, 0) + payload)
 
     def flush(self):
         self.tell(FLUSH, 0)

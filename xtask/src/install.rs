@@ -10,12 +10,12 @@
 //!
 //! What is installed carries no debug information, which is five sixths of what a release build makes.
 
-use crate::{target, workspace};
 use anyhow::{Context, bail, ensure};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use unisono_host_tests::program::{target, workspace};
 
 /// The library's name for the dynamic linker. The number grows with every release that breaks programs.
 const SONAME: &str = "libunisono.so.0";

@@ -16,34 +16,35 @@ mod test;
 mod test_output;
 mod vm;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 const HELP: &str = "\
 Usage: cargo xtask COMMAND [OPTIONS]
 
   test [--no-install] [--long]
-                        install the Debian packages that tests need (root and apt-get only), then run
-                        every test: unit, property and doc tests, command line transcripts, host
-                        tests, models of the protocols (loom); --long: tests that repeat themselves (kills at
-                        many moments, programs on many ranks) try all their cases and not one in a few
+                        install the Debian packages that tests need (only as root, by apt-get), then run
+                        every test: unit, property and doc tests, command line transcripts, host tests,
+                        tests in a virtual machine, models of the protocols (loom). Tests that repeat
+                        themselves (kills at many moments, programs on many ranks) try one case in a
+                        few, with --long all
   lint [--install]      formatting, clippy, cargo deny, and this project's own checks; --install gets
                         cargo-deny (a few minutes) where it is missing
   lint --own            this project's own checks alone: seconds
   smoke                 `unisono study` with its shortest setting, and whether records and report are whole
   miri                  the tests of crates/sync and crates/barrier under Miri, where it is installed
   fuzz [SECONDS [NAME...]]
-                        each fuzz target (packet, stream, handshake: what comes over TCP; frame, broker:
-                        what comes to the broker; ethernet: what a queue receives; topology, tree,
-                        ibnetdiscover, graphml, dot, lldp, trace, policy: files), or these, for so long, 60 s
-                        if not given, guided by coverage; needs g++ for libFuzzer and, once, crates.io
-  vm [NAME...]          the tests that need a newer kernel than most machines have (fair queuing as a BPF
-                        queueing discipline), or these, in a virtual machine with Debian unstable's;
-                        needs qemu-system-x86 and, once, the mirror that apt is configured for
+                        run every fuzz target, or those named, for 60 s or SECONDS each, guided by
+                        coverage. Targets: packet, stream, handshake (what comes over TCP); frame, broker
+                        (what comes to the broker); filter (expressions of subscribers); ethernet (what a
+                        queue receives); topology, tree, ibnetdiscover, graphml, dot, lldp, containerlab,
+                        trace, policy (files). Needs g++ for libFuzzer and, once, crates.io
+  vm [NAME...]          boot a virtual machine with the kernel of Debian unstable, and run there the tests
+                        that need a newer kernel than most machines have (fair queuing as a BPF queueing
+                        discipline), or those named. Needs qemu-system-x86 and, once, apt's mirror
   install [--prefix DIR] [--destdir DIR]
-                        build, and install the program, the preload, libunisono with its header and
-                        pkg-config file, manual pages and completions below /usr/local or DIR, without
-                        debug information; --destdir puts all of it below another directory, for packages
+                        build and install, below /usr/local or DIR and without debug information: the
+                        program, the preload, libunisono with its header and pkg-config file, manual
+                        pages, completions. --destdir puts all of it below another directory, for packages
   packages              what `test` would install, and why
 
 Exit codes: 0 all passed or skipped; 1 something failed; 2 bad usage.
@@ -101,14 +102,4 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// The directory of the workspace.
-fn workspace() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// Where builds go.
-fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }

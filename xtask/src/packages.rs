@@ -53,6 +53,16 @@ const PACKAGES: &[Package] = &[
         without: "the data plane (unisono tree deploy), the BPF queueing discipline, and their tests",
     },
     Package {
+        name: "nginx-light",
+        reason: "a web server that knows nothing of Unisono, beside the streams of `unisono study middleware`",
+        without: "the study of streams beside a web server",
+    },
+    Package {
+        name: "wrk",
+        reason: "clients of that web server",
+        without: "the study of streams beside a web server",
+    },
+    Package {
         name: "python3-prometheus-client",
         reason: "an OpenMetrics parser of others, which reads what `unisono queue metrics` writes",
         without: "the test that another program can read the metrics",

@@ -1,13 +1,14 @@
 //! `cargo xtask smoke`: the README's first command with its shortest setting, and whether what it wrote
 //! can be used: records that the schema accepts, a report that stands alone, a redraw from the records.
 
+use crate::install;
 use crate::step::{StepVerdict, TimedStep};
 use crate::summary::StepSummary;
-use crate::{install, workspace};
 use anyhow::{Context, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use unisono_host_tests::program::workspace;
 use unisono_measure::record::{FORMAT, Line, Outcome};
 
 /// Runs it in a temporary directory; answers whether all is as it should be.

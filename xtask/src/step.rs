@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
-use unisono_host_tests::watchdog::{self, Ended, Reach};
+use unisono_host_tests::watchdog::{self, Ended, WatchedProcesses};
 
 /// How a step ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,7 +88,12 @@ impl TimedStep {
         self.testing_within(begun, Duration::from_secs(40 * 60), Duration::from_secs(10 * 60))
     }
 
-    fn testing_within(mut self, begun: fn(&str) -> bool, deadline: Duration, silence: Duration) -> Self {
+    pub(crate) fn testing_within(
+        mut self,
+        begun: fn(&str) -> bool,
+        deadline: Duration,
+        silence: Duration,
+    ) -> Self {
         self.tests = Some(TestLimits { begun, deadline, silence });
         self
     }
@@ -150,7 +155,7 @@ impl TimedStep {
         let mut tests_begun = None;
         let mut lines = Vec::new();
         let mut hung = None;
-        let ended = watchdog::wait_unless(&mut child, Reach::Descendants, || {
+        let ended = watchdog::wait_unless(&mut child, WatchedProcesses::Descendants, || {
             while let Ok(line) = receiver.try_recv() {
                 last_line = Instant::now();
                 if let Some(tests) = &self.tests

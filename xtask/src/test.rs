@@ -3,9 +3,14 @@
 use crate::packages::{self, Install};
 use crate::step::{StepOutput, StepVerdict, TimedStep};
 use crate::summary::StepSummary;
-use crate::{target, test_output, vm, workspace};
+use crate::{test_output, vm};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+use unisono_host_tests::program::{target, workspace};
+use unisono_linux::affinity::Tid;
+use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
 
 /// How many of their cases the tests try that repeat themselves.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -23,9 +28,18 @@ pub(crate) fn run(install: Install, cases: Cases) -> anyhow::Result<bool> {
     summary.step("unit, property, doc and command line tests", || {
         tests(&["--workspace", "--exclude", "unisono-host-tests"], |_| ())
     });
+    // Models take minutes of a processor, while host tests and the virtual machine often wait: the models get
+    // the time that those leave over. What they print comes afterwards.
+    let models = thread::spawn(loom);
     summary.step("host tests", || host_tests(cases));
     summary.step("a newer kernel, in a virtual machine", || vm::step(&[]));
-    summary.step("models of the protocols (loom)", loom);
+    summary.step("models of the protocols (loom)", || match models.join() {
+        Ok((verdict, lines)) => {
+            lines.iter().for_each(|line| println!("{line}"));
+            verdict
+        }
+        Err(_) => StepVerdict::failed("the thread that runs them panicked"),
+    });
     Ok(summary.conclude())
 }
 
@@ -48,24 +62,30 @@ pub(crate) fn miri() -> anyhow::Result<bool> {
             "unisono-barrier",
         ]);
         command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
-        verdict(TimedStep::new("miri", command).testing(test_output::runs_a_program))
+        verdict(TimedStep::new("miri", command).testing(test_output::runs_a_program)).0
     });
     Ok(summary.conclude())
 }
 
 fn tests(arguments: &[&str], prepare: impl FnOnce(&mut Command)) -> StepVerdict {
     let mut command = Command::new("cargo");
-    command.args(["test", "--locked", "--no-fail-fast"]).args(arguments).args(["--", "--show-output"]);
-    command.current_dir(workspace());
     prepare(&mut command);
-    let step = TimedStep::new(format!("cargo test {}", arguments.join(" ")), command);
-    verdict(step.testing(test_output::runs_a_program).showing(test_output::filter()))
+    verdict(testing(command, arguments).showing(test_output::filter())).0
 }
 
-fn verdict(step: TimedStep) -> StepVerdict {
+/// `cargo test ARGUMENTS`, by a command that begins with cargo.
+fn testing(mut cargo: Command, arguments: &[&str]) -> TimedStep {
+    cargo.args(["test", "--locked", "--no-fail-fast"]).args(arguments).args(["--", "--show-output"]);
+    cargo.current_dir(workspace());
+    let step = TimedStep::new(format!("cargo test {}", arguments.join(" ")), cargo);
+    step.testing(test_output::runs_a_program)
+}
+
+/// The verdict, and what was printed.
+fn verdict(step: TimedStep) -> (StepVerdict, Vec<String>) {
     let StepOutput { success, hung, lines } = match step.run() {
         Ok(done) => done,
-        Err(error) => return StepVerdict::failed(error.to_string()),
+        Err(error) => return (StepVerdict::failed(error.to_string()), Vec::new()),
     };
     let mut verdict = test_output::read(&lines);
     if let Some(hung) = hung {
@@ -75,7 +95,7 @@ fn verdict(step: TimedStep) -> StepVerdict {
         verdict.failed += 1;
         verdict.failures.push("it did not build, or ended without saying which test failed".to_owned());
     }
-    verdict
+    (verdict, lines)
 }
 
 /// Host tests start the program as a user would; it is built once, before their clocks run.
@@ -96,8 +116,9 @@ fn host_tests(cases: Cases) -> StepVerdict {
 }
 
 /// The models run with another `cfg`, which rebuilds everything below them: in a directory of its own.
-fn loom() -> StepVerdict {
-    const CRATES: [&str; 3] = ["sync", "barrier", "rma"];
+/// Nothing is printed; the lines worth showing are answered.
+fn loom() -> (StepVerdict, Vec<String>) {
+    const CRATES: [&str; 4] = ["sync", "barrier", "rma", "broker"];
     let mut arguments = vec!["--release".to_owned()];
     let mut models = 0;
     for name in CRATES {
@@ -109,12 +130,22 @@ fn loom() -> StepVerdict {
         arguments.extend(found.into_iter().flat_map(|model| ["--test".to_owned(), model]));
     }
     if models == 0 {
-        return StepVerdict::skipped("no crate has a model (tests/loom*.rs)");
+        return (StepVerdict::skipped("no crate has a model (tests/loom*.rs)"), Vec::new());
     }
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    tests(&arguments, |command| {
-        command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
-    })
+    // what this thread starts is of its class
+    if let Err(error) = scheduling::set(Tid::SELF, SchedulingPolicy::Idle, Children::Inherit) {
+        return (StepVerdict::failed(format!("the models cannot be given idle time: {error}")), Vec::new());
+    }
+    let mut command = Command::new("cargo");
+    command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
+    // they may have to wait for the host tests' end
+    let hour = Duration::from_secs(60 * 60);
+    let step = testing(command, &arguments).testing_within(test_output::runs_a_program, hour, hour);
+    let (verdict, mut lines) = verdict(step.within(2 * hour).showing(|_| false));
+    let mut is_shown = test_output::filter();
+    lines.retain(|line| is_shown(line));
+    (verdict, lines)
 }
 
 fn models_of(tests: &Path) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Codes and texts of errors; the wall that keeps panics out of C.
+//! Codes and texts of errors, and what keeps panics out of C.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -6,15 +6,14 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use unisono_rma::{Error, ErrorClass, Rank};
 
-/// What a call answers.
+/// The result of a call. unisono_error_text says more.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// It is done.
+pub enum CallStatus {
     Ok = 0,
-    /// An argument makes no sense: a null pointer, or a number that means nothing here.
+    /// A null pointer, or a number that means nothing here.
     Arg = 1,
-    /// Promises that contradict each other or the call.
+    /// Asserts that contradict each other or the call.
     Assert = 2,
     /// A count that overflows.
     Count = 3,
@@ -22,21 +21,21 @@ pub enum Status {
     Disp = 4,
     /// The operation is not defined for these elements, or not for this call.
     Op = 5,
-    /// No such rank, or one that is not in this epoch's group.
+    /// No such rank, or a rank that is not in the group of this epoch.
     Rank = 6,
     /// Memory cannot be attached or detached.
     RmaAttach = 7,
-    /// A lock is held, or conflicts.
+    /// A lock is held, or conflicts with the one asked for.
     RmaConflict = 8,
     /// The call does not fit the kind of window.
     RmaFlavor = 9,
-    /// Outside the target's window. Nothing was written.
+    /// Bytes outside the target's part. Nothing was written.
     RmaRange = 10,
-    /// Outside the epoch that the call needs.
+    /// The call needs an epoch that is not open, or does not fit the open one.
     RmaSync = 11,
     /// A size that no window can have.
     Size = 12,
-    /// Both sides disagree about the data, or a layout cannot be used here.
+    /// Origin and target disagree about the data, or a layout cannot be used here.
     Type = 13,
     /// This build, host or job cannot do it.
     Unsupported = 14,
@@ -44,59 +43,59 @@ pub enum Status {
     Win = 15,
     /// A rank is gone; the job cannot go on.
     Gone = 16,
-    /// Not in time.
+    /// The given time passed.
     TimedOut = 17,
-    /// The kernel refused.
+    /// The kernel or the network refused.
     System = 18,
     /// A mistake in the library itself.
     Internal = 19,
     Other = 20,
-    /// A limit is reached: of mappings, of memory, or of descriptors.
+    /// A limit of mappings, memory or descriptors is reached.
     NoMem = 21,
-    /// Nothing was done, and the same call is to be made again. Only for bindings that give windows a
-    /// patience.
+    /// Nothing was done: make the same call again. Only the MPI preload gets this; a program that uses this
+    /// header never does.
     Again = 22,
 }
 
-/// An argument that makes no sense.
+/// The error for a wrong argument.
 #[cold]
 pub(crate) fn argument(text: impl Into<String>) -> Error {
-    // the engine's variant for a wrong argument: it has the class `Arg` and says nothing but the text
+    // of the engine's variants this one has the class `Arg` and says nothing but the text
     Error::Job(text.into())
 }
 
-/// A pointer that must not be null.
+/// The error for a null pointer that must not be one.
 #[cold]
 #[inline(never)]
 pub(crate) fn null(what: &str) -> Error {
     argument(format!("{what} is NULL; pass a valid pointer"))
 }
 
-fn status(error: &Error) -> Status {
+fn status(error: &Error) -> CallStatus {
     match error {
-        Error::Gone { .. } => return Status::Gone,
-        Error::TimedOut { .. } => return Status::TimedOut,
-        Error::System { .. } => return Status::System,
+        Error::Gone { .. } => return CallStatus::Gone,
+        Error::TimedOut { .. } => return CallStatus::TimedOut,
+        Error::System { .. } => return CallStatus::System,
         _ => {}
     }
     match error.class() {
-        ErrorClass::Arg => Status::Arg,
-        ErrorClass::Assert => Status::Assert,
-        ErrorClass::Count => Status::Count,
-        ErrorClass::Disp => Status::Disp,
-        ErrorClass::NoMem => Status::NoMem,
-        ErrorClass::Op => Status::Op,
-        ErrorClass::Rank => Status::Rank,
-        ErrorClass::RmaAttach => Status::RmaAttach,
-        ErrorClass::RmaConflict => Status::RmaConflict,
-        ErrorClass::RmaFlavor => Status::RmaFlavor,
-        ErrorClass::RmaRange => Status::RmaRange,
-        ErrorClass::RmaSync => Status::RmaSync,
-        ErrorClass::Size => Status::Size,
-        ErrorClass::Type => Status::Type,
-        ErrorClass::UnsupportedOperation => Status::Unsupported,
-        ErrorClass::Win => Status::Win,
-        _ => Status::Other,
+        ErrorClass::Arg => CallStatus::Arg,
+        ErrorClass::Assert => CallStatus::Assert,
+        ErrorClass::Count => CallStatus::Count,
+        ErrorClass::Disp => CallStatus::Disp,
+        ErrorClass::NoMem => CallStatus::NoMem,
+        ErrorClass::Op => CallStatus::Op,
+        ErrorClass::Rank => CallStatus::Rank,
+        ErrorClass::RmaAttach => CallStatus::RmaAttach,
+        ErrorClass::RmaConflict => CallStatus::RmaConflict,
+        ErrorClass::RmaFlavor => CallStatus::RmaFlavor,
+        ErrorClass::RmaRange => CallStatus::RmaRange,
+        ErrorClass::RmaSync => CallStatus::RmaSync,
+        ErrorClass::Size => CallStatus::Size,
+        ErrorClass::Type => CallStatus::Type,
+        ErrorClass::UnsupportedOperation => CallStatus::Unsupported,
+        ErrorClass::Win => CallStatus::Win,
+        _ => CallStatus::Other,
     }
 }
 
@@ -104,8 +103,8 @@ thread_local! {
     static TEXT: RefCell<CString> = RefCell::default();
 }
 
-/// What went wrong in this thread's last call that failed, and what to do about it; never NULL. Valid until
-/// the next call of this thread that fails.
+/// What went wrong in this thread's last failed call, and what to do about it. Never NULL; valid until the
+/// next failed call of this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_error_text() -> *const c_char {
     TEXT.try_with(|text| text.borrow().as_ptr()).unwrap_or(c"".as_ptr())
@@ -144,13 +143,13 @@ pub extern "C" fn unisono_status_name(status: c_int) -> *const c_char {
 
 /// Runs a call's body, keeps its error's text for [`unisono_error_text`], and lets nothing unwind.
 #[inline]
-pub(crate) fn answer(body: impl FnOnce() -> Result<(), Error>) -> Status {
-    // an error is handled inside: copied out of the wall, it would cost the calls that succeed as well
-    let body = || body().map_or_else(|error| failed(&error), |()| Status::Ok);
+pub(crate) fn answer(body: impl FnOnce() -> Result<(), Error>) -> CallStatus {
+    // the error is handled inside: to copy it out of here would cost the calls that succeed, too
+    let body = || body().map_or_else(|error| failed(&error), |()| CallStatus::Ok);
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| panicked(&*payload))
 }
 
-/// As [`answer`], for calls that answer no status: `otherwise` after an error.
+/// As [`answer`], for calls that return no status: returns `otherwise` after an error.
 pub(crate) fn answer_or<T>(otherwise: T, body: impl FnOnce() -> Result<T, Error>) -> T {
     let mut answered = otherwise;
     answer(|| {
@@ -161,31 +160,30 @@ pub(crate) fn answer_or<T>(otherwise: T, body: impl FnOnce() -> Result<T, Error>
 }
 
 #[cold]
-fn failed(error: &Error) -> Status {
+fn failed(error: &Error) -> CallStatus {
     if matches!(error, Error::NotYet) {
-        // a caller with a patience asks again within microseconds: no words
-        return Status::Again;
+        // a caller with a patience asks again within microseconds: a text would cost more than the call
+        return CallStatus::Again;
     }
     keep(&error.to_string());
     status(error)
 }
 
-/// An error with the panic's words: a process that aborted would leave the other ranks waiting.
+/// Turns a panic into an error with its words: if the process aborted, the other ranks would wait for it.
 #[cold]
-fn panicked(payload: &(dyn Any + Send)) -> Status {
+fn panicked(payload: &(dyn Any + Send)) -> CallStatus {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
     keep(&format!("a mistake in libunisono: {text}; please report it, and end the program"));
-    Status::Internal
+    CallStatus::Internal
 }
 
 fn keep(text: &str) {
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    // without the thread's memory (it is ending) there is nobody to ask for the text
+    // a thread that is ending has no such memory any more, and asks for no text
     let _ = TEXT.try_with(|kept| kept.replace(text));
 }
 
-/// A rank, as C passes it.
 #[inline]
 pub(crate) fn rank(rank: c_int) -> Result<Rank, Error> {
     u32::try_from(rank).map(Rank).map_err(|_| negative(rank))
@@ -194,7 +192,7 @@ pub(crate) fn rank(rank: c_int) -> Result<Rank, Error> {
 #[cold]
 #[inline(never)]
 fn negative(rank: c_int) -> Error {
-    // as it looks in the program, not as an enormous number
+    // the text shows the number as the program wrote it
     Error::Rank { rank: Rank(rank.unsigned_abs()), wanted: format!("a rank: {rank} was given") }
 }
 
@@ -209,13 +207,13 @@ mod tests {
 
     #[test]
     fn a_panic_becomes_a_code_and_a_text() {
-        assert_eq!(answer(|| panic!("an {}", "invariant")), Status::Internal);
+        assert_eq!(answer(|| panic!("an {}", "invariant")), CallStatus::Internal);
         assert!(text().contains("an invariant"), "{}", text());
     }
 
     #[test]
     fn each_thread_has_its_own_text() {
-        assert_eq!(answer(|| Err(null("window"))), Status::Arg);
+        assert_eq!(answer(|| Err(null("window"))), CallStatus::Arg);
         std::thread::spawn(|| assert_eq!(text(), "")).join().expect("the other thread's text is empty");
         assert_eq!(text(), "window is NULL; pass a valid pointer");
     }
@@ -224,22 +222,22 @@ mod tests {
     fn every_status_has_its_name() {
         // SAFETY: names are C strings for ever.
         let name = |at| unsafe { CStr::from_ptr(unisono_status_name(at)) }.to_str().expect("letters");
-        assert_eq!(name(Status::RmaRange as c_int), "RMA_RANGE");
-        assert_eq!(name(Status::Again as c_int), "AGAIN");
+        assert_eq!(name(CallStatus::RmaRange as c_int), "RMA_RANGE");
+        assert_eq!(name(CallStatus::Again as c_int), "AGAIN");
         assert_eq!((name(23), name(-1)), ("UNKNOWN", "UNKNOWN"));
     }
 
     #[test]
     fn a_rank_that_is_gone_and_a_limit_have_statuses_of_their_own() {
         let gone = Error::Gone { rank: Rank(3), why: "process 7 died".to_owned() };
-        assert_eq!(answer(|| Err(gone)), Status::Gone);
+        assert_eq!(answer(|| Err(gone)), CallStatus::Gone);
         assert!(text().contains("process 7 died"), "{}", text());
         let limit = Error::Exhausted {
             doing: "map a window".to_owned(),
             source: std::io::ErrorKind::OutOfMemory.into(),
         };
-        assert_eq!(answer(|| Err(limit)), Status::NoMem);
-        assert_eq!(answer(|| Err(Error::NotYet)), Status::Again);
+        assert_eq!(answer(|| Err(limit)), CallStatus::NoMem);
+        assert_eq!(answer(|| Err(Error::NotYet)), CallStatus::Again);
     }
 
     #[test]
@@ -253,15 +251,13 @@ mod tests {
             include_str!("mpi/mod.rs"),
             include_str!("mpi/statistics.rs"),
         ];
+        // each of these ends in `answer`
+        let guards = ["answer(|", "answer_or(", "hand_out(", "on(window,", "made(job,", "transfer("];
         let exports = files.iter().flat_map(|text| text.split("pub unsafe extern \"C\" fn ").skip(1));
         for export in exports {
-            let (declared, body) = export.split_once("{\n").expect("a function has a body");
-            let name = declared.split('(').next().unwrap_or_default();
-            let first = body.lines().find(|line| !line.trim_start().starts_with("//")).unwrap_or_default();
-            assert!(
-                first.contains("answer") || first.contains("hand_out"),
-                "{name} lets a panic into C: {first}"
-            );
+            let name = export.split('(').next().unwrap_or_default();
+            let body = export.split("\n}\n").next().unwrap_or_default();
+            assert!(guards.iter().any(|guard| body.contains(guard)), "{name} lets a panic into C");
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Jobs: joining, meeting, leaving.
 
-use crate::error::{Status, answer, argument, null};
+use crate::error::{CallStatus, answer, argument, null};
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 use unisono_rma::{Error, Job};
 
-/// One rank's membership in a job.
+/// One rank's membership in a job: the ranks that make windows together.
 #[derive(Debug)]
 pub struct JobHandle(pub(crate) Job);
 
@@ -14,77 +14,77 @@ pub struct JobHandle(pub(crate) Job);
 /// # Safety
 /// `job` is null or a live handle that no other thread uses now.
 pub(crate) unsafe fn job<'a>(job: *mut JobHandle) -> Result<&'a mut Job, Error> {
-    // SAFETY: null or a live handle, as the caller says.
+    // SAFETY: null or a live handle of this thread's, which the caller of this function says.
     let handle = unsafe { job.as_mut() };
     handle.map(|handle| &mut handle.0).ok_or_else(|| null("job"))
 }
 
-/// Fills in the caller's pointer.
+/// Stores the handle of a job in the program's pointer.
 ///
 /// # Safety
 /// `to` is null or writable.
 pub(crate) unsafe fn give(to: *mut *mut JobHandle, made: Job) -> Result<(), Error> {
-    // SAFETY: null or writable, as the caller says.
+    // SAFETY: null or writable, which the caller of this function says.
     let to = unsafe { to.as_mut() }.ok_or_else(|| null("job"))?;
     *to = Box::into_raw(Box::new(JobHandle(made)));
     Ok(())
 }
 
-/// Joins the job that `unisono run` started this process for; a process that was started by itself is a job
-/// of one. Collective: waits until all have come, at most so many seconds (0 or less: a minute).
+/// Joins the job that `unisono run` started this process for. A process that nobody launched is a job of one.
+/// Collective: waits until all ranks have come, at most `patience_s` seconds (0 or less: one minute).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_job_join(job: *mut *mut JobHandle, patience_s: f64) -> Status {
+pub unsafe extern "C" fn unisono_job_join(job: *mut *mut JobHandle, patience_s: f64) -> CallStatus {
     answer(|| {
-        // SAFETY: the caller's pointer is null or writable.
+        // SAFETY: unisono.h asks for NULL or a place for the handle.
         let to = unsafe { job.as_mut() }.ok_or_else(|| null("job"))?;
         *to = std::ptr::null_mut();
         let patience = Duration::try_from_secs_f64(patience_s).ok().filter(|time| !time.is_zero());
         let patience = patience.unwrap_or(Duration::from_secs(60));
         let joined = Job::join(patience)?.or_else(|| Job::threads(1).pop());
-        // SAFETY: the pointer that was writable above.
+        // SAFETY: the place for the handle, which is not NULL.
         unsafe { give(job, joined.ok_or_else(|| null("job"))?) }
     })
 }
 
-/// This member's number; -1 without a job.
+/// This rank's number, from 0; -1 if `job` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_job_rank(job: *const JobHandle) -> c_int {
-    // SAFETY: null or a live handle.
+    // SAFETY: unisono.h asks for NULL or a live handle.
     unsafe { job.as_ref() }.map_or(-1, |job| job.0.rank().0.cast_signed())
 }
 
-/// How many members there are; -1 without a job.
+/// How many ranks the job has; -1 if `job` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_job_size(job: *const JobHandle) -> c_int {
-    // SAFETY: null or a live handle.
+    // SAFETY: unisono.h asks for NULL or a live handle.
     unsafe { job.as_ref() }.map_or(-1, |job| c_int::try_from(job.0.size()).unwrap_or(c_int::MAX))
 }
 
-/// Waits until every member has come here. Collective.
+/// Waits until every rank has called this. Collective.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_job_barrier(job: *mut JobHandle) -> Status {
-    // SAFETY: the caller's handle.
+pub unsafe extern "C" fn unisono_job_barrier(job: *mut JobHandle) -> CallStatus {
+    // SAFETY: unisono.h asks for a live handle that one thread uses.
     answer(|| unsafe { self::job(job) }?.barrier())
 }
 
-/// Gathers `bytes` bytes of every member at every member, in the order of ranks: `all` has room for as many
-/// times the job's size. Every member gives as many. Collective; not a fast path.
+/// Gathers `bytes` bytes of every rank at every rank. `all` has room for `bytes` times the job's size, and
+/// holds the data in the order of ranks. Every rank passes the same `bytes`. Collective; not made to be fast.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_job_gather(
     job: *mut JobHandle,
     data: *const c_void,
     bytes: usize,
     all: *mut c_void,
-) -> Status {
+) -> CallStatus {
     answer(|| {
-        // SAFETY: the caller's handle.
+        // SAFETY: unisono.h asks for a live handle that one thread uses.
         let job = unsafe { self::job(job) }?;
         if bytes > 0 && (data.is_null() || all.is_null()) {
             return Err(null("data or all"));
         }
         let mine = match bytes {
             0 => &[][..],
-            // SAFETY: not null, and readable for so many bytes, which unisono.h asks for.
+            // SAFETY: not null, and unisono.h asks for `bytes` readable bytes.
             _ => unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes) },
         };
         let gathered = job.gather(mine)?;
@@ -98,24 +98,23 @@ pub unsafe extern "C" fn unisono_job_gather(
         }
         let gathered = gathered.concat();
         if bytes > 0 {
-            // SAFETY: `all` has room for the job's size times `bytes`, which unisono.h asks for, and is not
-            // ours.
+            // SAFETY: unisono.h asks for room for `bytes` of every rank; the gathered bytes lie elsewhere.
             unsafe { std::ptr::copy_nonoverlapping(gathered.as_ptr(), all.cast::<u8>(), gathered.len()) };
         }
         Ok(())
     })
 }
 
-/// Ends the membership in an orderly way, and sets `*job` to NULL. Free windows before. Collective.
+/// Leaves the job and sets `*job` to NULL. Free its windows first. Collective.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_job_finalize(job: *mut *mut JobHandle) -> Status {
+pub unsafe extern "C" fn unisono_job_finalize(job: *mut *mut JobHandle) -> CallStatus {
     answer(|| {
-        // SAFETY: the caller's pointer is null or valid.
+        // SAFETY: unisono.h asks for NULL or the address of a handle.
         let from = unsafe { job.as_mut() }.ok_or_else(|| null("job"))?;
         if from.is_null() {
             return Err(argument("the job has been finalized; join it once and leave it once"));
         }
-        // SAFETY: made by unisono_job_join, and forgotten by the caller from here on.
+        // SAFETY: `give` made it, and the program's pointer forgets it here.
         let owned = unsafe { Box::from_raw(std::mem::replace(from, std::ptr::null_mut())) };
         owned.0.finalize()
     })

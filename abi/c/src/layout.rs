@@ -1,11 +1,12 @@
-//! Layouts: what memory on either side of a transfer looks like.
+//! Layouts: where the data lies on either side of a transfer.
 
-use crate::error::{Status, answer, argument, null};
+use crate::error::{CallStatus, answer, argument, null};
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 use unisono_rma::{Element, Error, Layout, Run};
 
-/// What memory looks like: elements in a row, strided, indexed, or any runs of bytes. May be used by several
-/// threads at a time.
+/// Where the data of a transfer lies: elements in a row, strided, indexed, or any runs of bytes. Several
+/// threads may use one layout at the same time.
 #[derive(Debug)]
 pub struct LayoutHandle(pub(crate) Layout);
 
@@ -13,7 +14,7 @@ pub struct LayoutHandle(pub(crate) Layout);
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementCode {
-    /// Raw bytes: replace and bitwise operations.
+    /// Raw bytes, for replace and bitwise operations.
     Byte = 1,
     I8 = 2,
     I16 = 3,
@@ -27,27 +28,27 @@ pub enum ElementCode {
     F64 = 11,
     Complex32 = 12,
     Complex64 = 13,
-    /// `bool`: logical operations.
+    /// `bool`, for logical operations.
     Bool = 14,
-    /// `struct { float value; int place; }`
+    /// `struct { float value; int index; }`
     F32Int = 15,
-    /// `struct { double value; int place; }`
+    /// `struct { double value; int index; }`
     F64Int = 16,
-    /// `struct { int value; int place; }`
+    /// `struct { int value; int index; }`
     IntInt = 17,
-    /// `struct { long value; int place; }`
+    /// `struct { long value; int index; }`
     LongInt = 18,
-    /// `struct { short value; int place; }`
+    /// `struct { short value; int index; }`
     ShortInt = 19,
     /// `long double` of x86-64.
     LongDouble = 20,
     /// `long double complex` of x86-64.
     ComplexLong = 21,
-    /// `struct { long double value; int place; }` of x86-64
+    /// `struct { long double value; int index; }` of x86-64
     LongDoubleInt = 22,
-    /// `struct { float value, place; }`
+    /// `struct { float value, index; }`
     F32F32 = 23,
-    /// `struct { double value, place; }`
+    /// `struct { double value, index; }`
     F64F64 = 24,
     /// 16 bytes without arithmetic: replace and no-op.
     Bits128 = 25,
@@ -55,53 +56,29 @@ pub enum ElementCode {
     Bits256 = 26,
 }
 
-/// `count` blocks of `bytes` bytes, the first at `offset`, each `stride` bytes after the one before.
+/// `count` blocks of `bytes` bytes each.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct LayoutRun {
-    /// Of the first block, in bytes; may be negative.
+    /// Bytes from the buffer's address to the first block; may be negative.
     pub offset: i64,
-    /// Of each block.
+    /// Bytes of one block.
     pub bytes: u64,
-    /// From one block to the next, in bytes.
+    /// Bytes from the start of one block to the start of the next.
     pub stride: i64,
     pub count: u64,
 }
 
-/// The layouts of single elements, by code less one.
+/// The layouts of single elements, in the order of codes: the first is that of code 1.
 static ELEMENTS: [LayoutHandle; Element::ALL.len()] = {
-    use Element as E;
-    const fn of(element: E) -> LayoutHandle {
-        LayoutHandle(Layout::of(element))
+    let mut all = [const { MaybeUninit::uninit() }; Element::ALL.len()];
+    let mut at = 0;
+    while at < all.len() {
+        all[at].write(LayoutHandle(Layout::of(Element::ALL[at])));
+        at += 1;
     }
-    [
-        of(E::Byte),
-        of(E::I8),
-        of(E::I16),
-        of(E::I32),
-        of(E::I64),
-        of(E::U8),
-        of(E::U16),
-        of(E::U32),
-        of(E::U64),
-        of(E::F32),
-        of(E::F64),
-        of(E::Complex32),
-        of(E::Complex64),
-        of(E::Bool),
-        of(E::F32Int),
-        of(E::F64Int),
-        of(E::IntInt),
-        of(E::LongInt),
-        of(E::ShortInt),
-        of(E::LongDouble),
-        of(E::ComplexLong),
-        of(E::LongDoubleInt),
-        of(E::F32F32),
-        of(E::F64F64),
-        of(E::Bits128),
-        of(E::Bits256),
-    ]
+    // SAFETY: the loop has written every entry, and an entry that is written has the layout of its value.
+    unsafe { std::mem::transmute::<[MaybeUninit<LayoutHandle>; Element::ALL.len()], _>(all) }
 };
 
 /// The element type with this code.
@@ -115,43 +92,45 @@ pub(crate) fn element(code: c_int) -> Result<Element, Error> {
 /// # Safety
 /// `layout` is null or a live handle.
 pub(crate) unsafe fn layout<'a>(layout: *const LayoutHandle) -> Result<&'a Layout, Error> {
-    // SAFETY: null or a live handle, as the caller says.
+    // SAFETY: null or a live handle, which the caller of this function says.
     let handle = unsafe { layout.as_ref() };
     handle.map(|handle| &handle.0).ok_or_else(|| null("layout"))
 }
 
-/// Fills in the caller's pointer.
+/// Stores the handle of a layout in the program's pointer.
 ///
 /// # Safety
 /// `to` is null or writable.
 pub(crate) unsafe fn give(to: *mut *mut LayoutHandle, made: Layout) -> Result<(), Error> {
-    // SAFETY: null or writable, as the caller says.
+    // SAFETY: null or writable, which the caller of this function says.
     let to = unsafe { to.as_mut() }.ok_or_else(|| null("layout"))?;
     *to = Box::into_raw(Box::new(LayoutHandle(made)));
     Ok(())
 }
 
-/// `count` numbers of the caller's.
+/// An array of `count` entries that the program passed; `what` names it in the error for NULL.
 ///
 /// # Safety
-/// `from` is null or readable for so many.
+/// `from` is null or readable for `count` entries.
 pub(crate) unsafe fn slice<'a, T>(from: *const T, count: usize, what: &str) -> Result<&'a [T], Error> {
     match (count, from.is_null()) {
         (0, _) => Ok(&[]),
         (_, true) => Err(null(what)),
-        // SAFETY: not null, and readable for so many, as the caller says.
+        // SAFETY: not null, and readable for `count` entries, which the caller of this function says.
         (_, false) => Ok(unsafe { std::slice::from_raw_parts(from, count) }),
     }
 }
 
-/// The layout of one element, one of unisono_element; NULL for another number. It exists for ever.
+/// The layout of one element; `element` is one of unisono_element. NULL for another number. The layout is
+/// never freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_layout_of(element: c_int) -> *const LayoutHandle {
     let at = usize::try_from(element).ok().and_then(|code| code.checked_sub(1));
     at.and_then(|at| ELEMENTS.get(at)).map_or(std::ptr::null(), std::ptr::from_ref)
 }
 
-/// `count` blocks of `length` elements, `stride` elements from one block's begin to the next one's.
+/// A layout of `count` blocks of `length` elements each. `stride` elements lie between the starts of two
+/// blocks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_layout_strided(
     element: c_int,
@@ -159,15 +138,16 @@ pub unsafe extern "C" fn unisono_layout_strided(
     length: u64,
     stride: i64,
     layout: *mut *mut LayoutHandle,
-) -> Status {
+) -> CallStatus {
     answer(|| {
         let made = Layout::strided(self::element(element)?, count, length, stride)?;
-        // SAFETY: the caller's pointer.
+        // SAFETY: unisono.h asks for NULL or a place for the handle.
         unsafe { give(layout, made) }
     })
 }
 
-/// Blocks of `lengths[i]` elements at `offsets[i]` elements, in this order.
+/// A layout of blocks: block i has `lengths[i]` elements and begins `offsets[i]` elements after the buffer's
+/// address. Data travels in this order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_layout_indexed(
     element: c_int,
@@ -175,21 +155,22 @@ pub unsafe extern "C" fn unisono_layout_indexed(
     offsets: *const i64,
     lengths: *const u64,
     layout: *mut *mut LayoutHandle,
-) -> Status {
+) -> CallStatus {
     answer(|| {
-        // SAFETY: the caller's array.
+        // SAFETY: unisono.h asks for an array of `blocks` numbers.
         let offsets = unsafe { slice(offsets, blocks, "offsets") }?;
-        // SAFETY: the caller's array.
+        // SAFETY: as above.
         let lengths = unsafe { slice(lengths, blocks, "lengths") }?;
         let blocks: Vec<(i64, u64)> = offsets.iter().copied().zip(lengths.iter().copied()).collect();
         let made = Layout::indexed(self::element(element)?, &blocks)?;
-        // SAFETY: the caller's pointer.
+        // SAFETY: unisono.h asks for NULL or a place for the handle.
         unsafe { give(layout, made) }
     })
 }
 
-/// Any runs of bytes in the order in which data travels, as of a struct; `extent` bytes from one to the next.
-/// `element` is the one type that all data is made of, which accumulates need, or 0.
+/// A layout of any runs of bytes, such as those of a struct, in the order in which data travels. `extent` is
+/// the distance in bytes from one such layout to the next where a count repeats it. `element` is the type
+/// that all data is made of, which accumulates need. Pass 0 if the data has no single element type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_layout_runs(
     runs: *const LayoutRun,
@@ -197,9 +178,9 @@ pub unsafe extern "C" fn unisono_layout_runs(
     extent: i64,
     element: c_int,
     layout: *mut *mut LayoutHandle,
-) -> Status {
+) -> CallStatus {
     answer(|| {
-        // SAFETY: the caller's array.
+        // SAFETY: unisono.h asks for an array of `count` runs.
         let runs = unsafe { slice(runs, count, "runs") }?;
         let run = |run: &LayoutRun| Run {
             offset: run.offset,
@@ -209,37 +190,37 @@ pub unsafe extern "C" fn unisono_layout_runs(
         };
         let element = if element == 0 { None } else { Some(self::element(element)?) };
         let made = Layout::from_runs(runs.iter().map(run).collect(), extent, element)?;
-        // SAFETY: the caller's pointer.
+        // SAFETY: unisono.h asks for NULL or a place for the handle.
         unsafe { give(layout, made) }
     })
 }
 
-/// Bytes of data in one of these; 0 for NULL.
+/// Bytes of data in one instance of this layout; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_layout_size(layout: *const LayoutHandle) -> u64 {
-    // SAFETY: null or a live handle.
+    // SAFETY: unisono.h asks for NULL or a live handle.
     unsafe { layout.as_ref() }.map_or(0, |layout| layout.0.size())
 }
 
-/// Bytes from one of these to the next; 0 for NULL.
+/// Bytes from one element of this layout to the next; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_layout_extent(layout: *const LayoutHandle) -> i64 {
-    // SAFETY: null or a live handle.
+    // SAFETY: unisono.h asks for NULL or a live handle.
     unsafe { layout.as_ref() }.map_or(0, |layout| layout.0.extent())
 }
 
-/// Frees a layout and sets `*layout` to NULL. Operations that use it may still be under way.
+/// Frees a layout and sets `*layout` to NULL. Operations that use it may still be running.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_layout_free(layout: *mut *mut LayoutHandle) -> Status {
+pub unsafe extern "C" fn unisono_layout_free(layout: *mut *mut LayoutHandle) -> CallStatus {
     answer(|| {
-        // SAFETY: the caller's pointer is null or valid.
+        // SAFETY: unisono.h asks for NULL or the address of a handle.
         let from = unsafe { layout.as_mut() }.ok_or_else(|| null("layout"))?;
         let was = std::mem::replace(from, std::ptr::null_mut());
         if was.is_null() {
             return Err(argument("the layout has been freed"));
         }
         if !ELEMENTS.as_ptr_range().contains(&was.cast_const()) {
-            // SAFETY: made by `give`, and forgotten by the caller from here on.
+            // SAFETY: `give` made it, and the program's pointer forgets it here.
             drop(unsafe { Box::from_raw(was) });
         }
         Ok(())
@@ -279,16 +260,16 @@ mod tests {
     fn a_layout_is_freed_once_and_that_of_an_element_never() {
         let mut made = std::ptr::null_mut();
         // SAFETY: a valid pointer to fill in.
-        assert_eq!(unsafe { unisono_layout_strided(11, 2, 1, 3, &raw mut made) }, Status::Ok);
+        assert_eq!(unsafe { unisono_layout_strided(11, 2, 1, 3, &raw mut made) }, CallStatus::Ok);
         // SAFETY: the handle just made.
         assert_eq!(unsafe { unisono_layout_extent(made) }, 32);
         // SAFETY: the handle just made.
-        assert_eq!(unsafe { unisono_layout_free(&raw mut made) }, Status::Ok);
+        assert_eq!(unsafe { unisono_layout_free(&raw mut made) }, CallStatus::Ok);
         // SAFETY: a valid pointer to null.
-        assert_eq!(unsafe { unisono_layout_free(&raw mut made) }, Status::Arg);
+        assert_eq!(unsafe { unisono_layout_free(&raw mut made) }, CallStatus::Arg);
         let mut fixed = unisono_layout_of(11).cast_mut();
         // SAFETY: a handle that exists for ever.
-        assert_eq!(unsafe { unisono_layout_free(&raw mut fixed) }, Status::Ok);
+        assert_eq!(unsafe { unisono_layout_free(&raw mut fixed) }, CallStatus::Ok);
         // SAFETY: as above.
         assert_eq!(unsafe { unisono_layout_size(unisono_layout_of(11)) }, 8);
     }

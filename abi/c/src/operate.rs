@@ -1,15 +1,15 @@
 //! The communication calls: put, get, accumulate and their kin, with and without requests.
 //!
-//! Common to all: they are issued inside an access epoch to the target, and are complete at the origin
-//! (buffers may be used again, results have come) after the call that ends the epoch, a flush, or the
-//! request's wait. `place` counts the target's units from its base, or is an address in a dynamic window.
+//! A call is issued inside an access epoch to its target. It is complete at the origin (buffers may be used
+//! again, results have come) after the call that ends the epoch, after a flush, or after the wait for its
+//! request. `displacement` counts the target's units from its base; in a dynamic window it is an address.
 
-use crate::error::{Status, answer, argument, null, rank};
-use crate::layout::{LayoutHandle, element, layout};
+use crate::error::{CallStatus, argument, null, rank};
+use crate::layout::{LayoutHandle, element};
 use crate::request::{self, RequestHandle};
-use crate::window::{WindowHandle, window};
+use crate::window::{WindowHandle, on};
 use std::ffi::{c_int, c_void};
-use unisono_rma::{Element, Error, Layout, Operation, Sink, Source, Target};
+use unisono_rma::{Element, Error, Layout, Operation, Sink, Source, Target, Window};
 
 /// The predefined operations.
 #[repr(C)]
@@ -19,22 +19,21 @@ pub enum OperationCode {
     Product = 2,
     Min = 3,
     Max = 4,
-    /// Both nonzero: 1, else 0.
+    /// 1 if both are nonzero, else 0.
     LogicalAnd = 5,
     LogicalOr = 6,
-    /// Exactly one nonzero.
+    /// 1 if exactly one is nonzero, else 0.
     LogicalXor = 7,
     BitAnd = 8,
     BitOr = 9,
-    /// Bitwise exclusive or.
     BitXor = 10,
-    /// What is brought.
+    /// The origin's value, whatever the target holds.
     Replace = 11,
-    /// What is there; for get_accumulate and fetch_and_op.
+    /// The target's value stays; for get_accumulate and fetch_and_op.
     NoOp = 12,
-    /// The pair with the smaller value; of equal ones the smaller place.
+    /// The pair with the smaller value; of two equal values the one with the smaller index.
     MinLoc = 13,
-    /// The pair with the greater value; of equal ones the smaller place.
+    /// The pair with the greater value; of two equal values the one with the smaller index.
     MaxLoc = 14,
 }
 
@@ -43,8 +42,8 @@ fn operation(code: c_int) -> Result<Operation, Error> {
     known.ok_or_else(|| argument(format!("{code} is no unisono_operation")))
 }
 
-/// Whether there is data, but no memory for it. A layout of runs may count from NULL: its offsets are
-/// addresses then.
+/// Whether there is data, but no memory for it. The offsets of a layout of runs may be addresses, which count
+/// from NULL.
 #[inline]
 fn is_nowhere(address: *const c_void, count: u64, layout: &Layout) -> bool {
     if !address.is_null() {
@@ -54,75 +53,101 @@ fn is_nowhere(address: *const c_void, count: u64, layout: &Layout) -> bool {
     count > 0 && layout.is_contiguous() && layout.size() > 0
 }
 
-/// What is read; the name of what is missing. (An error would be copied about on the way to the fast path.)
+/// One side of a transfer as C passes it: the origin's address or the target's rank and displacement, then
+/// count and layout.
+type NearSide = (*const c_void, u64, *const LayoutHandle);
+type FarSide = (c_int, i64, u64, *const LayoutHandle);
+
+/// The origin's side, checked.
+type Origin<'a> = (*const c_void, u64, &'a Layout);
+
+/// Checks both sides of a transfer and has `issue` begin it; with a place for a request, makes that as well.
+/// A check that fails makes its error here: an error in a helper's result would cost every put a copy. Each
+/// caller passes a closure of its own, so that the compiler inlines this there: as a call it would cost a put
+/// 30 instructions.
 ///
 /// # Safety
-/// `of` is null or a live layout.
+/// `window` is null or a live handle that no other thread uses now; the layouts are null or live; `request`
+/// is null or writable.
 #[inline]
-unsafe fn source<'a>(
-    address: *const c_void,
-    count: u64,
-    of: *const LayoutHandle,
-) -> Result<Source<'a>, &'static str> {
-    // SAFETY: null or live, as the caller says.
-    let Some(LayoutHandle(layout)) = (unsafe { of.as_ref() }) else { return Err("layout") };
-    if is_nowhere(address, count, layout) {
-        Err("origin")
-    } else {
-        Ok(Source { address: address.cast(), count, layout })
-    }
+unsafe fn transfer(
+    window: *mut WindowHandle,
+    (origin, origin_count, origin_layout): NearSide,
+    (rank, displacement, count, target_layout): FarSide,
+    request: Option<*mut *mut RequestHandle>,
+    issue: impl FnOnce(&mut Window, Origin<'_>, Target<'_>) -> Result<(), Error>,
+) -> CallStatus {
+    let call = |window: &mut Window| {
+        // SAFETY: null or live, which the caller of this function says.
+        let near = unsafe { origin_layout.as_ref() };
+        // SAFETY: as above.
+        let far = unsafe { target_layout.as_ref() };
+        let (Some(LayoutHandle(near)), Some(LayoutHandle(layout))) = (near, far) else {
+            return Err(null("layout"));
+        };
+        if is_nowhere(origin, origin_count, near) {
+            return Err(null("origin"));
+        }
+        let target = Target { rank: self::rank(rank)?, displacement, count, layout };
+        let made = request.map(|_| window.request(target.rank)).transpose()?;
+        issue(window, (origin, origin_count, near), target)?;
+        if let (Some(request), Some(made)) = (request, made) {
+            // SAFETY: null or writable, which the caller of this function says.
+            unsafe { request::give(request, made) };
+        }
+        Ok(())
+    };
+    // SAFETY: null or a live handle, which the caller of this function says.
+    unsafe { on(window, call) }
 }
 
-/// What is written, as `source`.
-///
-/// # Safety
-/// `of` is null or a live layout.
-#[inline]
-unsafe fn sink<'a>(
-    address: *mut c_void,
-    count: u64,
-    of: *const LayoutHandle,
-) -> Result<Sink<'a>, &'static str> {
-    // SAFETY: null or live, as the caller says.
-    let Some(LayoutHandle(layout)) = (unsafe { of.as_ref() }) else { return Err("layout") };
-    let missing = is_nowhere(address, count, layout);
-    if missing {
-        Err("the memory for the result")
-    } else {
-        Ok(Sink { address: address.cast(), count, layout })
-    }
+#[inline(always)] // the fast path of every put: inlined into both forms
+fn put(window: &mut Window, (origin, count, layout): Origin<'_>, target: Target<'_>) -> Result<(), Error> {
+    // SAFETY: unisono.h asks that origin memory stays valid until the operation is complete.
+    unsafe { window.raw_put(Source { address: origin.cast(), count, layout }, target) }
 }
 
-/// # Safety
-/// `of` is null or a live layout.
-#[inline]
-unsafe fn target<'a>(
-    target: c_int,
-    place: i64,
-    count: u64,
-    of: *const LayoutHandle,
-) -> Result<Target<'a>, Error> {
-    // SAFETY: null or a live layout, as the caller says.
-    let layout = unsafe { layout(of) }?;
-    Ok(Target { rank: rank(target)?, place, count, layout })
+#[inline(always)] // as `put`
+fn get(window: &mut Window, (origin, count, layout): Origin<'_>, target: Target<'_>) -> Result<(), Error> {
+    // SAFETY: as in `put`; the caller passed writable memory.
+    unsafe { window.raw_get(Sink { address: origin.cast_mut().cast(), count, layout }, target) }
 }
 
-/// The source of a get_accumulate; with the no-op it is ignored, and may be NULL altogether.
-///
-/// # Safety
-/// `of` is null or a live layout.
-unsafe fn source_for<'a>(
-    operation: Operation,
-    address: *const c_void,
-    count: u64,
-    of: *const LayoutHandle,
-) -> Result<Source<'a>, Error> {
-    static NOTHING: Layout = Layout::of(Element::Byte);
-    if operation == Operation::NoOp {
-        return Ok(Source { address: std::ptr::null(), count: 0, layout: &NOTHING });
+fn accumulate(
+    window: &mut Window,
+    (origin, count, layout): Origin<'_>,
+    target: Target<'_>,
+    operation: c_int,
+) -> Result<(), Error> {
+    let source = Source { address: origin.cast(), count, layout };
+    // SAFETY: as in `put`.
+    unsafe { window.raw_accumulate(source, target, self::operation(operation)?) }
+}
+
+fn get_accumulate(
+    window: &mut Window,
+    (origin, count, layout): Origin<'_>,
+    target: Target<'_>,
+    (result, result_count, result_layout): (*mut c_void, u64, *const LayoutHandle),
+    operation: c_int,
+) -> Result<(), Error> {
+    let operation = self::operation(operation)?;
+    // SAFETY: unisono.h asks for null or a live layout.
+    let Some(LayoutHandle(into)) = (unsafe { result_layout.as_ref() }) else { return Err(null("layout")) };
+    if is_nowhere(result, result_count, into) {
+        return Err(null("the memory for the result"));
     }
-    // SAFETY: `of` is null or live, as the caller says.
-    unsafe { source(address, count, of) }.map_err(null)
+    let source = Source { address: origin.cast(), count, layout };
+    let sink = Sink { address: result.cast(), count: result_count, layout: into };
+    // SAFETY: as in `put`, for the result as well.
+    unsafe { window.raw_get_accumulate(source, sink, target, operation) }
+}
+
+/// The origin's side of a get_accumulate. The no-op reads nothing there: the program may pass NULL, and the
+/// layout of no data stands in.
+fn unless_ignored(operation: c_int, near: NearSide) -> NearSide {
+    static NOTHING: LayoutHandle = LayoutHandle(Layout::of(Element::Byte));
+    if operation == OperationCode::NoOp as c_int { (std::ptr::null(), 0, &raw const NOTHING) } else { near }
 }
 
 /// Writes origin data to the target.
@@ -133,20 +158,14 @@ pub unsafe extern "C" fn unisono_put(
     origin_count: u64,
     origin_layout: *const LayoutHandle,
     target: c_int,
-    place: i64,
+    displacement: i64,
     target_count: u64,
     target_layout: *const LayoutHandle,
-) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        // SAFETY: the caller's layout.
-        let source = unsafe { source(origin, origin_count, origin_layout) }.map_err(null)?;
-        // SAFETY: the caller's layout.
-        let target = unsafe { self::target(target, place, target_count, target_layout) }?;
-        // SAFETY: origin memory stays valid until the operation is complete, which unisono.h asks for.
-        unsafe { window.raw_put(source, target) }
-    })
+) -> CallStatus {
+    let near = (origin, origin_count, origin_layout);
+    let far = (target, displacement, target_count, target_layout);
+    // SAFETY: unisono.h asks for handles that are null or live, and that one thread uses.
+    unsafe { transfer(window, near, far, None, put) }
 }
 
 /// Reads target data into origin memory.
@@ -157,20 +176,14 @@ pub unsafe extern "C" fn unisono_get(
     origin_count: u64,
     origin_layout: *const LayoutHandle,
     target: c_int,
-    place: i64,
+    displacement: i64,
     target_count: u64,
     target_layout: *const LayoutHandle,
-) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        // SAFETY: the caller's layout.
-        let sink = unsafe { sink(origin, origin_count, origin_layout) }.map_err(null)?;
-        // SAFETY: the caller's layout.
-        let target = unsafe { self::target(target, place, target_count, target_layout) }?;
-        // SAFETY: origin memory stays valid until the operation is complete, which unisono.h asks for.
-        unsafe { window.raw_get(sink, target) }
-    })
+) -> CallStatus {
+    let near = (origin.cast_const(), origin_count, origin_layout);
+    let far = (target, displacement, target_count, target_layout);
+    // SAFETY: unisono.h asks for handles that are null or live, and that one thread uses.
+    unsafe { transfer(window, near, far, None, get) }
 }
 
 /// Combines origin data into the target, each element atomically; `operation` is one of unisono_operation.
@@ -181,26 +194,23 @@ pub unsafe extern "C" fn unisono_accumulate(
     origin_count: u64,
     origin_layout: *const LayoutHandle,
     target: c_int,
-    place: i64,
+    displacement: i64,
     target_count: u64,
     target_layout: *const LayoutHandle,
     operation: c_int,
-) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        // SAFETY: the caller's layout.
-        let source = unsafe { source(origin, origin_count, origin_layout) }.map_err(null)?;
-        // SAFETY: the caller's layout.
-        let target = unsafe { self::target(target, place, target_count, target_layout) }?;
-        let operation = self::operation(operation)?;
-        // SAFETY: origin memory stays valid until the operation is complete, which unisono.h asks for.
-        unsafe { window.raw_accumulate(source, target, operation) }
-    })
+) -> CallStatus {
+    let near = (origin, origin_count, origin_layout);
+    let far = (target, displacement, target_count, target_layout);
+    // SAFETY: unisono.h asks for handles that are null or live, and that one thread uses.
+    unsafe {
+        transfer(window, near, far, None, |window, near, target| {
+            accumulate(window, near, target, operation)
+        })
+    }
 }
 
-/// As accumulate, and puts what was there before into `result`. The no-op ignores the origin, which may be
-/// NULL.
+/// As accumulate, and stores what the target held before in `result`. The no-op ignores the origin, which may
+/// be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_get_accumulate(
     window: *mut WindowHandle,
@@ -211,28 +221,23 @@ pub unsafe extern "C" fn unisono_get_accumulate(
     result_count: u64,
     result_layout: *const LayoutHandle,
     target: c_int,
-    place: i64,
+    displacement: i64,
     target_count: u64,
     target_layout: *const LayoutHandle,
     operation: c_int,
-) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        let operation = self::operation(operation)?;
-        // SAFETY: the caller's layout.
-        let source = unsafe { source_for(operation, origin, origin_count, origin_layout) }?;
-        // SAFETY: the caller's layout.
-        let result = unsafe { sink(result, result_count, result_layout) }.map_err(null)?;
-        // SAFETY: the caller's layout.
-        let target = unsafe { self::target(target, place, target_count, target_layout) }?;
-        // SAFETY: origin memory stays valid until the operation is complete, which unisono.h asks for.
-        unsafe { window.raw_get_accumulate(source, result, target, operation) }
-    })
+) -> CallStatus {
+    let near = unless_ignored(operation, (origin, origin_count, origin_layout));
+    let far = (target, displacement, target_count, target_layout);
+    // SAFETY: unisono.h asks for handles that are null or live, and that one thread uses.
+    unsafe {
+        transfer(window, near, far, None, |window, near, target| {
+            get_accumulate(window, near, target, (result, result_count, result_layout), operation)
+        })
+    }
 }
 
-/// Writes origin data to the target.
-/// In a passive epoch; `*request` says when it is complete at the origin. With NULL a flush says so.
+/// As put, in a passive epoch. `*request` then tells when the operation is complete at the origin; with NULL
+/// a flush does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_rput(
     window: *mut WindowHandle,
@@ -240,28 +245,19 @@ pub unsafe extern "C" fn unisono_rput(
     origin_count: u64,
     origin_layout: *const LayoutHandle,
     target: c_int,
-    place: i64,
+    displacement: i64,
     target_count: u64,
     target_layout: *const LayoutHandle,
     request: *mut *mut RequestHandle,
-) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        // SAFETY: the caller's layout.
-        let source = unsafe { source(origin, origin_count, origin_layout) }.map_err(null)?;
-        // SAFETY: the caller's layout.
-        let target = unsafe { self::target(target, place, target_count, target_layout) }?;
-        // SAFETY: origin memory stays valid until the operation is complete, which unisono.h asks for.
-        let issued = unsafe { window.raw_rput(source, target) }?;
-        // SAFETY: the caller's pointer.
-        unsafe { request::give(request, issued) };
-        Ok(())
-    })
+) -> CallStatus {
+    let near = (origin, origin_count, origin_layout);
+    let far = (target, displacement, target_count, target_layout);
+    // SAFETY: unisono.h asks for handles that are null or live, and that one thread uses.
+    unsafe { transfer(window, near, far, Some(request), put) }
 }
 
-/// Reads target data into origin memory.
-/// In a passive epoch; `*request` says when it is complete at the origin. With NULL a flush says so.
+/// As get, in a passive epoch. `*request` then tells when the operation is complete at the origin; with NULL
+/// a flush does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_rget(
     window: *mut WindowHandle,
@@ -269,28 +265,19 @@ pub unsafe extern "C" fn unisono_rget(
     origin_count: u64,
     origin_layout: *const LayoutHandle,
     target: c_int,
-    place: i64,
+    displacement: i64,
     target_count: u64,
     target_layout: *const LayoutHandle,
     request: *mut *mut RequestHandle,
-) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        // SAFETY: the caller's layout.
-        let sink = unsafe { sink(origin, origin_count, origin_layout) }.map_err(null)?;
-        // SAFETY: the caller's layout.
-        let target = unsafe { self::target(target, place, target_count, target_layout) }?;
-        // SAFETY: origin memory stays valid until the operation is complete, which unisono.h asks for.
-        let issued = unsafe { window.raw_rget(sink, target) }?;
-        // SAFETY: the caller's pointer.
-        unsafe { request::give(request, issued) };
-        Ok(())
-    })
+) -> CallStatus {
+    let near = (origin.cast_const(), origin_count, origin_layout);
+    let far = (target, displacement, target_count, target_layout);
+    // SAFETY: unisono.h asks for handles that are null or live, and that one thread uses.
+    unsafe { transfer(window, near, far, Some(request), get) }
 }
 
-/// Combines origin data into the target, each element atomically; `operation` is one of unisono_operation.
-/// In a passive epoch; `*request` says when it is complete at the origin. With NULL a flush says so.
+/// As accumulate, in a passive epoch. `*request` then tells when the operation is complete at the origin;
+/// if `request` is NULL, call a flush to complete it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_raccumulate(
     window: *mut WindowHandle,
@@ -298,30 +285,24 @@ pub unsafe extern "C" fn unisono_raccumulate(
     origin_count: u64,
     origin_layout: *const LayoutHandle,
     target: c_int,
-    place: i64,
+    displacement: i64,
     target_count: u64,
     target_layout: *const LayoutHandle,
     operation: c_int,
     request: *mut *mut RequestHandle,
-) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        // SAFETY: the caller's layout.
-        let source = unsafe { source(origin, origin_count, origin_layout) }.map_err(null)?;
-        // SAFETY: the caller's layout.
-        let target = unsafe { self::target(target, place, target_count, target_layout) }?;
-        let operation = self::operation(operation)?;
-        // SAFETY: origin memory stays valid until the operation is complete, which unisono.h asks for.
-        let issued = unsafe { window.raw_raccumulate(source, target, operation) }?;
-        // SAFETY: the caller's pointer.
-        unsafe { request::give(request, issued) };
-        Ok(())
-    })
+) -> CallStatus {
+    let near = (origin, origin_count, origin_layout);
+    let far = (target, displacement, target_count, target_layout);
+    // SAFETY: unisono.h asks for handles that are null or live, and that one thread uses.
+    unsafe {
+        transfer(window, near, far, Some(request), |window, near, target| {
+            accumulate(window, near, target, operation)
+        })
+    }
 }
 
-/// As accumulate, and puts what was there before into `result`. The no-op ignores the origin, which may be
-/// NULL. In a passive epoch; `*request` says when it is complete at the origin. With NULL a flush says so.
+/// As get_accumulate, in a passive epoch. `*request` then tells when the operation is complete at the origin;
+/// if `request` is NULL, call a flush to complete it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_rget_accumulate(
     window: *mut WindowHandle,
@@ -332,28 +313,20 @@ pub unsafe extern "C" fn unisono_rget_accumulate(
     result_count: u64,
     result_layout: *const LayoutHandle,
     target: c_int,
-    place: i64,
+    displacement: i64,
     target_count: u64,
     target_layout: *const LayoutHandle,
     operation: c_int,
     request: *mut *mut RequestHandle,
-) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        let operation = self::operation(operation)?;
-        // SAFETY: the caller's layout.
-        let source = unsafe { source_for(operation, origin, origin_count, origin_layout) }?;
-        // SAFETY: the caller's layout.
-        let result = unsafe { sink(result, result_count, result_layout) }.map_err(null)?;
-        // SAFETY: the caller's layout.
-        let target = unsafe { self::target(target, place, target_count, target_layout) }?;
-        // SAFETY: origin memory stays valid until the operation is complete, which unisono.h asks for.
-        let issued = unsafe { window.raw_rget_accumulate(source, result, target, operation) }?;
-        // SAFETY: the caller's pointer.
-        unsafe { request::give(request, issued) };
-        Ok(())
-    })
+) -> CallStatus {
+    let near = unless_ignored(operation, (origin, origin_count, origin_layout));
+    let far = (target, displacement, target_count, target_layout);
+    // SAFETY: unisono.h asks for handles that are null or live, and that one thread uses.
+    unsafe {
+        transfer(window, near, far, Some(request), |window, near, target| {
+            get_accumulate(window, near, target, (result, result_count, result_layout), operation)
+        })
+    }
 }
 
 /// get_accumulate of one element; `element` is one of unisono_element.
@@ -364,24 +337,24 @@ pub unsafe extern "C" fn unisono_fetch_and_op(
     result: *mut c_void,
     element: c_int,
     target: c_int,
-    place: i64,
+    displacement: i64,
     operation: c_int,
-) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
+) -> CallStatus {
+    let call = |window: &mut Window| {
         let operation = self::operation(operation)?;
         if result.is_null() || (origin.is_null() && operation != Operation::NoOp) {
             return Err(null("origin or result"));
         }
-        let (element, target) = (self::element(element)?, (rank(target)?, place));
-        // SAFETY: origin memory stays valid until the operation is complete, which unisono.h asks for.
+        let (element, target) = (self::element(element)?, (rank(target)?, displacement));
+        // SAFETY: unisono.h asks that origin memory stays valid until the operation is complete.
         unsafe { window.raw_fetch_and_op(origin.cast(), result.cast(), element, target, operation) }
-    })
+    };
+    // SAFETY: unisono.h asks for a live handle that one thread uses.
+    unsafe { on(window, call) }
 }
 
-/// Writes one element if what is there equals `compare`, and puts what was there into `result`. Elements are
-/// integers, bytes or bools.
+/// Stores what the target holds in `result`, and writes the origin's element there if the target held
+/// `compare`. Elements are integers, bytes or bools.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_compare_and_swap(
     window: *mut WindowHandle,
@@ -390,19 +363,19 @@ pub unsafe extern "C" fn unisono_compare_and_swap(
     result: *mut c_void,
     element: c_int,
     target: c_int,
-    place: i64,
-) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
+    displacement: i64,
+) -> CallStatus {
+    let call = |window: &mut Window| {
         if origin.is_null() || compare.is_null() || result.is_null() {
             return Err(null("origin, compare or result"));
         }
-        let (element, target) = (self::element(element)?, (rank(target)?, place));
+        let (element, target) = (self::element(element)?, (rank(target)?, displacement));
         let (origin, compare, result) = (origin.cast(), compare.cast(), result.cast());
-        // SAFETY: origin memory stays valid until the operation is complete, which unisono.h asks for.
+        // SAFETY: unisono.h asks that origin memory stays valid until the operation is complete.
         unsafe { window.raw_compare_and_swap(origin, compare, result, element, target) }
-    })
+    };
+    // SAFETY: unisono.h asks for a live handle that one thread uses.
+    unsafe { on(window, call) }
 }
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
 //! Requests: operations whose completion at the origin can be asked for one by one.
 
-use crate::error::{Status, answer, null};
-use crate::window::{WindowHandle, window};
+use crate::error::{CallStatus, null};
+use crate::window::{WindowHandle, on};
 use std::ffi::c_int;
-use unisono_rma::Request;
+use unisono_rma::{Request, Window};
 
-/// An operation under way.
+/// An operation that may not be complete yet.
 #[derive(Debug)]
 pub struct RequestHandle(Request);
 
-/// Fills in the caller's pointer, if there is one.
+/// Hands a request to the program, if it wants one.
 ///
 /// # Safety
 /// `to` is null or writable.
 pub(crate) unsafe fn give(to: *mut *mut RequestHandle, issued: Request) {
-    // SAFETY: null or writable, as the caller says.
+    // SAFETY: null or writable, which the caller of this function says.
     if let Some(to) = unsafe { to.as_mut() } {
         *to = Box::into_raw(Box::new(RequestHandle(issued)));
     }
@@ -25,43 +25,44 @@ pub(crate) unsafe fn give(to: *mut *mut RequestHandle, issued: Request) {
 pub unsafe extern "C" fn unisono_request_wait(
     window: *mut WindowHandle,
     request: *mut *mut RequestHandle,
-) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        // SAFETY: the caller's pointer is null or valid.
+) -> CallStatus {
+    let call = |window: &mut Window| {
+        // SAFETY: unisono.h asks for NULL or the address of a handle.
         let from = unsafe { request.as_mut() }.ok_or_else(|| null("request"))?;
         if from.is_null() {
             return Err(null("*request"));
         }
-        // SAFETY: made by `give`, and forgotten by the caller from here on.
+        // SAFETY: `give` made it, and the program's pointer forgets it here.
         let owned = unsafe { Box::from_raw(std::mem::replace(from, std::ptr::null_mut())) };
         window.wait_request(owned.0)
-    })
+    };
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, call) }
 }
 
-/// Whether the operation is complete at the origin (`*done` is 1); if so, `*request` becomes NULL.
+/// Sets `*done` to 1 if the operation is complete at the origin, and `*request` then to NULL; else `*done` to
+/// 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_request_test(
     window: *mut WindowHandle,
     request: *mut *mut RequestHandle,
     done: *mut c_int,
-) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        // SAFETY: the caller's pointer is null or writable.
+) -> CallStatus {
+    let call = |window: &mut Window| {
+        // SAFETY: unisono.h asks for NULL or a place for the answer.
         let done = unsafe { done.as_mut() }.ok_or_else(|| null("done"))?;
-        // SAFETY: the caller's pointer is null or valid.
+        // SAFETY: unisono.h asks for NULL or the address of a handle.
         let from = unsafe { request.as_mut() }.ok_or_else(|| null("request"))?;
-        // SAFETY: null or a live handle.
+        // SAFETY: null or a live handle, as above.
         let asked = unsafe { from.as_ref() }.ok_or_else(|| null("*request"))?;
         let is_done = window.test_request(&asked.0)?;
         *done = c_int::from(is_done);
         if is_done {
-            // SAFETY: made by `give`, and forgotten by the caller from here on.
+            // SAFETY: `give` made it, and the program's pointer forgets it here.
             drop(unsafe { Box::from_raw(std::mem::replace(from, std::ptr::null_mut())) });
         }
         Ok(())
-    })
+    };
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, call) }
 }

@@ -1,28 +1,30 @@
 //! The synchronization calls: fence, post-start-complete-wait, lock-unlock, flush.
 
-use crate::error::{Status, answer, argument, null, rank};
-use crate::window::{WindowHandle, window};
+use crate::error::{CallStatus, argument, null, rank};
+use crate::layout::slice;
+use crate::window::{WindowHandle, on};
 use std::ffi::c_int;
-use unisono_rma::{Assert, Error, Lock, Rank};
+use unisono_rma::{Assert, Error, Lock, Rank, Window};
 
-/// Post, start, lock: the other side has made its matching call before, or no conflicting lock is asked for.
+/// Start: every target has called post before. Post: no origin calls start before the post returns. Lock: no
+/// other rank holds or asks for a lock that excludes this one.
 pub const UNISONO_ASSERT_NO_CHECK: c_int = 1;
-/// Fence, post: the local part was not written by local stores since the last one.
+/// Fence, post: this rank has not stored into its own part since the last synchronization.
 pub const UNISONO_ASSERT_NO_STORE: c_int = 2;
-/// Fence, post: nobody puts or accumulates into the local part until the next one.
+/// Fence, post: no rank puts or accumulates into this rank's part until the next synchronization.
 pub const UNISONO_ASSERT_NO_PUT: c_int = 4;
-/// Fence: no operations since the last fence; on all ranks or on none.
+/// Fence: this rank has issued no operation since the last fence. All ranks give it, or none does.
 pub const UNISONO_ASSERT_NO_PRECEDE: c_int = 8;
-/// Fence: no operations until the next fence; on all ranks or on none.
+/// Fence: this rank issues no operation before the next fence. All ranks give it, or none does.
 pub const UNISONO_ASSERT_NO_SUCCEED: c_int = 16;
 
 /// Kinds of locks.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockType {
-    /// Others may hold it too, if shared.
+    /// Any number of ranks hold it at the same time.
     Shared = 1,
-    /// Nobody else holds it.
+    /// No other rank holds a lock of this part.
     Exclusive = 2,
 }
 
@@ -46,211 +48,166 @@ fn assert(bits: c_int) -> Result<Assert, Error> {
 /// # Safety
 /// `ranks` is null or readable for `count` numbers.
 unsafe fn group(ranks: *const c_int, count: usize) -> Result<Vec<Rank>, Error> {
-    let given = match (count, ranks.is_null()) {
-        (0, _) => &[][..],
-        (_, true) => return Err(null("ranks")),
-        // SAFETY: not null, and readable for `count` numbers, as the caller says.
-        (_, false) => unsafe { std::slice::from_raw_parts(ranks, count) },
-    };
-    given.iter().map(|one| rank(*one)).collect()
+    // SAFETY: null or readable, which the caller of this function says.
+    unsafe { slice(ranks, count, "ranks") }?.iter().map(|one| rank(*one)).collect()
 }
 
 /// Ends the epoch that the last fence began, and begins the next. Collective.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_window_fence(window: *mut WindowHandle, assert: c_int) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        window.fence(self::assert(assert)?)
-    })
+pub unsafe extern "C" fn unisono_window_fence(window: *mut WindowHandle, assert: c_int) -> CallStatus {
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, |window| window.fence(self::assert(assert)?)) }
 }
 
-/// Exposes this rank's part to these origins. Does not wait.
+/// Exposes this rank's part to `count` origins. Does not wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_post(
     window: *mut WindowHandle,
     ranks: *const c_int,
     count: usize,
     assert: c_int,
-) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        // SAFETY: the caller's array.
-        let ranks = unsafe { group(ranks, count) }?;
-        window.post(&ranks, self::assert(assert)?)
-    })
+) -> CallStatus {
+    // SAFETY: unisono.h asks for an array of `count` numbers.
+    let call = |window: &mut Window| window.post(&unsafe { group(ranks, count) }?, self::assert(assert)?);
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, call) }
 }
 
-/// Begins an access epoch to these targets. Does not wait.
+/// Begins an access epoch to `count` targets. Does not wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_start(
     window: *mut WindowHandle,
     ranks: *const c_int,
     count: usize,
     assert: c_int,
-) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        // SAFETY: the caller's array.
-        let ranks = unsafe { group(ranks, count) }?;
-        window.start(&ranks, self::assert(assert)?)
-    })
+) -> CallStatus {
+    // SAFETY: unisono.h asks for an array of `count` numbers.
+    let call = |window: &mut Window| window.start(&unsafe { group(ranks, count) }?, self::assert(assert)?);
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, call) }
 }
 
 /// Ends the access epoch that start began.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_window_complete(window: *mut WindowHandle) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        window.complete()
-    })
+pub unsafe extern "C" fn unisono_window_complete(window: *mut WindowHandle) -> CallStatus {
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, |window| window.complete()) }
 }
 
-/// Ends the exposure epoch that post began: waits until every origin has completed.
+/// Ends the exposure epoch that post began: waits until every origin has called complete.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_window_wait(window: *mut WindowHandle) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        window.wait()
-    })
+pub unsafe extern "C" fn unisono_window_wait(window: *mut WindowHandle) -> CallStatus {
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, |window| window.wait()) }
 }
 
-/// As wait, without waiting: whether the exposure epoch has ended (`*done` is 1).
+/// Sets `*done` to 1 if every origin has called complete, which ends the exposure epoch; else to 0. Does not
+/// wait.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_window_test(window: *mut WindowHandle, done: *mut c_int) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        // SAFETY: the caller's pointer is null or writable.
-        let done = unsafe { done.as_mut() }.ok_or_else(|| null("done"))?;
-        *done = c_int::from(window.test()?);
+pub unsafe extern "C" fn unisono_window_test(window: *mut WindowHandle, done: *mut c_int) -> CallStatus {
+    let call = |window: &mut Window| {
+        // SAFETY: unisono.h asks for NULL or a place for the answer.
+        *unsafe { done.as_mut() }.ok_or_else(|| null("done"))? = c_int::from(window.test()?);
         Ok(())
-    })
+    };
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, call) }
 }
 
-/// Begins a passive access epoch to `target`; `lock` is one of unisono_lock. Need not wait for the lock.
+/// Begins a passive access epoch to `target`; `lock` is one of unisono_lock. May return before this rank has
+/// the lock; the operations wait for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_lock(
     window: *mut WindowHandle,
     lock: c_int,
     target: c_int,
     assert: c_int,
-) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
+) -> CallStatus {
+    let call = |window: &mut Window| {
         let lock = match lock {
             1 => Lock::Shared,
             2 => Lock::Exclusive,
             other => return Err(argument(format!("{other} is no unisono_lock"))),
         };
         window.lock(rank(target)?, lock, self::assert(assert)?)
-    })
+    };
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, call) }
 }
 
-/// Ends it; all its operations are complete at origin and target.
+/// Ends the passive epoch to `target`: its operations are complete at the origin. When they are complete at
+/// the target: unisono_window_settle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_window_unlock(window: *mut WindowHandle, target: c_int) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        window.unlock(rank(target)?)
-    })
+pub unsafe extern "C" fn unisono_window_unlock(window: *mut WindowHandle, target: c_int) -> CallStatus {
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, |window| window.unlock(rank(target)?)) }
 }
 
-/// Begins a shared passive access epoch to everybody.
+/// Begins a passive access epoch to all ranks, with a shared lock at each.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_window_lock_all(window: *mut WindowHandle, assert: c_int) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        window.lock_all(self::assert(assert)?)
-    })
+pub unsafe extern "C" fn unisono_window_lock_all(window: *mut WindowHandle, assert: c_int) -> CallStatus {
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, |window| window.lock_all(self::assert(assert)?)) }
 }
 
+/// Ends the passive epoch that lock_all began: its operations are complete at the origin. When they are
+/// complete at the targets: unisono_window_settle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_window_unlock_all(window: *mut WindowHandle) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        window.unlock_all()
-    })
+pub unsafe extern "C" fn unisono_window_unlock_all(window: *mut WindowHandle) -> CallStatus {
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, |window| window.unlock_all()) }
 }
 
 /// Completes all operations to `target` at origin and target; the epoch goes on.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_window_flush(window: *mut WindowHandle, target: c_int) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        window.flush(rank(target)?)
-    })
+pub unsafe extern "C" fn unisono_window_flush(window: *mut WindowHandle, target: c_int) -> CallStatus {
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, |window| window.flush(rank(target)?)) }
 }
 
 /// As flush, for every target.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_window_flush_all(window: *mut WindowHandle) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        window.flush_all()
-    })
+pub unsafe extern "C" fn unisono_window_flush_all(window: *mut WindowHandle) -> CallStatus {
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, |window| window.flush_all()) }
 }
 
-/// Completes all operations to `target` at the origin: buffers may be used again, results have come.
+/// Completes all operations to `target` at the origin: the program may use its buffers again, results have
+/// come.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_window_flush_local(window: *mut WindowHandle, target: c_int) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        window.flush_local(rank(target)?)
-    })
+pub unsafe extern "C" fn unisono_window_flush_local(window: *mut WindowHandle, target: c_int) -> CallStatus {
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, |window| window.flush_local(rank(target)?)) }
 }
 
 /// As flush_local, for every target.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_window_flush_local_all(window: *mut WindowHandle) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        window.flush_local_all()
-    })
+pub unsafe extern "C" fn unisono_window_flush_local_all(window: *mut WindowHandle) -> CallStatus {
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, |window| window.flush_local_all()) }
 }
 
-/// Makes local loads and stores and others' operations on this rank's part see each other; in a passive
-/// epoch.
+/// In a passive epoch: makes this rank's loads and stores and other ranks' operations on its part see each
+/// other.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_window_sync(window: *mut WindowHandle) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        window.sync()
-    })
+pub unsafe extern "C" fn unisono_window_sync(window: *mut WindowHandle) -> CallStatus {
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, |window| window.sync()) }
 }
 
-/// Makes progress: applies what others have sent, sends what waits. Never waits.
+/// Applies what other ranks have sent, and sends what this rank holds back. Never waits.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_window_progress(window: *mut WindowHandle) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        window.progress()
-    })
+pub unsafe extern "C" fn unisono_window_progress(window: *mut WindowHandle) -> CallStatus {
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, |window| window.progress()) }
 }
 
-/// Waits until every operation of passive epochs that have ended is complete at its target; needs no epoch.
-/// Over messages an exclusive unlock does not wait for its target. Whoever locks next finds the operations
-/// done, and so does everybody who learns of them by this job's calls; before telling others by any other
-/// means, call this.
+/// Waits until every operation of passive epochs that have ended is complete at its target. Needs no epoch.
+/// Where windows work by messages, an exclusive unlock returns before its target has done the operations.
+/// Ranks that lock the part afterwards, or that learn of the unlock through calls of this job, find the
+/// operations done. Call this before you tell another rank by other means, such as a pipe.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_window_settle(window: *mut WindowHandle) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        window.settle()
-    })
+pub unsafe extern "C" fn unisono_window_settle(window: *mut WindowHandle) -> CallStatus {
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, |window| window.settle()) }
 }

@@ -1,58 +1,65 @@
 //! Windows: making, freeing, attaching memory, and finding others' parts in one's own address space.
 
-use crate::error::{Status, answer, argument, null, rank};
+use crate::error::{CallStatus, answer, argument, null, rank};
 use crate::job::{JobHandle, job};
 use std::ffi::{c_int, c_void};
-use unisono_rma::{Completion, Error, Locks, Spec, Style, Window};
+use unisono_rma::{Completion, Error, Job, Locks, Spec, Style, Window};
 
-/// Memory that the members of a job access.
+/// Memory of each member of a job that the other members read and write.
 #[derive(Debug)]
 pub struct WindowHandle(pub(crate) Window);
 
-/// Locks are never used on this window: no agent thread, and lock calls are errors.
+/// The program never locks this window: no agent thread runs for it, and lock calls are errors.
 pub const UNISONO_NO_LOCKS: u32 = 1;
-/// Unlock completes at the origin only; at the target with the next flush or collective call.
+/// Unlock completes operations at the origin only. They are complete at the target after the next flush
+/// there, unisono_window_settle or unisono_window_free.
 pub const UNISONO_LOCAL_COMPLETION: u32 = 2;
 
 /// How synchronization is done.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StyleCode {
-    /// Direct stores and flags where memory is shared; otherwise deferred.
+    /// Stores and flags where ranks share memory; elsewhere as DEFERRED.
     Direct = 0,
-    /// The paper's protocol everywhere: all work in the second synchronization call.
+    /// Messages everywhere, which the call that ends an epoch sends (Thakur, Gropp, Toonen, EuroPVM/MPI
+    /// 2004).
     Deferred = 1,
-    /// The naive forms that the paper describes, for comparison.
+    /// Messages everywhere, one for each call; to compare with.
     Naive = 2,
 }
 
-/// What kind of window to make. All zero is the default, and so is a NULL pointer to it.
+/// What kind of window to make. All zero is the default, and so is a NULL pointer to this.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct WindowSpec {
-    /// Displacements into this rank's part count so many bytes; 0 means 1.
+    /// Bytes of one unit of displacement into this rank's part; 0 means 1.
     pub unit: u32,
-    /// UNISONO_NO_LOCKS, UNISONO_LOCAL_COMPLETION; the same on all ranks.
+    /// A sum of UNISONO_NO_LOCKS and UNISONO_LOCAL_COMPLETION; the same on all ranks.
     pub flags: u32,
     /// One of unisono_style; the same on all ranks.
     pub style: c_int,
 }
 
-/// The window behind a handle.
+/// Calls the window behind a handle.
 ///
 /// # Safety
 /// `window` is null or a live handle that no other thread uses now.
 #[inline]
-pub(crate) unsafe fn window<'a>(window: *mut WindowHandle) -> Result<&'a mut Window, Error> {
-    // SAFETY: null or a live handle, as the caller says.
-    let handle = unsafe { window.as_mut() };
-    handle.map(|handle| &mut handle.0).ok_or_else(|| null("window"))
+pub(crate) unsafe fn on(
+    window: *mut WindowHandle,
+    call: impl FnOnce(&mut Window) -> Result<(), Error>,
+) -> CallStatus {
+    // SAFETY: null or a live handle of this thread's, which the caller of this function says.
+    answer(|| match unsafe { window.as_mut() } {
+        Some(WindowHandle(window)) => call(window),
+        None => Err(null("window")),
+    })
 }
 
 /// # Safety
 /// `spec` is null or readable.
 unsafe fn spec(spec: *const WindowSpec) -> Result<Spec, Error> {
-    // SAFETY: null or readable, as the caller says.
+    // SAFETY: null or readable, which the caller of this function says.
     let Some(given) = (unsafe { spec.as_ref() }) else { return Ok(Spec::new()) };
     if given.flags & !(UNISONO_NO_LOCKS | UNISONO_LOCAL_COMPLETION) != 0 {
         return Err(argument(format!("{:#x} are no flags of a unisono_spec", given.flags)));
@@ -69,23 +76,32 @@ unsafe fn spec(spec: *const WindowSpec) -> Result<Spec, Error> {
     Ok(Spec::new().unit(given.unit.max(1)).style(style).locks(locks).completion(completion))
 }
 
-/// Fills in the caller's pointer.
+/// Makes a window for the program, by `make` from a job and a spec, and stores its handle in `to`. Until
+/// then, and after an error, `*to` is NULL.
 ///
 /// # Safety
-/// `to` is null or writable.
-unsafe fn place<'a>(to: *mut *mut WindowHandle) -> Result<&'a mut *mut WindowHandle, Error> {
-    // SAFETY: null or writable, as the caller says.
-    let to = unsafe { to.as_mut() }.ok_or_else(|| null("window"))?;
-    *to = std::ptr::null_mut();
-    Ok(to)
+/// The pointers are null or valid; no other thread uses the job now.
+unsafe fn made(
+    job: *mut JobHandle,
+    spec: *const WindowSpec,
+    to: *mut *mut WindowHandle,
+    make: impl FnOnce(&mut Job, Spec) -> Result<Window, Error>,
+) -> CallStatus {
+    answer(|| {
+        // SAFETY: null or writable, which the caller of this function says.
+        let to = unsafe { to.as_mut() }.ok_or_else(|| null("window"))?;
+        *to = std::ptr::null_mut();
+        // SAFETY: null or readable, which the caller of this function says.
+        let spec = unsafe { self::spec(spec) }?;
+        // SAFETY: null or a live handle of this thread's, which the caller of this function says.
+        let window = make(unsafe { self::job(job) }?, spec)?;
+        *to = Box::into_raw(Box::new(WindowHandle(window)));
+        Ok(())
+    })
 }
 
-fn handle(window: Window) -> *mut WindowHandle {
-    Box::into_raw(Box::new(WindowHandle(window)))
-}
-
-/// A window over zeroed memory of the library's, `bytes` here (members may differ); `*base` is where.
-/// Collective.
+/// Makes a window over zeroed memory of the library's: `bytes` bytes at this rank, which other ranks need not
+/// match. `*base` becomes their address. Collective.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_allocate(
     job: *mut JobHandle,
@@ -93,24 +109,20 @@ pub unsafe extern "C" fn unisono_window_allocate(
     spec: *const WindowSpec,
     base: *mut *mut c_void,
     window: *mut *mut WindowHandle,
-) -> Status {
-    answer(|| {
-        // SAFETY: the caller's pointer.
-        let to = unsafe { place(window) }?;
-        // SAFETY: the caller's pointer is null or writable.
+) -> CallStatus {
+    let make = |job: &mut Job, spec| {
+        // SAFETY: unisono.h asks for NULL or a place for the address.
         let base = unsafe { base.as_mut() }.ok_or_else(|| null("base"))?;
-        // SAFETY: the caller's pointer.
-        let spec = unsafe { self::spec(spec) }?;
-        // SAFETY: the caller's handle.
-        let job = unsafe { self::job(job) }?;
         let made = job.allocate(bytes, spec)?;
         *base = made.mapped(job.rank()).map_or(std::ptr::null_mut(), |mapped| mapped.base.cast());
-        *to = handle(made);
-        Ok(())
-    })
+        Ok(made)
+    };
+    // SAFETY: unisono.h asks for pointers that are null or valid, and for one thread at a job.
+    unsafe { made(job, spec, window, make) }
 }
 
-/// A window over the caller's memory, which stays valid until the window is freed. Collective.
+/// Makes a window over `bytes` bytes of the program's memory at `base`, which stay valid until the window is
+/// freed. Collective.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_create(
     job: *mut JobHandle,
@@ -118,65 +130,54 @@ pub unsafe extern "C" fn unisono_window_create(
     bytes: u64,
     spec: *const WindowSpec,
     window: *mut *mut WindowHandle,
-) -> Status {
-    answer(|| {
-        // SAFETY: the caller's pointer.
-        let to = unsafe { place(window) }?;
-        // SAFETY: the caller's pointer.
-        let spec = unsafe { self::spec(spec) }?;
+) -> CallStatus {
+    let make = |job: &mut Job, spec| {
         if base.is_null() && bytes > 0 {
             return Err(null("base"));
         }
-        // SAFETY: the caller's handle.
-        let job = unsafe { self::job(job) }?;
-        // SAFETY: the memory stays valid until the window is freed, which unisono.h asks for.
-        *to = handle(unsafe { job.create(base.cast(), bytes, spec) }?);
-        Ok(())
-    })
+        // SAFETY: unisono.h asks that the memory stays valid until the window is freed.
+        unsafe { job.create(base.cast(), bytes, spec) }
+    };
+    // SAFETY: unisono.h asks for pointers that are null or valid, and for one thread at a job.
+    unsafe { made(job, spec, window, make) }
 }
 
-/// A window to which memory is attached later; displacements are addresses. Collective.
+/// Makes a window without memory: ranks attach memory later. Displacements are addresses. Collective.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_dynamic(
     job: *mut JobHandle,
     spec: *const WindowSpec,
     window: *mut *mut WindowHandle,
-) -> Status {
-    answer(|| {
-        // SAFETY: the caller's pointer.
-        let to = unsafe { place(window) }?;
-        // SAFETY: the caller's pointer.
-        let spec = unsafe { self::spec(spec) }?;
-        // SAFETY: the caller's handle.
-        *to = handle(unsafe { self::job(job) }?.dynamic(spec)?);
-        Ok(())
-    })
+) -> CallStatus {
+    // SAFETY: unisono.h asks for pointers that are null or valid, and for one thread at a job.
+    unsafe { made(job, spec, window, |job, spec| job.dynamic(spec)) }
 }
 
-/// Attaches memory to a dynamic window; it stays valid until it is detached.
+/// Attaches memory of this rank to a dynamic window. It stays valid until the program detaches it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_attach(
     window: *mut WindowHandle,
     address: *mut c_void,
     bytes: usize,
-) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
-        // SAFETY: the memory stays valid until it is detached, which unisono.h asks for.
-        unsafe { window.attach(address.cast(), bytes) }
-    })
+) -> CallStatus {
+    // SAFETY: unisono.h asks that the memory stays valid until it is detached.
+    let call = |window: &mut Window| unsafe { window.attach(address.cast(), bytes) };
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, call) }
 }
 
-/// Detaches memory, by the address it was attached with.
+/// Detaches memory, by the address at which the program attached it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_window_detach(window: *mut WindowHandle, address: *mut c_void) -> Status {
-    // SAFETY: the caller's handle.
-    answer(|| unsafe { self::window(window) }?.detach(address.cast()))
+pub unsafe extern "C" fn unisono_window_detach(
+    window: *mut WindowHandle,
+    address: *mut c_void,
+) -> CallStatus {
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, |window| window.detach(address.cast())) }
 }
 
-/// Where the part of rank `rank` lies in this process, how long it is, and its unit; each pointer may be
-/// NULL. `*base` becomes NULL where the part is out of reach.
+/// Where the part of rank `rank` lies in this process, how many bytes it has, and its displacement unit; each
+/// pointer may be NULL. `*base` becomes NULL if this process does not map the part.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_mapped(
     window: *mut WindowHandle,
@@ -184,13 +185,11 @@ pub unsafe extern "C" fn unisono_window_mapped(
     base: *mut *mut c_void,
     bytes: *mut u64,
     unit: *mut u32,
-) -> Status {
-    answer(|| {
-        // SAFETY: the caller's handle.
-        let window = unsafe { self::window(window) }?;
+) -> CallStatus {
+    let call = |window: &mut Window| {
         let mapped = window.mapped(self::rank(rank)?);
         let found = mapped.map_or((std::ptr::null_mut(), 0, 0), |m| (m.base.cast(), m.bytes, m.unit));
-        // SAFETY: the caller's pointer is null or writable.
+        // SAFETY: unisono.h asks for NULL or a place for the answer.
         if let Some(base) = unsafe { base.as_mut() } {
             *base = found.0;
         }
@@ -203,32 +202,36 @@ pub unsafe extern "C" fn unisono_window_mapped(
             *unit = found.2;
         }
         Ok(())
-    })
+    };
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    unsafe { on(window, call) }
 }
 
-/// Frees the window, and sets the handle to null.
+/// Frees the window and sets the handle to null. `before` looks at the window while there is one.
 ///
 /// # Safety
-/// `from` is null, or a live handle of which there is no other copy in use.
-pub(crate) unsafe fn free(from: &mut *mut WindowHandle) -> Result<(), Error> {
-    if from.is_null() {
+/// `from` is null, or the address of a handle. The handle is null or live, and no copy of it is in use.
+pub(crate) unsafe fn free<T>(
+    from: *mut *mut WindowHandle,
+    before: impl FnOnce(&Window) -> T,
+) -> Result<T, Error> {
+    // SAFETY: null or valid, which the caller of this function says.
+    let from = unsafe { from.as_mut() }.ok_or_else(|| null("window"))?;
+    // SAFETY: null or live, which the caller of this function says.
+    let Some(WindowHandle(window)) = (unsafe { from.as_mut() }) else {
         return Err(Error::Freed { call: "unisono_window_free" });
-    }
-    // SAFETY: live, as the caller says.
-    unsafe { self::window(*from) }?.free()?;
-    // SAFETY: made by `handle`, and forgotten by the caller from here on.
+    };
+    let seen = before(window);
+    window.free()?;
+    // SAFETY: `made` made it, and the program's pointer forgets it here.
     drop(unsafe { Box::from_raw(std::mem::replace(from, std::ptr::null_mut())) });
-    Ok(())
+    Ok(seen)
 }
 
-/// Frees the window and sets `*window` to NULL. Collective, and waits for everybody. Fails inside an epoch,
-/// and the window stays.
+/// Frees the window and sets `*window` to NULL. Collective: waits for all ranks. Inside an epoch it is an
+/// error, and the window stays.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_window_free(window: *mut *mut WindowHandle) -> Status {
-    answer(|| {
-        // SAFETY: the caller's pointer is null or valid.
-        let from = unsafe { window.as_mut() }.ok_or_else(|| null("window"))?;
-        // SAFETY: the caller's handle.
-        unsafe { free(from) }
-    })
+pub unsafe extern "C" fn unisono_window_free(window: *mut *mut WindowHandle) -> CallStatus {
+    // SAFETY: unisono.h asks for NULL or the address of a handle.
+    answer(|| unsafe { free(window, |_| ()) })
 }

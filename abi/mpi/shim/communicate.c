@@ -94,21 +94,6 @@ static int completed(MPI_Request *request)
 	return code ? code : PMPI_Grequest_complete(*request);
 }
 
-/* Both sides of a transfer, which are most often of one type. */
-INLINE int sides(struct window *window, const char *call, MPI_Count origin_count, MPI_Datatype origin_type,
-		 MPI_Count target_count, MPI_Datatype target_type, const unisono_layout **near,
-		 const unisono_layout **far)
-{
-	int code = side(window, call, origin_count, origin_type, near);
-
-	if (UNLIKELY(code))
-		return code;
-	if (UNLIKELY(target_type != origin_type))
-		return side(window, call, target_count, target_type, far);
-	*far = *near;
-	return UNLIKELY(target_count < 0) ? wrong_count(window, call) : MPI_SUCCESS;
-}
-
 /* The end of an operation. One with a request is complete at the origin when the request is handed out. */
 INLINE int finish(struct window *window, const char *call, unisono_status status, int rank,
 		  MPI_Request *request)
@@ -123,90 +108,108 @@ INLINE int finish(struct window *window, const char *call, unisono_status status
 	return UNLIKELY(status) ? window_result(window, call, status) : completed(request);
 }
 
-/* What an operation with the null process is. */
+/* A transfer with the null process does nothing. */
 INLINE int nothing(MPI_Request *request)
 {
 	return request ? completed(request) : MPI_SUCCESS;
+}
+
+/* The two sides of a transfer, whose arguments are checked. */
+struct transfer {
+	struct window *window;
+	const unisono_layout *near, *far;
+};
+
+enum { GO_ON = -1 }; /* no error code is negative */
+
+/* Checks the arguments of a transfer. Not GO_ON: what the call returns. Most often both sides are of one
+ * type. */
+INLINE int check(const char *call, MPI_Win win, MPI_Count origin_count, MPI_Datatype origin_type, int rank,
+		 MPI_Count target_count, MPI_Datatype target_type, int operation, MPI_Request *request,
+		 struct transfer *of)
+{
+	struct window *window = of->window = window_of(win);
+	int code;
+
+	if (UNLIKELY(!window))
+		return no_window(call);
+	if (UNLIKELY(!operation))
+		return wrong_operation(window, call);
+	code = side(window, call, origin_count, origin_type, &of->near);
+	if (UNLIKELY(code))
+		return code;
+	of->far = of->near;
+	if (UNLIKELY(target_type != origin_type))
+		code = side(window, call, target_count, target_type, &of->far);
+	else if (UNLIKELY(target_count < 0))
+		code = wrong_count(window, call);
+	if (UNLIKELY(code))
+		return code;
+	return UNLIKELY(rank == MPI_PROC_NULL) ? nothing(request) : GO_ON;
 }
 
 INLINE int put(const char *call, const void *origin, MPI_Count origin_count, MPI_Datatype origin_type,
 	       int rank, MPI_Aint place, MPI_Count target_count, MPI_Datatype target_type, MPI_Win win,
 	       MPI_Request *request)
 {
-	struct window *window = window_of(win);
-	const unisono_layout *near, *far;
+	struct transfer of;
 	unisono_status status;
-	int code;
+	int code = check(call, win, origin_count, origin_type, rank, target_count, target_type,
+			 UNISONO_OPERATION_REPLACE, request, &of);
 
-	if (UNLIKELY(!window))
-		return no_window(call);
-	code = sides(window, call, origin_count, origin_type, target_count, target_type, &near, &far);
-	if (UNLIKELY(code))
+	if (UNLIKELY(code != GO_ON))
 		return code;
-	if (UNLIKELY(rank == MPI_PROC_NULL))
-		return nothing(request);
 	do {
-		enter(window);
-		status = request ? unisono_rput(window->core, origin, origin_count, near, rank, place,
-						target_count, far, NULL)
-				 : unisono_put(window->core, origin, origin_count, near, rank, place,
-					       target_count, far);
-	} while (leave_to_repeat(window, status));
-	return finish(window, call, status, rank, request);
+		enter(of.window);
+		status = request ? unisono_rput(of.window->core, origin, origin_count, of.near, rank, place,
+						target_count, of.far, NULL)
+				 : unisono_put(of.window->core, origin, origin_count, of.near, rank, place,
+					       target_count, of.far);
+	} while (leave_to_repeat(of.window, status));
+	return finish(of.window, call, status, rank, request);
 }
 
 INLINE int get(const char *call, void *origin, MPI_Count origin_count, MPI_Datatype origin_type, int rank,
 	       MPI_Aint place, MPI_Count target_count, MPI_Datatype target_type, MPI_Win win,
 	       MPI_Request *request)
 {
-	struct window *window = window_of(win);
-	const unisono_layout *near, *far;
+	struct transfer of;
 	unisono_status status;
-	int code;
+	int code = check(call, win, origin_count, origin_type, rank, target_count, target_type,
+			 UNISONO_OPERATION_NO_OP, request, &of);
 
-	if (UNLIKELY(!window))
-		return no_window(call);
-	code = sides(window, call, origin_count, origin_type, target_count, target_type, &near, &far);
-	if (UNLIKELY(code))
+	if (UNLIKELY(code != GO_ON))
 		return code;
-	if (UNLIKELY(rank == MPI_PROC_NULL))
-		return nothing(request);
 	do {
-		enter(window);
-		status = request ? unisono_rget(window->core, origin, origin_count, near, rank, place,
-						target_count, far, NULL)
-				 : unisono_get(window->core, origin, origin_count, near, rank, place,
-					       target_count, far);
-	} while (leave_to_repeat(window, status));
-	return finish(window, call, status, rank, request);
+		enter(of.window);
+		status = request ? unisono_rget(of.window->core, origin, origin_count, of.near, rank, place,
+						target_count, of.far, NULL)
+				 : unisono_get(of.window->core, origin, origin_count, of.near, rank, place,
+					       target_count, of.far);
+	} while (leave_to_repeat(of.window, status));
+	return finish(of.window, call, status, rank, request);
 }
 
 INLINE int accumulate(const char *call, const void *origin, MPI_Count origin_count, MPI_Datatype origin_type,
 		      int rank, MPI_Aint place, MPI_Count target_count, MPI_Datatype target_type, MPI_Op op,
 		      MPI_Win win, MPI_Request *request)
 {
-	struct window *window = window_of(win);
-	const unisono_layout *near, *far;
+	struct transfer of;
 	unisono_status status;
-	int code, operation = operation_of(op);
+	int operation = operation_of(op);
+	int code = check(call, win, origin_count, origin_type, rank, target_count, target_type, operation,
+			 request, &of);
 
-	if (UNLIKELY(!window))
-		return no_window(call);
-	if (UNLIKELY(!operation))
-		return wrong_operation(window, call);
-	code = sides(window, call, origin_count, origin_type, target_count, target_type, &near, &far);
-	if (UNLIKELY(code))
+	if (UNLIKELY(code != GO_ON))
 		return code;
-	if (UNLIKELY(rank == MPI_PROC_NULL))
-		return nothing(request);
 	do {
-		enter(window);
-		status = request ? unisono_raccumulate(window->core, origin, origin_count, near, rank, place,
-						       target_count, far, operation, NULL)
-				 : unisono_accumulate(window->core, origin, origin_count, near, rank, place,
-						      target_count, far, operation);
-	} while (leave_to_repeat(window, status));
-	return finish(window, call, status, rank, request);
+		enter(of.window);
+		status = request ? unisono_raccumulate(of.window->core, origin, origin_count, of.near, rank,
+						       place, target_count, of.far, operation, NULL)
+				 : unisono_accumulate(of.window->core, origin, origin_count, of.near, rank,
+						      place, target_count, of.far, operation);
+	} while (leave_to_repeat(of.window, status));
+	return finish(of.window, call, status, rank, request);
 }
 
 /* With MPI_NO_OP the origin is ignored, its type as well. */

@@ -12,7 +12,8 @@ typedef enum unisono_mpi_combiner {
         UNISONO_MPI_COMBINER_CONTIGUOUS = 0,
         // Integers: count, length. Addresses: stride in bytes.
         UNISONO_MPI_COMBINER_VECTOR = 1,
-        // Integers: the length of each. Addresses: the displacement of each in bytes. One child, or one each.
+        // Integers: the length of each block. Addresses: the displacement of each block in bytes. One child, or
+        // one for each block.
         UNISONO_MPI_COMBINER_BLOCKS = 2,
         // Integers: dimensions, sizes, parts, starts, order (0 C, 1 Fortran).
         UNISONO_MPI_COMBINER_SUBARRAY = 3,
@@ -20,24 +21,26 @@ typedef enum unisono_mpi_combiner {
         UNISONO_MPI_COMBINER_RESIZED = 4,
 } unisono_mpi_combiner;
 
-// The host MPI's messages, for jobs that leave the host. All answer 0 or an MPI error code.
+// The host MPI's messages, for jobs of several hosts. Each function returns 0 or an MPI error code.
 typedef struct unisono_mpi_messages {
-        // The first argument of each.
+        // The first argument of each function.
         void *context;
-        // Begins to send a packet, which stays where it is until `sent` says so; `pending` is for that call.
+        // Begins to send a packet. The packet stays where it is until `sent` says that it was sent; `*pending`
+        // names it there.
         int (*send)(void *context, int to, void *packet, size_t bytes, void **pending);
-        // Whether a packet was sent.
+        // Sets `*done` to 1 if a packet was sent, else to 0.
         int (*sent)(void *context, void **pending, int *done);
-        // Matches a packet that has arrived: from whom, its length, and what to take it by; NULL where none has.
+        // Matches a packet that has arrived: its sender, its length, and in `*message` a name for `take`.
+        // `*message` is NULL if none has arrived.
         int (*receive)(void *context, int *from, size_t *bytes, void **message);
-        // Takes the packet that was matched.
+        // Takes the packet that `receive` matched.
         int (*take)(void *context, void **message, void *packet, size_t bytes);
 } unisono_mpi_messages;
 
-// Fills in a random key of 16 bytes, by which the members of a job find each other.
+// Stores a random key of 16 bytes in `key`. The ranks of a job find each other by it.
 unisono_status unisono_mpi_key(uint8_t *key);
 
-// A job of ranks that share this host's memory. `progress` is called now and then while a call waits.
+// Makes a job of ranks that share this host's memory. While a call waits it calls `progress` now and then.
 // Collective.
 unisono_status unisono_mpi_job_shared(int rank,
                                       int size,
@@ -45,20 +48,19 @@ unisono_status unisono_mpi_job_shared(int rank,
                                       void (*progress)(void),
                                       unisono_job **job);
 
-// A job of ranks that the host MPI's messages reach; the callbacks stay valid as long as the job.
+// Makes a job of ranks that the host MPI's messages reach. The callbacks stay valid as long as the job.
 // Collective.
 unisono_status unisono_mpi_job_messages(int rank,
                                         int size,
                                         const struct unisono_mpi_messages *callbacks,
                                         unisono_job **job);
 
-// Stops the thread that serves other ranks while this one makes no call: from now on the host MPI may end.
+// Stops the thread that serves other ranks while this one makes no call. The host MPI may end afterwards.
 void unisono_mpi_job_without_agent(unisono_job *job);
 
-// How long calls at the windows of this one's job wait at most before they answer UNISONO_STATUS_AGAIN; at
-// first for ever.
-void unisono_mpi_window_patience(unisono_window *window,
-                                 uint64_t nanoseconds);
+// Sets how long calls at this window, and at the other windows of its job, wait before they answer
+// UNISONO_STATUS_AGAIN. Without this call they wait without limit.
+void unisono_mpi_window_patience(unisono_window *window, uint64_t nanoseconds);
 
 // Whether the window can be freed now: no epoch is open.
 unisono_status unisono_mpi_window_freeable(unisono_window *window);
@@ -69,12 +71,13 @@ unisono_status unisono_mpi_window_free(unisono_window **window, const char *name
 // Enters a window that is never freed into the statistics under this name.
 void unisono_mpi_window_counted(unisono_window *window, const char *name);
 
-// A predefined type of so many bytes, one of unisono_element or 0 for data that only moves. NULL after an
-// error, as in all calls that make a layout.
+// A predefined type of `bytes` bytes. `element` is one of unisono_element, or 0 for data that only moves.
+// Every call that makes a layout returns NULL after an error.
 unisono_layout *unisono_mpi_layout_named(int element,
                                          uint64_t bytes);
 
-// A type made of others; `combiner` is one of unisono_mpi_combiner, which says what the numbers are.
+// A type made of others. `combiner` is one of unisono_mpi_combiner, which says what the integers and
+// addresses mean.
 unisono_layout *unisono_mpi_layout_combine(int combiner,
                                            int64_t extent,
                                            const int64_t *integers,
@@ -84,30 +87,30 @@ unisono_layout *unisono_mpi_layout_combine(int combiner,
                                            const unisono_layout *const *children,
                                            size_t child_count);
 
-// A type whose data lies at these offsets, one a byte, in the order of the data.
+// A type from the offsets of its bytes, one for each byte, in the order of the data.
 unisono_layout *unisono_mpi_layout_traced(const int64_t *offsets,
                                           size_t count,
                                           int64_t extent,
                                           int element);
 
-// The element that all data is made of; 0 for none.
+// The element that all data of a layout is made of; 0: there is no such element.
 int unisono_mpi_layout_element(const unisono_layout *layout);
 
-// The element, if the layout is one of them and nothing else; 0 otherwise.
+// The element if the layout is exactly one of it; 0 otherwise.
 int unisono_mpi_layout_single(const unisono_layout *layout);
 
-// Whether a table is wanted (1) or not (0).
+// 1 if the user asked for the table, else 0.
 int unisono_mpi_statistics_wanted(void);
 
-// This process's part of the table, `*bytes` long; from here on it is empty. The memory is never freed: MPI
-// ends once in a process.
+// Takes this process's ledger out, encoded in `*bytes` bytes. The memory is never freed: MPI ends once in a
+// process.
 const uint8_t *unisono_mpi_statistics_take(size_t *bytes);
 
-// Prints the sum of the parts of `ranks` ranks, which lie one after the other in `all`.
+// Prints the sum of the encoded ledgers of `ranks` ranks, which lie one after the other in `all`.
 void unisono_mpi_statistics_print(const uint8_t *all, const int *lengths, size_t ranks);
 
-// Prints this process's part, if a table is wanted and the part was not taken yet; `why` it is printed
-// alone.
+// Prints this process's ledger, unless it was taken or nobody asked for the table. `why` says why it is
+// printed alone.
 void unisono_mpi_statistics_alone(int rank,
                                   const char *why);
 

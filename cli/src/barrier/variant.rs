@@ -5,7 +5,7 @@ use std::time::Duration;
 use unisono_barrier::{Algorithm, SpinBudget, Wait};
 use unisono_linux::clock::Nanos;
 use unisono_study::peer::{self, Bench, PeerFile, catalogue};
-use unisono_study::workload::own::{self, Choice};
+use unisono_study::workload::own::{self, BarrierChoice};
 use unisono_study::workload::{self, Measurement, Options};
 
 /// One row of the comparison.
@@ -16,7 +16,7 @@ pub(super) struct ComparedRow {
 
 enum VariantKind {
     /// In this process when alone, else as a process like any peer.
-    Unisono(Choice),
+    Unisono(BarrierChoice),
     Program(PeerFile),
 }
 
@@ -53,7 +53,7 @@ fn as_failure(error: workload::Error) -> anyhow::Error {
 
 /// A row before anything is built.
 pub(super) enum WantedRow {
-    Unisono(Choice),
+    Unisono(BarrierChoice),
     Peer(String),
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn read_choice(
     algorithm: Option<&str>,
     wait: Option<&str>,
     spin_budget: Option<Duration>,
-) -> Result<Choice, Failure> {
+) -> Result<BarrierChoice, Failure> {
     let algorithm = match algorithm {
         None | Some(RECOMMENDED) => None,
         Some(name) => {
@@ -133,7 +133,7 @@ pub(crate) fn read_choice(
         .map(|budget| SpinBudget::new(Nanos::from(budget)))
         .transpose()
         .map_err(|error| Failure::Usage(error.to_string()))?;
-    Ok(Choice { algorithm, wait, spin_budget })
+    Ok(BarrierChoice { algorithm, wait, spin_budget })
 }
 
 fn or_nothing(names: &[String]) -> Vec<Option<&str>> {

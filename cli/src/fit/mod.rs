@@ -9,22 +9,22 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use unisono_fit::{Bound, Effective, Observed, Part, Plan, Program, decide, effective, parts};
+use unisono_fit::{Bound, Effective, Observed, Plan, ProcessorPart, ProgramTraits, decide, effective, parts};
 use unisono_launch::Error;
 use unisono_launch::side_by_side::{self, Companion};
 use unisono_linux::affinity::CpuSet;
 use unisono_linux::counted::counted;
 use unisono_linux::load;
-use unisono_linux::quota::{Limits, limits};
+use unisono_linux::quota::{ProcessorLimits, limits};
 use unisono_linux::topology::Topology;
 
 /// Run a program with as many threads as there really are processors
 ///
-/// A program in a container or a batch job counts the processors of the machine, starts a thread for each,
-/// and crawls: the quota of its control group stops the threads in turn, and each waits for the others. This
-/// command finds out how many processors there are for the program, sets the variables of the runtimes that
-/// would count wrongly, says so, and becomes the program: its process number, signals and exit code are the
-/// program's own.
+/// In a container or a batch job, a program counts the processors of the machine and starts a thread for
+/// each. The quota of its control group then stops the threads in turn, and each waits for those that are
+/// stopped. This command finds out how many processors the program really has, sets the environment variables
+/// of the runtimes that would count wrongly, says which, and becomes the program: process number, signals and
+/// exit code are the program's.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono fit -- ./solver --size 1000
@@ -34,32 +34,32 @@ use unisono_linux::topology::Topology;
   unisono fit -- ./a ::: ./b
       two programs, each on processors of its own
 
-How many: the least of the processors that the process may use (affinity, cpuset) and the quotas of its control group and \
-of every group around that one, at least 1. A fraction of a processor counts as a whole one where that fraction is worth \
-more than what stopping and starting the threads costs (1.5 is two, 1.04 is one).
+How many: the smallest of these numbers, but at least 1: the processors that the process may use (affinity, cpuset), the \
+quota of its control group, and the quota of every group around that one. A fraction of a processor counts as a whole one \
+if it is worth more than stopping and starting the threads costs (1.5 is two, 1.04 is one).
 
 What is set: OMP_NUM_THREADS and the variables of OpenBLAS, MKL, BLIS, NumExpr, Rayon and llama.cpp; GOMAXPROCS and \
 JAVA_TOOL_OPTIONS where the program's Go or Java does not read the quota itself; OMP_PROC_BIND for OpenMP programs that \
 have the machine to themselves; passive waiting (OMP_WAIT_POLICY, KMP_BLOCKTIME, and for MPI yielding) where there are more \
 threads than processors, or other programs run now. What you set yourself stays as it is.
 
-What is not done: a number that the program is given in its code or its arguments (-t 8) is not changed; oneTBB \
-reads no variable; one program is not moved to other processors, because two of them might meet there. Programs that \
-come later are not seen: a wait policy is chosen for the machine as it is now.
+What is not done: a number in the program's code or arguments (-t 8) is not changed; oneTBB reads no variable; a single \
+program is not moved to other processors, because another one might be moved there too. The wait policy suits the machine \
+as it is now: programs that start later are not considered.
 
-Several programs (A ::: B): each gets its part of the cores, or of the processors if there are too few cores; with more \
-programs than processors all share all, and wait passively. This process stays, passes signals on, and ends with the exit \
-code of the program that failed first.
+Several programs (A ::: B): each gets its part of the cores, or of the processors if there are too few cores. With more \
+programs than processors, all share all processors and wait passively. This process stays, passes signals on, and ends \
+with the exit code of the program that failed first.
 
 Exit codes: the program's own (128 + N if signal N ended one of several); 2 bad usage, or the program cannot be started.")]
 pub(crate) struct Args {
-    /// Say what would be set and why, and start nothing
+    /// Print what would be set and why; start nothing
     #[arg(long)]
     dry_run: bool,
     /// Print limits and settings as one JSON object on standard output, before the program starts
     #[arg(long)]
     json: bool,
-    /// Do not say what is set
+    /// Do not print what is set
     #[arg(long, short)]
     quiet: bool,
     /// The program and its arguments; several programs: CMD ARGS ::: CMD ARGS ...
@@ -70,7 +70,7 @@ pub(crate) struct Args {
 /// A program, what it gets and what is set for it.
 struct Fitted {
     command: Vec<OsString>,
-    part: Part,
+    part: ProcessorPart,
     plan: Plan,
 }
 
@@ -116,21 +116,21 @@ fn worded(error: Error) -> anyhow::Error {
 
 /// What each program gets, and what to set for it.
 fn fit(
-    limits: &Limits,
+    limits: &ProcessorLimits,
     there: &Effective,
     others: Option<usize>,
     commands: &[&[OsString]],
-    programs: &[Program],
+    programs: &[ProgramTraits],
 ) -> Vec<Fitted> {
     let user = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
     let parts = match commands.len() {
-        1 => vec![Part { cpus: limits.affinity.clone(), threads: there.processors, others: 0 }],
+        1 => vec![ProcessorPart { cpus: limits.affinity.clone(), threads: there.processors, others: 0 }],
         several => parts(&Topology::read(), &limits.affinity, there.processors, several),
     };
-    let one = |((part, command), program): ((Part, &&[OsString]), &Program)| {
+    let one = |((part, command), program): ((ProcessorPart, &&[OsString]), &ProgramTraits)| {
         let bound = if commands.len() == 1 { there.bound.clone() } else { Bound::Part };
         let observed = Observed {
-            limits: Limits { affinity: part.cpus.clone(), ..limits.clone() },
+            limits: ProcessorLimits { affinity: part.cpus.clone(), ..limits.clone() },
             effective: Effective { processors: part.threads, bound },
             // strangers may be on any part
             others: others.map(|others| others.div_ceil(commands.len()) + part.others),
@@ -141,7 +141,7 @@ fn fit(
 }
 
 /// What is said: settings of one reason in one line, then what was left alone.
-fn lines(limits: &Limits, there: &Effective, fitted: &[Fitted], dry_run: bool) -> Vec<String> {
+fn lines(limits: &ProcessorLimits, there: &Effective, fitted: &[Fitted], dry_run: bool) -> Vec<String> {
     let mut lines: Vec<String> = limits
         .unread
         .iter()
@@ -174,7 +174,7 @@ fn processors(cpus: &CpuSet) -> String {
     format!("processor{} {cpus}", if cpus.len() == 1 { "" } else { "s" })
 }
 
-fn described(limits: &Limits, there: &Effective, fitted: &[Fitted]) -> Value {
+fn described(limits: &ProcessorLimits, there: &Effective, fitted: &[Fitted]) -> Value {
     let set = |one: &Fitted| -> Vec<Value> {
         let setting = |setting: &unisono_fit::Setting| json!({ "name": setting.name, "value": setting.value, "why": setting.why });
         one.plan.set.iter().map(setting).collect()

@@ -5,11 +5,11 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use unisono_fit::Program;
+use unisono_fit::ProgramTraits;
 use unisono_fit::program::{Go, Java};
 use unisono_launch::Error;
 use unisono_linux::programs::on_path;
-use unisono_mpi_preload::{Mpi, elf, is_launcher};
+use unisono_mpi_preload::{HostMpi, elf, is_launcher};
 
 /// The largest file that is read as a whole; nothing is known of a larger one.
 const LARGEST: u64 = 256 << 20;
@@ -18,8 +18,8 @@ const LARGEST: u64 = 256 << 20;
 ///
 /// # Errors
 /// [`Error::Program`]: there is none, or it cannot be executed.
-pub(crate) fn look(command: &[OsString]) -> Result<Program, Error> {
-    let [name, arguments @ ..] = command else { return Ok(Program::default()) };
+pub(crate) fn look(command: &[OsString]) -> Result<ProgramTraits, Error> {
+    let [name, arguments @ ..] = command else { return Ok(ProgramTraits::default()) };
     let written = Path::new(name);
     let text = name.to_string_lossy();
     let file = locate(written).map_err(Error::start(written, format!("find {text}")))?;
@@ -30,12 +30,12 @@ pub(crate) fn look(command: &[OsString]) -> Result<Program, Error> {
     };
     let libraries = elf::needed(&bytes);
     let starts_ranks = is_launcher(&text);
-    Ok(Program {
+    Ok(ProgramTraits {
         name: written.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         go: Go::of(&bytes),
         java: if written.file_name().is_some_and(|name| name == "java") { java(&file) } else { None },
         ranks: if starts_ranks { ranks(arguments) } else { None },
-        mpi: starts_ranks || libraries.iter().any(|library| Mpi::of_library(library).is_some()),
+        mpi: starts_ranks || libraries.iter().any(|library| HostMpi::of_library(library).is_some()),
         libraries,
     })
 }

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_mpi_preload::elf::Linking;
-use unisono_mpi_preload::{self as preload, Error, Mpi, build};
+use unisono_mpi_preload::{self as preload, Error, HostMpi, build};
 
 /// Run an MPI program with Unisono's one-sided communication
 ///
@@ -60,7 +60,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn start(args: Args) -> anyhow::Result<ExitCode> {
     let shim = |mpi| shim(mpi).map_err(worded);
-    let given = args.mpi.as_deref().and_then(Mpi::by_name);
+    let given = args.mpi.as_deref().and_then(HostMpi::by_name);
     let Some((name, arguments)) = args.program.split_first() else {
         let mpi = given.ok_or_else(|| {
             Failure::Usage(
@@ -109,7 +109,7 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     Err(Failure::Usage(format!("{} cannot be started: {error}", program.display())).into())
 }
 
-fn shim(mpi: Mpi) -> Result<PathBuf, Error> {
+fn shim(mpi: HostMpi) -> Result<PathBuf, Error> {
     let unisono = std::env::current_exe()
         .map_err(|source| Error::Io { what: "find this program's own path".to_owned(), source })?;
     let core = build::core(&unisono)?;

@@ -1,7 +1,7 @@
 //! `unisono queue apply`: a policy holds on a device from now on.
 
 use super::interpose::{self, InterposeOptions};
-use super::{cpu, failure, units};
+use super::{cpu, failure, side, units};
 use crate::exit::Failure;
 use crate::output;
 use crate::tree::input::text_of;
@@ -10,9 +10,10 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use unisono_enforce::cpu::Keeping;
+use unisono_enforce::journal::LinkSide;
 use unisono_enforce::kernel::{FairQueue, Kernel};
 use unisono_enforce::{Place, switch};
-use unisono_fairqueue::{ClassId, Policy};
+use unisono_fairqueue::{ClassId, Policy, TrafficDirection};
 use unisono_linux::interrupt;
 use unisono_linux::read::HAND_WRITTEN;
 
@@ -34,8 +35,8 @@ use unisono_linux::read::HAND_WRITTEN;
 
   [class.office.mail]               # a class in a class
   limit = \"64KiB\"                   # how much may wait; or packets = 100
-  flows = \"fair\"                    # each flow in the class has its turn (--backend interposed)
-  ecn = \"5ms\"                       # mark what waited longer, if its sender understands (the same)
+  flows = \"fair\"                    # each flow in the class has its turn
+  ecn = \"5ms\"                       # mark what waited longer, if its sender understands
   match = [{ address = \"10.0.0.0/8\", port = [8000, 8010] }, { priority = 6 }]
 
   [class.voice]
@@ -48,10 +49,18 @@ sender's or the receiver's; a control group means all below it, and is that of t
 made the socket; priority is SO_PRIORITY; mark is the one that SO_MARK, nftables or iptables \
 (before the device) set; dscp is a number or a name (cs0 to cs7, af11 to af43, ef); vlan is \
 the number of the outermost tag. Every place knows all of them. examples/policies has more.
+`flows` and `ecn` need --backend interposed, or a kernel with fq_codel: there the kernel's \
+classes give each flow its turn anyway, unless a class limits what may wait.
+
+With --direction in the policy is for packets that the device receives: they wait in a device \
+that this command makes (ifb-uN), and programs get them after that. They have crossed the link \
+already, so only senders that notice drops, as TCP does, slow down. cgroup, priority and mark \
+are not known of them yet.
 
 Examples:
   unisono queue apply policy.toml --check                read it, and say what each class is sure of
   unisono queue apply policy.toml --dev eth0
+  unisono queue apply received.toml --dev eth0 --direction in
   unisono queue show --dev eth0
   unisono queue clear --dev eth0")]
 pub(crate) struct Args {
@@ -61,6 +70,10 @@ pub(crate) struct Args {
     /// The device whose packets are to wait in classes
     #[arg(long, value_name = "DEV", required_unless_present = "check")]
     dev: Option<String>,
+    /// Whether the policy is for packets that the device sends, or for those that it receives. Each direction
+    /// has a policy of its own
+    #[arg(long, value_name = "WHICH", value_parser = side::direction(), default_value = "out")]
+    direction: TrafficDirection,
     /// Where the policy is enforced [default: where it is now, or else kernel]
     #[arg(long, value_enum)]
     backend: Option<BackendChoice>,
@@ -114,9 +127,13 @@ enum CpuShares {
 }
 
 impl Args {
+    fn side(&self) -> Option<LinkSide> {
+        Some(LinkSide { device: self.dev.clone()?, direction: self.direction })
+    }
+
     /// The place that is asked for; what is not asked for is as in the place in force.
     fn choice(&self) -> (BackendChoice, KernelQueue) {
-        let in_force = self.dev.as_deref().and_then(|device| Place::of(device).ok());
+        let in_force = self.side().and_then(|side| Place::of(&side).ok());
         let backend = self.backend.unwrap_or(match in_force {
             Some(Place::Interposed(_)) if self.kernel_queue.is_none() => BackendChoice::Interposed,
             _ => BackendChoice::Kernel,
@@ -130,13 +147,14 @@ impl Args {
 }
 
 impl BackendChoice {
-    fn on(self, device: &str, queue: KernelQueue, way: &InterposeOptions) -> Place {
+    fn on(self, side: &LinkSide, queue: KernelQueue, way: &InterposeOptions) -> Place {
+        let device = side.device.as_str();
         match self {
             Self::Kernel if queue == KernelQueue::Bpf => {
                 Place::FairQueue(FairQueue::new(device).until(|| interrupt::caught().map(str::to_owned)))
             }
             Self::Kernel => {
-                Place::Kernel(Kernel::new(device).until(|| interrupt::caught().map(str::to_owned)))
+                Place::Kernel(Kernel::at(side.clone()).until(|| interrupt::caught().map(str::to_owned)))
             }
             Self::Interposed => Place::Interposed(way.place(device)),
         }
@@ -153,7 +171,11 @@ impl BackendChoice {
 
 impl Args {
     /// Whether all options are of the place that was chosen: one of another place would be ignored.
-    fn fit_the_place(&self, backend: BackendChoice) -> Result<(), Failure> {
+    fn fit_the_place(
+        &self,
+        (backend, queue): (BackendChoice, KernelQueue),
+        has_shares: bool,
+    ) -> Result<(), Failure> {
         let (place, other, wrong) = match backend {
             BackendChoice::Kernel => {
                 let foreground = self.foreground.then_some("--foreground");
@@ -163,6 +185,23 @@ impl Args {
                 ("interposed", "kernel", self.kernel_queue.map(|_| "--kernel-queue").into_iter().collect())
             }
         };
+        if self.direction == TrafficDirection::In {
+            let here = backend == BackendChoice::Kernel && queue == KernelQueue::Htb;
+            let wrong = if !here {
+                Some(
+                    "--direction in is for --backend kernel with --kernel-queue htb only; leave the others out",
+                )
+            } else if has_shares {
+                Some(
+                    "[cpu] belongs to the policy of packets that the device sends; leave it out with --direction in",
+                )
+            } else {
+                None
+            };
+            if let Some(what) = wrong {
+                return Err(Failure::Usage(what.to_owned()));
+            }
+        }
         if self.turns.quantum.is_some() && self.cpu_shares != CpuShares::Core {
             let what = "--quantum is the length of a turn when the core keeps the shares of processor time; say --cpu-shares \
                         core, or leave --quantum out";
@@ -189,8 +228,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     let (backend, queue) = args.choice();
-    args.fit_the_place(backend)?;
-    if let Some(device) = &args.dev {
+    args.fit_the_place((backend, queue), policy.cpu.is_some())?;
+    if let Some(side) = &args.side() {
+        let device = &side.device;
         let by_core = args.cpu_shares == CpuShares::Core && policy.cpu.is_some();
         if by_core {
             unisono_enforce::cpu::check(&policy).map_err(|error| failure::in_policy(Some(&name), error))?;
@@ -207,14 +247,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             return served;
         }
         interrupt::catch()?;
-        let place = backend.on(device, queue, &args.way);
+        let place = backend.on(side, queue, &args.way);
         apply(args, &name, place, &policy, by_core)?;
     }
-    let device = args.dev.as_deref();
+    let (side, place) = (args.side(), backend.name(queue));
     if args.json {
-        output::answer(&json(&policy, backend.name(queue), device, args.check))?;
+        output::answer(&json(&policy, place, side.as_ref(), args.check))?;
     } else {
-        output::answer(&words(&name, &policy, backend.name(queue), device, args.check))?;
+        output::answer(&words(&name, &policy, place, side.as_ref(), args.check))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -237,7 +277,7 @@ fn apply(args: &Args, name: &str, mut place: Place, policy: &Policy, by_core: bo
     done.map_err(in_policy)
 }
 
-fn json(policy: &Policy, backend: &str, device: Option<&str>, check: bool) -> String {
+fn json(policy: &Policy, backend: &str, side: Option<&LinkSide>, check: bool) -> String {
     let class = |(id, class): (ClassId, &unisono_fairqueue::Class)| {
         let parent = Some(class.parent).filter(|parent| *parent != ClassId::ROOT);
         json!({
@@ -252,7 +292,8 @@ fn json(policy: &Policy, backend: &str, device: Option<&str>, check: bool) -> St
     let classes: Vec<_> = policy.hierarchy.classes().skip(1).map(class).collect();
     json!({
         "backend": backend,
-        "device": device,
+        "device": side.map(|side| &side.device),
+        "direction": side.map(|side| side.direction),
         "applied": !check,
         "rate": policy.rate.bits_per_second(),
         "classes": classes,
@@ -260,7 +301,7 @@ fn json(policy: &Policy, backend: &str, device: Option<&str>, check: bool) -> St
     .to_string()
 }
 
-fn words(name: &str, policy: &Policy, backend: &str, device: Option<&str>, check: bool) -> String {
+fn words(name: &str, policy: &Policy, backend: &str, side: Option<&LinkSide>, check: bool) -> String {
     let tree = &policy.hierarchy;
     let mut table = format!("{:<24} {:>11} {:>11}   whose\n", "class", "sure of", "at most");
     for (id, class) in tree.classes().skip(1) {
@@ -285,14 +326,15 @@ fn words(name: &str, policy: &Policy, backend: &str, device: Option<&str>, check
         );
     }
     let table: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
-    let end = match (device, check) {
+    let end = match (side, check) {
         (None, _) => format!("{name} is sound; nothing was changed"),
-        (Some(device), true) => {
-            format!("{name} is sound and {backend} can do it on {device}; nothing was changed")
+        (Some(side), true) => {
+            format!("{name} is sound and {backend} can do it on {side}; nothing was changed")
         }
-        (Some(device), false) => format!(
-            "{device} has this policy now ({backend}); watch it: unisono queue show --dev {device}; take it away: unisono \
-             queue clear --dev {device}"
+        (Some(side), false) => format!(
+            "{side} has this policy now ({backend}); watch it: unisono queue show {0}; take it away: unisono queue \
+             clear {0}",
+            side.options()
         ),
     };
     table + &end

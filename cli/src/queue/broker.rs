@@ -1,23 +1,21 @@
 //! `unisono queue broker`: the middleware. Programs hand it their messages, it orders and paces them.
 
+use crate::events::{mode, policy, serve};
 use crate::exit::Failure;
 use crate::output;
-use anyhow::Context as _;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_broker::{Broker, Client, Limits, Pace, ServeError, Server, Statistics};
-use unisono_fairqueue::{Flows, Policy};
-use unisono_linux::interrupt;
-use unisono_linux::read::HAND_WRITTEN;
+use unisono_broker::{Broker, BrokerAddress, Client, Exposure, Limits, PathPace, ServerWait, Statistics};
 
 /// Order and pace the messages of programs that cooperate
 ///
-/// Programs connect to SOCKET (in Rust: the crate unisono-broker; others: its PROTOCOL.md), open a channel in
-/// one of the policy's classes, and hand over messages, each with a deadline if they like. The broker sends
-/// them on as datagrams or over connections, in the order of the policy and no faster than its rate, until
-/// Ctrl-C. It needs no privilege and changes nothing on the host; so it controls only who cooperates. A
-/// program that sends by itself passes it by: `unisono queue apply` makes everybody keep to a policy.
+/// This is `unisono events serve` with a policy, under its older name. Programs connect to SOCKET (in Rust:
+/// the crate unisono-broker; others: its PROTOCOL.md), open a path in one of the policy's classes, and hand
+/// over messages, each with a deadline if they like. The broker sends them on as datagrams or over
+/// connections, in the order of the policy and no faster than its rate, until Ctrl-C. It needs no privilege
+/// and changes nothing on the host; so it controls only who cooperates. A program that sends by itself
+/// passes it by: `unisono queue apply` makes everybody keep to a policy.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -53,7 +51,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let mut client = Client::connect(socket)?;
             client.statistics()?
         }
-        (None, Some(policy), Some(socket)) => serve(policy, socket, args)?,
+        (None, Some(policy), Some(socket)) => serve_policy(policy, socket, args)?,
         _ => return Err(Failure::Usage("a policy and --listen SOCKET are needed".to_owned()).into()),
     };
     if args.json {
@@ -64,54 +62,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn serve(path: &std::path::Path, socket: &std::path::Path, args: &Args) -> anyhow::Result<Statistics> {
-    let place = path.display();
-    let text = unisono_linux::read::text(path, HAND_WRITTEN)
-        .map_err(|error| Failure::Usage(format!("cannot read the policy {place}: {error}")))?;
-    let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{place}:{error}")))?;
-    let ceilings = policy.hierarchy.classes().zip(&policy.ceilings);
-    let mut ceilings = ceilings.filter_map(|((_, class), ceiling)| Some((&class.name, ceiling.as_ref()?)));
-    if let Some((class, ceiling)) = ceilings.next() {
-        return Err(Failure::Usage(format!(
-            "{place}: the class {class} has a ceiling of {ceiling}, which the broker cannot keep; remove it, or use \
-             `unisono queue apply`"
-        ))
-        .into());
-    }
-    let mut classes = policy.hierarchy.classes();
-    if let Some((_, class)) =
-        classes.find(|(id, _)| policy.flows(*id) == Flows::Fair || policy.congestion(*id).is_some())
-    {
-        return Err(Failure::Usage(format!(
-            "{place}: the class {} has `flows` or `ecn`, which messages do not have; remove them, or use `unisono queue apply`",
-            class.name
-        ))
-        .into());
-    }
-    let pace = Pace::new(policy.rate.bits_per_second());
-    let broker = Broker::new(policy.hierarchy.clone(), pace, Limits::default());
-    interrupt::catch().context("cannot catch Ctrl-C")?;
-    let mut server = Server::listen(socket, args.mode, broker).map_err(|error| match error {
-        ServeError::Wait(_) => anyhow::Error::from(error),
-        other => Failure::Usage(other.to_string()).into(),
-    })?;
-    if !args.json {
-        eprintln!("serving at {} with {}; Ctrl-C ends it", socket.display(), policy.rate);
-    }
-    server.serve(&|| interrupt::caught().is_some())?;
-    Ok(server.broker().statistics(unisono_linux::timer::now()))
-}
-
-/// Permissions in octal digits.
-fn mode(text: &str) -> Result<u32, String> {
-    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
-    mode.ok_or_else(|| "permissions are three octal digits, such as 600".to_owned())
+fn serve_policy(path: &std::path::Path, socket: &std::path::Path, args: &Args) -> anyhow::Result<Statistics> {
+    let policy = policy(path)?;
+    let pace = PathPace::new(policy.rate.bits_per_second());
+    let broker = Broker::new(policy.hierarchy, Limits::default()).with_paths(pace);
+    let address = [BrokerAddress::Unix(socket.to_owned())];
+    serve(broker, (&address, args.mode, Exposure::Loopback), ServerWait::Sleep, args.json)
 }
 
 fn table(statistics: &Statistics) -> String {
     let mut text = format!(
-        "{:<20} {:>7} {:>12} {:>15} {:>9} {:>6} {:>6} {:>8} {:>11} {:>11}\n",
-        "class", "share", "messages", "bytes", "dropped", "lost", "late", "waiting", "median", "p99"
+        "{:<20} {:>7} {:>12} {:>15} {:>6} {:>6} {:>8} {:>11} {:>11}\n",
+        "class", "share", "messages", "bytes", "lost", "late", "waiting", "median", "p99"
     );
     for class in &statistics.classes {
         let delay = |of: fn(&unisono_measure::record::Distribution) -> f64| {
@@ -119,12 +81,11 @@ fn table(statistics: &Statistics) -> String {
         };
         let _ = writeln!(
             text,
-            "{:<20} {:>6.1}% {:>12} {:>15} {:>9} {:>6} {:>6} {:>8} {:>11} {:>11}",
+            "{:<20} {:>6.1}% {:>12} {:>15} {:>6} {:>6} {:>8} {:>11} {:>11}",
             class.name,
             class.share * 100.0,
             class.messages,
             class.bytes,
-            class.dropped,
             class.lost,
             class.late,
             class.waiting,

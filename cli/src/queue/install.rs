@@ -1,13 +1,15 @@
 //! `unisono queue install` and `uninstall`: a policy is in force after every boot.
 
+use super::side::direction;
 use crate::exit::Failure;
 use crate::output;
 use crate::tree::input::text_of;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use unisono_enforce::journal::LinkSide;
 use unisono_enforce::unit::{self, DeviceUnit, UnitError};
-use unisono_fairqueue::Policy;
+use unisono_fairqueue::{Policy, TrafficDirection};
 use unisono_linux::read::HAND_WRITTEN;
 
 /// Where systemd runs.
@@ -15,8 +17,9 @@ const SYSTEMD: &str = "/run/systemd/system";
 
 /// Have systemd put a policy in force at boot, and again after the device was gone
 ///
-/// Writes /etc/systemd/system/unisono-queue-DEV.service, enables it and starts it. The unit applies the
-/// policy whenever the device appears, and clears it when the unit is stopped or the device goes. The policy
+/// Writes /etc/systemd/system/unisono-queue-DEV.service (-DEV-in with --direction in), enables it and starts
+/// it. The unit applies the policy whenever the device appears, and clears it when the unit is stopped or the
+/// device goes. The policy
 /// stays where it is: after a change, `systemctl reload unisono-queue-DEV` applies it again. It is checked
 /// first, and against this host where the device is there.
 #[derive(clap::Args)]
@@ -33,6 +36,9 @@ pub(crate) struct Args {
     /// The device; may be given several times
     #[arg(long, value_name = "DEV", required = true)]
     dev: Vec<String>,
+    /// Whether the policy is for packets that the device sends, or for those that it receives
+    #[arg(long, value_name = "WHICH", value_parser = direction(), default_value = "out")]
+    direction: TrafficDirection,
     /// Print the units, and change nothing
     #[arg(long)]
     print: bool,
@@ -53,6 +59,9 @@ pub(crate) struct UninstallArgs {
     /// The device; may be given several times
     #[arg(long, value_name = "DEV", required = true)]
     dev: Vec<String>,
+    /// Whether the policy is for packets that the device sends, or for those that it receives
+    #[arg(long, value_name = "WHICH", value_parser = direction(), default_value = "out")]
+    direction: TrafficDirection,
     /// Remove below this directory, and neither stop nor reload anything
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
@@ -70,12 +79,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("cannot find this program's file")?;
     let policy = args.policy.canonicalize().with_context(|| format!("cannot find {name}"))?;
     let mut units = Vec::new();
-    for device in &args.dev {
-        unit::unit_name(device).map_err(refused)?;
+    if args.options.iter().any(|option| option.split('=').next() == Some("--direction")) {
+        let what =
+            "--direction stands before `--`, because the unit clears that direction when it is stopped";
+        return Err(Failure::Usage(what.to_owned()).into());
+    }
+    for side in sides(&args.dev, args.direction) {
+        unit::unit_name(&side).map_err(refused)?;
         units.push(DeviceUnit {
             program: utf8(&program)?,
             policy: utf8(&policy)?,
-            device: device.clone(),
+            side,
             options: args.options.clone(),
         });
     }
@@ -92,28 +106,32 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let path = unit.install(root).map_err(refused)?;
         if args.root.is_none() {
             systemctl(&["daemon-reload"])?;
-            systemctl(&["restart", &unit::unit_name(&unit.device).map_err(refused)?])?;
+            systemctl(&["restart", &unit::unit_name(&unit.side).map_err(refused)?])?;
         }
-        output::answer(&format!("{}: {}", unit.device, path.display()))?;
+        output::answer(&format!("{}: {}", unit.side, path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<ExitCode> {
     let root = root_of(args.root.as_deref())?;
-    for device in &args.dev {
-        unit::installed(root, device).map_err(refused)?;
+    for side in &sides(&args.dev, args.direction) {
+        unit::installed(root, side).map_err(refused)?;
         if args.root.is_none() {
             // which clears the device
-            systemctl(&["stop", &unit::unit_name(device).map_err(refused)?])?;
+            systemctl(&["stop", &unit::unit_name(side).map_err(refused)?])?;
         }
-        let path = unit::uninstall(root, device).map_err(refused)?;
+        let path = unit::uninstall(root, side).map_err(refused)?;
         if args.root.is_none() {
             systemctl(&["daemon-reload"])?;
         }
-        output::answer(&format!("{device}: removed {}", path.display()))?;
+        output::answer(&format!("{side}: removed {}", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn sides(devices: &[String], direction: TrafficDirection) -> Vec<LinkSide> {
+    devices.iter().map(|device| LinkSide { device: device.clone(), direction }).collect()
 }
 
 /// Asks `unisono queue apply --check` what the unit will ask `apply`; the exit code, if it says no. The text
@@ -121,9 +139,10 @@ pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<ExitCode> {
 fn checked(units: &[DeviceUnit], program: &Path, elsewhere: bool) -> anyhow::Result<Option<ExitCode>> {
     for unit in units {
         let mut check = Command::new(program);
-        check.args(["queue", "apply", &unit.policy, "--check"]).args(&unit.options);
-        if !elsewhere && Path::new("/sys/class/net").join(&unit.device).exists() {
-            check.args(["--dev", &unit.device]);
+        check.args(["queue", "apply", &unit.policy, "--check", "--direction", unit.side.direction.name()]);
+        check.args(&unit.options);
+        if !elsewhere && Path::new("/sys/class/net").join(&unit.side.device).exists() {
+            check.args(["--dev", &unit.side.device]);
         }
         let output = check.output().context("cannot start this program again")?;
         eprint!("{}", String::from_utf8_lossy(&output.stderr));

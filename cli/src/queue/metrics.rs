@@ -2,10 +2,11 @@
 
 use super::failure;
 use super::show::Time;
+use super::side::WantedSides;
 use crate::exit::Failure;
 use crate::output;
 use std::process::ExitCode;
-use unisono_enforce::journal::Journal;
+use unisono_enforce::journal::LinkSide;
 use unisono_enforce::metrics::{Scrape, ScrapeListener, openmetrics, serve};
 use unisono_enforce::{Error, Place};
 use unisono_linux::interrupt;
@@ -13,9 +14,9 @@ use unisono_linux::interrupt;
 /// Statistics of all classes in the OpenMetrics format, for monitoring programs
 ///
 /// The same figures as `unisono queue show --json`, since the policy holds: packets, bytes and drops of each
-/// class (counters, `_total`), what waits and how long packets waited (gauges). Labels name the device, the
-/// class and the class above it. Sum the classes with parent="" to have the link. With --listen it answers
-/// `GET /metrics` until Ctrl-C. Whoever can connect can read: there is no password.
+/// class (counters, `_total`), what waits and how long packets waited (gauges). Labels name the device,
+/// the direction, the class and the class above it. Sum the classes with parent="" to have the link. With
+/// --listen it answers `GET /metrics` until Ctrl-C. Whoever can connect can read: there is no password.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue metrics                                       the text, once
@@ -23,9 +24,8 @@ use unisono_linux::interrupt;
   unisono queue metrics --listen 127.0.0.1:9469               for Prometheus to scrape
   unisono queue metrics --listen /run/unisono.metrics         a socket: curl --unix-socket")]
 pub(crate) struct Args {
-    /// The device; without it every device of this network namespace that has a policy
-    #[arg(long, value_name = "DEV")]
-    dev: Option<String>,
+    #[command(flatten)]
+    sides: WantedSides,
     /// Answer there instead: ADDRESS:PORT, or the path of a Unix socket (with a / in it)
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
@@ -33,10 +33,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Some(place) = &args.listen else {
-        let text = text(args.dev.as_deref()).map_err(failure::of)?;
-        if let Some(device) = &args.dev {
+        let text = text(&args.sides).map_err(failure::of)?;
+        if args.sides.dev.is_some() {
             // a policy that is missing is said, where a text without samples would look like no traffic
-            Place::of(device).map_err(failure::of)?;
+            for side in args.sides.in_force().map_err(failure::of)? {
+                Place::of(&side).map_err(failure::of)?;
+            }
         }
         output::answer(text.trim_end())?;
         return Ok(ExitCode::SUCCESS);
@@ -48,28 +50,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })?;
     interrupt::catch()?;
     eprintln!("unisono: answering at {listener}; Ctrl-C ends it");
-    let answer = || text(args.dev.as_deref()).map_err(|error| error.to_string());
+    let answer = || text(&args.sides).map_err(|error| error.to_string());
     serve(&listener, answer, || interrupt::caught().is_some())?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// All figures as text, once what killed commands have left is put back: it is not in force. A device whose
 /// place does not answer is told as down, so that the others are still seen.
-fn text(device: Option<&str>) -> Result<String, Error> {
+fn text(sides: &WantedSides) -> Result<String, Error> {
     failure::warn(&unisono_enforce::cpu::settle()?);
     unisono_enforce::settle()?.iter().for_each(|settled| failure::warn(&settled.notes));
-    let devices = match device {
-        Some(device) => vec![device.to_owned()],
-        None => Journal::all()?.into_iter().map(|(device, _)| device).collect(),
-    };
-    let scrape = |device: String| {
-        let figures = Place::of(&device).and_then(|mut place| place.figures());
+    let scrape = |side: LinkSide| {
+        let figures = Place::of(&side).and_then(|mut place| place.figures());
         if let Err(error) = &figures {
             failure::warn(&[error.to_string()]);
         }
-        let time = Time::of(&device).ok().flatten();
+        let time = Time::of(&side).ok().flatten();
         let processor_time = time.map(|time| time.groups).unwrap_or_default();
-        Scrape { device, figures: figures.ok(), processor_time }
+        Scrape { side, figures: figures.ok(), processor_time }
     };
-    Ok(openmetrics(devices.into_iter().map(scrape).collect()))
+    Ok(openmetrics(sides.in_force()?.into_iter().map(scrape).collect()))
 }

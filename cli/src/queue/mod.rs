@@ -1,7 +1,7 @@
 //! `unisono queue`: start-time fair queuing. Each subcommand is one file.
 
 mod apply;
-mod broker;
+pub(crate) mod broker;
 mod clear;
 mod cpu;
 mod failure;
@@ -10,6 +10,7 @@ mod interpose;
 mod keyboard;
 mod metrics;
 mod show;
+mod side;
 mod simulate;
 mod units;
 mod view;

@@ -2,6 +2,7 @@
 
 use super::failure;
 use super::keyboard::{self, Keys};
+use super::side::WantedSides;
 use super::view::{cut, fold, table};
 use crate::exit::Failure;
 use crate::output;
@@ -11,9 +12,9 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use unisono_enforce::interposed::Counters;
-use unisono_enforce::journal::Journal;
+use unisono_enforce::journal::{Journal, LinkSide};
 use unisono_enforce::{Place, cpu};
-use unisono_fairqueue::{CpuShare, Live, LiveClass, Pace, Policy};
+use unisono_fairqueue::{CpuShare, Live, LiveClass, Pace, Policy, TrafficDirection};
 use unisono_linux::interrupt;
 use unisono_measure::units::duration;
 
@@ -31,9 +32,8 @@ use unisono_measure::units::duration;
   unisono queue show --dev eth0 --once            one table
   unisono queue show --dev eth0 --json            JSON Lines, one object an interval")]
 pub(crate) struct Args {
-    /// The device; without it every device that has a policy
-    #[arg(long, value_name = "DEV")]
-    dev: Option<String>,
+    #[command(flatten)]
+    sides: WantedSides,
     /// One table instead of one after the other
     #[arg(long)]
     once: bool,
@@ -48,11 +48,14 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     failure::warn(&unisono_enforce::cpu::settle().map_err(failure::of)?);
     failure::settle()?;
-    let devices = match &args.dev {
-        Some(device) => vec![device.clone()],
-        None => those_with_a_policy()?,
-    };
-    let mut earlier = devices.iter().map(|device| Reading::of(device)).collect::<Result<Vec<_>, _>>()?;
+    let sides = args.sides.in_force().map_err(failure::of)?;
+    if sides.is_empty() {
+        return Err(Failure::Usage(
+            "no device here has a policy; apply one: unisono queue apply POLICY --dev DEV".to_owned(),
+        )
+        .into());
+    }
+    let mut earlier = sides.iter().map(Reading::of).collect::<Result<Vec<_>, _>>()?;
     let redraw = !args.json && !args.once && std::io::stdout().is_terminal();
     // before the terminal is changed: a signal must not end this program while it is
     let keys = if redraw { interrupt::catch().map(|()| Keys::begin())? } else { None };
@@ -61,7 +64,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         let width = keyboard::columns().filter(|_| redraw).unwrap_or(usize::MAX);
-        let readings = devices.iter().map(|device| Reading::of(device)).collect::<Result<Vec<_>, _>>()?;
+        let readings = sides.iter().map(Reading::of).collect::<Result<Vec<_>, _>>()?;
         let texts = readings.iter().zip(&earlier).map(|(now, earlier)| {
             let (paces, time) = (now.live.paces(&earlier.live), now.processor_time(earlier));
             if args.json {
@@ -97,9 +100,12 @@ pub(super) struct Time {
 
 impl Time {
     /// None if nobody keeps shares of it.
-    pub(super) fn of(device: &str) -> Result<Option<Self>, unisono_enforce::Error> {
-        let held = Journal::of(device)?.read::<serde_json::Value>()?;
-        let (by, text) = match (cpu::of(device)?, held) {
+    pub(super) fn of(side: &LinkSide) -> Result<Option<Self>, unisono_enforce::Error> {
+        if side.direction == TrafficDirection::In {
+            return Ok(None);
+        }
+        let held = Journal::of_side(side)?.read::<serde_json::Value>()?;
+        let (by, text) = match (cpu::of(&side.device)?, held) {
             (Some(running), _) => ("core", running.policy),
             (None, Some(held)) if held.backend == unisono_enforce::kernel::NAME => {
                 ("controller", held.policy)
@@ -122,12 +128,12 @@ struct Gets<'a> {
 }
 
 impl Reading {
-    fn of(device: &str) -> anyhow::Result<Self> {
-        let mut place = Place::of(device).map_err(failure::of)?;
+    fn of(side: &LinkSide) -> anyhow::Result<Self> {
+        let mut place = Place::of(side).map_err(failure::of)?;
         let figures = place.figures();
         failure::warn(place.notes());
         let (live, counters) = figures.map_err(failure::of)?;
-        let time = Time::of(device).map_err(failure::of)?;
+        let time = Time::of(side).map_err(failure::of)?;
         Ok(Self { live, counters, time, at: Instant::now() })
     }
 
@@ -153,17 +159,6 @@ impl Reading {
     }
 }
 
-fn those_with_a_policy() -> anyhow::Result<Vec<String>> {
-    let all = Journal::all().map_err(|error| failure::of(error.into()))?;
-    if all.is_empty() {
-        return Err(Failure::Usage(
-            "no device here has a policy; apply one: unisono queue apply POLICY --dev DEV".to_owned(),
-        )
-        .into());
-    }
-    Ok(all.into_iter().map(|(device, _)| device).collect())
-}
-
 fn json(reading: &Reading, paces: &[Pace], time: &[Gets<'_>]) -> String {
     let live = &reading.live;
     let class = |(class, pace): (&LiveClass, &Pace)| {
@@ -178,6 +173,7 @@ fn json(reading: &Reading, paces: &[Pace], time: &[Gets<'_>]) -> String {
             "bytes": class.bytes,
             "dropped": class.dropped,
             "waiting": class.backlog,
+            "queue": class.queue,
             "wait_ns": wait_of(class, pace),
             "delay": class.delay,
         })
@@ -199,6 +195,7 @@ fn json(reading: &Reading, paces: &[Pace], time: &[Gets<'_>]) -> String {
     json!({
         "backend": live.backend,
         "device": live.device,
+        "direction": live.direction,
         "at_ns": live.at_ns,
         "rate": live.rate,
         "classes": classes,
@@ -216,11 +213,29 @@ pub(super) fn wait_of(class: &LiveClass, pace: &Pace) -> Option<u64> {
     if bits > 0.0 { Some(pace.rate).filter(|rate| *rate > 0.0).map(wait) } else { Some(0) }
 }
 
+/// How packets wait inside of the classes, where that depends on the kernel.
+fn queues(live: &Live) -> String {
+    let named = |wanted: fn(&str) -> bool| {
+        let classes = live.classes.iter().filter(|class| class.queue.as_deref().is_some_and(wanted));
+        classes.map(|class| class.name.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let (fair, plain) = (named(|queue| queue == "fq_codel"), named(|queue| queue != "fq_codel"));
+    match (fair.is_empty(), plain.is_empty()) {
+        (true, true) => String::new(),
+        (false, true) => "\nflows take turns inside of every class (fq_codel)".to_owned(),
+        (false, false) => {
+            format!("\nflows take turns inside of {fair} (fq_codel), and wait together in {plain}")
+        }
+        (true, false) => "\nflows wait together inside of every class: fq_codel is not used".to_owned(),
+    }
+}
+
 /// What there is to say besides the classes.
 fn others(reading: &Reading, time: &[Gets<'_>], width: usize) -> String {
     // beside the three columns of processor time
     let name = width.saturating_sub(27).clamp(8, 36);
     let mut text = String::new();
+    text.push_str(&queues(&reading.live));
     if let Some(Counters { received, malformed, strangers, overrun, unsent, merged, too_long }) =
         reading.counters
     {
@@ -264,11 +279,13 @@ mod tests {
             bytes,
             dropped: 0,
             backlog: Backlog::default(),
+            queue: None,
             delay,
         };
         let classes = vec![class("video", at_ns / 1000 * 3, delay), class("rest", at_ns / 1000, None)];
         let (backend, device) = ("interposed".to_owned(), "eth0".to_owned());
-        let live = Live { backend, device, at_ns, rate: 100_000_000, classes };
+        let live =
+            Live { backend, device, direction: TrafficDirection::Out, at_ns, rate: 100_000_000, classes };
         let counters = delay.map(|_| Counters {
             received: 90,
             malformed: 1,
@@ -325,6 +342,24 @@ mod tests {
         );
         assert!(json(&now, &paces, &[]).contains("\"wait_ns\":null"), "nothing leaves");
         assert_eq!(others(&reading(0, None), &[], usize::MAX), "");
+    }
+
+    #[test]
+    fn it_says_where_flows_take_turns_if_that_depends_on_the_kernel() {
+        let said = |queues: [&str; 2]| {
+            let mut reading = reading(0, None);
+            for (class, queue) in reading.live.classes.iter_mut().zip(queues) {
+                class.queue = Some(queue.to_owned());
+            }
+            assert!(json(&reading, &reading.live.paces(&reading.live), &[]).contains(queues[0]));
+            others(&reading, &[], usize::MAX)
+        };
+        assert_eq!(said(["fq_codel"; 2]), "\nflows take turns inside of every class (fq_codel)");
+        assert!(
+            said(["fq_codel", "pfifo"])
+                .ends_with("take turns inside of video (fq_codel), and wait together in rest")
+        );
+        assert!(said(["bfifo", "pfifo"]).contains("flows wait together inside of every class"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::show::wait_of;
 use super::units;
-use unisono_fairqueue::{Live, LiveClass, Pace};
+use unisono_fairqueue::{Live, LiveClass, Pace, TrafficDirection};
 
 /// Characters of the bar that shows a share.
 const BAR: usize = 12;
@@ -42,7 +42,10 @@ pub(super) fn table(live: &Live, paces: &[Pace], width: usize) -> String {
         let line = format!("{first:<name$}{}", cells.collect::<String>());
         line.trim_end().to_owned()
     };
-    let head = line(&format!("{} ({})", live.device, live.backend), &|column| column.head.to_owned());
+    let direction = if live.direction == TrafficDirection::In { " in" } else { "" };
+    let head = line(&format!("{}{direction} ({})", live.device, live.backend), &|column| {
+        column.head.to_owned()
+    });
     let names = live.classes.iter().map(|class| format!("{}{}", "  ".repeat(depth(live, class)), class.name));
     let names = names.chain(["the link".to_owned()]).enumerate();
     let lines = names.map(|(at, name)| line(&name, &|column| column.cells[at].clone()));
@@ -134,6 +137,7 @@ mod tests {
             bytes: 1000,
             dropped: 0,
             backlog: Backlog { packets: 1, bytes: 1000 },
+            queue: None,
             delay,
         };
         let classes = vec![
@@ -142,7 +146,10 @@ mod tests {
         ];
         let (backend, device) = ("interposed".to_owned(), "enp0s31f6".to_owned());
         let paces = vec![Pace { rate: 9.5e7, share: 1.0, dropped: 123.0 }; classes.len()];
-        (Live { backend, device, at_ns: 1, rate: 100_000_000, classes }, paces)
+        (
+            Live { backend, device, direction: TrafficDirection::Out, at_ns: 1, rate: 100_000_000, classes },
+            paces,
+        )
     }
 
     #[test]

@@ -18,7 +18,7 @@ use unisono_measure::record::{Line, Outcome};
 use unisono_study::driver::Context;
 use unisono_study::file::StudyFile;
 use unisono_study::peer::{self, Bench};
-use unisono_study::plan::{Plan, plan};
+use unisono_study::plan::{RunPlan, plan};
 use unisono_study::profile::Profile;
 use unisono_study::record_file::{RecordError, RecordFile};
 use unisono_study::runner::{self, Ran};
@@ -29,51 +29,55 @@ const NOTABLE: Duration = Duration::from_secs(2);
 
 /// Measure what waiting costs here and which mechanism is worth it
 ///
-/// Runs the same programs under plain Linux, pinned ("spread"), with priorities, in batch, and as gangs, in
-/// turns, and writes every run to DIR/records.jsonl as soon as it is made and a report to DIR/report.html.
-/// What this host cannot run is skipped with the reason. Ctrl-C keeps what was measured.
+/// A study compares variants of one thing: for example the same programs under plain Linux, pinned to
+/// processors ("spread"), with priorities, one after the other, and as gangs. The variants run in turns, so
+/// that a machine that gets slower favours none. Each run is written to DIR/records.jsonl when it ends, and a
+/// report to DIR/report.html at the end. A variant that this host cannot run is skipped, and the report says
+/// why. Ctrl-C ends the study and keeps the runs that were made.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  unisono study                     everything this host can run, in two minutes
-  unisono study barrier             only what barriers cost
-  unisono study rma                 only windows, beside the MPIs that are installed
-  unisono study tree                barriers in the switches of networks, simulated: a few seconds
-  unisono study queue               a link under a policy, wherever one can hold: needs root
+  unisono study                     all studies that this host can run, in two minutes
+  unisono study barrier             what barriers cost
+  unisono study rma                 windows, beside the MPIs that are installed
+  unisono study tree                barriers in the switches of simulated networks: a few seconds
+  unisono study queue               shares of a link, under each way to enforce them: needs root
   unisono study gang --paper        the gang studies with the paper's ten repetitions
-  unisono study --file mine.toml    a study of your own; --show granularity is a pattern
-  unisono study --list              what there is, and how long it takes
+  unisono study --file mine.toml    a study of your own; start from what --show granularity prints
+  unisono study --list              all studies, and how long each takes
 
-A quiet machine measures best: the report warns where other programs disturbed a run.")]
+Stop other programs first. The report warns where they disturbed a run.")]
 pub(crate) struct Args {
-    /// Topics (barrier, gang, rma, tree, queue) or single studies by their id; all if none is given
+    /// Topics (barrier, gang, rma, tree, queue, middleware) or ids of single studies; without one, all
+    /// studies run that --list does not mark with *
     #[arg(value_name = "TOPIC", value_parser = Completed::new(names, StringValueParser::new()), hide_possible_values = true)]
     topics: Vec<String>,
-    /// Two minutes for everything (the default)
+    /// Few repetitions: two minutes for all studies (the default)
     #[arg(long, conflicts_with_all = ["paper", "smoke"])]
     quick: bool,
-    /// The paper's ten repetitions and longer runs: three and a half hours for everything
+    /// The paper's ten repetitions and longer runs: three and a half hours for all studies
     #[arg(long, conflicts_with = "smoke")]
     paper: bool,
-    /// A few seconds for everything: shows that it works, no basis for conclusions
+    /// One short run of each variant, a few seconds in all: shows that the studies work, and is no basis for
+    /// conclusions
     #[arg(long)]
     smoke: bool,
     /// New directory for records and report [default: unisono-study-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Run a study file of your own instead of the built-in studies; may be repeated
+    /// Run this study file instead of the built-in studies; may be repeated
     #[arg(long, value_name = "STUDY.toml", conflicts_with = "topics")]
     file: Vec<PathBuf>,
-    /// Seed of orders, arrival times and everything else that is drawn
+    /// Seed of all random choices: the order of runs, arrival times, networks
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// List the studies and how long they take, and run nothing
+    /// List the studies and how long they take; run nothing
     #[arg(long)]
     list: bool,
-    /// Print a built-in study's file, as a pattern for your own
+    /// Print the file of a built-in study, to start your own from
     #[arg(long, value_name = "ID", conflicts_with_all = ["list", "topics", "file"])]
     show: Option<String>,
-    /// Print the records to standard output, one JSON object a line
+    /// Print each record on standard output as well, one JSON object on a line
     #[arg(long)]
     json: bool,
 }
@@ -151,7 +155,7 @@ fn show(id: &str) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(planned: &[(StudyFile, Plan)], profile: Profile, args: &Args) -> anyhow::Result<ExitCode> {
+fn list(planned: &[(StudyFile, RunPlan)], profile: Profile, args: &Args) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     let mut total = Duration::ZERO;
     for (file, plan) in planned {
@@ -186,7 +190,7 @@ fn list(planned: &[(StudyFile, Plan)], profile: Profile, args: &Args) -> anyhow:
     Ok(ExitCode::SUCCESS)
 }
 
-fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, Plan)]) -> anyhow::Result<ExitCode> {
+fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, RunPlan)]) -> anyhow::Result<ExitCode> {
     let now = jiff::Zoned::now();
     let out =
         args.out.clone().unwrap_or_else(|| now.strftime("unisono-study-%Y%m%d-%H%M%S").to_string().into());
@@ -199,7 +203,7 @@ fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, Plan)]) -> anyh
     let mut say = Progress::start(planned, profile, args.json);
     let wanted: BTreeSet<&str> = planned
         .iter()
-        .flat_map(|(file, plan)| plan.runs.iter().flat_map(|run| file.driver.programs(&run.settings)))
+        .flat_map(|(_, plan)| plan.runs.iter().flat_map(|run| run.driver.programs()))
         .map(peer::catalogue::canonical)
         .chain(["unisono"])
         .collect();

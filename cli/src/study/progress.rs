@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use unisono_linux::counted::counted;
 use unisono_measure::record::Line;
 use unisono_study::file::StudyFile;
-use unisono_study::plan::{Plan, PlannedRun};
+use unisono_study::plan::{PlannedRun, RunPlan};
 use unisono_study::profile::Profile;
 use unisono_study::runner::Observer;
 
@@ -24,7 +24,7 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Says what is about to happen and how long it takes.
-    pub(super) fn start(planned: &[(StudyFile, Plan)], profile: Profile, json: bool) -> Self {
+    pub(super) fn start(planned: &[(StudyFile, RunPlan)], profile: Profile, json: bool) -> Self {
         let total = planned.iter().map(|(_, plan)| plan.runs.len()).sum();
         let estimate: Duration = planned.iter().map(|(_, plan)| plan.estimate).sum();
         let is_terminal = std::io::stderr().is_terminal();

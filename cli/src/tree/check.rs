@@ -31,7 +31,7 @@ root-has-register, root-node-at-root-port, one-root, parent-linked, child-linked
 local-is-member, acyclic, every-member, no-idle-leaf; with --optimal also least-height, \
 lowest-root-port, lowest-parallel; as-claimed (height, edges and leaves, where the file says them).
 
-Exit code 1: a rule is broken, or there is a cycle of what waits for each other. 2: a file cannot be read, or the \
+Exit code 1: a rule is broken, or messages can wait for each other in a cycle. 2: a file cannot be read, or the \
 network itself is wrong.")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -133,7 +133,7 @@ fn say_broken(args: &Args, name: &str, text: &str, tree: &Tree, broken: &Broken)
     let place = tree.locate(text, broken.place, broken.to_string());
     if args.json {
         let verdict = json!({
-            "sound": false, "rule": broken.rule.name(), "what": broken.what, "file": name,
+            "sound": false, "rule": broken.rule.to_string(), "what": broken.what, "file": name,
             "line": place.line, "column": place.column, "element": place.element,
         });
         output::answer(&verdict.to_string())?;

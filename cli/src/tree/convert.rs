@@ -38,8 +38,8 @@ pub(crate) struct Args {
     /// The file to read; - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// What it is written in: btin-topo-1, ibnetdiscover, graphml, dot, lldp, containerlab [default: by how
-    /// it begins]
+    /// Language of the file: btin-topo-1, ibnetdiscover, graphml, dot, lldp, containerlab [default: by how
+    /// the file begins]
     #[arg(long, value_name = "LANGUAGE", value_parser = Completed::new(|| owned(Language::ALL.map(Language::name)), language), hide_possible_values = true)]
     from: Option<Language>,
     /// Where no vertex says what it is: those with one cable are nodes
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// Ports of each switch, where the file does not say [default: as many as are used]
     #[arg(long, value_name = "N")]
     ports: Option<u16>,
-    /// Add so many nodes to each switch
+    /// Add this many nodes to each switch
     #[arg(long, value_name = "N", default_value_t = 0)]
     nodes_per_switch: u16,
     /// The members: all, or nodes by number or name, as 0,3,5-9 [default: those that the file names]

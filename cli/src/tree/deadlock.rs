@@ -7,7 +7,7 @@ use std::fmt::Write;
 use unisono_btin::routing::dependencies::{Resource, Storage};
 use unisono_btin::routing::proof::{ProofCase, ProofTraffic, judge_routes, prove};
 use unisono_btin::routing::{RoutingChannel, UpDown};
-use unisono_btin::{SwitchId, Topology, Tree};
+use unisono_btin::{NetworkFile, SwitchId, Tree};
 use unisono_linux::counted::counted;
 
 /// Routes are judged between as many switches, which takes a search over the network each.
@@ -15,11 +15,11 @@ const MOST_ENDS: usize = 64;
 
 #[derive(clap::Args)]
 pub(crate) struct DeadlockFlags {
-    /// Show that nothing deadlocks: search for cycles of what waits for each other, with each barrier by
-    /// itself, all given trees at once, and all of them among normal messages
+    /// Prove that nothing deadlocks: search for cycles of waiting messages, with each barrier by itself, all
+    /// given trees at once, and all of them among normal messages
     #[arg(long)]
     pub(crate) deadlock: bool,
-    /// From where normal messages are routed up*/down*
+    /// Root switch of the up*/down* routes of normal messages
     #[arg(long, value_name = "SWITCH", default_value_t = 0, requires = "deadlock")]
     up_down_from: u32,
     /// As if registers had no room for a message, so that arrivals and releases wait in the channels
@@ -29,7 +29,7 @@ pub(crate) struct DeadlockFlags {
 
 /// What was looked at, and found.
 pub(super) struct Proof<'a> {
-    topology: &'a Topology,
+    topology: &'a NetworkFile,
     from: SwitchId,
     storage: Storage,
     ends: usize,

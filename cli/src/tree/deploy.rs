@@ -19,8 +19,8 @@ use unisono_measure::units;
 /// Each switch and each node becomes a network namespace, each cable a pair of devices, and a BPF program at
 /// every port of a switch combines arrivals and replicates releases. Each member is a process with a raw
 /// socket in its node; the members set up the registers themselves, by messages through the network. All
-/// groups of the file run barriers at once until the time is over or Ctrl-C; then everything is gone, as it
-/// is after kill -9.
+/// groups of the file run barriers at once until the time is over or Ctrl-C. Then everything is removed, also
+/// after kill -9.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree generate | sudo unisono tree deploy -
@@ -31,9 +31,9 @@ use unisono_measure::units;
   ip netns exec unisono-$!-s0 tcpdump -i p3 -xx ether proto 0x88b5
       watch the barriers of switch 0, port 3
 
-A node whose process ends is named from the registers: each says which of its ports it waits for. A cable that is \
-pulled is named by the kernel at once. Barriers go on by other links where there are some; where there are none \
-they wait until the cable is back, or patience ends.
+When a node's process ends, the registers show which node it was: each says which of its ports it waits for. The \
+kernel reports a pulled cable at once. Barriers go on over other links where there are any; otherwise they wait \
+until the cable is back or --patience is over.
 
 Needs root, clang, libbpf-dev and a kernel with BPF and veth (5.12 or later): unisono doctor.")]
 pub(crate) struct Args {
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// Lose one barrier frame in N on purpose, at every switch
     #[arg(long, value_name = "N")]
     lose: Option<u32>,
-    /// After how long in one barrier to say whom it waits for, and to try without a link that loses
+    /// How long a barrier may last before its suspects are named and a link that loses frames is left out
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "2s")]
     patience: Duration,
     /// Name the namespaces for `ip netns exec`: unisono-PID-s0 is switch 0, unisono-PID-n0 node 0
@@ -67,6 +67,15 @@ pub(super) enum TurnAt {
     Switch,
 }
 
+impl From<TurnAt> for TurnPoint {
+    fn from(turn: TurnAt) -> Self {
+        match turn {
+            TurnAt::Node => Self::AtNode,
+            TurnAt::Switch => Self::AtSwitch,
+        }
+    }
+}
+
 /// Errors of the data plane decide the exit code.
 pub(super) fn failure(error: Error) -> anyhow::Error {
     match error {
@@ -81,9 +90,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     input.group()?; // errors about groups name a place in the file
     let groups = input.groups()?;
     super::root("tree deploy")?;
-    let turn = if args.turn == TurnAt::Node { TurnPoint::AtNode } else { TurnPoint::AtSwitch };
-    let job =
-        |group: &BarrierGroup| BarrierJob { group: group.clone(), turn, operation: ReductionOperator::Or };
+    let job = |group: &BarrierGroup| BarrierJob {
+        group: group.clone(),
+        turn: args.turn.into(),
+        operation: ReductionOperator::Or,
+    };
     let jobs: Vec<BarrierJob> = groups.iter().map(job).collect();
     interrupt::catch()?;
     leftovers::remove(RunningDeployments::Leave, None).map_err(failure)?;

@@ -6,7 +6,7 @@ use crate::output;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_btin::check::{Rules, check};
-use unisono_btin::{ReductionOperator, Tree, TurnPoint, export};
+use unisono_btin::{ReductionOperator, Tree, export};
 
 /// Write barrier registers as table entries for P4 switches, or as elements of a BPF map
 ///
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let tree = Tree::from_json(&text).map_err(|error| input::at(&name, &error))?;
     let checked = check(&input.topology.network, input.group()?, &tree, Rules::Sound);
     checked.map_err(|broken| input::at(&name, &tree.locate(&text, broken.place, broken.to_string())))?;
-    let turn = if args.turn == TurnAt::Node { TurnPoint::AtNode } else { TurnPoint::AtSwitch };
+    let turn = args.turn.into();
     let exported = match args.to {
         Form::P4 => export::p4(&input.topology, &tree, turn),
         Form::Bpf => {

@@ -3,7 +3,7 @@
 use crate::exit::Failure;
 use std::fmt::Write;
 use unisono_btin::repair::{Aftermath, NetworkFailure, RepairError, RootFate, aftermath};
-use unisono_btin::{BarrierGroup, PlanOptions, SwitchId, Topology, TreePlan};
+use unisono_btin::{BarrierGroup, NetworkFile, PlanOptions, SwitchId, TreePlan};
 use unisono_linux::counted::counted;
 
 /// What fails after the tree is planned.
@@ -25,7 +25,7 @@ impl Failures {
     /// Lets everything fail that was named, one after the other; what is left, and in words, a line each.
     pub(crate) fn repair(
         &self,
-        topology: &Topology,
+        topology: &NetworkFile,
         group: &BarrierGroup,
         planned: &TreePlan,
         options: &PlanOptions,
@@ -69,7 +69,7 @@ impl Failures {
         Ok((after, said))
     }
 
-    fn named(&self, topology: &Topology) -> anyhow::Result<Vec<(NetworkFailure, String)>> {
+    fn named(&self, topology: &NetworkFile) -> anyhow::Result<Vec<(NetworkFailure, String)>> {
         let mut failures = Vec::new();
         let mut used: Vec<u32> = Vec::new();
         for pair in &self.without_link {
@@ -96,7 +96,7 @@ impl Failures {
     }
 }
 
-fn switch(topology: &Topology, flag: &str, name: &str) -> anyhow::Result<SwitchId> {
+fn switch(topology: &NetworkFile, flag: &str, name: &str) -> anyhow::Result<SwitchId> {
     let found = topology.network.switches().find(|switch| topology.switch_name(*switch) == name);
     let labelled = || Some(SwitchId(u32::try_from(topology.switch_labels.only(name)?).ok()?));
     let number =

@@ -9,8 +9,8 @@ use unisono_linux::counted::counted;
 
 /// Draw a network at random
 ///
-/// The network is connected, no switch has more cables than ports, and nodes have a port each; otherwise
-/// chance decides, and the same seed draws the same network. It is written in the format btin-topo-1 (JSON),
+/// The network is connected, no switch has more cables than ports, and nodes have a port each. Everything
+/// else is random; the same seed draws the same network. It is written in the format btin-topo-1 (JSON),
 /// which all other subcommands read. The defaults are the smaller of the paper's two systems.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// How many of the nodes are members of the group [default: 64, or all if there are fewer nodes]
     #[arg(long, value_name = "N")]
     members: Option<u32>,
-    /// Where chance begins
+    /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Where the connectivity is too small for a connected network, build the bare tree and mark it

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use unisono_btin::format::{JsonStep, ReadError};
 use unisono_btin::reach::Components;
 use unisono_btin::read::{self, Assume, Language, ReadReport, VertexRole};
-use unisono_btin::{BarrierGroup, GroupId, NodeId, Topology};
+use unisono_btin::{BarrierGroup, GroupId, NetworkFile, NodeId};
 use unisono_linux::counted::counted;
 use unisono_linux::read as file;
 use unisono_measure::units;
@@ -62,7 +62,7 @@ pub(crate) struct Input {
     /// Of each node, its byte in the text, where the language is not btin-topo-1.
     places: Vec<usize>,
     /// What it holds.
-    pub(crate) topology: Topology,
+    pub(crate) topology: NetworkFile,
     group: GroupId,
 }
 
@@ -115,7 +115,7 @@ impl Input {
             let problem = format!(
                 "member {} at switch {}{others} is cut off: no links lead to the other members",
                 self.topology.node_shown(*first),
-                self.topology.switch_shown(self.topology.network.nodes()[first.0 as usize].switch),
+                self.topology.switch_shown(self.topology.network.switch_of(*first)),
             );
             return Err(self.at_member(*first, problem));
         }
@@ -172,7 +172,7 @@ pub(crate) fn at(name: &str, error: &ReadError) -> anyhow::Error {
 
 /// The group of these members, which `--members` named.
 pub(super) fn members_of(
-    topology: &Topology,
+    topology: &NetworkFile,
     id: GroupId,
     nodes: Vec<NodeId>,
     list: &str,
@@ -188,7 +188,7 @@ pub(super) fn members_of(
 }
 
 /// `all`, or numbers, ranges and names, separated by commas.
-pub(super) fn nodes(topology: &Topology, list: &str) -> Result<Vec<NodeId>, String> {
+pub(super) fn nodes(topology: &NetworkFile, list: &str) -> Result<Vec<NodeId>, String> {
     let count = u32::try_from(topology.network.nodes().len()).unwrap_or(u32::MAX);
     if list == "all" {
         return Ok(topology.hosts().collect());

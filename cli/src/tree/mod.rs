@@ -23,9 +23,9 @@ use std::process::ExitCode;
 
 /// Plan, check, simulate and run barriers in the switches of a network
 ///
-/// Without help a barrier over a network costs as many messages through one root as it has members. Switches
-/// that combine arrivals on the way up and replicate the release on the way down make that the height of a
-/// tree. Networks are files: draw one with `generate`, or `convert` one of your own.
+/// Without help from the switches, a barrier over a network takes a message from each member to one root, one
+/// after the other. Switches that combine arrivals on the way up and replicate the release on the way down
+/// reduce that to the height of a tree. Networks are files: draw one with `generate`, or `convert` your own.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree generate --switches 300 --nodes 1024 --members 256 --out net.json

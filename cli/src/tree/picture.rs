@@ -2,11 +2,11 @@
 
 use anyhow::Context;
 use std::path::Path;
-use unisono_btin::{BarrierGroup, Topology, TreePlan, draw};
+use unisono_btin::{BarrierGroup, NetworkFile, TreePlan, draw};
 
 pub(super) fn write(
     file: &Path,
-    topology: &Topology,
+    topology: &NetworkFile,
     group: &BarrierGroup,
     plan: &TreePlan,
     notes: &[String],

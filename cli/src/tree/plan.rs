@@ -7,30 +7,30 @@ use crate::output;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_btin::{BarrierGroup, Certainty, End, Port, SwitchId, Ties, Topology, TreePlan};
+use unisono_btin::{BarrierGroup, Certainty, End, NetworkFile, Port, SwitchId, Ties, TreePlan};
 use unisono_linux::counted::counted;
 
 /// Plan the best barrier tree for a group: its root, the registers of its switches, what a barrier takes
 ///
-/// A breadth-first tree from every switch with members; leaves without members removed; then the least
-/// height, the fewest links, the fewest leaves and the lowest number of the root switch decide, in this
-/// order. The member at the root's lowest port is the root node. In large networks leaves do not count,
-/// because to compare them takes a search from nearly every switch: see --ties.
+/// Grows a breadth-first tree from every switch with members and removes leaves without members. Of these
+/// trees it takes the one with the least height, then the fewest links, then the fewest leaves, then the
+/// lowest number of the root switch. The member at the lowest port of the root switch is the root node. In
+/// large networks leaves do not count, because to compare them takes a search from nearly every switch: see
+/// --ties.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree plan net.json
       the tree of the group that the file names
   unisono tree plan net.json --members all --json > tree.json
-      of all nodes, as a file that check, simulate and deploy read
+      of all nodes, as a file that check and export read
   unisono tree plan net.json --scan level --any-root
-      parents by number instead of by who was first; switches without members may be the root
+      the parent with the lowest number instead of the first; switches without members may be the root
   unisono tree plan net.json --group 3 --share-links --registers 2
       the fourth of the file's groups, over links that the others leave free, in switches with two registers
   unisono tree plan net.json --ties exact --threads 8
       the paper's root in a large network, too; Ctrl-C takes the best so far
   unisono tree plan net.json --without-link 3:7 --without-switch 5
-      the tree after these failed: the root stays, what was cut off is hung on again, and who is cut off for
-      good is named")]
+      the tree repaired after these have failed; members that no tree can reach are named")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: NetworkSource,
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// The registers as a file, which says beside them what the table says.
-fn json(topology: &Topology, PlannedGroup { plan, chosen, .. }: &PlannedGroup, worth: &Worth) -> String {
+fn json(topology: &NetworkFile, PlannedGroup { plan, chosen, .. }: &PlannedGroup, worth: &Worth) -> String {
     let registers = plan.to_json();
     let registers = registers.trim_end();
     let registers = registers.strip_suffix('}').unwrap_or(registers);
@@ -97,7 +97,7 @@ fn json(topology: &Topology, PlannedGroup { plan, chosen, .. }: &PlannedGroup, w
     )
 }
 
-fn table(topology: &Topology, group: &BarrierGroup, plan: &TreePlan) -> String {
+fn table(topology: &NetworkFile, group: &BarrierGroup, plan: &TreePlan) -> String {
     let tree = &plan.tree;
     let root = topology.switch_shown(tree.root_switch);
     let node = match (tree.root_node, tree.registers.get(&tree.root_switch).and_then(|root| root.parent)) {

@@ -11,16 +11,16 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 use unisono_btin::setup::allot;
 use unisono_btin::{
-    BarrierGroup, Certainty, End, Loads, Network, PlanOptions, Roots, Scan, Ties, Topology, TreePlan, plan,
-    plan_watched,
+    BarrierGroup, Certainty, End, Loads, NetworkFile, PlanOptions, Roots, Scan, SwitchNetwork, Ties,
+    TreePlan, plan, plan_watched,
 };
 use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
 
 #[derive(clap::Args)]
 pub(crate) struct Planning {
-    /// Who becomes the parent where there is a choice: the switch that the search reached first (queue), or
-    /// that of lowest number (level)
+    /// Which switch becomes the parent where there is a choice: the one that the search reached first
+    /// (queue), or the one of lowest number (level)
     #[arg(long, value_enum, default_value_t = ScanFlag::Queue)]
     scan: ScanFlag,
     /// Beyond the paper: a switch without members may be the root; messages then turn around in the switch
@@ -34,12 +34,12 @@ pub(crate) struct Planning {
     /// no room is kept in the memory of a node there [default: enough for all]
     #[arg(long, value_name = "N")]
     registers: Option<u16>,
-    /// What decides between roots whose trees have the same height and as many links: the fewest leaves, then
-    /// the lowest number (exact), or the lowest number (fast) [default: exact; fast from 20000 switches or
-    /// 200000 links on]
+    /// What decides between roots whose trees have the same height and number of links: the fewest leaves,
+    /// then the lowest number (exact), or the lowest number alone (fast) [default: exact; fast from 20000
+    /// switches or 200000 links on]
     #[arg(long, value_enum)]
     ties: Option<TiesFlag>,
-    /// Plan on at most as many threads; the tree is the same with any number [default: as many as processors]
+    /// Plan on at most this many threads; the tree is the same with any number [default: one a processor]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
     #[command(flatten)]
@@ -84,7 +84,7 @@ pub(crate) struct PlannedGroup {
 
 /// The trees, in the network as it is after everything that failed.
 pub(crate) struct Trees {
-    pub(crate) topology: Topology,
+    pub(crate) topology: NetworkFile,
     /// Of each link, its number in the file.
     pub(crate) links: Vec<u32>,
     /// The groups asked for.
@@ -173,7 +173,7 @@ impl Planning {
         Ok(Trees { topology, links, planned, cut_off, said })
     }
 
-    fn options(&self, network: &Network) -> PlanOptions {
+    fn options(&self, network: &SwitchNetwork) -> PlanOptions {
         let mut options = PlanOptions::default();
         options.scan = match self.scan {
             ScanFlag::Queue => Scan::Queue,
@@ -192,7 +192,7 @@ impl Planning {
     /// What it is worth that a switch without members may be the root.
     fn against_members(
         &self,
-        topology: &Topology,
+        topology: &NetworkFile,
         group: &BarrierGroup,
         any: &TreePlan,
     ) -> Result<String, String> {
@@ -214,7 +214,7 @@ impl Planning {
     /// Plans over links that carry little, and says what that is worth.
     fn shared(
         &self,
-        topology: &Topology,
+        topology: &NetworkFile,
         groups: &[&BarrierGroup],
         said: &mut String,
     ) -> Result<Vec<TreePlan>, String> {
@@ -241,7 +241,7 @@ impl Planning {
 /// Plans one group. Where that takes long, shows progress; from then on Ctrl-C ends the search with the best
 /// so far.
 fn planned(
-    network: &Network,
+    network: &SwitchNetwork,
     group: &BarrierGroup,
     options: &PlanOptions,
 ) -> Result<(TreePlan, Certainty), String> {
@@ -286,7 +286,7 @@ fn choice(ties: Ties, sure: Certainty, height: u32) -> String {
 }
 
 /// Which registers are not in their switches.
-fn in_memory(topology: &Topology, plan: &TreePlan) -> String {
+fn in_memory(topology: &NetworkFile, plan: &TreePlan) -> String {
     const NAMED: usize = 8;
     let place = |(switch, node): (&_, &_)| {
         format!("switch {} in node {}", topology.switch_shown(*switch), topology.node_shown(*node))

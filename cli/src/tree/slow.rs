@@ -13,58 +13,46 @@ impl Slow {
         Self { since: Instant::now(), bar: None }
     }
 
-    /// So many roots of so many are measured; answers whether that is shown for the first time.
+    /// `done` of `all` roots are measured. Returns whether the bar has just appeared.
     pub(super) fn tell(&mut self, done: usize, all: usize) -> bool {
+        let template = "planning: {bar:30} root {pos} of {len}, {eta} left; Ctrl-C takes the best so far";
+        self.show(template, done as u64, Some(all as u64), "")
+    }
+
+    /// Messages have crossed `crossings` cables in the simulation of this scheme. How many crossings there
+    /// will be is not known.
+    pub(super) fn count(&mut self, scheme: &str, crossings: u64) {
+        self.show("simulating {msg}: {human_pos} cables crossed, {elapsed}", crossings, None, scheme);
+    }
+
+    /// `done` of `all` runs are over; the next is of this kind.
+    pub(super) fn run(&mut self, done: u32, all: u32, kind: &str) {
+        let template = "measuring: {bar:30} run {pos} of {len}, {eta} left; {msg}";
+        self.show(template, done.into(), Some(all.into()), kind);
+    }
+
+    fn show(&mut self, template: &str, position: u64, length: Option<u64>, message: &str) -> bool {
         let is_first = self.bar.is_none() && self.since.elapsed() > Duration::from_secs(2);
         if is_first {
-            let style = ProgressStyle::with_template(
-                "planning: {bar:30} root {pos} of {len}, {eta} left; Ctrl-C takes the best so far",
-            )
-            .expect("the template is valid because it is a constant");
-            self.bar = Some(ProgressBar::new(all as u64).with_style(style));
+            let style = ProgressStyle::with_template(template)
+                .expect("the template is valid because it is a constant of this file");
+            self.bar = Some(ProgressBar::no_length().with_style(style));
         }
         if let Some(bar) = &self.bar {
-            bar.set_length(all as u64);
-            bar.set_position(done as u64);
+            if let Some(length) = length {
+                bar.set_length(length);
+            }
+            bar.set_position(position);
+            bar.set_message(message.to_owned());
         }
         is_first
     }
 
-    /// So often messages have crossed cables in the simulation of this scheme; nobody knows how often they
-    /// will.
-    pub(super) fn count(&mut self, scheme: &str, crossings: u64) {
-        if self.bar.is_none() && self.since.elapsed() > Duration::from_secs(2) {
-            let style =
-                ProgressStyle::with_template("simulating {msg}: {human_pos} cables crossed, {elapsed}")
-                    .expect("the template is valid because it is a constant");
-            self.bar = Some(ProgressBar::no_length().with_style(style));
-        }
-        if let Some(bar) = &self.bar {
-            bar.set_message(scheme.to_owned());
-            bar.set_position(crossings);
-        }
-    }
-
-    /// So many runs of so many are over; the next is of this kind.
-    pub(super) fn run(&mut self, done: u32, all: u32, kind: &str) {
-        if self.bar.is_none() && self.since.elapsed() > Duration::from_secs(2) {
-            let style =
-                ProgressStyle::with_template("measuring: {bar:30} run {pos} of {len}, {eta} left; {msg}")
-                    .expect("the template is valid because it is a constant");
-            self.bar = Some(ProgressBar::new(all.into()).with_style(style));
-        }
-        if let Some(bar) = &self.bar {
-            bar.set_position(done.into());
-            bar.set_message(kind.to_owned());
-        }
-    }
-
-    /// Takes the bar away; answers whether there was one.
+    /// Takes the bar away; returns whether there was one.
     pub(super) fn end(self) -> bool {
-        let was_shown = self.bar.is_some();
-        if let Some(bar) = self.bar {
+        if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        was_shown
+        self.bar.is_some()
     }
 }

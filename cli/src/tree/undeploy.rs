@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// Only the deployment of this process
     #[arg(value_name = "PID")]
     process: Option<u32>,
-    /// Leave deployments that run alone
+    /// Leave running deployments as they are
     #[arg(long)]
     leftovers: bool,
     /// Print what was taken away as one JSON object

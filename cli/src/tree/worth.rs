@@ -5,7 +5,7 @@ use super::planning::PlannedGroup;
 use super::slow::Slow;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
-use unisono_btin::Topology;
+use unisono_btin::NetworkFile;
 use unisono_btin::simulate::{Conditions, Scheme, Simulated, SimulatedBarrier, SimulatedTime, Simulator};
 
 /// With more members than this a plan is ready long before it is simulated, so that has to be asked for.
@@ -20,7 +20,7 @@ const MOST_CABLES: usize = 500_000;
 pub(super) struct Worth(Option<Vec<Simulated>>);
 
 impl Worth {
-    pub(super) fn of(topology: &Topology, PlannedGroup { group, plan, .. }: &PlannedGroup) -> Self {
+    pub(super) fn of(topology: &NetworkFile, PlannedGroup { group, plan, .. }: &PlannedGroup) -> Self {
         let network = &topology.network;
         let cables = network.links().len() + network.nodes().len();
         if group.members().len() > MOST_MEMBERS || cables > MOST_CABLES {

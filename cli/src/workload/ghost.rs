@@ -4,7 +4,7 @@ use crate::exit::Failure;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_linux::parent_death::die_with_parent;
-use unisono_rma::{Place, Style};
+use unisono_rma::{JobMembership, Style};
 use unisono_study::workload::ghost::{self, Exchange};
 use unisono_study::workload::{self, Pin};
 
@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         result: args.result.clone(),
     };
     exchange.check().map_err(|error| Failure::Usage(error.to_string()))?;
-    let place = Place::from_environment().map_err(|error| Failure::Usage(error.to_string()))?;
+    let place = JobMembership::from_environment().map_err(|error| Failure::Usage(error.to_string()))?;
     if args.die_with_parent || place.is_some() {
         die_with_parent(None)?;
     }

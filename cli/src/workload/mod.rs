@@ -2,6 +2,7 @@
 //! flags are those of every peer.
 
 mod ghost;
+mod service;
 mod traffic;
 
 use crate::barrier::variant::read_choice;
@@ -17,7 +18,7 @@ use unisono_study::program::{hand_off, tight_loop};
 use unisono_study::workload::bursts::{self, BurstLoad};
 use unisono_study::workload::kernel::{clustering, stencil};
 use unisono_study::workload::options::write_result;
-use unisono_study::workload::own::Choice;
+use unisono_study::workload::own::BarrierChoice;
 use unisono_study::workload::{self, Measurement, Options, spin};
 use unisono_sync::{SpinBudget, Wait};
 
@@ -38,6 +39,7 @@ enum Which {
     Clustering(KernelArgs),
     Bursts(Bursts),
     Ghost(ghost::Args),
+    Service(service::Args),
     Traffic(traffic::Args),
 }
 
@@ -111,6 +113,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Which::RayonStencil(flags) => measure(&flags, stencil::run_rayon),
         Which::Stencil(args) => kernel(&args, stencil::run_unisono),
         Which::Ghost(args) => ghost::run(&args),
+        Which::Service(args) => service::run(&args),
         Which::Traffic(args) => traffic::run(&args),
         Which::Clustering(args) => kernel(&args, clustering::run_unisono),
         Which::Bursts(args) => {
@@ -124,7 +127,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn kernel(
     args: &KernelArgs,
-    run: impl Fn(&Choice, &Options) -> Result<Measurement, workload::Error>,
+    run: impl Fn(&BarrierChoice, &Options) -> Result<Measurement, workload::Error>,
 ) -> anyhow::Result<ExitCode> {
     let choice = read_choice(args.algorithm.as_deref(), args.wait.as_deref(), args.spin_budget)?;
     measure(&args.flags, |options| run(&choice, options))

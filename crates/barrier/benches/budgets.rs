@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use unisono_barrier::{Algorithm, Spec, Wait};
+use unisono_barrier::{Algorithm, GroupSpec, Wait};
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::clock::{Nanos, Ticks, now, ticks};
 
@@ -28,7 +28,8 @@ struct Case {
     threads: usize,
     pinned: bool,
     busy: usize,
-    variants: &'static [&'static str],
+    /// Names, parted by spaces.
+    variants: &'static str,
 }
 
 const CASES: [Case; 7] = [
@@ -37,119 +38,57 @@ const CASES: [Case; 7] = [
         threads: 2,
         pinned: true,
         busy: 0,
-        variants: &[
-            "recommended",
-            "bare",
-            "dissemination/adaptive",
-            "dissemination/spin",
-            "dissemination/spin-block",
-            "processes",
-            "per-core/adaptive",
-            "competitive/adaptive",
-            "competitive/spin-block",
-            "central/spin-block",
-            "mcs-tree/spin-block",
-            "std",
-            "pthread",
-        ],
+        variants: "recommended bare dissemination/adaptive dissemination/spin dissemination/spin-block \
+                   processes per-core/adaptive competitive/adaptive competitive/spin-block \
+                   central/spin-block mcs-tree/spin-block std pthread",
     },
     Case {
         name: "idle4",
         threads: 4,
         pinned: true,
         busy: 0,
-        variants: &[
-            "recommended",
-            "processes",
-            "per-core/adaptive",
-            "competitive/adaptive",
-            "competitive/yield",
-            "central/yield",
-            "central/adaptive",
-            "competitive/spin-block",
-            "competitive/block",
-            "std",
-            "pthread",
-        ],
+        variants: "recommended processes per-core/adaptive competitive/adaptive competitive/yield \
+                   central/yield central/adaptive competitive/spin-block competitive/block std pthread",
     },
     Case {
         name: "idle8",
         threads: 8,
         pinned: true,
         busy: 0,
-        variants: &[
-            "recommended",
-            "processes",
-            "per-core/adaptive",
-            "competitive/adaptive",
-            "competitive/yield",
-            "central/yield",
-            "central/adaptive",
-            "competitive/block",
-            "std",
-            "pthread",
-        ],
+        variants: "recommended processes per-core/adaptive competitive/adaptive competitive/yield \
+                   central/yield central/adaptive competitive/block std pthread",
     },
     Case {
         name: "load8",
         threads: 8,
         pinned: false,
         busy: 2,
-        variants: &[
-            "recommended",
-            "per-core/adaptive",
-            "competitive/adaptive",
-            "competitive/block",
-            "central/block",
-            "competitive/spin-block",
-            "std",
-            "pthread",
-        ],
+        variants: "recommended per-core/adaptive competitive/adaptive competitive/block central/block \
+                   competitive/spin-block std pthread",
     },
     Case {
         name: "load8pinned",
         threads: 8,
         pinned: true,
         busy: 2,
-        variants: &[
-            "recommended",
-            "per-core/adaptive",
-            "competitive/adaptive",
-            "competitive/block",
-            "central/block",
-            "std",
-            "pthread",
-        ],
+        variants: "recommended per-core/adaptive competitive/adaptive competitive/block central/block \
+                   std pthread",
     },
     Case {
         name: "load2",
         threads: 2,
         pinned: true,
         busy: 2,
-        variants: &[
-            "recommended",
-            "dissemination/adaptive",
-            "dissemination/spin-block",
-            "competitive/spin-block",
-            "competitive/block",
-            "std",
-            "pthread",
-        ],
+        variants: "recommended dissemination/adaptive dissemination/spin-block competitive/spin-block \
+                   competitive/block std pthread",
     },
     Case {
         name: "free2",
         threads: 2,
         pinned: false,
         busy: 0,
-        variants: &[
-            "recommended",
-            "dissemination/adaptive",
-            "dissemination/spin-block",
-            "per-core/adaptive",
-            "competitive/adaptive",
-            "std",
-            "pthread",
-        ],
+        variants: "recommended dissemination/adaptive dissemination/spin-block per-core/adaptive \
+                   competitive/adaptive std pthread",
     },
 ];
 
@@ -205,7 +144,7 @@ struct Sample {
 
 fn run(case: &Case, settings: &Settings, only: Option<usize>) {
     let _busy = Busy::start(case.busy);
-    let variants = &case.variants[..only.unwrap_or(usize::MAX).min(case.variants.len())];
+    let variants: Vec<&str> = case.variants.split(' ').take(only.unwrap_or(usize::MAX)).collect();
     let mut taken: Vec<Vec<Sample>> = vec![Vec::new(); variants.len()];
     for round in 0..settings.samples {
         let mut order: Vec<usize> = (0..variants.len()).collect();
@@ -325,7 +264,7 @@ fn pin(id: usize) {
 }
 
 fn ours(variant: &str, threads: usize) -> Vec<Wait1> {
-    let spec = Spec::new(threads).expect("a small group");
+    let spec = GroupSpec::new(threads).expect("a small group");
     let spec = match variant.split_once('/') {
         Some((algorithm, wait)) => spec
             .algorithm(algorithm.parse::<Algorithm>().expect("a name from the table"))
@@ -345,7 +284,8 @@ fn sample(case: &Case, variant: &str, length: Duration) -> Sample {
     // Short episodes are timed in batches, so that reading the clock does not count.
     let batch = if case.threads == 2 { 64 } else { 1 };
     if variant == "processes" {
-        let group = Spec::new(case.threads).and_then(|spec| spec.for_processes()).expect("a small group");
+        let group =
+            GroupSpec::new(case.threads).and_then(|spec| spec.for_processes()).expect("a small group");
         let path = group.path().expect("a group in shared memory has a path");
         let mut me = group.participant(0).expect("a fresh group");
         let mut others = others(&path, case.threads, case.pinned);

@@ -28,7 +28,8 @@ impl Protocol for Central {
     }
 
     fn new(_rank: usize, members: usize) -> Self {
-        let members = u32::try_from(members).expect("a group has at most 2^12 members because Spec says so");
+        let members =
+            u32::try_from(members).expect("a group has at most 2^12 members because GroupSpec says so");
         Self { members, last: false }
     }
 

@@ -1,33 +1,34 @@
-//! The lines every group has before its algorithm's: what it is, who is in it, what needs attention.
+//! The words that every group has, whatever its algorithm: what the group is, who its members are, and
+//! whether something needs attention.
 //!
 //! ```text
 //!   line 0      configuration, written once by the creator
-//!   line 1      attention: zero while all is well, read by everybody at every episode, so it stays in
-//!               every cache; who sets a bit publishes details in member lines first. Beside it: how
+//!   line 1      attention: zero while all is well. All members read it in every episode, so it stays in
+//!               every cache. A member publishes details in its line before it sets a bit. Beside it: how
 //!               members wait ([`Regime`])
 //!   line 2      the boundary: counter and flag of the pause in which a group changes its members
 //!   line 3..    one line a place: who it is and what became of it
-//!   then        sixteen members a line: where each was last seen ([`Notes`])
+//!   then        sixteen members a line: where each last ran ([`Notes`])
 //!   then        the algorithm's lines
 //! ```
 
 use unisono_linux::futex::Scope;
 use unisono_sync::atomics::{AtomicU32, Ordering};
-use unisono_sync::{Flag, Line, Lines, Notes, Regime};
+use unisono_sync::{CacheLine, Flag, Lines, Notes, Regime};
 
 use crate::error::{Cause, GoneMember};
 
-/// Somebody is gone; look for whom.
+/// A member is gone; the member lines say which.
 pub(crate) const ATTENTION_GONE: u32 = 1;
-/// Somebody leaves at the end of this episode or somebody was admitted.
+/// A member leaves at the end of this episode, or one was admitted.
 pub(crate) const ATTENTION_CHANGE: u32 = 2;
-/// Somebody asks to be admitted; for the first of the members.
+/// Somebody asks to join. Only the member of rank 0 acts on this.
 pub(crate) const ATTENTION_JOIN: u32 = 4;
 
 /// Lines before the members' lines.
 const FIXED_LINES: usize = 3;
 
-/// What became of a place. The order of numbers is that of a life.
+/// What became of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceStanding {
     /// Nobody has been here.
@@ -86,12 +87,12 @@ impl Control {
         Notes::new(&self.lines, FIXED_LINES + self.capacity, self.capacity)
     }
 
-    pub(crate) fn member(&self, id: usize) -> Member<'_> {
+    pub(crate) fn member(&self, id: usize) -> MemberLine<'_> {
         assert!(id < self.capacity, "place {id} of {}", self.capacity);
-        Member { line: self.lines.line(FIXED_LINES + id), id }
+        MemberLine { line: self.lines.line(FIXED_LINES + id), id }
     }
 
-    pub(crate) fn members(&self) -> impl Iterator<Item = Member<'_>> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = MemberLine<'_>> {
         (0..self.capacity).map(|id| self.member(id))
     }
 
@@ -123,8 +124,8 @@ impl Control {
         self.lines.line(line).reset(episode);
     }
 
-    /// The first that was declared gone: its place and one, so that all name the same one. Those who were
-    /// told may end as well, and are missed by those who look later.
+    /// One more than the place of the member that was first declared gone; 0 while none is. Members that were
+    /// told may end as well; through this word the errors of all name the same member.
     fn first_gone(&self) -> &AtomicU32 {
         self.lines.line(2).word(8)
     }
@@ -142,15 +143,15 @@ impl Control {
         self.disturb_all();
     }
 
-    /// Whoever is gone so that `episode` cannot complete; without one, whoever is gone.
+    /// A member that is gone so that `episode` cannot complete; for `None`, any member that is gone.
     pub(crate) fn find_gone(&self, episode: Option<u32>) -> Option<GoneMember> {
         // SYNC(attention) acquire: the member's line after the bit
         if self.attention().load(Ordering::Acquire) & ATTENTION_GONE == 0 {
             return None;
         }
-        let gone = |member: Member<'_>| match member.standing() {
+        let gone = |member: MemberLine<'_>| match member.standing() {
             PlaceStanding::Gone(cause)
-                // Nobody knows how far one got that died; the first to notice may be an episode ahead.
+                // Nobody knows how far a dead process got; the first to notice may be an episode ahead.
                 if cause == Cause::Died
                     || episode.is_none_or(|episode| at_or_after(episode, member.last_episode())) =>
             {
@@ -170,22 +171,22 @@ impl Control {
         unisono_sync::atomics::fence(Ordering::SeqCst);
         let presence = FIXED_LINES + self.capacity..self.first;
         for line in (2..self.lines.count()).filter(|line| !presence.contains(line)) {
-            for flag in 0..Line::FLAGS {
+            for flag in 0..CacheLine::FLAGS {
                 self.lines.line(line).flag(flag).disturb(self.scope);
             }
         }
     }
 }
 
-/// One place's line. Words: 0 standing, 1 episode, 2 process, 3 and 4 when the process
-/// started; flag 4 calls one who joins.
+/// One place's line. Words: 0 standing, 1 episode, 2 process, 3 and 4 start time of the process. Flag 4 calls
+/// a joining member to the boundary.
 #[derive(Clone, Copy)]
-pub(crate) struct Member<'a> {
-    line: &'a Line,
+pub(crate) struct MemberLine<'a> {
+    line: &'a CacheLine,
     pub(crate) id: usize,
 }
 
-impl Member<'_> {
+impl MemberLine<'_> {
     pub(crate) fn standing(self) -> PlaceStanding {
         // SYNC(standing) acquire: the line's other words after its standing
         let word = self.line.word(0).load(Ordering::Acquire);
@@ -216,7 +217,8 @@ impl Member<'_> {
         }
     }
 
-    /// The episode of the last change: the first one of a member, the first impossible one of one gone.
+    /// The episode of the last change. Of a member: its first episode; of one that is gone: the first that
+    /// cannot complete.
     pub(crate) fn last_episode(self) -> u32 {
         self.line.word(1).load(Ordering::Relaxed)
     }
@@ -234,7 +236,8 @@ impl Member<'_> {
         self.line.word(2).load(Ordering::Relaxed)
     }
 
-    /// When the process started, in the kernel's clock ticks since boot: with its number, its identity.
+    /// When the process started, in the kernel's clock ticks since boot. Together with its number this
+    /// identifies it.
     pub(crate) fn process_start(self) -> u64 {
         let word = |index: usize| u64::from(self.line.word(index).load(Ordering::Relaxed));
         word(3) | word(4) << 32
@@ -247,7 +250,7 @@ impl Member<'_> {
     }
 }
 
-/// Whether one episode is another or comes after it; numbers wrap.
+/// Whether `episode` is `other` or comes after it; numbers wrap.
 pub(crate) const fn at_or_after(episode: u32, other: u32) -> bool {
     episode.wrapping_sub(other).cast_signed() >= 0
 }

@@ -13,7 +13,7 @@
 //! that is an episode ahead has simply counted further.
 
 use crate::algorithm::{GroupWords, Leadership, Protocol};
-use unisono_sync::{Line, WaitPolicy, Watch};
+use unisono_sync::{CacheLine, WaitPolicy, Watch};
 
 /// One participant's side.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Dissemination {
 
     #[inline]
     fn flag<'a>(&self, words: &GroupWords<'a>, rank: usize, round: usize) -> unisono_sync::Flag<'a> {
-        words.flag(rank * self.lines_each + round / Line::FLAGS, round % Line::FLAGS)
+        words.flag(rank * self.lines_each + round / CacheLine::FLAGS, round % CacheLine::FLAGS)
     }
 }
 
@@ -82,7 +82,7 @@ const fn rounds(members: usize) -> usize {
 }
 
 const fn lines_each(members: usize) -> usize {
-    let lines = rounds(members).div_ceil(Line::FLAGS);
+    let lines = rounds(members).div_ceil(CacheLine::FLAGS);
     if lines == 0 { 1 } else { lines }
 }
 

@@ -4,7 +4,7 @@ use crate::algorithm::Algorithm;
 use crate::control::{Control, PlaceStanding};
 use crate::error::Error;
 use crate::protocols::AnyProtocol;
-use crate::spec::Spec;
+use crate::spec::GroupSpec;
 use unisono_linux::futex::Scope;
 use unisono_sync::{Lines, SpinBudget, Wait, Wakeups};
 
@@ -19,7 +19,7 @@ pub struct Group {
     pub(crate) wakeups: Wakeups,
 }
 
-impl Spec {
+impl GroupSpec {
     /// Makes a barrier for threads of this process.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl Spec {
 }
 
 impl Group {
-    pub(crate) fn create(spec: &Spec, lines: Lines, scope: Scope) -> Self {
+    pub(crate) fn create(spec: &GroupSpec, lines: Lines, scope: Scope) -> Self {
         let control = Control::new(lines, spec.capacity, scope);
         for id in 0..spec.participants {
             control.member(id).set_standing(PlaceStanding::Reserved);
@@ -38,7 +38,7 @@ impl Group {
         Self::over(spec, control, wakeups(spec.algorithm, spec.wait, scope))
     }
 
-    pub(crate) fn over(spec: &Spec, control: Control, wakeups: Wakeups) -> Self {
+    pub(crate) fn over(spec: &GroupSpec, control: Control, wakeups: Wakeups) -> Self {
         Self {
             control,
             participants: spec.participants,
@@ -50,7 +50,7 @@ impl Group {
     }
 
     /// How many lines a group needs.
-    pub(crate) fn lines(spec: &Spec) -> usize {
+    pub(crate) fn lines(spec: &GroupSpec) -> usize {
         Control::lines(spec.capacity) + AnyProtocol::lines(spec.algorithm, spec.capacity)
     }
 

@@ -4,7 +4,7 @@ use crate::control::PlaceStanding;
 use crate::error::Error;
 use crate::group::Group;
 use crate::guard::{Guard, Stopped};
-use crate::membership::{self, Rank};
+use crate::membership::{self, MemberRank};
 use crate::participant::Participant;
 use unisono_linux::futex::Scope;
 use unisono_linux::pidfd::start_time;
@@ -32,15 +32,15 @@ impl Group {
             return Err(Error::Taken { id, process: member.process() });
         }
         self.sign_in(id);
-        Ok(Participant::new(self.clone(), id, Rank { rank: id, members: self.participants }, 0))
+        Ok(Participant::new(self.clone(), id, MemberRank { rank: id, members: self.participants }, 0))
     }
 
     /// Joins as a new member: waits until the others have completed the episode they are in, and counts
     /// from the next one on.
     ///
     /// # Errors
-    /// [`Error::TooMany`] when no place is left ([`Spec::capacity`](crate::Spec::capacity)); [`Error::Gone`],
-    /// [`Error::Disbanded`] when the others cannot go on or are no more.
+    /// [`Error::TooMany`] when no place is left (see [`GroupSpec`](crate::GroupSpec::capacity));
+    /// [`Error::Gone`], [`Error::Disbanded`] when the others cannot go on or are no more.
     pub fn join(&self) -> Result<Participant, Error> {
         let (wanted, most) = (self.control.capacity + 1, self.control.capacity);
         let takes = |id: &usize| {

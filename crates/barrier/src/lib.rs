@@ -1,8 +1,8 @@
-//! Thread and process barriers behind one trait.
+//! Barriers for threads and processes.
 //!
-//! A barrier lets nobody go on before everybody has come. [`Barrier`] has the interface of
-//! `std::sync::Barrier` and takes its place in a program; it chooses how to wait, and notices when that
-//! changes:
+//! At a barrier each thread waits until all have arrived. [`Barrier`] has the interface of
+//! `std::sync::Barrier` and can replace it in a program. It chooses how to wait, and chooses anew when the
+//! machine's load changes:
 //!
 //! ```
 //! use unisono_barrier::Barrier;
@@ -17,21 +17,21 @@
 //! });
 //! ```
 //!
-//! The crate is not on crates.io; in `Cargo.toml` it is, from a clone of the repository,
+//! The crate is not on crates.io. From a clone of the repository, write in `Cargo.toml`:
 //!
 //! ```toml
 //! [dependencies]
 //! unisono-barrier = { path = "unisono/crates/barrier" }   # or { git = "URL OF THE REPOSITORY" }
 //! ```
 //!
-//! For more there are *groups*, whose members have places. Here are the algorithms of the literature, one
-//! file each, every one with every way to wait (`unisono-sync`), for the threads of one process and for
-//! processes that share memory - the same code over lines of cache:
+//! A *group* does more. Its members have places, and its algorithm and its way to wait (`unisono-sync`) can
+//! be chosen. Each algorithm of the literature has a file of its own and works with each way to wait, for
+//! threads of one process and for processes that share memory:
 //!
 //! ```
-//! use unisono_barrier::{Algorithm, Spec, Wait};
+//! use unisono_barrier::{Algorithm, GroupSpec, Wait};
 //!
-//! let group = Spec::new(2)?.algorithm(Algorithm::Dissemination).wait(Wait::SpinBlock).for_threads()?;
+//! let group = GroupSpec::new(2)?.algorithm(Algorithm::Dissemination).wait(Wait::SpinBlock).for_threads()?;
 //! let mut leaders = 0;
 //! std::thread::scope(|threads| {
 //!     let running: Vec<_> = group
@@ -46,13 +46,16 @@
 //! # Ok::<(), unisono_barrier::Error>(())
 //! ```
 //!
-//! Groups know, beyond `std::sync::Barrier`: split arrive and wait ([`Participant::arrive`]), deadlines,
-//! members that come and go between episodes ([`Group::join`], [`Participant::leave`]), and poisoning: when a
-//! member panics, goes away or is killed, the others get an error that names it ([`Error::Gone`]), never a
-//! hang.
+//! Beyond `std::sync::Barrier` a group has split arrive and wait ([`Participant::arrive`]), deadlines, and
+//! members that come and go between episodes ([`Group::join`], [`Participant::leave`]). When a member panics,
+//! goes away or is killed, the others get an error that names it ([`Error::Gone`]); they never hang.
 //!
-//! It does *not* start threads, pin them, or choose their CPUs, and it does not restart an episode that
-//! lost a member. The protocols and why they are right: `PROTOCOL.md` beside this crate.
+//! Read `PROTOCOL.md` first, then `participant.rs` (one episode, from the call to the wait), `algorithm.rs`
+//! (the trait of an algorithm) and `central.rs` (the simplest one); then `membership.rs` (how members come
+//! and go).
+//!
+//! The crate does not start threads, pin them, or choose their processors. It does not restart an episode
+//! that lost a member.
 
 mod algorithm;
 mod barrier;
@@ -85,7 +88,7 @@ pub use algorithm::{Algorithm, BadAlgorithm};
 pub use barrier::{Barrier, BarrierWaitResult};
 pub use error::{Cause, Error, GoneMember};
 pub use group::Group;
-pub use participant::{Arrival, Episode, Participant};
+pub use participant::{ArrivalToken, Episode, Participant};
 pub use recommended::{Recommendation, RecommendedLoad, recommended};
-pub use spec::Spec;
+pub use spec::GroupSpec;
 pub use unisono_sync::{BadSpinBudget, BadWait, SpinBudget, Wait, Waited, Wakeups};

@@ -1,23 +1,24 @@
 //! How a group changes its members between two episodes.
 //!
-//! Everybody must agree on the members of every episode, at no cost while nothing changes. So a change is
-//! announced *before* an arrival in some episode e - by the one who leaves before its own, by the first
-//! member (rank 0) on behalf of those who ask to join before its own - and therefore seen by everybody
-//! after e, because completing e comes after all arrivals in e. Whoever finds a change due at the end of e
-//! stops at the *boundary*: a plain counting barrier of the old and the new members. The last one there
-//! puts all words of the algorithm to e and lets everybody go with their new ranks.
+//! All members must agree on the members of each episode, and this must cost nothing while nothing changes.
+//! So a change at the end of episode e is announced before an arrival in e: a leaver announces it before its
+//! own arrival, and the member of rank 0 announces those that ask to join. An episode completes after all
+//! arrivals, so all members see the announcement when they complete e. They then meet at the *boundary*, a
+//! plain counting barrier of the old and the new members. The last to come there sets all words of the
+//! algorithm to e and lets the others go on with their new ranks.
 //!
-//! A change announced for e + 1 may already be visible to one who only just leaves e; it carries its
-//! episode and is not due. Cost: one load of a cached line an episode; a change costs everybody a sleep.
+//! A member that completes e may already see an announcement for e + 1. Each announcement carries its
+//! episode, so that one is not yet due. Cost: one load of a cached line an episode; a change costs each
+//! member a sleep.
 
-use crate::control::{ATTENTION_CHANGE, ATTENTION_JOIN, Control, Member, PlaceStanding, at_or_after};
+use crate::control::{ATTENTION_CHANGE, ATTENTION_JOIN, Control, MemberLine, PlaceStanding, at_or_after};
 use crate::guard::Guard;
 use unisono_sync::atomics::Ordering;
 use unisono_sync::{Block, WaitPolicy, Wakeups, Watch, WatchVerdict};
 
 /// A participant's place in the order of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rank {
+pub(crate) struct MemberRank {
     pub(crate) rank: usize,
     pub(crate) members: usize,
 }
@@ -31,8 +32,8 @@ pub(crate) struct Boundary {
     /// The value of the boundary's flag that lets go.
     target: u32,
     counted: bool,
-    /// Where the participant stands afterwards; `None` for one who leaves.
-    pub(crate) rank: Option<Rank>,
+    /// The participant's rank afterwards; `None` for one that leaves.
+    pub(crate) rank: Option<MemberRank>,
 }
 
 /// What a member is at the end of `episode`.
@@ -44,9 +45,9 @@ enum MemberPart {
     None,
 }
 
-fn part(member: Member<'_>, episode: u32) -> MemberPart {
-    // The standing first: it is written last, and a new one with the episode of an old one would take a
-    // change of the next episode for one of this.
+fn part(member: MemberLine<'_>, episode: u32) -> MemberPart {
+    // Read the standing first, because it is written last. A new standing with the old episode would make a
+    // change of the next episode look like one of this.
     let standing = member.standing();
     let due = at_or_after(episode, member.last_episode());
     match standing {
@@ -74,7 +75,7 @@ pub(crate) fn boundary(control: &Control, id: usize, episode: u32) -> Option<Bou
         }
     }
     let target = control.boundary().value().wrapping_add(1);
-    let rank = rank.map(|rank| Rank { rank, members });
+    let rank = rank.map(|rank| MemberRank { rank, members });
     due.then_some(Boundary { episode, attendance, target, counted: false, rank })
 }
 
@@ -94,16 +95,20 @@ pub(crate) fn cross<W: Watch>(
         // SYNC(boundary) acquire: the last to come may rewrite them
         if counter.fetch_add(1, Ordering::AcqRel) + 1 == boundary.attendance {
             counter.store(0, Ordering::Relaxed);
-            turn(control, boundary.episode);
+            let remaining = turn(control, boundary.episode);
             flag.signal(boundary.target, Wakeups::Symmetric(control.scope));
+            // Not before the signal: a leaver that still waits here would take its last episode for lost.
+            if remaining == 0 {
+                control.disband();
+            }
         }
     }
     (flag.reached(boundary.target) || policy.wait(flag, boundary.target, watch) == WatchVerdict::Continue)
         .then_some(())
 }
 
-/// Makes the change, while everybody else waits at the boundary.
-fn turn(control: &Control, episode: u32) {
+/// Makes the change, while everybody else waits at the boundary; returns how many members there are then.
+fn turn(control: &Control, episode: u32) -> usize {
     let mut remaining = 0;
     for member in control.members() {
         match part(member, episode) {
@@ -114,18 +119,17 @@ fn turn(control: &Control, episode: u32) {
             MemberPart::Comes => member.set_standing(PlaceStanding::Member),
             MemberPart::Stays | MemberPart::None => {}
         }
-        remaining += u32::from(matches!(member.standing(), PlaceStanding::Reserved | PlaceStanding::Member));
-    }
-    if remaining == 0 {
-        control.disband();
+        remaining +=
+            usize::from(matches!(member.standing(), PlaceStanding::Reserved | PlaceStanding::Member));
     }
     control.attention().fetch_and(!ATTENTION_CHANGE, Ordering::Relaxed);
     for line in control.first..control.lines.count() {
         control.reset_line(line, episode);
     }
+    remaining
 }
 
-/// Announces that `id` leaves after `episode`; before its arrival there.
+/// Announces that `id` leaves after `episode`. Called before its arrival there.
 pub(crate) fn announce_leave(control: &Control, id: usize, episode: u32) {
     let member = control.member(id);
     member.set_last_episode(episode);
@@ -133,7 +137,7 @@ pub(crate) fn announce_leave(control: &Control, id: usize, episode: u32) {
     control.attention().fetch_or(ATTENTION_CHANGE, Ordering::Relaxed);
 }
 
-/// Admits whoever asks, from the end of `episode` on; for rank 0, before its arrival there.
+/// Admits all that ask, from the end of `episode` on. Only rank 0 calls this, before its arrival there.
 #[cold]
 pub(crate) fn admit_who_asks(control: &Control, episode: u32) {
     // SYNC(asking) acquire: whoever set the bit has its line ready
@@ -147,7 +151,8 @@ pub(crate) fn admit_who_asks(control: &Control, episode: u32) {
     }
 }
 
-/// Calls those admitted at the end of `episode` to the boundary; for rank 0, before it goes there.
+/// Calls those admitted at the end of `episode` to the boundary. Only rank 0 calls this, before it goes
+/// there.
 pub(crate) fn call_who_comes(control: &Control, episode: u32) {
     for member in control.members().filter(|member| part(*member, episode) == MemberPart::Comes) {
         member.call().signal(1, Wakeups::Symmetric(control.scope));

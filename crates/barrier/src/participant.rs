@@ -5,7 +5,7 @@ use crate::control::{ATTENTION_CHANGE, ATTENTION_JOIN};
 use crate::error::{Cause, Error};
 use crate::group::Group;
 use crate::guard::{Guard, Stopped};
-use crate::membership::{self, Boundary, Rank};
+use crate::membership::{self, Boundary, MemberRank};
 use crate::protocols::AnyProtocol;
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, Ticks};
@@ -15,14 +15,14 @@ use unisono_sync::{Block, Fellows, Stretch, Unwatched, Waited, Waiter, Wakeups};
 /// One member of a barrier. Dropping it without [`leave`](Self::leave) makes the next episode fail for the
 /// others, with an error that names this one.
 ///
-/// (Aligned to lines of cache: each episode writes here, and the participants of two threads, made one after
-/// the other, otherwise share a line as often as the allocator likes.)
+/// (Aligned to cache lines: each episode writes here, and two participants that are made one after the other
+/// could otherwise share a line.)
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Participant {
     pub(crate) group: Group,
     id: usize,
-    rank: Rank,
+    rank: MemberRank,
     protocol: AnyProtocol,
     waiter: Waiter,
     /// The last episode this participant arrived in.
@@ -30,9 +30,9 @@ pub struct Participant {
     pub(crate) stage: ParticipantStage,
     /// Episodes that may pass with a glance each; only an idle participant has some.
     stretch: Stretch,
-    /// Sleeps at boundaries, which are nobody's policy.
+    /// Sleeps at boundaries, which always block, whatever the policy.
     boundary_blocks: u64,
-    /// How long this participant waited in earnest.
+    /// How long this participant waited beyond the first glance.
     in_earnest: Ticks,
 }
 
@@ -57,7 +57,7 @@ pub struct Episode {
 }
 
 impl Episode {
-    /// Whether this participant is the one of all that is told so, as in `std::sync::BarrierWaitResult`.
+    /// Whether this participant leads: exactly one of an episode does, as in `std::sync::BarrierWaitResult`.
     #[must_use]
     pub fn is_leader(self) -> bool {
         self.role == Leadership::Leader
@@ -74,11 +74,11 @@ impl Episode {
 ///
 /// Dropped, it is not lost: the participant's next arrival first completes this episode.
 #[must_use = "the episode is complete only after wait()"]
-pub struct Arrival<'a> {
+pub struct ArrivalToken<'a> {
     participant: &'a mut Participant,
 }
 
-impl Arrival<'_> {
+impl ArrivalToken<'_> {
     /// Waits until everybody has arrived.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl Arrival<'_> {
         self.participant.finish(WaitLimit::Never)
     }
 
-    /// Waits until everybody has arrived, at most so long.
+    /// Waits until everybody has arrived, or until `timeout` has passed.
     ///
     /// # Errors
     /// [`Error::Gone`]; [`Error::TimedOut`], after which [`Participant::wait`] resumes the episode.
@@ -97,7 +97,7 @@ impl Arrival<'_> {
 }
 
 impl Participant {
-    pub(crate) fn new(group: Group, id: usize, rank: Rank, episode: u32) -> Self {
+    pub(crate) fn new(group: Group, id: usize, rank: MemberRank, episode: u32) -> Self {
         let waiter = Waiter::new(group.wait, group.spin_budget, group.wakeups);
         let protocol = AnyProtocol::new(group.algorithm, rank.rank, rank.members);
         let stretch = protocol.stretch();
@@ -124,8 +124,8 @@ impl Participant {
         self.wait_within(WaitLimit::Never)
     }
 
-    /// The fast path: nothing has to be noted or learnt in this episode, nothing needs attention, nobody was
-    /// sent to sleep, and the signals come within a glance.
+    /// The fast path. It needs four things: nothing is to be noted or learnt in this episode, nothing needs
+    /// attention, members stay awake while they wait, and the signals come within a glance.
     #[inline]
     fn wait_within(&mut self, limit: WaitLimit) -> Result<Episode, Error> {
         if !self.group.control.regime().is_awake_and_undisturbed() || !self.stretch.take() {
@@ -166,7 +166,7 @@ impl Participant {
         self.waiter.catch_up(passed);
     }
 
-    /// As [`wait`](Self::wait), at most so long.
+    /// As [`wait`](Self::wait), for at most `timeout`.
     ///
     /// # Errors
     /// [`Error::Gone`]; [`Error::TimedOut`], after which waiting again resumes the same episode.
@@ -174,21 +174,21 @@ impl Participant {
         self.wait_within(WaitLimit::In(timeout))
     }
 
-    /// Arrives, and leaves the waiting for later: between the two this participant may do what the others
-    /// need not wait for. If an earlier arrival's episode is unfinished, that is completed first.
+    /// Arrives without waiting. Until it waits, this participant may do work that the others need not wait
+    /// for. If the episode of an earlier arrival is unfinished, that is completed first.
     ///
     /// # Errors
     /// [`Error::Gone`].
-    pub fn arrive(&mut self) -> Result<Arrival<'_>, Error> {
+    pub fn arrive(&mut self) -> Result<ArrivalToken<'_>, Error> {
         if !matches!(self.stage, ParticipantStage::Idle) {
             self.finish(WaitLimit::Never)?;
         }
         self.begin()?;
-        Ok(Arrival { participant: self })
+        Ok(ArrivalToken { participant: self })
     }
 
-    /// Takes part in one more episode, and then is no member any more: the others go on without it. (An
-    /// unfinished episode is completed first.)
+    /// Takes part in one more episode and then leaves the group; the others go on without it. An unfinished
+    /// episode is completed first.
     ///
     /// # Errors
     /// [`Error::Gone`].
@@ -219,7 +219,7 @@ impl Participant {
         self.boundary_blocks + self.waiter.blocks()
     }
 
-    /// How long this participant has waited so far, but for waits that were over in their first moment.
+    /// How long this participant has waited so far. Waits that ended within the first glance are not counted.
     #[must_use]
     pub fn waited(&self) -> Waited {
         let asleep = self.waiter.asleep();
@@ -261,8 +261,8 @@ impl Participant {
         let number = self.episode;
         let before = ticks();
         let mut guard = Guard::new(&self.group.control, number, limit.moment());
-        let company = fellows(&self.group, self.rank).company(self.id, number);
-        let mut policy = self.waiter.among(company);
+        let (group, rank, id) = (&self.group, self.rank, self.id);
+        let mut policy = self.waiter.among(|| fellows(group, rank).company(id, number));
         let role = self.protocol.complete(&words(&self.group), number, &mut policy, &mut guard);
         let stopped_by = guard.stopped;
         self.in_earnest.0 += ticks().since(before).0;
@@ -284,7 +284,9 @@ impl Participant {
             return self.reach_boundary(role, limit);
         }
         let spare = self.waiter.to_spare(decides, self.episode);
-        self.stretch.give(spare, decides, self.group.control.regime().glance());
+        if spare > 0 {
+            self.stretch.give(spare, decides, self.group.control.regime().glance());
+        }
         Ok(Episode { number: self.episode, role })
     }
 
@@ -323,7 +325,7 @@ impl Participant {
         };
         let role = *role;
         let control = &self.group.control;
-        // Whoever is gone from the next episode on may be missed here already.
+        // A member that is gone from the next episode on does not come to this boundary either.
         let mut guard = Guard::new(control, number.wrapping_add(1), limit.moment());
         let mut policy = Block::new(Wakeups::Symmetric(control.scope));
         let crossed = membership::cross(control, boundary, &mut policy, &mut guard);
@@ -354,7 +356,7 @@ fn stopped(why: Option<Stopped>, episode: u32) -> Error {
 
 impl Drop for Participant {
     fn drop(&mut self) {
-        // In the middle of an episode that one is lost; between two, the next.
+        // In the middle of an episode, that episode is lost; between two, the next.
         let first_impossible = match self.stage {
             ParticipantStage::Left => return,
             ParticipantStage::Arrived => self.episode,
@@ -369,11 +371,11 @@ fn words(group: &Group) -> GroupWords<'_> {
     GroupWords { lines: &group.control.lines, first: group.control.first, wakeups: group.wakeups }
 }
 
-fn fellows(group: &Group, rank: Rank) -> Fellows<'_> {
+fn fellows(group: &Group, rank: MemberRank) -> Fellows<'_> {
     Fellows { regime: group.control.regime(), notes: group.control.notes(), members: rank.members }
 }
 
-/// How long a wait may last. The clock is read when it has become one in earnest: most end before.
+/// How long a wait may last. The clock is read only after the first glance, because most waits end before.
 #[derive(Clone, Copy)]
 enum WaitLimit {
     Never,

@@ -1,9 +1,9 @@
 //! Per-core barrier: on every core the last to come waits for the others' cores, its fellows wait for it.
 //!
-//! The idea: when threads outnumber cores, most waiters share their core with somebody who is yet to come;
-//! they must give the core away at once, and it is no use to wake them one by one from another core. The
-//! last of a core's threads to come is different: nobody of the program wants its core any more, so it may
-//! spin for the release, and then wakes its fellows where it stands.
+//! When threads outnumber cores, most waiters share their core with a thread that has not arrived yet. They
+//! must give the core away at once, and waking them one by one from another core is slow. The last thread to
+//! arrive on a core is different: no other thread of the program wants that core, so it may spin for the
+//! release. Then it wakes the other threads of its core, on the core where they will run.
 //!
 //! ```text
 //!            core 0                          core 1
@@ -17,11 +17,12 @@
 //! last to come looks at one line for each core. When not to use: with a core for every thread (there it is
 //! a central barrier that does more), or on hundreds of cores, whose lines the last to come walks.
 //!
-//! Which core a participant counts for is settled by where it runs when it arrives, and how many a core
-//! will have is guessed from the episode before. A wrong guess (somebody was moved) costs time only: the
-//! last of all wakes every core that has no representative. Reference: this project; the representative
-//! is Kontothanassis, Wisniewski and Scott's scheduler-conscious tree cut to one level (ACM TOCS 15(1),
-//! 1997, section 4), with cores found by asking, not by assignment.
+//! A participant counts for the core on which it runs when it arrives. How many will arrive on a core is
+//! guessed from the episode before. A wrong guess (a thread was moved) costs time only, because the last of
+//! all wakes every core that has no representative. `PROTOCOL.md`, "Cores", has the argument. Reference: this
+//! project. The representative is the scheduler-conscious tree of Kontothanassis, Wisniewski and Scott, cut
+//! to one level (ACM TOCS 15(1), 1997, section 4); here a thread asks for its core instead of being assigned
+//! one.
 
 use crate::algorithm::{GroupWords, Leadership, Protocol};
 use unisono_sync::atomics::{AtomicU32, Ordering, fence};
@@ -43,10 +44,12 @@ const REPRESENTED: usize = 4;
 /// The last even and the last odd episode in which somebody waited behind others here. Two words, because
 /// one who is slow to say so may do it when others wait in the next episode already.
 const BEHIND: usize = 5;
-/// Every core is signalled this often even if nobody waits there: a flag must not fall 2^31 behind.
+/// Every core is signalled once in this many episodes even if nobody waits there, because a flag must not
+/// fall 2^31 episodes behind.
 const REFRESH: u32 = 1 << 20;
 
-/// A core's expectation may be wrong for so many episodes: moves take a while to be noticed.
+/// A core's expected count is corrected only after it was wrong for this many episodes in a row, because a
+/// move takes some episodes to be noticed.
 const PATIENCE: u32 = 8;
 
 /// One participant's side.
@@ -66,7 +69,8 @@ impl Protocol for PerCore {
     }
 
     fn new(rank: usize, members: usize) -> Self {
-        let members = u32::try_from(members).expect("a group has at most 2^12 members because Spec says so");
+        let members =
+            u32::try_from(members).expect("a group has at most 2^12 members because GroupSpec says so");
         Self { rank, members, cores: cores(), core: None, last: false }
     }
 
@@ -107,7 +111,8 @@ impl Protocol for PerCore {
         let core = self.line(words, self.core.unwrap_or(0));
         let expected = core.expected().load(Ordering::Relaxed);
         if expected <= 1 {
-            // Nobody is to wake here; should somebody come behind, the last of all sees it.
+            // This core has nobody to wake. If a thread is moved here and waits behind, the last of all sees
+            // it.
             words.wait(release, episode, policy, watch)?;
             return Some(Leadership::Follower);
         }
@@ -182,7 +187,8 @@ struct CoreLine<'a> {
 }
 
 impl<'a> CoreLine<'a> {
-    /// A member that left did not take itself off: what stays wrong is put right by who counted.
+    /// Corrects the expected count once it has been wrong for a while: a member that left did not subtract
+    /// itself.
     fn review(&self, expected: u32, came: u32) {
         let wrong = self.words.own_word(self.line, WRONG);
         let times = wrong.load(Ordering::Relaxed);

@@ -8,7 +8,7 @@ use crate::algorithm::Algorithm;
 use crate::control::Control;
 use crate::error::Error;
 use crate::group::Group;
-use crate::spec::Spec;
+use crate::spec::GroupSpec;
 use std::path::{Path, PathBuf};
 use unisono_linux::clock::Nanos;
 use unisono_linux::futex::Scope;
@@ -24,13 +24,13 @@ const VERSION: u32 = 4;
 const ASYMMETRIC: u32 = 1;
 const SYMMETRIC: u32 = 2;
 
-impl Spec {
+impl GroupSpec {
     /// Makes a barrier for processes; others open it by [`Group::open`] or inherit it.
     ///
     /// # Errors
     /// [`Error::SharedMemory`].
     pub fn for_processes(&self) -> Result<Group, Error> {
-        let bytes = Group::lines(self) * size_of::<unisono_sync::Line>();
+        let bytes = Group::lines(self) * size_of::<unisono_sync::CacheLine>();
         let region =
             SharedMemory::create(bytes).map_err(|source| Error::SharedMemory { path: None, source })?;
         Ok(Group::in_lines(self, Lines::in_region(region)))
@@ -52,13 +52,13 @@ impl Spec {
 }
 
 impl Group {
-    fn in_lines(spec: &Spec, lines: Lines) -> Self {
+    fn in_lines(spec: &GroupSpec, lines: Lines) -> Self {
         let group = Self::create(spec, lines, Scope::Shared);
         group.write_configuration();
         group
     }
 
-    /// Where processes of the same user find a group made by [`Spec::for_processes`], while this one lives.
+    /// Where processes of the same user find a group of [`GroupSpec::for_processes`], while this one lives.
     #[must_use]
     pub fn path(&self) -> Option<PathBuf> {
         self.control.lines.region().map(SharedMemory::path)
@@ -74,8 +74,8 @@ impl Group {
         Self::open_in(Lines::in_region(region), path)
     }
 
-    /// Opens a group that another process made by [`Spec::for_processes_in`], in lines that both map; errors
-    /// name the region `path`.
+    /// Opens a group of [`GroupSpec::for_processes_in`], made by another process in lines that both map.
+    /// Errors name the region `path`.
     ///
     /// # Errors
     /// [`Error::NotABarrier`], [`Error::NoMembarrier`].
@@ -93,10 +93,9 @@ impl Group {
         let wait = *Wait::ALL.get(word(5) as usize).ok_or_else(|| refuse("unknown wait policy"))?;
         let budget = Nanos(u64::from(word(6)));
         let spin_budget = SpinBudget::new(budget).map_err(|bad| refuse(&bad.to_string()))?;
-        let spec = Spec::new(word(2) as usize)
+        let spec = GroupSpec::with_algorithm(word(2) as usize, algorithm)
             .and_then(|spec| spec.capacity(word(3) as usize))
             .map_err(|bad| refuse(&bad.to_string()))?
-            .algorithm(algorithm)
             .wait(wait)
             .spin_budget(spin_budget);
         let needed = Self::lines(&spec);

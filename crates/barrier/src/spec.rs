@@ -7,7 +7,7 @@ use unisono_sync::{SpinBudget, Wait};
 
 /// A description of a barrier, to be turned into a [`Group`](crate::Group).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spec {
+pub struct GroupSpec {
     pub(crate) participants: usize,
     pub(crate) capacity: usize,
     pub(crate) algorithm: Algorithm,
@@ -15,16 +15,24 @@ pub struct Spec {
     pub(crate) spin_budget: SpinBudget,
 }
 
-impl Spec {
+impl GroupSpec {
     /// The most participants a group can have.
     pub const MAX_PARTICIPANTS: usize = 4096;
 
-    /// A barrier for so many, as [`recommended`] for the CPUs this thread may use: waiting adaptively, with
-    /// 50 us to spin.
+    /// A barrier as [`recommended`] for the CPUs this thread may use: waiting adaptively, with 50 us to spin.
     ///
     /// # Errors
     /// [`Error::NoParticipants`], [`Error::TooMany`].
     pub fn new(participants: usize) -> Result<Self, Error> {
+        let algorithm = recommended(participants, cpus(), RecommendedLoad::Unknown).algorithm;
+        Self::with_algorithm(participants, algorithm)
+    }
+
+    /// As [`new`](Self::new), with a known algorithm. Counting the CPUs reads several files.
+    ///
+    /// # Errors
+    /// [`Error::NoParticipants`], [`Error::TooMany`].
+    pub fn with_algorithm(participants: usize, algorithm: Algorithm) -> Result<Self, Error> {
         let most = Self::MAX_PARTICIPANTS;
         match participants {
             0 => Err(Error::NoParticipants),
@@ -32,7 +40,7 @@ impl Spec {
             participants => Ok(Self {
                 participants,
                 capacity: participants,
-                algorithm: recommended(participants, cpus(), RecommendedLoad::Unknown).algorithm,
+                algorithm,
                 wait: Wait::Adaptive,
                 spin_budget: SpinBudget::DEFAULT,
             }),

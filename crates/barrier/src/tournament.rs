@@ -14,7 +14,7 @@
 //! (there with one release word, here with the tree, which no line transfer has to broadcast).
 
 use crate::algorithm::{GroupWords, Leadership, Protocol};
-use unisono_sync::{Flag, Line, WaitPolicy, Watch};
+use unisono_sync::{CacheLine, Flag, WaitPolicy, Watch};
 
 /// One participant's side.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl Tournament {
 
     #[inline]
     fn flag<'a>(&self, words: &GroupWords<'a>, rank: usize, flag: usize) -> Flag<'a> {
-        words.flag(rank * self.lines_each + flag / Line::FLAGS, flag % Line::FLAGS)
+        words.flag(rank * self.lines_each + flag / CacheLine::FLAGS, flag % CacheLine::FLAGS)
     }
 }
 
@@ -123,5 +123,5 @@ const fn rounds(members: usize) -> usize {
 }
 
 const fn lines_each(members: usize) -> usize {
-    (1 + rounds(members)).div_ceil(Line::FLAGS)
+    (1 + rounds(members)).div_ceil(CacheLine::FLAGS)
 }

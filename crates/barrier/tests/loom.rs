@@ -15,7 +15,7 @@
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use unisono_barrier::{Algorithm, Barrier, Cause, Error, Group, Participant, Spec, Wait};
+use unisono_barrier::{Algorithm, Barrier, Cause, Error, Group, GroupSpec, Participant, Wait};
 use unisono_sync::RegimeAdvice;
 
 /// Plain memory that the barrier has to order: loom reports any race on it.
@@ -53,7 +53,7 @@ fn episodes(mut me: Participant, plain: &Plain, count: u32) {
 }
 
 fn group(algorithm: Algorithm, wait: Wait, participants: usize, capacity: usize) -> Group {
-    let spec = Spec::new(participants).and_then(|spec| spec.capacity(capacity)).expect("a small group");
+    let spec = GroupSpec::new(participants).and_then(|spec| spec.capacity(capacity)).expect("a small group");
     spec.algorithm(algorithm).wait(wait).for_threads().expect("memory")
 }
 
@@ -255,6 +255,16 @@ fn two_leave_one_after_the_other() {
         first.wait().expect("the episode of the one who leaves");
         assert_eq!(first.members(), 1);
         episodes(first, &plain, 1);
+        thread.join().expect("no participant panics");
+    });
+}
+
+#[test]
+fn two_leave_after_the_same_episode() {
+    model(|| {
+        let (first, second) = pair(Algorithm::Central, Wait::Block);
+        let thread = thread::spawn(move || second.leave().expect("a proper leave"));
+        first.leave().expect("a proper leave");
         thread.join().expect("no participant panics");
     });
 }

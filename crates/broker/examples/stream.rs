@@ -11,7 +11,7 @@
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
-use unisono_broker::{Channel, Client, Destination, Error, now};
+use unisono_broker::{Client, Destination, Error, PathHandle, now};
 
 const PERIOD: Duration = Duration::from_millis(40);
 const FRAME: [u8; 8_000] = [0; 8_000];
@@ -24,31 +24,31 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let destination = Destination::udp(next("ADDRESS:PORT")?.parse()?);
     let frames: u32 = next("FRAMES")?.parse()?;
 
-    let (mut broker, mut channel) = join(&socket, &class, &destination)?;
+    let (mut broker, mut path) = join(&socket, &class, &destination)?;
     for _ in 0..frames {
         let deadline = now() + u64::try_from(PERIOD.as_nanos())?;
         // waits while the class has more than its share on the way
-        if let Err(Error::Broken(why)) = broker.send(channel, &FRAME, deadline) {
+        if let Err(Error::Broken(why)) = broker.send(path, &FRAME, deadline) {
             eprintln!("the broker is gone ({why}); this frame is lost");
-            (broker, channel) = again(&socket, &class, &destination)?;
+            (broker, path) = again(&socket, &class, &destination)?;
         }
         std::thread::sleep(PERIOD);
     }
-    broker.flush(channel)?; // all have left
+    broker.flush_path(path)?; // all have left
     for class in broker.statistics()?.classes {
         writeln!(std::io::stdout(), "{}: {} messages have left", class.name, class.messages)?;
     }
     Ok(())
 }
 
-fn join(socket: &str, class: &str, destination: &Destination) -> Result<(Client, Channel), Error> {
+fn join(socket: &str, class: &str, destination: &Destination) -> Result<(Client, PathHandle), Error> {
     let mut broker = Client::connect(Path::new(socket))?;
-    let channel = broker.open(class, destination.clone())?;
-    Ok((broker, channel))
+    let path = broker.open(class, destination.clone())?;
+    Ok((broker, path))
 }
 
 /// Until a broker listens there again; half a minute at most.
-fn again(socket: &str, class: &str, destination: &Destination) -> Result<(Client, Channel), Error> {
+fn again(socket: &str, class: &str, destination: &Destination) -> Result<(Client, PathHandle), Error> {
     for _ in 0..300 {
         match join(socket, class, destination) {
             Err(Error::Nobody { .. } | Error::Broken(_)) => std::thread::sleep(Duration::from_millis(100)),

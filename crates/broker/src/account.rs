@@ -11,12 +11,43 @@ pub struct Statistics {
     pub at_ns: u64,
     /// Programs that are connected.
     pub clients: u64,
-    /// Channels that are open or still drain.
-    pub channels: u64,
+    /// Paths that are open or still drain.
+    pub paths: u64,
+    /// Publications, topics and subscriptions that were refused.
+    pub refused: u64,
     /// Programs that were sent away because of what they sent.
     pub sent_away: u64,
-    /// Leaves of the policy, in its order.
+    /// Leaves of the policy, in its order: what left on paths.
     pub classes: Vec<ClassStatistics>,
+    /// Consumers of programs.
+    #[serde(default)]
+    pub consumers: Vec<ConsumerStatistics>,
+}
+
+/// What a consumer, or its group, has got.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ConsumerStatistics {
+    /// The name of its program.
+    pub name: String,
+    /// Events that matched.
+    pub matched: u64,
+    pub delivered: u64,
+    /// Dropped because its queue was full.
+    pub dropped_full: u64,
+    /// Not delivered because their deadline had passed.
+    pub dropped_late: u64,
+    /// Deadlines that passed before or while the event was delivered.
+    pub missed: u64,
+    /// The same by topic.
+    pub missed_by_topic: std::collections::BTreeMap<String, u64>,
+    /// Deliveries repeated because nobody acknowledged them.
+    pub repeated: u64,
+    /// Publications that a supplier was refused because its queue was full.
+    pub blocked: u64,
+    /// Events that wait.
+    pub waiting: u64,
+    /// Whether its program reads nothing for now.
+    pub paused: bool,
 }
 
 /// What a class has got.
@@ -28,13 +59,11 @@ pub struct ClassStatistics {
     pub messages: u64,
     /// What they took on the link.
     pub bytes: u64,
-    /// Messages dropped because the class was full.
-    pub dropped: u64,
-    /// Messages that could not be delivered: a destination that refuses, a connection that broke.
+    /// Events that could not be delivered: a destination that refuses, a connection that broke.
     pub lost: u64,
-    /// Messages sent after their deadline.
+    /// Events sent after their deadline.
     pub late: u64,
-    /// Messages that wait.
+    /// Events that wait.
     pub waiting: u64,
     /// Microseconds from arrival to sending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,7 +75,6 @@ pub struct ClassStatistics {
 pub(crate) struct Account {
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
-    pub(crate) dropped: u64,
     pub(crate) lost: u64,
     pub(crate) late: u64,
     pub(crate) delay: Histogram,

@@ -1,51 +1,55 @@
-//! Where a channel's messages go, and what they take on the link.
+//! Where a path's events go, and what they take on the link.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
 
-/// How messages travel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Transport {
-    /// Each message is a datagram, as it is.
+/// How they travel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathTransport {
+    /// Each event is a datagram, as it is.
     Udp,
-    /// One connection a channel; each message after its length in four bytes, the most significant first.
+    /// One connection a path; each event after its length in four bytes, the most significant first.
     Tcp,
 }
 
-/// Where a channel leads.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// Where a path leads.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Destination {
-    /// How messages travel.
-    pub transport: Transport,
+    /// How they travel.
+    pub transport: PathTransport,
     pub address: SocketAddr,
     /// The congestion control of a TCP connection; the host's own if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
 }
 
 impl Destination {
     #[must_use]
     pub fn udp(address: SocketAddr) -> Self {
-        Self { transport: Transport::Udp, address, congestion: None }
+        Self { transport: PathTransport::Udp, address, congestion: None }
     }
 
     /// By a connection.
     #[must_use]
     pub fn tcp(address: SocketAddr) -> Self {
-        Self { transport: Transport::Tcp, address, congestion: None }
+        Self { transport: PathTransport::Tcp, address, congestion: None }
     }
 
-    /// What a message of so many bytes takes on an Ethernet link, its headers included, as the kernel's
+    /// What an event of so many bytes takes on an Ethernet link, its headers included, as the kernel's
     /// queueing disciplines count. Of TCP it is an estimate: where segments begin is the kernel's decision.
     #[must_use]
     pub fn wire_length(&self, payload: usize) -> u32 {
         const ETHERNET: usize = 14;
         let network = if self.address.is_ipv4() { 20 } else { 40 };
         let length = match self.transport {
-            Transport::Udp => {
+            PathTransport::Udp => {
                 let fragments = (payload + 8).div_ceil(1480).max(1);
                 payload + 8 + fragments * (ETHERNET + network)
             }
-            Transport::Tcp => {
+            PathTransport::Tcp => {
                 const HEADER: usize = 32; // with time stamps
                 let segments = (payload + 4).div_ceil(1448);
                 payload + 4 + segments * (ETHERNET + network + HEADER)
@@ -58,8 +62,8 @@ impl Destination {
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let transport = match self.transport {
-            Transport::Udp => "udp",
-            Transport::Tcp => "tcp",
+            PathTransport::Udp => "udp",
+            PathTransport::Tcp => "tcp",
         };
         write!(f, "{transport}:{}", self.address)
     }

@@ -1,49 +1,72 @@
-//! The middleware: programs hand their messages to a broker, which decides in which order they go on the
-//! link.
+//! The middleware: one process that serves the event channel to programs, by deadline and by share.
 //!
 //! ```text
-//!   program --Client--\   unix socket     +--------------------------------------+   UDP or TCP
-//!   program --Client---+----------------> | Broker: classes, credit, H-SFQ, pace | ------------> destinations
-//!   program --Client--/  one frame each   +--------------------------------------+
+//!   program --Client--\                +---------------------------------------+ --> consumers (programs)
+//!   program --Client---+ transports -> | Broker: EventChannel, credit, limits  |
+//!   program --Client--/  frames        +---------------------------------------+ --> paths (UDP, TCP)
 //! ```
-//! [`Broker`] is a state machine without sockets and without a clock: time is an argument, what is to be done
-//! is its answer. [`Server`] runs it over sockets. [`Client`] is what programs link. The protocol between
-//! them, and what it takes for granted: `PROTOCOL.md`.
+//! [`Broker`] is a state machine without sockets and without a clock: time is an argument, what is to be
+//! done is its answer. [`Server`] runs it over [`transport`]s. [`Client`] is what programs link. The
+//! protocol between them: `PROTOCOL.md`. To read: `frame/mod.rs`, `broker/mod.rs`, `server/mod.rs`,
+//! `client/mod.rs`.
 //!
-//! **Idea.** The broker holds the queue instead of the kernel: it sends no faster than the policy's rate, so
-//! that nothing waits behind it, and takes no more from a program than its credit, so that memory is bounded
-//! and a program that is too fast waits at home. Deadlines order within a class, never between classes.
+//! **Idea.** The channel's core decides what is delivered next: inside a class by deadline, between classes
+//! by share. What waits is bounded for each consumer by its own queue and policy, so that a slow or dead
+//! program harms nobody. On a *path* the broker holds the queue instead of the kernel: it sends no faster
+//! than the policy's rate, so that nothing waits behind it, and takes no more from a program than its
+//! credit.
 //!
-//! **Cost.** Two copies and three system calls a message above a plain socket, some 10 to 20 us of delay; no
-//! privilege, no change of the host.
+//! **Cost.** One copy from the supplier into the broker and one from there to each consumer; system calls
+//! for each batch of frames, not for each frame. No privilege, no change of the host.
 //!
-//! **When not to use it.** It controls who cooperates. A program that opens a socket of its own passes it by,
-//! and takes from everybody: where programs cannot be changed or trusted, the kernel or the interposed place
-//! is right.
+//! **When not to use it.** It controls who cooperates. A program that opens a socket of its own passes it
+//! by, and takes from everybody: where programs cannot be changed or trusted, the kernel or the interposed
+//! place is right.
 //!
-//! Reference: Shenoy et al., "Middleware versus Native OS Support", sections 2.2 and 3.7.
+//! Reference: Shenoy et al., "Middleware versus Native OS Support", sections 2.2, 2.3.2 and 3.7.
 #![forbid(unsafe_code)]
+// The models take the files they check one by one (tests/loom.rs).
+#![cfg(not(loom))]
 
 mod account;
+mod address;
+mod body;
 mod broker;
 mod client;
 mod destination;
 pub mod frame;
 mod limits;
+pub mod memory;
+mod notice;
 mod outgoing;
 mod pace;
 mod server;
+mod spec;
 mod task;
+pub mod transport;
+mod trial;
 
-pub use account::{ClassStatistics, Statistics};
+pub use account::{ClassStatistics, ConsumerStatistics, Statistics};
+pub use address::{AddressError, BrokerAddress};
+pub use body::EventBody;
 pub use broker::Broker;
-pub use client::{Channel, Client, Error};
-pub use destination::{Destination, Transport};
-pub use frame::{Bad, Frame};
+pub use client::{
+    Client, ClientWait, Error, EventDraft, PathHandle, PublishedEvent, ReceivedEvent, Reception,
+    SubscriptionHandle, TopicHandle,
+};
+pub use destination::{Destination, PathTransport};
+pub use frame::{Bad, Frame, PublishOutcome};
 pub use limits::Limits;
-pub use pace::Pace;
-pub use server::{OWNER, ServeError, Server};
-pub use task::{ChannelId, ClientId, Next, Sent, Task};
+pub use notice::NoticeText;
+pub use pace::PathPace;
+pub use server::{Exposure, OWNER, ServeError, Server, ServerWait};
+pub use spec::{
+    Advertisement, AgainSpec, Greeting, InterestSpec, KeptHistory, PartRule, PathSpec, ReservedTime,
+    SubscriptionSpec, TogetherSpec, WelcomeTerms, WhenFull, WhenLate,
+};
+pub use task::{ClientId, Next, PathId, Received, Sent, Task};
+pub use trial::{TrialError, TrialResult, TrialSpec, trial};
+pub use unisono_eventchannel::{FieldSet, FieldValue};
 
 /// A deadline later than all others: none.
 pub const NO_DEADLINE: u64 = unisono_fairqueue::NO_DEADLINE;

@@ -1,6 +1,4 @@
-//! How much a broker takes on, and what a message costs of it.
-
-use crate::frame::MESSAGE_HEAD;
+//! How much a broker takes on, and what an event on a path costs of its credit.
 
 /// How much a broker takes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -9,36 +7,44 @@ pub struct Limits {
     pub clients: usize,
     /// Programs of one user at a time.
     pub clients_of_user: usize,
-    /// Channels of one program.
-    pub channels: usize,
-    /// The credit of a channel, in bytes; a message costs its payload and [`Limits::ENTRY`]. At least two of
-    /// the longest messages.
+    /// Topics and paths that one program publishes on.
+    pub topics: usize,
+    /// Consumers of one program.
+    pub consumers: usize,
+    /// Interests of one consumer.
+    pub interests: usize,
+    /// Bytes of the largest payload.
+    pub largest: u32,
+    /// The same of an event on a path: what a class may have to wait for on the link.
+    pub path_largest: u32,
+    /// The credit of a path, in bytes; an event costs its payload and [`Limits::ENTRY`]. At least two of the
+    /// largest events.
     pub credit: u32,
-    /// The credit of all channels together.
+    /// The credit of all paths and the queues of all consumers together, in bytes.
     pub memory: u64,
-    /// The credit of one user's channels together.
+    /// The same of one user.
     pub memory_of_user: u64,
     /// Nanoseconds that a destination may take nothing of what a program that has gone left for it, and that
     /// a program may take to greet.
     pub patience: u64,
-    /// The longest payload: it is what a class may have to wait for.
-    pub largest: u32,
 }
 
 impl Limits {
-    /// What a message costs beside its payload, so that empty ones cost something too.
+    /// What an event costs beside its payload, so that empty ones cost something too.
     pub const ENTRY: u32 = 128;
+    /// Bytes of a frame beside the payload, at most: names, filters, fields.
+    const REST: usize = 256 << 10;
 
-    /// What a message costs of its channel's credit.
+    /// What an event costs of its path's credit.
     #[must_use]
     pub fn cost(payload: usize) -> u32 {
         u32::try_from(payload).unwrap_or(u32::MAX).saturating_add(Self::ENTRY)
     }
 
-    /// The longest frame that a program may send.
+    /// Bytes of the largest frame.
     #[must_use]
-    pub fn longest_frame(&self) -> usize {
-        (self.largest as usize + MESSAGE_HEAD).max(512)
+    pub fn largest_frame(&self) -> usize {
+        self.largest as usize + Self::REST
     }
 }
 
@@ -47,14 +53,17 @@ impl Default for Limits {
         Self {
             clients: 256,
             clients_of_user: 128,
-            channels: 64,
+            topics: 1024,
+            consumers: 1024,
+            interests: 1024,
+            largest: 4 << 20,
+            path_largest: 16 << 10,
             credit: 128 << 10,
-            memory: 64 << 20,
-            memory_of_user: 32 << 20,
+            memory: 1 << 30,
+            memory_of_user: 512 << 20,
             // a connection that has lost packets tries again after 0.2, 0.4, 0.8, ... s: seven times in this
             // time
             patience: 30_000_000_000,
-            largest: 16 << 10,
         }
     }
 }

@@ -1,6 +1,7 @@
-//! The broker's sockets to destinations. None ever blocks: what a destination does not take is kept.
+//! The broker's sockets to the addresses of paths. None ever blocks: what a destination does not take is
+//! kept.
 
-use crate::destination::{Destination, Transport};
+use crate::destination::{Destination, PathTransport};
 use crate::task::Sent;
 use rustix::io::Errno;
 use rustix::net::{
@@ -21,11 +22,11 @@ pub(crate) enum Flushed {
     All,
 }
 
-/// A channel's socket.
+/// A path's socket.
 #[derive(Debug)]
 pub(crate) struct OutgoingSocket {
     socket: OwnedFd,
-    transport: Transport,
+    transport: PathTransport,
     /// Of a connection: bytes that have to go first.
     kept: Vec<u8>,
     /// Datagrams that have to go first.
@@ -37,11 +38,11 @@ impl OutgoingSocket {
     pub(crate) fn open(destination: &Destination) -> Result<Self, Errno> {
         let family = if destination.address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let kind = match destination.transport {
-            Transport::Udp => SocketType::DGRAM,
-            Transport::Tcp => SocketType::STREAM,
+            PathTransport::Udp => SocketType::DGRAM,
+            PathTransport::Tcp => SocketType::STREAM,
         };
         let socket = socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
-        if destination.transport == Transport::Tcp {
+        if destination.transport == PathTransport::Tcp {
             sockopt::set_tcp_nodelay(&socket, true)?;
             sockopt::set_socket_send_buffer_size(&socket, KERNEL_BUFFER)?;
             if let Some(name) = &destination.congestion {
@@ -57,31 +58,31 @@ impl OutgoingSocket {
     }
 
     /// Sends a message, or keeps what is not taken.
-    pub(crate) fn send(&mut self, payload: Vec<u8>) -> Result<Sent, Errno> {
+    pub(crate) fn send(&mut self, payload: &[u8]) -> Result<Sent, Errno> {
         match self.transport {
-            Transport::Udp => self.send_datagram(payload),
-            Transport::Tcp => {
+            PathTransport::Udp => self.send_datagram(payload),
+            PathTransport::Tcp => {
                 let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes();
                 let sent =
-                    if self.kept.is_empty() { write(self.socket.as_fd(), &length, &payload)? } else { 0 };
+                    if self.kept.is_empty() { write(self.socket.as_fd(), &length, payload)? } else { 0 };
                 if sent == payload.len() + length.len() {
                     return Ok(Sent::Whole);
                 }
-                self.kept.extend(length.iter().chain(&payload).skip(sent));
+                self.kept.extend(length.iter().chain(payload).skip(sent));
                 Ok(Sent::Kept)
             }
         }
     }
 
-    fn send_datagram(&mut self, payload: Vec<u8>) -> Result<Sent, Errno> {
+    fn send_datagram(&mut self, payload: &[u8]) -> Result<Sent, Errno> {
         if !self.datagrams.is_empty() {
-            self.datagrams.push(payload);
+            self.datagrams.push(payload.to_vec());
             return Ok(Sent::Kept);
         }
         // what an earlier one met at its destination is reported with the next: that one has not been sent
         // yet
         for _ in 0..2 {
-            match write(self.socket.as_fd(), &[], &payload) {
+            match write(self.socket.as_fd(), &[], payload) {
                 Err(Errno::CONNREFUSED) => {}
                 Err(
                     Errno::MSGSIZE | Errno::NOBUFS | Errno::PERM | Errno::NETUNREACH | Errno::HOSTUNREACH,
@@ -90,7 +91,7 @@ impl OutgoingSocket {
                 }
                 Err(error) => return Err(error),
                 Ok(0) if !payload.is_empty() => {
-                    self.datagrams.push(payload);
+                    self.datagrams.push(payload.to_vec());
                     return Ok(Sent::Kept);
                 }
                 Ok(_) => return Ok(Sent::Whole),
@@ -105,7 +106,7 @@ impl OutgoingSocket {
         while !self.datagrams.is_empty() {
             let first = self.datagrams.remove(0);
             let rest = std::mem::take(&mut self.datagrams);
-            let sent = self.send_datagram(first)?;
+            let sent = self.send_datagram(&first)?;
             self.datagrams.extend(rest);
             if sent == Sent::Kept {
                 return Ok(so_far);
@@ -128,7 +129,7 @@ impl OutgoingSocket {
     }
 
     pub(crate) fn is_connection(&self) -> bool {
-        self.transport == Transport::Tcp
+        self.transport == PathTransport::Tcp
     }
 }
 

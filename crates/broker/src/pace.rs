@@ -1,17 +1,17 @@
 //! When the link is free again: a server of a rate, on paper.
 //!
 //! A message takes its length over the rate, one after the other. A process wakes late; what the link could
-//! have carried meanwhile is made up for, up to [`Pace::LATE`], so that the rate holds and no burst is longer
-//! than that.
+//! have carried meanwhile is made up for, up to [`PathPace::LATE`], so that the rate holds and no burst is
+//! longer than that.
 
 #[derive(Clone, Debug)]
-pub struct Pace {
+pub struct PathPace {
     bits_per_s: u64,
     late: u64,
     free_at: u64,
 }
 
-impl Pace {
+impl PathPace {
     /// How much lateness is made up for: 2 ms.
     pub const LATE: u64 = 2_000_000;
 
@@ -34,10 +34,16 @@ impl Pace {
         self.free_at
     }
 
+    /// Nanoseconds that so many bytes take.
+    #[must_use]
+    pub fn time_of(&self, bytes: u32) -> u64 {
+        let took = u128::from(bytes) * 8_000_000_000 / u128::from(self.bits_per_s);
+        u64::try_from(took).unwrap_or(u64::MAX)
+    }
+
     /// Something of so many bytes goes on the link now.
     pub fn take(&mut self, now: u64, bytes: u32) {
-        let took = u128::from(bytes) * 8_000_000_000 / u128::from(self.bits_per_s);
-        let took = u64::try_from(took).unwrap_or(u64::MAX);
+        let took = self.time_of(bytes);
         self.free_at = self.free_at.max(now.saturating_sub(self.late)).saturating_add(took);
     }
 }
@@ -48,7 +54,7 @@ mod tests {
 
     #[test]
     fn a_packet_takes_its_length_over_the_rate() {
-        let mut pace = Pace::new(100_000_000).making_up_for(0);
+        let mut pace = PathPace::new(100_000_000).making_up_for(0);
         pace.take(5_000, 1250);
         assert_eq!(pace.free_at(), 105_000);
         pace.take(105_000, 1250);
@@ -57,7 +63,7 @@ mod tests {
 
     #[test]
     fn who_wakes_late_makes_up_for_it_but_not_for_ever() {
-        let mut pace = Pace::new(8_000_000_000).making_up_for(1_000);
+        let mut pace = PathPace::new(8_000_000_000).making_up_for(1_000);
         pace.take(0, 500);
         pace.take(900, 500); // free at 500, asked at 900
         assert_eq!(pace.free_at(), 1_000);

@@ -1,44 +1,51 @@
 //! What the broker asks of whoever runs it, and who is meant.
 
+use crate::body::EventBody;
 use crate::destination::Destination;
 
 /// A program that is connected.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClientId(pub u32);
 
-/// A channel, by the broker's number.
+/// A path, by the broker's number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ChannelId(pub u32);
+pub struct PathId(pub u32);
 
 /// What the broker wants done.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub enum Task {
-    /// Send a program a frame.
-    Answer { client: ClientId, frame: Vec<u8> },
+    /// Send a program a frame; the body is its payload.
+    Answer { client: ClientId, head: Vec<u8>, body: Option<EventBody> },
     /// Open a socket, and say how it went by [`Broker::opened`](crate::Broker::opened).
-    Open {
-        /// For which channel.
-        channel: ChannelId,
-        destination: Destination,
-    },
-    /// Close a channel's socket.
-    Release { channel: ChannelId },
+    Open { path: PathId, destination: Destination },
+    /// Close a path's socket.
+    Release { path: PathId },
     /// End a program's connection; the broker has forgotten it.
     SendAway { client: ClientId },
 }
 
 /// What is to be sent.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub enum Next {
-    /// Send this now, and say how it went by [`Broker::transmitted`](crate::Broker::transmitted).
-    Transmit {
-        /// On which channel.
-        channel: ChannelId,
-        payload: Vec<u8>,
-    },
+    /// An event is among the tasks; ask again.
+    Delivered,
+    /// Send this on a path now, and say how it went by
+    /// [`Broker::transmitted`](crate::Broker::transmitted).
+    Transmit { path: PathId, body: EventBody },
     /// Ask again at this time, or when something has happened.
     Wait(u64),
+    /// Ask again when something has happened, or after a second.
     Idle,
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Received {
+    Done,
+    /// A consumer's inbox is full, and its policy blocks suppliers. Read nothing more from the program, and
+    /// hand over the same frame again after the next delivery.
+    Blocked,
 }
 
 /// How sending went.

@@ -2,7 +2,7 @@
 //!
 //! Every switch of each network has one member, which is the hardest case: all are candidates and all have to
 //! be reached. Networks: random ones (a random tree and random links), and regular ones, in which most or all
-//! candidates have the same height. Each line is one plan from a `Network` to its registers, on as many
+//! candidates have the same height. Each line is one plan from a `SwitchNetwork` to its registers, on as many
 //! threads as the host runs at once if not on THREADS: the median, least and most of the runs, which take
 //! turns over the networks. `queue` and `level` are the two scans with exact ties, `fast` is the scan by
 //! queue with fast ties.
@@ -12,13 +12,17 @@
 
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
+#[path = "../src/plan/shapes.rs"]
+mod shapes;
+
+use shapes::{Links, fat_tree, fat_tree_of_pods, torus, torus_of_cubes, with_nodes};
 use std::time::{Duration, Instant};
 use unisono_btin::repair::{NetworkFailure, StandingTree};
 use unisono_btin::{
-    BarrierGroup, End, GroupId, Link, Network, NodeId, PlanOptions, Port, Scan, SwitchId, Ties, plan,
+    BarrierGroup, End, GroupId, NodeId, PlanOptions, Port, Scan, SwitchId, SwitchLink, SwitchNetwork, Ties,
+    plan,
 };
 
-type Links = (u32, Vec<(u32, u32)>);
 type Make = fn() -> Links;
 
 const RULES: [(&str, Scan, Ties); 3] = [
@@ -34,7 +38,7 @@ fn main() {
     let name = words.first().map_or("", String::as_str);
     let named = |(family, _): &(String, Make)| family.contains(name);
     let cases: Vec<_> =
-        families().into_iter().filter(named).map(|(family, make)| (family, network(make()))).collect();
+        families().into_iter().filter(named).map(|(family, make)| (family, with_nodes(&make()))).collect();
     let mut times: Vec<(usize, &str, Vec<Duration>, String)> = Vec::new();
     for run in 0..runs {
         for (case, (_, network)) in cases.iter().enumerate() {
@@ -74,7 +78,7 @@ fn main() {
     }
 }
 
-fn repairs(family: &str, network: &Network) {
+fn repairs(family: &str, network: &SwitchNetwork) {
     let everybody = (0..).map(NodeId).take(network.nodes().len()).collect();
     let group = BarrierGroup::new(network, GroupId(0), everybody).expect("all nodes exist");
     let mut options = PlanOptions::default();
@@ -142,18 +146,6 @@ fn families() -> Vec<(String, Make)> {
     all.into_iter().map(|(family, make)| (family.to_owned(), make)).collect()
 }
 
-/// A node at each switch, at the port after its links.
-fn network((switches, links): Links) -> Network {
-    let mut used = vec![0; switches as usize];
-    let mut next = |switch: u32| {
-        used[switch as usize] += 1;
-        End { switch: SwitchId(switch), port: Port(used[switch as usize] - 1) }
-    };
-    let links = links.iter().map(|&(a, b)| Link { a: next(a), b: next(b) }).collect();
-    let nodes = (0..switches).map(&mut next).collect();
-    Network::new(used, links, nodes).expect("ports are given out once")
-}
-
 /// Draws below a bound, the same on every host.
 fn draws(seed: u64) -> impl FnMut(u32) -> u32 {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
@@ -183,51 +175,7 @@ fn regular(switches: u32, ports: u32, seed: u64) -> Links {
     (switches, ends.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())
 }
 
-fn torus(rows: u32, columns: u32) -> Links {
-    let at = |row: u32, column: u32| row % rows * columns + column % columns;
-    let all = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
-    (
-        rows * columns,
-        all.flat_map(|(r, c)| [(at(r, c), at(r, c + 1)), (at(r, c), at(r + 1, c))]).collect(),
-    )
-}
-
 fn mesh(rows: u32, columns: u32) -> Links {
     let (switches, links) = torus(rows, columns);
     (switches, links.into_iter().filter(|(a, b)| a < b).collect())
-}
-
-fn fat_tree(k: u32, levels: u32) -> Links {
-    let width = k.pow(levels - 1);
-    let mut links = Vec::new();
-    for level in 0..levels - 1 {
-        let unit = k.pow(level);
-        for switch in 0..width {
-            let rest = switch - switch / unit % k * unit;
-            links.extend(
-                (0..k).map(|digit| (level * width + switch, (level + 1) * width + rest + digit * unit)),
-            );
-        }
-    }
-    (levels * width, links)
-}
-
-fn torus_of_cubes(side: u32) -> Links {
-    let at = |x: u32, y: u32, z: u32| (x % side * side + y % side) * side + z % side;
-    let all = (0..side.pow(3)).map(|at| (at / side / side, at / side % side, at % side));
-    let links =
-        |(x, y, z)| [(x + 1, y, z), (x, y + 1, z), (x, y, z + 1)].map(|(a, b, c)| (at(x, y, z), at(a, b, c)));
-    (side.pow(3), all.flat_map(links).collect())
-}
-
-/// Edge, aggregation and core switches, of this many ports each.
-fn fat_tree_of_pods(ports: u32) -> Links {
-    let half = ports / 2;
-    let (edges, above) = (ports * half, 2 * ports * half);
-    let mut links = Vec::new();
-    for (pod, one) in (0..ports).flat_map(|pod| (0..half).map(move |one| (pod * half, one))) {
-        links.extend((0..half).map(|other| (pod + one, edges + pod + other)));
-        links.extend((0..half).map(|core| (edges + pod + one, above + one * half + core)));
-    }
-    (above + half * half, links)
 }

@@ -5,11 +5,10 @@
 
 #![expect(clippy::print_stdout, reason = "a program that prints a line")]
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 use unisono_btin::generate::{NetworkWish, generate};
 use unisono_btin::simulate::{Conditions, Scheme, SimulatedBarrier, Simulator};
-use unisono_btin::{BarrierGroup, GroupId, NodeId, PlanOptions, ReductionOperator, plan};
+use unisono_btin::{BarrierGroup, GroupId, NodeId, PlanOptions, plan};
 
 fn main() {
     let wanted = std::env::args().skip(1).find(|word| word != "--bench");
@@ -24,14 +23,7 @@ fn main() {
             let members = (0..1024_u32).step_by(1024 >> size).map(NodeId).collect();
             let group = BarrierGroup::new(&network, GroupId(0), members).expect("all nodes exist");
             let planned = plan(&network, &group, &PlanOptions::default()).expect("the network is connected");
-            let barrier = SimulatedBarrier {
-                group: &group,
-                tree: &planned.tree,
-                height: planned.height,
-                in_memory: &BTreeMap::new(),
-                operation: ReductionOperator::default(),
-                data: &|_, _| 0,
-            };
+            let barrier = SimulatedBarrier::planned(&group, &planned);
             for scheme in Scheme::ALL {
                 events += simulator.run(&[barrier], scheme, &Conditions::default()).events;
             }

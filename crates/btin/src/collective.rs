@@ -1,35 +1,32 @@
-//! Other collective operations by barrier registers: what the paper names as future work.
+//! Other collective operations by barrier registers, for `unisono tree simulate --collectives`.
 //!
-//! A register combines six bits on the way up and replicates six on the way down, and that is enough for
+//! A register combines six bits on the way up and replicates six bits on the way down. That is enough for
 //!
-//! - **allreduce** (OR, AND, min, max, sum): a barrier that carries data; nothing more to pay;
-//! - **multicast**: an allreduce by OR to which all but the source bring zero; it is also a barrier;
+//! - **allreduce** (OR, AND, min, max, sum): a barrier that carries data, at the cost of a barrier;
+//! - **multicast**: an allreduce by OR to which all members but the source bring zero; it is also a barrier;
 //! - **total exchange**: a multicast from each member in turn, n barriers one after the other. One register
-//!   holds one message, so they cannot overlap.
+//!   holds one message, so these barriers cannot overlap.
 //!
-//! Cost: a barrier's, n times for the exchange. When not to use it: a total exchange among more than a few
-//! members. Messages from everybody to everybody need n - 1 start-ups at each node, but all nodes start up at
-//! the same time, while n barriers wait for each other: n - 1 start-ups of 2 us against n barriers of 6 to 12
-//! us with the paper's costs ([`direct_exchange`] is the measure).
+//! Cost: that of one barrier; of n barriers for the exchange. When not to use it: a total exchange among more
+//! than a few members. With messages between all pairs each node starts up n - 1 messages, and all nodes do
+//! so at the same time; n barriers wait for each other. With the paper's costs these are n - 1 start-ups of 2
+//! us against n barriers of 6 to 12 us ([`direct_exchange`] computes the former).
 //!
 //! Reference: paper, section 6 names multicast and total exchange as future work.
 
 use crate::simulate::{Conditions, Scheme, Simulated, SimulatedBarrier, SimulatedTime, Simulator};
 use crate::{NodeId, ReductionOperator};
 
-/// What a collective operation came to.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Collective {
-    /// What every member was told, one value a round; nothing if members were told different things.
+    /// The value that every member received, one for each round. `None`: members received different values.
     pub results: Vec<Option<u8>>,
     /// From the last arrival at the first round to the last release from the last.
     pub latency: Option<SimulatedTime>,
-    /// The simulation behind it.
     pub simulated: Simulated,
 }
 
 /// Every member brings a value of six bits and is told what the operation makes of all of them.
-#[must_use]
 pub fn allreduce(
     simulator: &Simulator<'_>,
     barrier: &SimulatedBarrier<'_>,
@@ -41,7 +38,6 @@ pub fn allreduce(
 }
 
 /// One member tells all others a value of six bits.
-#[must_use]
 pub fn multicast(
     simulator: &Simulator<'_>,
     barrier: &SimulatedBarrier<'_>,
@@ -57,7 +53,6 @@ pub fn multicast(
 ///
 /// # Panics
 /// For a group of more than 65,535 members.
-#[must_use]
 pub fn total_exchange(
     simulator: &Simulator<'_>,
     barrier: &SimulatedBarrier<'_>,
@@ -92,7 +87,6 @@ fn rounds(
 
 /// A total exchange by messages from everybody to everybody: every node starts up n - 1 messages one after
 /// the other, each to the next member in turn, and takes in one in t_r + t_p; nothing waits on the way.
-#[must_use]
 pub fn direct_exchange(
     simulator: &Simulator<'_>,
     barrier: &SimulatedBarrier<'_>,
@@ -124,7 +118,6 @@ mod tests {
     use super::*;
     use crate::generate::{NetworkWish, generate};
     use crate::{PlanOptions, plan};
-    use std::collections::BTreeMap;
 
     /// Runs a check on each of some random groups, by both ways to turn.
     fn each(members: u32, check: impl Fn(&Simulator<'_>, &SimulatedBarrier<'_>, Scheme)) {
@@ -133,15 +126,7 @@ mod tests {
             let topology = generate(&wish).expect("there is such a network");
             let group = &topology.groups[0];
             let planned = plan(&topology.network, group, &PlanOptions::default()).expect("connected");
-            let in_memory = BTreeMap::new();
-            let barrier = SimulatedBarrier {
-                group,
-                tree: &planned.tree,
-                height: planned.height,
-                in_memory: &in_memory,
-                operation: ReductionOperator::default(),
-                data: &|_, _| 0,
-            };
+            let barrier = SimulatedBarrier::planned(group, &planned);
             for scheme in [Scheme::Btin, Scheme::BtinTurn] {
                 check(&Simulator::new(&topology.network), &barrier, scheme);
             }

@@ -1,9 +1,10 @@
-//! Barrier registers as entries for the tables of a P4 switch, in the JSON that P4's tools take.
+//! For `unisono tree export --to p4`: barrier registers as entries for the tables of a P4 switch, in the JSON
+//! that P4's tools take.
 //!
-//! A switch that is programmed in P4 needs three things for each group: which ports it waits for, where the
-//! last arrival goes on to, and to which ports a release is replicated. The first two are entries of a table,
-//! by group and port of arrival; the third is a group of the replication engine. The program itself is the
-//! switch owner's: the names of tables, keys, actions and parameters below are what it has to offer.
+//! A switch that is programmed in P4 needs three things for each group: the ports that it waits for, where
+//! the last arrival goes on to, and the ports to which a release is replicated. The first two are entries of
+//! a table, by group and port of arrival; the third is a group of the replication engine. The P4 program is
+//! the switch owner's. It has to offer the names of tables, keys, actions and parameters below.
 //!
 //! ```text
 //!   barrier.reduction     (group, ingress_port) -> arrive(bit, all, egress_port)    the last arrival goes up
@@ -11,17 +12,16 @@
 //!   barrier.distribution  (group, ingress_port) -> replicate(multicast_group)       a release comes down
 //! ```
 //!
-//! `bit` and `all` are masks of ports, as hexadecimal text, because a switch may have more ports than a
-//! number of JSON has bits. A multicast group has the number of the barrier's group plus one, because 0 means
+//! `bit` and `all` are masks of ports as hexadecimal text, because a switch may have more ports than a JSON
+//! number has bits. The number of a multicast group is that of the barrier's group plus one, because 0 means
 //! none there.
 
-use crate::{Port, Register, SwitchId, Topology, Tree, TurnPoint};
+use crate::{NetworkFile, Port, Register, SwitchId, Tree, TurnPoint};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
 /// The entries for all switches of a tree, by ascending switch.
-#[must_use]
-pub fn p4(topology: &Topology, tree: &Tree, turn: TurnPoint) -> Value {
+pub fn p4(topology: &NetworkFile, tree: &Tree, turn: TurnPoint) -> Value {
     let one = |(switch, register): (&SwitchId, &Register)| entries(topology, tree, turn, *switch, register);
     json!({
         "format": "btin-p4-1",
@@ -32,31 +32,26 @@ pub fn p4(topology: &Topology, tree: &Tree, turn: TurnPoint) -> Value {
 }
 
 fn entries(
-    topology: &Topology,
+    topology: &NetworkFile,
     tree: &Tree,
     turn: TurnPoint,
     switch: SwitchId,
     register: &Register,
 ) -> Value {
-    let turns = switch == tree.root_switch && (turn == TurnPoint::AtSwitch || register.parent.is_none());
-    let mut below: Vec<Port> = register.children.iter().chain(&register.locals).copied().collect();
-    if turns {
-        below.extend(register.parent);
-    }
-    below.sort_unstable();
+    let (above, below) = register.sides(tree.turn_at(switch, turn));
     let (group, multicast) = (tree.group.0, u32::from(tree.group.0) + 1);
     let all = mask(&below);
     let arrival = |port: &Port| {
         let key = json!({"group": group, "ingress_port": port.0});
         let (bit, all) = (mask(&[*port]), &all);
-        let (action, parameters) = match register.parent.filter(|_| !turns) {
+        let (action, parameters) = match above {
             Some(above) => ("barrier.arrive", json!({"bit": bit, "all": all, "egress_port": above.0})),
             None => ("barrier.turn", json!({"bit": bit, "all": all, "multicast_group": multicast})),
         };
         json!({"table": "barrier.reduction", "match": key, "action_name": action, "action_params": parameters})
     };
     let mut table: Vec<Value> = below.iter().map(arrival).collect();
-    if let Some(above) = register.parent.filter(|_| !turns) {
+    if let Some(above) = above {
         table.push(json!({
             "table": "barrier.distribution",
             "match": {"group": group, "ingress_port": above.0},
@@ -124,7 +119,7 @@ mod tests {
             replicas.into_iter().flatten().filter_map(port).collect()
         }
 
-        /// Ports out of which a message goes, and whether it is a release.
+        /// The ports by which a message leaves, and whether it is a release.
         fn take(&mut self, kind: MessageKind, port: u16) -> (Vec<u16>, bool) {
             if kind == MessageKind::Distribution {
                 return (self.lookup("barrier.distribution", port).map_or(vec![], |_| self.replicas()), true);

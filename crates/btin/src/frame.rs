@@ -1,14 +1,13 @@
 //! What travels over a cable: the paper's message of two bytes, and our two bytes of episode behind it.
 //!
-//! The paper assumes that no message is lost, and so needs no name for one barrier among many. A network
-//! that loses and repeats does: the episode number makes a repeated frame recognizable, and leaves the six
-//! bits of data of the message free for an allreduce. It wraps around; a frame would have to be late by
-//! 65,535 barriers to be mistaken.
+//! The paper assumes that no message is lost, so that barriers need no numbers. In a network that loses and
+//! repeats messages, the episode number makes a repeated frame recognizable, and it leaves the six bits of
+//! data in the message free for an allreduce. It wraps around: a frame would have to be late by 65,535
+//! barriers to be taken for a new one.
 
 use crate::SyncMessage;
 
-/// One frame's payload.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BarrierFrame {
     /// The message (paper, Figure 5).
     pub message: SyncMessage,
@@ -18,7 +17,6 @@ pub struct BarrierFrame {
 
 impl BarrierFrame {
     /// As on the wire: the message, then the episode, both in network byte order.
-    #[must_use]
     pub fn to_bytes(self) -> [u8; 4] {
         let [kind_and_group, group_and_data] = self.message.to_bytes();
         let [high, low] = self.episode.to_be_bytes();
@@ -26,7 +24,6 @@ impl BarrierFrame {
     }
 
     /// From the wire. Any four bytes are a frame.
-    #[must_use]
     pub fn from_bytes([a, b, high, low]: [u8; 4]) -> Self {
         Self { message: SyncMessage::from_bytes([a, b]), episode: u16::from_be_bytes([high, low]) }
     }

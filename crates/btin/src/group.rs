@@ -1,6 +1,6 @@
 //! The nodes that synchronize with each other.
 
-use crate::{Network, NodeId, SwitchId};
+use crate::{NodeId, SwitchId, SwitchNetwork};
 use unisono_linux::counted::counted;
 
 /// Which group: 8 bits in a message (paper, Figure 5), so at most 256 at a time.
@@ -18,27 +18,17 @@ pub struct BarrierGroup {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// A group without members has no barrier.
     #[error("the group has no members; name at least one node")]
     Empty,
-    /// A member that is no node of the network.
     #[error("member {node} does not exist: the network has {} (0 to {})", counted(nodes, "node"), nodes.saturating_sub(1))]
-    NoSuchNode {
-        node: u32,
-        /// How many nodes there are.
-        nodes: usize,
-    },
-    /// A member named twice.
+    NoSuchNode { node: u32, nodes: usize },
     #[error("member {node} is named twice")]
     Twice { node: u32 },
 }
 
 impl BarrierGroup {
     /// A group of these nodes of a network, in any order.
-    ///
-    /// # Errors
-    /// No members, a node that does not exist, or one named twice.
-    pub fn new(network: &Network, id: GroupId, mut members: Vec<NodeId>) -> Result<Self, GroupError> {
+    pub fn new(network: &SwitchNetwork, id: GroupId, mut members: Vec<NodeId>) -> Result<Self, GroupError> {
         members.sort_unstable();
         let Some(&last) = members.last() else { return Err(GroupError::Empty) };
         if last.0 as usize >= network.nodes().len() {
@@ -50,28 +40,21 @@ impl BarrierGroup {
         Ok(Self { id, members })
     }
 
-    #[must_use]
     pub fn id(&self) -> GroupId {
         self.id
     }
 
-    /// Its members, ascending.
-    #[must_use]
     pub fn members(&self) -> &[NodeId] {
         &self.members
     }
 
-    /// Whether a node is a member.
-    #[must_use]
     pub fn contains(&self, node: NodeId) -> bool {
         self.members.binary_search(&node).is_ok()
     }
 
     /// The switches with at least one member (the *member switches*), ascending, each once.
-    #[must_use]
-    pub fn member_switches(&self, network: &Network) -> Vec<SwitchId> {
-        let mut switches: Vec<_> =
-            self.members.iter().map(|node| network.nodes()[node.0 as usize].switch).collect();
+    pub fn member_switches(&self, network: &SwitchNetwork) -> Vec<SwitchId> {
+        let mut switches: Vec<_> = self.members.iter().map(|node| network.switch_of(*node)).collect();
         switches.sort_unstable();
         switches.dedup();
         switches
@@ -83,9 +66,9 @@ mod tests {
     use super::*;
     use crate::{End, Port};
 
-    fn network() -> Network {
+    fn network() -> SwitchNetwork {
         let at = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
-        Network::new(vec![4; 2], vec![], vec![at(1, 0), at(0, 0), at(1, 2)]).expect("it is sound")
+        SwitchNetwork::new(vec![4; 2], vec![], vec![at(1, 0), at(0, 0), at(1, 2)]).expect("it is sound")
     }
 
     #[test]

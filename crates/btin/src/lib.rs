@@ -1,16 +1,22 @@
-//! Barrier trees in the switches of an irregular network.
+//! Barrier trees in the switches of an irregular network, for `unisono tree`.
 //!
-//! A barrier over a network costs as many messages through one root as it has members, unless the switches
-//! combine arrivals on the way up and replicate the release on the way down. For that each switch of a tree
-//! holds one *barrier register* a group. This crate finds the tree, fills the registers, checks them
-//! independently, and simulates what they are worth against unicast and multicast, after Moh, Yu, Han, Lee
-//! and Lee, "A Fast Tree-Based Barrier Synchronization on Switch-Based Irregular Networks".
+//! A barrier over a network takes a message from each member to one root, one after the other, unless the
+//! switches help. Switches can combine arrivals on the way up a tree, and replicate the release on the way
+//! down. Each switch of the tree then holds one *barrier register* for each group: its ports in the tree.
+//! This crate finds the tree, fills the registers, checks them independently, and simulates how much time
+//! they save against unicast and multicast. It follows Moh, Yu, Han, Lee and Lee, "A Fast Tree-Based Barrier
+//! Synchronization on Switch-Based Irregular Networks" ("the paper" in all documents).
 //!
 //! ```text
-//!   Network --- group of members ---> Tree (a Register a switch) ---> check | simulate | a data plane
+//!   SwitchNetwork --- group of members ---> Tree (a Register a switch) ---> check | simulate | a data plane
 //! ```
 //!
-//! It opens no sockets and knows no kernel: the data plane for Linux switches is another crate.
+//! Read `network`, `group` and `registers` first: they are what everything else is about. Then `plan/mod`
+//! (which tree), `switch/mod` and `member` (what switches and members do with frames), and `setup/mod` (how
+//! registers get into switches). `read` and `format` are about files; `check`, `routing` and `simulate` judge
+//! trees; `repair` mends them.
+//!
+//! The crate opens no sockets and knows no kernel: `unisono-fabric` is the data plane for Linux switches.
 #![forbid(unsafe_code)]
 
 pub mod check;
@@ -37,14 +43,14 @@ pub mod setup;
 pub mod simulate;
 pub mod switch;
 
-pub use format::{Generated, ReadError, Topology};
+pub use format::{Generated, NetworkFile, ReadError};
 pub use frame::BarrierFrame;
 pub use group::{BarrierGroup, GroupError, GroupId};
 pub use member::{GroupMember, MemberRole};
 pub use message::{MessageKind, SyncMessage};
 pub use names::{Names, PortNames};
-pub use network::{End, Link, Neighbour, Network, NetworkError, NodeId, Port, SwitchId};
+pub use network::{End, Neighbour, NodeId, Port, SwitchId, SwitchLink, SwitchNetwork, SwitchNetworkError};
 pub use operation::ReductionOperator;
 pub use plan::{Certainty, Loads, PlanError, PlanOptions, Roots, Scan, Ties, TreePlan, plan, plan_watched};
-pub use registers::{Claims, Register, Tree, TreeElement};
-pub use switch::{Dropped, FrameOutcome, Switch, TurnPoint};
+pub use registers::{Claims, Register, Tree, TreeElement, TurnPoint};
+pub use switch::{Dropped, FrameOutcome, Switch};

@@ -1,5 +1,5 @@
-//! What a member node does: arrives, repeats itself until it is released, and - as the root node of a tree
-//! that turns at a node - answers for everybody. Without I/O and without a clock: who runs it calls
+//! What a member node does: it arrives and repeats its arrival until it is released. The root node of a tree
+//! that turns at a node also answers for everybody. Without I/O and without a clock: the caller calls
 //! [`GroupMember::again`] when its timer has run out.
 //!
 //! ```text
@@ -8,11 +8,10 @@
 //!               a reduction of the episode before comes: the distribution was lost; send it again
 //! ```
 //!
-//! Cost: one frame an episode when nothing is lost. Reference: paper, section 3.2; repetition is ours.
+//! Cost: one frame for each episode when nothing is lost. Reference: paper, section 3.2; repetition is ours.
 
 use crate::{BarrierFrame, GroupId, MessageKind, ReductionOperator, SyncMessage};
 
-/// What a node is in its group's tree.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MemberRole {
     /// It sends a reduction and waits for the distribution: every member but the root node, and the root
@@ -22,27 +21,24 @@ pub enum MemberRole {
     Root,
 }
 
-/// One member of a group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupMember {
     group: GroupId,
     part: MemberRole,
     operation: ReductionOperator,
     episode: u16,
-    /// The own data, from arrival to release.
+    /// This member's own data, from arrival to release.
     arrived: Option<u8>,
     /// As the root: the data of all others, once they are here.
     others: Option<u8>,
     /// What `others` begins every episode with: nothing, unless there are no others.
     nobody: Option<u8>,
-    /// The result of the episode before.
     last: Option<u8>,
 }
 
 impl GroupMember {
     /// A member that has not arrived, before the first episode. The only member of a group has nobody to wait
     /// for: see [`GroupMember::alone`].
-    #[must_use]
     pub fn new(group: GroupId, part: MemberRole, operation: ReductionOperator) -> Self {
         Self { group, part, operation, episode: 0, arrived: None, others: None, nobody: None, last: None }
     }
@@ -61,26 +57,22 @@ impl GroupMember {
         Self { others: nobody, nobody, ..self }
     }
 
-    #[must_use]
     pub fn group(&self) -> GroupId {
         self.group
     }
 
     /// The episode that it is in: how often it has been released, modulo 2^16.
-    #[must_use]
     pub fn episode(&self) -> u16 {
         self.episode
     }
 
-    /// Whether it has arrived and is not released.
-    #[must_use]
+    /// Whether it has arrived and has not been released.
     pub fn is_waiting(&self) -> bool {
         self.arrived.is_some()
     }
 
-    /// Arrives with data for the allreduce (zero for a plain barrier). Arriving twice is once.
-    ///
-    /// Answers the result if that was all there was to wait for: at the root, when the others were first.
+    /// Arrives with data for the allreduce (zero for a plain barrier). A second arrival changes nothing.
+    /// Returns the result if nothing else is missing: at a root node whose others have arrived.
     pub fn arrive(&mut self, data: u8, out: &mut Vec<BarrierFrame>) -> Option<u8> {
         if self.arrived.is_none() {
             self.arrived = Some(data);
@@ -91,7 +83,7 @@ impl GroupMember {
         self.try_release(out)
     }
 
-    /// Takes a frame of its group. Answers the result if it releases this member.
+    /// Takes a frame of its group. Returns the result if the frame releases this member.
     pub fn take(&mut self, frame: BarrierFrame, out: &mut Vec<BarrierFrame>) -> Option<u8> {
         match (self.part, frame.message.kind) {
             (MemberRole::Member, MessageKind::Distribution)
@@ -116,7 +108,6 @@ impl GroupMember {
     }
 
     /// Whether a frame says that somebody has given up the episode for which this member waits.
-    #[must_use]
     pub fn is_given_up(&self, frame: BarrierFrame) -> bool {
         frame.message.kind == MessageKind::Failure && frame.episode == self.episode && self.is_waiting()
     }
@@ -129,8 +120,8 @@ impl GroupMember {
         }
     }
 
-    /// Its timer has run out: what it repeats. The root node has nothing to repeat by itself: those who
-    /// wait ask.
+    /// Its timer has run out: repeats its arrival. The root node repeats nothing by itself: the waiting
+    /// members ask it.
     pub fn again(&self, out: &mut Vec<BarrierFrame>) {
         if let (MemberRole::Member, Some(data)) = (self.part, self.arrived) {
             out.push(self.frame(MessageKind::Reduction, self.episode, data));

@@ -6,7 +6,7 @@
 use crate::GroupId;
 
 /// What a message is; its two highest bits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum MessageKind {
     /// On the way up: everything below has arrived.
     Reduction = 0,
@@ -18,45 +18,36 @@ pub enum MessageKind {
     Failure = 3,
 }
 
-/// One synchronization message.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SyncMessage {
-    /// What it is.
     pub kind: MessageKind,
-    /// Whose it is.
     pub group: GroupId,
     /// Six bits: what an allreduce combines.
     data: u8,
 }
 
 impl SyncMessage {
-    /// The greatest value that the data hold.
     pub const MOST_DATA: u8 = 63;
 
     /// A message.
     ///
     /// # Panics
     /// If the data need more than six bits.
-    #[must_use]
     pub fn new(kind: MessageKind, group: GroupId, data: u8) -> Self {
         assert!(data <= Self::MOST_DATA, "{data} does not fit into the six bits of data");
         Self { kind, group, data }
     }
 
-    /// The six bits of data.
-    #[must_use]
     pub fn data(self) -> u8 {
         self.data
     }
 
     /// As on the wire, in network byte order.
-    #[must_use]
     pub fn to_bytes(self) -> [u8; 2] {
         ((self.kind as u16) << 14 | u16::from(self.group.0) << 6 | u16::from(self.data)).to_be_bytes()
     }
 
     /// From the wire. Every pair of bytes is a message.
-    #[must_use]
     pub fn from_bytes(bytes: [u8; 2]) -> Self {
         let word = u16::from_be_bytes(bytes);
         let kind = match word >> 14 {

@@ -1,4 +1,5 @@
-//! Names by number, in one stretch of text: a file of a million names takes no more memory than its text.
+//! Names by number in one piece of text, so that the names of a million nodes take no more memory than their
+//! text.
 
 use crate::{End, Port, SwitchId};
 use std::fmt;
@@ -7,44 +8,34 @@ use std::fmt;
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Names {
     text: String,
-    /// Where each name ends in the text.
     ends: Vec<usize>,
 }
 
 impl Names {
-    /// Adds a name.
     pub fn push(&mut self, name: &str) {
         self.text.push_str(name);
         self.ends.push(self.text.len());
     }
 
-    /// How many there are.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The name of a number.
-    #[must_use]
     pub fn get(&self, number: usize) -> Option<&str> {
         let end = *self.ends.get(number)?;
         let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
         Some(&self.text[start..end])
     }
 
-    /// All of them, by number.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         (0..self.len()).map(|number| self.get(number).unwrap_or_default())
     }
 
-    /// The only number with this name; none if no number has it, or several have.
-    #[must_use]
+    /// The only number with this name. `None`: no number has it, or several have it.
     pub fn only(&self, name: &str) -> Option<usize> {
         let mut found = self.iter().enumerate().filter(|(_, known)| *known == name);
         let (first, second) = (found.next(), found.next());
@@ -85,7 +76,6 @@ pub struct PortNames {
 
 impl PortNames {
     /// Of ports in any order, with a name each; of a port named twice the later name counts.
-    #[must_use]
     pub fn new(ends: Vec<End>, names: Names) -> Self {
         if ends.is_sorted_by(|a, b| a < b) {
             return Self { ends, names };
@@ -102,25 +92,20 @@ impl PortNames {
         sorted
     }
 
-    /// What a port is called; none if it has no name but its number.
-    #[must_use]
+    /// The name of a port. `None`: it has no name but its number.
     pub fn get(&self, end: End) -> Option<&str> {
         self.names.get(self.ends.binary_search(&end).ok()?)
     }
 
     /// What a port is called: its name, or its number.
-    #[must_use]
     pub fn shown(&self, switch: SwitchId, port: Port) -> String {
         self.get(End { switch, port }).map_or_else(|| port.0.to_string(), str::to_owned)
     }
 
-    /// All of them, ascending.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (End, &str)> {
         self.ends.iter().copied().zip(self.names.iter())
     }
 
-    /// Whether no port has a name.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }

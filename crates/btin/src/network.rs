@@ -1,7 +1,7 @@
 //! A network of switches: ports, the links between switches, and the nodes at ports (paper, section 2.1).
 //!
-//! Held for fast walks: the neighbours of a switch lie in one stretch, in order of port, so that a
-//! breadth-first search that visits them in that order follows the lowest of parallel links by itself.
+//! The layout is made for fast walks: the neighbours of a switch lie side by side in order of port, so that a
+//! breadth-first search that visits them in that order takes the lowest of parallel links.
 
 use std::fmt;
 use std::ops::Range;
@@ -28,7 +28,7 @@ pub struct End {
 
 /// A cable between two ports of switches. Both may belong to one switch (a self loop).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Link {
+pub struct SwitchLink {
     pub a: End,
     pub b: End,
 }
@@ -38,19 +38,17 @@ pub struct Link {
 pub struct Neighbour {
     /// The port here.
     pub port: Port,
-    /// The switch at the other end.
     pub switch: SwitchId,
     /// The port there.
     pub far: Port,
-    /// Which of the network's links this is.
     pub link: u32,
 }
 
 /// Switches, links and nodes; never changes once made.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Network {
+pub struct SwitchNetwork {
     ports: Vec<u16>,
-    links: Vec<Link>,
+    links: Vec<SwitchLink>,
     nodes: Vec<End>,
     /// Where the neighbours of each switch begin; one more than there are switches.
     first_neighbour: Vec<u32>,
@@ -62,38 +60,13 @@ pub struct Network {
 /// Why no network can be made of what was given.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum NetworkError {
-    /// A link or node names a switch that is not there.
+pub enum SwitchNetworkError {
     #[error("{what} is at switch {switch}, but the network has {} (0 to {})", counted(switches, "switch"), switches.saturating_sub(1))]
-    NoSuchSwitch {
-        /// The link or node.
-        what: NetworkElement,
-        /// The switch it names.
-        switch: u32,
-        /// How many there are.
-        switches: usize,
-    },
-    /// A link or node is at a port that the switch does not have.
+    NoSuchSwitch { what: NetworkElement, switch: u32, switches: usize },
     #[error("{what} is at port {port} of switch {switch}, which has {} (from 0)", counted(ports, "port"))]
-    NoSuchPort {
-        /// The link or node.
-        what: NetworkElement,
-        switch: u32,
-        /// The port it names.
-        port: u16,
-        /// How many the switch has.
-        ports: u16,
-    },
-    /// Two cables in one port.
+    NoSuchPort { what: NetworkElement, switch: u32, port: u16, ports: u16 },
     #[error("port {port} of switch {switch} is used twice: by {first} and by {second}")]
-    PortTwice {
-        switch: u32,
-        port: u16,
-        /// Who came first.
-        first: NetworkElement,
-        /// Who wants it too.
-        second: NetworkElement,
-    },
+    PortTwice { switch: u32, port: u16, first: NetworkElement, second: NetworkElement },
 }
 
 /// What an error speaks of: numbers are positions in the input, from 0.
@@ -102,6 +75,16 @@ pub enum NetworkError {
 pub enum NetworkElement {
     Link(usize),
     Node(usize),
+}
+
+impl SwitchNetworkError {
+    /// The link or node at fault; of two in one port the one that comes later in the input.
+    pub fn element(&self) -> NetworkElement {
+        match self {
+            Self::NoSuchSwitch { what, .. } | Self::NoSuchPort { what, .. } => *what,
+            Self::PortTwice { second, .. } => *second,
+        }
+    }
 }
 
 impl fmt::Display for NetworkElement {
@@ -113,13 +96,10 @@ impl fmt::Display for NetworkElement {
     }
 }
 
-impl Network {
-    /// A network of switches with so many ports each, links between them, and nodes at ports.
-    ///
-    /// # Errors
-    /// A switch or port that is not there, or a port used twice.
-    pub fn new(ports: Vec<u16>, links: Vec<Link>, nodes: Vec<End>) -> Result<Self, NetworkError> {
-        let of = |link: &Link| [link.a, link.b];
+impl SwitchNetwork {
+    /// Makes a network of switches with these numbers of ports, links between them, and nodes at ports.
+    pub fn new(ports: Vec<u16>, links: Vec<SwitchLink>, nodes: Vec<End>) -> Result<Self, SwitchNetworkError> {
+        let of = |link: &SwitchLink| [link.a, link.b];
         for (number, link) in links.iter().enumerate() {
             of(link).into_iter().try_for_each(|end| check_end(&ports, NetworkElement::Link(number), end))?;
         }
@@ -161,7 +141,7 @@ impl Network {
     }
 
     /// Whether each port of a switch is used once; its neighbours and nodes are in order of port.
-    fn once(&self, switch: SwitchId) -> Result<(), NetworkError> {
+    fn once(&self, switch: SwitchId) -> Result<(), SwitchNetworkError> {
         let (neighbours, locals) = (self.neighbours(switch), self.locals(switch));
         let twice = |pair: &[(Port, NetworkElement)]| (pair[0].0 == pair[1].0).then(|| (pair[0], pair[1].1));
         let link = |seen: &Neighbour| (seen.port, NetworkElement::Link(seen.link as usize));
@@ -177,7 +157,7 @@ impl Network {
         match all.into_iter().flatten().min_by_key(|((port, _), _)| *port) {
             None => Ok(()),
             Some(((port, first), second)) => {
-                Err(NetworkError::PortTwice { switch: switch.0, port: port.0, first, second })
+                Err(SwitchNetworkError::PortTwice { switch: switch.0, port: port.0, first, second })
             }
         }
     }
@@ -188,8 +168,6 @@ impl Network {
         (of(&self.first_neighbour), of(&self.first_local))
     }
 
-    /// How many switches there are.
-    #[must_use]
     pub fn switch_count(&self) -> usize {
         self.ports.len()
     }
@@ -199,21 +177,16 @@ impl Network {
         (0..u32::try_from(self.ports.len()).expect("fits because ids are 32 bits")).map(SwitchId)
     }
 
-    /// How many ports a switch has.
-    #[must_use]
     pub fn ports(&self, switch: SwitchId) -> u16 {
         self.ports[switch.0 as usize]
     }
 
-    /// The links, by number.
-    #[must_use]
-    pub fn links(&self) -> &[Link] {
+    pub fn links(&self) -> &[SwitchLink] {
         &self.links
     }
 
     /// The same switches, ports and nodes without the links of these numbers; the other links are numbered
     /// anew.
-    #[must_use]
     pub fn without_links(&self, without: &[u32]) -> Self {
         let ports = self.switches().map(|switch| self.ports(switch)).collect();
         let links = (0..).zip(&self.links).filter(|(number, _)| !without.contains(number));
@@ -221,32 +194,37 @@ impl Network {
         Self::new(ports, links, self.nodes.clone()).expect("sound because each port has at most what it had")
     }
 
-    /// Where each node is, by its number.
-    #[must_use]
     pub fn nodes(&self) -> &[End] {
         &self.nodes
     }
 
     /// What a switch sees through its ports that lead to switches, in order of port; a self loop twice.
-    #[must_use]
     pub fn neighbours(&self, switch: SwitchId) -> &[Neighbour] {
-        let at = switch.0 as usize;
-        &self.neighbours[self.first_neighbour[at] as usize..self.first_neighbour[at + 1] as usize]
+        &self.neighbours[self.stretches(switch).0]
+    }
+
+    /// What a switch sees through one of its ports, if a link is plugged in there.
+    pub fn neighbour_at(&self, switch: SwitchId, port: Port) -> Option<&Neighbour> {
+        let near = self.neighbours(switch);
+        near.binary_search_by_key(&port, |seen| seen.port).ok().map(|at| &near[at])
+    }
+
+    /// The switch that a node is plugged into.
+    pub fn switch_of(&self, node: NodeId) -> SwitchId {
+        self.nodes[node.0 as usize].switch
     }
 
     /// The nodes at a switch, in order of port.
-    #[must_use]
     pub fn locals(&self, switch: SwitchId) -> &[(Port, NodeId)] {
-        let at = switch.0 as usize;
-        &self.locals[self.first_local[at] as usize..self.first_local[at + 1] as usize]
+        &self.locals[self.stretches(switch).1]
     }
 }
 
-fn check_end(ports: &[u16], what: NetworkElement, end: End) -> Result<(), NetworkError> {
+fn check_end(ports: &[u16], what: NetworkElement, end: End) -> Result<(), SwitchNetworkError> {
     let End { switch: SwitchId(switch), port: Port(port) } = end;
     match ports.get(switch as usize) {
-        None => Err(NetworkError::NoSuchSwitch { what, switch, switches: ports.len() }),
-        Some(&has) if port >= has => Err(NetworkError::NoSuchPort { what, switch, port, ports: has }),
+        None => Err(SwitchNetworkError::NoSuchSwitch { what, switch, switches: ports.len() }),
+        Some(&has) if port >= has => Err(SwitchNetworkError::NoSuchPort { what, switch, port, ports: has }),
         Some(_) => Ok(()),
     }
 }
@@ -272,14 +250,14 @@ mod tests {
         End { switch: SwitchId(switch), port: Port(port) }
     }
 
-    fn link(a: End, b: End) -> Link {
-        Link { a, b }
+    fn link(a: End, b: End) -> SwitchLink {
+        SwitchLink { a, b }
     }
 
     #[test]
     fn neighbours_and_nodes_come_in_order_of_port() {
         let links = vec![link(end(0, 3), end(1, 0)), link(end(2, 1), end(0, 1)), link(end(0, 0), end(1, 2))];
-        let network = Network::new(vec![4; 3], links, vec![end(1, 3), end(1, 1)]).expect("it is sound");
+        let network = SwitchNetwork::new(vec![4; 3], links, vec![end(1, 3), end(1, 1)]).expect("it is sound");
         let seen: Vec<_> =
             network.neighbours(SwitchId(0)).iter().map(|n| (n.port.0, n.switch.0, n.far.0, n.link)).collect();
         assert_eq!(seen, [(0, 1, 2, 2), (1, 2, 1, 1), (3, 1, 0, 0)]);
@@ -289,24 +267,25 @@ mod tests {
 
     #[test]
     fn a_self_loop_is_seen_from_both_its_ports() {
-        let network = Network::new(vec![2], vec![link(end(0, 0), end(0, 1))], vec![]).expect("it is sound");
+        let network =
+            SwitchNetwork::new(vec![2], vec![link(end(0, 0), end(0, 1))], vec![]).expect("it is sound");
         assert_eq!(network.neighbours(SwitchId(0)).len(), 2);
     }
 
     #[test]
     fn a_port_used_twice_is_refused_and_both_users_named() {
-        let refused = Network::new(vec![2; 2], vec![link(end(0, 0), end(1, 1))], vec![end(1, 1)]);
+        let refused = SwitchNetwork::new(vec![2; 2], vec![link(end(0, 0), end(1, 1))], vec![end(1, 1)]);
         let error = refused.expect_err("port 1 of switch 1 is taken").to_string();
         assert_eq!(error, "port 1 of switch 1 is used twice: by link 0 and by node 0");
-        let looped = Network::new(vec![2], vec![link(end(0, 0), end(0, 0))], vec![]);
-        assert!(matches!(looped, Err(NetworkError::PortTwice { .. })));
+        let looped = SwitchNetwork::new(vec![2], vec![link(end(0, 0), end(0, 0))], vec![]);
+        assert!(matches!(looped, Err(SwitchNetworkError::PortTwice { .. })));
     }
 
     #[test]
     fn a_switch_or_port_that_is_not_there_is_refused() {
-        let far = Network::new(vec![2; 2], vec![], vec![end(2, 0)]).expect_err("there is no switch 2");
+        let far = SwitchNetwork::new(vec![2; 2], vec![], vec![end(2, 0)]).expect_err("there is no switch 2");
         assert_eq!(far.to_string(), "node 0 is at switch 2, but the network has 2 switches (0 to 1)");
-        let beyond = Network::new(vec![2; 2], vec![], vec![end(1, 2)]).expect_err("there is no port 2");
+        let beyond = SwitchNetwork::new(vec![2; 2], vec![], vec![end(1, 2)]).expect_err("there is no port 2");
         assert_eq!(beyond.to_string(), "node 0 is at port 2 of switch 1, which has 2 ports (from 0)");
     }
 }

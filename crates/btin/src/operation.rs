@@ -1,11 +1,11 @@
-//! How a switch combines the six bits of data of the arrivals: a barrier that also computes.
+//! How a switch combines the six bits of data of arrivals: a barrier that also computes.
 //!
-//! All five are associative and commutative, so that the shape of the tree and the order of arrival do not
-//! show in the result. A plain barrier is any of them over zeros.
+//! All five operators are associative and commutative, so that neither the shape of the tree nor the order of
+//! arrival changes the result. A plain barrier is any of them over zeros.
 
 use crate::SyncMessage;
 
-/// What becomes of two arrivals' data.
+/// How a switch combines the data of two arrivals.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum ReductionOperator {
     /// Bits that any member set.
@@ -13,9 +13,7 @@ pub enum ReductionOperator {
     Or,
     /// Bits that every member set.
     And,
-    /// The least value.
     Min,
-    /// The greatest value.
     Max,
     /// The sum; 63 stands for 63 and everything above, so that an overflow cannot pass for a small sum.
     Sum,
@@ -24,8 +22,6 @@ pub enum ReductionOperator {
 impl ReductionOperator {
     pub const ALL: [Self; 5] = [Self::Or, Self::And, Self::Min, Self::Max, Self::Sum];
 
-    /// Two arrivals' data as one.
-    #[must_use]
     pub fn combine(self, one: u8, other: u8) -> u8 {
         match self {
             Self::Or => one | other,
@@ -37,7 +33,6 @@ impl ReductionOperator {
     }
 
     /// What changes nothing when combined with anything: where a switch begins.
-    #[must_use]
     pub fn neutral(self) -> u8 {
         match self {
             Self::Or | Self::Max | Self::Sum => 0,

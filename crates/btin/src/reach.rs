@@ -1,9 +1,8 @@
-//! What is connected with what: the parts of a network that may be cut into several.
+//! Which parts of a network are connected: says which members a tree cannot reach before one is planned.
 //!
-//! Cost: one walk over switches and links. Used to say which members a tree cannot reach before one is
-//! planned.
+//! Cost: one walk over switches and links.
 
-use crate::{BarrierGroup, Network, NodeId, SwitchId};
+use crate::{BarrierGroup, NodeId, SwitchId, SwitchNetwork};
 
 /// The connected parts of a network, numbered from 0 in the order of their lowest switch.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -13,8 +12,7 @@ pub struct Components {
 }
 
 impl Components {
-    #[must_use]
-    pub fn of(network: &Network) -> Self {
+    pub fn of(network: &SwitchNetwork) -> Self {
         let mut part = vec![u32::MAX; network.switch_count()];
         let mut count = 0;
         let mut stack = Vec::new();
@@ -37,32 +35,18 @@ impl Components {
         Self { part, count }
     }
 
-    /// How many there are; 1 if the network is connected.
-    #[must_use]
+    /// The number of parts; 1 if the network is connected.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Which one a switch is in.
-    #[must_use]
     pub fn part(&self, switch: SwitchId) -> u32 {
         self.part[switch.0 as usize]
     }
 
-    /// How many switches each has.
-    #[must_use]
-    pub fn sizes(&self) -> Vec<u32> {
-        let mut sizes = vec![0; self.count as usize];
-        for part in &self.part {
-            sizes[*part as usize] += 1;
-        }
-        sizes
-    }
-
     /// The members outside the part that holds most of them (the first such part), ascending.
-    #[must_use]
-    pub fn cut_off(&self, network: &Network, group: &BarrierGroup) -> Vec<NodeId> {
-        let part_of = |node: &NodeId| self.part(network.nodes()[node.0 as usize].switch);
+    pub fn cut_off(&self, network: &SwitchNetwork, group: &BarrierGroup) -> Vec<NodeId> {
+        let part_of = |node: &NodeId| self.part(network.switch_of(*node));
         let mut members = vec![0_u32; self.count as usize];
         for node in group.members() {
             members[part_of(node) as usize] += 1;
@@ -76,16 +60,17 @@ impl Components {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{End, GroupId, Link, Port};
+    use crate::{End, GroupId, Port, SwitchLink};
 
     #[test]
     fn members_outside_the_part_with_most_members_are_cut_off() {
         let end = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
-        let links = vec![Link { a: end(0, 0), b: end(2, 0) }, Link { a: end(1, 0), b: end(3, 0) }];
+        let links =
+            vec![SwitchLink { a: end(0, 0), b: end(2, 0) }, SwitchLink { a: end(1, 0), b: end(3, 0) }];
         let nodes = vec![end(0, 1), end(1, 1), end(3, 1), end(4, 1)];
-        let network = Network::new(vec![4; 5], links, nodes).expect("it is sound");
+        let network = SwitchNetwork::new(vec![4; 5], links, nodes).expect("it is sound");
         let parts = Components::of(&network);
-        assert_eq!((parts.count(), parts.sizes()), (3, vec![2, 2, 1]));
+        assert_eq!(parts.count(), 3);
         let group =
             BarrierGroup::new(&network, GroupId(0), (0..4).map(NodeId).collect()).expect("they exist");
         assert_eq!(parts.cut_off(&network, &group), [NodeId(0), NodeId(3)]);

@@ -1,10 +1,20 @@
-//! Barrier registers: what a switch must know about a group (paper, Figure 4), and the tree they make up.
+//! Barrier registers: what a switch must know about a group (paper, Figure 4), and the tree that they form.
 //!
-//! Only what is set up lies here; arrival bits and data belong to a barrier in progress, and so to the
-//! switch that runs it.
+//! Only what set-up writes is here. Arrival bits and data belong to a barrier in progress, and so to
+//! [`Switch`](crate::Switch).
 
 use crate::{GroupId, NodeId, Port, SwitchId};
 use std::collections::BTreeMap;
+
+/// Where a barrier turns from reduction to distribution.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum TurnPoint {
+    /// At the root node, as in the paper.
+    #[default]
+    AtNode,
+    /// At the root switch, which needs no node for it.
+    AtSwitch,
+}
 
 /// The register of one switch for one group.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,8 +29,19 @@ pub struct Register {
 }
 
 impl Register {
-    /// Whether a port means something in it.
-    #[must_use]
+    /// The port from which the release comes, and the ports that have to arrive and are released, ascending.
+    /// A switch at which messages turn around has no port above: it counts the root node among those below.
+    pub fn sides(&self, turn: TurnPoint) -> (Option<Port>, Vec<Port>) {
+        let (above, turned) = match turn {
+            TurnPoint::AtNode => (self.parent, None),
+            TurnPoint::AtSwitch => (None, self.parent),
+        };
+        let mut below: Vec<Port> = self.children.iter().chain(&self.locals).chain(&turned).copied().collect();
+        below.sort_unstable();
+        (above, below)
+    }
+
+    /// Whether the register names this port.
     pub fn uses(&self, port: Port) -> bool {
         self.parent == Some(port) || self.children.contains(&port) || self.locals.contains(&port)
     }
@@ -29,15 +50,21 @@ impl Register {
 /// A barrier tree: the registers of all its switches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tree {
-    /// Whose barrier it is.
     pub group: GroupId,
     /// Where reduction ends and distribution begins.
     pub root_switch: SwitchId,
-    /// The member there that takes the last reduction message and sends the first distribution message; none
-    /// if the root switch has no members.
+    /// The member there that takes the last reduction message and sends the first distribution message.
+    /// `None`: the root switch has no members.
     pub root_node: Option<NodeId>,
-    /// The registers, by switch.
     pub registers: BTreeMap<SwitchId, Register>,
+}
+
+impl Tree {
+    /// Where messages of this tree turn around, as far as one of its switches is concerned: only the root
+    /// switch can turn them.
+    pub fn turn_at(&self, switch: SwitchId, turn: TurnPoint) -> TurnPoint {
+        if switch == self.root_switch { turn } else { TurnPoint::AtNode }
+    }
 }
 
 /// A part of a [`Tree`] that an error can point at.
@@ -56,7 +83,7 @@ pub enum TreeElement {
     Local(SwitchId, usize),
     /// What the file claims about the tree under this key.
     Claim(&'static str),
-    /// The error is about something that is missing.
+    /// Something is missing, so that no part can be pointed at.
     Whole,
 }
 
@@ -65,8 +92,7 @@ pub enum TreeElement {
 pub struct Claims {
     /// Links from the root switch to the switch farthest below it.
     pub height: Option<u32>,
-    /// Links between switches of the tree.
     pub edges: Option<u32>,
-    /// Switches without children.
+    /// Switches of the tree without children.
     pub leaves: Option<u32>,
 }

@@ -1,10 +1,10 @@
-//! Distances by the plainest search there is, for those who judge the work of others: it shares nothing with
-//! the searches of planner and routing. Cost: links times the greatest distance.
+//! Distances by the plainest search there is, for code that judges the work of planner and routing: it shares
+//! nothing with their searches. Cost: links times the greatest distance.
 
-use crate::Network;
+use crate::SwitchNetwork;
 
 /// Lowers distances, in links, until no link leads to a switch by a shorter way.
-pub(crate) fn relax(network: &Network, distance: &mut [u32]) {
+pub(crate) fn relax(network: &SwitchNetwork, distance: &mut [u32]) {
     loop {
         let mut changed = false;
         for link in network.links() {

@@ -2,15 +2,15 @@
 //! [`unisono_fairqueue::Backend`].
 //!
 //! ```text
-//!   Policy --> kernel       its own classes and classifiers, told over netlink; or our scheduler in it (Linux 6.16)
+//!   Policy --> kernel       its classes and classifiers, told over netlink; or our scheduler in it
 //!          --> interposed   all frames of a device pass through a process that schedules them
 //!          --> cpu          its shares of processor time: the kernel's controller, or the core by turns
 //!                 |
 //!              Journal      what was there before, on the disk before anything is changed
 //! ```
-//! A place changes the device it is given and nothing else, all at once or not at all, and puts back what was
-//! there: when it is told to, when a signal ends it half way, and when the next start finds the journal of
-//! one that was killed.
+//! A place changes only what belongs to its device or its groups, all at once or not at all. It puts back
+//! what was there when it is told to, when a signal ends it half way, and when the next start finds the
+//! journal of one that was killed.
 //!
 //! It does *not* schedule by itself (that is [`unisono_fairqueue`]) nor know arguments (that is the program).
 #![forbid(unsafe_code)]
@@ -24,9 +24,8 @@ pub mod journal;
 pub mod kernel;
 pub mod metrics;
 mod place;
-pub mod switch;
 pub mod unit;
 
 pub use background::READY;
 pub use error::{Blame, Error};
-pub use place::{Place, Settled, settle};
+pub use place::{Place, Settled, settle, switch};

@@ -4,13 +4,16 @@
 //!   the device appears --> wanted by its .device unit --> ExecStart: unisono queue apply
 //!   the device goes    --> BindsTo stops the unit     --> ExecStop:  unisono queue clear
 //! ```
-//! One unit a device, `unisono-queue-DEVICE.service`. A start that fails, because a control group of a match
-//! is not there yet, is tried again. Text and paths only: who checks the policy and tells systemd is the
-//! program. Reference: systemd.unit(5), systemd.service(5), systemd.syntax(7), systemd-escape(1).
+//! Each direction of a device has a unit: `unisono-queue-DEVICE.service` for what it sends, and
+//! `unisono-queue-DEVICE-in.service` for what it receives. A start fails if a control group of a match is not
+//! there yet; systemd tries it again. This module makes text and paths only; the program checks the policy
+//! and tells systemd. Reference: systemd.unit(5), systemd.service(5), systemd.syntax(7), systemd-escape(1).
 
+use crate::journal::LinkSide;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use unisono_fairqueue::TrafficDirection;
 
 /// How a unit of ours begins. Other files are neither replaced nor removed.
 const MARK: &str = "# Written by `unisono queue install`; removed by `unisono queue uninstall`.";
@@ -26,7 +29,7 @@ pub struct DeviceUnit {
     pub program: String,
     /// The policy's file, by an absolute path.
     pub policy: String,
-    pub device: String,
+    pub side: LinkSide,
     /// Options of `unisono queue apply`.
     pub options: Vec<String>,
 }
@@ -62,7 +65,8 @@ pub enum UnitError {
 ///
 /// # Errors
 /// No device can have this name.
-pub fn unit_name(device: &str) -> Result<String, UnitError> {
+pub fn unit_name(side: &LinkSide) -> Result<String, UnitError> {
+    let device = side.device.as_str();
     let is_part = |name: char| !name.is_whitespace() && !name.is_control() && !matches!(name, '/' | ':');
     if device.is_empty()
         || device.len() >= MOST_NAME
@@ -71,7 +75,9 @@ pub fn unit_name(device: &str) -> Result<String, UnitError> {
     {
         return Err(UnitError::Name(device.to_owned()));
     }
-    Ok(format!("unisono-queue-{}.service", escaped(device)))
+    // no name of a device has a `-` once it is escaped
+    let direction = if side.direction == TrafficDirection::In { "-in" } else { "" };
+    Ok(format!("unisono-queue-{}{direction}.service", escaped(device)))
 }
 
 /// The unit that systemd makes for a network device.
@@ -114,9 +120,10 @@ impl DeviceUnit {
     /// The unit's text.
     #[must_use]
     pub fn text(&self) -> String {
-        let Self { program: path, policy, device, options } = self;
+        let Self { program: path, policy, side: LinkSide { device, direction }, options } = self;
+        let direction = direction.name();
         let (unit, program) = (device_unit(device), program(path));
-        let apply: Vec<String> = ["queue", "apply", policy, "--dev", device]
+        let apply: Vec<String> = ["queue", "apply", policy, "--dev", device, "--direction", direction]
             .into_iter()
             .chain(options.iter().map(String::as_str))
             .map(argument)
@@ -136,7 +143,7 @@ impl DeviceUnit {
              ExecStart={program} {apply}\n\
              ExecReload={program} {apply}\n\
              # a device that has gone has nothing to put back\n\
-             ExecStop=-{program} queue clear --dev {clear}\n\
+             ExecStop=-{program} queue clear --dev {clear} --direction {direction}\n\
              # a control group that the policy names may come later\n\
              Restart=on-failure\n\
              RestartSec=10\n\
@@ -151,7 +158,7 @@ impl DeviceUnit {
     /// # Errors
     /// Somebody else's file has this name, or a file cannot be written. A unit of before is still there then.
     pub fn install(&self, root: &Path) -> Result<PathBuf, UnitError> {
-        let (path, link) = places(root, &self.device)?;
+        let (path, link) = places(root, &self.side)?;
         match fs::read_to_string(&path) {
             Ok(text) if !text.starts_with(MARK) => return Err(UnitError::Theirs(path)),
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -166,7 +173,7 @@ impl DeviceUnit {
         let beside = path.with_extension("service.new");
         fs::write(&beside, self.text()).map_err(failed("write", &beside))?;
         fs::rename(&beside, &path).map_err(failed("write", &path))?;
-        let target = Path::new("/").join(DIRECTORY).join(unit_name(&self.device)?);
+        let target = Path::new("/").join(DIRECTORY).join(unit_name(&self.side)?);
         match std::os::unix::fs::symlink(target, &link) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed("make", &link)(error)),
             _ => Ok(path),
@@ -178,9 +185,9 @@ impl DeviceUnit {
 ///
 /// # Errors
 /// There is none, it is somebody else's, or it cannot be removed.
-pub fn uninstall(root: &Path, device: &str) -> Result<PathBuf, UnitError> {
-    let path = installed(root, device)?;
-    let (_, link) = places(root, device)?;
+pub fn uninstall(root: &Path, side: &LinkSide) -> Result<PathBuf, UnitError> {
+    let path = installed(root, side)?;
+    let (_, link) = places(root, side)?;
     for file in [&link, &path] {
         match fs::remove_file(file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -198,22 +205,22 @@ pub fn uninstall(root: &Path, device: &str) -> Result<PathBuf, UnitError> {
 ///
 /// # Errors
 /// There is none, or it is somebody else's.
-pub fn installed(root: &Path, device: &str) -> Result<PathBuf, UnitError> {
-    let (path, _) = places(root, device)?;
+pub fn installed(root: &Path, side: &LinkSide) -> Result<PathBuf, UnitError> {
+    let (path, _) = places(root, side)?;
     match fs::read_to_string(&path) {
         Ok(text) if text.starts_with(MARK) => Ok(path),
         Ok(_) => Err(UnitError::Theirs(path)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(UnitError::NotInstalled { device: device.to_owned(), path })
+            Err(UnitError::NotInstalled { device: side.to_string(), path })
         }
         Err(error) => Err(failed("read", &path)(error)),
     }
 }
 
 /// The unit, and the link that enables it.
-fn places(root: &Path, device: &str) -> Result<(PathBuf, PathBuf), UnitError> {
-    let (directory, name) = (root.join(DIRECTORY), unit_name(device)?);
-    let link = directory.join(format!("{}.wants", device_unit(device))).join(&name);
+fn places(root: &Path, side: &LinkSide) -> Result<(PathBuf, PathBuf), UnitError> {
+    let (directory, name) = (root.join(DIRECTORY), unit_name(side)?);
+    let link = directory.join(format!("{}.wants", device_unit(&side.device))).join(&name);
     Ok((directory.join(name), link))
 }
 
@@ -231,7 +238,7 @@ mod tests {
         DeviceUnit {
             program: "/bin/true".to_owned(),
             policy: policy.to_owned(),
-            device: device.to_owned(),
+            side: LinkSide::out(device),
             options: vec!["--backend".to_owned(), "interposed".to_owned()],
         }
     }
@@ -262,15 +269,16 @@ mod tests {
         let nasty = "/etc/my policy/50%n $HOME \\x \"q\" 'q'\t;\n[Service].toml";
         let text = unit("eth0", nasty).text();
         let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("it is there");
-        let wanted = ["/bin/true", "queue", "apply", nasty, "--dev", "eth0", "--backend", "interposed"];
-        assert_eq!(words(line), wanted);
+        let wanted = ["/bin/true", "queue", "apply", nasty, "--dev", "eth0", "--direction", "out"];
+        assert_eq!(words(line)[..8], wanted);
+        assert_eq!(words(line)[8..], ["--backend", "interposed"]);
         assert_eq!(text.lines().filter(|line| line.starts_with("[Service]")).count(), 1, "{text}");
     }
 
     #[test]
     fn names_are_escaped_as_systemd_does_it() {
         for device in ["eth0", "br-lan.7", "a_b", "wlp3s0f0u1", "ö\u{301}", "x%y$z", "we\\ird", "@a,b=c"] {
-            let name = unit_name(device).expect("a device may be called so");
+            let name = unit_name(&LinkSide::out(device)).expect("a device may be called so");
             let escape = |arguments: &[&str]| {
                 let output = Command::new("systemd-escape").args(arguments).output().ok()?;
                 output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -289,9 +297,19 @@ mod tests {
     }
 
     #[test]
+    fn both_directions_of_a_device_have_units_of_their_own() {
+        let side = LinkSide { direction: TrafficDirection::In, ..LinkSide::out("eth0") };
+        assert_eq!(unit_name(&side).expect("it is one"), "unisono-queue-eth0-in.service");
+        let other = unit_name(&LinkSide::out("eth0-in")).expect("a device may be called so");
+        assert_ne!(unit_name(&side).expect("it is one"), other);
+        let text = DeviceUnit { side, ..unit("eth0", "/a") }.text();
+        assert!(text.contains("queue clear --dev \"eth0\" --direction in\n"), "{text}");
+    }
+
+    #[test]
     fn what_is_no_device_makes_no_file() {
         for device in ["", ".", "..", "a/b", "../x", "a b", "sixteen-letters-", "a\nb", "a:b"] {
-            assert!(matches!(unit_name(device), Err(UnitError::Name(_))), "{device:?}");
+            assert!(matches!(unit_name(&LinkSide::out(device)), Err(UnitError::Name(_))), "{device:?}");
         }
     }
 
@@ -320,11 +338,14 @@ mod tests {
         let wants = path.with_file_name("sys-subsystem-net-devices-eth0.device.wants");
         let link = fs::read_link(wants.join("unisono-queue-eth0.service")).expect("it is enabled");
         assert_eq!(link, Path::new("/etc/systemd/system/unisono-queue-eth0.service"));
-        uninstall(root.path(), "eth0").expect("it is ours");
+        uninstall(root.path(), &LinkSide::out("eth0")).expect("it is ours");
         assert!(!path.exists() && !wants.exists());
-        assert!(matches!(uninstall(root.path(), "eth0"), Err(UnitError::NotInstalled { .. })));
+        assert!(matches!(
+            uninstall(root.path(), &LinkSide::out("eth0")),
+            Err(UnitError::NotInstalled { .. })
+        ));
         fs::write(&path, "[Unit]\n").expect("there is room");
         assert!(matches!(unit("eth0", "/a").install(root.path()), Err(UnitError::Theirs(_))));
-        assert!(matches!(uninstall(root.path(), "eth0"), Err(UnitError::Theirs(_))));
+        assert!(matches!(uninstall(root.path(), &LinkSide::out("eth0")), Err(UnitError::Theirs(_))));
     }
 }

@@ -52,9 +52,10 @@
 //! *admitted* with. A *correlation* is events that are delivered together. A *lease* is how long a party may
 //! be silent.
 //!
-//! **Idea.** Deadlines and shares, each where it is strong: inside a class the earliest deadline first, which
-//! meets all deadlines that can be met; between classes start-time fair queuing, so that no deadline of one
-//! takes the share of another. What cannot be met is refused when a consumer comes, saying by how much.
+//! **Idea.** The channel uses deadlines and shares, each where it is strong: inside a class the earliest
+//! deadline first, which meets all deadlines that can be met; between classes start-time fair queuing, so
+//! that no deadline of one takes the share of another. A consumer whose deadlines cannot be met is refused
+//! when it comes, and the error says by how much.
 //!
 //! **Cost.** An event costs its matching (fields, and clauses met), and for each inbox that it enters, and
 //! for each delivery, some logarithms. No payload is copied. Memory is bounded by the limits.

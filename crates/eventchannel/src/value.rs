@@ -56,6 +56,15 @@ impl Numeric {
         }
     }
 
+    /// The number, if it is whole and within 64 bits.
+    #[must_use]
+    pub fn to_whole(self) -> Option<i64> {
+        match self.0 {
+            NumericForm::Whole(number) => Some(number),
+            NumericForm::Decimal(_) => None,
+        }
+    }
+
     /// The order of the two numbers; none if one of them is not a number (NaN).
     #[must_use]
     pub fn compare(self, other: Self) -> Option<Ordering> {

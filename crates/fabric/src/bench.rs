@@ -1,11 +1,12 @@
-//! Barriers in the switches against barriers in software, on the same network, with the same processes.
+//! For `unisono tree bench`: barriers in the switches against barriers in software, on the same network, with
+//! the same processes.
 //!
 //! All variants run in one deployment, one after the other and then in the opposite order (A B C C B A),
-//! because machines drift. A run lasts long enough for the clock; what is kept is the mean time of a barrier
-//! in each run.
+//! because machines drift. A run lasts long enough for the clock; the result of a run is the mean time of a
+//! barrier.
 //!
-//! With more nodes than processors the time of a barrier is the work of all nodes, not its latency: a barrier
-//! in the switches then shows what it saves in messages, and the simulator shows what it saves in height.
+//! With more nodes than processors the time of a barrier is the work of all nodes, not its latency. It then
+//! shows what a barrier in the switches saves in messages; the simulator shows what it saves in height.
 
 use crate::deployment::Deployment;
 use crate::error::Error;
@@ -18,10 +19,10 @@ use unisono_measure::bootstrap::{Estimate, median_interval};
 use unisono_measure::paired;
 use unisono_measure::record::Better;
 
-/// Barriers that a run has at least; and where those would take longer than this, half as many.
+/// The least barriers of a run; half of them where they would take more microseconds than [`TOO_LONG`].
 const FEWEST: u32 = 10;
 const TOO_LONG: f64 = 1e6;
-/// Barriers of the first trial, and of any trial at least.
+/// Barriers of the first trial, and the least of any trial.
 const TRIAL: u32 = 3;
 /// Barriers before a trial can count as warm. The first barriers of a run take longer than later
 /// ones, because each process touches its memory for the first time, and learns how long to wait before it
@@ -31,13 +32,12 @@ const COLD: u32 = 20;
 const STEADY: f64 = 0.8;
 /// Microseconds of trials after which fewer barriers than [`COLD`] are enough.
 const MOST_TRYING: f64 = 4e6;
-/// A variant that gets faster from trial to trial for so long is measured as it is.
+/// After this many trials a variant that still gets faster is measured as it is.
 const MOST_TRIALS: u32 = 12;
 /// After which a barrier counts as one that does not end.
 const STUCK_AFTER: u64 = 20_000;
 const LEVEL: f64 = 0.95;
 
-/// One way to synchronize.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BenchVariant {
     /// In the switches: the job at a position, and where its messages turn.
@@ -56,7 +56,6 @@ impl fmt::Display for BenchVariant {
     }
 }
 
-/// The software barriers that are tried.
 pub const SOFTWARE: [SoftwareAlgorithm; 4] = [
     SoftwareAlgorithm::Central,
     SoftwareAlgorithm::Tree(4),
@@ -64,7 +63,6 @@ pub const SOFTWARE: [SoftwareAlgorithm; 4] = [
     SoftwareAlgorithm::Dissemination,
 ];
 
-/// What a variant took.
 #[derive(Clone, Debug)]
 pub struct BenchRow {
     pub variant: BenchVariant,
@@ -72,16 +70,14 @@ pub struct BenchRow {
     pub runs: Vec<f64>,
     /// Their median with its 95 % interval.
     pub micros: Option<Estimate>,
-    /// How many barriers a run had.
     pub barriers: u32,
     /// How often a timer ran out.
     pub repeated: u64,
 }
 
-/// How far a comparison is.
 #[derive(Clone, Copy, Debug)]
 pub enum BenchProgress<'a> {
-    /// All variants were tried: the runs, one after the other, will take about so long.
+    /// All variants have been tried: all runs together will take about this long.
     Planned(Duration),
     /// A run of a variant begins: which of how many.
     Run(u32, u32, &'a BenchVariant),
@@ -92,9 +88,6 @@ pub enum BenchProgress<'a> {
 ///
 /// Trials of each variant, until it is warm, say how many barriers make a run; they also teach the members
 /// how long a barrier takes, so that no timer runs out later because a barrier is slow.
-///
-/// # Errors
-/// A node is gone, or a barrier does not end.
 pub fn compare(
     deployment: &mut Deployment<'_>,
     variants: &[BenchVariant],
@@ -132,9 +125,8 @@ pub fn compare(
     Ok(rows)
 }
 
-/// How many times longer the best software barrier takes than the best in the switches: the median over the
-/// repetitions, each of which has a run of both, with its interval.
-#[must_use]
+/// How many times longer the best software barrier takes than the best barrier in the switches: the median of
+/// the ratios within each repetition, with its interval.
 pub fn advantage(rows: &[BenchRow]) -> Option<(BenchVariant, BenchVariant, Estimate)> {
     let median = |row: &BenchRow| row.micros.map_or(f64::INFINITY, |micros| micros.value);
     let is_switch = |row: &&BenchRow| matches!(row.variant, BenchVariant::Switches(..));
@@ -148,7 +140,7 @@ pub fn advantage(rows: &[BenchRow]) -> Option<(BenchVariant, BenchVariant, Estim
 }
 
 /// How many barriers make a run of `wanted` microseconds, and how long one takes. `trial` runs barriers and
-/// answers the microseconds of each. The first barriers say nothing about later ones, so the trials go on
+/// returns the mean microseconds of one. The first barriers say nothing about later ones, so the trials go on
 /// until barriers no longer get faster; the last trial decides.
 fn size(wanted: f64, mut trial: impl FnMut(u32) -> Result<f64, Error>) -> Result<(u32, f64), Error> {
     let mut micros = trial(TRIAL)?;

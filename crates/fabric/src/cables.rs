@@ -1,15 +1,16 @@
-//! Which cables carry nothing at the moment, as the kernel says it: a cable that is pulled is known to the
-//! deployment in the moment in which it is pulled, and not when somebody's patience ends.
+//! Which cables are down at the moment, as the kernel says: the deployment knows of a pulled cable at once,
+//! and not when a member's patience ends.
 //!
-//! Every cable has an end at a switch, and a device loses its carrier with its peer, so the switches' devices
-//! are all that is watched. What loses frames without saying so is found by [`crate::diagnose`].
+//! Every cable has an end at a switch, and a device loses its carrier together with its peer, so that it is
+//! enough to watch the switches' devices. [`crate::diagnose`] finds cables that lose frames while their
+//! carrier is up.
 
 use crate::error::Error;
 use crate::fabric::Fabric;
 use crate::layout::end_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
-use unisono_btin::{BarrierGroup, End, Network, NodeId, TreePlan};
+use unisono_btin::{BarrierGroup, End, NodeId, SwitchNetwork, TreePlan};
 use unisono_linux::netlink::link::Carrier;
 use unisono_linux::netlink::watch::{DeviceWatch, News};
 
@@ -24,8 +25,7 @@ pub enum DeployedCable {
 
 impl DeployedCable {
     /// What it joins, in words.
-    #[must_use]
-    pub fn name(self, network: &Network) -> String {
+    pub fn name(self, network: &SwitchNetwork) -> String {
         let at = |end: End| format!("switch {} (port {})", end.switch.0, end.port.0);
         match self {
             Self::Link(number) => {
@@ -39,7 +39,7 @@ impl DeployedCable {
     }
 
     /// Whether a group's barriers by this tree need it.
-    pub(crate) fn serves(self, network: &Network, group: &BarrierGroup, plan: &TreePlan) -> bool {
+    pub(crate) fn serves(self, network: &SwitchNetwork, group: &BarrierGroup, plan: &TreePlan) -> bool {
         let is_child = |end: End| {
             let register = plan.tree.registers.get(&end.switch);
             register.is_some_and(|register| register.children.binary_search(&end.port).is_ok())
@@ -54,19 +54,18 @@ impl DeployedCable {
     }
 }
 
-/// All cables of a deployment.
 #[derive(Debug)]
 pub(crate) struct Cables {
     watch: DeviceWatch,
     by_end: BTreeMap<End, DeployedCable>,
     silent: BTreeSet<End>,
-    /// In the order in which they went down.
+    /// The cables that are down, in the order in which they went down.
     down: Vec<DeployedCable>,
 }
 
 impl Cables {
     /// Watches them from now on; all of them carry.
-    pub(crate) fn watch(network: &Network, fabric: &Fabric) -> Result<Self, Error> {
+    pub(crate) fn watch(network: &SwitchNetwork, fabric: &Fabric) -> Result<Self, Error> {
         let links = (0..).zip(network.links());
         let ends =
             links.flat_map(|(number, link)| [link.a, link.b].map(|end| (end, DeployedCable::Link(number))));
@@ -75,7 +74,7 @@ impl Cables {
         Ok(Self { watch, by_end: ends.chain(nodes).collect(), silent: BTreeSet::new(), down: Vec::new() })
     }
 
-    /// Reads the news; answers which cables are another way now than before.
+    /// Reads the news. Returns the cables whose state has changed.
     pub(crate) fn look(&mut self, fabric: &mut Fabric) -> Result<Vec<(DeployedCable, Carrier)>, Error> {
         let news = self.watch.news().map_err(Error::io("hear about devices"))?;
         let known = if news.contains(&News::Missed) {
@@ -111,7 +110,7 @@ impl Cables {
         &self.down
     }
 
-    /// The links among them.
+    /// The links among the cables that are down.
     pub(crate) fn links_down(&self) -> impl Iterator<Item = u32> + '_ {
         self.down
             .iter()

@@ -1,5 +1,5 @@
-//! The processes of the nodes, as the deployment sees them: started, told, heard, and missed when they are
-//! gone.
+//! The processes of the nodes as the deployment sees them: it starts them, gives them orders, hears their
+//! reports, and notices when one has ended.
 
 use crate::error::Error;
 use crate::fabric::Fabric;
@@ -16,20 +16,17 @@ use unisono_linux::affinity::Tid;
 use unisono_linux::fork::{ChildEnd, ForkedChild, fork};
 use unisono_linux::process::readable;
 
-/// One node's process.
 struct Hand {
     node: NodeId,
     child: ForkedChild,
     line: UnixStream,
-    /// What came and is not a whole line yet.
+    /// Bytes of a line whose end has not arrived yet.
     partial: Vec<u8>,
     gone: bool,
 }
 
-/// All of them.
 pub(crate) struct NodeProcesses(Vec<Hand>);
 
-/// What a node's process did.
 #[derive(Debug)]
 pub(crate) enum NodeNews {
     Report(NodeReport),
@@ -37,7 +34,6 @@ pub(crate) enum NodeNews {
 }
 
 impl NodeProcesses {
-    /// Starts a process for each of the nodes.
     pub(crate) fn start(
         nodes: &[NodeId],
         known: NodeContext<'_>,
@@ -69,7 +65,7 @@ impl NodeProcesses {
         Ok(crew)
     }
 
-    /// Tells the nodes for which `to` holds; answers how many there are.
+    /// Gives an order to the nodes for which `to` holds. Returns how many there are.
     pub(crate) fn tell(&mut self, order: &NodeOrder, to: impl Fn(NodeId) -> bool) -> Result<usize, Error> {
         let mut line = serde_json::to_vec(order).expect("serializes because it holds numbers and text alone");
         line.push(b'\n');
@@ -84,7 +80,8 @@ impl NodeProcesses {
         Ok(told)
     }
 
-    /// What was said since, waiting at most so long for the first word, or until `also` can be read.
+    /// Hears what nodes have said. Waits for the first report, at most for `patience`, or until `also` can be
+    /// read.
     pub(crate) fn hear(
         &mut self,
         patience: Duration,

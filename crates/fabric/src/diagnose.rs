@@ -1,34 +1,32 @@
-//! Whom a barrier that does not end is waiting for, read from the registers.
+//! Which node, cable or register a barrier that does not end is waiting for, read from the registers.
 //!
-//! A register says who has not arrived. Where that is a node, it is the node (or its cable); where it is a
-//! child switch that has everybody below it, the cable between the two loses what is sent; where it is a
-//! child switch that waits itself, the reason is further down. A switch that has everybody while the one
-//! above is an episode ahead has missed its release.
+//! A register says which of its ports have not arrived. If a node is at such a port, that node (or its cable)
+//! is the suspect. If a child switch is there and has all arrivals below it, the cable between the two
+//! switches loses frames. If the child switch waits itself, the reason is further down. A switch that has all
+//! arrivals while the one above it is an episode ahead has missed its release.
 
 use crate::layout::RegisterState;
 use std::fmt;
-use unisono_btin::{Network, NodeId, Port, SwitchId, Tree, TurnPoint};
+use unisono_btin::{NodeId, Port, SwitchId, SwitchNetwork, Tree, TurnPoint};
 
-/// One reason why a barrier does not end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Suspect {
-    /// A member that has not arrived.
     Node {
         node: NodeId,
         switch: SwitchId,
-        /// Its port there.
         port: Port,
     },
     /// A cable over which what was sent does not arrive.
     Link {
-        /// Its number in the network.
         link: u32,
         /// The switch nearer to the root.
         upper: SwitchId,
         lower: SwitchId,
     },
     /// A switch without the register that it should have.
-    Register { switch: SwitchId },
+    Register {
+        switch: SwitchId,
+    },
 }
 
 impl fmt::Display for Suspect {
@@ -46,9 +44,8 @@ impl fmt::Display for Suspect {
 }
 
 /// The suspects of a barrier by this tree, ascending.
-#[must_use]
 pub fn suspects(
-    network: &Network,
+    network: &SwitchNetwork,
     tree: &Tree,
     turn: TurnPoint,
     state: impl Fn(SwitchId) -> Option<RegisterState>,
@@ -60,8 +57,7 @@ pub fn suspects(
             continue;
         };
         let child_at = |port| {
-            let is_child = register.children.binary_search(&port).is_ok();
-            network.neighbours(*switch).iter().find(|seen| is_child && seen.port == port)
+            register.children.binary_search(&port).ok().and_then(|_| network.neighbour_at(*switch, port))
         };
         for port in here.missing() {
             match child_at(port) {
@@ -95,7 +91,7 @@ pub fn suspects(
     suspects
 }
 
-fn node_at(network: &Network, switch: SwitchId, port: Port) -> Option<Suspect> {
+fn node_at(network: &SwitchNetwork, switch: SwitchId, port: Port) -> Option<Suspect> {
     let (_, node) = network.locals(switch).iter().find(|(at, _)| *at == port)?;
     Some(Suspect::Node { node: *node, switch, port })
 }
@@ -103,14 +99,14 @@ fn node_at(network: &Network, switch: SwitchId, port: Port) -> Option<Suspect> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_btin::{BarrierGroup, End, GroupId, Link, PlanOptions, plan};
+    use unisono_btin::{BarrierGroup, End, GroupId, PlanOptions, SwitchLink, plan};
 
     /// Two switches with two members each, joined by link 0 at their ports 7; the root switch is 0.
-    fn two_switches() -> (Network, Tree) {
+    fn two_switches() -> (SwitchNetwork, Tree) {
         let end = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
         let nodes = vec![end(0, 0), end(0, 1), end(1, 0), end(1, 1)];
-        let network =
-            Network::new(vec![8; 2], vec![Link { a: end(0, 7), b: end(1, 7) }], nodes).expect("it is sound");
+        let network = SwitchNetwork::new(vec![8; 2], vec![SwitchLink { a: end(0, 7), b: end(1, 7) }], nodes)
+            .expect("it is sound");
         let group =
             BarrierGroup::new(&network, GroupId(0), (0..4).map(NodeId).collect()).expect("they exist");
         let tree = plan(&network, &group, &PlanOptions::default()).expect("it is connected").tree;

@@ -30,10 +30,8 @@ pub enum Error {
     /// The barrier did not end, or a node ended: who it is, in words.
     #[error("{0}")]
     Barrier(String),
-    /// The system refused.
     #[error("cannot {what}: {error}")]
     System {
-        /// What was tried.
         what: String,
         #[source]
         error: io::Error,

@@ -1,5 +1,5 @@
-//! Barrier registers as elements of the switch program's map `registers`, for programs that fill the map
-//! themselves.
+//! For `unisono tree export --to bpf`: barrier registers as elements of the switch program's map `registers`,
+//! for programs that fill the map themselves.
 //!
 //! The elements have the form in which `bpftool map dump -j` shows a map: key and value as lists of bytes, in
 //! the byte order of this host. `bpftool map update` takes the same bytes.
@@ -23,9 +23,7 @@ pub fn registers(tree: &Tree, turn: TurnPoint, operation: ReductionOperator) -> 
                 port.0, switch.0
             )));
         }
-        // only the root switch of a tree may turn
-        let turn = if *switch == tree.root_switch { turn } else { TurnPoint::AtNode };
-        let setup = RegisterSetup::new(register, turn, operation, 0);
+        let setup = RegisterSetup::new(register, tree.turn_at(*switch, turn), operation, 0);
         let value = [setup.word().to_ne_bytes(), setup.state().to_ne_bytes()].concat();
         elements.push(json!({
             "switch": switch.0,

@@ -1,21 +1,27 @@
 //! Short grace periods while programs are attached and detached.
 //!
-//! Attaching a program to a device (tcx) waits until no processor uses what was there before: a grace period
-//! of the kernel, 10 ms and more, with the lock of all network settings held. A network has hundreds of
-//! ports. The kernel can hurry at the price of an interrupt at each processor (50 us), but only for everybody
-//! at once: the knob `/sys/kernel/rcu_expedited`. It is turned for the fraction of a second that attaching
-//! takes and turned back.
+//! Attaching a program to a device (tcx) waits until no processor uses what was there before. This grace
+//! period of the kernel takes 10 ms and more, while the lock of all network settings is held, and a network
+//! has hundreds of ports. The kernel can shorten grace periods at the price of an interrupt at each processor
+//! (50 us), but only for the whole host: by `/sys/kernel/rcu_expedited`. It is set for the fraction of a
+//! second that attaching takes, and then set back.
 //!
-//! What it was is written down first, so that whoever comes after a process that was killed meanwhile turns
-//! it back. Reference: Documentation/RCU/, Documentation/ABI/testing/sysfs-kernel-rcu (rcu_expedited).
+//! The old value is written down first, so that the next deployment can set it back if this process is
+//! killed. Reference: Documentation/RCU/, Documentation/ABI/testing/sysfs-kernel-rcu (rcu_expedited).
 
-use crate::notes::{DIRECTORY, note};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
+use unisono_linux::undo::UndoDirectory;
 
 const KNOB: &str = "/sys/kernel/rcu_expedited";
-const NOTE: &str = "/run/unisono/rcu_expedited";
+/// The file in the journal that says what the knob was.
+const NOTE: &str = "rcu_expedited";
+
+/// Where deployments write down what has to be put back when they are killed.
+pub(crate) fn journal() -> UndoDirectory {
+    UndoDirectory::at(Path::new("/run/unisono"))
+}
 
 /// As long as this lives, grace periods are short.
 #[derive(Debug)]
@@ -26,18 +32,18 @@ pub(crate) struct Hurry {
 }
 
 impl Hurry {
-    /// Turns the knob; waits for others who have turned it.
+    /// Sets the knob; waits until no other process has set it.
     pub(crate) fn begin() -> io::Result<Self> {
         let mut knob = OpenOptions::new().read(true).write(true).open(KNOB)?;
         knob.lock()?;
-        let before = if let Ok(left) = fs::read_to_string(NOTE) {
+        let before = if let Some(left) = journal().read(NOTE)? {
             left // by one that was killed; what the knob says now is its doing
         } else {
             let mut now = String::new();
             knob.read_to_string(&mut now)?;
+            journal().create(NOTE)?.write_all(now.trim().as_bytes())?;
             now.trim().to_owned()
         };
-        note(Path::new(NOTE), &before)?;
         let mut hurry = Self { knob, before };
         hurry.turn("1")?;
         Ok(hurry)
@@ -53,16 +59,16 @@ impl Drop for Hurry {
     fn drop(&mut self) {
         let before = std::mem::take(&mut self.before);
         if self.turn(&before).is_ok() {
-            let _ = fs::remove_file(NOTE); // there is none if somebody cleaned up
+            let _ = journal().remove(NOTE);
         }
-        let _ = fs::remove_dir(DIRECTORY); // unless others have their notes there
+        journal().remove_if_empty();
         let _ = self.knob.unlock(); // closing it does the same
     }
 }
 
 /// Turns the knob back if somebody was killed before he could.
 pub(crate) fn calm_down() -> io::Result<()> {
-    if Path::new(NOTE).exists() {
+    if journal().read(NOTE)?.is_some() {
         drop(Hurry::begin()?);
     }
     Ok(())
@@ -74,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_knob_is_turned_back_also_after_somebody_was_killed() {
-        let read = || fs::read_to_string(KNOB).map(|text| text.trim().to_owned());
+        let read = || std::fs::read_to_string(KNOB).map(|text| text.trim().to_owned());
         let hurry = match Hurry::begin() {
             Ok(hurry) => hurry,
             Err(error) => return eprintln!("skipped: {KNOB}: {error}"),
@@ -85,10 +91,10 @@ mod tests {
         hurry.knob.unlock().expect("it is locked");
         std::mem::forget(hurry);
         calm_down().expect("root may");
-        // others may be hurrying at this moment, who have their own note
+        // other processes may have set the knob at this moment, with notes of their own
         let seen = (0..5000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
-            read().is_ok_and(|now| now == before) && !Path::new(NOTE).exists()
+            read().is_ok_and(|now| now == before) && journal().read(NOTE).is_ok_and(|note| note.is_none())
         });
         assert!(seen, "the knob stays turned");
     }

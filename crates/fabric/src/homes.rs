@@ -1,15 +1,16 @@
-//! Which processor each member's process runs on: and there its node receives.
+//! Which processor each member's process runs on, and where its node receives.
 //!
-//! A release wakes all members from one pass through the kernel, on the processor of whoever arrived last:
-//! half of a barrier among 256 members went into waking them, 4 us each under tracing. To wake a process of
-//! another processor takes the lock of that one's run queue, which is the likely reason. So with many members
-//! to a processor each process stays on one, and the frames of its node are received there (receive packet
-//! steering, by the default of the node's namespace): the release is handed to every processor, which wakes
-//! its own.
+//! A release wakes all members in one pass through the kernel, on the processor of the member that arrived
+//! last. Waking them took half of a barrier among 256 members, 4 us each under tracing. To wake a process of
+//! another processor, the kernel takes the lock of that processor's run queue, which is the likely reason. So
+//! with many members for each processor, each process stays on one processor, and the frames of its node are
+//! received there (receive packet steering, by the default of the node's namespace). The release is handed to
+//! every processor, and each wakes its own members.
 //!
-//! Both kinds of barriers run that way. With few members the scheduler places them better than this could,
-//! and everything stays as it is. A kernel without `rps_default_mask` (before 6.3) receives where frames are
-//! sent. Reference: Documentation/networking/scaling.rst (RPS), Documentation/admin-guide/sysctl/net.rst.
+//! Both kinds of barriers, in switches and in software, run that way. With few members the scheduler places
+//! processes better than this could, and nothing is changed. A kernel without `rps_default_mask` (before 6.3)
+//! receives on the processor that sends. Reference: Documentation/networking/scaling.rst (RPS),
+//! Documentation/admin-guide/sysctl/net.rst.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +26,6 @@ pub struct Homes(BTreeMap<NodeId, usize>);
 
 impl Homes {
     /// Shares members out over the processors that this process may use.
-    #[must_use]
     pub fn of(members: &[NodeId]) -> Self {
         affinity::allowed(Tid::SELF).map_or_else(|_| Self::default(), |allowed| Self::over(&allowed, members))
     }

@@ -1,8 +1,8 @@
-//! What one hop through a switch costs: lines of switches of two lengths with a node at each end, and the
-//! slope.
+//! For `unisono tree bench --hop`: what one hop through a switch costs, from two lines of switches of
+//! different length with a node at each end.
 //!
-//! A barrier between the two ends goes up the line and down again; what the nodes, their sockets and the
-//! scheduler cost is the same for both lengths and falls out of the difference.
+//! A barrier between the two ends goes up the line and down again. The cost of nodes, sockets and scheduler
+//! is the same for both lengths and falls out of the difference.
 
 use crate::bench::{BenchVariant, compare};
 use crate::deployment::Deployment;
@@ -10,7 +10,8 @@ use crate::error::Error;
 use crate::job::BarrierJob;
 use std::time::Duration;
 use unisono_btin::{
-    BarrierGroup, End, GroupId, Link, Network, NodeId, Port, ReductionOperator, SwitchId, TurnPoint,
+    BarrierGroup, End, GroupId, NodeId, Port, ReductionOperator, SwitchId, SwitchLink, SwitchNetwork,
+    TurnPoint,
 };
 use unisono_measure::bootstrap::{Estimate, median_interval};
 
@@ -18,10 +19,7 @@ use unisono_measure::bootstrap::{Estimate, median_interval};
 const SHORT: u32 = 2;
 const LONG: u32 = 258;
 
-/// Microseconds a hop, with its interval over so many pairs of runs.
-///
-/// # Errors
-/// The host cannot.
+/// Microseconds for each hop, with its interval over `repetitions` pairs of runs.
 pub fn measure(repetitions: u32, length: Duration) -> Result<Option<Estimate>, Error> {
     let (short, long) = (line(SHORT), line(LONG));
     let (of_short, of_long) = (jobs(&short), jobs(&long));
@@ -44,14 +42,14 @@ pub fn measure(repetitions: u32, length: Duration) -> Result<Option<Estimate>, E
 }
 
 /// Switches in a line, with a node at each end.
-fn line(switches: u32) -> Network {
+fn line(switches: u32) -> SwitchNetwork {
     let end = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
-    let links = (1..switches).map(|at| Link { a: end(at - 1, 1), b: end(at, 0) }).collect();
+    let links = (1..switches).map(|at| SwitchLink { a: end(at - 1, 1), b: end(at, 0) }).collect();
     let nodes = vec![end(0, 2), end(switches - 1, 2)];
-    Network::new(vec![3; switches as usize], links, nodes).expect("each port is used once")
+    SwitchNetwork::new(vec![3; switches as usize], links, nodes).expect("each port is used once")
 }
 
-fn jobs(network: &Network) -> Vec<BarrierJob> {
+fn jobs(network: &SwitchNetwork) -> Vec<BarrierJob> {
     let group = BarrierGroup::new(network, GroupId(0), vec![NodeId(0), NodeId(1)]).expect("both are there");
     vec![BarrierJob { group, turn: TurnPoint::AtSwitch, operation: ReductionOperator::Or }]
 }

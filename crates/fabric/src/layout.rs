@@ -3,26 +3,21 @@
 use unisono_btin::{End, GroupId, Port, ReductionOperator, Register, SwitchId, TurnPoint};
 use unisono_linux::netlink::link::Index;
 
-/// The EtherType of barrier frames.
 pub const BARRIER: u16 = 0x88b5;
-/// The EtherType of requests about registers.
 pub const REQUEST: u16 = 0x88b6;
 /// How many ports a switch can have: a bit each in a word that is changed in one step.
 pub const PORTS: u32 = 1 << PORT_BITS;
 const PORT_BITS: u32 = 5;
 const FIRST_DEVICE: u32 = PORTS;
-/// Registers a switch has.
 pub const GROUPS: u32 = 256;
 const NOWHERE: u8 = 0xff;
 
 /// The number of the device at a port of a switch.
-#[must_use]
 pub fn device(switch: SwitchId, port: Port) -> Index {
     Index(FIRST_DEVICE + (switch.0 << PORT_BITS) + u32::from(port.0))
 }
 
 /// The place that a device's number stands for, if it is a switch's.
-#[must_use]
 pub fn end_of(device: Index) -> Option<End> {
     let place = device.0.checked_sub(FIRST_DEVICE)?;
     let port = u16::try_from(place % PORTS).ok()?;
@@ -30,7 +25,6 @@ pub fn end_of(device: Index) -> Option<End> {
 }
 
 /// Where a group's register at a switch is in the map.
-#[must_use]
 pub fn slot(switch: SwitchId, group: GroupId) -> u32 {
     switch.0 * GROUPS + u32::from(group.0)
 }
@@ -38,30 +32,21 @@ pub fn slot(switch: SwitchId, group: GroupId) -> u32 {
 /// What the switch has to know about a group, in the program's terms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegisterSetup {
-    /// Where completion goes; nowhere if messages turn around here.
+    /// The port to which a completed reduction goes. `None`: messages turn around here.
     pub above: Option<Port>,
-    /// Who has to arrive and is released, a bit a port.
+    /// The ports that have to arrive and are released, one bit for each.
     pub below: u32,
-    /// How data are combined.
     pub operation: ReductionOperator,
-    /// The first episode.
     pub first: u16,
 }
 
 impl RegisterSetup {
     /// Of a register; only the root switch of a tree may turn.
-    #[must_use]
     pub fn new(register: &Register, turn: TurnPoint, operation: ReductionOperator, first: u16) -> Self {
-        let (above, turned) = match turn {
-            TurnPoint::AtNode => (register.parent, None),
-            TurnPoint::AtSwitch => (None, register.parent),
-        };
-        let below = register.children.iter().chain(&register.locals).chain(&turned);
-        Self { above, below: below.fold(0, |bits, port| bits | 1 << port.0), operation, first }
+        let (above, below) = register.sides(turn);
+        Self { above, below: below.iter().fold(0, |bits, port| bits | 1 << port.0), operation, first }
     }
 
-    /// The word `setup` of a register in use.
-    #[must_use]
     pub fn word(&self) -> u64 {
         1 << 63
             | u64::from(operation(self.operation)) << 56
@@ -70,8 +55,6 @@ impl RegisterSetup {
             | u64::from(self.below)
     }
 
-    /// The word `state` before the first arrival.
-    #[must_use]
     pub fn state(&self) -> u64 {
         u64::from(self.first) << 32 | u64::from(self.operation.neutral()) << 48
     }
@@ -91,20 +74,18 @@ fn operation(operation: ReductionOperator) -> u8 {
     }
 }
 
-/// What a register says about a barrier in progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegisterState {
-    /// Who has to arrive.
+    /// The ports that have to arrive.
     pub below: u32,
-    /// Who has arrived.
+    /// The ports that have arrived.
     pub arrived: u32,
-    /// Which episode gathers.
+    /// The episode whose arrivals are combined now.
     pub episode: u16,
 }
 
 impl RegisterState {
-    /// From a register's two words; none if it is not in use.
-    #[must_use]
+    /// From a register's two words. `None`: it is not in use.
     pub fn read(setup: u64, state: u64) -> Option<Self> {
         let low = |word: u64| (word & 0xffff_ffff) as u32;
         (setup >> 63 == 1).then_some(Self {
@@ -114,18 +95,15 @@ impl RegisterState {
         })
     }
 
-    /// The ports that have not arrived.
     pub fn missing(self) -> impl Iterator<Item = Port> {
         let missing = self.below & !self.arrived;
         (0..PORTS as u16).filter(move |port| missing & 1 << port != 0).map(Port)
     }
 }
 
-/// What a request asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Asks {
     Install(RegisterSetup),
-    /// The end of one.
     Release,
 }
 
@@ -133,21 +111,17 @@ pub enum Asks {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegisterRequest {
     pub asks: Asks,
-    /// Which group's register.
     pub group: GroupId,
     pub target: SwitchId,
     pub origin: u32,
-    /// Comes back in the answer.
+    /// Repeated in the answer.
     pub number: u16,
 }
 
 impl RegisterRequest {
-    /// How long it is on the wire.
     pub const LENGTH: usize = 20;
     const DONE: u8 = 2;
 
-    /// As on the wire.
-    #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LENGTH] {
         let none = RegisterSetup { above: None, below: 0, operation: ReductionOperator::Or, first: 0 };
         let (asks, setup) = match self.asks {
@@ -165,7 +139,6 @@ impl RegisterRequest {
     }
 
     /// The number of the request that was carried out, if these bytes say so.
-    #[must_use]
     pub fn done(bytes: &[u8]) -> Option<u16> {
         let bytes: &[u8; Self::LENGTH] = bytes.first_chunk()?;
         (bytes[0] == Self::DONE).then(|| u16::from_be_bytes([bytes[6], bytes[7]]))

@@ -1,33 +1,31 @@
 //! The switch program in the kernel, with its maps: registers, routes, counters.
 //!
-//! One program and one set of maps serve all switches of a deployment; a frame's device says at which switch
-//! it is.
+//! One program and one set of maps serve all switches of a deployment: the device of a frame says at which
+//! switch it is.
 
 use crate::error::Error;
 use crate::layout::{GROUPS, OUTCOMES, PORTS, RegisterSetup, RegisterState, device, slot};
-use crate::routes;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use unisono_btin::{End, GroupId, Network, SwitchId};
+use unisono_btin::routing::RouteTree;
+use unisono_btin::{End, GroupId, SwitchId, SwitchNetwork};
 use unisono_linux::bpf::compile::{CSource, compile};
 use unisono_linux::bpf::object::{self, Meaning};
-use unisono_linux::bpf::{Array, Classifier};
+use unisono_linux::bpf::{Array, ClassifierProgram};
 
-/// What switches do with frames.
 pub(crate) const SWITCH: CSource = CSource {
     what: "the switch program",
     files: &[("switch.bpf.c", include_str!("switch.bpf.c")), ("intf.h", HEADER)],
 };
 /// Shared with user space; see [`crate::layout`].
 pub(crate) const HEADER: &str = include_str!("intf.h");
-/// 256 registers of 16 bytes each for so many switches are 64 MiB.
+/// 256 registers of 16 bytes for each of them take 64 MiB.
 const MOST_SWITCHES: usize = 16_384;
-/// An entry a pair of switches: 128 MiB.
+/// The table of routes has an entry for each pair of switches: 128 MiB.
 const MOST_ROUTES: u64 = 4096 * 4096;
 
-/// The program and its maps.
 #[derive(Debug)]
 pub struct SwitchProgram {
-    program: Classifier,
+    program: ClassifierProgram,
     registers: Array,
     routes: Array,
     places: Array,
@@ -42,7 +40,7 @@ impl SwitchProgram {
     ///
     /// # Errors
     /// The network has more switches or ports than the program can serve; the host lacks clang or BPF.
-    pub fn load(network: &Network) -> Result<Self, Error> {
+    pub fn load(network: &SwitchNetwork) -> Result<Self, Error> {
         Self::load_object(network, &compile(SWITCH)?)
     }
 
@@ -50,7 +48,7 @@ impl SwitchProgram {
     ///
     /// # Errors
     /// The network has more switches or ports than the program can serve; the host lacks BPF.
-    pub fn load_object(network: &Network, object: &[u8]) -> Result<Self, Error> {
+    pub fn load_object(network: &SwitchNetwork, object: &[u8]) -> Result<Self, Error> {
         fits(network)?;
         let switches = network.switch_count() as u32;
         let nodes = network.nodes().len() as u32;
@@ -69,7 +67,7 @@ impl SwitchProgram {
             let at = names.iter().position(|known| *known == name)?;
             Some(Meaning::Map(maps[at].as_fd().as_raw_fd()))
         })?;
-        let program = Classifier::load("unisono_switch", &instructions)?;
+        let program = ClassifierProgram::load("unisono_switch", &instructions)?;
         let [registers, routes, places, counters, settings] = maps;
         let program = Self { program, registers, routes, places, counters, settings, switches, nodes };
         program.set(0, None)?;
@@ -82,12 +80,12 @@ impl SwitchProgram {
     }
 
     /// Finds the shortest ways of a network and writes them for the switches to see.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn find_ways(&self, network: &Network) -> Result<(), Error> {
+    pub fn find_ways(&self, network: &SwitchNetwork) -> Result<(), Error> {
         for target in network.switches() {
-            for (from, port) in network.switches().zip(routes::towards(network, target)) {
+            // A switch stores whole packets, so that routes need no rule about turns to be free of deadlocks.
+            let routes = RouteTree::shortest(network, target);
+            for from in network.switches() {
+                let port = routes.port_back(network, from);
                 let port = port.map_or(PORTS, |port| u32::from(port.0)); // no port at all: no way
                 self.route(from, target, port)?;
             }
@@ -95,24 +93,16 @@ impl SwitchProgram {
         Ok(())
     }
 
-    /// For attaching it to devices.
-    #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
     }
 
     /// Loses each n-th barrier frame on average, at every switch; 0 loses none.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn lose_one_in(&self, frames: u32) -> Result<(), Error> {
         self.set(frames, None)
     }
 
     /// Loses every barrier frame that comes in at a port of a switch, though its cable carries.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn lose_all_at(&self, end: End) -> Result<(), Error> {
         self.set(0, Some(end))
     }
@@ -123,34 +113,24 @@ impl SwitchProgram {
         self.settings.write(0, &words).map_err(Error::io("write the switches' settings"))
     }
 
-    /// Sets the next port from a switch towards another.
     fn route(&self, from: SwitchId, to: SwitchId, port: u32) -> Result<(), Error> {
         let at = from.0 * self.switches + to.0;
         self.routes.write(at, &port.to_ne_bytes()).map_err(Error::io("write a route"))
     }
 
     /// Writes a register directly, as no network can: for tests of the program.
-    ///
-    /// # Errors
-    /// There is no such switch.
     pub fn install(&self, switch: SwitchId, group: GroupId, setup: &RegisterSetup) -> Result<(), Error> {
         let words = [setup.word().to_ne_bytes(), setup.state().to_ne_bytes()].concat();
         self.registers.write(slot(switch, group), &words).map_err(Error::io("write a register"))
     }
 
-    /// What a group's barrier is waiting for at a switch; none if the group has no register there.
-    ///
-    /// # Errors
-    /// There is no such switch.
+    /// What a group's barrier is waiting for at a switch. `None`: the group has no register there.
     pub fn state(&self, switch: SwitchId, group: GroupId) -> Result<Option<RegisterState>, Error> {
         let (setup, state) = self.register(switch, group)?;
         Ok(RegisterState::read(setup, state))
     }
 
     /// The word that says what a group's register at a switch is; 0 if there is none.
-    ///
-    /// # Errors
-    /// There is no such switch.
     pub fn setup(&self, switch: SwitchId, group: GroupId) -> Result<u64, Error> {
         Ok(self.register(switch, group)?.0)
     }
@@ -165,9 +145,6 @@ impl SwitchProgram {
     }
 
     /// What all switches counted since they were loaded, with names.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn counters(&self) -> Result<Vec<(&'static str, u64)>, Error> {
         (0..)
             .zip(OUTCOMES)
@@ -180,8 +157,7 @@ impl SwitchProgram {
     }
 }
 
-/// Whether the program can serve a network.
-pub(crate) fn fits(network: &Network) -> Result<(), Error> {
+pub(crate) fn fits(network: &SwitchNetwork) -> Result<(), Error> {
     let switches = network.switch_count();
     if switches > MOST_SWITCHES || (switches as u64).pow(2) > MOST_ROUTES {
         return Err(Error::Input(format!(

@@ -2,19 +2,19 @@
 /*
  * A switch: what it does with a frame that comes in through one of its ports.
  *
- * Decided here, for each frame: whether an arrival is the last of its barrier at this switch and goes up,
- * whether a release goes down and to whom, what is repeated, answered or dropped (the rules are those of
- * crates/btin's switch.rs, and the same table of cases tests both); how an IPv4 packet or a request travels
- * on; and what a register becomes when a request for this switch arrives.
+ * Decided here, for each frame. An arrival: is it the last of its barrier at this switch, so that it goes up?
+ * A release: does it go down, and by which ports? Any frame: is it repeated, answered or dropped? The rules
+ * are those of crates/btin/src/switch/mod.rs, and one table of cases tests both. Also decided here: where an
+ * IPv4 packet or a request goes next, and what a register becomes when a request for this switch arrives.
  *
  * Decided in user space: the tree, and so what requests ask for; the tables of routes and places; when a node
  * repeats its arrival; what to do about a barrier that does not end.
  *
  * When the loader dies: the program and its maps stay as long as a device holds them, so that barriers go on.
- * The devices go with their namespaces, those with the last process inside or the last name, and then nothing
- * is left.
+ * The devices are removed with their namespaces, and a namespace with its last process or its last name. Then
+ * nothing is left.
  *
- * A register's state is one word, changed by compare-and-swap: each frame is one step, whatever other
+ * A register's state is one word, changed by compare-and-swap, so that each frame is one step, whatever other
  * processors do meanwhile (PROTOCOL.md). Frames travel from switch to switch within one pass through the
  * receive path (bpf_redirect_peer); only copies go through a queue.
  */
@@ -27,7 +27,10 @@
 #define ETHERNET 14
 #define IPV4 0x0800
 #define IPV4_TARGET (ETHERNET + 16)
-/* How often a register's word may change under our hands; beyond it the frame counts as lost. */
+/*
+ * A frame counts as lost after this many failed attempts to change the register. Each failure means that
+ * another processor has made a step. Chosen, not measured; the verifier needs some bound.
+ */
 #define TRIES 16
 
 /* Maps are made by the loader, which fills in their descriptors by these names. */

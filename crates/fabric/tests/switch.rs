@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 use unisono_btin::switch::cases::{self, SwitchCase};
-use unisono_btin::{BarrierFrame, Dropped, End, FrameOutcome, Network, NodeId, Port, SwitchId};
+use unisono_btin::{BarrierFrame, Dropped, End, FrameOutcome, NodeId, Port, SwitchId, SwitchNetwork};
 use unisono_fabric::fabric::{Fabric, HARDWARE, NODE_DEVICE};
 use unisono_fabric::layout::{BARRIER, RegisterSetup};
 use unisono_fabric::{Error, Homes, SwitchProgram};
@@ -24,7 +24,7 @@ struct Bench {
 impl Bench {
     fn new(by_filters: bool) -> Result<Self, Error> {
         let nodes = (0..PORTS).map(|port| End { switch: SWITCH, port: Port(port) }).collect();
-        let network = Network::new(vec![PORTS], vec![], nodes).expect("it is sound");
+        let network = SwitchNetwork::new(vec![PORTS], vec![], nodes).expect("it is sound");
         let program = SwitchProgram::load(&network)?;
         let mut fabric = Fabric::new(&network, &Homes::default())?;
         if by_filters {

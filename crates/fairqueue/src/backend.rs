@@ -4,6 +4,32 @@ use crate::discipline::Backlog;
 use crate::policy::Policy;
 use serde::{Deserialize, Serialize};
 
+/// Which packets of a device a policy shares the link among.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TrafficDirection {
+    /// Packets that the device sends.
+    #[default]
+    Out,
+    /// Packets that the device receives.
+    In,
+}
+
+impl TrafficDirection {
+    /// Both, each with its name on the command line and what it means.
+    pub const ALL: [(Self, &str, &str); 2] =
+        [(Self::Out, "out", "Packets that the device sends"), (Self::In, "in", "Packets that it receives")];
+
+    /// As on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Out => "out",
+            Self::In => "in",
+        }
+    }
+}
+
 /// One place, on one device.
 ///
 /// ```text
@@ -11,7 +37,7 @@ use serde::{Deserialize, Serialize};
 ///   as it was ------> A holds ------> B holds
 ///       ^ ^              | clear         | clear
 ///       | +--------------+               |
-///       +--------------------------------+      also by a signal during apply, and by the next start after kill -9
+///       +--------------------------------+      also by a signal during apply, and after kill -9
 /// ```
 pub trait Backend {
     /// Why it cannot.
@@ -21,6 +47,11 @@ pub trait Backend {
     fn name(&self) -> &'static str;
 
     fn device(&self) -> &str;
+
+    /// Which packets of the device it schedules.
+    fn direction(&self) -> TrafficDirection {
+        TrafficDirection::Out
+    }
 
     /// What the last call has to say besides its result.
     fn notes(&self) -> &[String];
@@ -56,6 +87,8 @@ pub trait Backend {
 pub struct Live {
     pub backend: String,
     pub device: String,
+    #[serde(default)]
+    pub direction: TrafficDirection,
     /// When, on the monotonic clock.
     pub at_ns: u64,
     /// The link's rate, in bits a second.
@@ -78,6 +111,9 @@ pub struct LiveClass {
     /// Packets that were dropped.
     pub dropped: u64,
     pub backlog: Backlog,
+    /// The kernel's name of what its packets wait in, if the kernel chooses by what it knows.
+    #[serde(default)]
+    pub queue: Option<String>,
     /// How long packets waited; none where the place does not say.
     pub delay: Option<DelayFigures>,
 }
@@ -147,12 +183,14 @@ mod tests {
             bytes,
             dropped,
             backlog: Backlog::default(),
+            queue: None,
             delay: None,
         }
     }
 
     fn reading(at_ns: u64, classes: Vec<LiveClass>) -> Live {
-        Live { backend: "kernel".to_owned(), device: "eth0".to_owned(), at_ns, rate: 1, classes }
+        let (backend, device) = ("kernel".to_owned(), "eth0".to_owned());
+        Live { backend, device, direction: TrafficDirection::Out, at_ns, rate: 1, classes }
     }
 
     #[test]

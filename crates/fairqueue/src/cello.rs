@@ -4,7 +4,7 @@
 //!   class-independent    start-time fair queuing over all classes, in bytes
 //!   class-specific       interactive   first in, first out; out of turn while nobody's promise is at stake
 //!                        throughput    by position, in sweeps
-//!                        real-time     by deadline, equal ones by position; out of turn when one would be missed
+//!                        real-time     by deadline, then by position; out of turn if one would be missed
 //! ```
 //! Out of turn means earlier, never more: what is served so is charged, and a class may be ahead of its share
 //! by no more than [`Disk::ahead`] bytes. Before anything but a real-time request is served, its slack is
@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// A request to a disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Request<T> {
+pub struct DiskRequest<T> {
     /// Where it begins.
     pub position: u64,
     /// Bytes; at most [`Packet::MOST_LENGTH`].
@@ -74,14 +74,14 @@ impl Disk {
 /// The requests of one class, in its order.
 #[derive(Clone, Debug)]
 enum CelloQueue<T> {
-    Interactive(VecDeque<Request<T>>),
+    Interactive(VecDeque<DiskRequest<T>>),
     /// By position, then by arrival: this sweep, and the next.
     Throughput {
-        sweep: BTreeMap<(u64, u64), Request<T>>,
-        next: BTreeMap<(u64, u64), Request<T>>,
+        sweep: BTreeMap<(u64, u64), DiskRequest<T>>,
+        next: BTreeMap<(u64, u64), DiskRequest<T>>,
     },
     /// By deadline, then by position, then by arrival.
-    RealTime(BTreeMap<(u64, u64, u64), Request<T>>),
+    RealTime(BTreeMap<(u64, u64, u64), DiskRequest<T>>),
 }
 
 impl<T> CelloQueue<T> {
@@ -93,7 +93,7 @@ impl<T> CelloQueue<T> {
         }
     }
 
-    fn push(&mut self, request: Request<T>, arrival: u64) {
+    fn push(&mut self, request: DiskRequest<T>, arrival: u64) {
         match self {
             Self::Interactive(line) => line.push_back(request),
             Self::Throughput { next, .. } => drop(next.insert((request.position, arrival), request)),
@@ -104,7 +104,7 @@ impl<T> CelloQueue<T> {
     }
 
     /// The request to serve next.
-    fn first(&self) -> Option<&Request<T>> {
+    fn first(&self) -> Option<&DiskRequest<T>> {
         match self {
             Self::Interactive(line) => line.front(),
             Self::Throughput { sweep, next } => {
@@ -114,7 +114,7 @@ impl<T> CelloQueue<T> {
         }
     }
 
-    fn pop(&mut self) -> Option<Request<T>> {
+    fn pop(&mut self) -> Option<DiskRequest<T>> {
         match self {
             Self::Interactive(line) => line.pop_front(),
             Self::Throughput { sweep, next } => {
@@ -175,7 +175,7 @@ impl<T> Cello<T> {
     ///
     /// # Errors
     /// The class has children, or the request is too long.
-    pub fn submit(&mut self, now: u64, class: ClassId, request: Request<T>) -> Result<(), EnqueueError> {
+    pub fn submit(&mut self, now: u64, class: ClassId, request: DiskRequest<T>) -> Result<(), EnqueueError> {
         // which of the class's requests it is that the scheduler counts, is said when one is chosen
         self.shares.enqueue(now, class, Packet::new(request.length, ()))?;
         self.classes[class.index()].push(request, self.arrivals);
@@ -184,7 +184,7 @@ impl<T> Cello<T> {
     }
 
     /// The request to send to the disk now.
-    pub fn dispatch(&mut self, now: u64) -> Option<(ClassId, Request<T>)> {
+    pub fn dispatch(&mut self, now: u64) -> Option<(ClassId, DiskRequest<T>)> {
         let class = self.out_of_turn(now).or_else(|| self.shares.dequeue(now).map(|(class, _)| class))?;
         let request = self.classes[class.index()].pop().expect("one waits because the scheduler counts them");
         self.shares.charge(request.length);

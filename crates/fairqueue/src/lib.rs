@@ -6,7 +6,7 @@
 //!     apply: other classes and weights while packets wait
 //!   bounds                           what may be expected of it             <- oracles of the tests
 //!   trace, simulate                  a link on paper: `unisono queue simulate`
-//!   Policy                           who gets what and whose packets are whose, written by an operator
+//!   Policy                           the share of each class, and its packets, written by an operator
 //!   Backend                          where a policy is enforced (elsewhere)
 //! ```
 //!
@@ -42,16 +42,16 @@ mod weight;
 mod weighted;
 mod wheel;
 
-pub use backend::{Backend, DelayFigures, Live, LiveClass, Pace};
-pub use cello::{Cello, Disk, Purpose, Request};
+pub use backend::{Backend, DelayFigures, Live, LiveClass, Pace, TrafficDirection};
+pub use cello::{Cello, Disk, DiskRequest, Purpose};
 pub use discipline::{Backlog, Discipline, EnqueueError};
 pub use exact::{Exact, start_time};
 pub use fifo::Fifo;
 pub use hierarchy::{Class, ClassId, ClassSpec, Hierarchy, HierarchyError, Limit, Order, Overflow};
 pub use packet::{NO_DEADLINE, Packet};
 pub use policy::{
-    CpuPolicy, CpuShare, Dscp, Facts, Flows, LeafQueue, Matcher, Network, NetworkError, Policy, PolicyError,
-    Position, Protocol, Rate, RateError, Rule,
+    CpuPolicy, CpuShare, Dscp, Facts, Flows, IpProtocol, LeafQueue, Matcher, Network, NetworkError, Policy,
+    PolicyError, Position, Rate, RateError, Rule,
 };
 pub use processor::{Processor, Wants};
 pub use round_robin::RoundRobin;

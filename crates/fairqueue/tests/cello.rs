@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use std::collections::HashSet;
-use unisono_fairqueue::{Cello, ClassId, ClassSpec, Disk, Hierarchy, Purpose, Request};
+use unisono_fairqueue::{Cello, ClassId, ClassSpec, Disk, DiskRequest, Hierarchy, Purpose};
 
 const DISK: Disk = Disk { request: 100_000, rate: 100_000_000, ahead: 64 << 10 };
 
@@ -22,8 +22,8 @@ fn disk(weights: [u32; 3]) -> (Cello<usize>, [ClassId; 3]) {
     (Cello::new(tree, purpose, DISK), ids)
 }
 
-fn request(position: u64, length: u32, deadline: u64, item: usize) -> Request<usize> {
-    Request { position, length, deadline, item }
+fn request(position: u64, length: u32, deadline: u64, item: usize) -> DiskRequest<usize> {
+    DiskRequest { position, length, deadline, item }
 }
 
 proptest! {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use unisono_fairqueue::{
-    ClassId, Dscp, Facts, Flows, Limit, Matcher, Network, Order, Overflow, Policy, Protocol, Rate,
+    ClassId, Dscp, Facts, Flows, IpProtocol, Limit, Matcher, Network, Order, Overflow, Policy, Rate,
 };
 
 const WHOLE: &str = r#"
@@ -94,7 +94,7 @@ fn the_first_match_in_the_file_decides_and_the_default_takes_the_rest() {
     assert_eq!(name(&base), "rest");
     assert_eq!(name(&Facts { destination_port: Some(8010), ..base }), "stored");
     assert_eq!(name(&Facts { source_port: Some(8010), ..base }), "rest", "the port is of the other end");
-    let udp = Some(Protocol::UDP);
+    let udp = Some(IpProtocol::UDP);
     assert_eq!(name(&Facts { source_port: Some(5004), protocol: udp, ..base }), "live");
     assert_eq!(name(&Facts { destination_port: Some(8010), priority: Some(6), ..base }), "stored");
     assert_eq!(name(&Facts { cgroup: Some("/system.slice/live.service/sub"), ..base }), "live");
@@ -411,7 +411,7 @@ fn matchers() -> impl Strategy<Value = Matcher> {
         Network::new(Ipv4Addr::new(10, 0, 0, last).into(), prefix).expect("short")
     });
     let ports = (1_u16..6, 0_u16..3).prop_map(|(first, more)| first..=first + more);
-    let protocol = prop_oneof![Just(Protocol::TCP), Just(Protocol::UDP), Just(Protocol(1))];
+    let protocol = prop_oneof![Just(IpProtocol::TCP), Just(IpProtocol::UDP), Just(IpProtocol(1))];
     let cgroup = prop_oneof![Just("/a"), Just("/a/b"), Just("/c")].prop_map(str::to_owned);
     (
         maybe(0.2, cgroup),
@@ -433,7 +433,7 @@ fn matchers() -> impl Strategy<Value = Matcher> {
         })
         .prop_filter("it asks for something", |matcher| {
             !matcher.is_empty()
-                && (matcher.ports.is_none() || matcher.protocol.is_none_or(Protocol::has_ports))
+                && (matcher.ports.is_none() || matcher.protocol.is_none_or(IpProtocol::has_ports))
         })
 }
 
@@ -451,8 +451,8 @@ fn world() -> Vec<Facts<'static>> {
     }
     let mut facts = Vec::new();
     for (address, port) in ends.into_iter().chain([(None, None)]) {
-        let with_ports = [Some(Protocol::TCP), Some(Protocol::UDP), Some(Protocol(132))];
-        let without = [Some(Protocol(1)), Some(Protocol(50))];
+        let with_ports = [Some(IpProtocol::TCP), Some(IpProtocol::UDP), Some(IpProtocol(132))];
+        let without = [Some(IpProtocol(1)), Some(IpProtocol(50))];
         let protocols: Vec<_> = match (address, port) {
             (None, _) => vec![None],
             (_, None) => with_ports.into_iter().chain(without).collect(),

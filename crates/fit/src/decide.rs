@@ -19,15 +19,15 @@
 //! either.
 
 use crate::effective::{Bound, Effective};
-use crate::program::Program;
+use crate::program::ProgramTraits;
 use unisono_linux::counted::counted;
-use unisono_linux::quota::{Limits, Quota};
+use unisono_linux::quota::{ProcessorLimits, Quota};
 
 /// What is known of the host when the program starts.
 #[derive(Clone, Debug)]
 pub struct Observed {
     /// What bounds the program.
-    pub limits: Limits,
+    pub limits: ProcessorLimits,
     /// How many processors that makes.
     pub effective: Effective,
     /// Threads of others that want the same processors now; `None`: nobody can tell.
@@ -77,7 +77,7 @@ const OTHER_THREADS: [&str; 7] =
     ["libopenblas", "libblas", "libmkl", "libblis", "libtbb", "libtorch", "libpython"];
 
 /// The settings for a program; `user` answers what a variable is already set to.
-pub fn decide(observed: &Observed, program: &Program, user: impl Fn(&str) -> Option<String>) -> Plan {
+pub fn decide(observed: &Observed, program: &ProgramTraits, user: impl Fn(&str) -> Option<String>) -> Plan {
     let mut decision = Decision { observed, program, user: &user, plan: Plan::default() };
     if let Some(go) = program.go {
         decision.go(go.minor, go.reads_quota);
@@ -94,7 +94,7 @@ pub fn decide(observed: &Observed, program: &Program, user: impl Fn(&str) -> Opt
 
 struct Decision<'a> {
     observed: &'a Observed,
-    program: &'a Program,
+    program: &'a ProgramTraits,
     user: &'a dyn Fn(&str) -> Option<String>,
     plan: Plan,
 }
@@ -276,19 +276,19 @@ mod tests {
     /// Eight processors, `allowed` of them for this program.
     fn host(allowed: usize, quota: Option<Quota>, others: Option<usize>) -> Observed {
         let affinity: CpuSet = (0..allowed).collect();
-        let limits = Limits { affinity, quota, online: 8, ..Limits::default() };
+        let limits = ProcessorLimits { affinity, quota, online: 8, ..ProcessorLimits::default() };
         Observed { effective: effective(&limits), limits, others }
     }
 
-    fn openmp() -> Program {
-        Program {
+    fn openmp() -> ProgramTraits {
+        ProgramTraits {
             name: "solver".into(),
             libraries: vec!["libgomp.so.1".into(), "libc.so.6".into()],
-            ..Program::default()
+            ..ProgramTraits::default()
         }
     }
 
-    fn set(observed: &Observed, program: &Program, user: &[(&str, &str)]) -> Vec<String> {
+    fn set(observed: &Observed, program: &ProgramTraits, user: &[(&str, &str)]) -> Vec<String> {
         let user: BTreeMap<_, _> = user.iter().copied().collect();
         let plan = decide(observed, program, |name| user.get(name).map(|value| (*value).to_owned()));
         plan.set.iter().map(|setting| format!("{}={}", setting.name, setting.value)).collect()
@@ -306,14 +306,14 @@ mod tests {
     #[test]
     fn a_quota_of_one_processor_means_one_thread_whatever_the_program_loads() {
         let one = host(8, Some(quota(1, Whose::Own)), Some(0));
-        assert_eq!(set(&one, &Program::default(), &[]), COUNTED);
+        assert_eq!(set(&one, &ProgramTraits::default(), &[]), COUNTED);
         assert_eq!(set(&one, &openmp(), &[]), COUNTED);
     }
 
     #[test]
     fn runtimes_that_count_right_are_told_nothing() {
-        assert_eq!(set(&host(8, None, Some(0)), &Program::default(), &[]), Vec::<String>::new());
-        assert_eq!(set(&host(2, None, Some(0)), &Program::default(), &[]), ["NUMEXPR_NUM_THREADS=2"]);
+        assert_eq!(set(&host(8, None, Some(0)), &ProgramTraits::default(), &[]), Vec::<String>::new());
+        assert_eq!(set(&host(2, None, Some(0)), &ProgramTraits::default(), &[]), ["NUMEXPR_NUM_THREADS=2"]);
     }
 
     #[test]
@@ -332,7 +332,8 @@ mod tests {
             set(&host(8, None, Some(0)), &openmp(), &[("PMI_RANK", "0")]).is_empty(),
             "mpiexec places ranks"
         );
-        let mixed = Program { libraries: vec!["libgomp.so.1".into(), "libopenblas.so.0".into()], ..openmp() };
+        let mixed =
+            ProgramTraits { libraries: vec!["libgomp.so.1".into(), "libopenblas.so.0".into()], ..openmp() };
         assert!(
             set(&host(8, None, Some(0)), &mixed, &[]).is_empty(),
             "OpenBLAS's threads would inherit a processor"
@@ -368,8 +369,10 @@ mod tests {
 
     #[test]
     fn go_is_told_where_it_does_not_read_the_quota_itself() {
-        let built =
-            |minor, reads_quota| Program { go: Some(Go { minor, reads_quota }), ..Program::default() };
+        let built = |minor, reads_quota| ProgramTraits {
+            go: Some(Go { minor, reads_quota }),
+            ..ProgramTraits::default()
+        };
         let (own, around) =
             (host(8, Some(quota(2, Whose::Own)), None), host(8, Some(quota(2, Whose::Ancestor)), None));
         assert_eq!(set(&own, &built(24, false), &[]), ["GOMAXPROCS=2"]);
@@ -384,7 +387,8 @@ mod tests {
 
     #[test]
     fn go_that_reads_the_whole_quota_is_told_its_part_of_it() {
-        let program = Program { go: Some(Go { minor: 26, reads_quota: true }), ..Program::default() };
+        let program =
+            ProgramTraits { go: Some(Go { minor: 26, reads_quota: true }), ..ProgramTraits::default() };
         let mut part = host(4, Some(quota(2, Whose::Own)), None);
         part.effective = Effective { processors: 1, bound: Bound::Part };
         assert_eq!(set(&part, &program, &[]), ["GOMAXPROCS=1"]);
@@ -392,7 +396,10 @@ mod tests {
 
     #[test]
     fn java_is_told_where_it_does_not_read_the_quota_itself() {
-        let java = |feature, update| Program { java: Some(Java { feature, update }), ..Program::default() };
+        let java = |feature, update| ProgramTraits {
+            java: Some(Java { feature, update }),
+            ..ProgramTraits::default()
+        };
         let (own, around) =
             (host(8, Some(quota(2, Whose::Own)), None), host(8, Some(quota(2, Whose::Ancestor)), None));
         let told = ["JAVA_TOOL_OPTIONS=-XX:ActiveProcessorCount=2"];
@@ -405,7 +412,7 @@ mod tests {
 
     #[test]
     fn ranks_yield_where_there_are_more_of_them_than_processors() {
-        let mpiexec = |ranks| Program { mpi: true, ranks, ..Program::default() };
+        let mpiexec = |ranks| ProgramTraits { mpi: true, ranks, ..ProgramTraits::default() };
         let yielding = ["OMPI_MCA_mpi_yield_when_idle=1", "MPIR_CVAR_POLLS_BEFORE_YIELD=1"];
         assert_eq!(set(&host(8, None, Some(0)), &mpiexec(Some(16)), &[]), yielding);
         assert!(set(&host(8, None, Some(0)), &mpiexec(Some(8)), &[]).is_empty());
@@ -413,7 +420,7 @@ mod tests {
 
     #[test]
     fn llama_counts_the_cores_of_the_machine_and_is_told_the_allowed_ones() {
-        let llama = Program { name: "llama-server".into(), ..Program::default() };
+        let llama = ProgramTraits { name: "llama-server".into(), ..ProgramTraits::default() };
         assert!(set(&host(2, None, Some(0)), &llama, &[]).contains(&"LLAMA_ARG_THREADS=2".into()));
     }
 
@@ -434,13 +441,13 @@ mod tests {
             let whose = if own { Whose::Own } else { Whose::Ancestor };
             let observed = host(allowed, share.map(|share| quota(share, whose)), others);
             let program = match kind {
-                0 => Program::default(),
+                0 => ProgramTraits::default(),
                 1 => openmp(),
-                2 => Program { go: Some(Go { minor: 24, reads_quota: false }), ..Program::default() },
-                3 => Program { java: Some(Java { feature: 8, update: 0 }), ..Program::default() },
-                _ => Program { name: "llama-cli".into(), libraries: vec!["libtbb.so.12".into()], ..Program::default() },
+                2 => ProgramTraits { go: Some(Go { minor: 24, reads_quota: false }), ..ProgramTraits::default() },
+                3 => ProgramTraits { java: Some(Java { feature: 8, update: 0 }), ..ProgramTraits::default() },
+                _ => ProgramTraits { name: "llama-cli".into(), libraries: vec!["libtbb.so.12".into()], ..ProgramTraits::default() },
             };
-            let program = Program { mpi, ranks: mpi.then_some(4), ..program };
+            let program = ProgramTraits { mpi, ranks: mpi.then_some(4), ..program };
             let plan = decide(&observed, &program, |name| user.get(name).map(|value| (*value).to_owned()));
             let names: BTreeSet<_> = plan.set.iter().map(|setting| setting.name).collect();
             prop_assert_eq!(names.len(), plan.set.len(), "no name twice");

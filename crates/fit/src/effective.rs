@@ -12,7 +12,7 @@
 use std::fmt;
 use unisono_linux::affinity::CpuSet;
 use unisono_linux::counted::counted;
-use unisono_linux::quota::{Limits, Quota};
+use unisono_linux::quota::{ProcessorLimits, Quota};
 
 /// What the kernel hands a processor of a group's time at once, in microseconds (its default since Linux
 /// 3.2).
@@ -66,7 +66,7 @@ impl fmt::Display for Effective {
 
 /// The least of affinity, cpuset and quota.
 #[must_use]
-pub fn effective(limits: &Limits) -> Effective {
+pub fn effective(limits: &ProcessorLimits) -> Effective {
     let affinity = &limits.affinity;
     let allowed = limits.cpuset.as_ref().map_or_else(|| affinity.clone(), |set| set.intersection(affinity));
     // a cpuset of other processors than the affinity's is stale: the affinity is what the kernel obeys
@@ -103,9 +103,9 @@ mod tests {
         Quota { time_us, period_us, group: "/job".into(), of: Whose::Own, version: CgroupVersion::V2 }
     }
 
-    fn limits(affinity: &str, cpuset: Option<&str>, time_us: Option<u64>) -> Limits {
+    fn limits(affinity: &str, cpuset: Option<&str>, time_us: Option<u64>) -> ProcessorLimits {
         let list = |text: &str| text.parse::<CpuSet>().expect("a list");
-        Limits {
+        ProcessorLimits {
             affinity: list(affinity),
             cpuset: cpuset.map(list),
             quota: time_us.map(|time_us| quota(time_us, 100_000)),
@@ -161,7 +161,7 @@ mod tests {
             bandwidth in proptest::option::of((1_u64..=u64::MAX, 1_u64..=u64::MAX)),
         ) {
             let affinity: CpuSet = cpus.into_iter().collect();
-            let limits = Limits {
+            let limits = ProcessorLimits {
                 affinity: affinity.clone(),
                 cpuset: cpuset.map(|cpus| cpus.into_iter().collect()),
                 quota: bandwidth.map(|(time, period)| quota(time, period)),

@@ -29,5 +29,5 @@ pub mod program;
 
 pub use decide::{Observed, Plan, Setting, decide};
 pub use effective::{Bound, Effective, effective};
-pub use parts::{Part, parts};
-pub use program::Program;
+pub use parts::{ProcessorPart, parts};
+pub use program::ProgramTraits;

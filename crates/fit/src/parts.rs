@@ -10,7 +10,7 @@ use unisono_linux::topology::Topology;
 
 /// What one program gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct ProcessorPart {
     /// Where it may run.
     pub cpus: CpuSet,
     /// How many threads it should have, at least 1 and at most its processors.
@@ -21,7 +21,7 @@ pub struct Part {
 
 /// Parts `allowed` and as many threads as there are effective processors among `programs` (at least one).
 #[must_use]
-pub fn parts(machine: &Topology, allowed: &CpuSet, effective: usize, programs: usize) -> Vec<Part> {
+pub fn parts(machine: &Topology, allowed: &CpuSet, effective: usize, programs: usize) -> Vec<ProcessorPart> {
     let cores = machine.within(allowed).cores();
     let singles: Vec<CpuSet> = allowed.iter().map(CpuSet::single).collect();
     // a machine that does not describe all of its processors is parted by their numbers
@@ -31,16 +31,16 @@ pub fn parts(machine: &Topology, allowed: &CpuSet, effective: usize, programs: u
         let share = |index| (effective / programs + usize::from(index < effective % programs)).max(1);
         let threads: Vec<usize> = (0..programs).map(share).collect();
         let all: usize = threads.iter().sum();
-        let part = |threads| Part { cpus: allowed.clone(), threads, others: all - threads };
+        let part = |threads| ProcessorPart { cpus: allowed.clone(), threads, others: all - threads };
         return threads.into_iter().map(part).collect();
     }
     let mut units = units.into_iter();
     let left = units.len();
-    let mut parts: Vec<Part> = (0..programs)
+    let mut parts: Vec<ProcessorPart> = (0..programs)
         .map(|index| {
             let count = left / programs + usize::from(index < left % programs);
             let cpus = units.by_ref().take(count).flat_map(|unit| unit.iter().collect::<Vec<_>>()).collect();
-            Part { cpus, threads: 1, others: 0 }
+            ProcessorPart { cpus, threads: 1, others: 0 }
         })
         .collect();
     // one thread after the other, to the part that is used least
@@ -68,7 +68,7 @@ mod tests {
         Topology { cpus: (0..cores * width).map(cpu).collect(), ..Topology::default() }
     }
 
-    fn words(parts: &[Part]) -> Vec<String> {
+    fn words(parts: &[ProcessorPart]) -> Vec<String> {
         parts.iter().map(|part| format!("{} on {} beside {}", part.threads, part.cpus, part.others)).collect()
     }
 

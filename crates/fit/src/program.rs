@@ -11,7 +11,7 @@ use unisono_linux::quota::{Quota, Whose};
 
 /// What is known of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Program {
+pub struct ProgramTraits {
     /// Its name, without directories.
     pub name: String,
     /// The shared libraries that it is linked to (`DT_NEEDED`).
@@ -27,7 +27,7 @@ pub struct Program {
     pub mpi: bool,
 }
 
-impl Program {
+impl ProgramTraits {
     /// Whether it is linked to one of these: `libgomp` stands for `libgomp.so.1`, `libmkl` for
     /// `libmkl_rt.so.2` too.
     pub(crate) fn links(&self, stems: &[&str]) -> bool {
@@ -186,7 +186,7 @@ mod tests {
     fn libraries_are_known_by_their_stem() {
         let libraries =
             ["libgomp.so.1", "libm.so.6", "libmkl_rt.so.2", "libpython3.11.so.1.0"].map(str::to_owned);
-        let program = Program { libraries: libraries.to_vec(), ..Program::default() };
+        let program = ProgramTraits { libraries: libraries.to_vec(), ..ProgramTraits::default() };
         for stem in ["libgomp", "libmkl", "libpython"] {
             assert!(program.links(&["libomp", stem]), "{stem}");
         }

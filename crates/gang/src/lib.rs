@@ -1,23 +1,35 @@
-//! Gangs: parallel programs whose threads run at the same time, in turns with those of other programs.
+//! Gang scheduling: all threads of a parallel program run at the same time, and programs take turns.
 //!
 //! ```text
 //!   policy (pure)          Rotation: which gangs now, until when   <- property tests, simulator
 //!   mechanism (the host)   freeze | real-time | stop               <- one trait, one conformance suite
-//!   run                    programs, groups, journal, guardian, placement, measurement
+//!   host                   programs, guardian, placement, measurement
 //! ```
 //!
-//! What it does not do: it does not change programs, does not know what they synchronize with, and does not
-//! schedule across machines. When gangs are not worth it - programs that block often, unequal work between
-//! threads - `unisono study gang` shows it.
+//! Read the files in this order:
+//!
+//! 1. `gang.rs`, `matrix.rs`, `policy.rs`: which gang runs when, without a clock; `simulate.rs` runs the
+//!    policy.
+//! 2. `journal.rs`: what to undo, written before it is done; `arena.rs`: the control groups of the gangs.
+//! 3. `mechanism/`: how gangs are stopped and let run.
+//! 4. `host/run.rs`: one run from start to end; `host/scheduler.rs`: the thread that switches gangs.
+//!
+//! The crate does not change programs, does not know how their threads synchronize, and does not schedule
+//! across machines. Gangs do not help programs that block often or whose threads have unequal work; `unisono
+//! study gang` measures that.
 #![forbid(unsafe_code)]
 
+pub mod arena;
+mod class;
 pub mod error;
 pub mod gang;
 pub mod host;
+pub mod journal;
 pub mod matrix;
 pub mod mechanism;
 pub mod policy;
 pub mod simulate;
+mod steering;
 
 pub use error::{Error, Result};
-pub use gang::{GangId, Nanos, Weight};
+pub use gang::{GangId, GangWeight};

@@ -1,28 +1,29 @@
 //! Which gangs run now, and until when: the policy, as a state machine without a clock.
 //!
-//! The caller tells the time and asks for the next [`Turn`]; gangs join, leave and change their width in
-//! between. The slots of the [`Matrix`] take turns, the one that has waited longest first; a slot lasts as
+//! The caller passes the time and asks for the next [`Turn`]. Gangs join, leave and change their width in
+//! between. The slots of the [`Matrix`] take turns; the slot that has waited longest is next. A slot lasts as
 //! many slices as the heaviest gang in it weighs. Turns follow one another on a grid of planned times, so a
-//! late wake-up shortens one turn and does not shift the others; after a pause of more than a slice (the
-//! machine was suspended) the grid starts anew. Cores that a slot does not need are offered to the gangs
-//! that wait longest (backfill).
+//! late wake-up shortens one turn and does not shift the others. After a pause of more than a slice (the
+//! machine was suspended) the grid starts anew. Cores that a slot does not need are offered to the gangs that
+//! have waited longest (backfill).
 //!
-//! Promises, held by property tests against a slow reference: every gang runs in each round; over any
-//! number of rounds gangs of a slot of their own receive time as their weights say, within one slice;
-//! no core belongs to two gangs of a turn; a gang that is backfilled does not lose its turn.
+//! Property tests compare the policy with a slow reference. Every gang runs in each round. Over any number of
+//! rounds, gangs that have a slot alone receive time in proportion to their weights, within one slice. No
+//! core belongs to two gangs of a turn. A gang that is backfilled does not lose its turn.
 //!
 //! Cost: a turn looks at each gang once. It does not know threads, cgroups or cores by name.
 //!
 //! Reference: Ousterhout 1982; Peter et al., ETH TR 745, section 3.5 (GangHi).
 
-use crate::gang::{GangId, Nanos, Weight};
+use crate::gang::{GangId, GangWeight};
 use crate::matrix::{Matrix, SlotPlace};
+use unisono_linux::clock::Nanos;
 
 /// A gang as the policy sees it.
 #[derive(Clone, Debug)]
 struct Member {
     id: GangId,
-    weight: Weight,
+    weight: GangWeight,
     width: usize,
     /// Cores it kept busy in its own turns: an average in which the last observation counts [`NEWEST`].
     /// All cores before the first observation.
@@ -99,8 +100,8 @@ impl Rotation {
         }
     }
 
-    /// A gang arrives; until its width is known it gets the whole machine.
-    pub fn join(&mut self, id: GangId, weight: Weight) {
+    /// A gang arrives. Until its width is known, it gets the whole machine.
+    pub fn join(&mut self, id: GangId, weight: GangWeight) {
         if self.members.iter().all(|member| member.id != id) {
             // as if served just now: it waits for those who waited before it
             let served = if self.turns == 0 { 0 } else { self.turns };
@@ -145,8 +146,8 @@ impl Rotation {
         }
     }
 
-    /// Whether one more observation of this gang could change what is lent: the last one was far from those
-    /// before it.
+    /// Whether the last observation of this gang was far from those before it, so that one more could change
+    /// how many cores it lends.
     #[must_use]
     pub fn is_unsure(&self, id: GangId) -> bool {
         self.member(id).is_some_and(|member| member.unsure)
@@ -177,13 +178,13 @@ impl Rotation {
         })?;
         let run = slot.places.clone();
         let weight =
-            run.iter().filter_map(|p| self.member(p.gang)).map(|m| m.weight).max().unwrap_or(Weight::ONE);
+            run.iter().filter_map(|p| self.member(p.gang)).map(|m| m.weight).max().unwrap_or(GangWeight::ONE);
         let from = match self.until {
             // on the grid, unless the turn was cut short or the caller slept through a slice
             Some(planned) if now >= planned && now.since(planned) <= self.slice => planned,
             _ => now,
         };
-        let until = from.plus(self.slice.times(weight.number().into()));
+        let until = self.slice.times(weight.number().into()).after(from);
         self.turns += 1;
         let mut served = Vec::new();
         for place in &run {
@@ -196,8 +197,8 @@ impl Rotation {
         Some(Turn { from, until, run, backfill })
     }
 
-    /// The last turn was not used: its gangs keep their place in the queue. Turns can be decided ahead of
-    /// their time with this.
+    /// Takes back the last turn, which was not used; its gangs keep their place in the queue. This allows the
+    /// caller to decide a turn ahead of its time.
     pub fn take_back(&mut self) {
         let Some(Last { until, served }) = self.last.take() else { return };
         self.until = until;
@@ -251,7 +252,7 @@ mod tests {
     fn rotation(cores: usize, weights: &[u32]) -> Rotation {
         let mut rotation = Rotation::new(cores, SLICE, Backfill::Offer);
         for (i, weight) in weights.iter().enumerate() {
-            rotation.join(GangId(i), Weight::new(*weight).expect("a weight"));
+            rotation.join(GangId(i), GangWeight::new(*weight).expect("a weight"));
         }
         rotation
     }
@@ -304,10 +305,10 @@ mod tests {
     fn a_late_wake_up_does_not_shift_the_grid_but_a_long_pause_does() {
         let mut rotation = rotation(2, &[1, 1]);
         let first = rotation.next_turn(Nanos(0)).expect("a turn");
-        let late = rotation.next_turn(first.until.plus(Nanos(3_000_000))).expect("a turn");
+        let late = rotation.next_turn(Nanos(3_000_000).after(first.until)).expect("a turn");
         assert_eq!(late.until, SLICE.times(2));
         let slept = Nanos(5_000_000_000);
-        assert_eq!(rotation.next_turn(slept).expect("a turn").until, slept.plus(SLICE));
+        assert_eq!(rotation.next_turn(slept).expect("a turn").until, SLICE.after(slept));
     }
 
     #[test]
@@ -383,7 +384,7 @@ mod tests {
                 let chosen = waited.keys().nth(which % waited.len().max(1)).copied();
                 match (kind, chosen) {
                     (0, _) => {
-                        rotation.join(GangId(next), Weight::ONE);
+                        rotation.join(GangId(next), GangWeight::ONE);
                         waited.insert(GangId(next), 0);
                         next += 1;
                     }

@@ -9,15 +9,16 @@
 //! When not: it knows no caches, no memory bandwidth and no synchronization between threads.
 
 use crate::error::{Error, Result};
-use crate::gang::{GangId, Nanos, Weight};
+use crate::gang::{GangId, GangWeight};
 use crate::policy::{Backfill, Rotation};
 use serde::{Deserialize, Serialize};
+use unisono_linux::clock::Nanos;
 use unisono_measure::units;
 
 /// A simulation to run.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Spec {
+pub struct SimulationSpec {
     /// How many cores.
     pub cores: usize,
     /// Length of a turn of weight 1, for example `20ms`.
@@ -105,7 +106,7 @@ pub struct Report {
 
 struct SimulatedGang {
     fate: Fate,
-    weight: Weight,
+    weight: GangWeight,
     arrives: Nanos,
     /// Processor time still to do, over all threads.
     left: u64,
@@ -120,7 +121,7 @@ const BOUND: u64 = 50_000_000;
 ///
 /// # Errors
 /// [`Error::Input`] names what is wrong in the spec.
-pub fn simulate(spec: &Spec) -> Result<Report> {
+pub fn simulate(spec: &SimulationSpec) -> Result<Report> {
     let input = |text: String| Error::Input(text);
     let time = |text: &str| units::duration(text).map(Nanos::from).map_err(|e| input(e.to_string()));
     let (slice, switch) = (time(&spec.slice)?, time(&spec.switch)?);
@@ -130,7 +131,7 @@ pub fn simulate(spec: &Spec) -> Result<Report> {
     let mut states = states(spec, &time)?;
     let backfill = if spec.backfill { Backfill::Offer } else { Backfill::Never };
     let mut rotation = Rotation::new(spec.cores, slice, backfill);
-    let (mut now, mut worked, mut turns) = (Nanos(0), 0u64, 0u64);
+    let (mut now, mut worked, mut turns) = (Nanos::ZERO, 0u64, 0u64);
     let mut previous: Vec<GangId> = Vec::new();
     while states.iter().any(|state| state.left > 0) {
         for (i, state) in states.iter_mut().enumerate().filter(|(_, s)| !s.joined && s.arrives <= now) {
@@ -149,8 +150,8 @@ pub fn simulate(spec: &Spec) -> Result<Report> {
             return Err(input(format!("more than {BOUND} turns; choose less work or a longer slice")));
         }
         let run: Vec<GangId> = turn.run.iter().map(|place| place.gang).collect();
-        let cost = if run == previous { Nanos(0) } else { switch };
-        let begin = turn.from.plus(cost).0.max(now.0);
+        let cost = if run == previous { Nanos::ZERO } else { switch };
+        let begin = cost.after(turn.from).max(now).0;
         // up to the end of the turn, or the first end of a gang in it
         let finish =
             turn.run.iter().map(|place| begin + states[place.gang.0].left.div_ceil(place.cores.len() as u64));
@@ -190,12 +191,12 @@ pub fn simulate(spec: &Spec) -> Result<Report> {
     Ok(Report { cores: spec.cores, makespan_s, utilization, turns, gangs })
 }
 
-fn states(spec: &Spec, time: &dyn Fn(&str) -> Result<Nanos>) -> Result<Vec<SimulatedGang>> {
+fn states(spec: &SimulationSpec, time: &dyn Fn(&str) -> Result<Nanos>) -> Result<Vec<SimulatedGang>> {
     let mut states = Vec::new();
     for (number, gang) in spec.gangs.iter().enumerate() {
         let name = if gang.name.is_empty() { format!("gang {}", number + 1) } else { gang.name.clone() };
         let wrong = |what: &str| Error::Input(format!("{name}: {what}"));
-        let weight = Weight::new(gang.weight).ok_or_else(|| wrong("a weight is 1 to 1000"))?;
+        let weight = GangWeight::new(gang.weight).ok_or_else(|| wrong("a weight is 1 to 1000"))?;
         let (work, arrives) = (time(&gang.work)?, time(&gang.arrives)?);
         if gang.threads == 0 || work.0 == 0 {
             return Err(wrong("it needs threads and work"));
@@ -229,7 +230,7 @@ fn states(spec: &Spec, time: &dyn Fn(&str) -> Result<Nanos>) -> Result<Vec<Simul
 mod tests {
     use super::*;
 
-    fn spec(json: &str) -> Spec {
+    fn spec(json: &str) -> SimulationSpec {
         serde_json::from_str(json).expect("a spec")
     }
 

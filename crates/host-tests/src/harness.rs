@@ -34,19 +34,19 @@ impl Skipped {
 }
 
 /// What a host test answers; a failure is a panic.
-pub type Outcome = Result<(), Skipped>;
+pub type TestOutcome = Result<(), Skipped>;
 
 /// One host test; made by [`host_tests!`](crate::host_tests).
 #[derive(Clone, Copy, Debug)]
 pub struct Test {
     name: &'static str,
-    run: fn() -> Outcome,
+    run: fn() -> TestOutcome,
     deadline: Duration,
 }
 
 impl Test {
     /// A test that is given up after a minute.
-    pub const fn new(name: &'static str, run: fn() -> Outcome) -> Self {
+    pub const fn new(name: &'static str, run: fn() -> TestOutcome) -> Self {
         Self { name, run, deadline: Duration::from_secs(DEADLINE_S) }
     }
 
@@ -69,7 +69,7 @@ macro_rules! host_tests {
 }
 
 /// How one test ended.
-enum Verdict {
+enum TestVerdict {
     Passed,
     Skipped(String),
     Failed(String),
@@ -130,18 +130,18 @@ pub fn main(tests: &[Test]) -> ExitCode {
         let _ = std::io::stdout().flush();
         let begun = Instant::now();
         match run_apart(test)
-            .unwrap_or_else(|error| Verdict::Failed(format!("it could not be started: {error}")))
+            .unwrap_or_else(|error| TestVerdict::Failed(format!("it could not be started: {error}")))
         {
-            Verdict::Passed => {
+            TestVerdict::Passed => {
                 passed += 1;
                 // xtask lists the slowest
                 println!("ok ({:.1} s)", begun.elapsed().as_secs_f64());
             }
-            Verdict::Skipped(reason) => {
+            TestVerdict::Skipped(reason) => {
                 skipped += 1;
                 println!("skipped: {reason}");
             }
-            Verdict::Failed(report) => {
+            TestVerdict::Failed(report) => {
                 failed += 1;
                 println!("FAILED\n{report}");
             }
@@ -153,7 +153,7 @@ pub fn main(tests: &[Test]) -> ExitCode {
 }
 
 /// The parent's side: a process for this test, watched.
-fn run_apart(test: &Test) -> std::io::Result<Verdict> {
+fn run_apart(test: &Test) -> std::io::Result<TestVerdict> {
     // a file, not a pipe: a process that outlives the test would keep a pipe open for ever
     let mut output = tempfile::tempfile()?;
     let mut child = Command::new(std::env::current_exe()?)
@@ -169,19 +169,19 @@ fn run_apart(test: &Test) -> std::io::Result<Verdict> {
     groups::remove_left_behind();
     let printed = printed(&mut output)?;
     Ok(match ended {
-        Ended::Hung(stacks) => Verdict::Failed(format!(
+        Ended::Hung(stacks) => TestVerdict::Failed(format!(
             "{printed}it did not end within {} s:\n{stacks}",
             test.deadline.as_secs()
         )),
         Ended::Exited(status) => match status.code() {
             Some(0) if left => {
-                Verdict::Failed(format!("{printed}it left processes behind; they were killed"))
+                TestVerdict::Failed(format!("{printed}it left processes behind; they were killed"))
             }
-            Some(0) => Verdict::Passed,
+            Some(0) => TestVerdict::Passed,
             Some(SKIPPED) => {
-                Verdict::Skipped(printed.lines().last().unwrap_or("without saying why").trim().to_owned())
+                TestVerdict::Skipped(printed.lines().last().unwrap_or("without saying why").trim().to_owned())
             }
-            _ => Verdict::Failed(format!("{printed}{status}")),
+            _ => TestVerdict::Failed(format!("{printed}{status}")),
         },
     })
 }

@@ -8,9 +8,9 @@
 //! A file `tests/NAME.rs` with `harness = false` looks like this:
 //!
 //! ```no_run
-//! use unisono_host_tests::{Outcome, host_tests, require};
+//! use unisono_host_tests::{TestOutcome, host_tests, require};
 //!
-//! fn a_frozen_group_gets_no_time() -> Outcome {
+//! fn a_frozen_group_gets_no_time() -> TestOutcome {
 //!     require::root()?;
 //!     require::cpus(2)?;
 //!     assert_eq!(1 + 1, 2); // a failure is a panic
@@ -28,14 +28,21 @@ pub mod groups;
 mod harness;
 pub mod hosts;
 pub mod mpi;
+pub mod processes;
 pub mod program;
 pub mod require;
 pub mod watchdog;
 
-pub use harness::{Outcome, Skipped, Test, main};
+pub use harness::{Skipped, Test, TestOutcome, main};
 
 /// Set by `cargo xtask test --long`.
 pub const LONG: &str = "UNISONO_LONG_TESTS";
+
+/// Whether all cases of tests that repeat themselves are tried.
+#[must_use]
+pub fn is_long() -> bool {
+    std::env::var_os(LONG).is_some()
+}
 
 /// A step through the cases of a test that repeats itself: 1 in long tests, `usually` in others, so that a
 /// whole run of the tests stays within the time that somebody waits for it.
@@ -46,5 +53,5 @@ pub const LONG: &str = "UNISONO_LONG_TESTS";
 /// ```
 #[must_use]
 pub fn one_in(usually: usize) -> usize {
-    if std::env::var_os(LONG).is_some() { 1 } else { usually }
+    if is_long() { 1 } else { usually }
 }

@@ -1,43 +1,52 @@
 //! The MPIs of this machine, and programs compiled with them.
 
-use crate::{Outcome, Skipped, require};
+use crate::processes::words;
+use crate::program::{self, target, workspace};
+use crate::{Skipped, TestOutcome, require};
+use std::ffi::OsStr;
+use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::{env, fs};
 
 /// An MPI implementation, as Debian installs several side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mpi {
+pub enum TestedMpi {
     Mpich,
     OpenMpi,
 }
 
-impl Mpi {
+pub const MPIS: [TestedMpi; 2] = [TestedMpi::Mpich, TestedMpi::OpenMpi];
+
+/// A test program's source.
+#[must_use]
+pub fn source(file: &str) -> PathBuf {
+    workspace().join("abi/mpi/tests/programs").join(file)
+}
+
+impl TestedMpi {
     /// The suffix of its programs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Mpi::Mpich => "mpich",
-            Mpi::OpenMpi => "openmpi",
+            TestedMpi::Mpich => "mpich",
+            TestedMpi::OpenMpi => "openmpi",
         }
     }
 
-    /// Whether it is here, with the compiler for this kind of source.
-    ///
     /// # Errors
-    /// [`Skipped`] when it is not.
-    pub fn present(self, source: &Path) -> Outcome {
+    /// [`Skipped`] without this MPI's launcher, or without its compiler for sources that are named like this.
+    pub fn present(self, file: &str) -> TestOutcome {
         let packages = match self {
-            Mpi::Mpich => "apt-get install mpich libmpich-dev gfortran",
-            Mpi::OpenMpi => "apt-get install openmpi-bin libopenmpi-dev gfortran",
+            TestedMpi::Mpich => "apt-get install mpich libmpich-dev gfortran",
+            TestedMpi::OpenMpi => "apt-get install openmpi-bin libopenmpi-dev gfortran",
         };
         require::program(&format!("mpiexec.{}", self.name()), packages)?;
-        require::program(&self.compiler(source), packages)
+        require::program(&self.compiler(file), packages)
     }
 
-    fn compiler(self, source: &Path) -> String {
-        let driver = match source.extension().and_then(|extension| extension.to_str()) {
+    fn compiler(self, file: &str) -> String {
+        let driver = match Path::new(file).extension().and_then(|extension| extension.to_str()) {
             Some("c") => "mpicc",
             Some("cpp") => "mpicxx",
             _ => "mpifort",
@@ -45,18 +54,19 @@ impl Mpi {
         format!("{driver}.{}", self.name())
     }
 
-    /// Compiles a source file (or finds it compiled, from the same text) and answers the program.
+    /// Compiles a test program, unless the same text was compiled before, and answers where it is.
     ///
     /// # Errors
     /// [`Skipped`] without this MPI.
     ///
     /// # Panics
     /// When the compiler refuses the program.
-    pub fn build(self, source: &Path) -> Result<PathBuf, Skipped> {
-        self.present(source)?;
+    pub fn build(self, file: &str) -> Result<PathBuf, Skipped> {
+        self.present(file)?;
+        let source = source(file);
         let mut hasher = DefaultHasher::new();
         let headers = source.with_file_name("check.h");
-        for file in [source, &headers] {
+        for file in [&source, &headers] {
             fs::read(file).unwrap_or_default().hash(&mut hasher);
         }
         let stem = source.file_stem().expect("a source has a name because it is listed").to_string_lossy();
@@ -68,9 +78,9 @@ impl Mpi {
         // modules of Fortran are written into the current directory
         let scratch = directory.join(format!("{stem}-{}.part", std::process::id()));
         fs::create_dir_all(&scratch).expect("a directory for programs");
-        let output = Command::new(self.compiler(source))
+        let output = Command::new(self.compiler(file))
             .args(["-O1", "-w", "-o", "program"])
-            .arg(source)
+            .arg(&source)
             .current_dir(&scratch)
             .output()
             .expect("the compiler starts because it was found");
@@ -84,7 +94,7 @@ impl Mpi {
     #[must_use]
     pub fn launcher(self, ranks: usize) -> Command {
         let mut command = Command::new(format!("mpiexec.{}", self.name()));
-        if self == Mpi::OpenMpi {
+        if self == TestedMpi::OpenMpi {
             command
                 .arg("--oversubscribe")
                 .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
@@ -94,29 +104,27 @@ impl Mpi {
         command.args(["-n", &ranks.to_string()]).stdin(Stdio::null());
         command
     }
+
+    /// `mpiexec -n RANKS unisono mpi ARGUMENTS`.
+    #[must_use]
+    pub fn on_preload(self, ranks: usize, arguments: &[impl AsRef<OsStr>]) -> Command {
+        let mut command = self.launcher(ranks);
+        command.arg(program::unisono()).arg("mpi").args(arguments);
+        command
+    }
 }
 
 /// Where programs and virtual environments are kept between runs.
-#[must_use]
-pub fn target() -> PathBuf {
-    let workspace = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from)
-}
-
 /// What a conformance program said: `Ok` when it printed its `ok` line and ended with 0.
 ///
 /// # Errors
 /// Everything it printed.
 pub fn verdict(name: &str, output: &Output) -> Result<(), String> {
-    let printed = String::from_utf8_lossy(&output.stdout);
-    if output.status.success() && printed.lines().any(|line| line == format!("ok {name}")) {
+    let said = words(output);
+    if output.status.success() && said.lines().any(|line| line == format!("ok {name}")) {
         return Ok(());
     }
-    Err(format!(
-        "{name} ({}):\n{printed}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    ))
+    Err(format!("{name} ({}):\n{said}", output.status))
 }
 
 /// The lines below a window's name in the table of `unisono mpi --stats`: one for each kind of operation and

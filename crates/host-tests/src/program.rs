@@ -1,6 +1,6 @@
 //! The `unisono` program under test, and examples.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The path of the `unisono` program, built from this source tree (release, because host tests
@@ -24,17 +24,38 @@ pub fn example(package: &str, name: &str) -> PathBuf {
     build(&["--package", package, "--example", name]).join("debug/examples").join(name)
 }
 
+/// The directory with the program under test, `libunisono.so`, and the examples in Rust, all built alike.
+///
+/// # Panics
+/// When they do not build.
+pub fn with_examples() -> PathBuf {
+    let directory = unisono().parent().expect("a program lies in a directory").to_owned();
+    let profile: &[&str] = if directory.ends_with("release") { &["--release"] } else { &[] };
+    build(&[&["--package", "unisono-examples", "--package", "unisono-c"], profile].concat());
+    directory
+}
+
+#[must_use]
+pub fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Where cargo builds, and where test programs and virtual environments are kept between runs.
+#[must_use]
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
+}
+
 /// Builds, and answers where builds go.
 fn build(what: &[&str]) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let workspace = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let built = Command::new(cargo)
         .args(["build", "--quiet"])
         .args(what)
-        .current_dir(&workspace)
+        .current_dir(workspace())
         .stdin(Stdio::null())
         .status()
         .expect("cargo starts because it runs this test");
     assert!(built.success(), "`cargo build {}` failed", what.join(" "));
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from)
+    target()
 }

@@ -1,14 +1,15 @@
 //! What a host test may need. Each function answers `Ok(())` or the reason to skip with its remedy.
 
-use crate::{Outcome, Skipped};
+use crate::{Skipped, TestOutcome};
 use std::path::Path;
 use std::process::Command;
+use unisono_linux::programs::on_path;
 
 /// Root's privilege.
 ///
 /// # Errors
 /// [`Skipped`] when the effective user is not root.
-pub fn root() -> Outcome {
+pub fn root() -> TestOutcome {
     if rustix::process::geteuid().is_root() {
         Ok(())
     } else {
@@ -20,7 +21,7 @@ pub fn root() -> Outcome {
 ///
 /// # Errors
 /// [`Skipped`] when there are fewer.
-pub fn cpus(n: usize) -> Outcome {
+pub fn cpus(n: usize) -> TestOutcome {
     let here = std::thread::available_parallelism().map_or(1, usize::from);
     if here >= n {
         Ok(())
@@ -33,7 +34,7 @@ pub fn cpus(n: usize) -> Outcome {
 ///
 /// # Errors
 /// [`Skipped`] when `path` does not exist; `what` says what that means.
-pub fn path(path: impl AsRef<Path>, what: &str) -> Outcome {
+pub fn path(path: impl AsRef<Path>, what: &str) -> TestOutcome {
     let path = path.as_ref();
     if path.exists() {
         Ok(())
@@ -46,17 +47,19 @@ pub fn path(path: impl AsRef<Path>, what: &str) -> Outcome {
 ///
 /// # Errors
 /// [`Skipped`] when `name` is in no directory of `PATH`; `remedy` says how to get it.
-pub fn program(name: &str, remedy: &str) -> Outcome {
-    let found = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(name).is_file()));
-    if found { Ok(()) } else { Err(Skipped::because(format!("no {name} on PATH; {remedy}"))) }
+pub fn program(name: &str, remedy: &str) -> TestOutcome {
+    if on_path(name).is_some() {
+        Ok(())
+    } else {
+        Err(Skipped::because(format!("no {name} on PATH; {remedy}")))
+    }
 }
 
 /// The namespaces of their own that `unshare` gives a command with these options.
 ///
 /// # Errors
 /// [`Skipped`] with what `unshare` says when it fails, as it does in many containers.
-pub fn unshare(options: &[&str]) -> Outcome {
+pub fn unshare(options: &[&str]) -> TestOutcome {
     program("unshare", "apt-get install util-linux")?;
     let tried = Command::new("unshare").args(options).arg("true").output();
     let why = match tried {

@@ -1,14 +1,15 @@
 //! Waits for a child process, but not for ever: when its time is over, the stacks of all its processes
 //! are written down and they are killed.
 //!
-//! The processes are the child's [`Reach`]: its descendants, or all that this process started. Those that
-//! lose their parents (a guardian) come back to a process that adopts orphans ([`adopt_orphans`]). Cost: one
-//! `waitpid` every 10 ms.
+//! The processes are the child's descendants, or all that this process started ([`WatchedProcesses`]). Those
+//! that lose their parents (a guardian) come back to a process that adopts orphans ([`adopt_orphans`]). Cost:
+//! one `waitpid` every 10 ms.
 
+use crate::processes::descendants;
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper, wait as reap,
 };
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -20,7 +21,7 @@ const ROUNDS: u32 = 300;
 
 /// Which processes belong to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum WatchedProcesses {
     /// The child and its descendants, in whatever group.
     Descendants,
     /// Everything that this process started, directly or not. For a process that adopts orphans and has
@@ -52,14 +53,18 @@ pub fn adopt_orphans() -> io::Result<()> {
 /// When the child cannot be waited for.
 pub fn wait(child: &mut Child, deadline: Duration) -> io::Result<Ended> {
     let start = Instant::now();
-    wait_unless(child, Reach::Ours, || start.elapsed() >= deadline)
+    wait_unless(child, WatchedProcesses::Ours, || start.elapsed() >= deadline)
 }
 
 /// Waits for `child` until `hung` says that its time is over.
 ///
 /// # Errors
 /// When the child cannot be waited for.
-pub fn wait_unless(child: &mut Child, reach: Reach, mut hung: impl FnMut() -> bool) -> io::Result<Ended> {
+pub fn wait_unless(
+    child: &mut Child,
+    reach: WatchedProcesses,
+    mut hung: impl FnMut() -> bool,
+) -> io::Result<Ended> {
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Ended::Exited(status));
@@ -102,7 +107,7 @@ pub fn kill_left() {
 }
 
 /// The descendants of this process that have not ended; those that have and are our children are reaped.
-fn living() -> Vec<u32> {
+fn living() -> BTreeSet<i32> {
     // an error means that there is no child
     while let Ok(Some(_)) = reap(WaitOptions::NOHANG) {}
     descendants(std::process::id())
@@ -114,10 +119,9 @@ fn kill_group(child: &Child) {
     let _ = kill_process_group(group_of(child), Signal::KILL);
 }
 
-fn kill(pid: u32) {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+fn kill(pid: i32) {
     // as above
-    let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
+    let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::KILL));
 }
 
 fn group_of(child: &Child) -> Pid {
@@ -126,7 +130,7 @@ fn group_of(child: &Child) -> Pid {
 
 /// What every thread of these processes is doing: kernel stacks from `/proc` (root only), user stacks
 /// from gdb where it is installed.
-fn stacks(family: &[u32]) -> String {
+fn stacks(family: &[i32]) -> String {
     let mut text = String::new();
     for pid in family {
         let process = Path::new("/proc").join(pid.to_string());
@@ -174,39 +178,10 @@ fn user_stacks(pid: &str) -> String {
 }
 
 /// The child first, then the others within its reach.
-fn family(child: &Child, reach: Reach) -> Vec<u32> {
-    let mut family = vec![child.id()];
-    match reach {
-        Reach::Descendants => family.extend(descendants(child.id())),
-        Reach::Ours => {
-            family.extend(descendants(std::process::id()).into_iter().filter(|pid| *pid != child.id()));
-        }
-    }
-    family
-}
-
-/// The children of a process, and theirs, nearest first.
-fn descendants(of: u32) -> Vec<u32> {
-    let parents = parents();
-    let mut family = vec![of];
-    let mut next = 0;
-    while let Some(parent) = family.get(next).copied() {
-        family.extend(parents.iter().filter(|(_, its)| **its == parent).map(|(pid, _)| *pid));
-        next += 1;
-    }
-    family.split_off(1)
-}
-
-/// The parent of every process.
-fn parents() -> BTreeMap<u32, u32> {
-    let parent = |process: PathBuf| {
-        let pid = process.file_name()?.to_str()?.parse().ok()?;
-        // pid (comm) state parent ...; comm may hold spaces and parentheses
-        let stat = read(&process.join("stat"));
-        let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
-        Some((pid, parent))
-    };
-    entries(Path::new("/proc")).into_iter().filter_map(parent).collect()
+fn family(child: &Child, reach: WatchedProcesses) -> Vec<i32> {
+    let root = if reach == WatchedProcesses::Ours { std::process::id() } else { child.id() };
+    let first = child.id() as i32;
+    std::iter::once(first).chain(descendants(root).into_iter().filter(|pid| *pid != first)).collect()
 }
 
 fn state(thread: &Path) -> String {

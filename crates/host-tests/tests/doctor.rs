@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use unisono_host_tests::{Outcome, host_tests, program, require};
+use unisono_host_tests::{TestOutcome, host_tests, program, require};
 
 const NOBODY: u32 = 65534;
 
@@ -33,7 +33,7 @@ impl Installed {
     }
 }
 
-fn the_doctor_answers_with_reasons_as_nobody() -> Outcome {
+fn the_doctor_answers_with_reasons_as_nobody() -> TestOutcome {
     require::root()?;
     let installed = Installed::new();
     let capabilities = installed.capabilities(|doctor| {
@@ -51,7 +51,7 @@ fn the_doctor_answers_with_reasons_as_nobody() -> Outcome {
     Ok(())
 }
 
-fn the_doctor_leaves_nothing_behind() -> Outcome {
+fn the_doctor_leaves_nothing_behind() -> TestOutcome {
     let before = left_behind();
     let capabilities = Installed::new().capabilities(|_| {});
     assert!(capabilities.iter().any(|one| one["name"] == "cores" && one["found"] == true));

@@ -7,7 +7,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use unisono_host_tests::{Outcome, Skipped, groups, host_tests, program, require};
+use unisono_host_tests::{Skipped, TestOutcome, groups, host_tests, program, require};
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
 use unisono_linux::pidfd::PidFd;
@@ -65,7 +65,8 @@ fn joined(command: &mut Command, group: &ControlGroup) -> std::process::Output {
     child.expect("it starts").wait_with_output().expect("it ends")
 }
 
-fn a_team_in_a_quota_of_one_processor_has_one_thread_also_where_a_group_around_has_the_quota() -> Outcome {
+fn a_team_in_a_quota_of_one_processor_has_one_thread_also_where_a_group_around_has_the_quota() -> TestOutcome
+{
     require::cpus(2)?;
     let directory = tempfile::tempdir().expect("a temporary directory");
     let team = team(directory.path())?;
@@ -92,7 +93,7 @@ fn a_team_in_a_quota_of_one_processor_has_one_thread_also_where_a_group_around_h
     Ok(())
 }
 
-fn a_team_bound_to_one_processor_has_one_thread() -> Outcome {
+fn a_team_bound_to_one_processor_has_one_thread() -> TestOutcome {
     require::program("taskset", "apt-get install util-linux")?;
     let directory = tempfile::tempdir().expect("a temporary directory");
     let team = team(directory.path())?;
@@ -105,7 +106,7 @@ fn a_team_bound_to_one_processor_has_one_thread() -> Outcome {
     Ok(())
 }
 
-fn signals_reach_the_program_and_its_exit_code_is_the_answer() -> Outcome {
+fn signals_reach_the_program_and_its_exit_code_is_the_answer() -> TestOutcome {
     let mut child = fit(&["--quiet", "--", "sh", "-c", "echo $$; exec sleep 100"])
         .stdout(Stdio::piped())
         .spawn()
@@ -122,7 +123,7 @@ fn signals_reach_the_program_and_its_exit_code_is_the_answer() -> Outcome {
     Ok(())
 }
 
-fn a_signal_to_the_one_that_stays_ends_all_of_several_programs() -> Outcome {
+fn a_signal_to_the_one_that_stays_ends_all_of_several_programs() -> TestOutcome {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let script = |name: &str| {
         let file = directory.path().join(name).display().to_string();

@@ -4,8 +4,7 @@
 mod gang_shared;
 
 use gang_shared::{
-    assert_nothing_is_left, descendants, end, gangs, groups_of, is_gone, journal_of, kill, programs, summary,
-    unisono, until,
+    assert_nothing_is_left, end, gangs, groups_of, journal_of, kill, programs, summary, unisono,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -14,7 +13,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
-use unisono_host_tests::{Outcome, Skipped, host_tests, program};
+use unisono_host_tests::processes::{descendants, is_gone, until};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, program};
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::cgroup::hierarchies;
 use unisono_linux::process::Signal;
@@ -56,7 +56,7 @@ fn finish(child: Child) -> Output {
     child.wait_with_output().expect("unisono ends")
 }
 
-fn an_orderly_end_leaves_nothing_and_passes_output_and_exit_codes() -> Outcome {
+fn an_orderly_end_leaves_nothing_and_passes_output_and_exit_codes() -> TestOutcome {
     gangs()?;
     let script = "unisono gang run --json -- sh -c 'echo one; exit 0' ::: sh -c 'echo two >&2; exit 7'";
     let words =
@@ -90,26 +90,26 @@ fn ended_by(signal: Signal, options: &[&str]) {
     end(&programs);
 }
 
-fn an_interrupt_reaches_the_programs_and_everything_is_put_back() -> Outcome {
+fn an_interrupt_reaches_the_programs_and_everything_is_put_back() -> TestOutcome {
     gangs()?;
     // a shell's background child ignores interrupts by rule, so it outlives its shell and is released
     ended_by(Signal::Interrupt, &[]);
     Ok(())
 }
 
-fn a_request_to_end_reaches_the_programs_and_everything_is_put_back() -> Outcome {
+fn a_request_to_end_reaches_the_programs_and_everything_is_put_back() -> TestOutcome {
     gangs()?;
     ended_by(Signal::Terminate, &[]);
     Ok(())
 }
 
-fn a_request_to_end_puts_real_time_classes_back() -> Outcome {
+fn a_request_to_end_puts_real_time_classes_back() -> TestOutcome {
     gangs()?;
     ended_by(Signal::Terminate, &["--isolate"]);
     Ok(())
 }
 
-fn a_request_to_end_continues_programs_that_were_stopped() -> Outcome {
+fn a_request_to_end_continues_programs_that_were_stopped() -> TestOutcome {
     gangs()?;
     let child = start(&["--unprivileged"]);
     let scheduler = child.id();
@@ -128,7 +128,7 @@ fn a_request_to_end_continues_programs_that_were_stopped() -> Outcome {
     Ok(())
 }
 
-fn the_guardian_frees_the_programs_when_the_scheduler_is_killed() -> Outcome {
+fn the_guardian_frees_the_programs_when_the_scheduler_is_killed() -> TestOutcome {
     gangs()?;
     let mut child = start(&[]);
     let scheduler = child.id();
@@ -142,7 +142,7 @@ fn the_guardian_frees_the_programs_when_the_scheduler_is_killed() -> Outcome {
     Ok(())
 }
 
-fn the_guardian_puts_real_time_classes_back_when_the_scheduler_is_killed() -> Outcome {
+fn the_guardian_puts_real_time_classes_back_when_the_scheduler_is_killed() -> TestOutcome {
     gangs()?;
     let mut child = start(&["--isolate"]);
     let scheduler = child.id();
@@ -157,7 +157,7 @@ fn the_guardian_puts_real_time_classes_back_when_the_scheduler_is_killed() -> Ou
     Ok(())
 }
 
-fn gang_restore_frees_the_programs_when_scheduler_and_guardian_were_killed() -> Outcome {
+fn gang_restore_frees_the_programs_when_scheduler_and_guardian_were_killed() -> TestOutcome {
     gangs()?;
     let mut child = start(&[]);
     let scheduler = child.id();
@@ -182,7 +182,7 @@ fn gang_restore_frees_the_programs_when_scheduler_and_guardian_were_killed() -> 
     Ok(())
 }
 
-fn gang_restore_leaves_living_schedulers_alone() -> Outcome {
+fn gang_restore_leaves_living_schedulers_alone() -> TestOutcome {
     gangs()?;
     let mut child = start(&[]);
     let scheduler = child.id();
@@ -197,7 +197,7 @@ fn gang_restore_leaves_living_schedulers_alone() -> Outcome {
     Ok(())
 }
 
-fn time_follows_the_weights_and_waiting_gangs_get_none() -> Outcome {
+fn time_follows_the_weights_and_waiting_gangs_get_none() -> TestOutcome {
     gangs()?;
     let spin = "timeout 2 sh -c 'while :; do :; done' & timeout 2 sh -c 'while :; do :; done'; wait; exit 0";
     let words =
@@ -216,7 +216,7 @@ fn time_follows_the_weights_and_waiting_gangs_get_none() -> Outcome {
     Ok(())
 }
 
-fn a_gang_that_sleeps_lends_its_cores_to_the_next() -> Outcome {
+fn a_gang_that_sleeps_lends_its_cores_to_the_next() -> TestOutcome {
     gangs()?;
     if !hierarchies().expect("mounts").iter().any(|h| h.controllers.iter().any(|c| c == "cpu")) {
         return Err(Skipped::because("backfill needs a cgroup cpu controller"));
@@ -261,7 +261,7 @@ fn busy() -> f64 {
 }
 
 /// Whether gangs have a weight here.
-fn weighed() -> Outcome {
+fn weighed() -> TestOutcome {
     gangs()?;
     if hierarchies().expect("mounts").iter().any(|h| h.controllers.iter().any(|c| c == "cpu")) {
         return Ok(());
@@ -269,7 +269,7 @@ fn weighed() -> Outcome {
     Err(Skipped::because("a share needs a cgroup cpu controller"))
 }
 
-fn a_new_process_runs_while_gangs_spin_on_all_cores() -> Outcome {
+fn a_new_process_runs_while_gangs_spin_on_all_cores() -> TestOutcome {
     weighed()?;
     let mut child = start(&[]);
     let scheduler = child.id();
@@ -305,7 +305,7 @@ fn processor_time(pid: i32) -> f64 {
     schedstat::of(Tid(pid)).map_or(0.0, |time| time.ran_ns as f64 / 1e9)
 }
 
-fn a_larger_share_is_more_time_beside_other_programs() -> Outcome {
+fn a_larger_share_is_more_time_beside_other_programs() -> TestOutcome {
     weighed()?;
     let spin = "timeout 2 sh -c 'while :; do :; done' & timeout 2 sh -c 'while :; do :; done'; wait; exit 0";
     let of = |share: &str| {
@@ -324,7 +324,7 @@ fn a_larger_share_is_more_time_beside_other_programs() -> Outcome {
     Ok(())
 }
 
-fn too_many_threads_are_refused_and_the_summary_says_so() -> Outcome {
+fn too_many_threads_are_refused_and_the_summary_says_so() -> TestOutcome {
     gangs()?;
     if !hierarchies().expect("mounts").iter().any(|h| h.controllers.iter().any(|c| c == "pids")) {
         return Err(Skipped::because("the bound needs a cgroup pids controller"));
@@ -339,7 +339,7 @@ fn too_many_threads_are_refused_and_the_summary_says_so() -> Outcome {
     Ok(())
 }
 
-fn without_privilege_it_says_what_is_missing_or_does_what_it_can() -> Outcome {
+fn without_privilege_it_says_what_is_missing_or_does_what_it_can() -> TestOutcome {
     gangs()?;
     let directory = tempfile::tempdir().expect("a directory");
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -363,7 +363,7 @@ fn without_privilege_it_says_what_is_missing_or_does_what_it_can() -> Outcome {
     Ok(())
 }
 
-fn bad_input_starts_nothing() -> Outcome {
+fn bad_input_starts_nothing() -> TestOutcome {
     gangs()?;
     let dir = tempfile::tempdir().expect("a directory");
     let mark = dir.path().join("started");
@@ -390,7 +390,7 @@ fn bad_input_starts_nothing() -> Outcome {
     Ok(())
 }
 
-fn one_program_and_one_that_ends_at_once_are_gangs_too() -> Outcome {
+fn one_program_and_one_that_ends_at_once_are_gangs_too() -> TestOutcome {
     gangs()?;
     let output = unisono(&["gang", "run", "--json", "--", "true"]).output().expect("unisono starts");
     assert_eq!(output.status.code(), Some(0), "{output:?}");

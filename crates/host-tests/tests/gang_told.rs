@@ -4,15 +4,15 @@
 mod gang_shared;
 
 use gang_shared::{
-    assert_nothing_is_left, descendants, end, gangs, groups_of, is_gone, journal_of, kill, programs, summary,
-    unisono, until,
+    assert_nothing_is_left, end, gangs, groups_of, journal_of, kill, programs, summary, unisono,
 };
 use serde_json::Value;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::time::Duration;
-use unisono_host_tests::{Outcome, Skipped, host_tests, program};
+use unisono_host_tests::processes::{descendants, is_gone, until};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, program};
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::cgroup::hierarchies;
 use unisono_linux::process::Signal;
@@ -24,7 +24,7 @@ fn number(gang: &Value, key: &str) -> f64 {
     gang[key].as_f64().unwrap_or_else(|| panic!("{key} in {gang}"))
 }
 
-fn no_gang_used_more_processor_time_than_there_was_before_its_end() -> Outcome {
+fn no_gang_used_more_processor_time_than_there_was_before_its_end() -> TestOutcome {
     gangs()?;
     let cores = affinity::allowed(Tid::SELF).expect("own").len() as f64;
     // short ones, the first of which could be over before the last is started
@@ -43,7 +43,7 @@ fn no_gang_used_more_processor_time_than_there_was_before_its_end() -> Outcome {
     Ok(())
 }
 
-fn processor_time_without_privilege_includes_child_processes() -> Outcome {
+fn processor_time_without_privilege_includes_child_processes() -> TestOutcome {
     gangs()?;
     let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
     let outer = format!("sh -c '{script}'; true");
@@ -55,7 +55,7 @@ fn processor_time_without_privilege_includes_child_processes() -> Outcome {
     Ok(())
 }
 
-fn the_next_run_puts_back_what_a_killed_scheduler_and_its_guardian_left_and_says_so() -> Outcome {
+fn the_next_run_puts_back_what_a_killed_scheduler_and_its_guardian_left_and_says_so() -> TestOutcome {
     gangs()?;
     let mut child = start(&[SPIN, SPIN], &[]);
     let scheduler = child.id();
@@ -96,7 +96,7 @@ fn start(scripts: &[&str], options: &[&str]) -> Child {
     command.process_group(0).spawn().expect("unisono starts")
 }
 
-fn an_alarm_and_a_new_size_of_the_terminal_are_passed_on() -> Outcome {
+fn an_alarm_and_a_new_size_of_the_terminal_are_passed_on() -> TestOutcome {
     gangs()?;
     let directory = tempfile::tempdir().expect("a directory");
     let (ready, resized) = (directory.path().join("ready"), directory.path().join("resized"));
@@ -125,7 +125,7 @@ fn state(pid: i32) -> char {
     stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('?')
 }
 
-fn a_suspended_run_stops_its_programs_and_goes_on_when_it_is_continued() -> Outcome {
+fn a_suspended_run_stops_its_programs_and_goes_on_when_it_is_continued() -> TestOutcome {
     gangs()?;
     for options in [&[][..], &["--unprivileged"], &["--isolate"]] {
         let mut child = start(&["while :; do :; done", "while :; do :; done"], options);
@@ -161,7 +161,7 @@ fn a_suspended_run_stops_its_programs_and_goes_on_when_it_is_continued() -> Outc
     Ok(())
 }
 
-fn the_summary_is_short_says_what_others_keep_and_can_be_left_out() -> Outcome {
+fn the_summary_is_short_says_what_others_keep_and_can_be_left_out() -> TestOutcome {
     gangs()?;
     let run = |options: &[&str]| {
         let mut words = vec!["gang", "run"];
@@ -190,7 +190,7 @@ fn the_summary_is_short_says_what_others_keep_and_can_be_left_out() -> Outcome {
     Ok(())
 }
 
-fn equal_gangs_get_equal_time_in_their_turns_though_these_are_short() -> Outcome {
+fn equal_gangs_get_equal_time_in_their_turns_though_these_are_short() -> TestOutcome {
     gangs()?;
     // a thread a core, each of which is given its own
     let program = program::unisono();

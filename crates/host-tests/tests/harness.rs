@@ -5,26 +5,26 @@
 
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
-use unisono_host_tests::{Outcome, Skipped, Test, require};
+use unisono_host_tests::{Skipped, Test, TestOutcome, require};
 
-fn sample_that_passes() -> Outcome {
+fn sample_that_passes() -> TestOutcome {
     Ok(())
 }
 
-fn sample_that_skips() -> Outcome {
+fn sample_that_skips() -> TestOutcome {
     Err(Skipped::because("the expected reason"))
 }
 
-fn sample_that_fails() -> Outcome {
+fn sample_that_fails() -> TestOutcome {
     panic!("the expected message");
 }
 
-fn sample_that_hangs() -> Outcome {
+fn sample_that_hangs() -> TestOutcome {
     std::thread::sleep(Duration::from_secs(3600));
     Ok(())
 }
 
-fn sample_that_leaves_a_process() -> Outcome {
+fn sample_that_leaves_a_process() -> TestOutcome {
     #[allow(clippy::zombie_processes, reason = "that is what it is for")]
     Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn().expect("sleep starts");
     Ok(())
@@ -39,14 +39,14 @@ fn run_sample(name: &str) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn a_test_that_passes_is_counted() -> Outcome {
+fn a_test_that_passes_is_counted() -> TestOutcome {
     let (success, printed) = run_sample("sample_that_passes");
     assert!(success, "{printed}");
     assert!(printed.contains("test result: ok. 1 passed; 0 failed; 0 skipped"), "{printed}");
     Ok(())
 }
 
-fn a_skipped_test_says_why() -> Outcome {
+fn a_skipped_test_says_why() -> TestOutcome {
     let (success, printed) = run_sample("sample_that_skips");
     assert!(success);
     assert!(printed.contains("... skipped: the expected reason"), "{printed}");
@@ -54,14 +54,14 @@ fn a_skipped_test_says_why() -> Outcome {
     Ok(())
 }
 
-fn a_failed_test_shows_its_message() -> Outcome {
+fn a_failed_test_shows_its_message() -> TestOutcome {
     let (success, printed) = run_sample("sample_that_fails");
     assert!(!success);
     assert!(printed.contains("the expected message"), "{printed}");
     Ok(())
 }
 
-fn a_test_that_hangs_fails_with_its_stacks() -> Outcome {
+fn a_test_that_hangs_fails_with_its_stacks() -> TestOutcome {
     let (success, printed) = run_sample("sample_that_hangs");
     assert!(!success);
     assert!(printed.contains("it did not end within 2 s"), "{printed}");
@@ -69,14 +69,14 @@ fn a_test_that_hangs_fails_with_its_stacks() -> Outcome {
     Ok(())
 }
 
-fn a_test_that_leaves_a_process_fails() -> Outcome {
+fn a_test_that_leaves_a_process_fails() -> TestOutcome {
     let (success, printed) = run_sample("sample_that_leaves_a_process");
     assert!(!success);
     assert!(printed.contains("it left processes behind"), "{printed}");
     Ok(())
 }
 
-fn an_unmet_need_names_its_remedy() -> Outcome {
+fn an_unmet_need_names_its_remedy() -> TestOutcome {
     let unmet = require::program("unisono-no-such-program", "install it").expect_err("nobody has that");
     assert_eq!(unmet, Skipped::because("no unisono-no-such-program on PATH; install it"));
     require::cpus(usize::MAX).expect_err("nobody has that many");

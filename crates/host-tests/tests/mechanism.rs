@@ -10,12 +10,13 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use unisono_gang::host::arena::{Arena, ArenaPlan, Weighing};
-use unisono_gang::host::journal::{self, Journal, UndoEntry};
-use unisono_gang::mechanism::{Crowd, Freeze, Idle, Kind, Mechanism, RealTime, Standing, Stop};
+use std::time::Duration;
+use unisono_gang::arena::{Arena, ArenaPlan, Weighing};
+use unisono_gang::journal::{self, GangJournal, UndoEntry};
+use unisono_gang::mechanism::{Crowd, Freeze, Idle, Mechanism, MechanismKind, RealTime, Standing, Stop};
 use unisono_gang::{Error, GangId};
-use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
+use unisono_host_tests::processes::{descendants, is_gone, until};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, require};
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::cgroup::{CgroupVersion, hierarchies};
 use unisono_linux::process::{self, Family, PidFd, Signal};
@@ -28,9 +29,9 @@ const WINDOW: Duration = Duration::from_millis(400);
 /// Two processes that compute until they are ended.
 const SPIN: &str = "while :; do :; done & while :; do :; done";
 
-fn require_for(kind: Kind) -> Outcome {
+fn require_for(kind: MechanismKind) -> TestOutcome {
     require::cpus(2)?;
-    if kind == Kind::Stop {
+    if kind == MechanismKind::Stop {
         return Ok(());
     }
     require::root()?;
@@ -53,21 +54,21 @@ struct Stage {
 
 impl Stage {
     /// Two gangs that run these scripts; `$FLAG` is a file that [`Stage::raise`] makes.
-    fn new(kind: Kind, scripts: [&str; 2]) -> Result<Stage, Skipped> {
+    fn new(kind: MechanismKind, scripts: [&str; 2]) -> Result<Stage, Skipped> {
         require_for(kind)?;
         // whoever looks on must not wait for those who are looked at
         let above = SchedulingPolicy::Fifo(Urgency::new(45));
-        if kind == Kind::RealTime && scheduling::set(Tid::SELF, above, Children::Reset).is_err() {
+        if kind == MechanismKind::RealTime && scheduling::set(Tid::SELF, above, Children::Reset).is_err() {
             return Err(Skipped::because("real-time priorities are refused; it needs CAP_SYS_NICE"));
         }
         let directory = tempfile::tempdir().expect("a directory");
         let flag = directory.path().join("flag");
-        let mut journal = Journal::create().expect("a journal");
+        let mut journal = GangJournal::create().expect("a journal");
         let path = journal.path().to_owned();
-        let weighing = if kind == Kind::RealTime { Weighing::None } else { Weighing::Share(0.9) };
+        let weighing = if kind == MechanismKind::RealTime { Weighing::None } else { Weighing::Share(0.9) };
         let cores = affinity::allowed(Tid::SELF).expect("own").len();
         let plan = ArenaPlan { gangs: scripts.len(), weighing, max_threads: 200, cores };
-        let arena = (kind != Kind::Stop)
+        let arena = (kind != MechanismKind::Stop)
             .then(|| Arc::new(Arena::build(&plan, &mut journal).expect("control groups")));
         let mut stage = Stage {
             mechanism: None,
@@ -93,8 +94,10 @@ impl Stage {
         }
         let leaders: Vec<Tid> = stage.leaders.iter().map(|child| Tid(child.id() as i32)).collect();
         stage.mechanism = Some(match (kind, &arena) {
-            (Kind::Freeze, Some(arena)) => Box::new(Freeze::new(arena).expect("freeze")),
-            (Kind::RealTime, Some(arena)) => Box::new(RealTime::new(arena, &mut journal).expect("real-time")),
+            (MechanismKind::Freeze, Some(arena)) => Box::new(Freeze::new(arena).expect("freeze")),
+            (MechanismKind::RealTime, Some(arena)) => {
+                Box::new(RealTime::new(arena, &mut journal).expect("real-time"))
+            }
             _ => Box::new(Stop::new(&leaders)),
         });
         Ok(stage)
@@ -120,7 +123,10 @@ impl Stage {
 
     /// The processes of a gang: its leader and what came from it.
     fn processes(&mut self, gang: usize) -> BTreeSet<i32> {
-        let processes = descendants(self.leaders[gang].id() as i32);
+        let leader = self.leaders[gang].id();
+        let mut processes = descendants(leader);
+        processes.retain(|pid| !is_gone(*pid));
+        processes.insert(leader as i32);
         self.seen.extend(&processes);
         processes
     }
@@ -204,39 +210,7 @@ fn is_stopped(pid: i32) -> bool {
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['T', 'Z', 'X']))
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while !done() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// A process and those that came from it and have not ended.
-fn descendants(of: i32) -> BTreeSet<i32> {
-    let mut parents: Vec<(i32, i32)> = Vec::new();
-    for entry in fs::read_dir("/proc").expect("proc").flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let Some((_, rest)) = stat.rsplit_once(") ") else { continue };
-        let parent = rest.split(' ').nth(1).and_then(|n| n.parse().ok());
-        parents.extend(parent.filter(|_| !rest.starts_with('Z')).map(|parent| (pid, parent)));
-    }
-    let mut found = BTreeSet::from([of]);
-    loop {
-        let more: Vec<i32> = parents
-            .iter()
-            .filter(|(p, up)| found.contains(up) && !found.contains(p))
-            .map(|(p, _)| *p)
-            .collect();
-        if more.is_empty() {
-            return found;
-        }
-        found.extend(more);
-    }
-}
-
-fn a_waiting_gang_makes_no_progress(kind: Kind) -> Outcome {
+fn a_waiting_gang_makes_no_progress(kind: MechanismKind) -> TestOutcome {
     let mut stage = Stage::new(kind, [SPIN, SPIN])?;
     stage.wait_for_progress(0);
     stage.wait_for_progress(1);
@@ -246,7 +220,7 @@ fn a_waiting_gang_makes_no_progress(kind: Kind) -> Outcome {
     Ok(())
 }
 
-fn gangs_whose_threads_queue_are_stopped_too(kind: Kind) -> Outcome {
+fn gangs_whose_threads_queue_are_stopped_too(kind: MechanismKind) -> TestOutcome {
     let many = "i=0; while [ $i -lt 12 ]; do while :; do :; done & i=$((i+1)); done; wait";
     let mut stage = Stage::new(kind, [many, many])?;
     for gang in 0..2 {
@@ -259,7 +233,7 @@ fn gangs_whose_threads_queue_are_stopped_too(kind: Kind) -> Outcome {
     Ok(())
 }
 
-fn children_born_later_are_stopped_with_their_gang(kind: Kind) -> Outcome {
+fn children_born_later_are_stopped_with_their_gang(kind: MechanismKind) -> TestOutcome {
     let later = "until [ -e $FLAG ]; do :; done; (while :; do :; done) & while :; do :; done";
     let mut stage = Stage::new(kind, [later, SPIN])?;
     stage.turn_of(0);
@@ -271,7 +245,7 @@ fn children_born_later_are_stopped_with_their_gang(kind: Kind) -> Outcome {
     Ok(())
 }
 
-fn threads_born_later_are_stopped_with_their_gang(kind: Kind) -> Outcome {
+fn threads_born_later_are_stopped_with_their_gang(kind: MechanismKind) -> TestOutcome {
     let later = "until [ -e $FLAG ]; do :; done; exec $UNISONO workload tight-loop --threads 3 --seconds 60";
     let mut stage = Stage::new(kind, [later, SPIN])?;
     stage.turn_of(0);
@@ -282,7 +256,7 @@ fn threads_born_later_are_stopped_with_their_gang(kind: Kind) -> Outcome {
     Ok(())
 }
 
-fn cores_that_nobody_uses_are_used_or_left_as_promised(kind: Kind) -> Outcome {
+fn cores_that_nobody_uses_are_used_or_left_as_promised(kind: MechanismKind) -> TestOutcome {
     let mut stage = Stage::new(kind, ["sleep 60", SPIN])?;
     stage.wait_for_progress(1);
     let promise = stage.mechanism().promise();
@@ -298,7 +272,7 @@ fn cores_that_nobody_uses_are_used_or_left_as_promised(kind: Kind) -> Outcome {
     Ok(())
 }
 
-fn a_gang_that_ends_during_a_switch_is_no_error(kind: Kind) -> Outcome {
+fn a_gang_that_ends_during_a_switch_is_no_error(kind: MechanismKind) -> TestOutcome {
     let mut stage = Stage::new(kind, [SPIN, SPIN])?;
     stage.turn_of(1);
     for pid in stage.processes(0) {
@@ -315,7 +289,7 @@ fn a_gang_that_ends_during_a_switch_is_no_error(kind: Kind) -> Outcome {
     Ok(())
 }
 
-fn an_unknown_gang_is_an_error_and_changes_nothing(kind: Kind) -> Outcome {
+fn an_unknown_gang_is_an_error_and_changes_nothing(kind: MechanismKind) -> TestOutcome {
     let mut stage = Stage::new(kind, [SPIN, SPIN])?;
     stage.turn_of(0);
     let standings =
@@ -326,7 +300,7 @@ fn an_unknown_gang_is_an_error_and_changes_nothing(kind: Kind) -> Outcome {
     Ok(())
 }
 
-fn a_release_frees_everybody_and_a_second_one_is_harmless(kind: Kind) -> Outcome {
+fn a_release_frees_everybody_and_a_second_one_is_harmless(kind: MechanismKind) -> TestOutcome {
     let nice = "renice -n 5 $$ >/dev/null; while :; do :; done & while :; do :; done";
     let mut stage = Stage::new(kind, [SPIN, nice])?;
     until("the nice gang", || {
@@ -347,7 +321,7 @@ fn a_release_frees_everybody_and_a_second_one_is_harmless(kind: Kind) -> Outcome
     Ok(())
 }
 
-fn a_released_mechanism_can_be_applied_again(kind: Kind) -> Outcome {
+fn a_released_mechanism_can_be_applied_again(kind: MechanismKind) -> TestOutcome {
     let mut stage = Stage::new(kind, [SPIN, SPIN])?;
     stage.turn_of(0);
     stage.mechanism().release().expect("released");
@@ -356,7 +330,7 @@ fn a_released_mechanism_can_be_applied_again(kind: Kind) -> Outcome {
     Ok(())
 }
 
-fn dropping_it_frees_everybody(kind: Kind) -> Outcome {
+fn dropping_it_frees_everybody(kind: MechanismKind) -> TestOutcome {
     let mut stage = Stage::new(kind, [SPIN, SPIN])?;
     stage.turn_of(0);
     stage.turn_of(1);
@@ -366,7 +340,7 @@ fn dropping_it_frees_everybody(kind: Kind) -> Outcome {
 }
 
 /// What `gang run` says about two programs.
-fn summary(kind: Kind, options: &[&str], programs: [&str; 2]) -> serde_json::Value {
+fn summary(kind: MechanismKind, options: &[&str], programs: [&str; 2]) -> serde_json::Value {
     let mechanism = kind.to_string();
     let mut command = Command::new(program::unisono());
     command.args(["gang", "run", "--json", "--mechanism", &mechanism]).args(options).arg("--");
@@ -379,7 +353,7 @@ fn summary(kind: Kind, options: &[&str], programs: [&str; 2]) -> serde_json::Val
         .unwrap_or_else(|e| panic!("{e}: {output:?}"))
 }
 
-fn time_follows_the_weights(kind: Kind) -> Outcome {
+fn time_follows_the_weights(kind: MechanismKind) -> TestOutcome {
     require_for(kind)?;
     // as many threads as there are cores: they fit beside nobody
     let cores = affinity::allowed(Tid::SELF).expect("own").len();
@@ -392,9 +366,9 @@ fn time_follows_the_weights(kind: Kind) -> Outcome {
     Ok(())
 }
 
-fn gangs_that_fit_beside_each_other_share_a_slot(kind: Kind) -> Outcome {
+fn gangs_that_fit_beside_each_other_share_a_slot(kind: MechanismKind) -> TestOutcome {
     require_for(kind)?;
-    if kind == Kind::Stop {
+    if kind == MechanismKind::Stop {
         return Err(Skipped::because(
             "without groups the threads of a gang are not known; use another mechanism",
         ));
@@ -411,7 +385,7 @@ fn gangs_that_fit_beside_each_other_share_a_slot(kind: Kind) -> Outcome {
 
 macro_rules! mount {
     ($($name:ident = $case:ident($kind:ident)),* $(,)?) => {
-        $(fn $name() -> Outcome { $case(Kind::$kind) })*
+        $(fn $name() -> TestOutcome { $case(MechanismKind::$kind) })*
         host_tests![$($name within 90),*];
     };
 }

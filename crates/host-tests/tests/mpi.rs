@@ -4,10 +4,13 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use unisono_host_tests::mpi::{Mpi, target, verdict};
-use unisono_host_tests::{Outcome, Skipped, host_tests, one_in, program, require};
+use unisono_host_tests::mpi::{MPIS, TestedMpi, source, verdict};
+use unisono_host_tests::processes::text;
+use unisono_host_tests::program::{self, target};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, is_long, require};
 
-/// All of them run on two ranks of each MPI; elsewhere one in a few, or all in long tests.
+/// Each runs on two ranks of each MPI: of one by memory, of the other by messages. In long tests it runs on
+/// both by both.
 const PROGRAMS: &[&str] = &[
     "flavours.c",
     "operations.c",
@@ -41,30 +44,23 @@ const PROGRAMS: &[&str] = &[
     "fortran_2008.f90",
 ];
 
-fn source(file: &str) -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../abi/mpi/tests/programs")).join(file)
-}
-
-/// `mpiexec -n ranks unisono mpi ARGUMENTS`.
-fn on_preload(mpi: Mpi, ranks: usize, arguments: &[&OsStr]) -> Command {
-    let mut command = mpi.launcher(ranks);
-    command.arg(program::unisono()).arg("mpi").args(arguments);
-    command
-}
-
 fn run(mut command: Command) -> Output {
     command.output().expect("mpiexec starts because it was found")
 }
 
-/// Runs every program and fails with the words of those that disagree.
-fn all(mpi: Mpi, ranks: usize, options: &[&str], step: usize) -> Outcome {
+/// The first program, and a step to the next ones; all in long tests.
+type Cases = (usize, usize);
+
+/// Runs programs and fails with the words of those that disagree.
+fn all(mpi: TestedMpi, ranks: usize, options: &[&str], programs: Cases) -> TestOutcome {
     let mut failures = Vec::new();
-    for file in PROGRAMS.iter().step_by(step) {
-        let built = mpi.build(&source(file))?;
+    let (first, step) = if is_long() { (0, 1) } else { programs };
+    for file in PROGRAMS.iter().skip(first).step_by(step) {
+        let built = mpi.build(file)?;
         let name = file.split('.').next().expect("split has a first part because it always has");
         let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
         arguments.extend([OsStr::new("--"), built.as_os_str()]);
-        if let Err(why) = verdict(name, &run(on_preload(mpi, ranks, &arguments))) {
+        if let Err(why) = verdict(name, &run(mpi.on_preload(ranks, &arguments))) {
             failures.push(why);
         }
     }
@@ -72,56 +68,56 @@ fn all(mpi: Mpi, ranks: usize, options: &[&str], step: usize) -> Outcome {
     Ok(())
 }
 
-fn every_program_runs_on_mpich() -> Outcome {
-    all(Mpi::Mpich, 2, &[], 1)
+fn programs_run_on_mpich() -> TestOutcome {
+    all(TestedMpi::Mpich, 2, &[], (0, 2))
 }
 
-fn every_program_runs_on_open_mpi() -> Outcome {
-    all(Mpi::OpenMpi, 2, &[], 1)
+fn programs_run_on_open_mpi() -> TestOutcome {
+    all(TestedMpi::OpenMpi, 2, &[], (1, 2))
 }
 
-fn every_program_runs_over_messages_of_mpich() -> Outcome {
-    all(Mpi::Mpich, 2, &["--messages"], one_in(2))
+fn programs_run_over_messages_of_mpich() -> TestOutcome {
+    all(TestedMpi::Mpich, 2, &["--messages"], (1, 2))
 }
 
-fn every_program_runs_over_messages_of_open_mpi() -> Outcome {
-    all(Mpi::OpenMpi, 2, &["--messages"], one_in(2))
+fn programs_run_over_messages_of_open_mpi() -> TestOutcome {
+    all(TestedMpi::OpenMpi, 2, &["--messages"], (0, 2))
 }
 
 /// Ranks that outnumber processors, in groups that are not powers of two.
-fn every_program_runs_on_three_ranks() -> Outcome {
-    all(Mpi::Mpich, 3, &[], one_in(3))?;
-    all(Mpi::OpenMpi, 3, &[], one_in(3))
+fn programs_run_on_three_ranks() -> TestOutcome {
+    all(TestedMpi::Mpich, 3, &[], (0, 6))?;
+    all(TestedMpi::OpenMpi, 3, &[], (3, 6))
 }
 
 /// The memory of a shared window is one piece at all ranks, or there is no window.
-fn a_file_that_was_put_in_place_of_a_windows_is_not_mapped() -> Outcome {
-    for mpi in [Mpi::Mpich, Mpi::OpenMpi] {
-        let built = mpi.build(&source("swapped.c"))?;
-        let output = run(on_preload(mpi, 3, &[OsStr::new("--"), built.as_os_str()]));
+fn a_file_that_was_put_in_place_of_a_windows_is_not_mapped() -> TestOutcome {
+    for mpi in MPIS {
+        let built = mpi.build("swapped.c")?;
+        let output = run(mpi.on_preload(3, &[OsStr::new("--"), built.as_os_str()]));
         verdict("swapped", &output).expect("no rank has the other file");
     }
     Ok(())
 }
 
 /// Twice as many ranks as processors on most machines that test this, each with locks that others want.
-fn locks_in_opposite_orders_make_no_circle_on_four_ranks() -> Outcome {
-    for mpi in [Mpi::Mpich, Mpi::OpenMpi] {
-        let built = mpi.build(&source("crosswise.c"))?;
+fn locks_in_opposite_orders_make_no_circle_on_four_ranks() -> TestOutcome {
+    for mpi in MPIS {
+        let built = mpi.build("crosswise.c")?;
         for option in [None, Some("--messages")] {
             let mut arguments: Vec<&OsStr> = option.into_iter().map(OsStr::new).collect();
             arguments.extend([OsStr::new("--"), built.as_os_str()]);
-            verdict("crosswise", &run(on_preload(mpi, 4, &arguments))).expect("the program agrees");
+            verdict("crosswise", &run(mpi.on_preload(4, &arguments))).expect("the program agrees");
         }
     }
     Ok(())
 }
 
-fn one_rank_is_enough() -> Outcome {
-    for mpi in [Mpi::Mpich, Mpi::OpenMpi] {
+fn one_rank_is_enough() -> TestOutcome {
+    for mpi in MPIS {
         for file in ["flavours.c", "edges.c", "locks.c", "crosswise.c", "fence.c", "requests_mixed.c"] {
-            let built = mpi.build(&source(file))?;
-            let output = run(on_preload(mpi, 1, &[OsStr::new("--"), built.as_os_str()]));
+            let built = mpi.build(file)?;
+            let output = run(mpi.on_preload(1, &[OsStr::new("--"), built.as_os_str()]));
             let name = file.split('.').next().expect("split has a first part because it always has");
             verdict(name, &output).expect("the program agrees");
         }
@@ -155,14 +151,14 @@ fn python() -> Result<PathBuf, Skipped> {
 }
 
 /// The wheel wants MPICH under the name that its own builds have; Debian has another.
-fn libraries(mpi: Mpi) -> Result<Option<PathBuf>, Skipped> {
-    if mpi == Mpi::OpenMpi {
+fn libraries(mpi: TestedMpi) -> Result<Option<PathBuf>, Skipped> {
+    if mpi == TestedMpi::OpenMpi {
         return Ok(None);
     }
     let output = Command::new("mpicc.mpich").arg("-show").output();
     let shown =
         output.map_err(|_| Skipped::because("mpicc.mpich does not run; apt-get install libmpich-dev"))?;
-    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let shown = text(&shown.stdout);
     let library = shown
         .split_whitespace()
         .filter_map(|flag| flag.strip_prefix("-L"))
@@ -178,12 +174,12 @@ fn libraries(mpi: Mpi) -> Result<Option<PathBuf>, Skipped> {
     Ok(Some(directory))
 }
 
-fn the_wheel_of_mpi4py_runs() -> Outcome {
+fn the_wheel_of_mpi4py_runs() -> TestOutcome {
     let script = source("python_windows.py");
-    for mpi in [Mpi::Mpich, Mpi::OpenMpi] {
-        mpi.present(Path::new("any.c"))?;
+    for mpi in MPIS {
+        mpi.present("any.c")?;
         let python = python()?;
-        let mut command = on_preload(mpi, 2, &[OsStr::new("--"), python.as_os_str(), script.as_os_str()]);
+        let mut command = mpi.on_preload(2, &[OsStr::new("--"), python.as_os_str(), script.as_os_str()]);
         command.env("MPI4PY_MPIABI", mpi.name());
         if let Some(directory) = libraries(mpi)? {
             command.env("LD_LIBRARY_PATH", directory);
@@ -193,44 +189,44 @@ fn the_wheel_of_mpi4py_runs() -> Outcome {
     Ok(())
 }
 
-fn statistics_are_printed_at_the_end() -> Outcome {
-    let built = Mpi::Mpich.build(&source("fence.c"))?;
+fn statistics_are_printed_at_the_end() -> TestOutcome {
+    let built = TestedMpi::Mpich.build("fence.c")?;
     let arguments = [OsStr::new("--stats"), OsStr::new("--"), built.as_os_str()];
-    let output = run(on_preload(Mpi::Mpich, 2, &arguments));
-    let said = String::from_utf8_lossy(&output.stderr);
+    let output = run(TestedMpi::Mpich.on_preload(2, &arguments));
+    let said = text(&output.stderr);
     assert_eq!(said.matches("windows of 2 ranks together").count(), 1, "one table for the job: {said}");
     // two ranks wait for each other for some microseconds at least, and say so
     let waited = |line: &str| {
         line.contains(" epochs, waited ") && !line.contains("waited 0.0 us awake and 0.0 us asleep")
     };
     assert!(said.lines().any(waited), "{said}");
-    let built = Mpi::Mpich.build(&source("barrier.c"))?;
+    let built = TestedMpi::Mpich.build("barrier.c")?;
     let arguments = [OsStr::new("--stats"), OsStr::new("--"), built.as_os_str()];
-    let output = run(on_preload(Mpi::Mpich, 2, &arguments));
-    let said = String::from_utf8_lossy(&output.stderr);
+    let output = run(TestedMpi::Mpich.on_preload(2, &arguments));
+    let said = text(&output.stderr);
     assert!(said.lines().any(|line| line.starts_with("barriers (")), "{said}");
     Ok(())
 }
 
 /// The handler that windows have at first ends the program; the words say who did what.
-fn an_error_that_nobody_handles_is_named() -> Outcome {
-    let built = Mpi::OpenMpi.build(&source("unhandled.c"))?;
-    let output = run(on_preload(Mpi::OpenMpi, 2, &[OsStr::new("--"), built.as_os_str()]));
-    let said = String::from_utf8_lossy(&output.stderr);
+fn an_error_that_nobody_handles_is_named() -> TestOutcome {
+    let built = TestedMpi::OpenMpi.build("unhandled.c")?;
+    let output = run(TestedMpi::OpenMpi.on_preload(2, &[OsStr::new("--"), built.as_os_str()]));
+    let said = text(&output.stderr);
     assert!(!output.status.success());
     assert!(said.contains("unisono: rank 1: MPI_Put: "), "{said}");
     assert!(said.contains("outside the window"), "{said}");
     Ok(())
 }
 
-fn what_is_missing_is_said_with_its_exit_code() -> Outcome {
+fn what_is_missing_is_said_with_its_exit_code() -> TestOutcome {
     let unisono = program::unisono();
     let said = |prepare: &dyn Fn(&mut Command)| {
         let mut command = Command::new(&unisono);
         command.arg("mpi").env_remove("PMI_RANK").env_remove("OMPI_COMM_WORLD_SIZE");
         prepare(&mut command);
         let output = command.output().expect("it starts");
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        (output.status.code(), text(&output.stderr))
     };
     let (code, words) = said(&|command| {
         command.args(["--", "unisono-no-such-program"]);
@@ -248,11 +244,11 @@ fn what_is_missing_is_said_with_its_exit_code() -> Outcome {
 }
 
 host_tests![
-    every_program_runs_on_mpich within 300,
-    every_program_runs_on_open_mpi within 300,
-    every_program_runs_over_messages_of_mpich within 300,
-    every_program_runs_over_messages_of_open_mpi within 300,
-    every_program_runs_on_three_ranks within 300,
+    programs_run_on_mpich within 300,
+    programs_run_on_open_mpi within 300,
+    programs_run_over_messages_of_mpich within 300,
+    programs_run_over_messages_of_open_mpi within 300,
+    programs_run_on_three_ranks within 300,
     locks_in_opposite_orders_make_no_circle_on_four_ranks within 200,
     a_file_that_was_put_in_place_of_a_windows_is_not_mapped within 120,
     one_rank_is_enough within 300,

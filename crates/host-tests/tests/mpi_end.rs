@@ -3,12 +3,10 @@
 //! wrong, and nothing is left in /dev/shm.
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use unisono_host_tests::mpi::{Mpi, target, verdict};
-use unisono_host_tests::{Outcome, host_tests, one_in, program, require};
-
-const BOTH: [Mpi; 2] = [Mpi::Mpich, Mpi::OpenMpi];
+use unisono_host_tests::mpi::{MPIS, TestedMpi, verdict};
+use unisono_host_tests::processes::{text, words};
+use unisono_host_tests::{TestOutcome, host_tests, one_in, program, require};
 
 /// Where the others wait, each in a call of its own.
 const PLACES: [&str; 8] = ["fence", "wait", "complete", "lock", "copy", "barrier", "allocate", "free"];
@@ -20,14 +18,6 @@ enum Launcher {
     LooksOn,
 }
 
-fn source(file: &str) -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../abi/mpi/tests/programs")).join(file)
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 /// What a job said, and what it left in a /dev/shm that was its own.
 struct Ended {
     output: Output,
@@ -36,10 +26,15 @@ struct Ended {
 }
 
 /// `mpiexec -n 3 unisono mpi -- endings HOW WHERE`, with an empty /dev/shm that nobody else uses.
-fn endings(mpi: Mpi, launcher: Launcher, options: &[&str], arguments: &[&str]) -> Result<Ended, Outcome> {
+fn endings(
+    mpi: TestedMpi,
+    launcher: Launcher,
+    options: &[&str],
+    arguments: &[&str],
+) -> Result<Ended, TestOutcome> {
     require::root().map_err(Err)?;
     require::unshare(&["--mount"]).map_err(Err)?;
-    let built = mpi.build(&source("endings.c")).map_err(Err)?;
+    let built = mpi.build("endings.c").map_err(Err)?;
     let directory = tempfile::tempdir().expect("a directory");
     let left = directory.path().join("left");
     let mpiexec = mpi.launcher(3);
@@ -50,20 +45,20 @@ fn endings(mpi: Mpi, launcher: Launcher, options: &[&str], arguments: &[&str]) -
     command.envs(mpiexec.get_envs().filter_map(|(name, value)| Some((name, value?))));
     command.args(mpiexec.get_args()).arg(program::unisono()).arg("mpi").args(options).arg("--");
     if launcher == Launcher::LooksOn {
-        // what it started is a shell, which lives on: the victim's longer than anybody has to wait, the
-        // others' until both have said what there is to say
-        let linger = "\"$@\"; code=$?; rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; \
-                      if [ \"$rank\" = 1 ]; then sleep ${LINGER:-30}; else sleep 1; fi; exit $code";
-        command.args(["sh", "-c", linger, "sh"]);
+        // what it started is a shell, which lives on until the ranks that are left have said what there is to
+        // say
+        let linger = "\"$@\"; code=$?; : >$SAID.${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; \
+                      until [ -e $SAID.0 ] && [ -e $SAID.2 ]; do sleep 0.05; done; exit $code";
+        command.args(["sh", "-c", linger, "sh"]).env("SAID", directory.path().join("said"));
         if arguments.len() > 2 {
             // Open MPI's daemon sees a rank's connection end, and would end the others; told not to, it waits
             // for all
-            command.envs([("OMPI_MCA_orte_enable_recovery", "1"), ("LINGER", "5")]);
+            command.env("OMPI_MCA_orte_enable_recovery", "1");
         }
     }
     command.arg(built);
     let output = command.args(arguments).stdin(std::process::Stdio::null()).output().expect("it was found");
-    let words = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    let words = words(&output);
     let left = std::fs::read_to_string(left).unwrap_or_else(|error| {
         panic!("the shell in its own mount namespace wrote no list ({error}): {words}")
     });
@@ -81,7 +76,7 @@ macro_rules! endings {
 }
 
 /// An orderly world: what a stock job leaves behind is not asked here, but it should not be ours.
-fn nothing_is_left(mpi: Mpi, place: &str, ended: &Ended) {
+fn nothing_is_left(mpi: TestedMpi, place: &str, ended: &Ended) {
     let Ended { words, left, .. } = ended;
     let ours: Vec<&str> = left.lines().filter(|name| !is_of_host(name)).collect();
     assert!(ours.is_empty(), "{} in {place} left {ours:?}: {words}", mpi.name());
@@ -92,8 +87,8 @@ fn is_of_host(name: &str) -> bool {
     ["vader_segment.", "mpich_shar_tmp", "ucx_shm_"].iter().any(|stem| name.starts_with(stem))
 }
 
-fn a_rank_aborts(options: &[&str]) -> Outcome {
-    for mpi in BOTH {
+fn a_rank_aborts(options: &[&str]) -> TestOutcome {
+    for mpi in MPIS {
         for place in PLACES.into_iter().step_by(one_in(3)) {
             let ended = endings!(mpi, Launcher::Ends, options, &["abort", place]);
             assert_eq!(ended.output.status.code(), Some(42), "{} in {place}: {}", mpi.name(), ended.words);
@@ -103,16 +98,16 @@ fn a_rank_aborts(options: &[&str]) -> Outcome {
     Ok(())
 }
 
-fn a_rank_that_aborts_ends_those_who_wait_for_it() -> Outcome {
+fn a_rank_that_aborts_ends_those_who_wait_for_it() -> TestOutcome {
     a_rank_aborts(&[])
 }
 
-fn a_rank_that_aborts_ends_those_who_wait_for_its_messages() -> Outcome {
+fn a_rank_that_aborts_ends_those_who_wait_for_its_messages() -> TestOutcome {
     a_rank_aborts(&["--messages"])
 }
 
-fn a_rank_that_is_killed_ends_the_job() -> Outcome {
-    for mpi in BOTH {
+fn a_rank_that_is_killed_ends_the_job() -> TestOutcome {
+    for mpi in MPIS {
         for place in PLACES.into_iter().step_by(one_in(3)) {
             let ended = endings!(mpi, Launcher::Ends, &[], &["kill", place]);
             assert!(!ended.output.status.success(), "{} in {place}: {}", mpi.name(), ended.words);
@@ -123,8 +118,8 @@ fn a_rank_that_is_killed_ends_the_job() -> Outcome {
 }
 
 /// Where the launcher does not see it those who wait find out by themselves, and name the rank.
-fn a_rank_that_is_killed_is_named_by_those_who_wait_for_it() -> Outcome {
-    for mpi in BOTH {
+fn a_rank_that_is_killed_is_named_by_those_who_wait_for_it() -> TestOutcome {
+    for mpi in MPIS {
         for place in PLACES.into_iter().step_by(one_in(3)) {
             let ended = endings!(mpi, Launcher::LooksOn, &[], &["kill", place]);
             assert!(!ended.output.status.success(), "{} in {place}: {}", mpi.name(), ended.words);
@@ -137,8 +132,8 @@ fn a_rank_that_is_killed_is_named_by_those_who_wait_for_it() -> Outcome {
 
 /// An error code in place of the program's end, whose words name the rank, and none of the calls that follow
 /// waits for the dead.
-fn a_program_that_handles_errors_learns_who_was_killed_and_goes_on() -> Outcome {
-    for mpi in BOTH {
+fn a_program_that_handles_errors_learns_who_was_killed_and_goes_on() -> TestOutcome {
+    for mpi in MPIS {
         for place in PLACES.into_iter().step_by(one_in(3)) {
             let ended = endings!(mpi, Launcher::LooksOn, &[], &["kill", place, "returned"]);
             for rank in [0, 2] {
@@ -156,8 +151,8 @@ fn a_program_that_handles_errors_learns_who_was_killed_and_goes_on() -> Outcome 
 }
 
 /// The same for the program's own handlers, of the window or of the communicator where there is no window.
-fn an_error_handler_learns_who_was_killed() -> Outcome {
-    for mpi in BOTH {
+fn an_error_handler_learns_who_was_killed() -> TestOutcome {
+    for mpi in MPIS {
         for (place, whose) in [("fence", "window"), ("lock", "window"), ("barrier", "communicator")] {
             let ended = endings!(mpi, Launcher::LooksOn, &[], &["kill", place, "handled"]);
             for rank in [0, 2] {
@@ -171,12 +166,12 @@ fn an_error_handler_learns_who_was_killed() -> Outcome {
 
 /// Launchers end the job for a rank that ends without MPI_Finalize, each in its way: MPICH's says nothing if
 /// the rank's exit code is zero.
-fn a_rank_that_leaves_without_finalize_ends_the_job() -> Outcome {
-    for mpi in BOTH {
+fn a_rank_that_leaves_without_finalize_ends_the_job() -> TestOutcome {
+    for mpi in MPIS {
         for how in ["exit", "leave"] {
             for place in ["fence", "wait", "lock", "barrier"].into_iter().step_by(one_in(2)) {
                 let ended = endings!(mpi, Launcher::Ends, &[], &[how, place]);
-                let silent = mpi == Mpi::Mpich && how == "exit";
+                let silent = mpi == TestedMpi::Mpich && how == "exit";
                 assert!(
                     silent || !ended.output.status.success(),
                     "{} {how} in {place}: {}",
@@ -190,22 +185,22 @@ fn a_rank_that_leaves_without_finalize_ends_the_job() -> Outcome {
     Ok(())
 }
 
-fn a_rank_that_leaves_without_finalize_is_named_by_those_who_wait_for_it() -> Outcome {
+fn a_rank_that_leaves_without_finalize_is_named_by_those_who_wait_for_it() -> TestOutcome {
     for how in ["exit", "leave"] {
         for place in ["fence", "wait", "lock", "barrier"].into_iter().step_by(one_in(2)) {
-            let ended = endings!(Mpi::Mpich, Launcher::LooksOn, &[], &[how, place]);
+            let ended = endings!(TestedMpi::Mpich, Launcher::LooksOn, &[], &[how, place]);
             assert!(!ended.output.status.success(), "{how} in {place}: {}", ended.words);
             assert!(ended.words.contains("rank 1 is gone"), "{how} in {place}: {}", ended.words);
-            nothing_is_left(Mpi::Mpich, place, &ended);
+            nothing_is_left(TestedMpi::Mpich, place, &ended);
         }
     }
     Ok(())
 }
 
 /// A shell that is started in place of the program, and starts it as its child.
-fn a_shell_may_start_the_program() -> Outcome {
-    for mpi in BOTH {
-        let built = mpi.build(&source("counted.c"))?;
+fn a_shell_may_start_the_program() -> TestOutcome {
+    for mpi in MPIS {
+        let built = mpi.build("counted.c")?;
         let line = format!("{}; code=$?; exit $code", built.display());
         let mut command = mpi.launcher(2);
         command.arg(program::unisono()).args(["mpi", "--stats", "--", "sh", "-c", &line]);
@@ -220,9 +215,9 @@ fn a_shell_may_start_the_program() -> Outcome {
 }
 
 /// `unisono mpi` twice is once.
-fn a_start_inside_a_start_changes_nothing() -> Outcome {
-    for mpi in BOTH {
-        let built = mpi.build(&source("counted.c"))?;
+fn a_start_inside_a_start_changes_nothing() -> TestOutcome {
+    for mpi in MPIS {
+        let built = mpi.build("counted.c")?;
         let unisono = program::unisono();
         let mut command = mpi.launcher(2);
         command.arg(&unisono).args([OsStr::new("mpi"), OsStr::new("--stats"), OsStr::new("--")]);
@@ -236,9 +231,9 @@ fn a_start_inside_a_start_changes_nothing() -> Outcome {
 }
 
 /// The launcher belongs before `unisono mpi`, not after it.
-fn a_launcher_in_place_of_the_program_is_refused() -> Outcome {
-    for mpi in BOTH {
-        let built = mpi.build(&source("counted.c"))?;
+fn a_launcher_in_place_of_the_program_is_refused() -> TestOutcome {
+    for mpi in MPIS {
+        let built = mpi.build("counted.c")?;
         for launcher in [format!("mpiexec.{}", mpi.name()), format!("mpirun.{}", mpi.name())] {
             let mut command = Command::new(program::unisono());
             command.args(["mpi", "--", &launcher, "-n", "2"]).arg(&built);
@@ -251,21 +246,11 @@ fn a_launcher_in_place_of_the_program_is_refused() -> Outcome {
     Ok(())
 }
 
-/// The example, built as tests are.
-fn hash_table() -> PathBuf {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "--package", "unisono-examples"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-    let status = build.stdin(std::process::Stdio::null()).status();
-    assert!(status.is_ok_and(|status| status.success()), "the examples do not build");
-    target().join("debug/hash-table")
-}
-
 /// Jobs without MPI inside of each rank: their ranks are theirs, and the outer windows go on.
-fn a_program_may_start_jobs_without_mpi() -> Outcome {
-    let table = hash_table();
-    for mpi in BOTH {
-        let built = mpi.build(&source("starts.c"))?;
+fn a_program_may_start_jobs_without_mpi() -> TestOutcome {
+    let table = program::with_examples().join("hash-table");
+    for mpi in MPIS {
+        let built = mpi.build("starts.c")?;
         let unisono = program::unisono();
         let line = format!("{} run -n 2 {} --keys 500", unisono.display(), table.display());
         let mut command = mpi.launcher(2);

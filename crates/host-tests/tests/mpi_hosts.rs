@@ -1,11 +1,12 @@
 //! The MPI preload between hosts: two network namespaces, and the MPI's own `mpiexec` across them.
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use unisono_host_tests::hosts::Hosts;
-use unisono_host_tests::mpi::{Mpi, verdict};
-use unisono_host_tests::{Outcome, Skipped, host_tests, one_in, program, require};
+use unisono_host_tests::mpi::{TestedMpi, verdict};
+use unisono_host_tests::processes::words;
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, one_in, program, require};
 
 /// Some that need little time, and all three synchronizations.
 const PROGRAMS: &[&str] = &[
@@ -24,10 +25,6 @@ const PROGRAMS: &[&str] = &[
     "fortran_2008.f90",
 ];
 
-fn source(file: &str) -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../abi/mpi/tests/programs")).join(file)
-}
-
 /// Whether the ranks of different hosts have only the network between them, as far as the MPI can be told.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wire {
@@ -36,20 +33,20 @@ enum Wire {
 }
 
 /// `mpiexec` on the first host, with as many ranks on each.
-fn mpiexec(hosts: &Hosts, mpi: Mpi, each: usize, wire: Wire) -> Command {
+fn mpiexec(hosts: &Hosts, mpi: TestedMpi, each: usize, wire: Wire) -> Command {
     let [a, b] = [Hosts::address(0), Hosts::address(1)];
     let launcher = format!("mpiexec.{}", mpi.name());
     let mut command = hosts.command(0, Path::new(&launcher));
     let shell = hosts.remote_shell();
     match mpi {
-        Mpi::Mpich => {
+        TestedMpi::Mpich => {
             command.args(["-launcher", "ssh", "-launcher-exec"]).arg(shell);
             command.args(["-localhost", &a, "-hosts", &format!("{a}:{each},{b}:{each}")]);
             if wire == Wire::Tcp {
                 command.env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", "cable");
             }
         }
-        Mpi::OpenMpi => {
+        TestedMpi::OpenMpi => {
             command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
             command.env("OMPI_MCA_mpi_yield_when_idle", "1");
             command.arg("--oversubscribe").args(["--mca", "plm_rsh_agent"]).arg(shell);
@@ -72,11 +69,11 @@ fn hosts() -> Result<Hosts, Skipped> {
     Hosts::new()
 }
 
-fn all(mpi: Mpi, each: usize, wire: Wire) -> Outcome {
+fn all(mpi: TestedMpi, each: usize, wire: Wire) -> TestOutcome {
     let hosts = hosts()?;
     let mut failures = Vec::new();
     for file in PROGRAMS.iter().step_by(one_in(3)) {
-        let built = mpi.build(&source(file))?;
+        let built = mpi.build(file)?;
         let name = file.split('.').next().expect("split has a first part because it always has");
         let mut command = mpiexec(&hosts, mpi, each, wire);
         command.arg(program::unisono()).args([OsStr::new("mpi"), OsStr::new("--")]).arg(built);
@@ -95,10 +92,10 @@ fn all(mpi: Mpi, each: usize, wire: Wire) -> Outcome {
 
 /// Over UCX's TCP this MPICH often hangs in MPI_Finalize, without the preload as well: what counts is what
 /// the program said before.
-fn ranks_of_mpich_on_two_hosts_share_windows_over_tcp() -> Outcome {
+fn ranks_of_mpich_on_two_hosts_share_windows_over_tcp() -> TestOutcome {
     let hosts = hosts()?;
-    let built = Mpi::Mpich.build(&source("hosts.c"))?;
-    let mut command = mpiexec(&hosts, Mpi::Mpich, 2, Wire::Tcp);
+    let built = TestedMpi::Mpich.build("hosts.c")?;
+    let mut command = mpiexec(&hosts, TestedMpi::Mpich, 2, Wire::Tcp);
     command
         .env("MPIEXEC_TIMEOUT", "15")
         .arg(program::unisono())
@@ -106,18 +103,17 @@ fn ranks_of_mpich_on_two_hosts_share_windows_over_tcp() -> Outcome {
         .arg(built)
         .arg("2");
     let output = command.output().expect("ip starts because it was found");
-    let printed = String::from_utf8_lossy(&output.stdout);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(printed.lines().any(|line| line == "ok hosts"), "{printed}{said}");
+    let said = words(&output);
+    assert!(said.lines().any(|line| line == "ok hosts"), "{said}");
     Ok(())
 }
 
-fn a_window_of_mpich_has_ranks_here_and_there() -> Outcome {
-    all(Mpi::Mpich, 2, Wire::AsTheMpiLikes)
+fn a_window_of_mpich_has_ranks_here_and_there() -> TestOutcome {
+    all(TestedMpi::Mpich, 2, Wire::AsTheMpiLikes)
 }
 
-fn a_window_of_open_mpi_has_ranks_here_and_there() -> Outcome {
-    all(Mpi::OpenMpi, 2, Wire::Tcp)
+fn a_window_of_open_mpi_has_ranks_here_and_there() -> TestOutcome {
+    all(TestedMpi::OpenMpi, 2, Wire::Tcp)
 }
 
 host_tests![

@@ -5,10 +5,11 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
-use unisono_host_tests::mpi::{Mpi, verdict};
-use unisono_host_tests::{Outcome, host_tests, one_in, program, require};
+use unisono_host_tests::mpi::{MPIS, TestedMpi, verdict};
+use unisono_host_tests::processes::{text, words};
+use unisono_host_tests::{TestOutcome, host_tests, one_in, program, require};
 
 const NOBODY: u32 = 65_534;
 
@@ -38,15 +39,11 @@ fn homeless(command: &[&OsStr], temporary: &Path) -> Command {
     command
 }
 
-fn words(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
-}
-
 /// What `unisono mpi --print` answers.
 fn printed(mut command: Command) -> PathBuf {
     let output = command.output().expect("it starts");
     assert!(output.status.success(), "{}", words(&output));
-    PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())
+    PathBuf::from(text(&output.stdout).trim())
 }
 
 const PRINT: [&str; 4] = ["mpi", "--print", "--mpi", "mpich"];
@@ -61,9 +58,9 @@ fn is_private(path: &Path, user: u32) -> bool {
         .is_ok_and(|found| !found.is_symlink() && found.uid() == user && found.mode() & 0o022 == 0)
 }
 
-fn a_directory_that_another_user_made_first_is_never_compiled_into() -> Outcome {
+fn a_directory_that_another_user_made_first_is_never_compiled_into() -> TestOutcome {
     require::root()?;
-    Mpi::Mpich.present(Path::new("any.c"))?;
+    TestedMpi::Mpich.present("any.c")?;
     let temporary = shared();
     let made = ["mpi", "unisono-peers-0", "unisono-cache-0"].map(|name| temporary.path().join(name));
     for directory in &made {
@@ -87,10 +84,10 @@ fn a_directory_that_another_user_made_first_is_never_compiled_into() -> Outcome 
     Ok(())
 }
 
-fn each_user_without_a_home_has_a_cache_of_its_own() -> Outcome {
+fn each_user_without_a_home_has_a_cache_of_its_own() -> TestOutcome {
     require::root()?;
     require::program("setpriv", "apt-get install util-linux")?;
-    Mpi::Mpich.present(Path::new("any.c"))?;
+    TestedMpi::Mpich.present("any.c")?;
     let (temporary, place) = (shared(), shared());
     let unisono = installed(&place.path().join("bin"));
     let other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"].map(OsStr::new);
@@ -116,8 +113,8 @@ fn each_user_without_a_home_has_a_cache_of_its_own() -> Outcome {
     Ok(())
 }
 
-fn what_is_compiled_is_nobody_elses_to_write_whatever_the_umask() -> Outcome {
-    Mpi::Mpich.present(Path::new("any.c"))?;
+fn what_is_compiled_is_nobody_elses_to_write_whatever_the_umask() -> TestOutcome {
+    TestedMpi::Mpich.present("any.c")?;
     let home = tempfile::tempdir().expect("a directory");
     let unisono = program::unisono();
     let open = ["sh", "-c", "umask 000; exec \"$@\"", "sh"].map(OsStr::new);
@@ -131,8 +128,8 @@ fn what_is_compiled_is_nobody_elses_to_write_whatever_the_umask() -> Outcome {
     Ok(())
 }
 
-fn a_library_that_others_could_have_written_is_built_anew() -> Outcome {
-    Mpi::Mpich.present(Path::new("any.c"))?;
+fn a_library_that_others_could_have_written_is_built_anew() -> TestOutcome {
+    TestedMpi::Mpich.present("any.c")?;
     let home = tempfile::tempdir().expect("a directory");
     let unisono = program::unisono();
     let built = || {
@@ -150,14 +147,11 @@ fn a_library_that_others_could_have_written_is_built_anew() -> Outcome {
 }
 
 /// Where the cache and the program lie has no say in whether the program is served.
-fn paths_with_spaces_colons_and_commas_are_served() -> Outcome {
+fn paths_with_spaces_colons_and_commas_are_served() -> TestOutcome {
     let place = tempfile::tempdir().expect("a directory");
     let unisono = installed(&place.path().join("a b:c,d"));
-    for mpi in [Mpi::Mpich, Mpi::OpenMpi] {
-        let built = mpi.build(Path::new(concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../abi/mpi/tests/programs/counted.c"
-        )))?;
+    for mpi in MPIS {
+        let built = mpi.build("counted.c")?;
         for cache in ["with space", "with:colon", "with,comma"].into_iter().step_by(one_in(3)) {
             let mut command = mpi.launcher(2);
             let arguments: Vec<OsString> = ["mpi", "--stats", "--"]

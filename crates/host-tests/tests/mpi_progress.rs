@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use unisono_host_tests::mpi::{Mpi, verdict};
-use unisono_host_tests::{Outcome, host_tests, one_in, program, require};
-
-const BOTH: [Mpi; 2] = [Mpi::Mpich, Mpi::OpenMpi];
+use std::thread;
+use unisono_host_tests::mpi::{MPIS, TestedMpi, verdict};
+use unisono_host_tests::processes::text;
+use unisono_host_tests::{TestOutcome, host_tests, one_in, program, require};
 
 /// Where rank 0 waits while rank 1 is in MPI_Recv for a message of its, which needs rank 0 to arrive.
 const PLACES: [&str; 6] = ["fence", "wait", "complete", "lock", "barrier", "free"];
@@ -15,12 +15,8 @@ const PLACES: [&str; 6] = ["fence", "wait", "complete", "lock", "barrier", "free
 /// happens.
 const HANGS_S: &str = "15";
 
-fn source() -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../abi/mpi/tests/programs/rendezvous.c")).to_owned()
-}
-
 /// `mpiexec -n 2 unisono mpi -- rendezvous PLACE`, ended after a while if that is wanted.
-fn rendezvous(mpi: Mpi, built: &Path, place: &str, limit: Option<&str>, progress: bool) -> Output {
+fn rendezvous(mpi: TestedMpi, built: &Path, place: &str, limit: Option<&str>, progress: bool) -> Output {
     let launcher = mpi.launcher(2);
     let mut command = Command::new("timeout");
     command.args(["-k", "2", limit.unwrap_or("300")]).arg(launcher.get_program()).args(launcher.get_args());
@@ -29,33 +25,40 @@ fn rendezvous(mpi: Mpi, built: &Path, place: &str, limit: Option<&str>, progress
     if !progress {
         command.env("UNISONO_MPI_PROGRESS", "never");
     }
-    if mpi == Mpi::OpenMpi {
+    if mpi == TestedMpi::OpenMpi {
         // otherwise the receiver fetches the message from the sender's memory, where the kernel lets it
         command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
     }
     command.stdin(std::process::Stdio::null()).output().expect("timeout starts because it was found")
 }
 
-fn messages_move_while_a_rank_waits_in(place: &str) -> Outcome {
+fn messages_move_while_a_rank_waits_in(place: &str) -> TestOutcome {
     require::program("timeout", "apt-get install coreutils")?;
-    for mpi in BOTH {
-        let built = mpi.build(&source())?;
+    for mpi in MPIS {
+        let built = mpi.build("rendezvous.c")?;
         verdict("rendezvous", &rendezvous(mpi, &built, place, None, true)).expect("the program agrees");
     }
     Ok(())
 }
 
-fn messages_move_while_a_rank_waits_in_any_call() -> Outcome {
+fn messages_move_while_a_rank_waits_in_any_call() -> TestOutcome {
     PLACES.into_iter().try_for_each(messages_move_while_a_rank_waits_in)
 }
 
-fn without_progress_of_the_host_the_same_hangs() -> Outcome {
+fn without_progress_of_the_host_the_same_hangs() -> TestOutcome {
     require::program("timeout", "apt-get install coreutils")?;
-    for mpi in BOTH {
-        let built = mpi.build(&source())?;
-        for place in PLACES.into_iter().step_by(one_in(6)) {
-            let output = rendezvous(mpi, &built, place, Some(HANGS_S), false);
-            let said = String::from_utf8_lossy(&output.stdout);
+    let built = MPIS.map(|mpi| mpi.build("rendezvous.c").map(|built| (mpi, built)));
+    for place in PLACES.into_iter().step_by(one_in(6)) {
+        // one hangs whatever the other does: both at a time
+        let hanging = built.clone().map(|built| {
+            let run = move |(mpi, built): (TestedMpi, PathBuf)| {
+                (mpi, rendezvous(mpi, &built, place, Some(HANGS_S), false))
+            };
+            thread::spawn(move || built.map(run))
+        });
+        for hanging in hanging {
+            let (mpi, output) = hanging.join().expect("it does not panic")?;
+            let said = text(&output.stdout);
             assert!(
                 !output.status.success() && !said.contains("ok rendezvous"),
                 "{} in {place} needs no progress, so that it shows nothing: {said}",

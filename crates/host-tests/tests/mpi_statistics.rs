@@ -1,34 +1,17 @@
 //! `unisono mpi --stats`: the table of a job's windows, against programs whose operations are known.
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use unisono_host_tests::mpi::{Mpi, below, numbers, verdict};
-use unisono_host_tests::{Outcome, Skipped, host_tests, program};
+use unisono_host_tests::mpi::{MPIS, TestedMpi, below, numbers, verdict};
+use unisono_host_tests::processes::text;
+use unisono_host_tests::{Skipped, TestOutcome, host_tests};
 
-const BOTH: [Mpi; 2] = [Mpi::Mpich, Mpi::OpenMpi];
-
-fn source(file: &str) -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../abi/mpi/tests/programs")).join(file)
-}
-
-fn on_preload(mpi: Mpi, ranks: usize, arguments: &[&OsStr]) -> Command {
-    let mut command = mpi.launcher(ranks);
-    command.arg(program::unisono()).arg("mpi").args(arguments);
-    command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn statistics_agree_with_a_program_whose_operations_are_known() -> Outcome {
-    for mpi in BOTH {
+fn statistics_agree_with_a_program_whose_operations_are_known() -> TestOutcome {
+    for mpi in MPIS {
         for options in [&["--stats"][..], &["--stats", "--messages"]] {
-            let built = mpi.build(&source("counted.c"))?;
+            let built = mpi.build("counted.c")?;
             let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
             arguments.extend([OsStr::new("--"), built.as_os_str()]);
-            let output = on_preload(mpi, 2, &arguments).output().expect("it was found");
+            let output = mpi.on_preload(2, &arguments).output().expect("it was found");
             verdict("counted", &output).expect("the program agrees");
             let said = text(&output.stderr);
             assert_eq!(said.matches("windows of 2 ranks together").count(), 1, "{options:?}: {said}");
@@ -66,13 +49,13 @@ fn waited(said: &str, window: &str, kind: &str) -> f64 {
 }
 
 /// Rank 1 is 50 ms late in each; a fifth of that has to be found, because rank 0 may have been late itself.
-fn statistics_say_how_long_each_synchronization_waited() -> Outcome {
-    for mpi in BOTH {
-        let built = mpi.build(&source("late.c"))?;
+fn statistics_say_how_long_each_synchronization_waited() -> TestOutcome {
+    for mpi in MPIS {
+        let built = mpi.build("late.c")?;
         for options in [&["--stats"][..], &["--stats", "--messages"]] {
             let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
             arguments.extend([OsStr::new("--"), built.as_os_str()]);
-            let output = on_preload(mpi, 3, &arguments).output().expect("it was found");
+            let output = mpi.on_preload(3, &arguments).output().expect("it was found");
             verdict("late", &output).expect("the program agrees");
             let said = text(&output.stderr);
             for (window, kind) in [("fence", "fence"), ("pscw", "pscw"), ("lock", "passive")] {
@@ -91,11 +74,11 @@ fn statistics_say_how_long_each_synchronization_waited() -> Outcome {
 
 /// A window that the program forgot is in the statistics, too; and MPI_Finalize's callbacks still use
 /// windows.
-fn a_window_that_is_never_freed_is_counted() -> Outcome {
-    for mpi in BOTH {
-        let built = mpi.build(&source("finalized.c"))?;
+fn a_window_that_is_never_freed_is_counted() -> TestOutcome {
+    for mpi in MPIS {
+        let built = mpi.build("finalized.c")?;
         let arguments = [OsStr::new("--stats"), OsStr::new("--"), built.as_os_str(), OsStr::new("left open")];
-        let output = on_preload(mpi, 2, &arguments).output().expect("it was found");
+        let output = mpi.on_preload(2, &arguments).output().expect("it was found");
         verdict("finalized", &output).expect("the program agrees");
         let said = text(&output.stderr);
         let left = below(&said, "allocated left open, never freed");
@@ -110,18 +93,18 @@ fn a_window_that_is_never_freed_is_counted() -> Outcome {
 
 /// The rank that ends the job prints what its windows did so far; a session has no world, and each process
 /// prints its own.
-fn where_ranks_cannot_gather_each_prints_its_own_table() -> Outcome {
-    let ended = |mpi: Mpi, file: &str| -> Result<String, Skipped> {
-        let built = mpi.build(&source(file))?;
+fn where_ranks_cannot_gather_each_prints_its_own_table() -> TestOutcome {
+    let ended = |mpi: TestedMpi, file: &str| -> Result<String, Skipped> {
+        let built = mpi.build(file)?;
         let arguments = [OsStr::new("--stats"), OsStr::new("--"), built.as_os_str()];
-        Ok(text(&on_preload(mpi, 2, &arguments).output().expect("it was found").stderr))
+        Ok(text(&mpi.on_preload(2, &arguments).output().expect("it was found").stderr))
     };
-    for mpi in BOTH {
+    for mpi in MPIS {
         let said = ended(mpi, "unhandled.c")?;
         assert!(said.contains("unisono: rank 1, which ended the job: windows of 1 rank\n"), "{said}");
         assert!(said.contains("\nallocated, never freed\n"), "{said}");
     }
-    let said = ended(Mpi::Mpich, "sessions.c")?;
+    let said = ended(TestedMpi::Mpich, "sessions.c")?;
     for rank in [0, 1] {
         let head = format!("unisono: rank {rank}, whose session has ended: windows of 1 rank\n");
         assert_eq!(said.matches(&head).count(), 1, "{said}");

@@ -1,10 +1,9 @@
 //! The conformance programs of the MPI preload, on the MPIs as they are: the programs are right where an MPI
 //! that knows nothing of Unisono agrees with them. Where it does not, the reason is listed.
 
-use std::path::PathBuf;
 use std::process::Command;
-use unisono_host_tests::mpi::{Mpi, verdict};
-use unisono_host_tests::{Outcome, host_tests, one_in, require};
+use unisono_host_tests::mpi::{TestedMpi, verdict};
+use unisono_host_tests::{TestOutcome, host_tests, one_in, require};
 
 const ROUNDING: &str = "4.0.2 looks for the parts of an allocated window in the wrong places unless their size is a multiple of 16";
 
@@ -62,17 +61,16 @@ const PROGRAMS: &[(&str, Option<&str>, Option<&str>)] = &[
 ];
 
 #[allow(clippy::print_stdout, reason = "what is not tried is said")]
-fn agrees(mpi: Mpi) -> Outcome {
-    let programs = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../abi/mpi/tests/programs"));
+fn agrees(mpi: TestedMpi) -> TestOutcome {
     require::program("timeout", "apt-get install coreutils")?;
     let mut failures = Vec::new();
     for (file, mpich, openmpi) in PROGRAMS.iter().step_by(one_in(3)) {
-        let known = if mpi == Mpi::Mpich { mpich } else { openmpi };
+        let known = if mpi == TestedMpi::Mpich { mpich } else { openmpi };
         if let Some(reason) = known {
             println!("{} and {file}: not tried, {reason}", mpi.name());
             continue;
         }
-        let program = mpi.build(&programs.join(file))?;
+        let program = mpi.build(file)?;
         let name = file.split('.').next().expect("split has a first part because it always has");
         // two spinning ranks on a busy machine are slow; what hangs is not this project's
         let mut command = Command::new("timeout");
@@ -88,12 +86,12 @@ fn agrees(mpi: Mpi) -> Outcome {
     Ok(())
 }
 
-fn mpich_agrees_with_the_programs() -> Outcome {
-    agrees(Mpi::Mpich)
+fn mpich_agrees_with_the_programs() -> TestOutcome {
+    agrees(TestedMpi::Mpich)
 }
 
-fn open_mpi_agrees_with_the_programs() -> Outcome {
-    agrees(Mpi::OpenMpi)
+fn open_mpi_agrees_with_the_programs() -> TestOutcome {
+    agrees(TestedMpi::OpenMpi)
 }
 
 host_tests![

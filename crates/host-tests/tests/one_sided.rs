@@ -1,27 +1,10 @@
 //! One-sided programs in Rust and C, started by `unisono run`: the examples check themselves, and a C program
 //! makes every call of the library between several ranks.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use unisono_host_tests::{Outcome, host_tests, program, require};
-
-/// Where the program under test lies, and beside it the examples and the library, built the same way.
-fn built() -> PathBuf {
-    let directory = program::unisono().parent().expect("a program lies in a directory").to_owned();
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "--package", "unisono-examples", "--package", "unisono-c"]);
-    if directory.ends_with("release") {
-        build.arg("--release");
-    }
-    let status = build.current_dir(workspace()).stdin(Stdio::null()).status();
-    assert!(status.is_ok_and(|status| status.success()), "the examples or libunisono do not build");
-    directory
-}
-
-fn workspace() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-}
+use unisono_host_tests::processes::text;
+use unisono_host_tests::{TestOutcome, host_tests, program, require};
 
 fn run(ranks: &str, program: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(program::unisono());
@@ -33,7 +16,7 @@ fn run(ranks: &str, program: &Path, arguments: &[&str]) -> Output {
 fn check(program: &Path, arguments: &[&str], said: &str) {
     for ranks in ["1", "2", "4", "7"] {
         let output = run(ranks, program, arguments);
-        let text = String::from_utf8_lossy(&output.stdout);
+        let text = text(&output.stdout);
         assert!(output.status.success(), "{ranks} ranks: {output:?}");
         assert!(text.contains(said), "{ranks} ranks: {text}");
     }
@@ -45,49 +28,49 @@ fn compiled(library: &Path, to: &Path) {
         .args(["--silent", "CFLAGS=-O2 -Wall -Wextra -Werror"])
         .arg(format!("LIBRARY={}", library.display()))
         .arg(format!("OUT={}", to.display()))
-        .current_dir(workspace().join("examples/c"))
+        .current_dir(program::workspace().join("examples/c"))
         .output()
         .expect("make starts");
-    assert!(make.status.success(), "{}", String::from_utf8_lossy(&make.stderr));
+    assert!(make.status.success(), "{}", text(&make.stderr));
 }
 
 const EQUAL: &str = "equal to the sequential solution";
 const ONCE: &str = "each found exactly once";
 
-fn the_heat_equation_in_rust_is_the_sequential_one_by_fence() -> Outcome {
-    check(&built().join("heat"), &["--size", "48", "--steps", "60"], EQUAL);
+fn the_heat_equation_in_rust_is_the_sequential_one_by_fence() -> TestOutcome {
+    check(&program::with_examples().join("heat"), &["--size", "48", "--steps", "60"], EQUAL);
     Ok(())
 }
 
-fn the_heat_equation_in_rust_is_the_sequential_one_by_post_start_complete_wait() -> Outcome {
+fn the_heat_equation_in_rust_is_the_sequential_one_by_post_start_complete_wait() -> TestOutcome {
     let arguments = ["--size", "48", "--steps", "60", "--synchronization", "pscw"];
-    check(&built().join("heat"), &arguments, EQUAL);
+    check(&program::with_examples().join("heat"), &arguments, EQUAL);
     Ok(())
 }
 
-fn every_key_of_the_hash_table_in_rust_is_found_exactly_once() -> Outcome {
-    check(&built().join("hash-table"), &["--keys", "1000", "--common", "200"], ONCE);
+fn every_key_of_the_hash_table_in_rust_is_found_exactly_once() -> TestOutcome {
+    check(&program::with_examples().join("hash-table"), &["--keys", "1000", "--common", "200"], ONCE);
     Ok(())
 }
 
-fn the_heat_equation_in_c_is_the_sequential_one() -> Outcome {
+fn the_heat_equation_in_c_is_the_sequential_one() -> TestOutcome {
     require::program("make", "apt-get install make")?;
     let directory = tempfile::tempdir().expect("a directory");
-    compiled(&built(), directory.path());
+    compiled(&program::with_examples(), directory.path());
     check(&directory.path().join("heat"), &["--size", "48", "--steps", "60"], EQUAL);
     Ok(())
 }
 
-fn every_key_of_the_hash_table_in_c_is_found_exactly_once() -> Outcome {
+fn every_key_of_the_hash_table_in_c_is_found_exactly_once() -> TestOutcome {
     require::program("make", "apt-get install make")?;
     let directory = tempfile::tempdir().expect("a directory");
-    compiled(&built(), directory.path());
+    compiled(&program::with_examples(), directory.path());
     check(&directory.path().join("hash_table"), &["--keys", "1000", "--common", "200"], ONCE);
     Ok(())
 }
 
-fn a_c_program_makes_every_call_between_ranks() -> Outcome {
-    let (library, directory) = (built(), tempfile::tempdir().expect("a directory"));
+fn a_c_program_makes_every_call_between_ranks() -> TestOutcome {
+    let (library, directory) = (program::with_examples(), tempfile::tempdir().expect("a directory"));
     let program = directory.path().join("every_call");
     let compiled = Command::new("cc")
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-I", "abi/c/include", "-o"])
@@ -96,33 +79,36 @@ fn a_c_program_makes_every_call_between_ranks() -> Outcome {
         .arg(&library)
         .args(["-lunisono", "-Wl,-rpath"])
         .arg(&library)
-        .current_dir(workspace())
+        .current_dir(program::workspace())
         .output()
         .expect("the compiler starts: linking Rust needs one, too");
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
     check(&program, &[], "every call answered as it should");
     Ok(())
 }
 
-fn a_rank_that_is_killed_is_named_by_the_others_and_nothing_hangs() -> Outcome {
+fn a_rank_that_is_killed_is_named_by_the_others_and_nothing_hangs() -> TestOutcome {
     // rank 1 dies in the midst of the exchange; the others say so and end by themselves
-    let heat = built().join("heat");
+    let heat = program::with_examples().join("heat");
     let script = format!(
         "if [ $UNISONO_RANK = 1 ]; then {0} --size 64 --steps 100000000 --no-check & pid=$!; sleep 0.7; \
          kill -KILL $pid; sleep 20; else exec {0} --size 64 --steps 100000000 --no-check; fi",
         heat.display()
     );
     let output = run("3", Path::new("sh"), &["-c", &script]);
-    let said = String::from_utf8_lossy(&output.stderr);
+    let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(said.contains("rank 1 is gone"), "{said}");
     Ok(())
 }
 
-fn an_example_started_without_the_launcher_is_a_job_of_one() -> Outcome {
-    let output = Command::new(built().join("hash-table")).args(["--keys", "100"]).output().expect("starts");
+fn an_example_started_without_the_launcher_is_a_job_of_one() -> TestOutcome {
+    let output = Command::new(program::with_examples().join("hash-table"))
+        .args(["--keys", "100"])
+        .output()
+        .expect("starts");
     assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("by 1 ranks"), "{output:?}");
+    assert!(text(&output.stdout).contains("by 1 ranks"), "{output:?}");
     Ok(())
 }
 

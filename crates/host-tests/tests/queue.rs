@@ -15,7 +15,7 @@ use unisono_enforce::Error;
 use unisono_enforce::kernel::Kernel;
 use unisono_fairqueue::Backend;
 use unisono_host_tests::hosts::Hosts;
-use unisono_host_tests::{Outcome, Skipped, groups, host_tests, program};
+use unisono_host_tests::{Skipped, TestOutcome, groups, host_tests, program};
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, hierarchies};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::socket::set_congestion_control;
@@ -27,7 +27,7 @@ fn packets(kernel: &mut Kernel, name: &str, send: impl FnOnce()) -> u64 {
     class(&kernel.live().expect("a policy holds"), name).packets - before
 }
 
-fn packets_find_their_class_by_port_address_protocol_and_priority() -> Outcome {
+fn packets_find_their_class_by_port_address_protocol_and_priority() -> TestOutcome {
     let _hosts = on_a_host()?;
     let mut kernel = apply(
         "rate = \"100mbit\"\ndefault = \"rest\"\n\
@@ -57,7 +57,7 @@ fn packets_find_their_class_by_port_address_protocol_and_priority() -> Outcome {
     Ok(())
 }
 
-fn all_fragments_of_a_large_datagram_are_of_the_class_of_its_port() -> Outcome {
+fn all_fragments_of_a_large_datagram_are_of_the_class_of_its_port() -> TestOutcome {
     let _hosts = on_a_host()?;
     let mut kernel = apply("rate = \"100mbit\"\n[class.port]\nmatch = [{ port = 7000 }]\n")?;
     let got = packets(&mut kernel, "port", || {
@@ -71,7 +71,7 @@ fn all_fragments_of_a_large_datagram_are_of_the_class_of_its_port() -> Outcome {
     Ok(())
 }
 
-fn packets_find_their_class_by_control_group_and_those_below_it_too() -> Outcome {
+fn packets_find_their_class_by_control_group_and_those_below_it_too() -> TestOutcome {
     let _hosts = on_a_host()?;
     let all = hierarchies().expect("mounts can be read");
     let Some(hierarchy) = CgroupHierarchy::of_version(&all, CgroupVersion::V2) else {
@@ -105,7 +105,7 @@ fn packets_find_their_class_by_control_group_and_those_below_it_too() -> Outcome
     Ok(())
 }
 
-fn a_control_group_that_is_not_there_is_named_with_its_place_and_nothing_changes() -> Outcome {
+fn a_control_group_that_is_not_there_is_named_with_its_place_and_nothing_changes() -> TestOutcome {
     let _hosts = on_a_host()?;
     let before = seen();
     let text = "rate = \"1mbit\"\n[class.a]\nmatch = [{ cgroup = \"/no/such/group\" }]\n";
@@ -122,7 +122,7 @@ fn a_control_group_that_is_not_there_is_named_with_its_place_and_nothing_changes
     Ok(())
 }
 
-fn a_control_group_of_version_1_alone_is_refused_with_what_to_do() -> Outcome {
+fn a_control_group_of_version_1_alone_is_refused_with_what_to_do() -> TestOutcome {
     let _hosts = on_a_host()?;
     drop(apply(THREE)?.clear()); // or skip
     let all = hierarchies().expect("mounts can be read");
@@ -192,7 +192,31 @@ fn saturate(hosts: &Hosts, ports: &[u16], congestion: &str, time: Duration) {
     }
 }
 
-fn three_busy_classes_get_about_their_shares_and_no_more_than_the_link() -> Outcome {
+fn flows_of_a_class_take_turns_where_the_kernel_can_and_show_says_so() -> TestOutcome {
+    let _hosts = on_a_host()?;
+    let mut kernel = apply(&THREE.replace("weight = 30", "weight = 30\npackets = 9"))?;
+    let show = || {
+        let output = unisono(&["queue", "show", "--dev", DEVICE, "--once", "--interval", "10ms"]);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let (looks, said) = (seen(), show());
+    if !looks.contains("fq_codel") {
+        assert!(said.contains("flows wait together inside of every class"), "{said}");
+        kernel.clear().expect("it is there");
+        return Err(Skipped::because("this kernel has no fq_codel (CONFIG_NET_SCH_FQ_CODEL)"));
+    }
+    assert!(looks.contains(" ecn") && looks.contains("pfifo"), "{looks}");
+    assert!(
+        said.contains("flows take turns inside of gold, rest (fq_codel), and wait together in silver"),
+        "{said}"
+    );
+    kernel.apply(&policy(THREE)).expect("the kernel can");
+    assert!(show().contains("inside of every class (fq_codel)"));
+    kernel.clear().expect("it is there");
+    Ok(())
+}
+
+fn three_busy_classes_get_about_their_shares_and_no_more_than_the_link() -> TestOutcome {
     let hosts = on_a_host()?;
     let mut kernel = apply(&THREE.replace("[class.rest]", "[class.rest]\nmatch = [{ port = 5003 }]"))?;
     let before = kernel.live().expect("a policy holds");
@@ -217,7 +241,7 @@ fn three_busy_classes_get_about_their_shares_and_no_more_than_the_link() -> Outc
     Ok(())
 }
 
-fn a_ceiling_holds_while_all_others_are_idle() -> Outcome {
+fn a_ceiling_holds_while_all_others_are_idle() -> TestOutcome {
     let hosts = on_a_host()?;
     let mut kernel = apply(&THREE.replace("weight = 30", "weight = 30\nceiling = \"20mbit\""))?;
     let paces = std::thread::scope(|scope| {
@@ -248,7 +272,7 @@ fn flood(ports: &[u16], time: Duration) {
     });
 }
 
-fn the_ceiling_of_an_inner_class_holds_while_all_its_children_are_flooded() -> Outcome {
+fn the_ceiling_of_an_inner_class_holds_while_all_its_children_are_flooded() -> TestOutcome {
     let _hosts = on_a_host()?;
     // without its ceiling the class would be sure of a third of the link, which is more
     let text = "rate = \"100mbit\"\ndefault = \"rest\"\n[class.x]\n[class.rest]\n[class.g]\nceiling = \"30mbit\"\n\
@@ -269,7 +293,7 @@ fn the_ceiling_of_an_inner_class_holds_while_all_its_children_are_flooded() -> O
     Ok(())
 }
 
-fn what_is_wrong_leaves_the_host_unchanged() -> Outcome {
+fn what_is_wrong_leaves_the_host_unchanged() -> TestOutcome {
     let _hosts = on_a_host()?;
     let before = seen();
     for (text, expected) in [
@@ -322,7 +346,7 @@ fn around() -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn nothing_but_the_device_is_touched() -> Outcome {
+fn nothing_but_the_device_is_touched() -> TestOutcome {
     let _hosts = on_a_host()?;
     let before = around();
     assert!(before.contains("10.77.0.1") && before.contains("qdisc"), "{before}");
@@ -333,7 +357,7 @@ fn nothing_but_the_device_is_touched() -> Outcome {
     Ok(())
 }
 
-fn what_others_have_set_up_is_not_replaced_and_what_they_replace_stays() -> Outcome {
+fn what_others_have_set_up_is_not_replaced_and_what_they_replace_stays() -> TestOutcome {
     let _hosts = on_a_host()?;
     let tc = |arguments: &[&str]| {
         assert!(Command::new("tc").args(arguments).status().expect("tc starts").success(), "{arguments:?}");
@@ -353,7 +377,7 @@ fn what_others_have_set_up_is_not_replaced_and_what_they_replace_stays() -> Outc
     Ok(())
 }
 
-fn processor_weights_are_set_and_put_back() -> Outcome {
+fn processor_weights_are_set_and_put_back() -> TestOutcome {
     let _hosts = on_a_host()?;
     let all = hierarchies().expect("mounts can be read");
     let Some(cpu) = CgroupHierarchy::with(&all, "cpu") else {
@@ -393,7 +417,7 @@ fn processor_weights_are_set_and_put_back() -> Outcome {
     Ok(())
 }
 
-fn watching_ends_when_nobody_reads_any_more() -> Outcome {
+fn watching_ends_when_nobody_reads_any_more() -> TestOutcome {
     let _hosts = on_a_host()?;
     let _kernel = apply(THREE)?;
     for json in [&["--json"][..], &[]] {
@@ -419,6 +443,7 @@ host_tests![
     packets_find_their_class_by_control_group_and_those_below_it_too,
     a_control_group_that_is_not_there_is_named_with_its_place_and_nothing_changes,
     a_control_group_of_version_1_alone_is_refused_with_what_to_do,
+    flows_of_a_class_take_turns_where_the_kernel_can_and_show_says_so,
     three_busy_classes_get_about_their_shares_and_no_more_than_the_link,
     a_ceiling_holds_while_all_others_are_idle,
     the_ceiling_of_an_inner_class_holds_while_all_its_children_are_flooded,

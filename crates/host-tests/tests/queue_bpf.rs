@@ -7,17 +7,18 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::time::{Duration, Instant};
 use unisono_enforce::Place;
-use unisono_enforce::journal::Journal;
+use unisono_enforce::journal::{Journal, LinkSide};
 use unisono_enforce::kernel::FairQueue;
 use unisono_enforce::kernel::discipline::{
-    self as discipline, Attached, Discipline, FAIRQUEUE, PRIORITIES, Setup, kick, layout, priority, supported,
+    self as discipline, Attached, FAIRQUEUE, LoadedDiscipline, PRIORITIES, Setup, kick, layout, priority,
+    supported,
 };
 use unisono_fairqueue::{
     Backend, ClassId, ClassSpec, Discipline as _, Hierarchy, Limit, Overflow, Packet, Policy, Scheduler,
 };
-use unisono_host_tests::{Outcome, Skipped, host_tests, require};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, require};
 use unisono_linux::bpf::compile::{ProgramError, compile};
-use unisono_linux::netlink::{Socket, link, qdisc};
+use unisono_linux::netlink::{NetlinkSocket, link, qdisc};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::packet::PacketSocket;
 
@@ -30,7 +31,7 @@ const RATE: u64 = 1_000_000_000;
 
 /// A cable between two devices in a namespace of its own; it goes with the process.
 struct Cable {
-    netlink: Socket,
+    netlink: NetlinkSocket,
     near: PacketSocket,
     far: PacketSocket,
     /// The number of the discipline at the near device; one that replaces another has another.
@@ -54,7 +55,7 @@ impl Cable {
             index: Some(index),
             address: [2, 0, 0, 0, 0, last],
         };
-        let mut netlink = Socket::open().expect("route netlink");
+        let mut netlink = NetlinkSocket::open().expect("route netlink");
         let pair = link::veth(&device(NEAR, "near", 1), &device(FAR, "far", 2));
         let made = netlink.run(&[pair, link::set(FAR, link::LinkState::Up)]);
         made.map_err(|error| Skipped::because(error.to_string()))?;
@@ -64,7 +65,7 @@ impl Cable {
         Ok(Self { netlink, near, far, major: 1, generation: 0 })
     }
 
-    fn give(&mut self, discipline: &Discipline) -> Result<(), String> {
+    fn give(&mut self, discipline: &LoadedDiscipline) -> Result<(), String> {
         (self.major, self.generation) = (self.major + 1, 0);
         let request = qdisc::root(NEAR, discipline.kind(), self.major);
         self.netlink.run(&[request]).map_err(|error| error.to_string())
@@ -106,7 +107,7 @@ fn frame(length: u32, number: u32) -> Vec<u8> {
 }
 
 /// Loads the discipline, compiled here or before.
-fn load(setup: &Setup<'_>) -> Result<Discipline, Skipped> {
+fn load(setup: &Setup<'_>) -> Result<LoadedDiscipline, Skipped> {
     require::root()?;
     let skip = |error: ProgramError| match error {
         ProgramError::Host(_) => Skipped::because(error.to_string()),
@@ -114,7 +115,7 @@ fn load(setup: &Setup<'_>) -> Result<Discipline, Skipped> {
     };
     let types = supported().map_err(skip)?;
     let object = compile(FAIRQUEUE).map_err(skip)?;
-    Discipline::load_object(setup, &object, &types).map_err(|error| match error {
+    LoadedDiscipline::load_object(setup, &object, &types).map_err(|error| match error {
         discipline::Error::Program(error) => skip(error),
         error => panic!("{error}"),
     })
@@ -156,7 +157,7 @@ fn tree(random: &mut Pcg64Mcg, most: usize) -> Hierarchy {
 
 /// Frames go through the device and through the scheduler on paper, now and then to other classes than
 /// before; they must leave in the same order.
-fn follow(cable: &mut Cable, random: &mut Pcg64Mcg, most_classes: usize, changes: f64) -> Outcome {
+fn follow(cable: &mut Cable, random: &mut Pcg64Mcg, most_classes: usize, changes: f64) -> TestOutcome {
     let mut hierarchy = tree(random, most_classes);
     let others = |tree: &Hierarchy| tree.default_class().expect("every tree has one");
     let discipline = load(&setup(&hierarchy, others(&hierarchy)))?;
@@ -214,7 +215,7 @@ fn follow(cable: &mut Cable, random: &mut Pcg64Mcg, most_classes: usize, changes
     Ok(())
 }
 
-fn packets_leave_a_device_in_the_order_of_the_core() -> Outcome {
+fn packets_leave_a_device_in_the_order_of_the_core() -> TestOutcome {
     let mut cable = Cable::new()?;
     for seed in 0..12 {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
@@ -223,7 +224,7 @@ fn packets_leave_a_device_in_the_order_of_the_core() -> Outcome {
     Ok(())
 }
 
-fn so_they_do_while_the_classes_change_and_none_is_lost() -> Outcome {
+fn so_they_do_while_the_classes_change_and_none_is_lost() -> TestOutcome {
     let mut cable = Cable::new()?;
     for seed in 100..112 {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
@@ -232,7 +233,7 @@ fn so_they_do_while_the_classes_change_and_none_is_lost() -> Outcome {
     Ok(())
 }
 
-fn a_classifier_of_the_generation_before_is_understood_until_the_next() -> Outcome {
+fn a_classifier_of_the_generation_before_is_understood_until_the_next() -> TestOutcome {
     let mut cable = Cable::new()?;
     let old = two_leaves().with_default("a").expect("a leaf");
     let discipline = load(&setup(&old, leaves(&old)[0]))?;
@@ -257,7 +258,7 @@ fn a_classifier_of_the_generation_before_is_understood_until_the_next() -> Outco
     Ok(())
 }
 
-fn one_set_of_classes_serves_one_device_and_goes_with_it() -> Outcome {
+fn one_set_of_classes_serves_one_device_and_goes_with_it() -> TestOutcome {
     let mut cable = Cable::new()?;
     let hierarchy = two_leaves();
     let discipline = load(&setup(&hierarchy, leaves(&hierarchy)[0]))?;
@@ -283,7 +284,7 @@ fn two_leaves() -> Hierarchy {
         .expect("two names")
 }
 
-fn what_waits_goes_with_the_discipline_which_can_be_given_again() -> Outcome {
+fn what_waits_goes_with_the_discipline_which_can_be_given_again() -> TestOutcome {
     let mut cable = Cable::new()?;
     let hierarchy = two_leaves();
     let leaves = leaves(&hierarchy);
@@ -309,7 +310,7 @@ fn what_waits_goes_with_the_discipline_which_can_be_given_again() -> Outcome {
     Ok(())
 }
 
-fn a_link_is_never_faster_than_its_rate() -> Outcome {
+fn a_link_is_never_faster_than_its_rate() -> TestOutcome {
     const BYTES: u32 = 1000;
     let mut cable = Cable::new()?;
     let hierarchy = two_leaves();
@@ -329,7 +330,7 @@ fn a_link_is_never_faster_than_its_rate() -> Outcome {
     Ok(())
 }
 
-fn priorities_stand_for_classes() -> Outcome {
+fn priorities_stand_for_classes() -> TestOutcome {
     let mut cable = Cable::new()?;
     let hierarchy = two_leaves();
     let leaves = leaves(&hierarchy);
@@ -373,7 +374,7 @@ match = [{ port = 5004, protocol = "udp" }]
 match = [{ priority = 6 }]
 "#;
 
-fn a_policy_holds_by_our_scheduler_in_the_kernel_and_goes_without_a_trace() -> Outcome {
+fn a_policy_holds_by_our_scheduler_in_the_kernel_and_goes_without_a_trace() -> TestOutcome {
     let mut cable = Cable::new()?;
     require::path("/sys/fs/cgroup", "no control groups")?;
     load(&setup(&two_leaves(), leaves(&two_leaves())[0]))?; // or skip
@@ -417,7 +418,10 @@ fn a_policy_holds_by_our_scheduler_in_the_kernel_and_goes_without_a_trace() -> O
         counts(&mut place).iter().any(|(name, _)| name == "post"),
         "and the policy before still holds"
     );
-    assert_eq!(Place::of("near").expect("it is known").live().expect("it holds").backend, FairQueue::NAME);
+    assert_eq!(
+        Place::of(&LinkSide::out("near")).expect("it is known").live().expect("it holds").backend,
+        FairQueue::NAME
+    );
 
     place.clear().expect("it goes");
     let left = qdisc::of_device(&mut cable.netlink, NEAR).expect("a list");
@@ -427,7 +431,7 @@ fn a_policy_holds_by_our_scheduler_in_the_kernel_and_goes_without_a_trace() -> O
     Ok(())
 }
 
-fn another_policy_is_applied_without_losing_what_waits() -> Outcome {
+fn another_policy_is_applied_without_losing_what_waits() -> TestOutcome {
     let cable = Cable::new()?;
     require::path("/sys/fs/cgroup", "no control groups")?;
     load(&setup(&two_leaves(), leaves(&two_leaves())[0]))?; // or skip
@@ -465,12 +469,12 @@ fn another_policy_is_applied_without_losing_what_waits() -> Outcome {
     Ok(())
 }
 
-fn a_change_that_is_stopped_or_killed_leaves_what_was_there() -> Outcome {
+fn a_change_that_is_stopped_or_killed_leaves_what_was_there() -> TestOutcome {
     let cable = Cable::new()?;
     require::path("/sys/fs/cgroup", "no control groups")?;
     load(&setup(&two_leaves(), leaves(&two_leaves())[0]))?; // or skip
     let policy = |text: &str| Policy::parse(text).expect("it is sound");
-    let mut netlink = Socket::open().expect("route netlink");
+    let mut netlink = NetlinkSocket::open().expect("route netlink");
     let mut seen = || {
         let all = qdisc::of_device(&mut netlink, NEAR).expect("a list");
         all.into_iter().filter(|qdisc| qdisc.handle != 0).map(|qdisc| qdisc.kind).collect::<Vec<_>>()

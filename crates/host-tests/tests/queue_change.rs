@@ -15,7 +15,7 @@ use std::time::Duration;
 use unisono_enforce::Error;
 use unisono_enforce::kernel::Kernel;
 use unisono_fairqueue::Backend;
-use unisono_host_tests::{Outcome, host_tests, program};
+use unisono_host_tests::{TestOutcome, host_tests, program};
 use unisono_linux::affinity::Tid;
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::process::{PidFd, Signal};
@@ -33,7 +33,7 @@ fn stopped_after(steps: usize, text: &str) -> bool {
     }
 }
 
-fn a_change_that_is_stopped_anywhere_leaves_what_was_there() -> Outcome {
+fn a_change_that_is_stopped_anywhere_leaves_what_was_there() -> TestOutcome {
     let _hosts = on_a_host()?;
     let disciplines: [&[&str]; 3] = [
         &["pfifo", "limit", "7"],
@@ -65,7 +65,7 @@ fn a_change_that_is_stopped_anywhere_leaves_what_was_there() -> Outcome {
     Ok(())
 }
 
-fn a_second_policy_that_is_stopped_anywhere_leaves_the_first() -> Outcome {
+fn a_second_policy_that_is_stopped_anywhere_leaves_the_first() -> TestOutcome {
     let _hosts = on_a_host()?;
     let mut kernel = apply(THREE)?;
     let before = seen();
@@ -94,7 +94,7 @@ fn a_second_policy_that_is_stopped_anywhere_leaves_the_first() -> Outcome {
     Ok(())
 }
 
-fn other_weights_change_the_classes_that_are_there_and_they_count_on() -> Outcome {
+fn other_weights_change_the_classes_that_are_there_and_they_count_on() -> TestOutcome {
     let _hosts = on_a_host()?;
     let mut kernel = apply(THREE)?;
     datagrams("10.77.0.1:5001", "10.77.0.2:9", 0);
@@ -115,7 +115,7 @@ fn waiting(kernel: &mut Kernel) -> u64 {
     live.classes.iter().filter(|class| class.parent.is_none()).map(|class| class.backlog.packets).sum()
 }
 
-fn another_policy_is_applied_without_losing_what_waits() -> Outcome {
+fn another_policy_is_applied_without_losing_what_waits() -> TestOutcome {
     let hosts = on_a_host()?;
     let far = NetworkNamespace::named(hosts.name(1)).expect("it is there");
     let receivers = std::thread::spawn(move || {
@@ -184,7 +184,7 @@ fn many() -> String {
     format!("rate = \"100mbit\"\n{}", (0..400).map(class).collect::<String>())
 }
 
-fn whatever_kills_a_change_the_next_command_puts_back_what_was_there() -> Outcome {
+fn whatever_kills_a_change_the_next_command_puts_back_what_was_there() -> TestOutcome {
     let _hosts = on_a_host()?;
     drop(apply(THREE)?.clear());
     let status = Command::new("tc")
@@ -221,7 +221,7 @@ fn whatever_kills_a_change_the_next_command_puts_back_what_was_there() -> Outcom
     Ok(())
 }
 
-fn a_signal_during_a_change_puts_back_what_was_there() -> Outcome {
+fn a_signal_during_a_change_puts_back_what_was_there() -> TestOutcome {
     let _hosts = on_a_host()?;
     drop(apply(THREE)?.clear());
     let before = seen();

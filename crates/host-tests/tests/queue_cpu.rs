@@ -9,7 +9,8 @@ use std::time::Duration;
 use unisono_enforce::cpu::{Keeper, Options};
 use unisono_fairqueue::Policy;
 use unisono_host_tests::hosts::Hosts;
-use unisono_host_tests::{Outcome, Skipped, groups, host_tests, program, require};
+use unisono_host_tests::processes::text;
+use unisono_host_tests::{Skipped, TestOutcome, groups, host_tests, program, require};
 use unisono_linux::affinity::{Tid, allowed};
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
 use unisono_linux::network_namespace::NetworkNamespace;
@@ -127,10 +128,6 @@ fn unisono(arguments: &[&str]) -> Output {
     Command::new(program::unisono()).args(arguments).stdin(Stdio::null()).output().expect("it starts")
 }
 
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 /// Starts `unisono queue cpu`, and waits until the shares hold and somebody is stopped.
 fn keeping(two: &Two, file: &tempfile::NamedTempFile) -> Child {
     let path = file.path().to_str().expect("a plain name");
@@ -147,7 +144,7 @@ fn keeping(two: &Two, file: &tempfile::NamedTempFile) -> Child {
     child
 }
 
-fn what_each_group_used_is_an_object_at_the_end() -> Outcome {
+fn what_each_group_used_is_an_object_at_the_end() -> TestOutcome {
     let two = Two::new(CgroupVersion::V2)?;
     let file = two.file();
     let mut command = Command::new(program::unisono());
@@ -193,7 +190,7 @@ fn guard_of(process: u32) -> u32 {
     }
 }
 
-fn time_by_weight(version: CgroupVersion) -> Outcome {
+fn time_by_weight(version: CgroupVersion) -> TestOutcome {
     let two = Two::new(version)?;
     let file = two.file();
     let mut child = keeping(&two, &file);
@@ -208,7 +205,7 @@ fn time_by_weight(version: CgroupVersion) -> Outcome {
     Ok(())
 }
 
-fn whatever_ends_it(version: CgroupVersion) -> Outcome {
+fn whatever_ends_it(version: CgroupVersion) -> TestOutcome {
     let two = Two::new(version)?;
     let file = two.file();
     for how in [Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit] {
@@ -231,7 +228,7 @@ fn whatever_ends_it(version: CgroupVersion) -> Outcome {
     Ok(())
 }
 
-fn after_the_death_of_its_guard(version: CgroupVersion) -> Outcome {
+fn after_the_death_of_its_guard(version: CgroupVersion) -> TestOutcome {
     let two = Two::new(version)?;
     let file = two.file();
     for next in [&["queue", "clear"][..], &["queue", "show", "--once"]] {
@@ -247,14 +244,18 @@ fn after_the_death_of_its_guard(version: CgroupVersion) -> Outcome {
         child.wait().expect("it is ours");
         assert!(two.stopped() > 0 && journal(child.id()).exists(), "nobody has put it right yet");
         let output = unisono(next);
-        assert!(said(&output).contains("let run on what process"), "{next:?}: {}", said(&output));
-        assert!(!journal(child.id()).exists(), "{next:?}: {}", said(&output));
+        assert!(
+            text(&output.stderr).contains("let run on what process"),
+            "{next:?}: {}",
+            text(&output.stderr)
+        );
+        assert!(!journal(child.id()).exists(), "{next:?}: {}", text(&output.stderr));
         two.assert_all_run(&format!("{next:?}"));
     }
     Ok(())
 }
 
-fn it_comes_with_a_policy_of_a_device_and_goes_with_it() -> Outcome {
+fn it_comes_with_a_policy_of_a_device_and_goes_with_it() -> TestOutcome {
     let two = Two::new(CgroupVersion::V2)?;
     let hosts = Hosts::new()?;
     let first = NetworkNamespace::named(hosts.name(0)).expect("it was just made");
@@ -264,9 +265,9 @@ fn it_comes_with_a_policy_of_a_device_and_goes_with_it() -> Outcome {
     let apply = ["queue", "apply", path, "--dev", "cable", "--cpu-shares", "core"];
     let output = unisono(&apply);
     if output.status.code() == Some(3) {
-        return Err(Skipped::because(said(&output)));
+        return Err(Skipped::because(text(&output.stderr)));
     }
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", text(&output.stderr));
     while two.stopped() == 0 {
         std::thread::yield_now();
     }
@@ -279,12 +280,12 @@ fn it_comes_with_a_policy_of_a_device_and_goes_with_it() -> Outcome {
         std::thread::yield_now();
     }
     let output = unisono(&["queue", "clear", "--dev", "cable"]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", text(&output.stderr));
     two.assert_all_run("clear");
     Ok(())
 }
 
-fn who_would_stop_itself_or_what_is_shared_already_is_refused() -> Outcome {
+fn who_would_stop_itself_or_what_is_shared_already_is_refused() -> TestOutcome {
     let two = Two::new(CgroupVersion::V2)?;
     let file = two.file();
     let mut command = Command::new(program::unisono());
@@ -292,8 +293,8 @@ fn who_would_stop_itself_or_what_is_shared_already_is_refused() -> Outcome {
     let door = two.groups[1].door().expect("root may");
     let output = start(&mut command, vec![door], Family::Same).expect("it starts").wait_with_output();
     let output = output.expect("it is ours");
-    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    assert!(said(&output).contains("would stop itself"), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("would stop itself"), "{}", text(&output.stderr));
 
     let policy = Policy::parse(&two.policy()).expect("it is sound");
     let mut guard = Command::new(program::unisono());
@@ -301,42 +302,43 @@ fn who_would_stop_itself_or_what_is_shared_already_is_refused() -> Outcome {
     let mut keeper = Keeper::begin(&policy, &Options::default(), guard).expect("root may");
     keeper.turn();
     let output = unisono(&["queue", "cpu", file.path().to_str().expect("a plain name")]);
-    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    assert!(said(&output).contains("shares out the time of"), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("shares out the time of"), "{}", text(&output.stderr));
     drop(keeper);
     fs::write(two.groups[0].path().join("cgroup.freeze"), "1").expect("root may");
     let output = unisono(&["queue", "cpu", file.path().to_str().expect("a plain name")]);
     fs::write(two.groups[0].path().join("cgroup.freeze"), "0").expect("root may");
     assert!(
-        said(&output).contains(":3:10: ") && said(&output).contains("is frozen by somebody else"),
+        text(&output.stderr).contains(":3:10: ")
+            && text(&output.stderr).contains("is frozen by somebody else"),
         "{}",
-        said(&output)
+        text(&output.stderr)
     );
     two.assert_all_run("two refusals");
     Ok(())
 }
 
-fn busy_groups_get_time_by_weight() -> Outcome {
+fn busy_groups_get_time_by_weight() -> TestOutcome {
     time_by_weight(CgroupVersion::V2)
 }
 
-fn busy_groups_of_version_1_get_time_by_weight() -> Outcome {
+fn busy_groups_of_version_1_get_time_by_weight() -> TestOutcome {
     time_by_weight(CgroupVersion::V1)
 }
 
-fn whatever_ends_it_everybody_runs_on_and_nothing_is_left() -> Outcome {
+fn whatever_ends_it_everybody_runs_on_and_nothing_is_left() -> TestOutcome {
     whatever_ends_it(CgroupVersion::V2)
 }
 
-fn whatever_ends_it_groups_of_version_1_run_on_and_nothing_is_left() -> Outcome {
+fn whatever_ends_it_groups_of_version_1_run_on_and_nothing_is_left() -> TestOutcome {
     whatever_ends_it(CgroupVersion::V1)
 }
 
-fn after_the_death_of_its_guard_too_the_next_command_lets_everybody_run() -> Outcome {
+fn after_the_death_of_its_guard_too_the_next_command_lets_everybody_run() -> TestOutcome {
     after_the_death_of_its_guard(CgroupVersion::V2)
 }
 
-fn after_the_death_of_its_guard_the_next_command_lets_groups_of_version_1_run() -> Outcome {
+fn after_the_death_of_its_guard_the_next_command_lets_groups_of_version_1_run() -> TestOutcome {
     after_the_death_of_its_guard(CgroupVersion::V1)
 }
 

@@ -3,7 +3,7 @@
 
 mod interposed_shared;
 
-use interposed_shared::{DEVICE, Flow, POLICY, Place, WAYS, kill};
+use interposed_shared::{DEVICE, Flow, POLICY, QueueUnderTest, WAYS, kill};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 use unisono_host_tests::hosts::{Hosts, ip};
-use unisono_host_tests::{Outcome, Skipped, groups, host_tests, program};
+use unisono_host_tests::{Skipped, TestOutcome, groups, host_tests, program};
 use unisono_linux::ethtool::{self, Offload, On};
 use unisono_linux::interface::Interface;
 use unisono_linux::packet::PacketSocket;
 use unisono_linux::socket::set_priority;
 
-fn filters_that_others_have_put_beside_ours_outlive_a_policy() -> Outcome {
-    let place = Place::new(POLICY)?;
+fn filters_that_others_have_put_beside_ours_outlive_a_policy() -> TestOutcome {
+    let place = QueueUnderTest::new(POLICY)?;
     let before = place.looks();
     let tc = |words: &str, last: &[&str]| {
         let near = place.hosts.name(0);
@@ -61,8 +61,8 @@ fn shares(flows: &[Flow; 2], wanted: f64, way: &str) {
     panic!("{way}: {seen:.2?} instead of {wanted}");
 }
 
-fn classes_share_by_weight_and_the_device_is_as_before_when_the_policy_is_cleared() -> Outcome {
-    let place = Place::new(POLICY)?;
+fn classes_share_by_weight_and_the_device_is_as_before_when_the_policy_is_cleared() -> TestOutcome {
+    let place = QueueUnderTest::new(POLICY)?;
     let before = place.looks();
     for way in WAYS {
         place.apply(way)?;
@@ -80,8 +80,8 @@ fn classes_share_by_weight_and_the_device_is_as_before_when_the_policy_is_cleare
     Ok(())
 }
 
-fn the_traffic_flows_on_when_the_queue_is_killed() -> Outcome {
-    let place = Place::new(POLICY)?;
+fn the_traffic_flows_on_when_the_queue_is_killed() -> TestOutcome {
+    let place = QueueUnderTest::new(POLICY)?;
     let before = place.looks();
     for way in WAYS {
         place.apply(way)?;
@@ -100,8 +100,8 @@ fn is_running(process: u32) -> bool {
     stat.is_ok_and(|stat| stat.rsplit_once(") ").is_none_or(|(_, rest)| !rest.starts_with(['Z', 'X'])))
 }
 
-fn the_next_command_puts_back_what_a_killed_guard_left() -> Outcome {
-    let place = Place::new(POLICY)?;
+fn the_next_command_puts_back_what_a_killed_guard_left() -> TestOutcome {
+    let place = QueueUnderTest::new(POLICY)?;
     let before = place.looks();
     for (way, next) in [("tun", "clear"), ("af-xdp", "apply")] {
         place.apply(way)?;
@@ -126,8 +126,8 @@ fn the_next_command_puts_back_what_a_killed_guard_left() -> Outcome {
     Ok(())
 }
 
-fn a_queue_that_is_stopped_is_passed_by_and_goes_on_afterwards() -> Outcome {
-    let place = Place::new(POLICY)?;
+fn a_queue_that_is_stopped_is_passed_by_and_goes_on_afterwards() -> TestOutcome {
+    let place = QueueUnderTest::new(POLICY)?;
     place.apply("tun")?;
     let flow = place.flow(5001);
     flow.wait_for(200_000);
@@ -141,8 +141,8 @@ fn a_queue_that_is_stopped_is_passed_by_and_goes_on_afterwards() -> Outcome {
     Ok(())
 }
 
-fn a_signal_ends_a_queue_in_the_foreground_and_puts_everything_back() -> Outcome {
-    let place = Place::new(POLICY)?;
+fn a_signal_ends_a_queue_in_the_foreground_and_puts_everything_back() -> TestOutcome {
+    let place = QueueUnderTest::new(POLICY)?;
     let before = place.looks();
     for signal in ["-TERM", "-INT", "-HUP"] {
         place.enter(0);
@@ -171,7 +171,7 @@ fn a_signal_ends_a_queue_in_the_foreground_and_puts_everything_back() -> Outcome
     Ok(())
 }
 
-fn senders_are_told_apart_by_priority_and_by_control_group() -> Outcome {
+fn senders_are_told_apart_by_priority_and_by_control_group() -> TestOutcome {
     let group = format!("/{}", groups::name("senders"));
     let all = unisono_linux::cgroup::hierarchies().expect("proc is mounted");
     let tree =
@@ -184,7 +184,7 @@ fn senders_are_told_apart_by_priority_and_by_control_group() -> Outcome {
         "rate = \"50mbit\"\ndefault = \"rest\"\n[class.inner]\nmatch = [{{ cgroup = \"{group}/inner\" }}]\n\
          [class.group]\nmatch = [{{ cgroup = \"{group}\" }}]\n[class.six]\nmatch = [{{ priority = 6 }}]\n"
     );
-    let place = Place::new(&policy)?;
+    let place = QueueUnderTest::new(&policy)?;
     for way in WAYS {
         place.apply(way)?;
         let to = SocketAddr::new(Hosts::address(1).parse().expect("an address"), 9);
@@ -220,8 +220,8 @@ fn senders_are_told_apart_by_priority_and_by_control_group() -> Outcome {
     Ok(())
 }
 
-fn frames_that_contradict_themselves_are_dropped_and_counted() -> Outcome {
-    let place = Place::new(POLICY)?;
+fn frames_that_contradict_themselves_are_dropped_and_counted() -> TestOutcome {
+    let place = QueueUnderTest::new(POLICY)?;
     for way in WAYS {
         place.apply(way)?;
         place.enter(0);
@@ -245,8 +245,8 @@ fn frames_that_contradict_themselves_are_dropped_and_counted() -> Outcome {
     Ok(())
 }
 
-fn a_burst_that_is_too_much_is_dropped_and_counted_and_the_queue_goes_on() -> Outcome {
-    let place = Place::new(&POLICY.replace("50mbit", "2mbit"))?;
+fn a_burst_that_is_too_much_is_dropped_and_counted_and_the_queue_goes_on() -> TestOutcome {
+    let place = QueueUnderTest::new(&POLICY.replace("50mbit", "2mbit"))?;
     for way in WAYS {
         place.apply(way)?;
         place.enter(0);
@@ -267,8 +267,8 @@ fn a_burst_that_is_too_much_is_dropped_and_counted_and_the_queue_goes_on() -> Ou
     Ok(())
 }
 
-fn frames_handed_over_as_one_arrive_as_they_were_also_where_the_device_cannot_cut_them() -> Outcome {
-    let place = Place::new(&POLICY.replace("50mbit", "100gbit"))?;
+fn frames_handed_over_as_one_arrive_as_they_were_also_where_the_device_cannot_cut_them() -> TestOutcome {
+    let place = QueueUnderTest::new(&POLICY.replace("50mbit", "100gbit"))?;
     for cuts in [On::Yes, On::No] {
         place.apply("af-xdp")?;
         place.enter(0);
@@ -318,8 +318,8 @@ fn drain(stream: &mut TcpStream) {
     }
 }
 
-fn another_policy_takes_over_while_packets_wait() -> Outcome {
-    let place = Place::new(POLICY)?;
+fn another_policy_takes_over_while_packets_wait() -> TestOutcome {
+    let place = QueueUnderTest::new(POLICY)?;
     place.apply("tun")?;
     let flows = [place.flow(5001), place.flow(5002)];
     flows[0].wait_for(500_000);
@@ -330,8 +330,8 @@ fn another_policy_takes_over_while_packets_wait() -> Outcome {
     Ok(())
 }
 
-fn what_cannot_be_interposed_is_refused_and_nothing_changes() -> Outcome {
-    let place = Place::new(POLICY)?;
+fn what_cannot_be_interposed_is_refused_and_nothing_changes() -> TestOutcome {
+    let place = QueueUnderTest::new(POLICY)?;
     let before = place.looks();
     let policy = place.policy.path().to_str().expect("letters").to_owned();
     for (device, says) in [("none", "there is no device none"), ("lo", "lo is no Ethernet device")] {

@@ -2,23 +2,23 @@
 
 mod interposed_shared;
 
-use interposed_shared::{DEVICE, POLICY, Place, WAYS};
+use interposed_shared::{DEVICE, POLICY, QueueUnderTest, WAYS};
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 use unisono_enforce::interposed::Interposed;
 use unisono_host_tests::hosts::{Hosts, ip};
-use unisono_host_tests::{Outcome, host_tests, program};
+use unisono_host_tests::{TestOutcome, host_tests, program};
 
 /// Changes the device of a host.
-fn set(place: &Place, host: usize, words: &[&str]) {
+fn set(place: &QueueUnderTest, host: usize, words: &[&str]) {
     let all = ["-n", place.hosts.name(host), "link", "set"];
     ip(&[&all[..], words].concat()).expect("ip can");
 }
 
 /// Sends a datagram of a length until it arrives whole.
-fn arrives(place: &Place, length: usize) {
+fn arrives(place: &QueueUnderTest, length: usize) {
     let to = SocketAddr::new(Hosts::address(1).parse().expect("an address"), 5001);
     place.enter(1);
     let far = UdpSocket::bind(to).expect("the port is free");
@@ -35,8 +35,8 @@ fn arrives(place: &Place, length: usize) {
     }
 }
 
-fn frames_that_a_raised_mtu_allows_go_through_the_queue_or_pass_by_it_and_none_is_lost() -> Outcome {
-    let place = Place::new(POLICY)?;
+fn frames_that_a_raised_mtu_allows_go_through_the_queue_or_pass_by_it_and_none_is_lost() -> TestOutcome {
+    let place = QueueUnderTest::new(POLICY)?;
     for way in WAYS {
         place.apply(way)?;
         for mtu in ["1700", "3000", "9000", "1300", "1500"] {
@@ -62,8 +62,8 @@ fn frames_that_a_raised_mtu_allows_go_through_the_queue_or_pass_by_it_and_none_i
     Ok(())
 }
 
-fn a_device_that_was_down_is_used_again_when_it_is_up() -> Outcome {
-    let place = Place::new(POLICY)?;
+fn a_device_that_was_down_is_used_again_when_it_is_up() -> TestOutcome {
+    let place = QueueUnderTest::new(POLICY)?;
     for way in WAYS {
         place.apply(way)?;
         let flow = place.flow(5001);
@@ -80,9 +80,9 @@ fn a_device_that_was_down_is_used_again_when_it_is_up() -> Outcome {
     Ok(())
 }
 
-fn a_renamed_device_keeps_its_queue_under_the_new_name() -> Outcome {
+fn a_renamed_device_keeps_its_queue_under_the_new_name() -> TestOutcome {
     const NEW: &str = "wire";
-    let place = Place::new(POLICY)?;
+    let place = QueueUnderTest::new(POLICY)?;
     let before = place.looks();
     for way in WAYS {
         place.apply(way)?;
@@ -109,9 +109,9 @@ fn a_renamed_device_keeps_its_queue_under_the_new_name() -> Outcome {
     Ok(())
 }
 
-fn the_queue_of_a_device_that_is_removed_ends_and_leaves_no_journal() -> Outcome {
+fn the_queue_of_a_device_that_is_removed_ends_and_leaves_no_journal() -> TestOutcome {
     for way in WAYS {
-        let place = Place::new(POLICY)?;
+        let place = QueueUnderTest::new(POLICY)?;
         place.apply(way)?;
         let (guard, worker) = place.processes();
         let journal = unisono_enforce::journal::Journal::of(DEVICE).expect("proc is mounted");

@@ -3,12 +3,12 @@
 
 mod interposed_shared;
 
-use interposed_shared::{DEVICE, POLICY, Place, WAYS};
+use interposed_shared::{DEVICE, POLICY, QueueUnderTest, WAYS};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
-use unisono_host_tests::{Outcome, host_tests, program, require};
+use unisono_host_tests::{TestOutcome, host_tests, program, require};
 
 /// A line of what `/proc` says of a process, without its name.
 fn status(process: u32, name: &str) -> String {
@@ -34,8 +34,8 @@ fn open(process: u32) -> Vec<String> {
     all
 }
 
-fn the_worker_is_a_user_of_its_own_with_nothing_but_its_frames() -> Outcome {
-    let place = Place::new(POLICY)?;
+fn the_worker_is_a_user_of_its_own_with_nothing_but_its_frames() -> TestOutcome {
+    let place = QueueUnderTest::new(POLICY)?;
     let mut users = BTreeSet::new();
     for way in WAYS {
         place.apply(way)?;
@@ -70,9 +70,9 @@ fn the_worker_is_a_user_of_its_own_with_nothing_but_its_frames() -> Outcome {
     Ok(())
 }
 
-fn a_lock_that_was_held_while_a_policy_was_applied_is_free_afterwards() -> Outcome {
+fn a_lock_that_was_held_while_a_policy_was_applied_is_free_afterwards() -> TestOutcome {
     require::program("flock", "apt-get install util-linux")?;
-    let place = Place::new(POLICY)?;
+    let place = QueueUnderTest::new(POLICY)?;
     let lock = tempfile::NamedTempFile::new().expect("room");
     place.enter(0);
     let applied = Command::new("flock")
@@ -90,8 +90,8 @@ fn a_lock_that_was_held_while_a_policy_was_applied_is_free_afterwards() -> Outco
     Ok(())
 }
 
-fn an_answer_comes_beside_hundreds_who_connect_and_ask_nothing() -> Outcome {
-    let place = Place::new(POLICY)?;
+fn an_answer_comes_beside_hundreds_who_connect_and_ask_nothing() -> TestOutcome {
+    let place = QueueUnderTest::new(POLICY)?;
     place.apply("tun")?;
     place.enter(0);
     let journal = unisono_enforce::journal::Journal::of(DEVICE).expect("proc is mounted");

@@ -7,34 +7,31 @@ mod queue_shared;
 use queue_shared::{DEVICE, THREE, apply, file, journal, name, on_a_host, seen, unisono};
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 use unisono_enforce::journal::Journal;
 use unisono_host_tests::hosts::ip;
-use unisono_host_tests::{Outcome, Skipped, host_tests, one_in, program, require};
+use unisono_host_tests::processes::words;
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, one_in, program, require};
 use unisono_linux::network_namespace::NetworkNamespace;
 
 const JOURNALS: &str = "/run/unisono/queue";
 
 /// `unisono queue apply` of a policy with these options; what this host lacks is the reason to skip.
-fn applied(policy: &tempfile::NamedTempFile, options: &[&str]) -> Outcome {
+fn applied(policy: &tempfile::NamedTempFile, options: &[&str]) -> TestOutcome {
     let output = unisono(&[&["queue", "apply", name(policy), "--dev", DEVICE][..], options].concat());
     match output.status.code() {
         Some(0) => Ok(()),
-        Some(3) => Err(Skipped::because(said(&output))),
-        _ => panic!("{}", said(&output)),
+        Some(3) => Err(Skipped::because(words(&output))),
+        _ => panic!("{}", words(&output)),
     }
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
 }
 
 fn cleared(device: &str) -> String {
     let output = unisono(&["queue", "clear", "--dev", device]);
-    assert!(output.status.success(), "{}", said(&output));
-    said(&output)
+    assert!(output.status.success(), "{}", words(&output));
+    words(&output)
 }
 
 /// The devices of this namespace and their disciplines and programs.
@@ -66,9 +63,9 @@ fn files() -> Vec<String> {
 fn processes() -> [u32; 2] {
     let journal = Journal::of(DEVICE).expect("proc is mounted");
     let record = journal.read::<serde_json::Value>().expect("sound").expect("a policy holds");
-    let children = format!("/proc/{0}/task/{0}/children", record.process);
+    let children = format!("/proc/{0}/task/{0}/children", record.author.process);
     let worker = fs::read_to_string(children).expect("it runs").trim().parse().expect("it has one child");
-    [record.process, worker]
+    [record.author.process, worker]
 }
 
 fn kill(process: u32, signal: &str) {
@@ -96,7 +93,7 @@ fn is_running(process: u32) -> bool {
     stat.is_ok_and(|stat| stat.rsplit_once(") ").is_none_or(|(_, rest)| !rest.starts_with(['Z', 'X'])))
 }
 
-fn a_command_that_is_killed_anywhere_has_no_effect_once_clear_has_answered() -> Outcome {
+fn a_command_that_is_killed_anywhere_has_no_effect_once_clear_has_answered() -> TestOutcome {
     let _hosts = on_a_host()?;
     require::path("/dev/net/tun", "load the module `tun`")?;
     let policy = file(THREE);
@@ -129,7 +126,7 @@ fn a_command_that_is_killed_anywhere_has_no_effect_once_clear_has_answered() -> 
     Ok(())
 }
 
-fn a_policy_follows_its_device_to_another_name_and_goes_by_either() -> Outcome {
+fn a_policy_follows_its_device_to_another_name_and_goes_by_either() -> TestOutcome {
     let hosts = on_a_host()?;
     require::path("/dev/net/tun", "load the module `tun`")?;
     let policy = file(THREE);
@@ -144,7 +141,7 @@ fn a_policy_follows_its_device_to_another_name_and_goes_by_either() -> Outcome {
             applied(&policy, options)?;
             rename(DEVICE, "renamed");
             let shown = unisono(&["queue", "show", "--dev", by, "--once", "--interval", "10ms"]);
-            assert!(shown.status.success(), "{}", said(&shown));
+            assert!(shown.status.success(), "{}", words(&shown));
             assert!(cleared(by).contains("renamed: as before the policy"));
             rename("renamed", DEVICE);
             wait_until_it_looks(&before);
@@ -154,7 +151,7 @@ fn a_policy_follows_its_device_to_another_name_and_goes_by_either() -> Outcome {
     Ok(())
 }
 
-fn a_device_with_the_name_that_another_one_had_is_left_alone() -> Outcome {
+fn a_device_with_the_name_that_another_one_had_is_left_alone() -> TestOutcome {
     let hosts = on_a_host()?;
     let on_host = |words: &[&str]| ip(&[&["-n", hosts.name(0)], words].concat()).expect("it can");
     drop(apply(THREE)?);
@@ -163,7 +160,7 @@ fn a_device_with_the_name_that_another_one_had_is_left_alone() -> Outcome {
     on_host(&["link", "add", DEVICE, "type", "veth", "peer", "name", "far"]);
     let other = seen();
     let nothing = unisono(&["queue", "clear", "--dev", DEVICE]);
-    assert!(said(&nothing).contains("no policy, nothing to put back"), "{}", said(&nothing));
+    assert!(words(&nothing).contains("no policy, nothing to put back"), "{}", words(&nothing));
     assert_eq!(seen(), other);
     on_host(&["link", "del", DEVICE]);
     assert!(cleared("first").contains("first: as before"));
@@ -172,7 +169,7 @@ fn a_device_with_the_name_that_another_one_had_is_left_alone() -> Outcome {
     Ok(())
 }
 
-fn without_room_for_the_journal_the_policy_before_goes_on() -> Outcome {
+fn without_room_for_the_journal_the_policy_before_goes_on() -> TestOutcome {
     let _hosts = on_a_host()?;
     require::path("/dev/net/tun", "load the module `tun`")?;
     require::program("unshare", "apt-get install util-linux")?;
@@ -193,9 +190,9 @@ fn without_room_for_the_journal_the_policy_before_goes_on() -> Outcome {
         command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
         let output = command.output().expect("unshare starts");
         if output.status.code() == Some(3) {
-            return Err(Skipped::because(said(&output)));
+            return Err(Skipped::because(words(&output)));
         }
-        let said = said(&output);
+        let said = words(&output);
         assert!(said.contains("no space left") && !said.contains("applied"), "{said}");
         assert!(said.contains("\"gold\"") && !said.contains("\"platinum\""), "{said}");
         assert!(said.ends_with("/run/full\n"), "nothing else is left: {said}");
@@ -203,7 +200,7 @@ fn without_room_for_the_journal_the_policy_before_goes_on() -> Outcome {
     Ok(())
 }
 
-fn the_processes_of_a_queue_end_when_their_namespace_is_deleted() -> Outcome {
+fn the_processes_of_a_queue_end_when_their_namespace_is_deleted() -> TestOutcome {
     let home = NetworkNamespace::current().expect("proc is mounted");
     let hosts = on_a_host()?;
     require::path("/dev/net/tun", "load the module `tun`")?;
@@ -222,7 +219,7 @@ fn the_processes_of_a_queue_end_when_their_namespace_is_deleted() -> Outcome {
     Ok(())
 }
 
-fn a_queue_with_a_stopped_process_is_cleared() -> Outcome {
+fn a_queue_with_a_stopped_process_is_cleared() -> TestOutcome {
     let _hosts = on_a_host()?;
     require::path("/dev/net/tun", "load the module `tun`")?;
     let policy = file(THREE);
@@ -240,12 +237,12 @@ fn a_queue_with_a_stopped_process_is_cleared() -> Outcome {
     Ok(())
 }
 
-fn the_next_command_of_whatever_kind_puts_back_what_two_killed_processes_left() -> Outcome {
+fn the_next_command_of_whatever_kind_puts_back_what_two_killed_processes_left() -> TestOutcome {
     let _hosts = on_a_host()?;
     require::path("/dev/net/tun", "load the module `tun`")?;
     let policy = file(THREE);
     let before = looks();
-    for command in [&["show", "--once"][..], &["show", "--dev", DEVICE], &["clear"]] {
+    for command in [&["show", "--once"][..], &["show", "--dev", DEVICE], &["clear"], &["metrics"]] {
         applied(&policy, &["--backend", "interposed"])?;
         let processes = processes();
         processes.into_iter().for_each(|process| kill(process, "-KILL"));
@@ -253,15 +250,17 @@ fn the_next_command_of_whatever_kind_puts_back_what_two_killed_processes_left() 
             thread::sleep(Duration::from_millis(5));
         }
         let output = unisono(&[&["queue"][..], command].concat());
-        assert!(said(&output).contains("put back what the queue at cable had left"), "{}", said(&output));
-        assert_eq!(output.status.success(), command[0] == "clear");
+        assert!(words(&output).contains("put back what the queue at cable had left"), "{}", words(&output));
+        // what is not in force cannot be shown; there is nothing left to clear or to count
+        assert_eq!(output.status.success(), command[0] != "show");
+        assert!(!words(&output).contains("unisono_queue_up"), "{}", words(&output));
         wait_until_it_looks(&before);
         assert_eq!(files(), [""; 0]);
     }
     Ok(())
 }
 
-fn what_a_killed_command_was_writing_goes_with_the_next_one() -> Outcome {
+fn what_a_killed_command_was_writing_goes_with_the_next_one() -> TestOutcome {
     let _hosts = on_a_host()?;
     drop(apply(THREE)?);
     let unfinished = Path::new(JOURNALS).join("1-1.json.0.new");

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::process::{Command, Output};
 use std::time::Duration;
 use unisono_host_tests::hosts::{Hosts, ip};
-use unisono_host_tests::{Outcome, Skipped, host_tests, program};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, program};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::socket::{set_mark, set_type_of_service};
 
@@ -20,7 +20,7 @@ fn unisono(arguments: &[&str]) -> Output {
     Command::new(program::unisono()).args(arguments).output().expect("it starts")
 }
 
-fn apply(policy: &str, backend: &str) -> Outcome {
+fn apply(policy: &str, backend: &str) -> TestOutcome {
     let file = tempfile::NamedTempFile::new().expect("there is room");
     std::fs::write(&file, policy).expect("there is room");
     let path = file.path().to_str().expect("a plain name");
@@ -37,7 +37,7 @@ fn packets(class: &str) -> u64 {
     let output = unisono(&["queue", "metrics", "--dev", DEVICE]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success() && text.ends_with("# EOF\n"), "{output:?}");
-    let labels = format!("{{device=\"{DEVICE}\",class=\"{class}\",parent=\"\"}} ");
+    let labels = format!("{{device=\"{DEVICE}\",direction=\"out\",class=\"{class}\",parent=\"\"}} ");
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix("unisono_queue_class_packets_total")?.strip_prefix(&labels));
@@ -53,7 +53,7 @@ fn send(to: &str, mark: u32, field: u8) {
     }
 }
 
-fn found_by(backend: &str) -> Outcome {
+fn found_by(backend: &str) -> TestOutcome {
     let hosts = Hosts::new()?;
     let near = NetworkNamespace::named(hosts.name(0)).expect("it was just made");
     near.enter().map_err(|error| Skipped::because(format!("no namespace can be entered: {error}")))?;
@@ -92,15 +92,15 @@ fn found_by(backend: &str) -> Outcome {
     Ok(())
 }
 
-fn the_kernels_place_finds_marks_code_points_and_vlans() -> Outcome {
+fn the_kernels_place_finds_marks_code_points_and_vlans() -> TestOutcome {
     found_by("kernel")
 }
 
-fn the_interposed_place_finds_marks_code_points_and_vlans() -> Outcome {
+fn the_interposed_place_finds_marks_code_points_and_vlans() -> TestOutcome {
     found_by("interposed")
 }
 
-fn a_flow_beside_a_bulk_one_in_its_class_does_not_wait_for_all_of_it() -> Outcome {
+fn a_flow_beside_a_bulk_one_in_its_class_does_not_wait_for_all_of_it() -> TestOutcome {
     for (flows, is_early) in [("fair", true), ("together", false)] {
         let hosts = Hosts::new()?;
         let far = NetworkNamespace::named(hosts.name(1)).expect("it was just made");

@@ -10,7 +10,7 @@ use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::OpenOptions;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
-use unisono_host_tests::{Outcome, host_tests, program, require};
+use unisono_host_tests::{TestOutcome, host_tests, program, require};
 use unisono_linux::poll;
 
 const COLUMNS: u16 = 60;
@@ -66,7 +66,7 @@ fn how_it_is(terminal: &std::fs::File) -> String {
     format!("{input_modes:?} {output_modes:?} {control_modes:?} {local_modes:?}")
 }
 
-fn q_escape_and_ctrl_c_end_the_live_view_and_the_terminal_is_as_before() -> Outcome {
+fn q_escape_and_ctrl_c_end_the_live_view_and_the_terminal_is_as_before() -> TestOutcome {
     let _hosts = on_a_host()?;
     require::program("setsid", "apt-get install util-linux")?;
     drop(apply(THREE)?);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use unisono_broker::{Client, Destination, NO_DEADLINE};
-use unisono_host_tests::{Outcome, host_tests, program, require};
+use unisono_host_tests::{TestOutcome, host_tests, program, require};
 
 fn runs(directory: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(directory.join("records.jsonl")).expect("records");
@@ -28,7 +28,7 @@ fn study(ids: &[&str], directory: &Path) -> Output {
     command.stdin(Stdio::null()).output().expect("unisono starts")
 }
 
-fn each_place_keeps_to_the_policy_and_leaves_nothing() -> Outcome {
+fn each_place_keeps_to_the_policy_and_leaves_nothing() -> TestOutcome {
     require::root()?;
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let out = scratch.path().join("study");
@@ -76,7 +76,7 @@ fn left_behind() -> Vec<String> {
     found
 }
 
-fn without_root_the_study_is_skipped_with_the_reason() -> Outcome {
+fn without_root_the_study_is_skipped_with_the_reason() -> TestOutcome {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let out = scratch.path().join("study");
     if require::root().is_ok() {
@@ -133,7 +133,7 @@ fn connect(directory: &Path) -> Client {
     }
 }
 
-fn a_broker_serves_answers_and_ends_by_a_signal_without_a_trace() -> Outcome {
+fn a_broker_serves_answers_and_ends_by_a_signal_without_a_trace() -> TestOutcome {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let mut broker = serve(scratch.path());
     let receiver = UdpSocket::bind("127.0.0.1:0").expect("a free port");
@@ -161,7 +161,7 @@ fn a_broker_serves_answers_and_ends_by_a_signal_without_a_trace() -> Outcome {
     Ok(())
 }
 
-fn a_broker_that_was_killed_is_replaced_and_its_programs_are_told() -> Outcome {
+fn a_broker_that_was_killed_is_replaced_and_its_programs_are_told() -> TestOutcome {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let first = serve(scratch.path());
     let mut client = connect(scratch.path());
@@ -173,7 +173,7 @@ fn a_broker_that_was_killed_is_replaced_and_its_programs_are_told() -> Outcome {
     Ok(())
 }
 
-fn a_program_that_knows_the_protocol_alone_is_served_and_told_when_the_broker_dies() -> Outcome {
+fn a_program_that_knows_the_protocol_alone_is_served_and_told_when_the_broker_dies() -> TestOutcome {
     require::program("python3", "apt-get install python3")?;
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let broker = serve(scratch.path());

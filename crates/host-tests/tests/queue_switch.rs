@@ -12,8 +12,9 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 use unisono_enforce::Place;
-use unisono_enforce::journal::Journal;
-use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
+use unisono_enforce::journal::{Journal, LinkSide};
+use unisono_host_tests::processes::text;
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, require};
 
 const INTERPOSED: [&str; 2] = ["--backend", "interposed"];
 const KERNEL: [&str; 2] = ["--backend", "kernel"];
@@ -23,23 +24,19 @@ fn apply(policy: &tempfile::NamedTempFile, options: &[&str]) -> Output {
     unisono(&[&["queue", "apply", name(policy), "--dev", DEVICE][..], options].concat())
 }
 
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 /// What this host lacks is the reason to skip.
-fn applied(policy: &tempfile::NamedTempFile, options: &[&str]) -> Outcome {
+fn applied(policy: &tempfile::NamedTempFile, options: &[&str]) -> TestOutcome {
     let output = apply(policy, options);
     match output.status.code() {
         Some(0) => Ok(()),
-        Some(3) => Err(Skipped::because(said(&output))),
-        _ => panic!("{}", said(&output)),
+        Some(3) => Err(Skipped::because(text(&output.stderr))),
+        _ => panic!("{}", text(&output.stderr)),
     }
 }
 
 fn clear() {
     let output = unisono(&["queue", "clear", "--dev", DEVICE]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
 /// The device with its discipline and programs, and the devices beside it.
@@ -52,7 +49,7 @@ fn looks() -> String {
 }
 
 fn in_force() -> &'static str {
-    Place::of(DEVICE).expect("a policy holds").name()
+    Place::of(&LinkSide::out(DEVICE)).expect("a policy holds").name()
 }
 
 /// What the journal says of how a queue works, or of the classes of the kernel.
@@ -66,7 +63,7 @@ fn no_journal_is_aside() {
     assert!(!journal.path().with_extension("aside").exists());
 }
 
-fn each_place_takes_over_from_each_other_and_clear_leaves_the_device_as_it_was() -> Outcome {
+fn each_place_takes_over_from_each_other_and_clear_leaves_the_device_as_it_was() -> TestOutcome {
     let _hosts = on_a_host()?;
     require::path("/dev/net/tun", "load the module `tun`")?;
     let policy = file(THREE);
@@ -89,7 +86,7 @@ fn each_place_takes_over_from_each_other_and_clear_leaves_the_device_as_it_was()
     Ok(())
 }
 
-fn another_way_is_taken_and_what_is_not_asked_for_stays() -> Outcome {
+fn another_way_is_taken_and_what_is_not_asked_for_stays() -> TestOutcome {
     let _hosts = on_a_host()?;
     require::path("/dev/net/tun", "load the module `tun`")?;
     let policy = file(THREE);
@@ -97,11 +94,11 @@ fn another_way_is_taken_and_what_is_not_asked_for_stays() -> Outcome {
     applied(&policy, &AF_XDP)?;
     let with_af_xdp = before()["options"].clone();
     let guard = || Journal::of(DEVICE).expect("proc is mounted").read::<serde_json::Value>().expect("sound");
-    let held = guard().map(|record| record.process);
+    let held = guard().map(|record| record.author.process);
     // neither asks for anything else
     applied(&policy, &[])?;
     applied(&policy, &AF_XDP)?;
-    assert_eq!(guard().map(|record| record.process), held);
+    assert_eq!(guard().map(|record| record.author.process), held);
     assert_eq!((in_force(), &before()["options"]), ("interposed", &with_af_xdp));
     applied(&policy, &["--way", "tun"])?;
     let with_tun = before()["options"].clone();
@@ -112,7 +109,7 @@ fn another_way_is_taken_and_what_is_not_asked_for_stays() -> Outcome {
     Ok(())
 }
 
-fn our_scheduler_in_the_kernel_takes_over_and_is_taken_over_from() -> Outcome {
+fn our_scheduler_in_the_kernel_takes_over_and_is_taken_over_from() -> TestOutcome {
     let _hosts = on_a_host()?;
     require::path("/dev/net/tun", "load the module `tun`")?;
     let policy = file(THREE);
@@ -132,7 +129,7 @@ fn our_scheduler_in_the_kernel_takes_over_and_is_taken_over_from() -> Outcome {
     Ok(())
 }
 
-fn a_place_that_cannot_begin_leaves_the_one_before_in_force_and_both_are_said() -> Outcome {
+fn a_place_that_cannot_begin_leaves_the_one_before_in_force_and_both_are_said() -> TestOutcome {
     let _hosts = on_a_host()?;
     require::path("/dev/net/tun", "load the module `tun`")?;
     let (policy, other) = (file(THREE), file("rate = \"9mbit\"\n[class.a]\n"));
@@ -147,17 +144,25 @@ fn a_place_that_cannot_begin_leaves_the_one_before_in_force_and_both_are_said() 
     ip(&["link", "add", &taken, "type", "veth", "peer", "name", "elsewhere"]);
     let refused = apply(&other, &INTERPOSED);
     ip(&["link", "del", &taken]);
-    assert_eq!(refused.status.code(), Some(1), "{}", said(&refused));
-    assert!(said(&refused).contains("TAP"), "{}", said(&refused));
-    assert!(said(&refused).contains("the policy before is in force on cable"), "{}", said(&refused));
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("TAP"), "{}", text(&refused.stderr));
+    assert!(
+        text(&refused.stderr).contains("the policy before is in force on cable"),
+        "{}",
+        text(&refused.stderr)
+    );
     assert_eq!((in_force(), looks()), ("kernel", with_classes));
     no_journal_is_aside();
     // the same between two ways, where the one before has to begin again, with its own options
     applied(&policy, &AF_XDP)?;
     let options = before()["options"].clone();
     let refused = apply(&other, &["--way", "tun", "--cpu", "100000"]);
-    assert_eq!(refused.status.code(), Some(1), "{}", said(&refused));
-    assert!(said(&refused).contains("the policy before is in force on cable"), "{}", said(&refused));
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stderr));
+    assert!(
+        text(&refused.stderr).contains("the policy before is in force on cable"),
+        "{}",
+        text(&refused.stderr)
+    );
     assert_eq!((in_force(), &before()["options"]), ("interposed", &options));
     clear();
     assert_eq!(looks(), untouched);
@@ -174,7 +179,7 @@ fn files() -> BTreeSet<OsString> {
         .collect()
 }
 
-fn a_switch_that_is_killed_anywhere_leaves_one_policy_whole_and_clear_leaves_nothing() -> Outcome {
+fn a_switch_that_is_killed_anywhere_leaves_one_policy_whole_and_clear_leaves_nothing() -> TestOutcome {
     let _hosts = on_a_host()?;
     require::path("/dev/net/tun", "load the module `tun`")?;
     let policy = file(THREE);

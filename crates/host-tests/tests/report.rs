@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use synthetic::Situation;
-use unisono_host_tests::{Outcome, Skipped, host_tests};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests};
 
 const PROBE: &str = include_str!("browser/probe.js");
 const WIDTHS: [u32; 3] = [360, 768, 1280];
@@ -80,7 +80,7 @@ fn probe(page: &str, width: u32, light: Light) -> Result<Value, Skipped> {
     Ok(serde_json::from_str(&answer).expect("the answer is JSON"))
 }
 
-fn readable(situation: Situation) -> Outcome {
+fn readable(situation: Situation) -> TestOutcome {
     browser()?;
     let page = unisono_report::html(&synthetic::records(situation));
     for width in WIDTHS {
@@ -96,19 +96,19 @@ fn readable(situation: Situation) -> Outcome {
     Ok(())
 }
 
-fn a_report_of_gains_is_readable_at_every_width_by_day_and_night() -> Outcome {
+fn a_report_of_gains_is_readable_at_every_width_by_day_and_night() -> TestOutcome {
     readable(Situation::Win)
 }
 
-fn a_report_with_skipped_variants_is_readable_at_every_width_by_day_and_night() -> Outcome {
+fn a_report_with_skipped_variants_is_readable_at_every_width_by_day_and_night() -> TestOutcome {
     readable(Situation::Skipped)
 }
 
-fn an_interrupted_report_is_readable_at_every_width_by_day_and_night() -> Outcome {
+fn an_interrupted_report_is_readable_at_every_width_by_day_and_night() -> TestOutcome {
     readable(Situation::Interrupted)
 }
 
-fn the_page_opens_without_a_message_or_a_request() -> Outcome {
+fn the_page_opens_without_a_message_or_a_request() -> TestOutcome {
     browser()?;
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = directory.path().join("report.html");
@@ -120,7 +120,7 @@ fn the_page_opens_without_a_message_or_a_request() -> Outcome {
     Ok(())
 }
 
-fn the_probe_finds_what_it_looks_for() -> Outcome {
+fn the_probe_finds_what_it_looks_for() -> TestOutcome {
     browser()?;
     let bad = concat!(
         "<!DOCTYPE html><body style='background:#fff'><p style='color:#aaa'>pale</p>",

@@ -7,10 +7,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
-use unisono_host_tests::{Outcome, host_tests, program, require};
-use unisono_linux::affinity::Tid;
-use unisono_linux::process::{PidFd, Signal};
+use std::time::Duration;
+use unisono_host_tests::processes::{is_gone, send, text, until};
+use unisono_host_tests::{TestOutcome, host_tests, program, require};
+use unisono_linux::process::Signal;
 
 fn unisono(arguments: &[&str]) -> Command {
     let mut command = Command::new(program::unisono());
@@ -21,10 +21,6 @@ fn unisono(arguments: &[&str]) -> Command {
 
 fn run(arguments: &[&str]) -> Output {
     unisono(arguments).output().expect("unisono starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Starts a job whose script first prints the number of its process, and reads these numbers.
@@ -48,23 +44,7 @@ fn start(
     (child, numbers, output)
 }
 
-fn send(process: u32, signal: Signal) {
-    PidFd::open(Tid(process as i32)).and_then(|process| process.send(signal)).expect("it runs");
-}
-
-fn is_gone(pid: i32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while !done() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn ranks_have_different_places_in_one_job() -> Outcome {
+fn ranks_have_different_places_in_one_job() -> TestOutcome {
     let output = run(&["-n", "5", "sh", "-c", "echo $UNISONO_RANK $UNISONO_SIZE $UNISONO_JOB"]);
     assert!(output.status.success(), "{output:?}");
     let lines: BTreeSet<String> = text(&output.stdout).lines().map(str::to_owned).collect();
@@ -76,7 +56,7 @@ fn ranks_have_different_places_in_one_job() -> Outcome {
     Ok(())
 }
 
-fn lines_of_ranks_that_write_at_once_are_not_mixed() -> Outcome {
+fn lines_of_ranks_that_write_at_once_are_not_mixed() -> TestOutcome {
     let script = "for i in 1 2 3 4 5 6 7 8 9; do printf aaaa; printf bbbb; printf 'cccc %s\\n' $i; done";
     let output = run(&["-n", "8", "--prefix", "sh", "-c", script]);
     assert!(output.status.success(), "{output:?}");
@@ -90,16 +70,16 @@ fn lines_of_ranks_that_write_at_once_are_not_mixed() -> Outcome {
     Ok(())
 }
 
-fn output_comes_while_the_job_runs() -> Outcome {
+fn output_comes_while_the_job_runs() -> TestOutcome {
     // `start` returns only after it has read a line of a job that goes on
     let (mut child, numbers, _output) = start(&[], "echo $$; exec sleep 100", 2);
     assert!(numbers.iter().all(|pid| !is_gone(*pid)));
-    send(child.id(), Signal::Terminate);
+    send(child.id() as i32, Signal::Terminate);
     assert_eq!(child.wait().expect("it ends").code(), Some(128 + 15));
     Ok(())
 }
 
-fn much_output_arrives_whole() -> Outcome {
+fn much_output_arrives_whole() -> TestOutcome {
     let output = run(&["-n", "3", "sh", "-c", "seq 1 20000; echo end of $UNISONO_RANK >&2"]);
     assert!(output.status.success(), "{output:?}");
     let sum: u64 = text(&output.stdout).lines().map(|line| line.parse::<u64>().expect("a number")).sum();
@@ -108,7 +88,7 @@ fn much_output_arrives_whole() -> Outcome {
     Ok(())
 }
 
-fn standard_input_is_rank_zeros() -> Outcome {
+fn standard_input_is_rank_zeros() -> TestOutcome {
     let mut child = unisono(&["-n", "3", "--prefix", "cat"]).stdin(Stdio::piped()).spawn().expect("starts");
     child.stdin.take().expect("piped").write_all(b"hello\n").expect("it reads");
     let output = child.wait_with_output().expect("it ends");
@@ -116,7 +96,7 @@ fn standard_input_is_rank_zeros() -> Outcome {
     Ok(())
 }
 
-fn ranks_are_spread_where_there_are_processors_and_left_alone_elsewhere() -> Outcome {
+fn ranks_are_spread_where_there_are_processors_and_left_alone_elsewhere() -> TestOutcome {
     require::cpus(2)?;
     let cpus = |arguments: &[&str]| -> Vec<Value> {
         let output =
@@ -139,14 +119,14 @@ fn ranks_are_spread_where_there_are_processors_and_left_alone_elsewhere() -> Out
     Ok(())
 }
 
-fn a_signal_reaches_every_rank_and_what_it_started_once() -> Outcome {
+fn a_signal_reaches_every_rank_and_what_it_started_once() -> TestOutcome {
     // what the rank started counts, too: it is in the rank's group
     let script = "trap 'echo told' TERM; echo $$; (trap 'echo child told; exit 0' TERM; while :; do sleep 0.02; done) & \
         while :; do wait && exit 0; done";
     let (mut child, _, output) = start(&["--grace", "20s"], script, 2);
     // the grandchildren set their traps first
     std::thread::sleep(Duration::from_millis(300));
-    send(child.id(), Signal::Terminate);
+    send(child.id() as i32, Signal::Terminate);
     let said: Vec<String> = output.lines().map_while(Result::ok).collect();
     assert_eq!(said.iter().filter(|line| *line == "told").count(), 2, "{said:?}");
     assert_eq!(said.iter().filter(|line| *line == "child told").count(), 2, "{said:?}");
@@ -154,27 +134,27 @@ fn a_signal_reaches_every_rank_and_what_it_started_once() -> Outcome {
     Ok(())
 }
 
-fn a_second_signal_kills() -> Outcome {
+fn a_second_signal_kills() -> TestOutcome {
     let (mut child, numbers, _output) =
         start(&["--grace", "100s"], "trap '' INT TERM; echo $$; while :; do sleep 0.02; done", 2);
-    send(child.id(), Signal::Interrupt);
+    send(child.id() as i32, Signal::Interrupt);
     std::thread::sleep(Duration::from_millis(200));
     assert!(numbers.iter().all(|pid| !is_gone(*pid)), "the first one is the program's to obey");
-    send(child.id(), Signal::Interrupt);
+    send(child.id() as i32, Signal::Interrupt);
     assert_eq!(child.wait().expect("it ends").code(), Some(128 + 9));
     assert!(numbers.iter().all(|pid| is_gone(*pid)));
     Ok(())
 }
 
-fn ranks_die_with_a_launcher_that_is_killed() -> Outcome {
+fn ranks_die_with_a_launcher_that_is_killed() -> TestOutcome {
     let (mut child, numbers, _output) = start(&[], "echo $$; while :; do sleep 0.02; done", 3);
-    send(child.id(), Signal::Kill);
+    send(child.id() as i32, Signal::Kill);
     assert_eq!(child.wait().expect("it was killed").signal(), Some(9));
     until("the ranks' end", || numbers.iter().all(|pid| is_gone(*pid)));
     Ok(())
 }
 
-fn what_ranks_leave_in_their_group_ends_with_the_job() -> Outcome {
+fn what_ranks_leave_in_their_group_ends_with_the_job() -> TestOutcome {
     let output = run(&["-n", "2", "sh", "-c", "sleep 1000 & echo $!"]);
     assert!(output.status.success(), "{output:?}");
     let left: Vec<i32> = text(&output.stdout).lines().map(|line| line.parse().expect("a number")).collect();
@@ -183,7 +163,7 @@ fn what_ranks_leave_in_their_group_ends_with_the_job() -> Outcome {
     Ok(())
 }
 
-fn a_rank_that_ends_while_others_hold_its_pipe_does_not_hold_up_the_launcher() -> Outcome {
+fn a_rank_that_ends_while_others_hold_its_pipe_does_not_hold_up_the_launcher() -> TestOutcome {
     // its last words and its end come at the same moment, again and again
     for _ in 0..20 {
         let output = run(&["-n", "4", "--timeout", "20s", "sh", "-c", "setsid sleep 0.5 & echo last"]);
@@ -193,21 +173,21 @@ fn a_rank_that_ends_while_others_hold_its_pipe_does_not_hold_up_the_launcher() -
     Ok(())
 }
 
-fn a_stopped_job_goes_on_together() -> Outcome {
+fn a_stopped_job_goes_on_together() -> TestOutcome {
     let (mut child, numbers, _output) = start(&[], "echo $$; while :; do sleep 0.02; done", 2);
     let state = |pid: i32| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let launcher = child.id() as i32;
-    send(child.id(), Signal::Suspend);
+    send(child.id() as i32, Signal::Suspend);
     let all = || numbers.iter().copied().chain([launcher]);
     until("everybody stopped", || all().all(|pid| state(pid).contains(") T ")));
-    send(child.id(), Signal::Continue);
+    send(child.id() as i32, Signal::Continue);
     until("everybody goes on", || all().all(|pid| !state(pid).contains(") T ")));
-    send(child.id(), Signal::Terminate);
+    send(child.id() as i32, Signal::Terminate);
     assert_eq!(child.wait().expect("it ends").code(), Some(128 + 15));
     Ok(())
 }
 
-fn a_reader_that_is_gone_ends_the_job_as_in_any_pipeline() -> Outcome {
+fn a_reader_that_is_gone_ends_the_job_as_in_any_pipeline() -> TestOutcome {
     let mut child = unisono(&["-n", "2", "--grace", "100ms", "yes"]).spawn().expect("it starts");
     let mut output = BufReader::new(child.stdout.take().expect("piped"));
     let mut line = String::new();
@@ -218,7 +198,7 @@ fn a_reader_that_is_gone_ends_the_job_as_in_any_pipeline() -> Outcome {
     Ok(())
 }
 
-fn nohup_protects_the_job_too() -> Outcome {
+fn nohup_protects_the_job_too() -> TestOutcome {
     require::program("nohup", "apt-get install coreutils")?;
     let mut command = Command::new("nohup");
     command.arg(program::unisono()).args(["run", "-n", "1", "sh", "-c", "echo on; read -r line; echo off"]);
@@ -227,7 +207,7 @@ fn nohup_protects_the_job_too() -> Outcome {
     let mut output = BufReader::new(child.stdout.take().expect("piped"));
     let mut line = String::new();
     output.read_line(&mut line).expect("it runs");
-    send(child.id(), Signal::Hangup);
+    send(child.id() as i32, Signal::Hangup);
     std::thread::sleep(Duration::from_millis(100));
     child.stdin.take().expect("piped").write_all(b"go\n").expect("it still reads");
     line.clear();
@@ -237,7 +217,7 @@ fn nohup_protects_the_job_too() -> Outcome {
     Ok(())
 }
 
-fn a_summary_says_how_each_rank_ended() -> Outcome {
+fn a_summary_says_how_each_rank_ended() -> TestOutcome {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let path = file.path().to_str().expect("a path of letters");
     let script = "if [ $UNISONO_RANK = 1 ]; then kill -KILL $$; fi";

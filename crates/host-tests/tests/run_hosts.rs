@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use unisono_host_tests::hosts::Hosts;
-use unisono_host_tests::{Outcome, host_tests, program};
-use unisono_linux::affinity::Tid;
-use unisono_linux::process::{PidFd, Signal};
+use unisono_host_tests::processes::{is_gone, send, text, until};
+use unisono_host_tests::{TestOutcome, host_tests, program};
+use unisono_linux::process::Signal;
 
 const ENTER: &str = "ip netns exec {host} {args}";
 
@@ -31,45 +31,10 @@ fn across(hosts: &Hosts, each: usize, arguments: &[&str]) -> Command {
     unisono(&[&["--hosts", &list, "--launch", ENTER], arguments].concat())
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 /// What it printed, with exit code 0.
 fn succeeded(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     text(&output.stdout)
-}
-
-/// A Rust example, built as the program under test was.
-fn example(name: &str) -> PathBuf {
-    let directory = program::unisono().parent().expect("a program lies in a directory").to_owned();
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "--package", "unisono-examples"]);
-    if directory.ends_with("release") {
-        build.arg("--release");
-    }
-    let workspace = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let status = build.current_dir(workspace).stdin(Stdio::null()).status();
-    assert!(status.is_ok_and(|status| status.success()), "the examples do not build");
-    directory.join(name)
-}
-
-fn is_gone(pid: i32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while !done() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn send(process: i32, signal: Signal) {
-    PidFd::open(Tid(process)).and_then(|process| process.send(signal)).expect("it runs");
 }
 
 /// Starts ranks that print "rank process helper" and then do `rest`; reads what they print.
@@ -92,9 +57,9 @@ fn start(
 
 const SAYS_WHO: &str = "echo $UNISONO_RANK $$ $PPID; exec sleep 100";
 
-fn a_program_that_ran_on_one_host_runs_unchanged_on_two() -> Outcome {
+fn a_program_that_ran_on_one_host_runs_unchanged_on_two() -> TestOutcome {
     let hosts = Hosts::new()?;
-    let (heat, table) = (example("heat"), example("hash-table"));
+    let (heat, table) = ["heat", "hash-table"].map(|name| program::with_examples().join(name)).into();
     let (heat, table) = (heat.to_str().expect("letters"), table.to_str().expect("letters"));
     let sweeps: &[&[&str]] = &[
         &[heat, "--size", "48", "--steps", "30"],
@@ -119,7 +84,7 @@ fn a_program_that_ran_on_one_host_runs_unchanged_on_two() -> Outcome {
     Ok(())
 }
 
-fn the_key_is_on_no_command_line_and_in_no_environment_but_the_ranks() -> Outcome {
+fn the_key_is_on_no_command_line_and_in_no_environment_but_the_ranks() -> TestOutcome {
     let hosts = Hosts::new()?;
     let script = "tr '\\0' ' ' </proc/$PPID/cmdline; tr '\\0' ' ' </proc/$PPID/environ; echo; echo \"key $UNISONO_JOB\"";
     let output = succeeded(&across(&hosts, 2, &["sh", "-c", script]).output().expect("unisono starts"));
@@ -135,7 +100,7 @@ fn the_key_is_on_no_command_line_and_in_no_environment_but_the_ranks() -> Outcom
     Ok(())
 }
 
-fn standard_input_reaches_rank_zero_on_the_first_host_whole() -> Outcome {
+fn standard_input_reaches_rank_zero_on_the_first_host_whole() -> TestOutcome {
     let hosts = Hosts::new()?;
     let script = "if [ $UNISONO_RANK = 0 ]; then exec cksum; fi";
     let sent: Vec<u8> =
@@ -149,7 +114,7 @@ fn standard_input_reaches_rank_zero_on_the_first_host_whole() -> Outcome {
     Ok(())
 }
 
-fn a_rank_that_reads_nothing_does_not_hold_up_a_signal() -> Outcome {
+fn a_rank_that_reads_nothing_does_not_hold_up_a_signal() -> TestOutcome {
     let hosts = Hosts::new()?;
     let mut command = across(&hosts, 1, &["sh", "-c", SAYS_WHO]);
     let (mut child, ranks, _output) = start(command.stdin(Stdio::piped()), 2);
@@ -163,7 +128,7 @@ fn a_rank_that_reads_nothing_does_not_hold_up_a_signal() -> Outcome {
     Ok(())
 }
 
-fn the_first_failing_rank_decides_on_any_host() -> Outcome {
+fn the_first_failing_rank_decides_on_any_host() -> TestOutcome {
     let hosts = Hosts::new()?;
     let script = "if [ $UNISONO_RANK = 3 ]; then exit 7; fi; exec sleep 100";
     let output = across(&hosts, 2, &["--grace", "100ms", "--json", "sh", "-c", script]).output();
@@ -178,7 +143,7 @@ fn the_first_failing_rank_decides_on_any_host() -> Outcome {
     Ok(())
 }
 
-fn a_time_limit_ends_the_ranks_of_all_hosts() -> Outcome {
+fn a_time_limit_ends_the_ranks_of_all_hosts() -> TestOutcome {
     let hosts = Hosts::new()?;
     let list = list(&hosts, 2);
     let mut command = Command::new(program::unisono());
@@ -190,10 +155,10 @@ fn a_time_limit_ends_the_ranks_of_all_hosts() -> Outcome {
     Ok(())
 }
 
-fn a_host_that_dies_ends_the_job_and_everybody_is_told() -> Outcome {
+fn a_host_that_dies_ends_the_job_and_everybody_is_told() -> TestOutcome {
     let hosts = Hosts::new()?;
     // far more steps than there is time for
-    let heat = example("heat");
+    let heat = program::with_examples().join("heat");
     let heat = heat.to_str().expect("letters");
     let script = format!("echo $UNISONO_RANK $$ $PPID; exec {heat} --size 64 --steps 100000000");
     let mut command = across(&hosts, 2, &["sh", "-c", &script]);
@@ -213,7 +178,7 @@ fn a_host_that_dies_ends_the_job_and_everybody_is_told() -> Outcome {
     Ok(())
 }
 
-fn ranks_of_all_hosts_end_with_a_launcher_that_is_killed() -> Outcome {
+fn ranks_of_all_hosts_end_with_a_launcher_that_is_killed() -> TestOutcome {
     let hosts = Hosts::new()?;
     let (mut child, ranks, _output) = start(&mut across(&hosts, 2, &["sh", "-c", SAYS_WHO]), 4);
     child.kill().expect("it runs");
@@ -222,7 +187,7 @@ fn ranks_of_all_hosts_end_with_a_launcher_that_is_killed() -> Outcome {
     Ok(())
 }
 
-fn a_launch_command_that_fails_is_quoted_with_its_own_words() -> Outcome {
+fn a_launch_command_that_fails_is_quoted_with_its_own_words() -> TestOutcome {
     let hosts = Hosts::new()?;
     let scratch = tempfile::tempdir().expect("a directory");
     let path = scratch.path().join("shell");
@@ -252,7 +217,7 @@ fn a_launch_command_that_fails_is_quoted_with_its_own_words() -> Outcome {
     Ok(())
 }
 
-fn what_cannot_be_started_is_refused_before_anything_runs() -> Outcome {
+fn what_cannot_be_started_is_refused_before_anything_runs() -> TestOutcome {
     let refused = |arguments: &[&str], words: &[&str]| {
         let output = unisono(arguments).output().expect("unisono starts");
         let said = text(&output.stderr);
@@ -277,9 +242,9 @@ fn what_cannot_be_started_is_refused_before_anything_runs() -> Outcome {
     Ok(())
 }
 
-fn a_port_in_use_is_named_with_the_remedy() -> Outcome {
+fn a_port_in_use_is_named_with_the_remedy() -> TestOutcome {
     let hosts = Hosts::new()?;
-    let heat = example("heat");
+    let heat = program::with_examples().join("heat");
     // rank 0 of another job, which waits for a rank that never comes
     let mut holder = hosts.command(0, &heat);
     let root = format!("{}:7117", Hosts::address(0));
@@ -302,9 +267,9 @@ fn a_port_in_use_is_named_with_the_remedy() -> Outcome {
     Ok(())
 }
 
-fn tasks_of_srun_find_each_other_by_its_variables() -> Outcome {
+fn tasks_of_srun_find_each_other_by_its_variables() -> TestOutcome {
     let hosts = Hosts::new()?;
-    let heat = example("heat");
+    let heat = program::with_examples().join("heat");
     let task = |rank: usize, key: Option<&str>| {
         let mut command = hosts.command(rank / 2, Path::new(&heat));
         command.args(["--size", "48", "--steps", "30"]);

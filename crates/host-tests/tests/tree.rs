@@ -7,21 +7,22 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 use unisono_btin::generate::{NetworkWish, Sparse, generate};
 use unisono_btin::{
-    BarrierGroup, End, GroupId, Link, Network, NodeId, Port, ReductionOperator, SwitchId, Topology, TurnPoint,
+    BarrierGroup, End, GroupId, NetworkFile, NodeId, Port, ReductionOperator, SwitchId, SwitchLink,
+    SwitchNetwork, TurnPoint,
 };
 use unisono_fabric::orders::BarrierRun;
 use unisono_fabric::software::SoftwareAlgorithm;
 use unisono_fabric::{BarrierJob, Deployment, Error};
-use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
+use unisono_host_tests::processes::until;
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, require};
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::netlink::link::LinkState;
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::process::{PidFd, Signal};
 
-fn here() -> Outcome {
+fn here() -> TestOutcome {
     require::root()?;
     require::program("clang", "apt-get install clang libbpf-dev")?;
     require::path("/usr/include/bpf/bpf_helpers.h", "apt-get install libbpf-dev")
@@ -32,17 +33,17 @@ fn end(switch: u32, port: u16) -> End {
 }
 
 /// Four switches in a ring with two nodes each: each link can be done without.
-fn ring() -> Network {
-    let links = (0..4).map(|at| Link { a: end(at, 0), b: end((at + 1) % 4, 1) }).collect();
+fn ring() -> SwitchNetwork {
+    let links = (0..4).map(|at| SwitchLink { a: end(at, 0), b: end((at + 1) % 4, 1) }).collect();
     let nodes = (0..8).map(|node| end(node / 2, 2 + (node % 2) as u16)).collect();
-    Network::new(vec![4; 4], links, nodes).expect("each port is used once")
+    SwitchNetwork::new(vec![4; 4], links, nodes).expect("each port is used once")
 }
 
 /// The nodes of the ring.
 const EVERYBODY: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 
 fn job(
-    network: &Network,
+    network: &SwitchNetwork,
     id: u8,
     members: &[u32],
     turn: TurnPoint,
@@ -54,7 +55,7 @@ fn job(
 }
 
 /// What only a host with BPF can do: without, the reason is that of the host.
-fn deploy<'a>(network: &'a Network, jobs: &'a [BarrierJob]) -> Result<Deployment<'a>, Skipped> {
+fn deploy<'a>(network: &'a SwitchNetwork, jobs: &'a [BarrierJob]) -> Result<Deployment<'a>, Skipped> {
     let mut deployment = match Deployment::new(network, jobs) {
         Ok(deployment) => deployment,
         Err(error @ (Error::Host(_) | Error::System { .. })) => {
@@ -70,7 +71,7 @@ fn run(count: u32) -> BarrierRun {
     BarrierRun { warm_up: 0, count, trace: true, stuck_after: 20_000 }
 }
 
-fn barriers_hold_in_both_ways_to_turn_and_registers_are_released() -> Outcome {
+fn barriers_hold_in_both_ways_to_turn_and_registers_are_released() -> TestOutcome {
     here()?;
     let network = ring();
     let jobs = [
@@ -90,7 +91,7 @@ fn barriers_hold_in_both_ways_to_turn_and_registers_are_released() -> Outcome {
     Ok(())
 }
 
-fn groups_that_share_members_and_switches_do_not_disturb_each_other() -> Outcome {
+fn groups_that_share_members_and_switches_do_not_disturb_each_other() -> TestOutcome {
     here()?;
     let network = ring();
     let jobs = [
@@ -110,7 +111,7 @@ fn groups_that_share_members_and_switches_do_not_disturb_each_other() -> Outcome
     Ok(())
 }
 
-fn a_single_member_waits_for_nobody_and_a_root_switch_with_one_member_serves_all() -> Outcome {
+fn a_single_member_waits_for_nobody_and_a_root_switch_with_one_member_serves_all() -> TestOutcome {
     here()?;
     let network = ring();
     for turn in [TurnPoint::AtNode, TurnPoint::AtSwitch] {
@@ -129,7 +130,7 @@ fn a_single_member_waits_for_nobody_and_a_root_switch_with_one_member_serves_all
     Ok(())
 }
 
-fn lost_frames_are_sent_again_and_barriers_still_hold() -> Outcome {
+fn lost_frames_are_sent_again_and_barriers_still_hold() -> TestOutcome {
     here()?;
     let network = ring();
     let turns = [TurnPoint::AtNode, TurnPoint::AtSwitch];
@@ -152,7 +153,7 @@ fn lost_frames_are_sent_again_and_barriers_still_hold() -> Outcome {
     Ok(())
 }
 
-fn software_barriers_cross_the_same_switches() -> Outcome {
+fn software_barriers_cross_the_same_switches() -> TestOutcome {
     here()?;
     let network = ring();
     let jobs = [job(&network, 0, &EVERYBODY, TurnPoint::AtNode, ReductionOperator::Or)];
@@ -166,7 +167,7 @@ fn software_barriers_cross_the_same_switches() -> Outcome {
     Ok(())
 }
 
-fn a_node_whose_process_is_killed_is_named() -> Outcome {
+fn a_node_whose_process_is_killed_is_named() -> TestOutcome {
     here()?;
     let network = ring();
     let jobs = [job(&network, 0, &EVERYBODY, TurnPoint::AtNode, ReductionOperator::Or)];
@@ -188,7 +189,7 @@ fn inside(deployment: &mut Deployment<'_>, switch: u32, commands: &str) -> std::
     child.expect("sh is on every Linux")
 }
 
-fn a_cable_that_is_pulled_is_named_at_once_and_barriers_go_on_without_it() -> Outcome {
+fn a_cable_that_is_pulled_is_named_at_once_and_barriers_go_on_without_it() -> TestOutcome {
     here()?;
     require::program("ip", "apt-get install iproute2")?;
     let network = ring();
@@ -221,12 +222,12 @@ fn a_cable_that_is_pulled_is_named_at_once_and_barriers_go_on_without_it() -> Ou
     Ok(())
 }
 
-fn a_cable_that_nothing_replaces_is_waited_for_and_named_when_patience_ends() -> Outcome {
+fn a_cable_that_nothing_replaces_is_waited_for_and_named_when_patience_ends() -> TestOutcome {
     here()?;
     require::program("ip", "apt-get install iproute2")?;
-    let link = Link { a: end(0, 0), b: end(1, 0) };
+    let link = SwitchLink { a: end(0, 0), b: end(1, 0) };
     let nodes = (0..4).map(|node| end(node / 2, 2 + (node % 2) as u16)).collect();
-    let network = Network::new(vec![4; 2], vec![link], nodes).expect("each port is used once");
+    let network = SwitchNetwork::new(vec![4; 2], vec![link], nodes).expect("each port is used once");
     let jobs = [job(&network, 0, &[0, 1, 2, 3], TurnPoint::AtNode, ReductionOperator::Or)];
     let told = RefCell::new(Vec::new());
     let mut deployment = deploy(&network, &jobs)?;
@@ -251,7 +252,7 @@ fn a_cable_that_nothing_replaces_is_waited_for_and_named_when_patience_ends() ->
     Ok(())
 }
 
-fn a_cable_that_loses_what_is_sent_is_named_from_the_registers() -> Outcome {
+fn a_cable_that_loses_what_is_sent_is_named_from_the_registers() -> TestOutcome {
     here()?;
     let network = ring();
     let jobs = [job(&network, 0, &EVERYBODY, TurnPoint::AtSwitch, ReductionOperator::Or)];
@@ -268,16 +269,16 @@ fn a_cable_that_loses_what_is_sent_is_named_from_the_registers() -> Outcome {
     Ok(())
 }
 
-fn members_that_no_link_connects_are_named_before_anything_is_made() -> Outcome {
+fn members_that_no_link_connects_are_named_before_anything_is_made() -> TestOutcome {
     here()?;
-    let network = Network::new(vec![4; 2], vec![], vec![end(0, 0), end(1, 0)]).expect("it is sound");
+    let network = SwitchNetwork::new(vec![4; 2], vec![], vec![end(0, 0), end(1, 0)]).expect("it is sound");
     let jobs = [job(&network, 0, &[0, 1], TurnPoint::AtNode, ReductionOperator::Or)];
     let error = Deployment::new(&network, &jobs).err().expect("they cannot meet");
     assert!(matches!(error, Error::Input(_)) && error.to_string().contains("cut off"), "{error}");
     Ok(())
 }
 
-fn a_network_of_the_paper_comes_up_and_synchronizes() -> Outcome {
+fn a_network_of_the_paper_comes_up_and_synchronizes() -> TestOutcome {
     here()?;
     let wish = NetworkWish {
         switches: 75,
@@ -288,7 +289,7 @@ fn a_network_of_the_paper_comes_up_and_synchronizes() -> Outcome {
         seed: 1,
         sparse: Sparse::Refuse,
     };
-    let Topology { network, groups, .. } = generate(&wish).expect("it is possible");
+    let NetworkFile { network, groups, .. } = generate(&wish).expect("it is possible");
     let jobs =
         [BarrierJob { group: groups[0].clone(), turn: TurnPoint::AtNode, operation: ReductionOperator::Or }];
     let mut deployment = deploy(&network, &jobs)?;
@@ -324,7 +325,7 @@ fn topology(name: &str) -> std::path::PathBuf {
     let network = ring();
     let group = BarrierGroup::new(&network, GroupId(0), (0..8).map(NodeId).collect()).expect("they exist");
     let path = std::env::temp_dir().join(format!("unisono-{name}-{}.json", std::process::id()));
-    fs::write(&path, Topology::new(network, vec![group]).to_json()).expect("a temporary file");
+    fs::write(&path, NetworkFile::new(network, vec![group]).to_json()).expect("a temporary file");
     path
 }
 
@@ -348,20 +349,12 @@ fn named(path: &str) -> (std::process::Child, impl Fn() -> usize + use<>) {
     (child, ours)
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !done() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 fn answer(output: &Output) -> Value {
     assert!(output.status.success(), "{output:?}");
     serde_json::from_slice(&output.stdout).expect("one JSON object")
 }
 
-fn the_program_deploys_and_leaves_nothing() -> Outcome {
+fn the_program_deploys_and_leaves_nothing() -> TestOutcome {
     here()?;
     let file = topology("deploy");
     let path = file.to_str().expect("plain");
@@ -373,7 +366,7 @@ fn the_program_deploys_and_leaves_nothing() -> Outcome {
     Ok(())
 }
 
-fn what_a_killed_deployment_leaves_is_taken_away() -> Outcome {
+fn what_a_killed_deployment_leaves_is_taken_away() -> TestOutcome {
     here()?;
     let file = topology("killed");
     let path = file.to_str().expect("plain");
@@ -399,7 +392,7 @@ fn what_a_killed_deployment_leaves_is_taken_away() -> Outcome {
     Ok(())
 }
 
-fn undeploy_ends_a_deployment_that_runs() -> Outcome {
+fn undeploy_ends_a_deployment_that_runs() -> TestOutcome {
     here()?;
     let file = topology("ended");
     let path = file.to_str().expect("plain");
@@ -413,7 +406,7 @@ fn undeploy_ends_a_deployment_that_runs() -> Outcome {
     Ok(())
 }
 
-fn without_root_or_clang_deploy_says_what_is_missing_and_the_rest_works() -> Outcome {
+fn without_root_or_clang_deploy_says_what_is_missing_and_the_rest_works() -> TestOutcome {
     require::root()?; // to become nobody
     let directory = tempfile::tempdir().expect("a directory");
     let open = || std::os::unix::fs::PermissionsExt::from_mode(0o755);

@@ -4,7 +4,7 @@
 use std::io::Read;
 use std::process::{Child, Stdio};
 use unisono_host_tests::hosts::Hosts;
-use unisono_host_tests::{Outcome, host_tests, program, require};
+use unisono_host_tests::{TestOutcome, host_tests, program, require};
 
 const KEY: &str = "000102030405060708090a0b0c0d0e0f";
 
@@ -28,20 +28,20 @@ fn passes(ranks: [Child; 2]) {
     }
 }
 
-fn ranks_on_two_hosts_share_windows_over_ipv4() -> Outcome {
+fn ranks_on_two_hosts_share_windows_over_ipv4() -> TestOutcome {
     let hosts = Hosts::new()?;
     passes(ring(&hosts, ["10.77.0.1:7000", "10.77.0.2:0"], "500"));
     Ok(())
 }
 
-fn ranks_on_two_hosts_share_windows_over_ipv6() -> Outcome {
+fn ranks_on_two_hosts_share_windows_over_ipv6() -> TestOutcome {
     require::path("/proc/net/if_inet6", "this kernel has no IPv6")?;
     let hosts = Hosts::new()?;
     passes(ring(&hosts, ["[fd77::1]:7000", "[fd77::2]:0"], "500"));
     Ok(())
 }
 
-fn a_cut_cable_is_noticed_by_both_hosts_and_the_other_rank_named() -> Outcome {
+fn a_cut_cable_is_noticed_by_both_hosts_and_the_other_rank_named() -> TestOutcome {
     let hosts = Hosts::new()?;
     let mut ranks = ring(&hosts, ["10.77.0.1:7000", "10.77.0.2:0"], "100000000");
     for rank in &mut ranks {

@@ -232,7 +232,8 @@ impl Ending {
 
     /// The launcher was sent a signal.
     pub fn signalled(&mut self, signal: Signal) -> Vec<Action> {
-        if matches!(signal, Signal::User1 | Signal::User2) {
+        // what asks nobody to end is passed on each time
+        if matches!(signal, Signal::User1 | Signal::User2 | Signal::WindowChange | Signal::Continue) {
             return vec![Action::Tell(signal)];
         }
         if self.passed_on.is_none() {
@@ -336,7 +337,9 @@ mod tests {
     #[test]
     fn a_first_signal_is_passed_on_and_a_second_one_kills() {
         let mut ending = ranks(2, GRACE, None);
-        assert_eq!(ending.signalled(Signal::User1), [Action::Tell(Signal::User1)]);
+        for signal in [Signal::User1, Signal::WindowChange, Signal::Continue] {
+            assert_eq!(ending.signalled(signal), [Action::Tell(signal)]);
+        }
         assert_eq!(ending.signalled(Signal::Interrupt), [Action::Tell(Signal::Interrupt)]);
         assert_eq!(ending.next_moment(), None, "the program may take its time");
         assert_eq!(tells(&ending.signalled(Signal::Terminate)), [Signal::Kill]);

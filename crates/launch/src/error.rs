@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use unisono_linux::Errno;
 
 /// Why a job could not be started or watched. Whatever was started has been ended.
 #[derive(Debug, thiserror::Error)]
@@ -30,9 +31,6 @@ pub enum Error {
     },
 }
 
-/// exec(2): not an executable format.
-const ENOEXEC: i32 = 8;
-
 impl Error {
     /// Why a program could not be started, in words where the reason is its file; `doing` is what the kernel
     /// refused otherwise.
@@ -51,7 +49,7 @@ impl Error {
                 ),
                 io::ErrorKind::PermissionDenied => "it is not executable (try: chmod +x)".to_owned(),
                 io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
-                _ if error.raw_os_error() == Some(ENOEXEC) => {
+                _ if Errno::from_io_error(&error) == Some(Errno::NOEXEC) => {
                     "it is no program (the format is unknown)".to_owned()
                 }
                 _ => return Error::system(doing)(error),
@@ -63,10 +61,10 @@ impl Error {
     pub(crate) fn system(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let doing = doing.into();
         move |source| {
-            // EMFILE, EAGAIN: the limits that many processes meet first
-            let remedy = match source.raw_os_error() {
-                Some(24) => "; raise the limit of open files: ulimit -n 65536",
-                Some(11) => "; raise the limit of processes: ulimit -u",
+            // the limits that many processes meet first
+            let remedy = match Errno::from_io_error(&source) {
+                Some(Errno::MFILE) => "; raise the limit of open files: ulimit -n 65536",
+                Some(Errno::AGAIN) => "; raise the limit of processes: ulimit -u",
                 _ => "",
             };
             Self::System { doing, source, remedy }

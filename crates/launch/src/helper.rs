@@ -6,54 +6,15 @@
 
 use crate::error::Error;
 use crate::frame::{self, INPUT, ORDER, SIGNAL, TAKEN};
-use crate::summary::Summary;
-use crate::supervise::{Console, Options, supervise};
-use serde::{Deserialize, Serialize};
-use std::ffi::OsString;
+use crate::order::{HelperEnd, HelperOrder};
+use crate::summary::JobSummary;
+use crate::supervise::{Console, supervise};
 use std::io::{self, Read, Write};
 use std::process::ChildStdin;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use unisono_linux::affinity::Tid;
 use unisono_linux::process::{PidFd, Signal};
-
-/// What a launcher tells a helper first.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct HelperOrder {
-    pub(crate) directory: OsString,
-    pub(crate) options: Options,
-    pub(crate) part: JobPart,
-}
-
-/// The part of a job that one launcher starts itself.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct JobPart {
-    /// The lowest rank; the others follow.
-    pub(crate) first: usize,
-    /// Ranks of the whole job.
-    pub(crate) size: usize,
-    pub(crate) key: String,
-    pub(crate) remote: Option<RemotePart>,
-}
-
-/// What only a job on several hosts has.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct RemotePart {
-    pub(crate) host: String,
-    /// Where rank 0 listens.
-    pub(crate) root: String,
-}
-
-/// What a helper tells the launcher last.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum HelperEnd {
-    Ended(Summary),
-    /// The ranks were not started, or not watched to their end.
-    Refused {
-        code: u8,
-        problem: String,
-    },
-}
 
 /// Starts the ranks that the launcher orders over standard input, and answers over standard output; the exit
 /// code.
@@ -92,7 +53,7 @@ pub fn help(say: impl Fn(&str)) -> Result<u8, Error> {
     })
 }
 
-fn obey(order: &HelperOrder, say: impl Fn(&str)) -> Result<Summary, Error> {
+fn obey(order: &HelperOrder, say: impl Fn(&str)) -> Result<JobSummary, Error> {
     let directory = &order.directory;
     std::env::set_current_dir(directory).map_err(|error| {
         let directory = directory.to_string_lossy();
@@ -127,11 +88,8 @@ fn follow(launcher: &mut impl Read, pieces: &Sender<Vec<u8>>) {
             // a rank that has closed its standard input loses what comes
             (INPUT, _) => drop(pieces.send(bytes)),
             (SIGNAL, Some(number)) => {
-                let known = [Signal::Hangup, Signal::Interrupt, Signal::Quit, Signal::Terminate];
-                let passed = [Signal::User1, Signal::User2];
-                let signal =
-                    known.into_iter().chain(passed).find(|signal| signal.number() == i32::from(*number));
-                signal.map_or_else(end_everything, tell_myself);
+                let is = |signal: &Signal| signal.number() == i32::from(*number);
+                Signal::FROM_OUTSIDE.into_iter().find(is).map_or_else(end_everything, tell_myself);
             }
             _ => {}
         }

@@ -2,12 +2,11 @@
 
 use crate::ending::How;
 use crate::error::Error;
-use crate::helper::{HelperOrder, JobPart, RemotePart};
 use crate::hosts::HostRanks;
 use crate::lines::{LinePrefixer, Prefix};
+use crate::order::{HelperOrder, JobPart, RemotePart, WindowTable};
 use crate::remote::Remote;
 use crate::standard_input::{self, InputSource};
-use crate::supervise::WindowTable;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};

@@ -4,10 +4,10 @@
 use crate::ending::How;
 use crate::error::Error;
 use crate::frame::{self, Decoder, INPUT, ORDER, SIGNAL};
-use crate::helper::{HelperEnd, HelperOrder};
 use crate::hosts::HostRanks;
+use crate::order::{HelperEnd, HelperOrder};
 use crate::standard_input;
-use crate::summary::Summary;
+use crate::summary::JobSummary;
 use std::process::ChildStdin;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -84,7 +84,7 @@ impl Remote {
     }
 
     /// What its helper told about its ranks.
-    pub(crate) fn summary(&self) -> Option<&Summary> {
+    pub(crate) fn summary(&self) -> Option<&JobSummary> {
         match &self.done {
             Some(HelperEnd::Ended(summary)) => Some(summary),
             _ => None,

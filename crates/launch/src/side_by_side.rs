@@ -30,13 +30,13 @@ pub struct Companion {
 }
 
 /// A program that runs. Dropped before its end, it is killed.
-struct Running {
+struct StartedProgram {
     child: Child,
     process: PidFd,
     ended: Option<How>,
 }
 
-impl Drop for Running {
+impl Drop for StartedProgram {
     fn drop(&mut self) {
         if self.ended.is_none() {
             let _ = self.child.kill();
@@ -81,7 +81,7 @@ pub fn run(programs: &[Companion], say: impl Fn(&str)) -> Result<Vec<(usize, How
     Ok(ended)
 }
 
-fn start(program: &Companion) -> Result<Running, Error> {
+fn start(program: &Companion) -> Result<StartedProgram, Error> {
     let [name, arguments @ ..] = &program.command[..] else {
         return Err(Error::Input("a program has no name".into()));
     };
@@ -94,10 +94,10 @@ fn start(program: &Companion) -> Result<Running, Error> {
     let child = process::start(&mut command, Vec::new(), Family::Same)
         .map_err(Error::start(Path::new(name), doing.clone()))?;
     let process = PidFd::open(child.id()).map_err(Error::system(doing))?;
-    Ok(Running { child, process, ended: None })
+    Ok(StartedProgram { child, process, ended: None })
 }
 
-fn pass_on(running: &[Running], signal: Signal, sender: Sender) {
+fn pass_on(running: &[StartedProgram], signal: Signal, sender: Sender) {
     // what the kernel sends, it sends to the whole group
     if sender == Sender::Process {
         for one in running.iter().filter(|one| one.ended.is_none()) {

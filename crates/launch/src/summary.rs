@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A finished job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Summary {
+pub struct JobSummary {
     /// The program and its arguments.
     pub command: Vec<String>,
     pub size: usize,

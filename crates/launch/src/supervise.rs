@@ -3,15 +3,12 @@
 use crate::ending::{Action, Ending, How};
 use crate::error::Error;
 use crate::frame::{self, Framed};
-use crate::helper::{HelperEnd, HelperOrder, JobPart, RemotePart};
 use crate::hosts::{self, HostRanks, LaunchCommand};
-use crate::lines::Prefix;
-use crate::placement::Bind;
+use crate::order::{HelperEnd, HelperOrder, JobPart, Options, RemotePart};
 use crate::rank::{Assignment, RankProcess};
 use crate::remote::Remote;
 use crate::sink::OutputSink;
-use crate::summary::{RankSummary, Summary};
-use serde::{Deserialize, Serialize};
+use crate::summary::{JobSummary, RankSummary};
 use std::ffi::OsString;
 use std::io::{stderr, stdout};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,33 +22,6 @@ use unisono_rma::{Key, MOST_RANKS};
 /// How long the launcher leaves full pipes alone.
 const FULL: Duration = Duration::from_millis(5);
 
-/// Whether the job prints at its end what its windows did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum WindowTable {
-    #[default]
-    Omitted,
-    /// Rank 0 does, on its standard error, when the program ends its membership.
-    Printed,
-}
-
-/// What to run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Options {
-    pub ranks: usize,
-    /// The program and its arguments.
-    pub command: Vec<OsString>,
-    /// Where ranks run.
-    pub bind: Bind,
-    /// Whether lines say whose they are.
-    pub prefix: Prefix,
-    /// Whether rank 0 prints what the windows of the job did.
-    pub windows: WindowTable,
-    /// What the others get after a failure before SIGTERM, and after SIGTERM before SIGKILL.
-    pub grace: Duration,
-    /// The longest that the job may take.
-    pub limit: Option<Duration>,
-}
-
 /// Starts the ranks, passes signals and output on, and waits until all have ended. `say` is told what the
 /// launcher does on its own account, one line each.
 ///
@@ -60,7 +30,7 @@ pub struct Options {
 ///
 /// # Errors
 /// [`Error::Input`] and [`Error::Program`]: nothing was started. [`Error::System`]: everything was ended.
-pub fn run(options: &Options, say: impl Fn(&str)) -> Result<Summary, Error> {
+pub fn run(options: &Options, say: impl Fn(&str)) -> Result<JobSummary, Error> {
     let part = JobPart { first: 0, size: checked(options.ranks)?, key: new_key()?.to_string(), remote: None };
     let names = (0..options.ranks).map(|rank| rank.to_string()).collect();
     supervise(options, ("rank", names), Console::Own, say, |job| Ok((job.start(options, &part)?, 0)))
@@ -84,10 +54,10 @@ pub struct Across {
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_across(options: &Options, across: &Across, say: impl Fn(&str)) -> Result<Summary, Error> {
+pub fn run_across(options: &Options, across: &Across, say: impl Fn(&str)) -> Result<JobSummary, Error> {
     let size = checked(across.hosts.iter().fold(0, |sum: usize, host| sum.saturating_add(host.ranks)))?;
-    let chance = u64::from(new_key()?.bytes()[0]) << 8 | u64::from(new_key()?.bytes()[0]);
-    let port = across.port.unwrap_or(LOWEST_PORT + (chance % PORTS) as u16);
+    let [first, second, ..] = *new_key()?.bytes();
+    let port = across.port.unwrap_or(LOWEST_PORT + u16::from_ne_bytes([first, second]) % PORTS);
     let root = match across.hosts.len() {
         1 => String::new(),
         _ => hosts::root(&across.hosts, port).map_err(Error::Input)?.to_string(),
@@ -102,7 +72,7 @@ pub fn run_across(options: &Options, across: &Across, say: impl Fn(&str)) -> Res
 
 /// Ports that Linux does not give out by itself (`ip_local_port_range` begins at 32768).
 const LOWEST_PORT: u16 = 20_000;
-const PORTS: u64 = 12_000;
+const PORTS: u16 = 12_000;
 
 fn new_key() -> Result<Key, Error> {
     Key::random().map_err(|error| Error::Input(error.to_string()))
@@ -131,23 +101,15 @@ pub(crate) fn supervise(
     (word, names): (&'static str, Vec<String>),
     console: Console,
     say: impl Fn(&str),
-    begin: impl FnOnce(&mut Running) -> Result<(&'static str, usize), Error>,
-) -> Result<Summary, Error> {
-    let watched = [
-        Signal::Interrupt,
-        Signal::Terminate,
-        Signal::Hangup,
-        Signal::Quit,
-        Signal::User1,
-        Signal::User2,
-        Signal::Suspend,
-    ];
+    begin: impl FnOnce(&mut StartedJob) -> Result<(&'static str, usize), Error>,
+) -> Result<JobSummary, Error> {
     // what nohup(1) or a shell has ignored stays ignored
-    let watched: Vec<Signal> = watched.into_iter().filter(|signal| !is_ignored(*signal)).collect();
+    let watched: Vec<Signal> =
+        Signal::FROM_OUTSIDE.into_iter().filter(|signal| !is_ignored(*signal)).collect();
     let signals = SignalFd::new(&watched).map_err(Error::system("receive signals"))?;
     // from here on: threads inherit which signals are blocked
     let sinks = sinks(console)?;
-    let mut job = Running { ranks: Vec::new(), sinks, start: Instant::now(), input: None, kill_at: None };
+    let mut job = StartedJob { ranks: Vec::new(), sinks, start: Instant::now(), input: None, kill_at: None };
     let (bind, first) = begin(&mut job)?;
     let mut ending = Ending::new(word, names, options.grace, options.limit);
     let mut told = false;
@@ -182,7 +144,7 @@ fn sinks(console: Console) -> Result<[OutputSink; 2], Error> {
 }
 
 /// A started job. Dropped, it kills what is left.
-pub(crate) struct Running {
+pub(crate) struct StartedJob {
     ranks: Vec<RankProcess>,
     /// Standard output, standard error.
     sinks: [OutputSink; 2],
@@ -193,7 +155,7 @@ pub(crate) struct Running {
     kill_at: Option<Instant>,
 }
 
-impl Running {
+impl StartedJob {
     /// Starts the ranks of a part of a job on this host; whether they were bound to processors.
     pub(crate) fn start(&mut self, options: &Options, part: &JobPart) -> Result<&'static str, Error> {
         let allowed =
@@ -407,7 +369,7 @@ impl Running {
         ending: &Ending,
         (bind, first): (&'static str, usize),
         seconds: f64,
-    ) -> Summary {
+    ) -> JobSummary {
         if self.ranks.iter().any(|rank| rank.remote.is_some()) {
             return self.summary_across(options, ending, seconds);
         }
@@ -423,7 +385,7 @@ impl Running {
                 seconds: time.as_secs_f64(),
             }
         };
-        Summary {
+        JobSummary {
             command: options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             size: options.ranks,
             exit_code: ending.code(),
@@ -436,15 +398,15 @@ impl Running {
     }
 
     /// The summaries of the hosts as one. Of a host that was lost nobody knows how its ranks ended.
-    fn summary_across(&self, options: &Options, ending: &Ending, seconds: f64) -> Summary {
+    fn summary_across(&self, options: &Options, ending: &Ending, seconds: f64) -> JobSummary {
         let hosts = || self.ranks.iter().filter_map(|process| process.remote.as_ref());
         let summaries = || hosts().filter_map(|remote| Some((remote, remote.summary()?)));
-        let of = |(remote, summary): (&Remote, &Summary)| -> Vec<RankSummary> {
+        let of = |(remote, summary): (&Remote, &JobSummary)| -> Vec<RankSummary> {
             let host = Some(remote.host.name.clone());
             summary.ranks.iter().map(|rank| RankSummary { host: host.clone(), ..rank.clone() }).collect()
         };
         let first = ending.first_failure().and_then(|number| hosts().nth(number)?.summary()?.first_failure);
-        Summary {
+        JobSummary {
             command: options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             size: options.ranks,
             exit_code: ending.code(),
@@ -468,7 +430,7 @@ enum Watched {
     Output(usize, usize),
 }
 
-impl Drop for Running {
+impl Drop for StartedJob {
     fn drop(&mut self) {
         for rank in self.ranks.iter_mut().filter(|rank| rank.ended.is_none()) {
             rank.tell(Signal::Kill);

@@ -22,14 +22,19 @@ impl From<Tid> for u32 {
 }
 
 impl Tid {
-    /// The calling thread.
     pub const SELF: Tid = Tid(0);
 
     /// The number of the calling thread.
     #[must_use]
     pub fn current() -> Tid {
-        // SAFETY: gettid takes no arguments and cannot fail.
-        Tid(unsafe { libc::gettid() })
+        Tid(rustix::thread::gettid().as_raw_nonzero().get())
+    }
+}
+
+impl Tid {
+    /// `None` for the calling thread.
+    pub(crate) fn pid(self) -> Option<rustix::process::Pid> {
+        rustix::process::Pid::from_raw(self.0)
     }
 }
 
@@ -47,36 +52,30 @@ impl CpuSet {
     /// The largest processor number, exclusive, that this type passes to the kernel.
     pub const LIMIT: usize = 8192;
 
-    /// The set that holds nothing.
     #[must_use]
     pub fn empty() -> Self {
         Self::default()
     }
 
-    /// The set of one processor.
     #[must_use]
     pub fn single(cpu: usize) -> Self {
         Self(BTreeSet::from([cpu]))
     }
 
-    /// Adds a processor.
     pub fn insert(&mut self, cpu: usize) {
         self.0.insert(cpu);
     }
 
-    /// Whether the processor is in the set.
     #[must_use]
     pub fn contains(&self, cpu: usize) -> bool {
         self.0.contains(&cpu)
     }
 
-    /// How many processors there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -87,7 +86,6 @@ impl CpuSet {
         self.0.iter().copied()
     }
 
-    /// What is in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         Self(self.0.intersection(&other.0).copied().collect())

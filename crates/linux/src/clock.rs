@@ -41,6 +41,12 @@ impl Nanos {
         Self(start.0.saturating_add(self.0))
     }
 
+    /// This length, `factor` times over, saturating.
+    #[must_use]
+    pub const fn times(self, factor: u64) -> Self {
+        Self(self.0.saturating_mul(factor))
+    }
+
     /// What is left from `start` to `self`; nothing if `self` has passed.
     #[must_use]
     pub const fn since(self, start: Self) -> Self {

@@ -4,9 +4,10 @@
 //! not yet what they will be. Who reads frames from a device in software wants them finished. Cost: a system
 //! call each. Reference: ethtool(8), include/uapi/linux/ethtool.h.
 
+use crate::interface::{self, any_socket, request_of};
 use crate::netlink::link::Index;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// What a device can take over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,13 +40,7 @@ struct Value {
 /// # Errors
 /// `EPERM` without `CAP_NET_ADMIN`; `EOPNOTSUPP`: the device has it fixed; `ENODEV`.
 pub fn set(device: Index, offload: Offload, on: On) -> io::Result<()> {
-    // SAFETY: takes no pointers.
-    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    if socket < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just made this descriptor for us alone.
-    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    let socket = any_socket()?;
     let data = u32::from(on == On::Yes);
     let (command, data) = match offload {
         Offload::SendChecksums => (SET_SEND_CHECKSUMS, data),
@@ -60,25 +55,16 @@ pub fn set(device: Index, offload: Offload, on: On) -> io::Result<()> {
     ask(&socket, device, Value { command, data }).map(|_| ())
 }
 
-/// Whether something is to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum On {
     Yes,
-    /// It is not.
     No,
 }
 
 fn ask(socket: &OwnedFd, device: Index, mut value: Value) -> io::Result<u32> {
-    // SAFETY: all zeros is a valid ifreq.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // SAFETY: the name's place has the IF_NAMESIZE bytes that the call may write.
-    let named = unsafe { libc::if_indextoname(device.0, request.ifr_name.as_mut_ptr()) };
-    if named.is_null() {
-        return Err(io::Error::last_os_error());
-    }
+    let mut request = request_of(socket, device)?;
     request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: SIOCETHTOOL reads and writes one ifreq, and behind its pointer the eight bytes of these
-    // commands.
-    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
-    if done == 0 { Ok(value.data) } else { Err(io::Error::last_os_error()) }
+    // behind the pointer are the eight bytes that these commands read and write
+    interface::ask(socket, libc::SIOCETHTOOL, &mut request)?;
+    Ok(value.data)
 }

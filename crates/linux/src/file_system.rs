@@ -3,10 +3,7 @@
 //! A file means something only where the kernel gives it a meaning: `cgroup.procs` in any other directory is
 //! a file like others. Reference: statfs(2), linux/magic.h.
 
-use std::ffi::CString;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Whether a path leads to a file system of control groups, of version 1 or 2.
@@ -14,15 +11,7 @@ use std::path::Path;
 /// # Errors
 /// `ENOENT`: it leads nowhere.
 pub fn has_cgroups(path: &Path) -> io::Result<bool> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    let mut found = MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: a text with its zero, and room for one answer.
-    if unsafe { libc::statfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: zeroed is a valid value of this plain structure, and the kernel filled it.
-    let kind = unsafe { found.assume_init() }.f_type;
-    Ok([libc::CGROUP_SUPER_MAGIC, libc::CGROUP2_SUPER_MAGIC].contains(&kind))
+    Ok([libc::CGROUP_SUPER_MAGIC, libc::CGROUP2_SUPER_MAGIC].contains(&rustix::fs::statfs(path)?.f_type))
 }
 
 #[cfg(test)]

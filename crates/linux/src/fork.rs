@@ -9,6 +9,7 @@
 
 use crate::affinity::Tid;
 use crate::parent_death::die_with_parent;
+use rustix::process::{Signal, WaitOptions, waitpid};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -28,12 +29,9 @@ pub struct ForkedChild {
     ended: Option<ChildEnd>,
 }
 
-/// How a child ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChildEnd {
-    /// With this code.
     Code(i32),
-    /// By this signal.
     Signal(i32),
 }
 
@@ -85,7 +83,6 @@ fn count_threads() -> io::Result<usize> {
 }
 
 impl ForkedChild {
-    /// Its process number.
     #[must_use]
     pub fn process(&self) -> Tid {
         self.process
@@ -93,33 +90,29 @@ impl ForkedChild {
 
     /// Whether it has ended, and how; never waits.
     pub fn ended(&mut self) -> Option<ChildEnd> {
-        self.collect(libc::WNOHANG)
+        self.collect(WaitOptions::NOHANG)
     }
 
     /// Kills it and waits until it has ended.
     pub fn kill(&mut self) -> ChildEnd {
         self.signal_to_end();
-        self.collect(0).unwrap_or(ChildEnd::Signal(libc::SIGKILL))
+        self.collect(WaitOptions::empty()).unwrap_or(ChildEnd::Signal(libc::SIGKILL))
     }
 
     /// Kills it without waiting: the way to end many.
     pub fn signal_to_end(&mut self) {
         if self.ended().is_none() {
-            // SAFETY: takes numbers. The child has not been collected, so that the number is still its own.
-            unsafe { libc::kill(self.process.0, libc::SIGKILL) };
+            // the child has not been collected, so that the number is still its own
+            let _ = self.process.pid().map(|child| rustix::process::kill_process(child, Signal::KILL));
         }
     }
 
-    fn collect(&mut self, options: i32) -> Option<ChildEnd> {
-        if self.ended.is_none() {
-            let mut status = 0;
-            // SAFETY: `status` is valid for writes.
-            let collected = unsafe { libc::waitpid(self.process.0, &raw mut status, options) };
-            if collected == self.process.0 {
-                let by_signal = libc::WIFSIGNALED(status);
-                let (signal, code) = (libc::WTERMSIG(status), libc::WEXITSTATUS(status));
-                self.ended = Some(if by_signal { ChildEnd::Signal(signal) } else { ChildEnd::Code(code) });
-            }
+    fn collect(&mut self, options: WaitOptions) -> Option<ChildEnd> {
+        if self.ended.is_none()
+            && let Ok(Some((_, status))) = waitpid(self.process.pid(), options)
+        {
+            let code = || ChildEnd::Code(status.exit_status().unwrap_or(0));
+            self.ended = Some(status.terminating_signal().map_or_else(code, ChildEnd::Signal));
         }
         self.ended
     }

@@ -9,7 +9,9 @@
 //! [`Scope::Private`] is cheaper (no page lookup) but only reaches threads of this process.
 
 use crate::clock::Nanos;
-use std::io;
+use rustix::io::Errno;
+use rustix::thread::futex::{self, Timespec};
+use std::num::NonZeroU32;
 use std::sync::atomic::AtomicU32;
 
 /// Who may wait on and wake a word.
@@ -45,20 +47,10 @@ pub enum WakeCount {
 /// [`crate::clock::now`]).
 pub fn wait(word: &AtomicU32, expected: u32, deadline: Option<Nanos>, scope: Scope) -> Wakened {
     let time = deadline.map(timespec);
-    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    let operation = libc::FUTEX_WAIT_BITSET | flags(scope);
-    let no_second_word = std::ptr::null::<u32>();
-    let any = libc::FUTEX_BITSET_MATCH_ANY;
-    // SAFETY: the word and the timespec outlive the call; the kernel only reads them.
-    let answer = unsafe {
-        libc::syscall(libc::SYS_futex, word.as_ptr(), operation, expected, time, no_second_word, any)
-    };
-    if answer == 0 {
-        return Wakened::Woken;
-    }
-    match io::Error::last_os_error().raw_os_error() {
-        Some(libc::EAGAIN) => Wakened::Changed,
-        Some(libc::ETIMEDOUT) => Wakened::TimedOut,
+    match futex::wait_bitset(word, flags(scope), expected, time.as_ref(), NonZeroU32::MAX) {
+        Ok(()) => Wakened::Woken,
+        Err(Errno::AGAIN) => Wakened::Changed,
+        Err(Errno::TIMEDOUT) => Wakened::TimedOut,
         // EINTR: a signal handler ran; the caller looks again, as after any wake-up.
         _ => Wakened::Woken,
     }
@@ -67,25 +59,23 @@ pub fn wait(word: &AtomicU32, expected: u32, deadline: Option<Nanos>, scope: Sco
 /// Wakes waiters of `word`; says how many.
 pub fn wake(word: &AtomicU32, count: WakeCount, scope: Scope) -> u32 {
     let most = match count {
-        WakeCount::All => i32::MAX,
-        WakeCount::AtMost(n) => i32::try_from(n).unwrap_or(i32::MAX),
+        WakeCount::All => i32::MAX as u32,
+        WakeCount::AtMost(n) => n.min(i32::MAX as u32),
     };
-    let operation = libc::FUTEX_WAKE | flags(scope);
-    // SAFETY: the word is live for the call; FUTEX_WAKE uses its address only as a key.
-    let woken = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, most) };
-    u32::try_from(woken).unwrap_or(0)
+    futex::wake(word, flags(scope), most).map_or(0, |woken| woken as u32)
 }
 
-const fn flags(scope: Scope) -> libc::c_int {
+const fn flags(scope: Scope) -> futex::Flags {
     match scope {
-        Scope::Private => libc::FUTEX_PRIVATE_FLAG,
-        Scope::Shared => 0,
+        Scope::Private => futex::Flags::PRIVATE,
+        Scope::Shared => futex::Flags::empty(),
     }
 }
 
-fn timespec(moment: Nanos) -> libc::timespec {
-    libc::timespec {
-        tv_sec: libc::time_t::try_from(moment.0 / 1_000_000_000).unwrap_or(libc::time_t::MAX),
+pub(crate) const fn timespec(moment: Nanos) -> Timespec {
+    // u64::MAX nanoseconds are 584 years, which fit
+    Timespec {
+        tv_sec: (moment.0 / 1_000_000_000).cast_signed(),
         tv_nsec: (moment.0 % 1_000_000_000).cast_signed(),
     }
 }

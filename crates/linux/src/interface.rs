@@ -1,9 +1,10 @@
 //! Network devices by name: number, kind, longest frame. Reference: netdevice(7).
 
 use crate::netlink::link::Index;
-use std::ffi::CString;
+use rustix::net::netdevice::{index_to_name, name_to_index};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// What is known of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,25 +23,15 @@ impl Interface {
     /// # Errors
     /// `ENODEV`: there is none of this name.
     pub fn find(name: &str) -> io::Result<Self> {
-        // SAFETY: takes no pointers.
-        let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-        if socket < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel just made this descriptor for us alone.
-        let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-        let text = CString::new(name).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
-        // SAFETY: a text with its zero.
-        let index = unsafe { libc::if_nametoindex(text.as_ptr()) };
-        if index == 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let mtu = ask(&socket, name, libc::SIOCGIFMTU as _)?;
+        let socket = any_socket()?;
+        let mut request = request(name).ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
+        let index = name_to_index(&socket, name)?;
+        ask(&socket, libc::SIOCGIFMTU, &mut request)?;
         // SAFETY: SIOCGIFMTU filled in this number.
-        let mtu = unsafe { mtu.ifr_ifru.ifru_mtu };
-        let hardware = ask(&socket, name, libc::SIOCGIFHWADDR as _)?;
+        let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+        ask(&socket, libc::SIOCGIFHWADDR, &mut request)?;
         // SAFETY: SIOCGIFHWADDR filled in this structure.
-        let hardware = unsafe { hardware.ifr_ifru.ifru_hwaddr };
+        let hardware = unsafe { request.ifr_ifru.ifru_hwaddr };
         let ethernet = hardware.sa_family == libc::ARPHRD_ETHER;
         let address = std::array::from_fn(|at| hardware.sa_data[at] as u8);
         Ok(Self {
@@ -51,18 +42,31 @@ impl Interface {
     }
 }
 
-fn ask(socket: &OwnedFd, name: &str, what: libc::Ioctl) -> io::Result<libc::ifreq> {
+/// A socket to ask for the devices of the calling thread's namespace by.
+pub(crate) fn any_socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
+}
+
+/// A request that names a device, if the name has 1 to 15 bytes.
+pub(crate) fn request(name: &str) -> Option<libc::ifreq> {
     // SAFETY: all zeros is a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if name.len() >= request.ifr_name.len() {
-        return Err(io::Error::from_raw_os_error(libc::ENODEV));
-    }
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    // SAFETY: the callers' requests read and write one ifreq.
-    let done = unsafe { libc::ioctl(socket.as_raw_fd(), what, &raw mut request) };
-    if done == 0 { Ok(request) } else { Err(io::Error::last_os_error()) }
+    (1..request.ifr_name.len()).contains(&name.len()).then_some(request)
+}
+
+/// As above, for a device that is known by number.
+pub(crate) fn request_of(socket: &OwnedFd, device: Index) -> io::Result<libc::ifreq> {
+    request(&index_to_name(socket, device.0)?).ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
+}
+
+/// Carries out an ioctl(2) that reads and writes one `ifreq`.
+pub(crate) fn ask(socket: impl AsFd, what: u64, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: the callers' requests read and write one ifreq, which is borrowed exclusively.
+    let done = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), what as _, &raw mut *request) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

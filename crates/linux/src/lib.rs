@@ -17,6 +17,7 @@ pub mod interface;
 pub mod interrupt;
 pub mod load;
 pub mod local_socket;
+pub mod mapping;
 pub mod membarrier;
 pub mod netlink;
 pub mod network_namespace;
@@ -48,3 +49,5 @@ pub mod tun;
 pub mod undo;
 pub mod usage;
 pub mod xdp;
+
+pub use rustix::io::Errno;

@@ -7,10 +7,17 @@
 //! Cost: a system call each. Descriptors travel with at least one byte, and what was sent before that byte is
 //! received before it.
 
-use std::io;
+use rustix::cmsg_space;
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, recvmsg, sendmsg,
+    socket_with,
+};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
@@ -23,32 +30,12 @@ pub const BACKLOG: i32 = 128;
 /// # Errors
 /// `EADDRINUSE`: something is there. `ENAMETOOLONG`: paths of sockets have less than 108 bytes.
 pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
-    // SAFETY: takes no pointers.
-    let socket = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
-    if socket < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just made this descriptor for us alone.
-    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-    let done = |result: i32| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-    // SAFETY: takes numbers. The kernel gives the file that bind makes the mode of the socket (since Linux
-    // 2.6).
-    done(unsafe { libc::fchmod(socket.as_raw_fd(), mode) })?;
-    // SAFETY: all zeros is a valid sockaddr_un.
-    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
-    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    let bytes = path.as_os_str().as_bytes();
-    if bytes.len() >= address.sun_path.len() || bytes.contains(&0) {
-        return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
-    }
-    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
-        *to = *from as libc::c_char;
-    }
-    let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
-    // SAFETY: `address` is a valid sockaddr_un of that length, whose path ends with a zero.
-    done(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) })?;
-    // SAFETY: takes numbers.
-    done(unsafe { libc::listen(socket.as_raw_fd(), BACKLOG) })?;
+    let address = SocketAddrUnix::new(path)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // the kernel gives the file that bind makes the mode of the socket (since Linux 2.6)
+    rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
+    bind(&socket, &address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
     Ok(UnixListener::from(socket))
 }
 
@@ -89,40 +76,20 @@ pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
 /// The effective user of this process.
 #[must_use]
 pub fn own_user() -> u32 {
-    // SAFETY: geteuid takes nothing and cannot fail.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
-
-/// Room for one descriptor's control message, aligned as the kernel wants it.
-type ControlBuffer = [u64; 8];
 
 /// Sends bytes with a descriptor. All or an error: messages are shorter than a socket's buffer.
 ///
 /// # Errors
 /// The kernel's reason: `EPIPE` when the other end is closed. `WriteZero` when not all bytes were taken.
 pub fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<()> {
-    let mut piece = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let mut control: ControlBuffer = [0; 8];
-    let message = message(&mut piece, &mut control, size_of::<i32>());
-    // SAFETY: the message has a control buffer with room for one header, so that this is its start.
-    let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
-    // SAFETY: the header lies in `control`, aligned, and nobody else refers to it.
-    let fields = unsafe { &mut *header };
-    fields.cmsg_level = libc::SOL_SOCKET;
-    fields.cmsg_type = libc::SCM_RIGHTS;
-    // SAFETY: a computation on a number.
-    fields.cmsg_len = unsafe { libc::CMSG_LEN(size_of::<i32>() as libc::c_uint) } as _;
-    // SAFETY: the data follow the header within `control`.
-    let data = unsafe { libc::CMSG_DATA(header) };
-    // SAFETY: there is room for one number; it need not be aligned.
-    unsafe { data.cast::<i32>().write_unaligned(descriptor.as_raw_fd()) };
-    // SAFETY: the message refers to live buffers; the kernel only reads them.
-    let sent = unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
-    match usize::try_from(sent) {
-        Err(_) => Err(io::Error::last_os_error()),
-        Ok(sent) if sent == bytes.len() => Ok(()),
-        Ok(_) => Err(io::ErrorKind::WriteZero.into()),
-    }
+    let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let (mut control, descriptors) = (SendAncillaryBuffer::new(&mut room), [descriptor]);
+    let has_room = control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    assert!(has_room, "there is room for one descriptor");
+    let sent = sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
 /// Receives exactly `bytes.len()` bytes, and the descriptor that came with them, if any. Honours the stream's
@@ -133,61 +100,22 @@ pub fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: BorrowedFd<'_>) 
 pub fn receive_with(stream: &UnixStream, bytes: &mut [u8]) -> io::Result<Option<OwnedFd>> {
     let (mut at, mut came) = (0, None);
     while at < bytes.len() {
-        let rest = &mut bytes[at..];
-        let mut piece = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
-        let mut control: ControlBuffer = [0; 8];
-        let mut message = message(&mut piece, &mut control, size_of::<i32>());
-        // SAFETY: the message refers to live buffers of the lengths it says.
-        let count = unsafe { libc::recvmsg(stream.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
-        match usize::try_from(count) {
-            Err(_) => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => at += count,
+        let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut room);
+        let mut rest = [IoSliceMut::new(&mut bytes[at..])];
+        match recvmsg(stream, &mut rest, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+            Ok(message) if message.bytes == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(message) => at += message.bytes,
         }
-        if let Some(descriptor) = descriptor_of(&message) {
-            came = Some(descriptor);
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(mut descriptors) = message {
+                came = descriptors.next().or(came);
+            }
         }
     }
     Ok(came)
-}
-
-fn message(piece: &mut libc::iovec, control: &mut ControlBuffer, data: usize) -> libc::msghdr {
-    // SAFETY: all zeros is a valid msghdr: no name, no pieces, no control.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = piece;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    // SAFETY: a computation on a number.
-    message.msg_controllen = unsafe { libc::CMSG_SPACE(data as libc::c_uint) } as _;
-    message
-}
-
-/// The descriptor in a message that was received.
-fn descriptor_of(message: &libc::msghdr) -> Option<OwnedFd> {
-    // SAFETY: the kernel has set the control buffer's length to what it wrote there.
-    let header = unsafe { libc::CMSG_FIRSTHDR(std::ptr::from_ref(message)) };
-    if header.is_null() {
-        return None;
-    }
-    // SAFETY: a non-null header lies in the live control buffer, aligned.
-    let fields = unsafe { &*header };
-    // SAFETY: a computation on a number.
-    let wanted = unsafe { libc::CMSG_LEN(size_of::<i32>() as libc::c_uint) };
-    let is_descriptor = fields.cmsg_level == libc::SOL_SOCKET && fields.cmsg_type == libc::SCM_RIGHTS;
-    if !is_descriptor || fields.cmsg_len < wanted as _ {
-        return None;
-    }
-    // SAFETY: the data follow the header within the control buffer.
-    let data = unsafe { libc::CMSG_DATA(header) };
-    // SAFETY: the length was checked to hold one number.
-    let number = unsafe { data.cast::<i32>().read_unaligned() };
-    // SAFETY: the kernel just made this descriptor for this process.
-    Some(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 #[cfg(test)]

@@ -10,13 +10,9 @@
 //! sequentially consistent fences are simpler.
 
 use crate::futex::Scope;
+use rustix::thread::{MembarrierCommand, membarrier};
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
-
-const REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;
-const GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
-const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
-const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 
 const UNKNOWN: u8 = 0;
 const REGISTERED: u8 = 1;
@@ -33,17 +29,17 @@ pub fn register(scope: Scope) -> io::Result<()> {
     static PRIVATE: AtomicU8 = AtomicU8::new(UNKNOWN);
     static SHARED: AtomicU8 = AtomicU8::new(UNKNOWN);
     let (known, command) = match scope {
-        Scope::Private => (&PRIVATE, REGISTER_PRIVATE_EXPEDITED),
-        Scope::Shared => (&SHARED, REGISTER_GLOBAL_EXPEDITED),
+        Scope::Private => (&PRIVATE, MembarrierCommand::RegisterPrivateExpedited),
+        Scope::Shared => (&SHARED, MembarrierCommand::RegisterGlobalExpedited),
     };
     match known.load(Ordering::Relaxed) {
         REGISTERED => return Ok(()),
         REFUSED => return Err(io::Error::from_raw_os_error(libc::ENOSYS)),
         _ => {}
     }
-    let answer = call(command);
+    let answer = membarrier(command);
     known.store(if answer.is_ok() { REGISTERED } else { REFUSED }, Ordering::Relaxed);
-    answer
+    Ok(answer?)
 }
 
 /// Returns after every thread in scope has passed a full memory barrier.
@@ -51,16 +47,10 @@ pub fn register(scope: Scope) -> io::Result<()> {
 /// # Errors
 /// `EPERM` when this process has not [`register`]ed for [`Scope::Private`]; otherwise the kernel's reason.
 pub fn fence_all(scope: Scope) -> io::Result<()> {
-    call(match scope {
-        Scope::Private => PRIVATE_EXPEDITED,
-        Scope::Shared => GLOBAL_EXPEDITED,
-    })
-}
-
-fn call(command: libc::c_int) -> io::Result<()> {
-    // SAFETY: membarrier takes three integers and touches no memory of the caller.
-    let answer = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
-    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    Ok(membarrier(match scope {
+        Scope::Private => MembarrierCommand::PrivateExpedited,
+        Scope::Shared => MembarrierCommand::GlobalExpedited,
+    })?)
 }
 
 #[cfg(test)]

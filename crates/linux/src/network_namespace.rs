@@ -12,11 +12,12 @@
 //! is the kernel's own work in the background, tens of milliseconds for any number. Needs `CAP_SYS_ADMIN`.
 //! Reference: network_namespaces(7), setns(2), unshare(2), ip-netns(8).
 
-use std::ffi::CString;
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Where `ip netns` looks for names.
@@ -48,10 +49,8 @@ impl NetworkNamespace {
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN`, `ENOSPC` beyond `user.max_net_namespaces`, or no descriptor is left.
     pub fn create() -> io::Result<Self> {
-        // SAFETY: unshare takes a number; it changes the namespace of this thread alone.
-        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        // SAFETY: it changes the network namespace of this thread, and not its table of descriptors.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
         Self::current()
     }
 
@@ -60,9 +59,7 @@ impl NetworkNamespace {
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN`.
     pub fn enter(&self) -> io::Result<()> {
-        // SAFETY: setns takes two numbers; the descriptor is open as long as `self` lives.
-        let entered = unsafe { libc::setns(self.0.as_raw_fd(), libc::CLONE_NEWNET) };
-        if entered == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        Ok(move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 
     /// Gives it a name under `/run/netns`, so that `ip netns exec NAME` enters it. It then lives until
@@ -74,24 +71,11 @@ impl NetworkNamespace {
         let path = path_of(name)?;
         fs::create_dir_all(NAMES)?;
         File::create_new(&path)?;
-        let source = text(Path::new(&format!("/proc/self/fd/{}", self.0.as_raw_fd())))?;
-        let target = text(&path)?;
-        // SAFETY: both paths are strings with their zeros; no data are passed.
-        let mounted = unsafe {
-            libc::mount(
-                source.as_ptr(),
-                target.as_ptr(),
-                c"none".as_ptr(),
-                libc::MS_BIND,
-                std::ptr::null::<libc::c_void>(),
-            )
-        };
-        if mounted == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        let _ = fs::remove_file(&path); // the mount's error says more
-        Err(error)
+        let source = format!("/proc/self/fd/{}", self.0.as_raw_fd());
+        mount_bind(source, &path).map_err(|error| {
+            let _ = fs::remove_file(&path); // the mount's error says more
+            error.into()
+        })
     }
 }
 
@@ -114,17 +98,11 @@ impl AsFd for NetworkNamespace {
 /// There is no such name, or it may not be unmounted.
 pub fn remove(name: &str) -> io::Result<()> {
     let path = path_of(name)?;
-    let target = text(&path)?;
-    // SAFETY: the path is a string with its zero.
-    let unmounted = unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) };
-    if unmounted != 0 {
-        let error = io::Error::last_os_error();
+    match unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
         // a file that nothing is mounted on was left by a maker that ended in between
-        if error.raw_os_error() != Some(libc::EINVAL) {
-            return Err(error);
-        }
+        Ok(()) | Err(Errno::INVAL) => fs::remove_file(path),
+        Err(error) => Err(error.into()),
     }
-    fs::remove_file(path)
 }
 
 /// The names that begin so, in order.
@@ -147,10 +125,6 @@ fn path_of(name: &str) -> io::Result<PathBuf> {
         ));
     }
     Ok(Path::new(NAMES).join(name))
-}
-
-fn text(path: &Path) -> io::Result<CString> {
-    CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)
 }
 
 #[cfg(test)]

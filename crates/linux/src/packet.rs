@@ -6,8 +6,12 @@
 
 use crate::netlink::link::Index;
 use crate::socket;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_send_buffer_size_force, set_socket_timeout};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// A socket for the frames of one type through one device.
@@ -31,13 +35,8 @@ impl PacketSocket {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_queued(device: Index, ethertype: u16) -> io::Result<Self> {
-        // SAFETY: takes no pointers. Protocol 0 receives nothing until bind says what.
-        let descriptor = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-        if descriptor < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel just made this descriptor for us alone.
-        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        // protocol 0 receives nothing until bind says what
+        let descriptor = socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         let address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
             sll_protocol: ethertype.to_be(),
@@ -58,11 +57,8 @@ impl PacketSocket {
     /// # Errors
     /// Too long for the kernel.
     pub fn set_patience(&self, patience: Duration) -> io::Result<()> {
-        let time = libc::timeval {
-            tv_sec: patience.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-            tv_usec: patience.subsec_micros().into(),
-        };
-        socket::set_option(&self.0, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &time)
+        let patience = (!patience.is_zero()).then_some(patience);
+        Ok(set_socket_timeout(&self.0, Timeout::Recv, patience)?)
     }
 
     /// Sends frames through the device's queueing discipline, with a priority (`SO_PRIORITY`), instead of
@@ -80,7 +76,8 @@ impl PacketSocket {
     /// # Errors
     /// `ENETDOWN`: the device is down. `ENOBUFS`: the kernel has no room; later it may.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
-        socket::send(&self.0, frame).map(|_| ())
+        send(&self.0, frame, SendFlags::empty())?;
+        Ok(())
     }
 
     /// Waits for a frame; answers how many of its bytes are in `frame`, or none when patience has ended.
@@ -88,12 +85,10 @@ impl PacketSocket {
     /// # Errors
     /// `ENETDOWN`: the device went down.
     pub fn receive(&self, frame: &mut [u8]) -> io::Result<Option<usize>> {
-        match socket::receive(&self.0, frame) {
-            Ok(length) => Ok(Some(length)),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                Ok(None)
-            }
-            Err(error) => Err(error),
+        match recv(&self.0, frame, RecvFlags::empty()) {
+            Ok((length, _)) => Ok(Some(length)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -104,14 +99,13 @@ pub struct LargePacketSocket(PacketSocket);
 
 /// How a large TCP segment is to be cut. The sum over the pseudo header stands in its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cut {
+pub struct Segmentation {
     /// What is below TCP.
     pub below: Below,
     /// Bytes of headers, which each frame gets.
     pub headers: u16,
     /// Bytes of payload that each frame but the last gets.
     pub segment: u16,
-    /// Where TCP begins.
     pub transport: u16,
 }
 
@@ -137,7 +131,7 @@ impl LargePacketSocket {
     /// Parts of a frame at most.
     pub const MOST_PARTS: usize = 65;
     /// What may be under way to a device: some dozens of large frames.
-    const ROOM: i32 = 4 << 20;
+    const ROOM: usize = 4 << 20;
 
     /// Opens one in the calling thread's namespace. It receives nothing, and sends past the queueing
     /// discipline.
@@ -148,12 +142,9 @@ impl LargePacketSocket {
         const PACKET_VNET_HDR: i32 = 15;
         let socket = PacketSocket::open(device, 0)?;
         socket::set_option(&socket.0, libc::SOL_PACKET, PACKET_VNET_HDR, &1_i32)?;
-        // SAFETY: takes numbers; the descriptor is this socket's alone.
-        if unsafe { libc::fcntl(socket.0.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        rustix::fs::fcntl_setfl(&socket, OFlags::NONBLOCK)?;
         // with less room it takes more calls
-        let _ = socket::set_option(&socket.0, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &Self::ROOM);
+        let _ = set_socket_send_buffer_size_force(&socket, Self::ROOM);
         Ok(Self(socket))
     }
 
@@ -165,7 +156,7 @@ impl LargePacketSocket {
     ///
     /// # Panics
     /// If there are more parts than [`MOST_PARTS`](Self::MOST_PARTS).
-    pub fn send(&self, cut: Option<Cut>, parts: &[IoSlice<'_>]) -> io::Result<()> {
+    pub fn send(&self, cut: Option<Segmentation>, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let large = cut.map_or_else(Large::default, |cut| Large {
             flags: 1, // the checksum is to be filled in
             kind: if cut.below == Below::Four { 1 } else { 4 },
@@ -180,11 +171,9 @@ impl LargePacketSocket {
         let mut all = [IoSlice::new(&[]); 1 + Self::MOST_PARTS];
         all[0] = IoSlice::new(large);
         all[1..=parts.len()].copy_from_slice(parts);
-        let count = 1 + parts.len() as libc::c_int;
         // writev names no address, so that a process may be allowed this call and no other device
-        // SAFETY: the slices (which are laid out as iovec) live until the call returns.
-        let sent = unsafe { libc::writev(self.0.0.as_raw_fd(), all.as_ptr().cast(), count) };
-        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        rustix::io::writev(&self.0, &all[..=parts.len()])?;
+        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@
 //! When not to use: the signal is sent when the *thread* that started the child ends, so start such
 //! children from a thread that lives as long as they are wanted. Reference: PR_SET_PDEATHSIG(2const).
 
+use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io;
 use std::os::unix::process::{CommandExt, parent_id};
 use std::process::Command;
@@ -17,10 +18,7 @@ use std::process::Command;
 /// # Errors
 /// The parent is not (or no longer) `parent`: the caller should end too.
 pub fn die_with_parent(parent: Option<u32>) -> io::Result<()> {
-    // SAFETY: PR_SET_PDEATHSIG takes a signal number and touches no memory of ours.
-    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     match parent {
         Some(parent) if parent_id() != parent => {
             Err(io::Error::other(format!("the parent process {parent} is gone")))
@@ -35,21 +33,14 @@ pub fn die_with_parent(parent: Option<u32>) -> io::Result<()> {
 /// # Errors
 /// None in practice: prctl(2) itself failed.
 pub fn outlive_starter() -> io::Result<()> {
-    // SAFETY: PR_SET_PDEATHSIG takes a signal number, here that of none, and touches no memory of ours.
-    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    Ok(set_parent_process_death_signal(None)?)
 }
 
 /// Has the kernel kill the program that this command starts when the thread that starts it ends.
 pub fn end_with_starter(command: &mut Command) {
     let starter = std::process::id();
     let ask = move || {
-        // SAFETY: PR_SET_PDEATHSIG takes a signal number, touches no memory, and is async-signal-safe.
-        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        set_parent_process_death_signal(Some(Signal::KILL))?;
         if parent_id() == starter { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
     };
     // SAFETY: `ask` allocates nothing and makes async-signal-safe calls alone.

@@ -10,9 +10,11 @@
 
 use crate::poll::readable_of;
 use crate::signal::Signal;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// A process held on to; readable when it has ended.
@@ -25,14 +27,8 @@ impl PidFd {
     /// # Errors
     /// `ESRCH` when there is none, `ENOSYS` before Linux 5.3, `EMFILE` without descriptors.
     pub fn open(process: impl Into<u32>) -> io::Result<Self> {
-        // SAFETY: pidfd_open takes two integers.
-        let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, process.into(), 0) };
-        let descriptor = i32::try_from(descriptor).map_err(io::Error::other)?;
-        if descriptor < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel just made this descriptor for us; it is close-on-exec.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+        let process = Pid::from_raw(process.into().cast_signed()).ok_or(Errno::INVAL)?;
+        Ok(Self(pidfd_open(process, PidfdFlags::empty())?))
     }
 
     /// Sends a signal.
@@ -40,12 +36,7 @@ impl PidFd {
     /// # Errors
     /// `ESRCH`: it has ended. `EPERM`: it belongs to somebody else.
     pub fn send(&self, signal: Signal) -> io::Result<()> {
-        let no_information = std::ptr::null::<libc::siginfo_t>();
-        let (descriptor, number) = (self.0.as_raw_fd(), signal.number());
-        // SAFETY: no information block is passed.
-        let result =
-            unsafe { libc::syscall(libc::SYS_pidfd_send_signal, descriptor, number, no_information, 0_u32) };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        Ok(pidfd_send_signal(&self.0, signal.named())?)
     }
 
     /// Whether it has ended, waiting for it at most so long (`None`: as long as it takes).

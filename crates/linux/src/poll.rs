@@ -3,9 +3,15 @@
 //! Nothing is allocated. Timers of a process come up to 50 us late unless it says that it minds
 //! ([`punctual`]). Cost: a system call, and a wake-up if it waits.
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::thread::set_current_timer_slack;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::num::NonZeroU64;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
+
+const FOR_EVER: Timespec = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
 
 /// Waits until one of `N` descriptors can be read, at most so long (`None`: as long as it takes); answers
 /// which can. A signal ends it like the time.
@@ -16,45 +22,29 @@ pub fn readable<const N: usize>(
     descriptors: [BorrowedFd<'_>; N],
     patience: Option<Duration>,
 ) -> io::Result<[bool; N]> {
-    let mut polls = descriptors.map(|descriptor| libc::pollfd {
-        fd: descriptor.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    });
-    let time = patience.map(|patience| libc::timespec {
-        tv_sec: libc::time_t::try_from(patience.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_nsec: patience.subsec_nanos().into(),
-    });
-    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the array is valid for `N` entries and the time, if there is one, for reads during the call.
-    let ready = unsafe { libc::ppoll(polls.as_mut_ptr(), N as libc::nfds_t, time, std::ptr::null()) };
-    if ready < 0 {
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-        return Ok([false; N]);
-    }
-    Ok(polls.map(|poll| poll.revents != 0))
+    let mut polls = descriptors.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+    wait(&mut polls, patience)?;
+    Ok(polls.map(|poll| !poll.revents().is_empty()))
 }
 
-/// As [`readable`], for any number of descriptors, to the millisecond.
+/// As [`readable`], for any number of descriptors.
 ///
 /// # Errors
 /// `poll` failed; an interruption by a signal answers as if the time had passed.
 pub fn readable_of(fds: &[BorrowedFd<'_>], patience: Option<Duration>) -> io::Result<Vec<bool>> {
-    let mut polls: Vec<libc::pollfd> =
-        fds.iter().map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }).collect();
-    let millis = patience.map_or(-1, |time| i32::try_from(time.as_millis()).unwrap_or(i32::MAX));
-    // SAFETY: `polls` is valid for reads and writes of its length.
-    let result = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, millis) };
-    if result < 0 {
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
+    let mut polls: Vec<PollFd<'_>> =
+        fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    wait(&mut polls, patience)?;
+    Ok(polls.iter().map(|poll| !poll.revents().is_empty()).collect())
+}
+
+fn wait(polls: &mut [PollFd<'_>], patience: Option<Duration>) -> io::Result<()> {
+    let time = patience.map(|patience| Timespec::try_from(patience).unwrap_or(FOR_EVER));
+    match rustix::event::poll(polls, time.as_ref()) {
+        // nothing was said of any descriptor
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
     }
-    Ok(polls.iter().map(|poll| poll.revents != 0).collect())
 }
 
 /// Has this thread's timers come as soon as they can.
@@ -62,9 +52,7 @@ pub fn readable_of(fds: &[BorrowedFd<'_>], patience: Option<Duration>) -> io::Re
 /// # Errors
 /// None in practice.
 pub fn punctual() -> io::Result<()> {
-    // SAFETY: takes numbers.
-    let set = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) };
-    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    Ok(set_current_timer_slack(NonZeroU64::new(1))?)
 }
 
 #[cfg(test)]

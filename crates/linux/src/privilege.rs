@@ -5,6 +5,11 @@
 //! one thread: the C library tells other threads of a change of user, but the kernel keeps capabilities for
 //! each thread. Reference: credentials(7), capabilities(7), PR_SET_NO_NEW_PRIVS(2const).
 
+use rustix::rand::GetRandomFlags;
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capability_is_in_bounding_set, remove_capability_from_bounding_set,
+    set_capabilities, set_no_new_privs,
+};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
@@ -28,11 +33,7 @@ pub fn unused_user() -> io::Result<u32> {
         .collect();
     loop {
         let mut number = [0; 4];
-        // SAFETY: four bytes valid for writes.
-        let got = unsafe { libc::getrandom(number.as_mut_ptr().cast(), number.len(), 0) };
-        if got != 4 {
-            return Err(io::Error::last_os_error());
-        }
+        rustix::rand::getrandom(&mut number, GetRandomFlags::empty())?;
         let user = UNUSED.start + u32::from_ne_bytes(number) % (UNUSED.end - UNUSED.start);
         if !processes.contains(&user) {
             return Ok(user);
@@ -47,10 +48,10 @@ pub fn unused_user() -> io::Result<u32> {
 pub fn give_up(user: u32, group: u32) -> io::Result<()> {
     // SAFETY: the list of groups is empty.
     done(unsafe { libc::setgroups(0, std::ptr::null()) })?;
-    // SAFETY: takes numbers.
+    // SAFETY: three numbers; no memory of ours is touched.
     done(unsafe { libc::setresgid(group, group, group) })?;
     // leaving user 0 takes all capabilities with it
-    // SAFETY: takes numbers.
+    // SAFETY: three numbers; no memory of ours is touched.
     done(unsafe { libc::setresuid(user, user, user) })?;
     never_more()
 }
@@ -60,8 +61,7 @@ pub fn give_up(user: u32, group: u32) -> io::Result<()> {
 /// # Errors
 /// None in practice.
 pub fn never_more() -> io::Result<()> {
-    // SAFETY: takes numbers.
-    done(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })
+    Ok(set_no_new_privs(true)?)
 }
 
 /// A part of what root may do.
@@ -76,34 +76,25 @@ pub enum Privilege {
     Bpf = 39,
 }
 
-const SYSTEM_ADMINISTRATION: u32 = 21;
-
 /// Keeps these capabilities and gives all others away.
 ///
 /// # Errors
 /// `EPERM`: this process does not have those to be kept.
 pub fn keep(capabilities: &[Privilege]) -> io::Result<()> {
-    const VERSION_3: u32 = 0x2008_0522;
-    const MOST: u32 = 63;
-    // SAFETY: takes numbers.
-    let is_known = |number: u32| unsafe { libc::prctl(libc::PR_CAPBSET_READ, number, 0, 0, 0) >= 0 };
-    let kept = capabilities.iter().fold(0_u64, |kept, capability| {
-        let number = *capability as u32;
-        kept | 1 << if is_known(number) { number } else { SYSTEM_ADMINISTRATION }
+    let kept = capabilities.iter().fold(CapabilitySet::empty(), |kept, capability| {
+        let wanted = CapabilitySet::from_bits_retain(1 << *capability as u32);
+        kept | if is_known(wanted) { wanted } else { CapabilitySet::SYS_ADMIN }
     });
-    for number in (0..=MOST).filter(|number| kept & 1 << number == 0 && is_known(*number)) {
-        // SAFETY: takes numbers.
-        done(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, number, 0, 0, 0) })?;
+    let all = (0..u64::BITS).map(|number| CapabilitySet::from_bits_retain(1 << number));
+    for capability in all.filter(|capability| !kept.contains(*capability) && is_known(*capability)) {
+        remove_capability_from_bounding_set(capability)?;
     }
-    // `struct __user_cap_header_struct`, and two of `__user_cap_data_struct`: effective, permitted,
-    // inheritable
-    let header = [VERSION_3, 0];
-    let (lower, upper) = (kept as u32, (kept >> 32) as u32);
-    let sets = [lower, lower, 0, upper, upper, 0];
-    // SAFETY: the header and the sets are as long as this version of them, and valid for reads during the
-    // call.
-    let set = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
-    done(set as i32)
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    Ok(set_capabilities(None, sets)?)
+}
+
+fn is_known(capability: CapabilitySet) -> bool {
+    capability_is_in_bounding_set(capability).is_ok()
 }
 
 fn done(result: i32) -> io::Result<()> {

@@ -7,6 +7,8 @@ use crate::affinity::Tid;
 pub use crate::pidfd::PidFd;
 pub use crate::poll::readable_of as readable;
 pub use crate::signal::Signal;
+use rustix::io::Errno;
+use rustix::process::{kill_process_group, setpgid, setsid};
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
@@ -19,27 +21,34 @@ use std::process::{Child, Command};
 /// # Errors
 /// `ESRCH`: nobody is in it. `EPERM`: nobody in it may be signalled.
 pub fn signal_group(leader: Tid, signal: Signal) -> io::Result<()> {
-    // SAFETY: kill takes two numbers; a group number above 1 reaches that group alone.
-    let result = unsafe { libc::kill(-leader.0.max(2), signal.number()) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    // group 1 would be everybody's first process, and 0 our own group
+    let group = Tid(leader.0.max(2)).pid().ok_or(Errno::SRCH)?;
+    Ok(kill_process_group(group, signal.named())?)
 }
 
 /// Does with this process what the signal does by default, although this thread receives it as data: for
 /// [`Signal::Suspend`] the process stops here until somebody continues it. Nothing happens where the signal
 /// is ignored, or where nobody is left who could continue the process (an orphaned process group).
 pub fn obey(signal: Signal) {
-    let (mut set, mut before) =
-        (MaybeUninit::<libc::sigset_t>::uninit(), MaybeUninit::<libc::sigset_t>::uninit());
-    // SAFETY: `set` is valid for writes; sigemptyset initialises it.
-    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
-    // SAFETY: `set` was initialised above.
-    unsafe { libc::sigaddset(set.as_mut_ptr(), signal.number()) };
+    let (set, mut before) = (set_of(&[signal]), set_of(&[]));
     // SAFETY: raise takes a number; the signal waits while this thread blocks it.
     unsafe { libc::raise(signal.number()) };
-    // SAFETY: `set` is initialised and `before` valid for writes.
-    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), before.as_mut_ptr()) };
+    // SAFETY: `set` is valid for reads and `before` for writes.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, &raw mut before) };
     // SAFETY: the call above filled `before` with this thread's mask.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+}
+
+fn set_of(signals: &[Signal]) -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: `set` is valid for writes.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    for signal in signals {
+        // SAFETY: `set` was initialised above.
+        unsafe { libc::sigaddset(set.as_mut_ptr(), signal.number()) };
+    }
+    // SAFETY: sigemptyset initialised it.
+    unsafe { set.assume_init() }
 }
 
 /// Whether this process ignores the signal, as one does that nohup(1) started.
@@ -77,17 +86,11 @@ impl SignalFd {
     /// # Errors
     /// The process has no file descriptor left.
     pub fn new(signals: &[Signal]) -> io::Result<Self> {
-        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: `set` is valid for writes; sigemptyset initialises it.
-        unsafe { libc::sigemptyset(set.as_mut_ptr()) };
-        for signal in signals {
-            // SAFETY: `set` was initialised above.
-            unsafe { libc::sigaddset(set.as_mut_ptr(), signal.number()) };
-        }
-        // SAFETY: `set` is initialised; the old mask is not asked for.
-        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()) };
-        // SAFETY: `set` is initialised.
-        let fd = unsafe { libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        let set = set_of(signals);
+        // SAFETY: `set` is valid for reads; the old mask is not asked for.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+        // SAFETY: `set` is valid for reads.
+        let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -138,27 +141,17 @@ pub enum Family {
 pub fn start(command: &mut Command, joins: Vec<File>, family: Family) -> io::Result<Child> {
     let prepare = move || {
         for file in &joins {
-            // SAFETY: one readable byte; write is async-signal-safe.
-            if unsafe { libc::write(file.as_raw_fd(), c"0".as_ptr().cast(), 1) } < 0 {
-                return Err(io::Error::last_os_error());
-            }
+            rustix::io::write(file, b"0")?;
         }
-        match family {
-            Family::Same => {}
-            Family::OwnGroup => {
-                // SAFETY: setpgid takes two numbers and is async-signal-safe.
-                unsafe { libc::setpgid(0, 0) };
-            }
-            Family::OwnSession => {
-                // SAFETY: setsid takes nothing and is async-signal-safe.
-                unsafe { libc::setsid() };
-            }
-        }
-        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: `set` is valid for writes; sigemptyset initialises it and is async-signal-safe.
-        unsafe { libc::sigemptyset(set.as_mut_ptr()) };
-        // SAFETY: `set` is initialised; pthread_sigmask is async-signal-safe.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut()) };
+        // a process that was just made leads no group and no session, so that neither can be refused
+        let _ = match family {
+            Family::Same => Ok(()),
+            Family::OwnGroup => setpgid(None, None),
+            Family::OwnSession => setsid().map(|_| ()),
+        };
+        let set = set_of(&[]);
+        // SAFETY: `set` is valid for reads; pthread_sigmask is async-signal-safe.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()) };
         Ok(())
     };
     // SAFETY: `prepare` allocates nothing and makes async-signal-safe calls alone.
@@ -169,8 +162,7 @@ pub fn start(command: &mut Command, joins: Vec<File>, family: Family) -> io::Res
 /// Whether this process may do what only root may do (effective user 0).
 #[must_use]
 pub fn is_root() -> bool {
-    // SAFETY: geteuid takes nothing and cannot fail.
-    unsafe { libc::geteuid() == 0 }
+    rustix::process::geteuid().is_root()
 }
 
 #[cfg(test)]

@@ -4,11 +4,13 @@
 //! group's. Cost: one system call each. A child that leaves its group (setsid, setpgid) is not reached:
 //! what must catch those too needs a cgroup. Reference: kill(2), setpriority(2).
 
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process_group, setpriority_pgrp, test_kill_process_group};
 use std::io;
 
 /// A process group as the kernel numbers it: the number of the process it was made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProcessGroup(i32);
+pub struct ProcessGroup(Pid);
 
 /// What to tell every process of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +26,7 @@ impl ProcessGroup {
     /// "everybody" or "ourselves".
     #[must_use]
     pub fn of_child(pid: u32) -> Option<Self> {
-        i32::try_from(pid).ok().filter(|pid| *pid > 1).map(Self)
+        i32::try_from(pid).ok().filter(|pid| *pid > 1).and_then(Pid::from_raw).map(Self)
     }
 
     /// Sends a signal to every process of the group; a group without processes is no error.
@@ -33,27 +35,19 @@ impl ProcessGroup {
     /// What kill(2) says, for example that they belong to another user.
     pub fn tell(self, tell: Tell) -> io::Result<()> {
         let signal = match tell {
-            Tell::Terminate => libc::SIGTERM,
-            Tell::Kill => libc::SIGKILL,
+            Tell::Terminate => Signal::TERM,
+            Tell::Kill => Signal::KILL,
         };
-        self.send(signal).map(|_| ())
+        match kill_process_group(self.0, signal) {
+            Err(Errno::SRCH) | Ok(()) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Whether a process of the group is left (one that ended and was not waited for counts).
     #[must_use]
     pub fn is_alive(self) -> bool {
-        self.send(0).unwrap_or(true)
-    }
-
-    fn send(self, signal: i32) -> io::Result<bool> {
-        // SAFETY: kill takes two numbers and touches no memory of ours; the group's number is above 1.
-        if unsafe { libc::kill(-self.0, signal) } == 0 {
-            return Ok(true);
-        }
-        match io::Error::last_os_error() {
-            error if error.raw_os_error() == Some(libc::ESRCH) => Ok(false),
-            error => Err(error),
-        }
+        test_kill_process_group(self.0) != Err(Errno::SRCH)
     }
 
     /// Gives every thread of the group this nice value (-20 favours it most); threads that it starts later
@@ -62,12 +56,7 @@ impl ProcessGroup {
     /// # Errors
     /// What setpriority(2) says: EACCES or EPERM without the privilege (`CAP_SYS_NICE`).
     pub fn set_nice(self, nice: i32) -> io::Result<()> {
-        // SAFETY: setpriority takes three numbers and touches no memory of ours.
-        if unsafe { libc::setpriority(libc::PRIO_PGRP, self.0.cast_unsigned(), nice) } == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
+        Ok(setpriority_pgrp(Some(self.0), nice)?)
     }
 }
 

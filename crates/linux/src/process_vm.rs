@@ -1,7 +1,7 @@
 //! Read and write another process's memory: process_vm_readv(2), process_vm_writev(2), proc_pid_mem(5).
 //!
 //! One copy, no shared mapping, no help from the other side. Allowed where ptrace is: same user, and not
-//! forbidden by Yama or a container's filter; [`read`] of a known word finds out. A [`Held`] memory was
+//! forbidden by Yama or a container's filter; [`read`] of a known word finds out. A [`HeldMemory`] was
 //! looked up and asked about once, not in each call; but it is copied twice, through a page of the kernel's.
 //! Cost: a system call and a page lookup a page; 16 bytes take 1.3 us, or 1.0 us if held, with both sides at
 //! it 1.6 and 1.0; from a few pages on [`write()`] is faster. When not to use: for short data that can be
@@ -13,9 +13,9 @@ use std::os::unix::fs::FileExt;
 
 /// A process's memory, held on to: that process's for ever, whoever gets its number.
 #[derive(Debug)]
-pub struct Held(File);
+pub struct HeldMemory(File);
 
-impl Held {
+impl HeldMemory {
     /// Holds on to the memory of the process that now has this number.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ mod tests {
     fn memory_held_on_to_is_read_and_written_until_its_process_ends() {
         let (source, mut target) = ([1_u8, 2, 3, 4], [0_u8; 4]);
         // Without /proc there is nothing to hold.
-        let Ok(own) = Held::open(std::process::id()) else { return };
+        let Ok(own) = HeldMemory::open(std::process::id()) else { return };
         own.read(source.as_ptr() as usize, &mut target).expect("the memory is there");
         assert_eq!(target, source);
         // SAFETY: the target is an array of this function's, of that length.
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(std::hint::black_box(target), [9, 9, 3, 4]);
         assert!(own.read(16, &mut [0]).is_err());
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep(1) exists");
-        let held = Held::open(child.id()).expect("our child");
+        let held = HeldMemory::open(child.id()).expect("our child");
         child.kill().expect("our child");
         child.wait().expect("our child");
         assert!(held.read(source.as_ptr() as usize, &mut target).is_err());

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 /// What bounds a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct ProcessorLimits {
     /// Where it may run; the kernel has taken away what the cpuset does not have.
     pub affinity: CpuSet,
     /// The processors of its cpuset, if it is in one.
@@ -75,16 +75,17 @@ impl Quota {
 ///
 /// # Errors
 /// `sched_getaffinity` fails. Files that are missing are no limit: a host need not have control groups.
-pub fn limits() -> io::Result<Limits> {
+pub fn limits() -> io::Result<ProcessorLimits> {
     Ok(limits_below(Path::new("/"), affinity::allowed(Tid::SELF)?))
 }
 
 /// The limits that files below `root` name for a process that may run on `affinity`.
 #[must_use]
-pub fn limits_below(root: &Path, affinity: CpuSet) -> Limits {
+pub fn limits_below(root: &Path, affinity: CpuSet) -> ProcessorLimits {
     let online = fs::read_to_string(root.join("sys/devices/system/cpu/online")).ok();
     let online = online.and_then(|list| list.parse().ok()).map_or(0, |list: CpuSet| list.len());
-    let mut limits = Limits { online: online.max(affinity.len()), affinity, ..Limits::default() };
+    let mut limits =
+        ProcessorLimits { online: online.max(affinity.len()), affinity, ..ProcessorLimits::default() };
     let text = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let trees = cgroup::hierarchies_below(root).unwrap_or_default();
     for tree in views(&trees, &text) {
@@ -113,7 +114,7 @@ fn views<'a>(trees: &'a [CgroupHierarchy], text: &str) -> Vec<&'a CgroupHierarch
     views
 }
 
-impl Limits {
+impl ProcessorLimits {
     fn read(&mut self, tree: &CgroupHierarchy, text: &str) {
         let Some(path) = tree.path_in(text) else { return };
         let own = tree.group_at(path);
@@ -190,7 +191,7 @@ mod tests {
     use super::*;
 
     /// What this process would find on a host with these files and eight processors.
-    fn with(files: &[(&str, &str)]) -> Limits {
+    fn with(files: &[(&str, &str)]) -> ProcessorLimits {
         let root = tempfile::tempdir().expect("a directory");
         for (path, text) in files {
             let path = root.path().join(path);
@@ -329,7 +330,8 @@ mod tests {
 
     #[test]
     fn a_host_without_control_groups_has_its_affinity_alone() {
-        let expected = Limits { affinity: (0..8).collect(), online: 8, ..Limits::default() };
+        let expected =
+            ProcessorLimits { affinity: (0..8).collect(), online: 8, ..ProcessorLimits::default() };
         assert_eq!(with(&[]), expected);
         let broken = [("proc/self/mountinfo", "x - \n\n1 2 3 - cgroup"), ("proc/self/cgroup", "::\n:")];
         assert_eq!(with(&broken), expected);

@@ -1,5 +1,6 @@
 //! How many descriptors this process may have open: getrlimit(2), setrlimit(2).
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 
 /// Allows this process as many open descriptors as it may allow itself, at most `wanted`; answers how many it
@@ -8,21 +9,16 @@ use std::io;
 /// # Errors
 /// The kernel refuses.
 pub fn raise_open_files(wanted: u64) -> io::Result<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is valid for writes.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    if limit.rlim_cur >= wanted {
-        return Ok(limit.rlim_cur);
+    let mut limit = getrlimit(Resource::Nofile);
+    // no number: without a limit
+    let current = limit.current.unwrap_or(u64::MAX);
+    if current >= wanted {
+        return Ok(current);
     }
     if crate::process::is_root() {
-        limit.rlim_max = limit.rlim_max.max(wanted); // root may, up to fs.nr_open
+        limit.maximum = limit.maximum.map(|most| most.max(wanted)); // root may, up to fs.nr_open
     }
-    limit.rlim_cur = wanted.min(limit.rlim_max);
-    // SAFETY: `limit` is valid for reads.
-    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(limit.rlim_cur)
+    let may = limit.maximum.map_or(wanted, |most| wanted.min(most));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(may), ..limit })?;
+    Ok(may)
 }

@@ -9,6 +9,7 @@
 //! Reference: sched(7), sched_setattr(2).
 
 use crate::affinity::Tid;
+use rustix::process::getpriority_process;
 use std::io;
 use std::time::Duration;
 
@@ -190,9 +191,7 @@ pub fn of(thread: Tid) -> io::Result<SchedulingPolicy> {
 /// # Errors
 /// `ESRCH`: no such thread.
 pub fn nice_of(thread: Tid) -> io::Result<i32> {
-    // SAFETY: getpriority takes two numbers; the system call answers 20 less the nice value.
-    let result = unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, thread.0) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(20 - result as i32) }
+    Ok(getpriority_process(thread.pid())?)
 }
 
 /// Puts a thread back into the default class, with the nice value that it had before.

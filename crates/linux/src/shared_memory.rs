@@ -6,16 +6,20 @@
 //!
 //! A fresh region is zeroed. Its size is sealed, so that no peer can shrink it under our feet (a shrunk
 //! mapping kills with SIGBUS). Contents are hostile: other processes write them at any time, so they are
-//! only ever seen as atomics ([`SharedMemory::words`]) or copied.
+//! only ever seen as atomics ([`SharedMemory::words`]) or copied. A region that only its creator may write
+//! ([`SharedMemory::create_published`]) is mapped by the others as a [`ReadOnlyMapping`].
 //!
 //! Cost: one page fault a page; afterwards ordinary memory. Reference: memfd_create(2), fcntl(2) on seals.
 
+use crate::mapping::Mapping;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use rustix::mm::MapFlags;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU8, AtomicU32};
 
 /// A mapped region of shared memory.
 #[derive(Debug)]
@@ -24,58 +28,35 @@ pub struct SharedMemory {
     mapping: Mapping,
 }
 
-/// A region that is mapped, and that nobody else finds through this process: it has no descriptor. Unmapped
-/// on drop.
-#[derive(Debug)]
-pub struct Mapping {
-    start: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: the mapping belongs to the process, not to a thread; whoever uses the address keeps to atomics.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; `&Mapping` hands out an address only.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// Size in bytes, whole pages.
-    #[must_use]
-    pub const fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Its first byte, page-aligned. Valid as long as `self`.
-    #[must_use]
-    pub const fn start(&self) -> NonNull<u8> {
-        self.start
-    }
-}
-
 impl SharedMemory {
     /// A fresh, zeroed region of at least `bytes`, rounded up to whole pages.
     ///
     /// # Errors
     /// The kernel's reason, such as a memory limit. `InvalidInput` for zero bytes.
     pub fn create(bytes: usize) -> io::Result<Self> {
+        Self::create_sealed(bytes, SealFlags::empty())
+    }
+
+    /// As [`create`](Self::create), for a region that only this process writes, and only through this
+    /// mapping: whoever gets the descriptor may read.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); `EINVAL` before Linux 5.1.
+    pub fn create_published(bytes: usize) -> io::Result<Self> {
+        Self::create_sealed(bytes, SealFlags::FUTURE_WRITE)
+    }
+
+    fn create_sealed(bytes: usize, seal: SealFlags) -> io::Result<Self> {
         let page = page_size();
         let bytes = bytes.checked_next_multiple_of(page).filter(|bytes| *bytes > 0).ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, format!("cannot map {bytes} bytes"))
         })?;
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: the name is a C string and the flags are known to every kernel since 3.17.
-        let descriptor = unsafe { libc::memfd_create(c"unisono".as_ptr(), flags) };
-        if descriptor < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: memfd_create just returned this descriptor; nobody else owns it.
-        let file = unsafe { File::from_raw_fd(descriptor) };
+        let file = File::from(memfd_create("unisono", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
         file.set_len(bytes as u64)?;
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: sealing our own descriptor; no memory is involved.
-        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Self::map(file)
+        // Mapped before it is sealed: the seal against writing spares the mappings that exist.
+        let region = Self::map(file)?;
+        fcntl_add_seals(&region.file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | seal)?;
+        Ok(region)
     }
 
     /// Maps a region that another process created, by the [`path`](Self::path) it passed on.
@@ -111,7 +92,7 @@ impl SharedMemory {
     /// Size in bytes, whole pages.
     #[must_use]
     pub const fn len(&self) -> usize {
-        self.mapping.bytes
+        self.mapping.bytes()
     }
 
     /// Never: a region has at least a page.
@@ -123,39 +104,72 @@ impl SharedMemory {
     /// Its first byte, page-aligned. Valid as long as `self`.
     #[must_use]
     pub const fn start(&self) -> NonNull<u8> {
-        self.mapping.start
+        self.mapping.start()
     }
 
     /// The region as words that any process may change at any time.
     #[must_use]
     pub fn words(&self) -> &[AtomicU32] {
-        let words = self.mapping.bytes / size_of::<AtomicU32>();
+        let words = self.mapping.bytes() / size_of::<AtomicU32>();
         // SAFETY: the mapping is page-aligned, readable and writable for `bytes` bytes until drop, its
         // size is sealed, and every bit pattern is a valid AtomicU32.
-        unsafe { std::slice::from_raw_parts(self.mapping.start.as_ptr().cast::<AtomicU32>(), words) }
+        unsafe { std::slice::from_raw_parts(self.mapping.start().as_ptr().cast::<AtomicU32>(), words) }
     }
 
     fn map_sealed(file: File) -> io::Result<Self> {
-        // SAFETY: reading the seals of our own descriptor.
-        let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
-            let reason = "not a shared region of unisono: its size is not sealed";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
-        }
+        require_seal(&file, SealFlags::SHRINK, "its size is not sealed")?;
         Self::map(file)
     }
 
     fn map(file: File) -> io::Result<Self> {
-        let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
-        let (access, sharing) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, sharing, file.as_raw_fd(), 0) };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let start =
-            NonNull::new(start.cast::<u8>()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
-        Ok(Self { file, mapping: Mapping { start, bytes } })
+        let mapping = Mapping::shared(file.as_fd(), 0, length(&file)?, MapFlags::empty())?;
+        Ok(Self { file, mapping })
+    }
+}
+
+fn length(file: &File) -> io::Result<usize> {
+    usize::try_from(file.metadata()?.len()).map_err(io::Error::other)
+}
+
+fn require_seal(file: &File, wanted: SealFlags, otherwise: &str) -> io::Result<()> {
+    if fcntl_get_seals(file).is_ok_and(|seals| seals.contains(wanted)) {
+        return Ok(());
+    }
+    let reason = format!("not a shared region of unisono: {otherwise}");
+    Err(io::Error::new(io::ErrorKind::InvalidData, reason))
+}
+
+/// A region that another process writes and this one reads.
+#[derive(Debug)]
+pub struct ReadOnlyMapping(Mapping);
+
+impl ReadOnlyMapping {
+    /// Maps what [`SharedMemory::create_published`] made.
+    ///
+    /// # Errors
+    /// `InvalidData` for a file that could shrink, or that others than its creator could write.
+    pub fn new(descriptor: OwnedFd) -> io::Result<Self> {
+        let file = File::from(descriptor);
+        require_seal(&file, SealFlags::SHRINK, "its size is not sealed")?;
+        require_seal(&file, SealFlags::FUTURE_WRITE, "anybody may write it")?;
+        Mapping::read_only(file.as_fd(), length(&file)?).map(Self)
+    }
+
+    /// The region as words that its creator may change at any time. A store to one of them ends the process
+    /// (SIGSEGV).
+    #[must_use]
+    pub fn words(&self) -> &[AtomicU32] {
+        let words = self.0.bytes() / size_of::<AtomicU32>();
+        // SAFETY: the mapping is page-aligned and readable for `bytes` bytes until drop, its size is sealed,
+        // and every bit pattern is a valid AtomicU32.
+        unsafe { std::slice::from_raw_parts(self.0.start().as_ptr().cast::<AtomicU32>(), words) }
+    }
+
+    /// As [`words`](Self::words), as bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[AtomicU8] {
+        // SAFETY: as in `words`.
+        unsafe { std::slice::from_raw_parts(self.0.start().as_ptr().cast::<AtomicU8>(), self.0.bytes()) }
     }
 }
 
@@ -166,16 +180,8 @@ impl AsFd for SharedMemory {
     }
 }
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: this mapping was made in `map` with this size, and borrows of it end before `self`.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
-    }
-}
-
 pub(crate) fn page_size() -> usize {
-    // SAFETY: sysconf has no preconditions.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+    rustix::param::page_size()
 }
 
 #[cfg(test)]
@@ -202,6 +208,18 @@ mod tests {
         let refused = SharedMemory::open(Path::new("/dev/null")).expect_err("/dev/null is no region");
         assert!(refused.to_string().contains("sealed") || refused.kind() == io::ErrorKind::InvalidInput);
         assert!(SharedMemory::create(0).is_err());
+    }
+
+    #[test]
+    fn a_published_region_is_written_by_its_creator_alone() {
+        let region = SharedMemory::create_published(1).expect("Linux 5.1 or later");
+        let descriptor = || region.as_fd().try_clone_to_owned().expect("a descriptor is free");
+        let reader = ReadOnlyMapping::new(descriptor()).expect("it is sealed");
+        region.words()[3].store(0x2a, SeqCst);
+        assert_eq!((reader.words()[3].load(SeqCst), reader.bytes()[12].load(SeqCst)), (0x2a, 0x2a));
+        assert!(SharedMemory::from_descriptor(descriptor()).is_err(), "a second writer");
+        let unsealed = SharedMemory::create(1).expect("a page can be mapped").into_parts().1;
+        assert!(ReadOnlyMapping::new(unsealed).expect_err("writable").to_string().contains("may write"));
     }
 
     #[test]

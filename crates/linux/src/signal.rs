@@ -19,7 +19,6 @@ pub enum Signal {
     WindowChange,
     /// Ends a process without its help.
     Kill,
-    /// Stops a process.
     Stop,
     Suspend,
     Continue,
@@ -41,22 +40,26 @@ impl Signal {
         Signal::Continue,
     ];
 
-    /// The kernel's number.
+    pub(crate) fn named(self) -> rustix::process::Signal {
+        use rustix::process::Signal as Named;
+        match self {
+            Signal::Hangup => Named::HUP,
+            Signal::Interrupt => Named::INT,
+            Signal::Quit => Named::QUIT,
+            Signal::Terminate => Named::TERM,
+            Signal::User1 => Named::USR1,
+            Signal::User2 => Named::USR2,
+            Signal::Alarm => Named::ALARM,
+            Signal::WindowChange => Named::WINCH,
+            Signal::Kill => Named::KILL,
+            Signal::Stop => Named::STOP,
+            Signal::Suspend => Named::TSTP,
+            Signal::Continue => Named::CONT,
+        }
+    }
+
     #[must_use]
     pub fn number(self) -> i32 {
-        match self {
-            Signal::Hangup => libc::SIGHUP,
-            Signal::Interrupt => libc::SIGINT,
-            Signal::Quit => libc::SIGQUIT,
-            Signal::Terminate => libc::SIGTERM,
-            Signal::User1 => libc::SIGUSR1,
-            Signal::User2 => libc::SIGUSR2,
-            Signal::Alarm => libc::SIGALRM,
-            Signal::WindowChange => libc::SIGWINCH,
-            Signal::Kill => libc::SIGKILL,
-            Signal::Stop => libc::SIGSTOP,
-            Signal::Suspend => libc::SIGTSTP,
-            Signal::Continue => libc::SIGCONT,
-        }
+        self.named().as_raw()
     }
 }

@@ -1,5 +1,6 @@
 //! What netlink and packet sockets share: options, sending and receiving bytes. Reference: socket(7).
 
+use rustix::net::{RecvFlags, recv, sockopt};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -26,7 +27,7 @@ pub fn set_mark(socket: &impl AsFd, mark: u32) -> io::Result<()> {
 /// # Errors
 /// None is known for sockets of this family.
 pub fn set_type_of_service(socket: &impl AsFd, field: u8) -> io::Result<()> {
-    set_option(socket, libc::IPPROTO_IP, libc::IP_TOS, &i32::from(field))
+    Ok(sockopt::set_ip_tos(socket, field)?)
 }
 
 /// Lets so many bytes of messages wait at a socket (`SO_RCVBUFFORCE`), beyond what `net.core.rmem_max`
@@ -34,8 +35,8 @@ pub fn set_type_of_service(socket: &impl AsFd, field: u8) -> io::Result<()> {
 ///
 /// # Errors
 /// `EPERM` without `CAP_NET_ADMIN`.
-pub fn force_receive_room(socket: &impl AsFd, bytes: i32) -> io::Result<()> {
-    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)
+pub fn force_receive_room(socket: &impl AsFd, bytes: usize) -> io::Result<()> {
+    Ok(sockopt::set_socket_recv_buffer_size_force(socket, bytes)?)
 }
 
 /// Chooses how a TCP socket finds its speed (`TCP_CONGESTION`): `cubic`, `bbr`, ...
@@ -43,10 +44,7 @@ pub fn force_receive_room(socket: &impl AsFd, bytes: i32) -> io::Result<()> {
 /// # Errors
 /// The kernel has none of this name, or it is no TCP socket.
 pub fn set_congestion_control(socket: &impl AsFd, name: &str) -> io::Result<()> {
-    let mut bytes = [0_u8; 16]; // TCP_CA_NAME_MAX
-    let length = name.len().min(15);
-    bytes[..length].copy_from_slice(&name.as_bytes()[..length]);
-    set_option(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, &bytes)
+    Ok(sockopt::set_tcp_congestion(socket, name)?)
 }
 
 /// Sets an option to a plain value of the type that the option has.
@@ -58,28 +56,11 @@ pub(crate) fn set_option<T: Copy>(socket: &impl AsFd, level: i32, option: i32, v
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sends to where the socket is bound or connected.
-pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
-    // SAFETY: `bytes` is valid for reads of its length.
-    let sent = unsafe { libc::send(socket.as_fd().as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
-}
-
-/// Receives one message; what does not fit is cut off.
-pub(crate) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: `bytes` is valid for writes of its length.
-    let got = unsafe { libc::recv(socket.as_fd().as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
-}
-
 /// Receives one message, or of a stream what is there, without waiting; what does not fit of a message is cut
 /// off.
 ///
 /// # Errors
 /// `EWOULDBLOCK`: nothing is there.
 pub fn receive_now(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
-    let (socket, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_DONTWAIT);
-    // SAFETY: `bytes` is valid for writes of its length.
-    let got = unsafe { libc::recv(socket, bytes.as_mut_ptr().cast(), bytes.len(), flags) };
-    if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
+    Ok(recv(socket, bytes, RecvFlags::DONTWAIT)?.0)
 }

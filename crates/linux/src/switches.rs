@@ -11,10 +11,12 @@
 //! Reference: perf_event_open(2), `PERF_RECORD_SWITCH_CPU_WIDE`.
 
 use crate::affinity::Tid;
+use crate::clock::Nanos;
+use crate::mapping::Mapping;
 use crate::shared_memory::page_size;
+use rustix::mm::MapFlags;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Pages of the ring; a power of two.
@@ -40,8 +42,8 @@ pub enum Left {
 /// At `time`, `from` stopped running on the processor and `to` started; thread 0 is the idle loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchChange {
-    /// Nanoseconds of the monotonic clock.
-    pub time: u64,
+    /// By the monotonic clock.
+    pub time: Nanos,
     /// Who ran until then.
     pub from: Tid,
     /// Why it did not go on.
@@ -54,17 +56,13 @@ pub struct SwitchChange {
 #[derive(Debug)]
 pub struct Recorder {
     event: OwnedFd,
-    start: NonNull<u8>,
-    bytes: usize,
+    ring: Mapping,
 }
-
-// SAFETY: the mapping belongs to the process, not to a thread; only `&mut self` reads the ring.
-unsafe impl Send for Recorder {}
 
 /// The kernel's `struct perf_event_attr`, as far as it is needed (its third version).
 #[repr(C)]
 #[derive(Default)]
-struct Attributes {
+struct PerfEventAttributes {
     kind: u32,
     size: u32,
     config: u64,
@@ -90,14 +88,14 @@ impl Recorder {
         const SAMPLE_ID_ALL: u64 = 1 << 18;
         const USE_CLOCK: u64 = 1 << 25;
         const CONTEXT_SWITCH: u64 = 1 << 26;
-        let attributes = Attributes {
+        let attributes = PerfEventAttributes {
             kind: SOFTWARE,
-            size: size_of::<Attributes>() as u32,
+            size: size_of::<PerfEventAttributes>() as u32,
             config: DUMMY,
             sample_type: THREAD_AND_TIME,
             flags: DISABLED | SAMPLE_ID_ALL | USE_CLOCK | CONTEXT_SWITCH,
             clock: libc::CLOCK_MONOTONIC,
-            ..Attributes::default()
+            ..PerfEventAttributes::default()
         };
         let (anybody, no_group, close_on_exec) = (-1_i32, -1_i32, 8_u64);
         let at = &raw const attributes;
@@ -111,13 +109,8 @@ impl Recorder {
         // SAFETY: `fd` was just made and belongs to nobody else.
         let event = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         let bytes = (PAGES + 1) * page_size();
-        let (access, null) = (libc::PROT_READ | libc::PROT_WRITE, std::ptr::null_mut());
-        // SAFETY: a new mapping where the kernel likes it, of the length that perf wants.
-        let start = unsafe { libc::mmap(null, bytes, access, libc::MAP_SHARED, event.as_raw_fd(), 0) };
-        match NonNull::new(start.cast::<u8>()) {
-            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(Recorder { event, start, bytes }),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let ring = Mapping::shared(event.as_fd(), 0, bytes, MapFlags::empty())?;
+        Ok(Recorder { event, ring })
     }
 
     /// Forgets what was recorded and records from now on.
@@ -139,7 +132,7 @@ impl Recorder {
     pub fn stop(&mut self) -> io::Result<Option<Vec<SwitchChange>>> {
         const DISABLE: libc::c_ulong = 0x2401;
         self.order(DISABLE)?;
-        let ring = self.bytes - page_size();
+        let ring = self.ring.bytes() - page_size();
         // SYNC(ring) acquire: the kernel wrote the records before it moved the head.
         let head = self.word(HEAD).load(Ordering::Acquire);
         let tail = self.word(TAIL).load(Ordering::Relaxed);
@@ -159,18 +152,11 @@ impl Recorder {
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset + 8 <= self.bytes && offset.is_multiple_of(8), "inside the mapping");
+        assert!(offset + 8 <= self.ring.bytes() && offset.is_multiple_of(8), "inside the mapping");
         // SAFETY: inside the mapping, as just checked.
-        let word = unsafe { self.start.add(offset) }.cast::<u64>();
+        let word = unsafe { self.ring.start().add(offset) }.cast::<u64>();
         // SAFETY: aligned, mapped as long as `self` lives, and shared with the kernel only through atomics.
         unsafe { AtomicU64::from_ptr(word.as_ptr()) }
-    }
-}
-
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping; nothing refers to it any more.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
@@ -186,7 +172,7 @@ fn parse(words: &[u64]) -> Option<Vec<SwitchChange>> {
             (LOST, _) => return None,
             (SWITCH, [to, from, time, ..]) if flags & SWITCHED_OUT != 0 => {
                 let left = if flags & PREEMPTED != 0 { Left::Preempted } else { Left::Asleep };
-                changes.push(SwitchChange { time: *time, from: thread(*from), left, to: thread(*to) });
+                changes.push(SwitchChange { time: Nanos(*time), from: thread(*from), left, to: thread(*to) });
             }
             _ => {}
         }
@@ -212,7 +198,8 @@ mod tests {
         let into = record(SWITCH, 0, 3, 7, 101);
         let over = record(SWITCH, SWITCHED_OUT | PREEMPTED, 3, 7, 110);
         let words = [out, into, record(99, 0, 1, 2, 3), over].concat();
-        let change = |time, from, left, to| SwitchChange { time, from: Tid(from), left, to: Tid(to) };
+        let change =
+            |time, from, left, to| SwitchChange { time: Nanos(time), from: Tid(from), left, to: Tid(to) };
         let expected = [change(100, 3, Left::Asleep, 7), change(110, 7, Left::Preempted, 3)];
         assert_eq!(parse(&words), Some(expected.to_vec()));
     }
@@ -232,15 +219,15 @@ mod tests {
         let visit = move || {
             crate::affinity::restrict(Tid::SELF, &crate::affinity::CpuSet::single(cpu)).expect("affinity");
             recorder.start().expect("start");
-            let before = crate::timer::now();
-            crate::timer::sleep_until(before + 5_000_000);
-            let after = crate::timer::now();
+            let before = crate::clock::now();
+            crate::timer::sleep_until(before.0 + 5_000_000);
+            let after = crate::clock::now();
             (recorder.stop().expect("stop"), Tid::current(), before, after)
         };
         let (changes, own, before, after) = std::thread::spawn(visit).join().expect("a thread");
         let changes = changes.expect("they fit");
         let left = changes.iter().find(|c| c.from == own).expect("it left").time;
         let back = changes.iter().rfind(|c| c.to == own).expect("it came back").time;
-        assert!(before <= left && left + 4_000_000 <= back && back <= after, "{changes:?}");
+        assert!(before <= left && Nanos(4_000_000).after(left) <= back && back <= after, "{changes:?}");
     }
 }

@@ -4,16 +4,15 @@
 //! A program that reads on behalf of others asks first. Cost: two system calls. Reference: tcgetpgrp(3),
 //! credentials(7).
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use rustix::process::getpgrp;
+use rustix::termios::tcgetpgrp;
+use std::os::fd::BorrowedFd;
 
 /// Whether this process is in the foreground of the terminal behind `descriptor`; also true for what is no
 /// terminal, which anybody may read.
 #[must_use]
 pub fn is_foreground(descriptor: BorrowedFd<'_>) -> bool {
-    // SAFETY: tcgetpgrp takes a descriptor, which is open while it is borrowed.
-    let foreground = unsafe { libc::tcgetpgrp(descriptor.as_raw_fd()) };
-    // SAFETY: getpgrp takes nothing and cannot fail.
-    foreground < 0 || foreground == unsafe { libc::getpgrp() }
+    tcgetpgrp(descriptor).map_or(true, |foreground| foreground == getpgrp())
 }
 
 #[cfg(test)]

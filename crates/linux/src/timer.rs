@@ -7,43 +7,25 @@
 //!
 //! Reference: eventfd(2), ppoll(2), clock_nanosleep(2).
 
+use crate::clock::{self, Nanos};
+use crate::futex::timespec;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Nanoseconds of `CLOCK_MONOTONIC`.
 #[must_use]
 pub fn now() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is valid for writes; the clock exists on every Linux.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    clock::now().0
 }
 
 /// Sleeps until the monotonic clock shows `deadline` nanoseconds; returns at once when it is past.
 pub fn sleep_until(deadline: u64) {
-    let time = timespec(deadline);
-    loop {
-        // SAFETY: `time` is valid for reads; the remainder is not asked for with absolute times.
-        let result = unsafe {
-            libc::clock_nanosleep(
-                libc::CLOCK_MONOTONIC,
-                libc::TIMER_ABSTIME,
-                &raw const time,
-                std::ptr::null_mut(),
-            )
-        };
-        if result != libc::EINTR {
-            return;
-        }
-    }
-}
-
-fn timespec(nanos: u64) -> libc::timespec {
-    libc::timespec {
-        tv_sec: (nanos / 1_000_000_000) as libc::time_t,
-        tv_nsec: (nanos % 1_000_000_000) as libc::c_long,
-    }
+    let time = timespec(Nanos(deadline));
+    while clock_nanosleep_absolute(ClockId::Monotonic, &time) == Err(Errno::INTR) {}
 }
 
 /// Why [`Sleeper::wait_until`] returned.
@@ -67,37 +49,27 @@ impl Sleeper {
     /// # Errors
     /// The process has no file descriptor left.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: eventfd takes two numbers.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: `fd` was just made and belongs to nobody else.
-        Ok(Self { bell: Arc::new(unsafe { OwnedFd::from_raw_fd(fd) }) })
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { bell: Arc::new(bell) })
     }
 
     /// Ends the present or the next wait.
     pub fn call(&self) {
-        let one = 1u64.to_ne_bytes();
-        // SAFETY: eight readable bytes, as eventfd wants; a full counter also ends the wait.
-        unsafe { libc::write(self.bell.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        // a full counter also ends the wait
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Waits until the monotonic clock shows `deadline` nanoseconds or until called.
+    /// Waits until the monotonic clock shows `deadline` or until called.
     #[must_use]
-    pub fn wait_until(&self, deadline: u64) -> Woken {
+    pub fn wait_until(&self, deadline: Nanos) -> Woken {
         loop {
-            let left = timespec(deadline.saturating_sub(now()));
-            let mut poll = libc::pollfd { fd: self.bell.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: one pollfd, valid for reads and writes; no signal mask.
-            let ready = unsafe { libc::ppoll(&raw mut poll, 1, &raw const left, std::ptr::null()) };
-            if ready > 0 {
-                let mut count = [0u8; 8];
-                // SAFETY: eight writable bytes, as eventfd wants.
-                unsafe { libc::read(self.bell.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+            let left = timespec(deadline.since(clock::now()));
+            let ready = poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], Some(&left));
+            if ready.is_ok_and(|ready| ready > 0) {
+                let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
                 return Woken::Called;
             }
-            if ready == 0 && now() >= deadline {
+            if ready == Ok(0) && clock::now() >= deadline {
                 return Woken::Time;
             }
         }
@@ -113,9 +85,9 @@ mod tests {
         let deadline = now() + 2_000_000;
         sleep_until(deadline);
         assert!(now() >= deadline);
-        let deadline = now() + 2_000_000;
+        let deadline = Nanos(2_000_000).after(clock::now());
         assert_eq!(Sleeper::new().expect("alarm").wait_until(deadline), Woken::Time);
-        assert!(now() >= deadline);
+        assert!(clock::now() >= deadline);
     }
 
     #[test]
@@ -123,8 +95,8 @@ mod tests {
         let alarm = Sleeper::new().expect("alarm");
         let other = alarm.clone();
         let caller = std::thread::spawn(move || other.call());
-        assert_eq!(alarm.wait_until(now() + 60_000_000_000), Woken::Called);
+        assert_eq!(alarm.wait_until(Nanos(60_000_000_000).after(clock::now())), Woken::Called);
         caller.join().expect("caller");
-        assert_eq!(alarm.wait_until(now() + 1_000_000), Woken::Time);
+        assert_eq!(alarm.wait_until(Nanos(1_000_000).after(clock::now())), Woken::Time);
     }
 }

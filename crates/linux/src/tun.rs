@@ -8,6 +8,7 @@
 //! [`crate::xdp`] needs no call to receive.
 //! Needs `CAP_NET_ADMIN`. Reference: Documentation/networking/tuntap.rst, include/uapi/linux/if_tun.h.
 
+use crate::interface;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -26,20 +27,13 @@ impl Tap {
     pub fn open(name: &str) -> io::Result<Self> {
         let file =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
-        // SAFETY: all zeros is a valid ifreq.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        if name.is_empty() || name.len() >= request.ifr_name.len() {
+        let no_name = || {
             let error = format!("{name:?} is no name for a device: it has 1 to 15 bytes");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
-        }
-        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-            *to = from as libc::c_char;
-        }
+            io::Error::new(io::ErrorKind::InvalidInput, error)
+        };
+        let mut request = interface::request(name).ok_or_else(no_name)?;
         request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_TUN_EXCL) as libc::c_short;
-        // SAFETY: TUNSETIFF reads and writes one ifreq.
-        if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        interface::ask(&file, libc::TUNSETIFF, &mut request)?;
         // SAFETY: TUNSETOFFLOAD takes a number.
         if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, 0) } != 0 {
             return Err(io::Error::last_os_error());

@@ -17,8 +17,9 @@
 //! that change often. Reference: flock(2), rename(2), open(2) on `O_NOFOLLOW`.
 
 use crate::local_socket::own_user;
-use crate::pidfd::{runs, start_time};
+use crate::pidfd::{PidFd, runs, start_time};
 use crate::private_directory::PrivateDirectory;
+use crate::process::Signal;
 use crate::read;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -69,6 +70,28 @@ impl Author {
     pub fn lives(self) -> bool {
         runs(self.process, self.started)
     }
+
+    /// Holds on to it. `None`: it is gone, and its number may be another process's.
+    #[must_use]
+    pub fn hold(self) -> Option<PidFd> {
+        // held first, then looked at: the number cannot change hands in between
+        let held = PidFd::open(self.process).ok()?;
+        (start_time(self.process) == Some(self.started)).then_some(held)
+    }
+
+    /// Waits for its end; whether it came in time.
+    #[must_use]
+    pub fn has_ended(self, patience: Duration) -> bool {
+        self.hold().is_none_or(|held| held.has_ended(Some(patience)).unwrap_or(false))
+    }
+
+    /// Kills it and waits for its end; whether it came in time.
+    #[must_use]
+    pub fn kill(self, patience: Duration) -> bool {
+        let Some(held) = self.hold() else { return true };
+        let _ = held.send(Signal::Kill); // it may have ended
+        held.has_ended(Some(patience)).unwrap_or(false)
+    }
 }
 
 /// A directory of files that say what has to be undone.
@@ -81,7 +104,6 @@ pub struct UndoDirectory {
 #[derive(Debug)]
 pub struct DirectoryLock {
     directory: PathBuf,
-    /// The directory, locked.
     held: File,
 }
 
@@ -99,7 +121,6 @@ impl UndoDirectory {
         Self { path: path.to_owned() }
     }
 
-    /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

@@ -30,5 +30,5 @@ pub mod verdict;
 
 pub use bootstrap::Estimate;
 pub use histogram::Histogram;
-pub use modes::{Mode, TwoModes};
+pub use modes::{RunCluster, TwoModes};
 pub use paired::Comparison;

@@ -25,7 +25,7 @@ pub const DOMINANCE: f64 = 4.0;
 
 /// One cluster of runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Mode {
+pub struct RunCluster {
     /// Number of runs in it.
     pub n: usize,
     pub median: f64,
@@ -35,7 +35,7 @@ pub struct Mode {
     pub max: f64,
 }
 
-impl Mode {
+impl RunCluster {
     fn of(sorted: &[f64]) -> Option<Self> {
         let median = quantile::of_sorted(sorted, 0.5)?;
         Some(Self { n: sorted.len(), median, min: *sorted.first()?, max: *sorted.last()? })
@@ -46,9 +46,9 @@ impl Mode {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TwoModes {
     /// The cluster of lower values.
-    pub low: Mode,
+    pub low: RunCluster,
     /// The cluster of higher values.
-    pub high: Mode,
+    pub high: RunCluster,
 }
 
 impl fmt::Display for TwoModes {
@@ -75,7 +75,7 @@ pub fn two_modes(values: &[f64]) -> Option<TwoModes> {
     }
     let zeros = sorted.iter().filter(|v| **v == 0.0).count();
     let split = if zeros > 0 { (zeros < sorted.len()).then_some(zeros) } else { dominant_gap(&sorted) }?;
-    Some(TwoModes { low: Mode::of(&sorted[..split])?, high: Mode::of(&sorted[split..])? })
+    Some(TwoModes { low: RunCluster::of(&sorted[..split])?, high: RunCluster::of(&sorted[split..])? })
 }
 
 /// The index that the largest gap of logarithms precedes, if the gap stands out.

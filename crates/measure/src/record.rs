@@ -331,6 +331,18 @@ pub struct Figure {
     pub distribution: Option<Distribution>,
 }
 
+impl Figure {
+    /// A figure without a distribution.
+    pub fn new(name: impl Into<String>, value: f64, unit: &str) -> Self {
+        Self { name: name.into(), value, unit: unit.to_owned(), distribution: None }
+    }
+
+    /// The median of a distribution, with the distribution.
+    pub fn median(name: impl Into<String>, unit: &str, of: Distribution) -> Self {
+        Self { distribution: Some(of), ..Self::new(name, of.median, unit) }
+    }
+}
+
 /// A distribution in the figure's unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Distribution {

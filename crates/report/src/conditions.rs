@@ -3,10 +3,9 @@
 //! Reference: S. Peter, A. Baumann, Z. Anderson, T. Roscoe, *Gang scheduling isn't worth it... yet*,
 //! ETH Zurich, Systems Group, Technical Report 745, 2011, section 3.
 
-use crate::escape::{Escaped, slug};
 use crate::said::{self, Tone, ToneRun, stretches};
 use crate::study::{Study, question};
-use std::fmt::Write as _;
+use askama::Template;
 use unisono_measure::record::{Question, Verdict};
 use unisono_measure::verdict::Judgement;
 
@@ -18,7 +17,7 @@ struct Condition {
     place: &'static str,
 }
 
-const CONDITIONS: [Condition; 5] = [
+static CONDITIONS: [Condition; 5] = [
     Condition {
         id: "fine-grained",
         name: "Synchronization is fine-grained",
@@ -51,42 +50,31 @@ const CONDITIONS: [Condition; 5] = [
     },
 ];
 
+#[derive(Template)]
+#[template(path = "conditions.html")]
+struct ConditionsSection<'a> {
+    is_examined: bool,
+    conditions: Vec<(&'static Condition, Vec<Examined<'a>>)>,
+}
+
+/// What a study says about a condition: the tone of its badge, the badge's word, and the words.
+type Examined<'a> = (&'a Study<'a>, Tone, &'static str, String);
+
 /// The section, as HTML.
 pub(crate) fn html(studies: &[Study<'_>]) -> String {
-    if !studies.iter().any(|s| s.head.condition.is_some()) {
-        return "<section id=\"conditions\"><h2>The five conditions</h2>\n<p>The paper finds gang scheduling worth it only where five conditions hold together. No study in these records examines one of them; <code>unisono study gang</code> does.</p></section>\n".to_owned();
+    let examined = |condition: &'static Condition| {
+        let here = studies.iter().filter(|s| s.head.condition.as_deref() == Some(condition.id));
+        let examined = here.map(|study| {
+            let (tone, (word, text)) = examined(study);
+            (study, tone, word, text)
+        });
+        (condition, examined.collect())
+    };
+    ConditionsSection {
+        is_examined: studies.iter().any(|s| s.head.condition.is_some()),
+        conditions: CONDITIONS.iter().map(examined).collect(),
     }
-    let mut html = String::from(
-        "<section id=\"conditions\"><h2>The five conditions</h2>\n<p>The paper finds gang scheduling worth it only where five conditions hold together. Each of them, as the paper saw it and as these runs show it:</p>\n<ol class=\"conditions\">\n",
-    );
-    for condition in &CONDITIONS {
-        let here: Vec<&Study<'_>> =
-            studies.iter().filter(|s| s.head.condition.as_deref() == Some(condition.id)).collect();
-        let _ = write!(
-            html,
-            "<li><h3>{}</h3>\n<p class=\"paper-says\"><span class=\"smallcap\">Paper</span> {} <cite>{}</cite></p>\n",
-            condition.name, condition.paper, condition.place
-        );
-        if here.is_empty() {
-            html.push_str("<p><span class=\"smallcap\">Here</span> <span class=\"badge unanswered\">\u{2013} not measured</span> No study in these records examines it.</p>\n");
-        }
-        for study in here {
-            let (tone, verdict) = examined(study);
-            let _ = writeln!(
-                html,
-                "<p><span class=\"smallcap\">Here</span> <span class=\"badge {}\">{} {}</span> {} <a href=\"#{}\">{}</a></p>",
-                tone.class(),
-                tone.sign(),
-                verdict.0,
-                Escaped(&verdict.1),
-                slug(&study.head.study),
-                Escaped(&study.head.title)
-            );
-        }
-        html.push_str("</li>\n");
-    }
-    html.push_str("</ol></section>\n");
-    html
+    .to_string()
 }
 
 /// What a study says about its condition: a badge, its word, and the words.

@@ -1,4 +1,5 @@
-//! Text from records is hostile: everything that reaches the page passes through here.
+//! Text from records is hostile: everything that reaches the page passes through here. Templates escape by
+//! [`Disarmed`], drawings by [`Escaped`]; `|safe` in a template marks what this crate has drawn itself.
 //!
 //! The five characters that mean something in HTML and SVG become entities; control characters, which
 //! no parser of either accepts, become U+FFFD. Escaped text is safe between tags and inside double
@@ -27,6 +28,16 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
+/// The same for templates; `askama.toml` names it.
+#[derive(Clone, Copy)]
+pub(crate) struct Disarmed;
+
+impl askama::filters::Escaper for Disarmed {
+    fn write_escaped_str<W: fmt::Write>(&self, mut to: W, text: &str) -> fmt::Result {
+        write!(to, "{}", Escaped(text))
+    }
+}
+
 /// Characters that reorder the text around them: a name made of them could rewrite a verdict.
 fn is_direction(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -34,11 +45,6 @@ fn is_direction(c: char) -> bool {
 
 fn is_noncharacter(c: char) -> bool {
     matches!(c, '\u{fdd0}'..='\u{fdef}') || (u32::from(c) & 0xfffe) == 0xfffe
-}
-
-/// The text, escaped, as a string of its own.
-pub(crate) fn escape(text: &str) -> String {
-    Escaped(text).to_string()
 }
 
 /// A name for `id` and `href`: letters, digits and hyphens of the text, never empty.
@@ -59,6 +65,10 @@ pub(crate) fn slug(text: &str) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn escape(text: &str) -> String {
+        Escaped(text).to_string()
+    }
 
     #[test]
     fn markup_becomes_entities() {

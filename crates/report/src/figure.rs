@@ -6,54 +6,58 @@ use crate::draw::line::{self, LineSeries, Point, Series, Shape};
 use crate::draw::look::{self, VariantLook};
 use crate::draw::svg::ViewPort;
 use crate::draw::{bars, strip};
-use crate::escape::Escaped;
 use crate::number;
 use crate::said;
-use crate::section::MANY;
-use crate::study::{Row, Study};
-use std::fmt::Write as _;
+use crate::study::{ChartRow, Study};
+use askama::Template;
 use unisono_linux::counted::counted;
 use unisono_measure::modes::two_modes;
 use unisono_measure::quantile;
 use unisono_measure::record::{Chart, ChartKind, PointsAre, Scale, Verdict};
 
-/// A chart as a `<figure>`, one drawing a figure of the chart (bars: all in one).
+/// From this many comparisons of one kind on, a table is easier to read than as many lines or paragraphs.
+pub(crate) const MANY: usize = 6;
+
+#[derive(Template)]
+#[template(path = "figure.html")]
+struct ChartFigure<'a> {
+    study: &'a Study<'a>,
+    chart: &'a Chart,
+    /// Why there is nothing to draw.
+    nothing: Option<String>,
+    drawings: String,
+    /// The paper's shape, and a note on it.
+    paper: Option<(String, String)>,
+    /// The parameter of a line chart.
+    x: Option<&'a str>,
+    numbers: Vec<NumbersRow>,
+}
+
+/// A chart as a `<figure>`, with one drawing for each of its figures (bars: one for all).
 pub(crate) fn figure(study: &Study<'_>, chart: &Chart, index: usize) -> String {
-    let rows = study.rows(chart, chart.x.as_deref().filter(|_| chart.kind == ChartKind::Line));
+    let x = chart.x.as_deref().filter(|_| chart.kind == ChartKind::Line);
+    let rows = study.rows(chart, x);
     let id = format!("{}-{index}", study.head.study);
-    let mut html = String::new();
-    let _ = writeln!(html, "<figure><figcaption>{}</figcaption>", Escaped(&chart.title));
-    let measured = chart.y.iter().any(|figure| rows.iter().any(|row| !row.values(figure).is_empty()));
-    if measured {
-        match chart.kind {
-            ChartKind::Bars => html.push_str(&draw_bars(study, chart, &rows, &id)),
-            ChartKind::Strip => {
-                for (i, figure) in chart.y.iter().enumerate() {
-                    html.push_str(&draw_strip(study, chart, &rows, figure, &format!("{id}-{i}")));
-                }
-            }
-            ChartKind::Line => {
-                for (i, figure) in chart.y.iter().enumerate() {
-                    html.push_str(&draw_lines(study, chart, &rows, figure, &format!("{id}-{i}")));
-                }
-            }
-        }
-        let _ = writeln!(html, "<p class=\"key\">{}</p>", key(chart.kind, chart.y_scale));
-        if chart.paper {
-            html.push_str(&paper_shape(study, chart, &id));
-        }
-        html.push_str(&numbers(study, chart, &rows));
-    } else {
-        html.push_str("<p class=\"nothing\">Nothing was measured for this figure.");
-        let reasons: Vec<String> =
-            rows.iter().filter_map(|row| Some(format!("{}: {}", row.name, row.note()?))).collect();
-        if !reasons.is_empty() {
-            let _ = write!(html, " {}.", Escaped(&reasons.join("; ")));
-        }
-        html.push_str("</p>\n");
+    if !chart.y.iter().any(|figure| rows.iter().any(|row| !row.values(figure).is_empty())) {
+        let reasons = rows.iter().filter_map(|row| Some(format!("{}: {}", row.name, row.note()?)));
+        let reasons = reasons.collect::<Vec<_>>().join("; ");
+        let nothing = Some(if reasons.is_empty() { reasons } else { format!(" {reasons}.") });
+        let (drawings, paper, numbers) = (String::new(), None, Vec::new());
+        return ChartFigure { study, chart, nothing, drawings, paper, x, numbers }.to_string();
     }
-    html.push_str("</figure>\n");
-    html
+    let figures = chart.y.iter().enumerate();
+    let drawings = match chart.kind {
+        ChartKind::Bars => draw_bars(study, chart, &rows, &id),
+        ChartKind::Strip => {
+            figures.map(|(i, figure)| draw_strip(study, chart, &rows, figure, &format!("{id}-{i}"))).collect()
+        }
+        ChartKind::Line => {
+            figures.map(|(i, figure)| draw_lines(study, chart, &rows, figure, &format!("{id}-{i}"))).collect()
+        }
+    };
+    let paper = if chart.paper { paper_shape(study, chart, &id) } else { None };
+    let numbers = numbers(study, chart, &rows, x);
+    ChartFigure { study, chart, nothing: None, drawings, paper, x, numbers }.to_string()
 }
 
 /// How to read a chart of this kind.
@@ -85,8 +89,8 @@ fn both(draw: impl Fn(ViewPort) -> String) -> String {
 }
 
 /// Medians in words, for those who do not see the drawing.
-fn medians(rows: &[Row<'_>], figure: &str, says: &dyn Fn(f64) -> String) -> String {
-    let one = |row: &Row<'_>| {
+fn medians(rows: &[ChartRow<'_>], figure: &str, says: &dyn Fn(f64) -> String) -> String {
+    let one = |row: &ChartRow<'_>| {
         let values = row.values(figure);
         let text = match quantile::median(&values) {
             Some(median) => format!("median {} of {}", says(median), counted(values.len(), "run")),
@@ -97,11 +101,11 @@ fn medians(rows: &[Row<'_>], figure: &str, says: &dyn Fn(f64) -> String) -> Stri
     rows.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-fn draw_strip(study: &Study<'_>, chart: &Chart, rows: &[Row<'_>], figure: &str, id: &str) -> String {
+fn draw_strip(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], figure: &str, id: &str) -> String {
     let says = in_unit(&study.unit(figure));
-    let drawn: Vec<strip::Row> = rows
+    let drawn: Vec<strip::StripRow> = rows
         .iter()
-        .map(|row| strip::Row {
+        .map(|row| strip::StripRow {
             name: row.name.clone(),
             look: study.looks.look(row.variant),
             runs: row.values(figure),
@@ -123,7 +127,7 @@ fn draw_strip(study: &Study<'_>, chart: &Chart, rows: &[Row<'_>], figure: &str, 
     both(|window| strip::draw(&strip, window))
 }
 
-fn draw_bars(study: &Study<'_>, chart: &Chart, rows: &[Row<'_>], id: &str) -> String {
+fn draw_bars(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], id: &str) -> String {
     let unit = chart.y.first().map(|figure| study.unit(figure)).unwrap_or_default();
     let says = in_unit(&unit);
     let names: Vec<String> = chart.y.iter().map(|figure| study.label(figure)).collect();
@@ -167,7 +171,7 @@ fn draw_bars(study: &Study<'_>, chart: &Chart, rows: &[Row<'_>], id: &str) -> St
     both(|window| bars::draw(&bars, window))
 }
 
-fn draw_lines(study: &Study<'_>, chart: &Chart, rows: &[Row<'_>], figure: &str, id: &str) -> String {
+fn draw_lines(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], figure: &str, id: &str) -> String {
     let says_y = in_unit(&study.unit(figure));
     let x = chart.x.as_deref().unwrap_or_default();
     let says_x = in_unit(number::unit_in_name(x));
@@ -234,9 +238,9 @@ fn paper_lines(study: &Study<'_>, kind: PointsAre) -> Vec<Shape> {
 }
 
 /// The paper's shape in a small chart of its own, over the same x axis as ours.
-fn paper_shape(study: &Study<'_>, chart: &Chart, id: &str) -> String {
+fn paper_shape(study: &Study<'_>, chart: &Chart, id: &str) -> Option<(String, String)> {
     let mut shapes = paper_lines(study, PointsAre::Shape);
-    let Some(x) = chart.x.as_deref().filter(|_| !shapes.is_empty()) else { return String::new() };
+    let x = chart.x.as_deref().filter(|_| !shapes.is_empty())?;
     for shape in &mut shapes {
         shape.name = shape.name.trim_start_matches("paper: ").to_owned();
     }
@@ -264,11 +268,7 @@ fn paper_shape(study: &Study<'_>, chart: &Chart, id: &str) -> String {
         x_also: &ours,
         small: true,
     };
-    let drawing = both(|window| line::draw(&lines, window));
-    format!(
-        "<div class=\"paper-shape\"><p class=\"smallcap\">The paper's shape</p>\n{drawing}<p class=\"key\">{}</p></div>\n",
-        Escaped(note)
-    )
+    Some((both(|window| line::draw(&lines, window)), note.to_owned()))
 }
 
 /// Ratios of a sweep with their intervals, where the study has verdicts over at least three places.
@@ -361,77 +361,63 @@ fn draw_ratios(study: &Study<'_>, by: &str, alike: &[(&Verdict, Vec<Point>)], id
         x_also: &[],
         small: false,
     };
-    let note = match study.head.paper.as_ref().filter(|_| !papers.is_empty()) {
-        Some(paper) => format!(
-            " Dashed: the paper's ratios. {}",
-            Escaped(paper.points_note.as_deref().unwrap_or_default())
-        ),
-        None => String::new(),
-    };
-    format!(
-        "<figure><figcaption>{}</figcaption>\n{}<p class=\"key\">Line: median of the paired ratios. Band: bootstrap interval. Where the band leaves 1, there is a difference.{note}</p></figure>\n",
-        Escaped(&title),
-        both(|window| line::draw(&lines, window)),
-    )
+    let paper = study.head.paper.as_ref().filter(|_| !papers.is_empty());
+    let note = paper.map(|paper| paper.points_note.as_deref().unwrap_or_default());
+    RatiosFigure { title: &title, drawings: both(|window| line::draw(&lines, window)), note }.to_string()
 }
 
-/// The numbers behind a chart, one line a row and figure (and place, for lines).
-fn numbers(study: &Study<'_>, chart: &Chart, rows: &[Row<'_>]) -> String {
-    let mut html = String::from(
-        "<details><summary>Numbers</summary><div class=\"scroll\"><table>\n<thead><tr><th>variant</th>",
-    );
-    let x = chart.x.as_deref().filter(|_| chart.kind == ChartKind::Line);
-    if let Some(x) = x {
-        let _ = write!(html, "<th class=\"n\">{}</th>", Escaped(&study.label(x)));
-    }
-    if chart.y.len() > 1 {
-        html.push_str("<th>figure</th>");
-    }
-    html.push_str("<th class=\"n\">runs</th><th class=\"n\">median</th><th class=\"n\">least</th><th class=\"n\">greatest</th><th>every run, in order</th></tr></thead>\n<tbody>\n");
+#[derive(Template)]
+#[template(path = "ratios.html")]
+struct RatiosFigure<'a> {
+    title: &'a str,
+    drawings: String,
+    /// On the paper's ratios, where they are drawn.
+    note: Option<&'a str>,
+}
+
+/// The numbers behind a row (and place, for lines) of a chart, for one figure.
+struct NumbersRow {
+    name: String,
+    place: String,
+    figure: String,
+    n: usize,
+    /// Median, least, greatest, and every run; or why there are none.
+    values: Result<[String; 4], String>,
+}
+
+fn numbers(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], x: Option<&str>) -> Vec<NumbersRow> {
+    let mut numbers = Vec::new();
     for row in rows {
         for (place, runs) in places(row, x) {
             for figure in &chart.y {
                 let values: Vec<f64> = runs.iter().filter_map(|run| run.value(figure)).collect();
-                let says = in_unit(&study.unit(figure));
-                let _ = write!(html, "<tr><th scope=\"row\">{}</th>", Escaped(&row.name));
-                if let Some(x) = x {
-                    let place = place.map(|place| study.parameter(x, place)).unwrap_or_default();
-                    let _ = write!(html, "<td class=\"n\">{}</td>", Escaped(&place));
-                }
-                if chart.y.len() > 1 {
-                    let _ = write!(html, "<td>{}</td>", Escaped(&study.label(figure)));
-                }
-                html.push_str(&number_cells(&values, &says, row));
-                html.push_str("</tr>\n");
+                let place = x.zip(place).map(|(x, place)| study.parameter(x, place));
+                numbers.push(NumbersRow {
+                    name: row.name.clone(),
+                    place: place.unwrap_or_default(),
+                    figure: study.label(figure),
+                    n: values.len(),
+                    values: in_numbers(&values, &in_unit(&study.unit(figure)))
+                        .ok_or_else(|| row.note().unwrap_or_else(|| "no runs".to_owned())),
+                });
             }
         }
     }
-    html.push_str("</tbody></table></div></details>\n");
-    html
+    numbers
 }
 
-fn number_cells(values: &[f64], says: &dyn Fn(f64) -> String, row: &Row<'_>) -> String {
-    let Some(d) = quantile::distribution(values) else {
-        let note = row.note().unwrap_or_else(|| "no runs".to_owned());
-        return format!("<td class=\"n\">0</td><td colspan=\"4\">{}</td>", Escaped(&note));
-    };
+fn in_numbers(values: &[f64], says: &dyn Fn(f64) -> String) -> Option<[String; 4]> {
+    let d = quantile::distribution(values)?;
     let mut all = values.iter().map(|v| says(*v)).collect::<Vec<_>>().join(", ");
     if two_modes(values).is_some() {
         all += " (two modes)";
     }
-    format!(
-        "<td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"runs\">{}</td>",
-        d.n,
-        Escaped(&says(d.median)),
-        Escaped(&says(d.min)),
-        Escaped(&says(d.max)),
-        Escaped(&all)
-    )
+    Some([says(d.median), says(d.min), says(d.max), all])
 }
 
 /// The runs of a row, by their place on the x axis.
 fn places<'a>(
-    row: &'a Row<'a>,
+    row: &'a ChartRow<'a>,
     x: Option<&str>,
 ) -> Vec<(Option<&'a serde_json::Value>, Vec<&'a unisono_measure::record::RunLine>)> {
     let mut places: Vec<(Option<&serde_json::Value>, Vec<_>)> = Vec::new();

@@ -3,10 +3,9 @@
 //!
 //! Rests on the comparisons of studies of topic `rma` with messages: one claim an implementation.
 
-use crate::escape::{Escaped, slug};
 use crate::said::{self, Tone};
 use crate::study::Study;
-use std::fmt::Write as _;
+use askama::Template;
 
 /// The topic whose studies are about windows.
 const TOPIC: &str = "rma";
@@ -28,42 +27,18 @@ struct Claim<'a> {
     not: Vec<String>,
 }
 
+#[derive(Template)]
+#[template(path = "windows.html")]
+struct WindowsAnswer<'a> {
+    claims: Vec<Claim<'a>>,
+}
+
 /// The answer as HTML, or nothing where no study is about windows.
 pub(crate) fn html(studies: &[Study<'_>]) -> String {
-    let claims = claims(studies);
     if !studies.iter().any(is_about_windows) {
         return String::new();
     }
-    let mut html = String::from("<h2>Does one-sided communication beat messages here?</h2>\n");
-    let Some(first) = claims.first() else {
-        html.push_str("<p class=\"headline\">Not answered: no run compared windows with messages.</p>\n");
-        return html;
-    };
-    let _ = writeln!(html, "<p class=\"headline\">{}</p>", Escaped(&said::capital(&first.sentence())));
-    html.push_str("<ul class=\"verdicts\">\n");
-    for claim in &claims {
-        let (tone, word) = claim.holds();
-        let _ = write!(
-            html,
-            "<li><span class=\"badge {}\">{word}</span> <a href=\"#{}\">{}</a>",
-            tone.class(),
-            slug(&claim.study.head.study),
-            Escaped(&said::capital(&claim.sentence()))
-        );
-        if !claim.not.is_empty() {
-            let shown: Vec<&str> = claim.not.iter().take(12).map(String::as_str).collect();
-            let more = claim.not.len() - shown.len();
-            let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-            let _ = write!(
-                html,
-                "<br><small>Not faster, or not decided: {}{more}.</small>",
-                Escaped(&shown.join("; "))
-            );
-        }
-        html.push_str("</li>\n");
-    }
-    html.push_str("</ul>\n");
-    html
+    WindowsAnswer { claims: claims(studies) }.to_string()
 }
 
 impl Claim<'_> {
@@ -75,6 +50,14 @@ impl Claim<'_> {
             (false, 0) => (Tone::Undecided, "? not decided"),
             (false, _) => (Tone::Worse, "\u{25bc} does not hold"),
         }
+    }
+
+    /// Where it is not faster, the first twelve.
+    fn not_faster(&self) -> String {
+        let shown = self.not.len().min(12);
+        let more = self.not.len() - shown;
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        format!("{}{more}", self.not[..shown].join("; "))
     }
 
     fn sentence(&self) -> String {

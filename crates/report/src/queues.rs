@@ -3,9 +3,8 @@
 //!
 //! Rests on the studies of topic `queue`; sentences whose figures are missing are left out.
 
-use crate::escape::Escaped;
 use crate::number;
-use crate::sentences::{self, Say};
+use crate::sentences::TopicAnswer;
 use crate::study::Study;
 use std::fmt::Write as _;
 use unisono_measure::quantile;
@@ -71,30 +70,30 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     if !studies.iter().any(is_about_queues) {
         return String::new();
     }
-    let of = |id: &str| studies.iter().find(|study| is_about_queues(study) && study.head.study == id);
-    let mut html = String::from("<h2>Who should share out the link?</h2>\n");
-    let headline = of("queue-isolation").and_then(headline).unwrap_or_else(|| {
-        "Not answered: no run in these records had a program that does not cooperate.".to_owned()
-    });
-    let _ = writeln!(html, "<p class=\"headline\">{}</p>", Escaped(&headline));
-    let said: [(&str, Say); 10] = [
-        ("queue-shares", shares),
-        ("queue-borrow", borrowed),
-        ("queue-delay", delayed),
-        ("queue-latency", added),
-        ("queue-added", added_alone),
-        ("queue-unshaped", unshaped),
-        ("queue-isolation", isolated),
-        ("queue-processor", of_a_processor),
-        ("queue-disk", of_a_disk),
-        ("queue-decisions", decided),
-    ];
-    html.push_str(&sentences::html(of, &said));
-    html.push_str(
-        "<p class=\"key\">Put a policy into force with <code>unisono queue apply POLICY --dev DEV</code>; for programs that \
-         cooperate, <code>unisono queue broker POLICY --listen SOCKET</code>.</p>\n",
-    );
-    html
+    TopicAnswer::new(
+        |id| studies.iter().find(|study| is_about_queues(study) && study.head.study == id),
+        "Who should share out the link?",
+        (
+            "queue-isolation",
+            headline,
+            "Not answered: no run in these records had a program that does not cooperate.",
+        ),
+        &[
+            ("queue-shares", shares),
+            ("queue-borrow", borrowed),
+            ("queue-delay", delayed),
+            ("queue-latency", added),
+            ("queue-added", added_alone),
+            ("queue-unshaped", unshaped),
+            ("queue-isolation", isolated),
+            ("queue-processor", of_a_processor),
+            ("queue-disk", of_a_disk),
+            ("queue-decisions", decided),
+        ],
+        "Put a policy into force with <code>unisono queue apply POLICY --dev DEV</code>; for programs that \
+         cooperate, <code>unisono queue broker POLICY --listen SOCKET</code>.",
+    )
+    .to_string()
 }
 
 fn headline(study: &Study<'_>) -> Option<String> {

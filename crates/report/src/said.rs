@@ -37,6 +37,11 @@ impl Tone {
         }
     }
 
+    /// Its badge, as HTML.
+    pub(crate) fn badge(self) -> String {
+        format!("<span class=\"badge {}\">{} {}</span>", self.class(), self.sign(), self.word())
+    }
+
     /// A sign that needs no colour.
     pub(crate) fn sign(self) -> &'static str {
         match self {
@@ -216,6 +221,7 @@ pub(crate) fn expectation(verdict: &Verdict, c: &Comparison) -> Option<String> {
 }
 
 /// A stretch of a sweep over which the same may be said.
+#[derive(Clone)]
 pub(crate) struct ToneRun<'j> {
     pub(crate) tone: Tone,
     /// The judgements of the stretch, ascending.

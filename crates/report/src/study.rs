@@ -2,6 +2,7 @@
 //! belong to a row of a chart, what the verdicts are.
 
 use crate::draw::look::Looks;
+use crate::escape::{Escaped, slug};
 use crate::number;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -139,6 +140,16 @@ impl<'a> Study<'a> {
         self.runs.iter().filter(|run| run.outcome == outcome).count()
     }
 
+    /// The `id` of its section.
+    pub(crate) fn id(&self) -> String {
+        slug(&self.head.study)
+    }
+
+    /// Its title, linked to its section, as HTML.
+    pub(crate) fn link(&self) -> String {
+        format!("<a href=\"#{}\">{}</a>", self.id(), Escaped(&self.head.title))
+    }
+
     /// Whether the study as a whole is about the cost of waiting.
     pub(crate) fn is_about_waiting(&self) -> bool {
         self.head.answers == Some(Question::Waiting)
@@ -187,14 +198,14 @@ fn unannounced(id: &str, runs: &[&RunLine]) -> StudyLine {
 }
 
 /// The runs of one row, line or group of bars: a variant and, where it was run with several, parameters.
-pub(crate) struct Row<'a> {
+pub(crate) struct ChartRow<'a> {
     pub(crate) variant: &'a str,
     /// Name for readers.
     pub(crate) name: String,
     pub(crate) runs: Vec<&'a RunLine>,
 }
 
-impl Row<'_> {
+impl ChartRow<'_> {
     /// The measured values of a figure, one a run.
     pub(crate) fn values(&self, figure: &str) -> Vec<f64> {
         self.runs.iter().filter_map(|run| run.value(figure)).collect()
@@ -220,7 +231,7 @@ pub(crate) fn outcome(outcome: Outcome) -> &'static str {
 
 impl<'a> Study<'a> {
     /// The rows of a chart, in its order of variants; parameter `without` does not split rows.
-    pub(crate) fn rows(&'a self, chart: &Chart, without: Option<&str>) -> Vec<Row<'a>> {
+    pub(crate) fn rows(&'a self, chart: &Chart, without: Option<&str>) -> Vec<ChartRow<'a>> {
         let drawn = |run: &&&RunLine| {
             // a run that was not made has no parameters to be left out for
             run.has(&chart.only) || (run.outcome != Outcome::Measured && run.parameters.is_empty())
@@ -242,7 +253,7 @@ impl<'a> Study<'a> {
             let measured: Vec<&RunLine> =
                 runs.iter().filter(|run| run.outcome == Outcome::Measured).copied().collect();
             if measured.is_empty() {
-                rows.push(Row { variant, name: self.label(variant), runs });
+                rows.push(ChartRow { variant, name: self.label(variant), runs });
                 continue;
             }
             let splitting = varying(&measured, without);
@@ -257,7 +268,7 @@ impl<'a> Study<'a> {
             }
             rows.extend(groups.into_iter().map(|(key, runs)| {
                 let name = std::iter::once(self.label(variant)).chain(key).collect::<Vec<_>>().join(", ");
-                Row { variant, name, runs }
+                ChartRow { variant, name, runs }
             }));
         }
         rows

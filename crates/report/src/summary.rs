@@ -4,7 +4,6 @@
 //! no scheduler needed), *ganging* (what running the threads together adds to that), *leaving alone*.
 //! Every sentence rests on judgements; where there are none the page says so instead of guessing.
 
-use crate::escape::{Escaped, slug};
 use crate::number;
 use crate::one_sided;
 use crate::queues;
@@ -12,13 +11,14 @@ use crate::said::{self, Tone, ToneRun};
 use crate::study::{Study, question};
 use crate::trees;
 use crate::whom;
-use std::fmt::Write as _;
+use askama::Template;
 use unisono_linux::counted::counted;
 use unisono_measure::modes::TwoModes;
 use unisono_measure::quantile;
-use unisono_measure::record::{Question, Verdict};
+use unisono_measure::record::{Distribution, Question, Verdict};
 
 /// A stretch of comparisons with the study it comes from.
+#[derive(Clone)]
 struct Cell<'a> {
     study: &'a Study<'a>,
     verdict: &'a Verdict,
@@ -38,115 +38,119 @@ fn cells<'a>(studies: &'a [Study<'a>], wanted: Question) -> Vec<Cell<'a>> {
     cells
 }
 
+#[derive(Template)]
+#[template(path = "summary.html")]
+struct SummarySection<'a> {
+    /// The answers about waiting and gangs; `None` where the records are of other topics alone.
+    gangs: Option<GangsAnswer<'a>>,
+    /// The answers of other topics, as HTML.
+    answers: String,
+}
+
+struct GangsAnswer<'a> {
+    waiting: Vec<WaitingCost<'a>>,
+    headline: String,
+    reason: String,
+    was_compared: bool,
+    whom: String,
+    remedies: [Remedy<'a>; 3],
+    /// What these runs cannot tell.
+    open: Vec<Cell<'a>>,
+}
+
+struct Remedy<'a> {
+    name: &'static str,
+    what: &'static str,
+    /// Where it helps, the strongest first.
+    found: Vec<Cell<'a>>,
+    /// What is said where it helps nowhere.
+    nowhere: String,
+}
+
+/// Whether a study belongs to a topic whose answer the summary gives apart from the one about gangs.
+pub(crate) fn has_its_own_answer(study: &Study<'_>) -> bool {
+    one_sided::is_about_windows(study) || trees::is_about_trees(study) || queues::is_about_queues(study)
+}
+
 /// The whole summary as HTML.
 pub(crate) fn html(studies: &[Study<'_>]) -> String {
-    let unstacking = cells(studies, Question::Unstacking);
-    let ganging = cells(studies, Question::Ganging);
-    let mut html = String::from("<section class=\"summary\" aria-label=\"Summary\">\n");
-    let windows = one_sided::html(studies);
-    let windows = windows + &trees::html(studies) + &queues::html(studies);
-    let elsewhere = |study: &Study<'_>| {
-        one_sided::is_about_windows(study) || trees::is_about_trees(study) || queues::is_about_queues(study)
-    };
-    if !windows.is_empty() && studies.iter().all(elsewhere) {
-        return html + &windows + "</section>\n";
-    }
-    html.push_str("<h2>What does waiting cost on this machine?</h2>\n");
-    html.push_str(&waiting(studies));
-    html.push_str("<h2>Is gang scheduling worth it here?</h2>\n");
-    let (headline, reason) = headline(&ganging, &unstacking);
-    let _ = writeln!(html, "<p class=\"headline\">{}</p>", Escaped(&headline));
-    if !reason.is_empty() {
-        let _ = writeln!(html, "<p>{}</p>", Escaped(&reason));
-    }
-    if unstacking.is_empty() && ganging.is_empty() {
-        html.push_str(&windows);
-        html.push_str("</section>\n");
-        return html;
-    }
-    html.push_str("<h3>For whom</h3>\n");
-    html.push_str(&whom::html(studies));
-    html.push_str("<details><summary>In words, the strongest first</summary>\n<dl class=\"whom\">\n");
-    let best = |cells: &[Cell<'_>], tones: &[Tone]| -> String { list(cells, tones) };
-    remedy(
-        &mut html,
-        "Unstacking",
-        "a core of its own for each thread, by pinning; no privilege, no scheduler",
-        &unstacking,
-        &best(&unstacking, &[Tone::Better]),
-        "Spread Linux was nowhere better than plain Linux.",
-    );
-    remedy(
-        &mut html,
-        "Ganging",
-        "beyond that, the threads of a program scheduled together",
-        &ganging,
-        &best(&ganging, &[Tone::Better]),
-        "Gangs were nowhere better than spread Linux.",
-    );
-    remedy(
-        &mut html,
-        "Leaving alone",
-        "where gangs change nothing, or cost",
-        &ganging,
-        &best(&ganging, &[Tone::Worse, Tone::Same]),
-        "No comparison showed gangs to be worse than spread Linux, or equal to it.",
-    );
-    let open = list(&ganging, &[Tone::Undecided, Tone::Unanswered]);
-    if !open.is_empty() {
-        let _ = writeln!(html, "<dt>Open <span>these runs cannot tell</span></dt><dd><ul>{open}</ul></dd>");
-    }
-    html.push_str("</dl></details>\n");
-    html.push_str(&windows);
-    html.push_str("</section>\n");
-    html
+    let answers = one_sided::html(studies) + &trees::html(studies) + &queues::html(studies);
+    let is_about_gangs = answers.is_empty() || !studies.iter().all(has_its_own_answer);
+    SummarySection { gangs: is_about_gangs.then(|| GangsAnswer::new(studies)), answers }.to_string()
 }
 
-fn remedy(html: &mut String, name: &str, what: &str, cells: &[Cell<'_>], found: &str, nowhere: &str) {
-    let _ = write!(html, "<dt>{name} <span>{what}</span></dt><dd>");
-    let count = |wanted: &dyn Fn(Tone) -> bool| -> usize {
-        let cells = cells.iter().filter(|cell| wanted(cell.stretch.tone));
-        cells.map(|cell| cell.stretch.judgements.len()).sum()
-    };
-    let open = count(&|tone| matches!(tone, Tone::Unanswered | Tone::Undecided));
-    let decided = count(&|tone| !matches!(tone, Tone::Unanswered | Tone::Undecided));
-    if !found.is_empty() {
-        let _ = write!(html, "<ul>{found}</ul>");
-    } else if decided > 0 && open > decided {
-        let _ = write!(
-            html,
-            "<p>{nowhere} But only {decided} of {} could be decided.</p>",
-            counted(open + decided, "comparison")
-        );
-    } else if decided > 0 {
-        let _ = write!(html, "<p>{nowhere}</p>");
-    } else {
-        html.push_str("<p>Not answered by these runs.</p>");
+impl<'a> GangsAnswer<'a> {
+    fn new(studies: &'a [Study<'a>]) -> Self {
+        let unstacking = cells(studies, Question::Unstacking);
+        let ganging = cells(studies, Question::Ganging);
+        let (headline, reason) = headline(&ganging, &unstacking);
+        let remedies = [
+            Remedy::new(
+                "Unstacking",
+                "a core of its own for each thread, by pinning; no privilege, no scheduler",
+                &unstacking,
+                &[Tone::Better],
+                "Spread Linux was nowhere better than plain Linux.",
+            ),
+            Remedy::new(
+                "Ganging",
+                "beyond that, the threads of a program scheduled together",
+                &ganging,
+                &[Tone::Better],
+                "Gangs were nowhere better than spread Linux.",
+            ),
+            Remedy::new(
+                "Leaving alone",
+                "where gangs change nothing, or cost",
+                &ganging,
+                &[Tone::Worse, Tone::Same],
+                "No comparison showed gangs to be worse than spread Linux, or equal to it.",
+            ),
+        ];
+        Self {
+            waiting: waiting(studies),
+            headline,
+            reason,
+            was_compared: !(unstacking.is_empty() && ganging.is_empty()),
+            whom: whom::html(studies),
+            remedies,
+            open: strongest(&ganging, &OPEN),
+        }
     }
-    html.push_str("</dd>\n");
 }
 
-/// Cells of the given tones as list items, the strongest first.
-fn list(cells: &[Cell<'_>], tones: &[Tone]) -> String {
-    let mut chosen: Vec<&Cell<'_>> = cells.iter().filter(|cell| tones.contains(&cell.stretch.tone)).collect();
+const OPEN: [Tone; 2] = [Tone::Undecided, Tone::Unanswered];
+
+impl<'a> Remedy<'a> {
+    fn new(
+        name: &'static str,
+        what: &'static str,
+        cells: &[Cell<'a>],
+        tones: &[Tone],
+        nowhere: &str,
+    ) -> Self {
+        let count = |is_open: bool| -> usize {
+            let cells = cells.iter().filter(|cell| OPEN.contains(&cell.stretch.tone) == is_open);
+            cells.map(|cell| cell.stretch.judgements.len()).sum()
+        };
+        let nowhere = match (count(true), count(false)) {
+            (_, 0) => "Not answered by these runs.".to_owned(),
+            (open, decided) if open > decided => {
+                let all = counted(open + decided, "comparison");
+                format!("{nowhere} But only {decided} of {all} could be decided.")
+            }
+            _ => nowhere.to_owned(),
+        };
+        Self { name, what, found: strongest(cells, tones), nowhere }
+    }
+}
+
+/// Cells of the given tones, the strongest first.
+fn strongest<'a>(cells: &[Cell<'a>], tones: &[Tone]) -> Vec<Cell<'a>> {
+    let mut chosen: Vec<Cell<'a>> =
+        cells.iter().filter(|cell| tones.contains(&cell.stretch.tone)).cloned().collect();
     chosen.sort_by(|a, b| strength(b).total_cmp(&strength(a)));
-    let mut html = String::new();
-    for cell in chosen.iter().take(6) {
-        let _ = write!(
-            html,
-            "<li><span class=\"badge {}\">{} {}</span> <a href=\"#{}\">{}</a>: {}</li>",
-            cell.stretch.tone.class(),
-            cell.stretch.tone.sign(),
-            cell.stretch.tone.word(),
-            slug(&cell.study.head.study),
-            Escaped(&cell.study.head.title),
-            Escaped(&in_words(cell))
-        );
-    }
-    if chosen.len() > 6 {
-        let _ = write!(html, "<li>and {} more below</li>", chosen.len() - 6);
-    }
-    html
+    chosen
 }
 
 fn strength(cell: &Cell<'_>) -> f64 {
@@ -156,30 +160,33 @@ fn strength(cell: &Cell<'_>) -> f64 {
     })
 }
 
-/// `2.5× the barriers per second at interval 10 us (95 % ...)`.
-fn in_words(cell: &Cell<'_>) -> String {
-    let (study, verdict, stretch) = (cell.study, cell.verdict, &cell.stretch);
-    let range = stretch.range(study, verdict);
-    let fixed = said::fixed(study, verdict);
-    let place: Vec<String> = std::iter::once(range).chain(fixed).filter(|part| !part.is_empty()).collect();
-    let place = if place.is_empty() { String::new() } else { format!(" {}", place.join(", ")) };
-    let Some(most) = stretch.extreme() else {
-        return format!("{}: {}", place.trim_start(), stretch.reason().unwrap_or("no runs"));
-    };
-    let figure = study.label(&verdict.figure);
-    let several = stretch.judgements.len() > 1;
-    match (several, stretch.tone, most.ratio.value >= 1.0) {
-        (true, Tone::Better | Tone::Worse, up) => {
-            let most_words = if up { "up to" } else { "down to" };
-            format!(
-                "{most_words} {} the {figure}{place} ({})",
-                said::times(most.ratio.value),
-                said::sureness(most)
-            )
-        }
-        (true, ..) => format!("{} the {figure}{place} ({})", stretch.ratios(), said::pairs(most)),
-        (false, ..) => {
-            format!("{} the {figure}{place} ({})", said::times(most.ratio.value), said::sureness(most))
+impl Cell<'_> {
+    /// `2.5× the barriers per second at interval 10 us (95 % ...)`.
+    fn in_words(&self) -> String {
+        let Self { study, verdict, stretch } = self;
+        let range = stretch.range(study, verdict);
+        let fixed = said::fixed(study, verdict);
+        let place: Vec<String> =
+            std::iter::once(range).chain(fixed).filter(|part| !part.is_empty()).collect();
+        let place = if place.is_empty() { String::new() } else { format!(" {}", place.join(", ")) };
+        let Some(most) = stretch.extreme() else {
+            return format!("{}: {}", place.trim_start(), stretch.reason().unwrap_or("no runs"));
+        };
+        let figure = study.label(&verdict.figure);
+        let several = stretch.judgements.len() > 1;
+        match (several, stretch.tone, most.ratio.value >= 1.0) {
+            (true, Tone::Better | Tone::Worse, up) => {
+                let most_words = if up { "up to" } else { "down to" };
+                format!(
+                    "{most_words} {} the {figure}{place} ({})",
+                    said::times(most.ratio.value),
+                    said::sureness(most)
+                )
+            }
+            (true, ..) => format!("{} the {figure}{place} ({})", stretch.ratios(), said::pairs(most)),
+            (false, ..) => {
+                format!("{} the {figure}{place} ({})", said::times(most.ratio.value), said::sureness(most))
+            }
         }
     }
 }
@@ -282,62 +289,53 @@ fn about_waiting<'a>(studies: &'a [Study<'a>]) -> Vec<&'a Study<'a>> {
     studies.iter().find(times).into_iter().collect()
 }
 
-/// The cost of waiting, as tiles and a sentence.
-fn waiting(studies: &[Study<'_>]) -> String {
-    let mut html = String::new();
-    for study in about_waiting(studies) {
-        let Some(chart) = study.head.charts.first() else { continue };
-        let Some(figure) = chart.y.first() else { continue };
+/// What waiting costs, as one study measured it.
+struct WaitingCost<'a> {
+    study: &'a Study<'a>,
+    title: &'a str,
+    headline: Option<String>,
+    tiles: Vec<CostTile>,
+}
+
+struct CostTile {
+    name: String,
+    median: String,
+    least: String,
+    greatest: String,
+}
+
+fn waiting<'a>(studies: &'a [Study<'a>]) -> Vec<WaitingCost<'a>> {
+    about_waiting(studies).into_iter().filter_map(WaitingCost::new).collect()
+}
+
+impl<'a> WaitingCost<'a> {
+    fn new(study: &'a Study<'a>) -> Option<Self> {
+        let chart = study.head.charts.first()?;
+        let figure = chart.y.first()?;
         let unit = study.unit(figure);
+        let says = |value: f64| number::quantity(value, &unit);
         let rows = study.rows(chart, None);
-        let mut costs: Vec<(String, f64, f64, f64)> = rows
-            .iter()
-            .filter_map(|row| {
-                let d = quantile::distribution(&row.values(figure))?;
-                Some((row.name.clone(), d.median, d.min, d.max))
-            })
-            .collect();
-        costs.sort_by(|a, b| a.1.total_cmp(&b.1));
-        let (Some(least), Some(most)) = (costs.first().cloned(), costs.last().cloned()) else { continue };
-        if costs.len() > 1 && least.1 > 0.0 {
-            let _ = writeln!(
-                html,
-                "<p class=\"headline\">{}</p>",
-                Escaped(&format!(
-                    "{} from {} ({}) to {} ({}): a factor of {}.",
-                    said::capital(&study.label(figure)),
-                    number::quantity(least.1, &unit),
-                    least.0,
-                    number::quantity(most.1, &unit),
-                    most.0,
-                    number::plain((most.1 / least.1).round())
-                ))
-            );
-        }
-        html.push_str("<ul class=\"tiles\">");
-        for (name, median, min, max) in costs.iter().take(8) {
-            let _ = write!(
-                html,
-                "<li><b>{}</b> {} <small>{} to {}</small></li>",
-                Escaped(&number::quantity(*median, &unit)),
-                Escaped(name),
-                Escaped(&number::quantity(*min, &unit)),
-                Escaped(&number::quantity(*max, &unit))
-            );
-        }
-        html.push_str("</ul>\n");
-        let paper = study.head.paper.as_ref().map(|paper| format!(" The paper: {}", paper.statement));
-        let _ = writeln!(
-            html,
-            "<p class=\"key\">{}: median, and least to greatest run; <a href=\"#{}\">{}</a>.{}</p>",
-            Escaped(&said::capital(&chart.title)),
-            slug(&study.head.study),
-            Escaped(&study.head.title),
-            Escaped(&paper.unwrap_or_default())
-        );
+        let costs =
+            rows.iter().filter_map(|row| Some((&row.name, quantile::distribution(&row.values(figure))?)));
+        let mut costs: Vec<_> = costs.collect();
+        costs.sort_by(|a, b| a.1.median.total_cmp(&b.1.median));
+        let ((best, least), (worst, most)) = (costs.first()?, costs.last()?);
+        let headline = (costs.len() > 1 && least.median > 0.0).then(|| {
+            format!(
+                "{} from {} ({best}) to {} ({worst}): a factor of {}.",
+                said::capital(&study.label(figure)),
+                says(least.median),
+                says(most.median),
+                number::plain((most.median / least.median).round())
+            )
+        });
+        let tile = |(name, cost): &(&String, Distribution)| CostTile {
+            name: (*name).clone(),
+            median: says(cost.median),
+            least: says(cost.min),
+            greatest: says(cost.max),
+        };
+        let tiles = costs.iter().take(8).map(tile).collect();
+        Some(Self { study, title: &chart.title, headline, tiles })
     }
-    if html.is_empty() {
-        html.push_str("<p class=\"headline\">Not answered: no run in these records measured it.</p>\n");
-    }
-    html
 }

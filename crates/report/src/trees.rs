@@ -3,12 +3,10 @@
 //!
 //! Rests on the simulated studies of topic `tree`; sentences whose figures are missing are left out.
 
-use crate::escape::Escaped;
 use crate::number;
-use crate::sentences::{self, Say};
+use crate::sentences::TopicAnswer;
 use crate::study::Study;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 /// The topic whose studies are about trees.
 const TOPIC: &str = "tree";
@@ -55,30 +53,30 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     if !studies.iter().any(is_about_trees) {
         return String::new();
     }
-    let mut html = String::from("<h2>Is a barrier in the switches worth it?</h2>\n");
-    let of = |id: &str| studies.iter().find(|study| is_about_trees(study) && study.head.study == id);
-    let headline = of("tree-latency").and_then(headline).unwrap_or_else(|| {
-        "Not answered: no run in these records simulated groups of several sizes.".to_owned()
-    });
-    let _ = writeln!(html, "<p class=\"headline\">{}</p>", Escaped(&headline));
-    let said: [(&str, Say); 10] = [
-        ("tree-latency", flat),
-        ("tree-latency", turned),
-        ("tree-latency", reproduced),
-        ("tree-assumptions", assumed),
-        ("tree-traffic", traffic),
-        ("tree-roots", rooted),
-        ("tree-collectives", gathered),
-        ("tree-groups", crowded),
-        ("tree-repair", repaired),
-        ("tree-arrivals", spread),
-    ];
-    html.push_str(&sentences::html(of, &said));
-    html.push_str(
-        "<p class=\"key\">Simulated with the paper\u{2019}s costs, the same on every machine. What it takes in the \
-         switches of this kernel: <code>unisono tree bench</code>.</p>\n",
-    );
-    html
+    TopicAnswer::new(
+        |id| studies.iter().find(|study| is_about_trees(study) && study.head.study == id),
+        "Is a barrier in the switches worth it?",
+        (
+            "tree-latency",
+            headline,
+            "Not answered: no run in these records simulated groups of several sizes.",
+        ),
+        &[
+            ("tree-latency", flat),
+            ("tree-latency", turned),
+            ("tree-latency", reproduced),
+            ("tree-assumptions", assumed),
+            ("tree-traffic", traffic),
+            ("tree-roots", rooted),
+            ("tree-collectives", gathered),
+            ("tree-groups", crowded),
+            ("tree-repair", repaired),
+            ("tree-arrivals", spread),
+        ],
+        "Simulated with the paper\u{2019}s costs, the same on every machine. What it takes in the switches of \
+         this kernel: <code>unisono tree bench</code>.",
+    )
+    .to_string()
 }
 
 fn headline(study: &Study<'_>) -> Option<String> {

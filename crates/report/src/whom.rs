@@ -6,12 +6,12 @@
 //! runs leave open must not crowd out what they answer: it is said briefly, and its situations are folded up
 //! below the others.
 
-use crate::escape::{Escaped, slug};
+use crate::escape::Escaped;
 use crate::said::{self, Tone, comparison, tone};
 use crate::study::{Study, question};
+use askama::Template;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use unisono_linux::counted::counted;
 use unisono_measure::record::{Question, Verdict};
 use unisono_measure::verdict::{self, Judgement};
@@ -29,8 +29,6 @@ enum ReaderAdvice {
 }
 
 impl ReaderAdvice {
-    const ALL: [Self; 4] = [Self::Gang, Self::Pin, Self::LeaveAlone, Self::Open];
-
     /// The least that helps; open where the runs leave that open.
     fn of(pinning: Option<Tone>, ganging: Option<Tone>) -> Self {
         match (pinning, ganging) {
@@ -78,6 +76,14 @@ impl Situation<'_> {
         ReaderAdvice::of(tone_of(&self.pinning), tone_of(&self.ganging))
     }
 
+    fn pinning_cell(&self) -> String {
+        cell(self.study, self.pinning)
+    }
+
+    fn ganging_cell(&self) -> String {
+        cell(self.study, self.ganging)
+    }
+
     fn in_words(&self) -> String {
         let words = self.place.iter().map(|(name, value)| self.study.parameter_in_words(name, value));
         let words: Vec<String> = words.collect();
@@ -113,68 +119,39 @@ fn situations<'a>(studies: &'a [Study<'a>]) -> Vec<Situation<'a>> {
     situations
 }
 
+#[derive(Template)]
+#[template(path = "whom.html")]
+struct SituationTables<'a> {
+    /// How many situations there are, with the word.
+    all: String,
+    gang: usize,
+    pin: usize,
+    alone: usize,
+    clear: Vec<&'a Situation<'a>>,
+    open: Vec<&'a Situation<'a>>,
+}
+
+fn by_study<'a>(situations: &'a [&'a Situation<'a>]) -> impl Iterator<Item = &'a [&'a Situation<'a>]> {
+    situations.chunk_by(|a, b| a.study.head.study == b.study.head.study)
+}
+
 /// The table with its summary, as HTML; nothing where no situation was looked at.
 pub(crate) fn html(studies: &[Study<'_>]) -> String {
     let situations = situations(studies);
     if situations.is_empty() {
         return String::new();
     }
-    let counts = ReaderAdvice::ALL.map(|advice| situations.iter().filter(|s| s.advice() == advice).count());
-    let [gang, pin, alone, open] = counts;
-    let mut html = format!(
-        "<p>Of {}, gangs are worth it in {gang}; a core of its own for each thread is enough in {pin}; leaving alone is best in {alone}; these runs leave {open} open.</p>\n",
-        counted(situations.len(), "situation")
-    );
-    let (unclear, clear): (Vec<&Situation<'_>>, Vec<_>) =
-        situations.iter().partition(|situation| situation.advice() == ReaderAdvice::Open);
-    if !clear.is_empty() {
-        html.push_str(&table(&clear));
+    let count = |advice| situations.iter().filter(|s| s.advice() == advice).count();
+    let (open, clear) = situations.iter().partition(|s| s.advice() == ReaderAdvice::Open);
+    SituationTables {
+        all: counted(situations.len(), "situation"),
+        gang: count(ReaderAdvice::Gang),
+        pin: count(ReaderAdvice::Pin),
+        alone: count(ReaderAdvice::LeaveAlone),
+        clear,
+        open,
     }
-    if !unclear.is_empty() {
-        let _ = write!(
-            html,
-            "<details><summary>{} that these runs leave open</summary>\n{}</details>\n",
-            counted(open, "situation"),
-            table(&unclear)
-        );
-    }
-    let _ = writeln!(
-        html,
-        "<p class=\"key\">\u{d7}: ratio of what the study counts; of a latency, less is better. {SIGNS}</p>"
-    );
-    html
-}
-
-/// A row a situation, in groups by study.
-fn table(situations: &[&Situation<'_>]) -> String {
-    let mut html = String::from(
-        "<div class=\"scroll\"><table class=\"advice\">\n<thead><tr><th>Situation</th><th>Unstacking <small>pinned against plain Linux</small></th><th>Ganging <small>gangs against pinned</small></th><th>Worth it</th></tr></thead>\n<tbody>\n",
-    );
-    let mut last = "";
-    for situation in situations {
-        let head = &situation.study.head;
-        if head.study != last {
-            let _ = writeln!(
-                html,
-                "<tr class=\"group\"><th colspan=\"4\"><a href=\"#{}\">{}</a></th></tr>",
-                slug(&head.study),
-                Escaped(&head.title)
-            );
-            last = &head.study;
-        }
-        let advice = situation.advice();
-        let _ = writeln!(
-            html,
-            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td><span class=\"badge {}\">{}</span></td></tr>",
-            Escaped(&situation.in_words()),
-            cell(situation.study, situation.pinning),
-            cell(situation.study, situation.ganging),
-            advice.class(),
-            advice.words()
-        );
-    }
-    html.push_str("</tbody></table></div>\n");
-    html
+    .to_string()
 }
 
 /// A comparison in a table: its sign, its ratio, how far that reaches.

@@ -12,7 +12,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use unisono_rma::wire::tcp::ListeningSeat;
-use unisono_rma::{Assert, Job, Place, Rank, Spec};
+use unisono_rma::{Assert, Job, JobMembership, Rank, Spec};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: ring_over_tcp ROOT-ADDRESS OWN-ADDRESS STEPS".into());
     };
     let (root, own, steps): (SocketAddr, SocketAddr, u64) = (root.parse()?, own.parse()?, steps.parse()?);
-    let place = Place::from_environment()?.ok_or("set UNISONO_RANK, UNISONO_SIZE and UNISONO_JOB")?;
+    let place = JobMembership::from_environment()?.ok_or("set UNISONO_RANK, UNISONO_SIZE and UNISONO_JOB")?;
 
     let ends = ListeningSeat::take(place, own)?.gather(root, Duration::from_secs(30))?;
     let mut job = Job::over(ends);

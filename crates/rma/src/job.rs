@@ -1,19 +1,7 @@
 //! A job: one rank's membership in a group that makes windows together.
-//!
-//! A job is what MPI calls a communicator's group: an MPI binding makes one job a communicator, and the ranks
-//! of a window are the ranks of its job. Making and freeing windows, [`Job::barrier`] and [`Job::finalize`]
-//! are collective: every member calls them, in the same order.
-//!
-//! | job | made by | windows |
-//! |---|---|---|
-//! | threads of a process | [`Job::threads`] | message path over loopback |
-//! | processes of a host | [`Job::shared`] | direct path; messages for dynamic windows and other styles |
-//! | anything | [`Job::over`] a [`Transport`] | message path |
-//!
-//! A process started by `unisono run` or Slurm's `srun` finds its job by its environment ([`Job::join`]).
 
-use crate::host::Host;
-use crate::model::{Error, Ledger, Locks, Part, Place, Rank, Spec, Style, launched};
+use crate::host::HostMembers;
+use crate::model::{Error, JobMembership, Ledger, Locks, Rank, Spec, Style, WindowPart, launched};
 use crate::path::AnyPath;
 use crate::path::hook::Found;
 use crate::path::mapped::episodes::Episodes;
@@ -28,9 +16,10 @@ use std::time::Duration;
 
 /// One rank's membership in a job: a group of members that make windows together.
 ///
-/// A job is what MPI calls a communicator's group: the ranks of a window are the ranks of its job. Making and
-/// freeing windows, [`barrier`](Self::barrier), [`gather`](Self::gather) and [`finalize`](Self::finalize) are
-/// collective: every member calls them, in the same order.
+/// A job is what MPI calls a communicator's group: an MPI binding makes one job for each communicator, and
+/// the ranks of a window are the ranks of its job. Making and freeing windows, [`barrier`](Self::barrier),
+/// [`gather`](Self::gather) and [`finalize`](Self::finalize) are collective: every member calls them, in the
+/// same order.
 ///
 /// | members | made by | windows |
 /// |---|---|---|
@@ -43,30 +32,31 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Job {
     shared: Arc<MessageEngine>,
-    /// The host whose memory all members share, if they do.
-    host: Option<Arc<Host>>,
-    /// The job's own barrier there, once it was needed.
+    /// The host, if all members share its memory.
+    host: Option<Arc<HostMembers>>,
+    /// The job's own barrier there, from the first [`barrier`](Self::barrier) on.
     episodes: Option<Episodes>,
     rank: Rank,
     size: usize,
 }
 
-/// What members tell each other about a window they make: the part's length and unit, and what has to agree.
+/// Bytes that members tell each other about a window: the part's length and unit, and what has to agree.
 const ANNOUNCEMENT: usize = 16;
 
 impl Job {
-    /// A job of threads of this process: one handle a rank, to be sent to its thread.
+    /// A job of threads of this process: one handle for each rank, to be sent to its thread.
     #[must_use]
     pub fn threads(size: usize) -> Vec<Self> {
         crate::wire::loopback::Loopback::job(size).into_iter().map(Self::over).collect()
     }
 
-    /// A job of processes of this host that know the same key, wherever they were started from. Collective:
-    /// waits until all have come, at most for `patience`.
+    /// A job of processes of this host that know the same key, whatever started them. Collective: waits until
+    /// all have come, at most for `patience`.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] naming who has not come; [`Error::System`]; [`Error::Job`] for a rank taken twice.
-    pub fn shared(place: &Place, patience: Duration) -> Result<Self, Error> {
+    /// [`Error::TimedOut`] with the ranks that have not come; [`Error::System`]; [`Error::Job`] for a rank
+    /// taken twice.
+    pub fn shared(place: &JobMembership, patience: Duration) -> Result<Self, Error> {
         let transport = crate::wire::ring::RingTransport::meet(place, patience)?;
         let host = Some(Arc::clone(transport.host()));
         let mut job = Self::over(transport);
@@ -97,19 +87,17 @@ impl Job {
         Self { shared: MessageEngine::new(Box::new(transport)), host: None, episodes: None, rank, size }
     }
 
-    /// This member's number.
     #[must_use]
     pub fn rank(&self) -> Rank {
         self.rank
     }
 
-    /// How many members there are.
     #[must_use]
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Waits until every member has come here.
+    /// Waits until every member has called this.
     ///
     /// # Errors
     /// [`Error::Gone`].
@@ -123,8 +111,8 @@ impl Job {
         episodes.meet(serving)
     }
 
-    /// Gathers `data` of every member at every member, in the order of ranks; collective. What a launcher
-    /// or a binding needs to agree on something, not a fast path.
+    /// Gathers `data` of every member at every member, in the order of ranks; collective. A launcher or a
+    /// binding agrees on something by it; it is not made to be fast.
     ///
     /// # Errors
     /// [`Error::Gone`].
@@ -132,7 +120,8 @@ impl Job {
         self.shared.gather(data)
     }
 
-    /// A window over zeroed memory of the engine's, `bytes` here (members may differ; zero is possible).
+    /// A window over zeroed memory of the engine's: `bytes` at this member, which may be zero and which other
+    /// members need not match.
     ///
     /// # Errors
     /// [`Error::Size`], [`Error::Disp`], [`Error::Mismatch`], [`Error::System`], [`Error::Gone`].
@@ -148,7 +137,7 @@ impl Job {
         self.window(Flavor::Allocated, Memory::Fixed { base, bytes, _owner: Some(owner) }, spec)
     }
 
-    /// A window over memory of the caller's.
+    /// A window over the caller's memory.
     ///
     /// # Safety
     /// `bytes` bytes at `base` stay valid until the window is freed or dropped, and are accessed by this
@@ -167,13 +156,13 @@ impl Job {
         self.window(Flavor::Created, Memory::Fixed { base, bytes, _owner: None }, spec)
     }
 
-    /// A window over memory that is given away for good, so that nothing needs to be promised.
+    /// A window over memory that the caller gives away for ever, so that it has nothing to promise.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
     pub fn create_static(&mut self, memory: &'static mut [u8], spec: Spec) -> Result<Window, Error> {
         let (base, bytes) = (memory.as_mut_ptr(), memory.len() as u64);
-        // SAFETY: the memory is never freed, and the caller has given up the only way to it.
+        // SAFETY: the memory is never freed, and the caller has given its only reference away.
         unsafe { self.create(base, bytes, spec) }
     }
 
@@ -185,7 +174,7 @@ impl Job {
         self.window(Flavor::Dynamic, Memory::Attached(Vec::new()), spec)
     }
 
-    /// A window on the direct path, where all members can reach each other's memory.
+    /// A window on the mapped path. `None`: not all members can reach each other's memory.
     fn direct(
         &mut self,
         flavor: Flavor,
@@ -217,7 +206,8 @@ impl Job {
             Memory::Fixed { base, bytes, .. } => (*base, *bytes),
             Memory::Attached(_) => (std::ptr::null_mut(), 0),
         };
-        // Before anybody knows of it: a fast member's first operation may come while others still gather.
+        // The window is known here before the others learn of it: the first operation of a fast member may
+        // come while others still gather.
         let path = AnyPath::Message(MessagePath::new(&self.shared, memory, spec));
         let parts = self.exchange(flavor, bytes, spec)?;
         if spec.locks == Locks::Possible && self.size > 1 {
@@ -226,8 +216,8 @@ impl Job {
         Ok(Window::new(flavor, spec, self.rank, base, parts, path))
     }
 
-    /// Tells the others about this member's part, and learns about theirs.
-    fn exchange(&self, flavor: Flavor, bytes: u64, spec: Spec) -> Result<Box<[Part]>, Error> {
+    /// Tells the other members about this member's part, and learns about theirs.
+    fn exchange(&self, flavor: Flavor, bytes: u64, spec: Spec) -> Result<Box<[WindowPart]>, Error> {
         let mut announcement = [0; ANNOUNCEMENT];
         announcement[..8].copy_from_slice(&bytes.to_le_bytes());
         announcement[8..12].copy_from_slice(&spec.unit.to_le_bytes());
@@ -249,23 +239,23 @@ impl Job {
             }
             let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *theirs;
             let unit = u32::from_le_bytes([i, j, k, l]);
-            parts.push(Part { bytes: u64::from_le_bytes([a, b, c, d, e, f, g, h]), unit: unit.max(1) });
+            parts.push(WindowPart { bytes: u64::from_le_bytes([a, b, c, d, e, f, g, h]), unit: unit.max(1) });
         }
         Ok(parts.into())
     }
 
-    /// Has `hook` called about every so often (at most every 5 ms) while this member waits, in calls of this
-    /// job and of its windows, by the thread that waits; where members outnumber processors, and no wait has
-    /// lasted so long lately, only after 5 ms. For bindings whose host must make progress meanwhile: after a
-    /// call that found work the next comes within microseconds, and then ever later. It must not call this
-    /// job or its windows.
+    /// Calls `hook` about once in `every` (1 us to 5 ms) while this member waits in a call of this job or of
+    /// its windows. The thread that waits calls it. If members outnumber processors and no wait has lasted
+    /// that long lately, the first call comes after 5 ms. After a call that found work the next one comes
+    /// within microseconds, and each call that finds none doubles the pause. This is for a binding whose host
+    /// must make progress meanwhile. The hook must not call this job or its windows.
     pub fn while_waiting(&mut self, every: Duration, hook: Box<dyn FnMut() -> Found + Send>) {
         let crowded = self.host.as_ref().is_some_and(|host| host.crowded);
         self.shared.hook.set(every, crowded, hook);
     }
 
-    /// Stops the agent thread: from now on this member serves others in its own calls only. For bindings
-    /// whose host cannot be called by threads any more.
+    /// Stops the agent thread: from now on this member serves other members only in its own calls. This is
+    /// for a binding whose host threads cannot call any more.
     pub fn without_agent(&self) {
         self.shared.stop_agent();
     }
@@ -277,23 +267,23 @@ impl Job {
             sum.merge(&theirs);
         }
         if self.rank == Rank(0) {
-            // In one piece, so that nothing else gets in between; a closed standard error is nobody's
-            // problem.
+            // One write, so that other output does not get in between. A program may have closed standard
+            // error: then nobody reads the table.
             let _ = std::io::stderr().write_all(format!("unisono: {sum}").as_bytes());
         }
         Ok(())
     }
 
-    /// Ends the membership in an orderly way; collective. Where the environment has [`STATS`](crate::STATS),
-    /// rank 0 prints what the windows that have ended did. A job that is dropped without it looks to the
-    /// others like a member that is gone.
+    /// Leaves the job; collective. If the environment has [`STATS`](crate::STATS), rank 0 prints what the
+    /// windows that have ended did. A member that drops its job without this call looks to the others as if
+    /// it were gone.
     ///
     /// # Errors
     /// [`Error::Gone`].
     pub fn finalize(mut self) -> Result<(), Error> {
         let own = self.shared.ledger().map(|ledger| {
             let bytes = ledger.encode();
-            // A transport may carry less than many names take.
+            // The names of many windows may take more than the transport carries in one packet.
             if bytes.len() <= self.shared.core().transport.max_payload() {
                 bytes
             } else {

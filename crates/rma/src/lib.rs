@@ -1,27 +1,41 @@
 //! One-sided communication whose synchronization costs next to nothing.
 //!
-//! Members of a [`Job`] make a [`Window`] together: memory of each that the others read and write. What
-//! makes that correct is synchronization, and what makes it slow is synchronization; this crate follows
-//! Thakur, Gropp and Toonen, "Minimizing Synchronization Overhead in the Implementation of MPI One-Sided
-//! Communication": almost nothing happens in the call that begins an epoch, operations are queued, and
-//! everything happens in the call that ends it. Where memory is shared it goes further: an operation whose
-//! target is known to be in its epoch is a store, a fence is one barrier episode, and a lock is one word.
+//! The members of a [`Job`] make a [`Window`] together: memory of each member that the others read and write.
+//! That needs synchronization, which is what costs time. This crate follows Thakur, Gropp and Toonen,
+//! "Minimizing Synchronization Overhead in the Implementation of MPI One-Sided Communication" (EuroPVM/MPI
+//! 2004): the call that begins an epoch does almost nothing, operations are queued, and the call that ends
+//! the epoch does everything. Where members share memory the crate goes further: an operation whose target is
+//! known to be in its epoch is a store, a fence that ends an epoch is one barrier episode, and a lock is one
+//! word.
 //!
 //! ```text
-//!   Job (rank, size) --- allocate, create, dynamic ---> Window
-//!    |                                                   | fence | post start complete wait | lock unlock flush
-//!    |                                                   | put get accumulate fetch_and_op compare_and_swap
-//!    v                                                   v
-//!   Transport: loopback, shared memory, TCP, ...     two paths: messages (the paper's), direct (shared memory)
+//!   job       Job: joins the members, makes windows
+//!    |
+//!   window    Window: put get accumulate | fence, post start complete wait, lock unlock flush
+//!    |
+//!   path      mapped: stores, flags, lock words         message: packets, as in the paper
+//!    |                                                        |
+//!   wire       |                                        Transport: loopback, ring, TCP, hybrid
+//!    |                                                        |
+//!   host      the members of one host: who they are, whether they live, how they wait
+//!    |
+//!   memory    copying and combining bytes of a window
+//!    |
+//!   model     ranks, errors, layouts, elements, epochs, statistics: no memory, no messages
 //! ```
+//! A module uses only those below it. To read the crate, begin with `model/epochs.rs`, the standard's rules
+//! about which call fits when. Then `window/mod.rs` and `window/issue.rs`: a call and its checks. Then
+//! `path/mod.rs`, which lists what both paths do; `path/mapped/mod.rs` for shared memory; and
+//! `path/message/mod.rs` with `wire/mod.rs`, the contract of transports, for messages. `PROTOCOL.md` explains
+//! both protocols: who writes which word, who counts which packet, and why no member goes on too early.
 //!
 //! ```toml
 //! [dependencies]
 //! unisono-rma = { path = "unisono/crates/rma" }   # in a checkout of the repository
 //! ```
 //!
-//! Each of four members puts its rank into the window of the next, and reads what has come from the one
-//! before:
+//! In the example each of four members puts its rank into the window of the next member, and reads the rank
+//! that the member before has put:
 //!
 //! ```
 //! use unisono_rma::{Assert, Error, Job, Rank, Spec};
@@ -48,14 +62,14 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! Where to read on: [`Job`] says how members come together and make windows, [`Window`] has the operations
-//! and the synchronizations and says what they promise, [`Layout`] is data that does not lie in a row.
+//! [`Job`] says how members come together and make windows. [`Window`] has the operations and the
+//! synchronization calls, and says what they promise. [`Layout`] describes data that is not contiguous.
 //!
-//! The windows have the meaning of MPI-4.0 chapter 12, in its words; [`Error::class`] names the standard's
-//! error class. The crate does *not* know MPI (bindings are `abi/mpi` and `abi/c`), does not start processes
+//! Windows mean what MPI-4.0 chapter 12 says, in its words; [`Error::class`] names the standard's error
+//! class. The crate does *not* know MPI (`abi/mpi` and `abi/c` are the bindings), does not start processes
 //! (`unisono run` does), and offers no point-to-point messages.
 
-// The models take the files they check one by one (tests/loom.rs).
+// The models in tests/loom.rs compile the files that they check, one by one.
 #![cfg(not(loom))]
 
 mod host;
@@ -68,9 +82,9 @@ pub mod wire;
 
 pub use job::Job;
 pub use model::{
-    Amount, Assert, Completion, Element, Error, ErrorClass, Key, Layout, Ledger, Lock, Locks, MOST_RANKS,
-    Medium, Meeting, Operation, Place, Placement, Plain, Rank, Run, STATS, Sink, Source, Spec, Stats, Style,
-    Target, Traffic, Verb, WindowStats, environment,
+    Amount, Assert, Completion, Element, Error, ErrorClass, JobMembership, Key, Layout, Ledger, Lock, Locks,
+    MOST_RANKS, Medium, Meeting, Operation, Placement, Plain, Rank, Run, STATS, Sink, Source, Spec, Stats,
+    Style, Target, Traffic, Verb, WindowStats, environment,
 };
 pub use path::hook::Found;
 pub use window::{Flavor, Mapped, Pending, Request, Window};

@@ -10,7 +10,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 use unisono_linux::affinity::{self, CpuSet, Tid};
-use unisono_rma::{Assert, Error, Flavor, Job, Key, Place, Rank, Spec, Window};
+use unisono_rma::{Assert, Error, Flavor, Job, JobMembership, Key, Rank, Spec, Window};
 
 const EPOCHS: u64 = 2000;
 
@@ -39,7 +39,7 @@ type Epoch = fn(&mut Window, Rank) -> Result<(), Error>;
 /// Blocks of one of two members that share a processor, in so many epochs.
 fn member(rank: usize, key: Key, cpu: usize, flavor: Flavor, epoch: Epoch) -> Option<u64> {
     affinity::restrict(Tid::current(), &CpuSet::single(cpu)).expect("a processor of our own mask");
-    let place = Place { rank: Rank::at(rank), size: 2, key };
+    let place = JobMembership { rank: Rank::at(rank), size: 2, key };
     let mut job = Job::shared(&place, Duration::from_secs(60)).expect("both come");
     let memory = vec![0_u64; 64].leak();
     let spec = Spec::new().unit(8);

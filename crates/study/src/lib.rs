@@ -1,4 +1,4 @@
-//! Study files to interleaved runs to records.
+//! Turns study files into interleaved runs, and runs into records.
 //!
 //! ```text
 //!   studies/*.toml --file--> StudyFile --plan--> [PlannedRun] --runner--> records.jsonl
@@ -23,7 +23,6 @@ pub mod profile;
 pub mod program;
 pub mod record_file;
 pub mod runner;
-pub mod settings;
 pub mod summary;
 pub mod workload;
 

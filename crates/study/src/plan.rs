@@ -8,25 +8,26 @@
 //!
 //! Cost: none worth naming. Reference: hyperfine runs all of A before B; this is why we do not.
 
+use crate::driver::{Driver, Settings};
 use crate::file::{StudyFile, Variant};
 use crate::profile::Profile;
-use crate::settings::Settings;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// One run to be made.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub struct PlannedRun {
     /// Name of the variant.
     pub variant: String,
     /// The parameters that records show: the study's settings and the sweeps, without the variant's own.
     pub parameters: BTreeMap<String, Value>,
-    /// All settings, the variant's included.
-    pub settings: Settings,
+    pub driver: Box<dyn Driver>,
+    /// How long the run takes, roughly, with everything around the measured seconds.
+    pub estimate: Duration,
     /// Repetition, from 0.
     pub repetition: u32,
     /// Which start within the repetition, from 0.
@@ -36,8 +37,8 @@ pub struct PlannedRun {
 }
 
 /// A study's runs in their order.
-#[derive(Clone, Debug)]
-pub struct Plan {
+#[derive(Debug)]
+pub struct RunPlan {
     pub runs: Vec<PlannedRun>,
     /// How long they will take, roughly.
     pub estimate: Duration,
@@ -47,25 +48,34 @@ pub struct Plan {
 ///
 /// # Errors
 /// A sweep value that does not fit; `StudyFile` checks them, so only a file built by hand can fail.
-pub fn plan(file: &StudyFile, profile: Profile, seed: u64) -> Result<Plan, String> {
+pub fn plan(file: &StudyFile, profile: Profile, seed: u64) -> Result<RunPlan, String> {
     let mut random = Pcg64Mcg::seed_from_u64(seed ^ hash(&file.id));
     let seconds = *file.seconds.of(profile);
     let points = points(file, profile);
     let mut runs = Vec::new();
     for repetition in 0..*file.repetitions.of(profile) {
-        let mut order: Vec<&Map<String, Value>> = points.iter().collect();
+        let mut order: Vec<&Settings> = points.iter().collect();
         order.shuffle(&mut random);
         for point in order {
             // one seed a point and repetition: all variants see the same arrival times
             let seed = random.random::<u64>() >> 12;
             let mut group = Vec::new();
             for (variant, start) in turns(file, profile, point) {
-                let with_point = file.settings.overlaid(point)?;
-                let settings = with_point.overlaid(&variant.settings.present())?;
-                let mut parameters: BTreeMap<String, Value> = file.settings.present().into_iter().collect();
+                let driver = file.run_of(variant, point.clone())?;
+                let estimate = estimate(file, &*driver, seconds);
+                let mut parameters: BTreeMap<String, Value> = file.settings.values().into_iter().collect();
                 parameters.extend(point.iter().map(|(k, v)| (k.clone(), v.clone())));
                 let variant = variant.name.clone();
-                group.push(PlannedRun { variant, parameters, settings, repetition, start, seed, seconds });
+                group.push(PlannedRun {
+                    variant,
+                    parameters,
+                    driver,
+                    estimate,
+                    repetition,
+                    start,
+                    seed,
+                    seconds,
+                });
             }
             if repetition % 2 == 1 {
                 group.reverse();
@@ -73,13 +83,21 @@ pub fn plan(file: &StudyFile, profile: Profile, seed: u64) -> Result<Plan, Strin
             runs.extend(group);
         }
     }
-    let estimate = runs.iter().map(|run| file.driver.estimate(&run.settings, run.seconds)).sum();
-    Ok(Plan { runs, estimate })
+    let estimate = runs.iter().map(|run| run.estimate).sum();
+    Ok(RunPlan { runs, estimate })
+}
+
+fn estimate(file: &StudyFile, driver: &dyn Driver, seconds: f64) -> Duration {
+    let around = driver.around(seconds);
+    if file.driver.is_simulated {
+        return around;
+    }
+    Duration::from_secs_f64(seconds) + around + crate::host::GAP
 }
 
 /// Every combination of the sweeps' values; one empty point without sweeps.
-fn points(file: &StudyFile, profile: Profile) -> Vec<Map<String, Value>> {
-    let mut points = vec![Map::new()];
+fn points(file: &StudyFile, profile: Profile) -> Vec<Settings> {
+    let mut points = vec![Settings::new()];
     for sweep in &file.sweeps {
         points = points
             .iter()
@@ -97,7 +115,7 @@ fn points(file: &StudyFile, profile: Profile) -> Vec<Map<String, Value>> {
 
 /// The variants at a point, each with the number of its start: first starts in the file's order, second
 /// starts after them, and so on, so that starts of one variant are not neighbours.
-fn turns<'a>(file: &'a StudyFile, profile: Profile, point: &Map<String, Value>) -> Vec<(&'a Variant, u32)> {
+fn turns<'a>(file: &'a StudyFile, profile: Profile, point: &Settings) -> Vec<(&'a Variant, u32)> {
     let here: Vec<&Variant> = file
         .variants
         .iter()
@@ -152,7 +170,7 @@ parameter = "interval_us"
 values = { smoke = [0], quick = [0, 10], paper = [0, 10, 100] }
 "#;
 
-    fn of(profile: Profile, seed: u64) -> Plan {
+    fn of(profile: Profile, seed: u64) -> RunPlan {
         plan(&StudyFile::parse("f", FILE).expect("a good file"), profile, seed).expect("planned")
     }
 
@@ -182,8 +200,9 @@ values = { smoke = [0], quick = [0, 10], paper = [0, 10, 100] }
 
     #[test]
     fn the_same_seed_gives_the_same_plan_and_another_seed_another() {
-        assert_eq!(of(Profile::Paper, 7).runs, of(Profile::Paper, 7).runs);
-        assert_ne!(of(Profile::Paper, 7).runs, of(Profile::Paper, 8).runs);
+        let runs = |seed| format!("{:?}", of(Profile::Paper, seed).runs);
+        assert_eq!(runs(7), runs(7));
+        assert_ne!(runs(7), runs(8));
     }
 
     #[test]
@@ -191,7 +210,8 @@ values = { smoke = [0], quick = [0, 10], paper = [0, 10, 100] }
         let paper = of(Profile::Paper, 1).runs;
         let extra: Vec<&PlannedRun> = paper.iter().filter(|r| r.variant == "gang-5ms").collect();
         assert_eq!(extra.len(), 10, "only at interval 0, once a repetition");
-        assert!(extra.iter().all(|r| r.parameters["interval_us"] == 0 && r.settings.slice_ms == Some(5.0)));
+        let slice = |run: &PlannedRun| format!("{:?}", run.driver).contains("slice_ms: Some(5.0)");
+        assert!(extra.iter().all(|r| r.parameters["interval_us"] == 0 && slice(r)));
         assert_eq!(of(Profile::Smoke, 1).runs.len(), 3, "one start each");
     }
 

@@ -6,10 +6,10 @@
 //!
 //! Cost: see [`crate::host`] and [`crate::record_file`]; between runs only.
 
-use crate::driver::{Context, NoOutcome, launch};
+use crate::driver::{Context, NoResult};
 use crate::file::StudyFile;
 use crate::host::LoadWatch;
-use crate::plan::{Plan, PlannedRun};
+use crate::plan::{PlannedRun, RunPlan};
 use crate::profile::Profile;
 use crate::record_file::{RecordError, RecordFile};
 use std::collections::HashSet;
@@ -43,7 +43,7 @@ pub const SMOKE_WARNING: &str =
 /// # Errors
 /// The records cannot be written.
 pub fn run(
-    studies: &[(StudyFile, Plan)],
+    studies: &[(StudyFile, RunPlan)],
     profile: Profile,
     context: Context,
     records: &mut RecordFile,
@@ -55,7 +55,7 @@ pub fn run(
         ran: Ran::default(),
         skipped: HashSet::new(),
         sequence: 0,
-        pace: Pace::default(),
+        pace: EstimateCorrection::default(),
         profile,
         context,
         records,
@@ -66,14 +66,13 @@ pub fn run(
         runner.record(Line::Study(Box::new(file.line(profile))))?;
         for planned in &plan.runs {
             runner.observer.begins(file, planned, runner.pace.correct(left));
-            let (began, estimate) =
-                (Instant::now(), file.driver.estimate(&planned.settings, planned.seconds));
+            let began = Instant::now();
             runner.one(file, planned)?;
             if runner.ran.stopped_by.is_some() {
                 return Ok(runner.ran);
             }
-            runner.pace.note(estimate, began.elapsed());
-            left = left.saturating_sub(estimate);
+            runner.pace.note(planned.estimate, began.elapsed());
+            left = left.saturating_sub(planned.estimate);
         }
     }
     Ok(runner.ran)
@@ -81,12 +80,12 @@ pub fn run(
 
 /// How long runs take here, measured against their estimates.
 #[derive(Debug, Default)]
-struct Pace {
+struct EstimateCorrection {
     estimated: Duration,
     taken: Duration,
 }
 
-impl Pace {
+impl EstimateCorrection {
     /// The estimates themselves count as if so much had already gone as planned.
     const TRUST: Duration = Duration::from_secs(5);
 
@@ -110,7 +109,7 @@ struct Runner<'a> {
     ran: Ran,
     skipped: HashSet<(String, String, String)>,
     sequence: u32,
-    pace: Pace,
+    pace: EstimateCorrection,
     profile: Profile,
     context: Context<'a>,
     records: &'a mut RecordFile,
@@ -126,11 +125,11 @@ impl Runner<'_> {
     }
 
     fn one(&mut self, file: &StudyFile, planned: &PlannedRun) -> Result<(), RecordError> {
-        let timed = !file.driver.is_simulated();
+        let timed = !file.driver.is_simulated;
         let foreign_load = if timed { self.load.before_run() } else { None };
         let started = jiff::Timestamp::now().to_string();
         let clock = Instant::now();
-        let result = file.driver.run(self.context, &planned.settings, planned.seconds, planned.seed);
+        let result = planned.driver.run(self.context, planned.seconds, planned.seed);
         let elapsed_s = clock.elapsed().as_secs_f64();
         let steal = if timed { self.load.steal() } else { None };
         let mut line = RunLine {
@@ -147,28 +146,27 @@ impl Runner<'_> {
             commit: crate::COMMIT.to_owned(),
             ..RunLine::default()
         };
-        let names = || file.driver.recorded_as(&planned.variant, &planned.settings);
+        let names = || planned.driver.recorded_as(&planned.variant);
         match result {
             Ok(measured) => {
-                if file.driver.beside_others() && planned.settings.threads.is_none() {
-                    line.parameters.insert("threads".to_owned(), launch::threads(self.context).into());
-                }
+                let chosen = planned.driver.chosen(self.context);
+                line.parameters.extend(chosen.map(|(name, value)| (name.to_owned(), value)));
                 line.warnings = measured.warnings;
                 line.warnings.extend(noise::of_run(foreign_load, steal));
                 if self.profile == Profile::Smoke {
                     line.warnings.push(SMOKE_WARNING.to_owned());
                 }
-                if measured.places.is_empty() && measured.missing.is_empty() {
+                if measured.parts.is_empty() && measured.missing.is_empty() {
                     line.figures = measured.figures;
                     return self.keep(line);
                 }
-                line.elapsed_s /= measured.places.len().max(1) as f64;
-                for place in measured.places {
-                    let mut here = line.clone();
-                    here.variant = format!("{}-{}", planned.variant, place.part);
-                    here.parameters.extend(place.parameters);
-                    here.figures = place.figures;
-                    self.keep(here)?;
+                line.elapsed_s /= measured.parts.len().max(1) as f64;
+                for part in measured.parts {
+                    let mut line = line.clone();
+                    line.variant = format!("{}-{}", planned.variant, part.name);
+                    line.parameters.extend(part.parameters);
+                    line.figures = part.figures;
+                    self.keep(line)?;
                 }
                 line.elapsed_s = 0.0;
                 self.lost(
@@ -180,17 +178,17 @@ impl Runner<'_> {
                         .map(|(part, reason)| (format!("{}-{part}", planned.variant), reason)),
                 )
             }
-            Err(NoOutcome::Skipped(reason)) => {
+            Err(NoResult::Skipped(reason)) => {
                 let key = (file.id.clone(), planned.variant.clone(), reason.clone());
                 if !self.skipped.insert(key) {
                     return Ok(());
                 }
                 self.lost(line, Outcome::Skipped, names().into_iter().map(|name| (name, reason.clone())))
             }
-            Err(NoOutcome::Failed(reason)) => {
+            Err(NoResult::Failed(reason)) => {
                 self.lost(line, Outcome::Failed, names().into_iter().map(|name| (name, reason.clone())))
             }
-            Err(NoOutcome::Interrupted(reason)) => {
+            Err(NoResult::Interrupted(reason)) => {
                 self.ran.stopped_by = Some(reason.clone());
                 self.lost(line, Outcome::Interrupted, [(planned.variant.clone(), reason)].into_iter())
             }
@@ -224,13 +222,13 @@ mod tests {
     #[test]
     fn the_time_left_follows_the_runs_and_forgives_one_that_hangs() {
         let (second, left) = (Duration::from_secs(1), Duration::from_secs(100));
-        let mut pace = Pace::default();
+        let mut pace = EstimateCorrection::default();
         assert_eq!(pace.correct(left), left);
         for _ in 0..15 {
             pace.note(second, second * 2);
         }
         assert_eq!(pace.correct(left), Duration::from_secs(175), "30 + 5 seconds instead of 15 + 5");
-        let mut hung = Pace::default();
+        let mut hung = EstimateCorrection::default();
         hung.note(second, second * 20);
         assert_eq!(hung.correct(left), Duration::from_secs(150), "4 + 5 seconds instead of 1 + 5");
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 use unisono_study::peer::{Bench, PeerFile, PeerKind, catalogue};
 use unisono_study::workload::kernel::{clustering, stencil};
-use unisono_study::workload::own::Choice;
+use unisono_study::workload::own::BarrierChoice;
 use unisono_study::workload::{Options, arrival::truncated_normal};
 
 fn bench() -> Vec<PeerFile> {
@@ -85,8 +85,10 @@ fn kernels_in_c_compute_what_ours_do() {
             seed: 5,
             ..Options::default()
         };
-        let stencil = stencil::run_unisono(&Choice::default(), &options(1)).expect("measured").checksum;
-        let clustering = clustering::run_unisono(&Choice::default(), &options(1)).expect("measured").checksum;
+        let stencil =
+            stencil::run_unisono(&BarrierChoice::default(), &options(1)).expect("measured").checksum;
+        let clustering =
+            clustering::run_unisono(&BarrierChoice::default(), &options(1)).expect("measured").checksum;
         assert!(stencil.is_some() && clustering.is_some());
         for program in bench().iter().filter(|program| program.kind == PeerKind::Kernel) {
             let expected = if program.name.starts_with("stencil") { stencil } else { clustering };

@@ -1,16 +1,16 @@
-//! Adaptive: stay awake only while that is believed to help.
+//! The adaptive way to wait: spin, give way or sleep, whichever helps now.
 //!
-//! The idea: no way of waiting wins everywhere. Spinning wins on cores of one's own; yielding where the only
-//! other runnable threads are one's own fellows; sleeping beside foreign load. Which of these holds cannot be
-//! seen from one wait, so each wait is told about its [`Company`]: how those who wait together wait now
-//! ([`Regime`]), whether they outnumber the processors, and who was last seen where. A member that has not
-//! come yet and was last seen on this very core does not run now, and spinning would keep it from running.
-//! While giving way the policy times its yields: one longer than [`LONG_YIELD`] handed a foreign thread its
-//! slice, and is reported to the regime.
+//! No fixed way wins everywhere. Spinning wins where each thread has a core. Yielding wins where the only
+//! other runnable threads belong to the same group. Sleeping wins beside foreign load. One wait cannot tell
+//! these cases apart, so each wait gets a [`Company`]: the regime of the group ([`Regime`]), whether its
+//! members outnumber the processors, and where they last ran. An awaited member that last ran on the waiter's
+//! own core does not run now, and spinning would keep it from running. While it gives way, the policy times
+//! its yields. A yield longer than [`LONG_YIELD`] gave a slice to a foreign thread; the policy reports it to
+//! the regime.
 //!
-//! Cost: that of the way chosen; on the fast path nothing. When not to use: where the regime is known and
-//! fixed; a fixed policy saves the probes (see [`crate::Controller`] for what they cost).
-//! Reference: Karlin et al., SOSP 1991 (adaptive budgets); Kontothanassis et al., TOCS 1997 (know who runs).
+//! Cost: that of the chosen way; nothing on the fast path. When not to use: where one way is known to win.
+//! The fixed policy then saves the probes ([`crate::Controller`] says what they cost). Reference: Karlin et
+//! al., SOSP 1991 (adaptive budgets); Kontothanassis et al., TOCS 1997 (know who runs).
 
 use crate::atomics::{give_way, now, ticks};
 use crate::flag::{Flag, Wakeups};
@@ -21,21 +21,21 @@ use crate::watch::{Watch, WatchVerdict};
 use crate::whereabouts::Whereabouts;
 use unisono_linux::clock::{Nanos, Ticks};
 
-/// No fellow keeps a core this long between two yields of a barrier's; a foreign thread does. (A slice of the
-/// fair scheduler is 2 to 4 ms; a context switch among fellows measured 0.5 us.)
+/// A yield that takes longer than this let a foreign thread run: a slice of the fair scheduler lasts 2 to 4
+/// ms, while a member of the group yields back within microseconds (a switch among members measured 0.5 us).
 pub const LONG_YIELD: Nanos = Nanos(1_000_000);
 
-/// How long to spin when all fellows of this core have come: about two context switches. The awaited then
-/// runs elsewhere and is near, or something else is wrong.
+/// How long to spin when all members of this core have arrived: about two context switches (0.5 us each). The
+/// awaited members run on other cores then and arrive soon, or giving way is better.
 const NEAR: Nanos = Nanos(1_500);
 
-/// What a waiter knows, at one wait, of those that it waits for.
+/// What a waiter knows, at one wait, about the threads that it waits for.
 #[derive(Clone, Copy, Debug)]
 pub struct Company<'a> {
     pub regime: Regime<'a>,
-    /// Whether those who wait together outnumber the processors that they may use.
+    /// Whether the members outnumber the processors that they may use.
     pub crowded: bool,
-    /// Who was last seen where, as far as anybody notes it.
+    /// Where the members last ran; `None` where nobody notes it.
     pub whereabouts: Option<Whereabouts<'a>>,
 }
 
@@ -103,14 +103,14 @@ impl Among<'_> {
                 return verdict;
             }
         } else {
-            // Stacked on one core: let the fellow run; it may be enough.
+            // The awaited member shares this core: let it run. That may be all it needs.
             give_way();
         }
         self.policy.block.wait(flag, target, watch)
     }
 
-    /// Gives way until the flag is reached. `behind` says that the awaited needs this core, however the notes
-    /// look: then nothing spins here.
+    /// Gives way until the flag is reached. `behind`: the awaited member needs this core, whatever the notes
+    /// say, so do not spin.
     fn give_way_until_reached<W: Watch>(
         &mut self,
         flag: Flag<'_>,

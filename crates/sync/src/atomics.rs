@@ -1,10 +1,9 @@
-//! What a model replaces: the atomics (the standard library's, or loom's under `--cfg loom`) and the clocks.
+//! The atomics and clocks of the protocols: the machine's, or those of a model under `--cfg loom`.
 //!
-//! Protocol code names only this module, so that the code that runs is the code that was checked. Some
-//! functions differ in kind: [`pause`] and [`give_way`] yield to the model checker's scheduler;
-//! [`light_fence`], which is only a compiler fence on the machine (its partner calls membarrier), is a full
-//! fence in a model, because loom has no membarrier; and the clocks [`now`] and [`ticks`] stand still in a
-//! model.
+//! Protocol code uses only this module, so the code that runs is the code that was checked. Three things
+//! differ in a model. [`pause`] and [`give_way`] yield to the model checker. [`light_fence`] is a full fence,
+//! because loom has no membarrier; on the machine it is a compiler fence whose partner calls membarrier. The
+//! clocks [`now`] and [`ticks`] stand still.
 
 use unisono_linux::clock::{self, Nanos, Ticks};
 

@@ -1,10 +1,11 @@
 //! A word to wait on, and the handshake between the one who signals and the ones who sleep.
 //!
-//! The word only grows (modulo 2^32): it holds the number of the last episode signalled, so that a waiter
-//! asks "reached?" and never mistakes an old value for a new one. Apart from it lies the number of sleepers,
-//! and how often they were woken. The danger is the classic one: the signaller stores the word and then reads
-//! `sleepers`; the sleeper counts itself and then reads the word. If both reads may pass both writes, the
-//! sleeper sleeps and nobody wakes it. Hence a full fence between write and read on both sides:
+//! The word only grows (modulo 2^32). It holds the number of the last episode signalled, so a waiter asks
+//! whether it has *reached* an episode and never takes an old value for a new one. Beside the word lie the
+//! number of sleepers and a count of wake-ups. A wake-up could be lost as follows. The signaller stores the
+//! word and then reads `sleepers`; the sleeper counts itself and then reads the word. If both reads happen
+//! before both writes are visible, the sleeper sleeps and nobody wakes it. So both sides have a full fence
+//! between their write and their read:
 //!
 //! ```text
 //!   signaller                      sleeper
@@ -14,23 +15,23 @@
 //!     woken += 1  (release)        word reached, or told to stop ? return
 //!     futex_wake(woken)            futex_wait(woken, w)
 //! ```
-//! Either fence comes first in the single order of fences. If the signaller's: the sleeper's read sees the
-//! word, and it does not sleep. If the sleeper's: the signaller's read sees the count and wakes. If that wake
-//! comes before the sleeper has read `woken`, the sleeper acquires what the signaller did before, and sees
-//! the word; if after, the kernel's comparison of `woken` refuses the sleep.
+//! One of the two fences comes first. If it is the signaller's, the sleeper reads the new word and does not
+//! sleep. If it is the sleeper's, the signaller reads the count and wakes. That wake-up may come before or
+//! after the sleeper reads `woken`. Before: the sleeper acquires the signaller's writes, and sees the word.
+//! After: the kernel compares `woken`, finds it changed, and refuses the sleep.
 //!
-//! *Disturbing* a sleeper, to make it look at something else than the word, is the same handshake with
-//! that something in the word's place; this is why sleepers wait for `woken` and not for the word itself, and
-//! why none has to wake by itself to look.
+//! A thread can also *disturb* sleepers, to make them look at something other than the word. That is the same
+//! handshake with the other thing in the word's place. Therefore sleepers sleep on `woken` and not on the
+//! word.
 //!
 //! [`Wakeups`] says which fences these are. *Asymmetric*: the signaller's is a compiler fence only, and the
 //! sleeper's is membarrier(2), which runs a real fence on every CPU where a signaller runs - right when
 //! sleeping is rare. *Symmetric*: both execute a fence instruction - right when sleeping is the rule.
 //!
-//! *Counted*: where a counter decides who signals anyway ([`Flag::counted_by`]), the sleeper announces
-//! itself in that counter, and no fence is needed: both are read-modify-writes of one word, so one comes
-//! first. If the sleeper's, the last arrival reads it and wakes; if the last arrival's, the sleeper reads
-//! a count that no waiting group has (nobody, or everybody) and does not sleep.
+//! *Counted* ([`Flag::counted_by`]): where a counter of arrivals decides who signals, the sleeper sets a bit
+//! in that counter, and no fence is needed. Both sides change one word in one atomic step, so one comes
+//! first. If the sleeper does, the last arrival reads the bit and wakes. If the last arrival does, the
+//! sleeper reads a count that no waiting group has (nobody, or everybody) and does not sleep.
 //!
 //! Cost of a signal: a store and a load of the same line; nothing is woken that does not sleep, and all
 //! sleepers of a word by one system call. Reference: futex(2), membarrier(2).
@@ -181,6 +182,17 @@ impl Flag<'_> {
         Self: 'b,
     {
         Flag { counter: Some((counter, full)), ..self }
+    }
+
+    /// The sleepers of this flag, waiting for a word that lies elsewhere: in memory that they may only read.
+    /// The word is then signalled by storing it and [`disturb`](Self::disturb).
+    #[inline]
+    #[must_use]
+    pub fn over<'b>(self, word: &'b AtomicU32) -> Flag<'b>
+    where
+        Self: 'b,
+    {
+        Flag { word, ..self }
     }
 
     /// The arrivals in a counter's value.

@@ -1,21 +1,31 @@
-//! Waiting: the ways to wait, who chooses among them, and the words that are waited for.
+//! How a thread waits for another: the ways to wait, the rule that chooses among them, and the memory that is
+//! waited on.
 //!
-//! *Waiting is a scheduling decision*: a waiter that spins holds a core that the awaited may need; a waiter
-//! that blocks pays microseconds. Everything about that decision is here. Read first `flag.rs`: a word to
-//! wait on, and the handshake that keeps wake-ups from being lost ([`Flag`]); then `wait.rs` and
-//! `policies.rs`: the fixed ways behind one trait ([`WaitPolicy`]); then `adaptive.rs` and `regime.rs`: which
-//! of them to use now, and `controller.rs`: how that is learnt. `waiter.rs` is what a barrier or a window
-//! holds ([`Waiter`]). [`Lines`] is the memory of the words, private or shared between processes.
+//! *Waiting is a scheduling decision.* A waiter that spins holds a processor that the awaited thread may
+//! need. A waiter that sleeps pays microseconds to be woken. This crate makes that decision; barriers,
+//! windows and queues only ask it to wait. Read the files in this order:
 //!
-//! The crate is not on crates.io; in `Cargo.toml` it is, from a clone of the repository,
+//! 1. `flag.rs`: a word to wait on, and the handshake that loses no wake-up ([`Flag`]).
+//! 2. `wait.rs`, `policies.rs`: the trait of a way to wait ([`WaitPolicy`]) and the four fixed ways.
+//! 3. `regime.rs`, `controller.rs`: whether a group of threads should stay awake or sleep now, and how one of
+//!    them finds that out.
+//! 4. `adaptive.rs`, `whereabouts.rs`: the fifth way, which follows the regime and asks where the awaited
+//!    threads last ran.
+//! 5. `waiter.rs`: all of this in one value, which a barrier or a window holds ([`Waiter`]).
+//!
+//! `glance.rs` is the fast path before any of this: a waiter first polls a few dozen times. `line.rs` is the
+//! memory of flags, private or shared between processes ([`Lines`]); `published.rs` is memory that one
+//! process writes and others only read ([`PublishedWords`]).
+//!
+//! The crate does not know what is waited for, nor whether the awaited thread still lives. The caller checks
+//! deadlines and dead members; a waiter calls it back through [`Watch`].
+//!
+//! The crate is not on crates.io. From a clone of the repository, write in `Cargo.toml`:
 //!
 //! ```toml
 //! [dependencies]
 //! unisono-sync = { path = "unisono/crates/sync" }   # or { git = "URL OF THE REPOSITORY" }
 //! ```
-//!
-//! It does *not* know what is awaited (barriers, locks, windows are other crates) nor who is dead: the
-//! awaited's liveness and deadlines are questions a waiter asks through [`Watch`].
 
 mod adaptive;
 pub mod atomics;
@@ -25,6 +35,7 @@ mod glance;
 mod line;
 mod policies;
 mod prefetch;
+mod published;
 mod regime;
 mod wait;
 mod waiter;
@@ -36,9 +47,10 @@ pub use adaptive::{Adaptive, Among, Company, LONG_YIELD};
 pub use controller::{Controller, ControllerMode, ControllerStep};
 pub use flag::{Flag, Sleep, Wakeups};
 pub use glance::{Glance, Stretch};
-pub use line::{Line, Lines};
+pub use line::{CacheLine, Lines};
 pub use policies::{Block, Spin, SpinBlock, Yield};
 pub use prefetch::prefetch;
+pub use published::{ForeignWords, PublishedWords};
 pub use regime::{Learner, Regime, RegimeAdvice};
 pub use wait::{BadSpinBudget, BadWait, SpinBudget, Wait, WaitPolicy, Waited};
 pub use waiter::{Fellows, Waiter, WaiterAmong};

@@ -1,6 +1,6 @@
 //! Cache lines of words, in private or in shared memory.
 //!
-//! A [`Line`] is what one participant writes and others poll: sixteen words, aligned so that neither a
+//! A [`CacheLine`] is what one participant writes and others poll: sixteen words, aligned so that neither a
 //! neighbour nor the adjacent-line prefetcher drags foreign writes into it. Behind them, in the other half of
 //! the 128 bytes, lies who sleeps: written by sleepers only, so that a signaller's look at it stays in its
 //! cache. (Beside the word it would take the line that the next signal is about to be stored into: two
@@ -13,20 +13,21 @@ use crate::flag::{Flag, Sleepers};
 #[cfg(not(loom))]
 use std::ptr::NonNull;
 #[cfg(not(loom))]
-use unisono_linux::shared_memory::{Mapping, SharedMemory};
+use unisono_linux::mapping::Mapping;
+use unisono_linux::shared_memory::SharedMemory;
 
 /// Words that are written together.
 #[repr(C, align(128))]
 #[derive(Debug)]
-pub struct Line {
-    words: [AtomicU32; Line::WORDS],
+pub struct CacheLine {
+    words: [AtomicU32; CacheLine::WORDS],
     /// For each flag how many sleep, and how often they were woken.
-    sleepers: [Sleepers; Line::FLAGS],
+    sleepers: [Sleepers; CacheLine::FLAGS],
     #[cfg(loom)]
     kernel: crate::flag::ModelKernel,
 }
 
-impl Line {
+impl CacheLine {
     /// Words in a line.
     pub const WORDS: usize = 16;
     /// Flags in a line: every other word is one's, and two are left for a counter.
@@ -85,13 +86,13 @@ impl Line {
 pub struct Lines {
     owner: Arc<Owner>,
     #[cfg(not(loom))]
-    first: NonNull<Line>,
+    first: NonNull<CacheLine>,
     count: usize,
 }
 
 #[derive(Debug)]
 enum Owner {
-    Heap(Box<[Line]>),
+    Heap(Box<[CacheLine]>),
     #[cfg(not(loom))]
     Shared(SharedMemory),
     #[cfg(not(loom))]
@@ -109,12 +110,12 @@ impl Lines {
     /// Zeroed lines for the threads of this process.
     #[must_use]
     pub fn on_heap(count: usize) -> Self {
-        let owner = Arc::new(Owner::Heap((0..count).map(|_| Line::zeroed()).collect()));
+        let owner = Arc::new(Owner::Heap((0..count).map(|_| CacheLine::zeroed()).collect()));
         #[cfg(not(loom))]
         let first = match &*owner {
-            Owner::Heap(lines) => NonNull::from(&**lines).cast::<Line>(),
-            Owner::Shared(region) => region.start().cast::<Line>(),
-            Owner::Mapped(mapping) => mapping.start().cast::<Line>(),
+            Owner::Heap(lines) => NonNull::from(&**lines).cast::<CacheLine>(),
+            Owner::Shared(region) => region.start().cast::<CacheLine>(),
+            Owner::Mapped(mapping) => mapping.start().cast::<CacheLine>(),
         };
         Self {
             owner,
@@ -128,7 +129,7 @@ impl Lines {
     #[cfg(not(loom))]
     #[must_use]
     pub fn in_region(region: SharedMemory) -> Self {
-        let (first, count) = (region.start().cast::<Line>(), region.len() / size_of::<Line>());
+        let (first, count) = (region.start().cast::<CacheLine>(), region.len() / size_of::<CacheLine>());
         Self { owner: Arc::new(Owner::Shared(region)), first, count }
     }
 
@@ -136,7 +137,7 @@ impl Lines {
     #[cfg(not(loom))]
     #[must_use]
     pub fn in_mapping(mapping: Mapping) -> Self {
-        let (first, count) = (mapping.start().cast::<Line>(), mapping.bytes() / size_of::<Line>());
+        let (first, count) = (mapping.start().cast::<CacheLine>(), mapping.bytes() / size_of::<CacheLine>());
         Self { owner: Arc::new(Owner::Mapped(mapping)), first, count }
     }
 
@@ -178,7 +179,7 @@ impl Lines {
     /// One line. Panics past the last.
     #[inline]
     #[must_use]
-    pub fn line(&self, index: usize) -> &Line {
+    pub fn line(&self, index: usize) -> &CacheLine {
         assert!(index < self.count, "line {index} of {}", self.count);
         #[cfg(loom)]
         {
@@ -189,8 +190,8 @@ impl Lines {
         {
             // SAFETY: the index was checked against the array's length.
             let line = unsafe { self.first.add(index) };
-            // SAFETY: `owner` keeps the initialised array alive at this place, aligned for `Line` (the heap
-            // by type, a region because it starts at a page), and it is only ever shared.
+            // SAFETY: `owner` keeps the initialised array alive at this address. The heap aligns it by its
+            // type, and a region begins at a page. Nobody ever has an exclusive reference to a line.
             unsafe { line.as_ref() }
         }
     }
@@ -213,7 +214,7 @@ mod tests {
 
     #[test]
     fn who_sleeps_is_noted_apart_from_what_is_polled() {
-        assert_eq!((size_of::<Line>(), std::mem::offset_of!(Line, sleepers)), (128, 64));
+        assert_eq!((size_of::<CacheLine>(), std::mem::offset_of!(CacheLine, sleepers)), (128, 64));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The four fixed ways to wait.
+//! The four fixed ways to wait, and what each costs.
 //!
 //! | policy | idea | cost of a wait | when not to use |
 //! |---|---|---|---|

@@ -1,24 +1,26 @@
-//! The regime: how all who wait for one another wait now, and who decides that.
+//! The regime: whether the members of a group stay awake while they wait, or sleep.
 //!
-//! The idea: whether to stay awake is one answer for all who wait together, in a word that all read. One of
-//! them, the [`Learner`], measures what its waits cost and decides ([`Controller`]). One decides for all
-//! because trying to stay awake beside foreign load costs a foreign slice, whoever tries. Every member may
-//! send all to sleep at once: two long yields within 50 ms, at least 2 ms apart, prove that foreign threads
-//! want these processors. While staying awake is only tried, one long yield is enough. One alone may be an
-//! accident, and two closer together are the same one, seen by two members.
+//! All members read the answer from one word. One member, the [`Learner`], measures what its waits cost and
+//! writes the word ([`Controller`]). Only one tries the other way now and then, because a try beside foreign
+//! load costs a foreign slice, whoever makes it.
 //!
-//! Cost: reading is one load; counting a wait is an addition and a comparison; deciding reads a clock, a few
-//! thousand times a second at most. When not to use: where the way to wait is known and fixed. The regime is
-//! a hint: any mixture of ways is correct, because how one waits never changes what is awaited.
+//! Any member may send all to sleep. A yield that takes longer than a millisecond shows that a foreign thread
+//! had the processor. One such yield may be an accident: a thread that passed by. Two that are less than 2 ms
+//! apart are one slice, seen by two members. Two that are 2 to 50 ms apart prove that a foreign thread stays.
+//! While staying awake is only tried, one long yield ends the try.
+//!
+//! Cost: a load to read the regime; an addition and a comparison to count a wait; a clock reading to decide,
+//! a few thousand times a second at most. When not to use: where the way to wait is known and fixed. A wrong
+//! regime costs time, never correctness.
 
 use crate::atomics::{AtomicU32, Ordering};
 use crate::controller::{Controller, ControllerMode};
-use crate::line::Line;
+use crate::line::CacheLine;
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock::Nanos;
 
-/// Words of the line. Word 0 is left to whoever owns the line, for what is read at every wait beside the
-/// mode.
+/// Words of the line. Word 0 belongs to the owner of the line, who puts there what is read at every wait,
+/// too.
 const MODE: usize = 2;
 /// The processors that the members may use, modulo 64, in two halves.
 const PROCESSORS: usize = 4;
@@ -37,55 +39,54 @@ const APART: u32 = 2;
 /// every second or so, one that stays takes a slice of every two (4 to 20 ms).
 const TOGETHER: u32 = 50;
 
-/// Sleeps after which the clock is read, however few waits have passed: so many cost half a millisecond, and
-/// beside them reading a clock costs nothing.
+/// After this many sleeps the clock is read, however few waits have passed. They took half a millisecond
+/// (28 to 60 us each), so a clock reading does not count.
 const MANY_SLEEPS: u64 = 16;
 
 /// A way to wait, as advised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegimeAdvice {
-    /// There is a processor for everybody.
+    /// Each member has a processor.
     Spin,
-    /// The processors are shared, but only with fellows.
+    /// Members share processors, but with nobody else.
     GiveWay,
-    /// The processors are shared with others.
+    /// Foreign threads want the processors, too.
     Sleep,
 }
 
-/// The line of words in which those who wait together say how they wait. The words start at zero.
+/// The line of words that holds the regime of one group. The words start at zero.
 #[derive(Clone, Copy, Debug)]
 pub struct Regime<'a> {
-    line: &'a Line,
+    line: &'a CacheLine,
 }
 
 impl<'a> Regime<'a> {
-    /// The mode's value when everybody sleeps at once: the only odd one, so that one test of several words
-    /// combined finds it.
+    /// The mode in which all sleep at once. It is the only odd one, so that a single test of two words or-ed
+    /// together finds it.
     const ASLEEP: u32 = 1;
 
     /// The regime in this line.
     #[inline]
     #[must_use]
-    pub const fn new(line: &'a Line) -> Self {
+    pub const fn new(line: &'a CacheLine) -> Self {
         Self { line }
     }
 
-    /// Whether everybody stays awake and word 0, the owner's, is zero: one question for the fast path of an
-    /// episode.
+    /// Whether all stay awake and word 0, the owner's, is zero. One test for the fast path of an episode.
     #[inline]
     #[must_use]
     pub fn is_awake_and_undisturbed(self) -> bool {
         self.line.word(0).load(Ordering::Relaxed) | (self.mode().load(Ordering::Relaxed) & Self::ASLEEP) == 0
     }
 
-    /// Whether everybody sleeps at once.
+    /// Whether all sleep at once.
     #[inline]
     #[must_use]
     pub fn is_asleep(self) -> bool {
         self.mode().load(Ordering::Relaxed) == Self::ASLEEP
     }
 
-    /// How to wait now. `crowded` says that those who wait outnumber the processors that they may use.
+    /// How to wait now. `crowded`: the members outnumber the processors that they may use.
     #[inline]
     #[must_use]
     pub fn advice(self, crowded: bool) -> RegimeAdvice {
@@ -98,7 +99,7 @@ impl<'a> Regime<'a> {
         }
     }
 
-    /// Adds the processors that this thread may use to those of all.
+    /// Adds the processors that this thread may use to the group's common set.
     pub fn announce_processors(self) {
         // Processors beyond the 64th share bits: counting too few only means to yield too early. A model has
         // enough.
@@ -109,7 +110,7 @@ impl<'a> Regime<'a> {
         self.processors(1).fetch_or((allowed >> 32) as u32, Ordering::Relaxed);
     }
 
-    /// Whether so many members outnumber the processors that they may use, as far as these are known.
+    /// Whether `members` outnumber the processors in the common set.
     #[must_use]
     pub fn is_crowded(self, members: usize) -> bool {
         let processors =
@@ -117,7 +118,7 @@ impl<'a> Regime<'a> {
         processors > 0 && members > processors as usize
     }
 
-    /// The word in which one of an exchange says how both look; see [`crate::Stretch`].
+    /// Tells both members of an exchange how to look at their line; see [`crate::Stretch`].
     #[inline]
     #[must_use]
     pub fn glance(self) -> &'a AtomicU32 {
@@ -141,7 +142,7 @@ impl<'a> Regime<'a> {
         self.line.word(PROCESSORS + half)
     }
 
-    /// A yield that ended at `moment` took so long that a foreign thread had the processor.
+    /// Reports that a foreign thread had the processor during a yield that ended at `moment`.
     pub fn yield_took_long(self, moment: Nanos) {
         let milliseconds = u32::try_from((moment.0 / 1_000_000) & 0xffff_ffff).unwrap_or(0);
         let before = self.line.word(LAST_LONG_YIELD).swap(milliseconds, Ordering::Relaxed);
@@ -153,7 +154,7 @@ impl<'a> Regime<'a> {
     }
 }
 
-/// What the one who decides has counted and learnt.
+/// What the deciding member has counted and learnt.
 #[derive(Clone, Debug)]
 pub struct Learner {
     controller: Option<Controller>,
@@ -169,8 +170,8 @@ impl Default for Learner {
 }
 
 impl Learner {
-    /// Counts a wait that is over, after `sleeps` sleeps in all, and now and then decides; only then it asks
-    /// for the moment.
+    /// Counts a wait that is over, and now and then decides. `sleeps` is the number of sleeps of all waits so
+    /// far. `moment` reads the clock; it is called only for a decision.
     #[inline]
     pub fn learn(&mut self, regime: Regime<'_>, sleeps: u64, moment: impl FnOnce() -> Nanos) {
         self.counted += 1;
@@ -180,14 +181,14 @@ impl Learner {
         }
     }
 
-    /// How many waits may pass uncounted before the next has to be learnt from.
+    /// How many waits may pass uncounted before the next decision is due.
     #[inline]
     #[must_use]
     pub fn to_spare(&self) -> u32 {
         self.left - 1
     }
 
-    /// So many waits have passed uncounted.
+    /// Counts `waits` that have passed uncounted.
     #[inline]
     pub fn catch_up(&mut self, waits: u32) {
         self.counted += waits;

@@ -1,15 +1,15 @@
-//! One waiter: a way to wait, and what the waiter tells and learns about those that it waits for.
+//! One waiter: its way to wait, and what it shares with the others of its group.
 //!
-//! This is what barriers, windows and hand-offs hold. It asks three questions, answered from words that all
-//! who wait together share:
-//! - *Is there a processor for everybody?* Each adds the processors that it may use to a common set when it
-//!   first waits ([`Regime`]). More members than processors in the set means that processors are shared.
-//! - *Does an awaited member run?* Each notes where it arrives ([`Notes`]).
-//! - *Awake or asleep?* One of them measures what episodes cost and decides for all ([`Learner`]).
+//! Barriers, windows and hand-offs hold one [`Waiter`] for each member. The adaptive way needs three answers,
+//! which it reads from words that all members of the group share:
+//! - *Is there a processor for each member?* When a member first waits, it adds the processors that it may
+//!   use to a common set ([`Regime`]). If the members outnumber the set, they share processors.
+//! - *Does an awaited member run now?* Each member notes on which processor it arrives ([`Notes`]).
+//! - *Awake or asleep?* One member measures what episodes cost, and decides for all ([`Learner`]).
 //!
-//! The answers are hints: any mixture of ways is correct, because how one waits never changes what is
-//! awaited. Cost an episode: on processors of one's own a countdown and a comparison; where processors are
-//! shared a store.
+//! The answers are hints. A wrong one costs time, never correctness: the way in which a member waits does not
+//! change what it waits for. Cost of an episode: a countdown and a comparison where each member has a
+//! processor; a store where they share.
 
 use crate::adaptive::{Adaptive, Company};
 use crate::atomics::now;
@@ -40,7 +40,7 @@ enum WaiterWay {
     Adaptive(Adaptive),
 }
 
-/// What the members of a group share for waiting.
+/// What the members of a group share so that they can wait for one another.
 #[derive(Clone, Copy, Debug)]
 pub struct Fellows<'a> {
     pub regime: Regime<'a>,
@@ -49,7 +49,7 @@ pub struct Fellows<'a> {
 }
 
 impl<'a> Fellows<'a> {
-    /// What the member at `place` knows when it waits for `episode`.
+    /// What the member at `place` can know about the others when it waits for `episode`.
     #[must_use]
     pub fn company(self, place: usize, episode: u32) -> Company<'a> {
         let Self { regime, notes, members } = self;
@@ -58,13 +58,12 @@ impl<'a> Fellows<'a> {
     }
 }
 
-/// A note of presence is good for this many episodes, and so is a stretch of episodes without a note. A
-/// member that is moved is then missed for 63 episodes at most: a few microseconds on processors of one's
-/// own, where alone this counts.
+/// A member with a processor of its own renews its note once in this many episodes, and may pass the others
+/// on the fast path. After it is moved, its note is wrong for at most 63 episodes, a few microseconds.
 const NOTED_EVERY: u32 = 64;
 
-/// The set of processors is complete once all members have arrived once, and members and masks change rarely:
-/// look at the first four of so many episodes.
+/// A member asks anew whether processors are shared in the first four of this many episodes. In episode 0 the
+/// common set may lack processors of members that arrive later; afterwards members and masks change rarely.
 const REFRESHED_EVERY: u32 = 1024;
 
 impl Waiter {
@@ -81,13 +80,14 @@ impl Waiter {
         Self { way, learner: Learner::default(), announced: false, crowded: false, note: 0 }
     }
 
-    /// This waiter's policy for one wait among `company`; the fixed ways ask nobody.
+    /// The policy of this waiter for waits among others. Only the adaptive way calls `company`, at each wait;
+    /// a fixed way does not need the answer and would pay some 30 instructions a wait for it.
     #[inline]
-    pub fn among<'a>(&'a mut self, company: Company<'a>) -> WaiterAmong<'a> {
+    pub fn among<'a, C: Fn() -> Company<'a>>(&'a mut self, company: C) -> WaiterAmong<'a, C> {
         WaiterAmong { way: &mut self.way, company }
     }
 
-    /// Before an arrival: leaves a note of where this member runs, if that is news to others.
+    /// Notes where this member runs, if its last note is out of date. Called before each arrival.
     #[inline]
     pub fn note(&mut self, fellows: Fellows<'_>, place: usize, episode: u32) {
         // In a model there is no processor to learn from.
@@ -121,7 +121,7 @@ impl Waiter {
         }
     }
 
-    /// How many episodes may pass before this waiter has to note its presence or, if it `decides`, to learn.
+    /// How many episodes may pass before this waiter has to renew its note or, if it `decides`, to learn.
     #[inline]
     #[must_use]
     pub fn to_spare(&self, decides: bool, episode: u32) -> u32 {
@@ -138,14 +138,14 @@ impl Waiter {
         }
     }
 
-    /// So many episodes have passed without a word to this waiter.
+    /// Takes in that `episodes` passed on the fast path, which does not tell the waiter.
     #[inline]
     pub fn catch_up(&mut self, episodes: u32) {
         self.learner.catch_up(episodes);
     }
 
-    /// Counts an episode or a wait that is over; now and then decides how all wait. For one of those who
-    /// share the regime.
+    /// Counts an episode or a wait that is over, and now and then decides how all wait. Exactly one of the
+    /// members that share the regime calls this.
     #[inline]
     pub fn learn(&mut self, regime: Regime<'_>) {
         if !cfg!(loom) && matches!(self.way, WaiterWay::Adaptive(_)) {
@@ -178,11 +178,11 @@ impl WaiterWay {
     }
 }
 
-/// A waiter with what it knows at one wait.
+/// A waiter that may ask about the members that it waits for.
 #[derive(Debug)]
-pub struct WaiterAmong<'a> {
+pub struct WaiterAmong<'a, C> {
     way: &'a mut WaiterWay,
-    company: Company<'a>,
+    company: C,
 }
 
 macro_rules! dispatch {
@@ -193,18 +193,20 @@ macro_rules! dispatch {
             WaiterWay::Block($policy) => $answer,
             WaiterWay::SpinBlock($policy) => $answer,
             WaiterWay::Adaptive(adaptive) => {
-                let mut $policy = adaptive.among($among.company);
+                let mut $policy = adaptive.among(($among.company)());
                 $answer
             }
         }
     };
 }
 
-impl WaitPolicy for WaiterAmong<'_> {
+impl<'c, C: Fn() -> Company<'c>> WaitPolicy for WaiterAmong<'_, C> {
+    #[inline]
     fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> WatchVerdict {
         dispatch!(self, policy => policy.wait(flag, target, watch))
     }
 
+    #[inline]
     fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<WatchVerdict> {
         dispatch!(self, policy => policy.wait_briefly(flag, target, watch))
     }

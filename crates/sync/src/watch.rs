@@ -1,10 +1,10 @@
-//! What a waiter asks on the way: shall I go on waiting?
+//! How a caller stops a wait that is in vain.
 //!
-//! A policy knows how to wait, not why waiting might be in vain. It calls [`Watch::look`] every few dozen
-//! polls, after every yield and before every sleep. The caller's watch then checks poison, deadline and
-//! whether the awaited still lives. Before a sleep the look comes after the fence that announces the sleeper,
-//! so that a thread that disturbs sleepers ([`crate::Flag::disturb`]) either finds this one or is seen by its
-//! look. A wait that ends within its first polls never looks.
+//! A policy knows how to wait. Only its caller knows about deadlines and dead members. So the policy calls
+//! [`Watch::look`] after every few dozen polls, after every yield and before every sleep, and stops when told
+//! to. Before a sleep the look comes after the fence that announces the sleeper. A thread that disturbs
+//! sleepers ([`crate::Flag::disturb`]) therefore either finds this sleeper or is seen by its look. A wait
+//! that ends within its first polls never looks.
 
 use unisono_linux::clock::Nanos;
 

@@ -1,20 +1,19 @@
-//! Where the members of a group were last seen.
+//! Where the members of a group last ran.
 //!
-//! The idea: a member that has not come yet and was last seen on the asker's own processor does not run now,
-//! so that spinning would keep it from running. Each member notes the processor on which it arrives, in a
-//! word that all read. A note is a hint: it may be old, and a wrong guess costs time only. Cost: one store an
-//! episode where processors are shared, one in 64 episodes elsewhere; a question reads one word a member.
+//! Each member notes the processor on which it arrives, in a word that all read. Suppose a waiter awaits a
+//! member that was last seen on the waiter's own processor. That member cannot run while the waiter does, so
+//! the waiter must not spin. A note may be out of date; a wrong guess costs time only. Cost: one store an
+//! episode where members share processors, one in 64 episodes elsewhere; a question reads one word a member.
 
 use crate::atomics::{AtomicU32, Ordering};
-use crate::line::{Line, Lines};
+use crate::line::{CacheLine, Lines};
 use unisono_linux::current_cpu::current_cpu;
 
 /// A note is the episode's low bits above the processor's number plus one; 0 is no note.
 const CPU_BITS: u32 = 12;
 
-/// Groups larger than this do not ask who runs where: reading the notes would cost more than a wrong guess
-/// (64 words are 4 lines that others write, each a transfer of 30 to 100 ns; a wrong guess costs a spin
-/// budget of 50 us at most).
+/// Larger groups do not read notes. The notes of 64 members are 4 lines that others write, each a transfer of
+/// 30 to 100 ns; those of 4,096 would take 25 us, half of the 50 us that a wrong guess costs at most.
 const SMALL_GROUP: usize = 64;
 
 /// The words of the notes: sixteen places a line.
@@ -36,12 +35,12 @@ impl<'a> Notes<'a> {
     /// How many lines the notes of so many places take.
     #[must_use]
     pub const fn lines(places: usize) -> usize {
-        places.div_ceil(Line::WORDS)
+        places.div_ceil(CacheLine::WORDS)
     }
 
     #[inline]
     fn note(&self, place: usize) -> &'a AtomicU32 {
-        self.lines.line(self.first + place / Line::WORDS).word(place % Line::WORDS)
+        self.lines.line(self.first + place / CacheLine::WORDS).word(place % CacheLine::WORDS)
     }
 
     /// Writes where the member at `place` runs, if that is news; `last` is its note before.

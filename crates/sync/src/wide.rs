@@ -1,8 +1,8 @@
-//! Work compiled several times: for the vectors that every processor has, and for wider ones.
+//! Runs a loop with the widest vectors that the processor has.
 //!
-//! The caller writes a plain loop over words in a [`Wide`]. [`vectorized`] runs the copy that was compiled
-//! for the widest vectors of the processor at hand. Cost: one question to a cached answer a call, so the loop
-//! should take longer than that (tens of words).
+//! The caller writes a plain loop over words as a [`Wide`]. The compiler makes one copy of it for each width
+//! of vectors, and [`vectorized`] runs the widest copy that this processor can run. Cost: a look at a cached
+//! answer for each call, so the loop should run over tens of words at least.
 
 /// A loop that is worth wider vectors.
 pub trait Wide {

@@ -1,13 +1,13 @@
-//! A hash table spread over all ranks: who inserts a key claims a slot by compare-and-swap, wherever the slot
-//! is, and the slot's owner does nothing.
+//! A hash table spread over all ranks: a rank claims a slot for a key by compare-and-swap, at whatever rank
+//! the slot is. The slot's owner does nothing.
 //!
 //! ```text
-//!   slot = hash(key) modulo all slots      owner = slot / slots a rank      window of a rank:
-//!                                                                             [ key value | key value | ... ]
-//!   claim: compare-and-swap(empty -> key)   lost to another key: the next slot   lost to the same key: it is there
+//!   slot = hash(key) modulo all slots    owner = slot / slots of a rank    window: [ key value | key value |
+//!   claim: compare-and-swap(empty -> key)
+//!     lost to another key: the next slot        lost to the same key: it is there
 //! ```
-//! All ranks insert keys of their own, and besides the same few keys all at once. In the end every key has to
-//! be in the table exactly once.
+//! All ranks insert keys of their own, and besides the same few keys at the same time. In the end the table
+//! holds every key exactly once.
 #![forbid(unsafe_code)]
 
 use anyhow::{bail, ensure};

@@ -23,7 +23,7 @@ const ROWS: &[(&str, &[&str])] = &[
     // shares between its classes are the fair queue's
     ("eventchannel", &["fairqueue", "linux"]),
     // adapters
-    ("broker", &["fairqueue", "linux", "measure"]),
+    ("broker", &["eventchannel", "fairqueue", "linux", "measure", "sync"]),
     ("fabric", &["btin", "linux", "measure"]),
     ("enforce", &["fairqueue", "linux", "measure"]),
     ("launch", &["linux", "rma"]),

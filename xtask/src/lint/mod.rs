@@ -19,11 +19,11 @@ mod unsafe_code;
 use crate::packages::Install;
 use crate::step::{StepOutput, StepVerdict, TimedStep};
 use crate::summary::StepSummary;
-use crate::workspace;
 use anyhow::Context;
 use sources::Sources;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use unisono_host_tests::program::workspace;
 
 /// A check: what is wrong, one line each.
 type Check = fn(&Sources) -> Vec<String>;

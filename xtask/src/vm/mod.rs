@@ -17,7 +17,7 @@ pub(crate) use guest::{is_guest, run as run_guest};
 
 use crate::step::{StepOutput, StepVerdict, TimedStep};
 use crate::summary::StepSummary;
-use crate::{target, test_output, workspace};
+use crate::test_output;
 use anyhow::{Context, ensure};
 use image::Image;
 use kernel::UnpackedKernel;
@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use unisono_enforce::kernel::discipline::FAIRQUEUE;
+use unisono_host_tests::program::{target, workspace};
 use unisono_linux::bpf::compile::compile;
 
 const QEMU: &str = "qemu-system-x86_64";

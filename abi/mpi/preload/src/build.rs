@@ -4,7 +4,7 @@
 //! one of them builds, under a lock, and the others wait for it. The cache is private: another user who could
 //! write a file there would choose what the program preloads.
 
-use crate::{Error, Mpi, along_path};
+use crate::{Error, HostMpi};
 use std::ffi::OsStr;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,6 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use unisono_linux::private_directory::PrivateDirectory;
+use unisono_linux::programs::on_path;
 
 /// A file of the shim.
 type ShimFile = (&'static str, &'static str);
@@ -89,18 +90,18 @@ pub fn core(unisono: &Path) -> Result<PathBuf, Error> {
 ///
 /// # Errors
 /// [`Error::NoCompiler`].
-pub fn compiler(mpi: Mpi) -> Result<PathBuf, Error> {
+pub fn compiler(mpi: HostMpi) -> Result<PathBuf, Error> {
     let names = ["mpicc".to_owned(), format!("mpicc.{}", mpi.name())];
     let is = |path: &PathBuf| of_compiler(path) == Some(mpi);
     names
         .iter()
-        .filter_map(|name| along_path(name))
+        .filter_map(|name| on_path(name))
         .find(is)
         .ok_or(Error::NoCompiler { mpi: mpi.name(), remedy: mpi.remedy() })
 }
 
 /// Whose `mpi.h` a compiler includes.
-fn of_compiler(path: &Path) -> Option<Mpi> {
+fn of_compiler(path: &Path) -> Option<HostMpi> {
     let output = Command::new(path)
         .args(["-E", "-dM", "-include", "mpi.h", "-x", "c", "/dev/null"])
         .stdin(Stdio::null())
@@ -109,9 +110,9 @@ fn of_compiler(path: &Path) -> Option<Mpi> {
     let macros = String::from_utf8_lossy(&output.stdout);
     let defines = |name: &str| macros.lines().any(|line| line.starts_with(&format!("#define {name} ")));
     if defines("OPEN_MPI") {
-        Some(Mpi::OpenMpi)
+        Some(HostMpi::OpenMpi)
     } else {
-        (defines("MPICH") || defines("MPICH_VERSION")).then_some(Mpi::Mpich)
+        (defines("MPICH") || defines("MPICH_VERSION")).then_some(HostMpi::Mpich)
     }
 }
 
@@ -121,7 +122,7 @@ fn of_compiler(path: &Path) -> Option<Mpi> {
 /// # Errors
 /// [`Error::NotBuilt`], [`Error::Io`].
 pub fn shim(
-    mpi: Mpi,
+    mpi: HostMpi,
     compiler: &Path,
     core: &Path,
     cache: &PrivateDirectory,
@@ -225,7 +226,7 @@ mod tests {
     #[test]
     #[allow(clippy::print_stdout, reason = "a skipped test says why")]
     fn a_compiler_that_is_no_mpicc_is_none() {
-        let Some(cc) = along_path("cc") else {
+        let Some(cc) = on_path("cc") else {
             println!("skipped: no cc on PATH");
             return;
         };

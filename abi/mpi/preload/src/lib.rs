@@ -19,16 +19,17 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use unisono_linux::programs::on_path;
 
 /// A family of MPIs whose handles look alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mpi {
+pub enum HostMpi {
     /// MPICH and what has its ABI.
     Mpich,
     OpenMpi,
 }
 
-impl Mpi {
+impl HostMpi {
     pub const ALL: [Self; 2] = [Self::Mpich, Self::OpenMpi];
 
     /// The name on the command line and in file names.
@@ -182,7 +183,7 @@ impl Error {
 /// [`Error::Alone`].
 pub fn in_company(program: &str, variable: impl Fn(&str) -> Option<String>) -> Result<(), Error> {
     let ranks = variable("UNISONO_SIZE").and_then(|size| size.parse().ok()).unwrap_or(1);
-    if ranks > 1 && Mpi::of_launcher(|name| variable(name).is_some()).is_none() {
+    if ranks > 1 && HostMpi::of_launcher(|name| variable(name).is_some()).is_none() {
         return Err(Error::Alone { program: program.to_owned(), ranks });
     }
     Ok(())
@@ -190,9 +191,9 @@ pub fn in_company(program: &str, variable: impl Fn(&str) -> Option<String>) -> R
 
 /// The MPI that a program is linked to, if it can be read and is.
 #[must_use]
-pub fn linked_to(program: &str) -> Option<Mpi> {
+pub fn linked_to(program: &str) -> Option<HostMpi> {
     let bytes = fs::read(find(program).ok()?).ok()?;
-    elf::needed(&bytes).iter().find_map(|library| Mpi::of_library(library))
+    elf::needed(&bytes).iter().find_map(|library| HostMpi::of_library(library))
 }
 
 /// Where a program is: as a path, or along `PATH`.
@@ -208,7 +209,7 @@ pub fn find(program: &str) -> Result<PathBuf, Error> {
     if program.contains('/') {
         return if path.is_file() { Ok(path.to_owned()) } else { Err(missing()) };
     }
-    along_path(program).ok_or_else(missing)
+    on_path(program).ok_or_else(missing)
 }
 
 /// Whether a program is what starts the ranks of MPI programs, by its name: `mpiexec`, also with an MPI's
@@ -220,21 +221,16 @@ pub fn is_launcher(program: &str) -> bool {
     ["mpiexec", "mpirun", "orterun", "prterun", "prun", "srun"].contains(&stem)
 }
 
-pub(crate) fn along_path(name: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH")?;
-    env::split_paths(&path).map(|directory| directory.join(name)).find(|candidate| candidate.is_file())
-}
-
 /// The MPI of a program: the one it is linked to; otherwise (interpreters, scripts) the one given, or the
 /// launcher's. And how it is linked: [`Linking::Static`] is a program without MPI that nothing can be
 /// preloaded into, though programs that it starts may be served.
 ///
 /// # Errors
 /// [`Error::NoMpi`]; [`Error::Static`]; [`Error::OtherMpi`]; [`Error::Io`] when the program cannot be read.
-pub fn mpi_of(program: &Path, given: Option<Mpi>) -> Result<(Mpi, Linking), Error> {
+pub fn mpi_of(program: &Path, given: Option<HostMpi>) -> Result<(HostMpi, Linking), Error> {
     let bytes = fs::read(program).map_err(Error::io(format!("read {}", program.display())))?;
     let name = || program.display().to_string();
-    let linked = elf::needed(&bytes).iter().find_map(|library| Mpi::of_library(library));
+    let linked = elf::needed(&bytes).iter().find_map(|library| HostMpi::of_library(library));
     if let Some(linked) = linked {
         return match given.filter(|given| *given != linked) {
             Some(given) => {
@@ -247,14 +243,14 @@ pub fn mpi_of(program: &Path, given: Option<Mpi>) -> Result<(Mpi, Linking), Erro
     if linking == Linking::Inside {
         return Err(Error::Static { program: name() });
     }
-    let mpi = given.or_else(|| Mpi::of_launcher(|name| env::var_os(name).is_some()));
+    let mpi = given.or_else(|| HostMpi::of_launcher(|name| env::var_os(name).is_some()));
     mpi.map(|mpi| (mpi, linking)).ok_or_else(|| Error::NoMpi { program: name() })
 }
 
 /// Whether the launcher that started this process is another MPI's: every rank will think that it is alone.
 #[must_use]
-pub fn other_launcher(mpi: Mpi) -> Option<Mpi> {
-    Mpi::of_launcher(|name| env::var_os(name).is_some()).filter(|launcher| *launcher != mpi)
+pub fn other_launcher(mpi: HostMpi) -> Option<HostMpi> {
+    HostMpi::of_launcher(|name| env::var_os(name).is_some()).filter(|launcher| *launcher != mpi)
 }
 
 /// The command that runs `program` with the shim at `shim` preloaded, after whatever is preloaded already:
@@ -277,20 +273,20 @@ mod tests {
 
     #[test]
     fn libraries_tell_their_mpi() {
-        assert_eq!(Mpi::of_library("libmpich.so.12"), Some(Mpi::Mpich));
-        assert_eq!(Mpi::of_library("libmpi.so.12"), Some(Mpi::Mpich));
-        assert_eq!(Mpi::of_library("libmpichfort.so.12"), Some(Mpi::Mpich));
-        assert_eq!(Mpi::of_library("libmpi.so.40"), Some(Mpi::OpenMpi));
-        assert_eq!(Mpi::of_library("libmpi_usempif08.so.40"), Some(Mpi::OpenMpi));
-        assert_eq!(Mpi::of_library("libm.so.6"), None);
-        assert_eq!(Mpi::of_library("libmpir.so.3"), None);
+        assert_eq!(HostMpi::of_library("libmpich.so.12"), Some(HostMpi::Mpich));
+        assert_eq!(HostMpi::of_library("libmpi.so.12"), Some(HostMpi::Mpich));
+        assert_eq!(HostMpi::of_library("libmpichfort.so.12"), Some(HostMpi::Mpich));
+        assert_eq!(HostMpi::of_library("libmpi.so.40"), Some(HostMpi::OpenMpi));
+        assert_eq!(HostMpi::of_library("libmpi_usempif08.so.40"), Some(HostMpi::OpenMpi));
+        assert_eq!(HostMpi::of_library("libm.so.6"), None);
+        assert_eq!(HostMpi::of_library("libmpir.so.3"), None);
     }
 
     #[test]
     fn launchers_tell_their_mpi() {
-        assert_eq!(Mpi::of_launcher(|name| name == "OMPI_COMM_WORLD_SIZE"), Some(Mpi::OpenMpi));
-        assert_eq!(Mpi::of_launcher(|name| name == "PMI_RANK"), Some(Mpi::Mpich));
-        assert_eq!(Mpi::of_launcher(|_| false), None);
+        assert_eq!(HostMpi::of_launcher(|name| name == "OMPI_COMM_WORLD_SIZE"), Some(HostMpi::OpenMpi));
+        assert_eq!(HostMpi::of_launcher(|name| name == "PMI_RANK"), Some(HostMpi::Mpich));
+        assert_eq!(HostMpi::of_launcher(|_| false), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use unisono_btin::Network;
+use unisono_btin::SwitchNetwork;
 use unisono_btin::simulate::{
     Channels, Conditions, Costs, Faults, Intake, Routes, Scheme, Simulated, SimulatedBarrier, SimulatedTime,
     Simulator,
@@ -35,15 +35,15 @@ use unisono_measure::units;
   unisono tree simulate --members all --root-intake one-port net.json
       every node a member, and a root that takes in one message at a time
   unisono tree simulate --arrivals-within 50us --loss 0.1% net.json
-      members come when they come, and one crossing in a thousand loses the message
+      members arrive at different times, and one crossing in a thousand loses the message
   unisono tree simulate --fail-link 3@5us net.json
-      a cable breaks on the way: who waits, and for whom
+      a cable breaks during the barrier: which members wait, and for what
   unisono tree simulate --without-link 3:7 net.json
       the same cable has broken before, and the tree is repaired
   unisono tree simulate --all-groups --registers 2 --share-links net.json
       all groups of the file in switches that have two registers, over links that carry as few as can be
   unisono tree simulate --members 0-20 --collectives net.json
-      not a barrier alone: OR, AND, min, max, sum, multicast, total exchange by the same registers")]
+      other collectives by the same registers: OR, AND, min, max, sum, multicast, total exchange")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: NetworkSource,
@@ -61,8 +61,9 @@ pub(crate) struct Args {
     /// Delay of a switch or an interface (t_r)
     #[arg(long, value_name = "DURATION", value_parser = time, default_value = "300ns")]
     switch_delay: SimulatedTime,
-    /// How fast the root of unicast and multicast takes messages in: as if over several links at once (what
-    /// the paper's figures need), one at a time, or with a start-up each
+    /// How fast the root of unicast and multicast takes messages in: over several links at once, as the
+    /// paper's figures need (parallel-links), one at a time (one-port), or with a start-up for each
+    /// (startup-each)
     #[arg(long, value_name = "WAY", value_parser = Completed::new(|| owned(Intake::ALL.map(Intake::name)), intake), hide_possible_values = true, default_value = "parallel-links")]
     root_intake: Intake,
     /// Routes of unicast and multicast: up-down or shortest
@@ -79,7 +80,7 @@ pub(crate) struct Args {
     /// Barriers one after the other (trees only)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     episodes: u16,
-    /// Where chance begins
+    /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Add how often each link was crossed to the JSON: a list of [link, from its first end, from its second]
@@ -134,7 +135,7 @@ struct SimulationRun<'a> {
 }
 
 impl SimulationRun<'_> {
-    fn network(&self) -> &Network {
+    fn network(&self) -> &SwitchNetwork {
         &self.trees.topology.network
     }
 }

@@ -4,7 +4,7 @@ use super::{SimulationRun, collectives};
 use crate::tree::planning::PlannedGroup;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
-use unisono_btin::Topology;
+use unisono_btin::NetworkFile;
 use unisono_btin::simulate::analytic;
 use unisono_btin::simulate::{Busiest, Conditions, Routes, Scheme, Simulated, SimulatedTime};
 use unisono_linux::counted::counted;
@@ -98,7 +98,7 @@ fn theorem(run: &SimulationRun<'_>) -> Option<f64> {
     analytic::theorem_1(run.network(), run.network().switch_count())
 }
 
-fn busiest(busiest: Option<Busiest>, topology: &Topology) -> String {
+fn busiest(busiest: Option<Busiest>, topology: &NetworkFile) -> String {
     match busiest {
         None => "-".to_owned(),
         Some(Busiest { from: Ok(end), crossings }) => {

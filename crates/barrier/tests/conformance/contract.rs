@@ -157,6 +157,15 @@ pub(crate) fn members_leave_between_episodes(subject: Subject) {
     });
 }
 
+pub(crate) fn all_may_leave_after_the_same_episode(subject: Subject) {
+    for _ in 0..10 {
+        run(subject.participants(3), |me| {
+            let last = me.leave().expect("everybody leaves properly");
+            assert_eq!(last.number(), 1);
+        });
+    }
+}
+
 pub(crate) fn members_join_between_episodes(subject: Subject) {
     let group = subject.group(1, 4);
     let first = subject.reopened(&group).participant(0).expect("the place is free");

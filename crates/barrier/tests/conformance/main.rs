@@ -10,7 +10,7 @@ mod contract;
 mod processes;
 mod watchdog;
 
-use unisono_barrier::{Algorithm, Group, Participant, Spec, Wait};
+use unisono_barrier::{Algorithm, Group, GroupSpec, Participant, Wait};
 
 /// How a group lies in memory.
 #[derive(Clone, Copy)]
@@ -29,7 +29,7 @@ pub(crate) struct Subject {
 
 impl Subject {
     pub(crate) fn group(self, participants: usize, capacity: usize) -> Group {
-        let spec = Spec::new(participants)
+        let spec = GroupSpec::new(participants)
             .and_then(|spec| spec.capacity(capacity))
             .expect("a small group")
             .algorithm(self.algorithm)
@@ -94,6 +94,7 @@ macro_rules! mount {
                 a_panic_is_reported_to_everybody_by_name,
                 who_goes_away_without_leave_is_named_but_its_last_episode_stands,
                 members_leave_between_episodes,
+                all_may_leave_after_the_same_episode,
                 members_join_between_episodes,
                 members_come_and_go_at_once);
         }

@@ -2,38 +2,39 @@
 //! nothing of it is left. The bytes are frames, each after its length in a byte.
 #![no_main]
 
-use unisono_broker::{Broker, ClientId, Frame, Limits, Next, Pace, Sent, Task};
+use unisono_broker::transport::TransportPeer;
+use unisono_broker::{Broker, ClientId, Frame, Greeting, Limits, Next, PathPace, Sent, Task};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let tree = ClassSpec::new("link").with([ClassSpec::new("a"), ClassSpec::new("b")]);
     let tree = Hierarchy::new(tree).and_then(|tree| tree.with_default("b")).expect("it is sound");
     let limits =
-        Limits { clients: 2, channels: 3, credit: 2000, memory: 6000, largest: 200, ..Limits::default() };
-    let mut broker = Broker::new(tree, Pace::new(8_000_000_000), limits);
+        Limits { clients: 2, topics: 3, credit: 2000, memory: 6000, path_largest: 200, ..Limits::default() };
+    let mut broker = Broker::new(tree, limits).with_paths(PathPace::new(8_000_000_000));
     let (client, mut now, mut rest) = (ClientId(1), 0, bytes);
-    assert!(broker.connected(0, client, 0));
+    assert!(broker.connected(0, client, TransportPeer::User(0)));
     let mut hello = Vec::new();
-    Frame::Hello.write(&mut hello);
-    broker.received(0, client, &hello);
+    Frame::Hello(Greeting::default()).write(&mut hello);
+    let _ = broker.received(0, client, &hello, None);
     while let Some((length, after)) = rest.split_first() {
         let (frame, after) = after.split_at(usize::from(*length).min(after.len()));
         rest = after;
-        broker.received(now, client, frame);
+        let _ = broker.received(now, client, frame, None);
         work(&mut broker);
         send(&mut broker, &mut now, 1);
-        assert!(broker.statistics(now).channels * 2000 <= limits.memory);
+        assert!(broker.statistics(now).paths * 2000 <= limits.memory);
     }
     broker.gone(now, client);
     send(&mut broker, &mut now, usize::MAX);
     assert!(broker.is_empty());
-    assert_eq!(broker.statistics(now).channels, 0);
+    assert_eq!(broker.statistics(now).paths, 0);
 });
 
 fn work(broker: &mut Broker) {
     while let Some(task) = broker.task() {
-        if let Task::Open { channel, .. } = task {
-            broker.opened(channel, false);
+        if let Task::Open { path, .. } = task {
+            broker.opened(path, false);
         }
     }
 }
@@ -44,6 +45,7 @@ fn send(broker: &mut Broker, now: &mut u64, most: usize) {
         match broker.next(*now) {
             Next::Transmit { .. } => broker.transmitted(*now, Sent::Whole),
             Next::Wait(until) => *now = until,
+            Next::Delivered => {}
             Next::Idle => return,
         }
     }

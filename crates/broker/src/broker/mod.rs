@@ -1,133 +1,116 @@
-//! The broker as a state machine: who is connected, what may be handed over, what goes on the link next.
+//! The broker as a state machine: who is connected, what each one publishes and consumes, what goes out
+//! next.
 //!
 //! ```text
-//!   connected, received, gone  --->  Broker  --->  Task  (answer, open a socket, close one)
-//!   opened, transmitted, drained, broken ->  --->  Next  (send this now; wait until then; nothing to do)
+//!   connected, received, gone            --->  Broker  --->  Task  (answer, open a socket, close one)
+//!   paused, resumed, opened, transmitted --->          --->  Next  (send this now; wait until then)
 //! ```
 //! No socket, no clock: the caller says what happened and when. Times never decrease.
 //!
-//! A message's way: it costs its channel credit, waits in its class, is chosen by start-time fair queuing
-//! when the link is free, is sent, and its credit comes back. Where a destination takes nothing more (a
-//! connection whose window is full), the channel *stalls*: what is chosen meanwhile is kept at its socket,
-//! what arrives is held before the scheduler, and nobody else waits for it. Both are part of the credit, so
-//! that memory has a bound.
+//! It serves one [`EventChannel`]. A program's topics are suppliers of the channel, its subscriptions are
+//! consumers. A *path* (`paths.rs`) is both: a supplier whose events a consumer of the broker's own sends on
+//! to an address, no faster than the rate of the policy.
 
 mod abandoned;
+mod events;
+mod paths;
 mod statistics;
 
 use crate::account::Account;
-use crate::destination::Destination;
-use crate::frame::Frame;
+use crate::body::EventBody;
+use crate::frame::{Frame, VERSION};
 use crate::limits::Limits;
-use crate::pace::Pace;
-use crate::task::{ChannelId, ClientId, Next, Sent, Task};
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use unisono_fairqueue::{ClassId, Discipline, Hierarchy, Packet, Scheduler};
+use crate::pace::PathPace;
+use crate::spec::WelcomeTerms;
+use crate::task::{ClientId, Next, PathId, Received, Task};
+use crate::transport::{SharedPayload, TransportPeer};
+use paths::{ForwardingPath, PathInService};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use unisono_eventchannel::{ChannelLimits, ConsumerId, EventChannel, SupplierId, TopicId};
+use unisono_fairqueue::{ClassId, Hierarchy};
+use unisono_linux::clock::Nanos;
 
-/// A message between hand-over and sending.
-#[derive(Debug)]
-struct WaitingMessage {
-    channel: ChannelId,
-    came: u64,
-    payload: Vec<u8>,
+/// What a program publishes on, by its own number.
+#[derive(Clone, Copy, Debug)]
+enum Outlet {
+    Topic { supplier: SupplierId, topic: TopicId },
+    Path(PathId),
 }
 
-/// The one in service.
 #[derive(Debug)]
-struct InService {
-    channel: ChannelId,
-    class: ClassId,
-    came: u64,
-    deadline: u64,
-    length: u32,
-    cost: u32,
-}
-
-#[derive(Debug, Default)]
 struct ConnectedClient {
-    user: u32,
+    peer: TransportPeer,
     /// When it connected.
     since: u64,
     greeted: bool,
-    /// By the program's own numbers.
-    channels: BTreeMap<u32, ChannelId>,
+    name: String,
+    lease: Option<Nanos>,
+    outlets: BTreeMap<u32, Outlet>,
+    /// Each with the bytes that its queue may hold.
+    consumers: BTreeMap<u32, (ConsumerId, u64)>,
+    /// Topics whose names it has been told.
+    named: HashSet<TopicId>,
+    /// Whether it takes no events for now.
+    paused: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum ChannelState {
-    /// Its socket is being made.
-    Opening,
-    Open,
-    /// No more messages come; those that are there are sent.
-    Draining,
-    /// Its destination is gone; the program has been told.
-    Broken,
-}
-
-#[derive(Debug)]
-struct OpenChannel {
-    /// Nobody once its program has gone.
-    client: Option<ClientId>,
-    /// Whose program that is, or was.
-    user: u32,
-    /// When its program left it, or its destination last took something since.
-    alone_since: u64,
-    number: u32,
-    class: ClassId,
-    destination: Destination,
-    state: ChannelState,
-    /// Credit that messages here have cost.
-    outstanding: u32,
-    /// Credit that is free again and has not been given back.
-    owed: u32,
-    /// Whether its program waits for all of it.
-    flushing: bool,
-    stalled: bool,
-    /// The cost of what is kept at the socket.
-    kept: u32,
-    held: VecDeque<Packet<WaitingMessage>>,
+/// Where the deliveries of a consumer go.
+#[derive(Clone, Copy, Debug)]
+enum Addressee {
+    Program { client: ClientId, number: u32 },
+    Path(PathId),
 }
 
 #[derive(Debug)]
 pub struct Broker {
     limits: Limits,
-    scheduler: Scheduler<WaitingMessage>,
-    pace: Pace,
+    channel: EventChannel<EventBody>,
+    /// The link of the paths. None: there are no paths.
+    pace: Option<PathPace>,
     accounts: BTreeMap<ClassId, Account>,
     clients: HashMap<ClientId, ConnectedClient>,
-    channels: HashMap<ChannelId, OpenChannel>,
-    next_channel: u32,
+    addressees: HashMap<ConsumerId, Addressee>,
+    paths: HashMap<PathId, ForwardingPath>,
+    next_path: u32,
     sent_away: u64,
+    refused: u64,
     /// When to look for programs and destinations that do nothing.
     next_look: u64,
-    /// What was dequeued last, until the link is free.
-    busy: bool,
-    in_service: Option<InService>,
+    in_service: Option<PathInService>,
     tasks: VecDeque<Task>,
 }
 
 impl Broker {
-    /// A broker of a policy's classes and its rate.
+    /// A broker whose deliveries share what there is as the classes say.
     #[must_use]
-    pub fn new(hierarchy: Hierarchy, pace: Pace, mut limits: Limits) -> Self {
-        // half of the credit has to be enough for a message: the other half may not have been given back yet
-        limits.credit = limits.credit.max(2 * Limits::cost(limits.largest as usize));
+    pub fn new(hierarchy: Hierarchy, mut limits: Limits) -> Self {
+        // half of the credit has to be enough for an event: the other half may not have been given back yet
+        limits.credit = limits.credit.max(2 * Limits::cost(limits.path_largest as usize));
         let leaves = hierarchy.classes().filter(|(id, _)| hierarchy.is_leaf(*id));
         let accounts = leaves.map(|(id, _)| (id, Account::default())).collect();
+        let channel = ChannelLimits { payload: limits.largest as usize, ..ChannelLimits::default() };
         Self {
             limits,
-            scheduler: Scheduler::new(hierarchy),
-            pace,
+            channel: EventChannel::new(hierarchy, channel),
+            pace: None,
             accounts,
             clients: HashMap::new(),
-            channels: HashMap::new(),
-            next_channel: 0,
+            addressees: HashMap::new(),
+            paths: HashMap::new(),
+            next_path: 0,
             sent_away: 0,
+            refused: 0,
             next_look: 0,
-            busy: false,
             in_service: None,
             tasks: VecDeque::new(),
         }
+    }
+
+    /// The same with paths, which send on to addresses no faster than a link carries.
+    #[must_use]
+    pub fn with_paths(mut self, pace: PathPace) -> Self {
+        self.pace = Some(pace);
+        self
     }
 
     /// How much it takes on.
@@ -141,53 +124,96 @@ impl Broker {
         self.tasks.pop_front()
     }
 
-    /// A program of this user has connected; whether it may stay.
-    pub fn connected(&mut self, now: u64, client: ClientId, user: u32) -> bool {
-        self.advance(now);
-        let theirs = self.clients.values().filter(|client| client.user == user).count();
+    /// A program has connected; whether it may stay.
+    pub fn connected(&mut self, now: u64, client: ClientId, peer: TransportPeer) -> bool {
+        self.look(now);
+        let theirs = self.clients.values().filter(|client| client.peer == peer).count();
         let may = self.clients.len() < self.limits.clients && theirs < self.limits.clients_of_user;
         if may {
-            self.clients.insert(client, ConnectedClient { user, since: now, ..ConnectedClient::default() });
+            let connected = ConnectedClient {
+                peer,
+                since: now,
+                greeted: false,
+                name: String::new(),
+                lease: None,
+                outlets: BTreeMap::new(),
+                consumers: BTreeMap::new(),
+                named: HashSet::new(),
+                paused: false,
+            };
+            self.clients.insert(client, connected);
         }
         may
     }
 
-    /// A program has sent a frame.
-    pub fn received(&mut self, now: u64, client: ClientId, bytes: &[u8]) {
-        self.advance(now);
-        let Some(greeted) = self.clients.get(&client).map(|client| client.greeted) else { return };
+    /// A program has sent a frame; `apart` is its payload if that did not come with it.
+    pub fn received(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        bytes: &[u8],
+        apart: Option<SharedPayload>,
+    ) -> Received {
+        self.look(now);
+        let Some(ConnectedClient { greeted, peer, lease, .. }) = self.clients.get(&client) else {
+            return Received::Done;
+        };
+        let (greeted, same_clock) = (*greeted, matches!(peer, TransportPeer::User(_)));
+        if lease.is_some() {
+            self.renew(now, client);
+        }
         let done = match Frame::read(bytes) {
             Err(bad) => Err(bad.to_string()),
-            Ok(Frame::Hello) if !greeted => {
-                self.clients.entry(client).or_default().greeted = true;
-                self.answer(client, &Frame::Welcome { largest: self.limits.largest });
+            Ok(Frame::Hello(greeting)) if !greeted => {
+                if let Some(connected) = self.clients.get_mut(&client) {
+                    (connected.greeted, connected.name) = (true, greeting.name);
+                    connected.lease = greeting.lease_ns.map(Nanos);
+                }
+                let (largest, path_largest) = (self.limits.largest, self.limits.path_largest);
+                let terms = WelcomeTerms { version: VERSION, largest, path_largest, same_clock };
+                self.answer(client, &Frame::Welcome(terms));
                 Ok(())
             }
             Ok(_) if !greeted => Err("the first frame has to be a greeting".to_owned()),
-            Ok(Frame::Open { channel, destination, class }) => self.open(client, channel, destination, class),
-            Ok(Frame::Message { channel, deadline, payload }) => {
-                self.message(now, client, channel, deadline, payload)
-            }
-            Ok(Frame::Close { channel }) => self.close(now, client, channel),
-            Ok(Frame::Flush { channel }) => self.flush(client, channel),
+            Ok(Frame::Publish { head, payload }) => match self.publish(now, client, head, (payload, apart)) {
+                Ok(received) => return received,
+                Err(reason) => Err(reason),
+            },
+            Ok(Frame::Advertise { number, spec }) => self.advertise(now, client, number, &spec),
+            Ok(Frame::Subscribe { number, spec }) => self.subscribe(now, client, number, &spec),
+            Ok(Frame::Acknowledge { consumer, delivery }) => self.acknowledge(client, consumer, delivery),
+            Ok(Frame::Unsubscribe { number }) => self.unsubscribe(now, client, number),
+            Ok(Frame::Open { number, path }) => self.open(now, client, number, path),
+            Ok(Frame::Close { number }) => self.close(now, client, number),
+            Ok(Frame::Flush { number }) => self.flush(client, number),
             Ok(Frame::Ask) => {
                 let json = self.statistics_as_json(now);
                 self.answer(client, &Frame::Statistics { json: &json });
                 Ok(())
             }
+            Ok(Frame::Alive) => Ok(()),
             Ok(_) => Err("a frame that only a broker sends, or a second greeting".to_owned()),
         };
         if let Err(reason) = done {
             self.send_away(now, client, &reason);
         }
+        Received::Done
     }
 
-    /// A program has gone, or does not read what it is sent. What it has handed over is still sent.
+    /// A program has gone, or does not read what it is sent. What it has handed over is still delivered;
+    /// those who listened to its topics are told that it died.
     pub fn gone(&mut self, now: u64, client: ClientId) {
-        self.advance(now);
-        let Some(client) = self.clients.remove(&client) else { return };
-        for id in client.channels.into_values() {
-            self.leave(now, id);
+        self.look(now);
+        let Some(connected) = self.clients.remove(&client) else { return };
+        for outlet in connected.outlets.into_values() {
+            match outlet {
+                Outlet::Topic { supplier, .. } => self.channel.bury(supplier),
+                Outlet::Path(path) => self.leave(now, path),
+            }
+        }
+        for (consumer, _) in connected.consumers.into_values() {
+            self.addressees.remove(&consumer);
+            self.channel.disconnect(Nanos(now), consumer);
         }
     }
 
@@ -201,296 +227,104 @@ impl Broker {
         }
     }
 
-    fn open(
-        &mut self,
-        client: ClientId,
-        number: u32,
-        destination: Destination,
-        class: &str,
-    ) -> Result<(), String> {
-        let ConnectedClient { user, channels: theirs, .. } = self.clients.get(&client).ok_or("it is gone")?;
-        let user = *user;
-        if theirs.contains_key(&number) {
-            return Err(format!("the channel {number} is open already; close it first"));
-        }
-        let hierarchy = self.scheduler.hierarchy();
-        let found = if class.is_empty() { hierarchy.default_class() } else { hierarchy.find(class) };
-        let credit = u64::from(self.limits.credit);
-        let reserved = self.channels.len() as u64 * credit;
-        let of_user = self.channels.values().filter(|channel| channel.user == user).count() as u64 * credit;
-        let refused = match found {
-            None if class.is_empty() => Some("the policy has no default class; name one".to_owned()),
-            None => Some(format!("the policy has no class `{class}`")),
-            Some(id) if !hierarchy.is_leaf(id) => {
-                Some(format!("the class `{class}` has children; name one of its leaves"))
-            }
-            Some(_) if theirs.len() >= self.limits.channels => {
-                Some(format!("a program may have {} channels; close one", self.limits.channels))
-            }
-            Some(_) if reserved + credit > self.limits.memory => Some(format!(
-                "the broker has given all credit it may ({} bytes); try later",
-                self.limits.memory
-            )),
-            Some(_) if of_user + credit > self.limits.memory_of_user => Some(format!(
-                "the programs of user {user} have all credit that one user may have ({} bytes); close a channel",
-                self.limits.memory_of_user
-            )),
-            Some(_) => None,
-        };
-        let (Some(class), None) = (found, &refused) else {
-            let reason = refused.as_deref().unwrap_or_default();
-            self.answer(client, &Frame::Closed { channel: number, reason });
-            return Ok(());
-        };
-        while self.channels.contains_key(&ChannelId(self.next_channel)) {
-            self.next_channel = self.next_channel.wrapping_add(1);
-        }
-        let id = ChannelId(self.next_channel);
-        self.next_channel = self.next_channel.wrapping_add(1);
-        let channel = OpenChannel {
-            client: Some(client),
-            user,
-            alone_since: 0,
-            number,
-            class,
-            destination: destination.clone(),
-            state: ChannelState::Opening,
-            outstanding: 0,
-            owed: 0,
-            flushing: false,
-            stalled: false,
-            kept: 0,
-            held: VecDeque::new(),
-        };
-        self.channels.insert(id, channel);
-        self.clients.entry(client).or_default().channels.insert(number, id);
-        self.tasks.push_back(Task::Open { channel: id, destination });
-        Ok(())
+    /// A program's connection takes nothing for now: its events wait in its inboxes.
+    pub fn paused(&mut self, client: ClientId) {
+        self.set_paused(client, true);
     }
 
-    /// A channel's socket is there; `stalled` if it takes nothing yet.
-    pub fn opened(&mut self, id: ChannelId, stalled: bool) {
-        let Some(channel) = self.channels.get_mut(&id) else { return };
-        channel.stalled = stalled;
-        if channel.state == ChannelState::Opening {
-            channel.state = ChannelState::Open;
-            if let Some(client) = channel.client {
-                let frame = Frame::Opened { channel: channel.number, credit: self.limits.credit };
-                answer(&mut self.tasks, client, &frame);
+    /// Ends what [`paused`](Self::paused) began; whether it was paused. It may be owed events then: ask
+    /// [`next`](Self::next).
+    pub fn resumed(&mut self, client: ClientId) -> bool {
+        self.set_paused(client, false)
+    }
+
+    /// Whether that is a change.
+    fn set_paused(&mut self, client: ClientId, paused: bool) -> bool {
+        let Some(connected) = self.clients.get_mut(&client) else { return false };
+        if std::mem::replace(&mut connected.paused, paused) == paused {
+            return false;
+        }
+        for (consumer, _) in connected.consumers.values() {
+            match paused {
+                true => self.channel.pause(*consumer),
+                false => self.channel.resume(*consumer),
             }
         }
+        true
     }
 
-    fn message(
-        &mut self,
-        now: u64,
-        client: ClientId,
-        number: u32,
-        deadline: u64,
-        payload: &[u8],
-    ) -> Result<(), String> {
-        let largest = self.limits.largest as usize;
-        if payload.len() > largest {
-            return Err(format!("a payload of {} bytes; the longest has {largest}", payload.len()));
-        }
-        let known = self.clients.get(&client).and_then(|client| client.channels.get(&number)).copied();
-        let id = known.ok_or_else(|| format!("a message on channel {number}, which was never opened"))?;
-        let channel = self.channels.get_mut(&id).ok_or("its channel is gone")?;
-        match channel.state {
-            ChannelState::Open => {}
-            ChannelState::Broken => return Ok(()), // sent before it could know
-            ChannelState::Opening => {
-                return Err(format!("a message on channel {number} before it was opened"));
-            }
-            ChannelState::Draining => {
-                return Err(format!("a message on channel {number} after it was closed"));
+    fn renew(&mut self, now: u64, client: ClientId) {
+        let Some(connected) = self.clients.get(&client) else { return };
+        for outlet in connected.outlets.values() {
+            if let Outlet::Topic { supplier, .. } = outlet {
+                self.channel.renew_supplier(Nanos(now), *supplier);
             }
         }
-        let cost = Limits::cost(payload.len());
-        let used = channel.outstanding.saturating_add(channel.owed).saturating_add(cost);
-        if used > self.limits.credit {
-            return Err(format!("more on channel {number} than its credit of {} bytes", self.limits.credit));
-        }
-        channel.outstanding += cost;
-        let packet = Packet {
-            length: channel.destination.wire_length(payload.len()),
-            flow: id.0,
-            deadline,
-            item: WaitingMessage { channel: id, came: now, payload: payload.to_vec() },
-        };
-        if channel.stalled {
-            channel.held.push_back(packet);
-        } else {
-            let class = channel.class;
-            self.enqueue(now, class, packet);
-        }
-        Ok(())
-    }
-
-    fn enqueue(&mut self, now: u64, class: ClassId, packet: Packet<WaitingMessage>) {
-        let (channel, cost) = (packet.item.channel, Limits::cost(packet.item.payload.len()));
-        if self.scheduler.enqueue(now, class, packet).is_err() {
-            // a leaf, and a length that was checked: cannot be, but would have to give its credit back
-            self.lose(class);
-            self.give_back(channel, cost);
-        }
-        while let Some((class, packet)) = self.scheduler.dropped() {
-            self.accounts.entry(class).or_default().dropped += 1;
-            self.give_back(packet.item.channel, Limits::cost(packet.item.payload.len()));
-        }
-    }
-
-    fn close(&mut self, now: u64, client: ClientId, number: u32) -> Result<(), String> {
-        let theirs = &mut self.clients.get_mut(&client).ok_or("it is gone")?.channels;
-        let known = theirs.remove(&number);
-        let id = known.ok_or_else(|| format!("channel {number} cannot be closed: it was never opened"))?;
-        self.leave(now, id);
-        Ok(())
-    }
-
-    /// No more messages come on a channel, which has no program any more.
-    fn leave(&mut self, now: u64, id: ChannelId) {
-        let Some(channel) = self.channels.get_mut(&id) else { return };
-        (channel.client, channel.alone_since) = (None, now);
-        if channel.state != ChannelState::Broken {
-            channel.state = ChannelState::Draining;
-        }
-        self.forget_if_empty(id);
-    }
-
-    /// Forgets a channel that no program knows and no message is on.
-    fn forget_if_empty(&mut self, id: ChannelId) {
-        let Some(channel) = self.channels.get(&id) else { return };
-        if channel.client.is_none() && channel.outstanding == 0 {
-            if channel.state == ChannelState::Draining {
-                self.tasks.push_back(Task::Release { channel: id });
-            }
-            self.channels.remove(&id);
-        }
-    }
-
-    /// Messages that cost so much have left a channel, one way or another.
-    fn give_back(&mut self, id: ChannelId, cost: u32) {
-        let Some(channel) = self.channels.get_mut(&id) else { return };
-        channel.outstanding -= cost.min(channel.outstanding);
-        channel.owed += cost;
-        self.pay(id);
-        self.forget_if_empty(id);
-    }
-
-    /// Gives credit back in halves, so that a program that does not look for it has few answers waiting; all
-    /// of it when its program waits for that.
-    fn pay(&mut self, id: ChannelId) {
-        let Some(channel) = self.channels.get_mut(&id) else { return };
-        let is_empty = channel.flushing && channel.outstanding == 0;
-        let is_due = is_empty || channel.owed >= self.limits.credit / 2;
-        if is_due
-            && channel.state != ChannelState::Broken
-            && let Some(client) = channel.client
-        {
-            channel.flushing &= !is_empty;
-            let frame = Frame::Credit { channel: channel.number, bytes: std::mem::take(&mut channel.owed) };
-            answer(&mut self.tasks, client, &frame);
-        }
-    }
-
-    fn flush(&mut self, client: ClientId, number: u32) -> Result<(), String> {
-        let known = self.clients.get(&client).and_then(|client| client.channels.get(&number)).copied();
-        let id = known.ok_or_else(|| format!("channel {number} cannot be flushed: it was never opened"))?;
-        if let Some(channel) = self.channels.get_mut(&id) {
-            channel.flushing = true;
-        }
-        self.pay(id);
-        Ok(())
-    }
-
-    fn lose(&mut self, class: ClassId) {
-        self.accounts.entry(class).or_default().lost += 1;
-    }
-
-    /// Time has passed: what was in service may have been served.
-    fn advance(&mut self, now: u64) {
-        self.look(now);
-        if self.busy && now >= self.pace.free_at() {
-            self.busy = false;
-            self.scheduler.finish(now);
+        for (consumer, _) in connected.consumers.values() {
+            self.channel.renew_consumer(Nanos(now), *consumer);
         }
     }
 
     /// What to send now.
     pub fn next(&mut self, now: u64) -> Next {
-        self.advance(now);
-        if now < self.pace.free_at() {
-            return if self.busy || self.scheduler.backlog().packets > 0 {
-                Next::Wait(self.pace.free_at())
-            } else {
-                Next::Idle
-            };
+        self.look(now);
+        if let Some(pace) = &self.pace
+            && now < pace.free_at()
+        {
+            return Next::Wait(pace.free_at());
         }
         loop {
-            let Some((class, packet)) = self.scheduler.dequeue(now) else { return Next::Idle };
-            let Packet { length, deadline, item: WaitingMessage { channel, came, payload }, .. } = packet;
-            let cost = Limits::cost(payload.len());
-            if self.channels.get(&channel).is_none_or(|channel| channel.state == ChannelState::Broken) {
-                self.lose(class);
-                self.give_back(channel, cost);
-                continue; // nothing of it goes on the link
+            let Some(delivery) = self.channel.next(Nanos(now)) else {
+                return self.channel.next_wake().map_or(Next::Idle, |at| Next::Wait(at.0));
+            };
+            match self.addressees.get(&delivery.consumer).copied() {
+                Some(Addressee::Program { client, number }) => {
+                    self.deliver(now, (client, number), delivery);
+                    return Next::Delivered;
+                }
+                Some(Addressee::Path(path)) => {
+                    if let Some(body) = self.forward(now, path, delivery) {
+                        return Next::Transmit { path, body };
+                    }
+                }
+                None => {} // its program has just gone
             }
-            self.pace.take(now, length);
-            self.busy = true;
-            self.in_service = Some(InService { channel, class, came, deadline, length, cost });
-            return Next::Transmit { channel, payload };
         }
     }
 
-    /// How sending went of what [`next`](Self::next) chose.
-    pub fn transmitted(&mut self, now: u64, sent: Sent) {
-        let Some(InService { channel: id, class, came, deadline, length, cost }) = self.in_service.take()
-        else {
-            return;
-        };
-        if sent == Sent::Lost {
-            self.lose(class);
-        } else {
-            self.accounts.entry(class).or_default().sent(now, came, deadline, length);
-        }
-        match self.channels.get_mut(&id) {
-            Some(channel) if sent == Sent::Kept => {
-                channel.kept += cost;
-                channel.stalled = true;
-            }
-            _ => self.give_back(id, cost),
-        }
+    /// Bytes that the paths and queues of a peer may hold, or those of all.
+    fn memory(&self, of: Option<TransportPeer>) -> u64 {
+        let is_theirs = |peer: TransportPeer| of.is_none_or(|of| of == peer);
+        let paths = self.paths.values().filter(|path| is_theirs(path.peer)).count() as u64;
+        let clients = self.clients.values().filter(|client| is_theirs(client.peer));
+        let queues = clients.flat_map(|client| client.consumers.values()).map(|(_, bytes)| *bytes);
+        queues.fold(paths * u64::from(self.limits.credit), u64::saturating_add)
     }
 
-    /// What was kept at a channel's socket has left, and it takes more.
-    pub fn drained(&mut self, now: u64, id: ChannelId) {
-        self.advance(now);
-        let Some(channel) = self.channels.get_mut(&id) else { return };
-        (channel.stalled, channel.alone_since) = (false, now);
-        let (class, held) = (channel.class, std::mem::take(&mut channel.held));
-        let kept = std::mem::take(&mut channel.kept);
-        if kept > 0 {
-            self.give_back(id, kept);
+    /// Whether a peer may have so many bytes more; the answer is why not.
+    fn refuses_memory(&self, peer: TransportPeer, bytes: u64) -> Option<String> {
+        let Limits { memory, memory_of_user, .. } = self.limits;
+        if self.memory(None).saturating_add(bytes) > memory {
+            return Some(format!("the broker has given all memory it may ({memory} bytes); try later"));
         }
-        for packet in held {
-            self.enqueue(now, class, packet);
-        }
+        (self.memory(Some(peer)).saturating_add(bytes) > memory_of_user).then(|| {
+            format!("one user may have {memory_of_user} bytes of queues and credit together; close something")
+        })
     }
 
     fn answer(&mut self, client: ClientId, frame: &Frame<'_>) {
         answer(&mut self.tasks, client, frame);
     }
 
-    /// Whether everything that was handed over has left.
+    /// Whether everything that was handed over to paths has left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.channels.values().all(|channel| channel.outstanding == 0)
+        self.paths.values().all(|path| path.outstanding == 0)
     }
 }
 
 fn answer(tasks: &mut VecDeque<Task>, client: ClientId, frame: &Frame<'_>) {
-    let mut bytes = Vec::new();
-    frame.write(&mut bytes);
-    tasks.push_back(Task::Answer { client, frame: bytes });
+    let mut head = Vec::new();
+    frame.write(&mut head);
+    tasks.push_back(Task::Answer { client, head, body: None });
 }

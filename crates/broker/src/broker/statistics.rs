@@ -1,50 +1,85 @@
 //! What a broker has done, for those who ask.
 
-use super::Broker;
-use crate::account::{ClassStatistics, Statistics};
+use super::{Addressee, Broker};
+use crate::account::{ClassStatistics, ConsumerStatistics, Statistics};
+use crate::task::ClientId;
+use unisono_eventchannel::ConsumerId;
 
 impl Broker {
     /// What it has done.
     #[must_use]
     pub fn statistics(&self, now: u64) -> Statistics {
-        let hierarchy = self.scheduler.hierarchy();
+        let hierarchy = self.channel.hierarchy();
+        let waiting = |class| {
+            let theirs = self.paths.values().filter(|path| path.class == class);
+            theirs.map(|path| self.channel.waiting(path.consumer) as u64).sum()
+        };
         let classes = self.accounts.iter().map(|(id, account)| ClassStatistics {
             name: hierarchy.class(*id).name.clone(),
             share: hierarchy.share(*id),
             messages: account.messages,
             bytes: account.bytes,
-            dropped: account.dropped,
             lost: account.lost,
             late: account.late,
-            waiting: self.scheduler.waiting(*id).packets,
+            waiting: waiting(*id),
             delay_us: account.delay.distribution(1e3),
         });
+        let mut consumers: Vec<_> = self
+            .addressees
+            .iter()
+            .filter_map(|(id, addressee)| match addressee {
+                Addressee::Program { client, .. } => Some((*id, *client)),
+                Addressee::Path(_) => None,
+            })
+            .collect();
+        consumers.sort_unstable();
         Statistics {
             at_ns: now,
             clients: self.clients.len() as u64,
-            channels: self.channels.len() as u64,
+            paths: self.paths.len() as u64,
             sent_away: self.sent_away,
+            refused: self.refused,
             classes: classes.collect(),
+            consumers: consumers
+                .into_iter()
+                .filter_map(|(id, client)| self.of_consumer(id, client))
+                .collect(),
         }
     }
 
-    /// The same as a text that fits into a packet; of a great many classes without their delays.
+    fn of_consumer(&self, id: ConsumerId, client: ClientId) -> Option<ConsumerStatistics> {
+        let (counters, connected) = (self.channel.counters(id)?, self.clients.get(&client)?);
+        let name =
+            |topic| self.channel.topic_spec(topic).map_or_else(String::new, |spec| spec.name.to_string());
+        Some(ConsumerStatistics {
+            name: connected.name.clone(),
+            matched: counters.matched,
+            delivered: counters.delivered,
+            dropped_full: counters.dropped_full,
+            dropped_late: counters.dropped_late,
+            missed: counters.missed,
+            missed_by_topic: self.channel.misses(id).map(|(topic, missed)| (name(topic), missed)).collect(),
+            repeated: counters.repeated,
+            blocked: counters.blocked,
+            waiting: self.channel.waiting(id) as u64,
+            paused: connected.paused,
+        })
+    }
+
+    /// The same as a text that fits into a frame; of a great many consumers the first ones.
     pub(super) fn statistics_as_json(&self, now: u64) -> String {
-        const LONGEST: usize = 64 << 10;
+        const LONGEST: usize = 192 << 10;
         let mut statistics = self.statistics(now);
-        let text = |statistics: &Statistics| {
-            serde_json::to_string(statistics).expect("has a text because it is numbers and names")
-        };
-        let whole = text(&statistics);
-        if whole.len() <= LONGEST {
-            return whole;
+        loop {
+            let text =
+                serde_json::to_string(&statistics).expect("has a text because it is numbers and names");
+            if text.len() <= LONGEST {
+                return text;
+            }
+            statistics.consumers.truncate(statistics.consumers.len() / 2);
+            if statistics.consumers.is_empty() {
+                statistics.classes.truncate(statistics.classes.len() / 2);
+            }
         }
-        for class in &mut statistics.classes {
-            class.delay_us = None;
-        }
-        while text(&statistics).len() > LONGEST {
-            statistics.classes.truncate(statistics.classes.len() / 2);
-        }
-        text(&statistics)
     }
 }

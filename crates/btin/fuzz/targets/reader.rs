@@ -1,6 +1,6 @@
 //! What holds for whatever a reader takes.
 
-use unisono_btin::Topology;
+use unisono_btin::NetworkFile;
 use unisono_btin::read::{Assume, Language, LeafVertices, read};
 
 /// No text makes a reader panic, and what it reads can be written and read again.
@@ -9,7 +9,7 @@ pub fn reads(language: Language, bytes: &[u8]) {
     let leaves = if bytes.len() % 2 == 0 { LeafVertices::Nodes } else { LeafVertices::Switches };
     let assume = Assume { leaves, nodes_per_switch: (bytes.len() % 3) as u16, ..Assume::default() };
     if let Ok((topology, report)) = read(text, Some(language), &assume) {
-        let again = Topology::from_json(&topology.to_json()).expect("what was written can be read");
+        let again = NetworkFile::from_json(&topology.to_json()).expect("what was written can be read");
         assert!(again.network == topology.network && again.groups == topology.groups);
         assert!(again.switch_names == topology.switch_names && again.node_names == topology.node_names);
         assert_eq!(report.links, topology.network.links().len());

@@ -4,9 +4,9 @@
 use std::sync::LazyLock;
 use unisono_btin::check::{Rules, check};
 use unisono_btin::generate::{NetworkWish, generate};
-use unisono_btin::{Topology, Tree};
+use unisono_btin::{NetworkFile, Tree};
 
-static NETWORK: LazyLock<Topology> = LazyLock::new(|| {
+static NETWORK: LazyLock<NetworkFile> = LazyLock::new(|| {
     let wish = NetworkWish { switches: 6, ports: 4, nodes: 8, members: 5, ..NetworkWish::default() };
     generate(&wish).expect("it fits")
 });

@@ -1,20 +1,20 @@
-//! Whether registers are a barrier tree of a group in a network, and which rule they break first if not.
+//! For `unisono tree check`: whether registers are a barrier tree of a group in a network, and which rule
+//! they break first if not.
 //!
-//! Shares nothing with the planner: it follows cables, not searches. What leads where is looked up in the
-//! lists of links and nodes, and the tree is walked from its root along the `children` ports. Registers may
-//! come from anywhere: another program, a switch, a file edited by hand.
+//! The checker shares no code with the planner: it follows cables instead of searching. It looks up in the
+//! lists of links and nodes where each port leads, and walks the tree from its root along the `children`
+//! ports. Registers may come from anywhere: another program, a switch, a file edited by hand.
 //!
 //! Cost: linear in ports and registers. The optional rules of the paper (`Rules::Optimal`) search from every
-//! member switch, which is slow on purpose: it is the plainest way.
+//! member switch in the plainest way, which is slow.
 
 mod optimal;
 
-use crate::{BarrierGroup, Claims, End, Network, NodeId, Port, Register, SwitchId, Tree, TreeElement};
+use crate::{BarrierGroup, Claims, End, NodeId, Port, Register, SwitchId, SwitchNetwork, Tree, TreeElement};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use unisono_linux::counted::counted;
 
-/// Which rules to hold a tree to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rules {
     /// Those without which the barrier would not work.
@@ -28,35 +28,26 @@ pub enum Rules {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum TreeRule {
-    /// The tree belongs to the group.
     GroupMatches,
-    /// A register is at a switch that is there.
     SwitchExists,
-    /// A port in a register is a port of its switch.
     PortExists,
     /// Children and locals ascend.
     Ascending,
-    /// No port has two meanings in one register.
     PortOnce,
-    /// The root switch has a register.
     RootHasRegister,
     /// The root's parent port leads to the root node, which is a member; or there is neither.
     RootNodeAtRootPort,
-    /// Every other register has a parent port.
     OneRoot,
     /// A parent port leads to a switch whose register points back with a child port.
     ParentLinked,
     /// A child port leads to a switch whose register points back with its parent port.
     ChildLinked,
-    /// A local port leads to a node.
     LocalIsNode,
-    /// That node is a member.
     LocalIsMember,
     /// Every register hangs below the root: no cycles, no second tree.
     Acyclic,
     /// Every member is in the tree once.
     EveryMember,
-    /// A leaf switch has members.
     NoIdleLeaf,
     /// Optimal: no member switch as root gives less height.
     LeastHeight,
@@ -68,64 +59,17 @@ pub enum TreeRule {
     AsClaimed,
 }
 
-impl TreeRule {
-    /// All of them, in the order in which they are checked.
-    pub const ALL: [Self; 19] = [
-        Self::GroupMatches,
-        Self::SwitchExists,
-        Self::PortExists,
-        Self::Ascending,
-        Self::PortOnce,
-        Self::RootHasRegister,
-        Self::RootNodeAtRootPort,
-        Self::OneRoot,
-        Self::ParentLinked,
-        Self::ChildLinked,
-        Self::LocalIsNode,
-        Self::LocalIsMember,
-        Self::Acyclic,
-        Self::EveryMember,
-        Self::NoIdleLeaf,
-        Self::LeastHeight,
-        Self::LowestRootPort,
-        Self::LowestParallel,
-        Self::AsClaimed,
-    ];
-
-    /// Its name, as programs print and read it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::GroupMatches => "group-matches",
-            Self::SwitchExists => "switch-exists",
-            Self::PortExists => "port-exists",
-            Self::Ascending => "ascending",
-            Self::PortOnce => "port-once",
-            Self::RootHasRegister => "root-has-register",
-            Self::RootNodeAtRootPort => "root-node-at-root-port",
-            Self::OneRoot => "one-root",
-            Self::ParentLinked => "parent-linked",
-            Self::ChildLinked => "child-linked",
-            Self::LocalIsNode => "local-is-node",
-            Self::LocalIsMember => "local-is-member",
-            Self::Acyclic => "acyclic",
-            Self::EveryMember => "every-member",
-            Self::NoIdleLeaf => "no-idle-leaf",
-            Self::AsClaimed => "as-claimed",
-            Self::LeastHeight => "least-height",
-            Self::LowestRootPort => "lowest-root-port",
-            Self::LowestParallel => "lowest-parallel",
-        }
-    }
-}
-
 impl fmt::Display for TreeRule {
+    /// Its name in lower case with hyphens: `port-once`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        for (at, letter) in format!("{self:?}").char_indices() {
+            let hyphen = if at > 0 && letter.is_ascii_uppercase() { "-" } else { "" };
+            write!(f, "{hyphen}{}", letter.to_ascii_lowercase())?;
+        }
+        Ok(())
     }
 }
 
-/// The first rule that is broken.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("rule {rule} is broken: {what}")]
 #[non_exhaustive]
@@ -135,14 +79,12 @@ pub struct Broken {
     pub what: String,
 }
 
-/// What a sound tree looks like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TreeShape {
     /// Links from the root switch to the switch farthest below it.
     pub height: u32,
-    /// Links between switches of the tree.
     pub edges: u32,
-    /// Switches without children.
+    /// Switches of the tree without children.
     pub leaves: u32,
 }
 
@@ -168,7 +110,6 @@ impl TreeShape {
     }
 }
 
-/// What is at the other end of a port.
 #[derive(Clone, Copy)]
 enum FarEnd {
     Switch(End),
@@ -178,9 +119,9 @@ enum FarEnd {
 /// Checks the registers of a group; the shape of the tree if they break no rule.
 ///
 /// # Errors
-/// The first rule broken, in the order of [`TreeRule::ALL`].
+/// The first rule broken, in the order of [`TreeRule`].
 pub fn check(
-    network: &Network,
+    network: &SwitchNetwork,
     group: &BarrierGroup,
     tree: &Tree,
     rules: Rules,
@@ -199,7 +140,7 @@ pub fn check(
     Ok(shape)
 }
 
-fn cables(network: &Network) -> HashMap<End, FarEnd> {
+fn cables(network: &SwitchNetwork) -> HashMap<End, FarEnd> {
     let mut cables = HashMap::new();
     for link in network.links() {
         cables.insert(link.a, FarEnd::Switch(link.b));
@@ -216,7 +157,7 @@ fn broken(rule: TreeRule, place: TreeElement, what: String) -> Result<(), Broken
 }
 
 struct Checker<'a> {
-    network: &'a Network,
+    network: &'a SwitchNetwork,
     group: &'a BarrierGroup,
     tree: &'a Tree,
     cables: HashMap<End, FarEnd>,
@@ -441,7 +382,6 @@ impl Checker<'_> {
     }
 }
 
-/// All ports of a register with their places.
 fn places(switch: SwitchId, register: &Register) -> impl Iterator<Item = (TreeElement, Port)> {
     let parent = register.parent.map(|port| (TreeElement::Parent(switch), port));
     let children =

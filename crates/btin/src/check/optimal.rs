@@ -5,9 +5,14 @@
 
 use super::{Broken, TreeElement, TreeRule, broken};
 use crate::relax::relax;
-use crate::{BarrierGroup, Network, SwitchId, Tree};
+use crate::{BarrierGroup, SwitchId, SwitchNetwork, Tree};
 
-pub(super) fn check(network: &Network, group: &BarrierGroup, tree: &Tree, height: u32) -> Result<(), Broken> {
+pub(super) fn check(
+    network: &SwitchNetwork,
+    group: &BarrierGroup,
+    tree: &Tree,
+    height: u32,
+) -> Result<(), Broken> {
     let members = group.member_switches(network);
     for root in &members {
         let distances = distances(network, *root);
@@ -35,10 +40,7 @@ pub(super) fn check(network: &Network, group: &BarrierGroup, tree: &Tree, height
     }
     for (switch, register) in &tree.registers {
         for (at, port) in register.children.iter().enumerate() {
-            let to = |port: &crate::Port| {
-                network.neighbours(*switch).iter().find(|seen| seen.port == *port).map(|seen| seen.switch)
-            };
-            let child = to(port);
+            let child = network.neighbour_at(*switch, *port).map(|seen| seen.switch);
             let lower = network.neighbours(*switch).iter().find(|seen| Some(seen.switch) == child);
             if let Some(lower) = lower
                 && lower.port < *port
@@ -55,7 +57,7 @@ pub(super) fn check(network: &Network, group: &BarrierGroup, tree: &Tree, height
 }
 
 /// Links from a switch to each; the greatest number where there is no way.
-fn distances(network: &Network, from: SwitchId) -> Vec<u32> {
+fn distances(network: &SwitchNetwork, from: SwitchId) -> Vec<u32> {
     let mut distance = vec![u32::MAX; network.switch_count()];
     distance[from.0 as usize] = 0;
     relax(network, &mut distance);

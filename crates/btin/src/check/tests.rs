@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::generate::{NetworkWish, Sparse, generate};
-use crate::{GroupId, Link, PlanOptions, plan};
+use crate::{GroupId, PlanOptions, SwitchLink, plan};
 use proptest::prelude::*;
 
 fn end(switch: u32, port: u16) -> End {
@@ -15,8 +15,8 @@ fn end(switch: u32, port: u16) -> End {
 ///   n0,n4      n1      -      n2      n3
 ///     0 ======= 1 ----- 2 ----- 3 ----- 4
 /// ```
-fn network() -> Network {
-    let link = |a, b| Link { a, b };
+fn network() -> SwitchNetwork {
+    let link = |a, b| SwitchLink { a, b };
     let links = vec![
         link(end(0, 2), end(1, 2)),
         link(end(0, 3), end(1, 3)),
@@ -25,10 +25,10 @@ fn network() -> Network {
         link(end(3, 6), end(4, 6)),
     ];
     let nodes = vec![end(0, 0), end(1, 0), end(3, 0), end(4, 0), end(0, 1), end(3, 1)];
-    Network::new(vec![8; 5], links, nodes).expect("it is sound")
+    SwitchNetwork::new(vec![8; 5], links, nodes).expect("it is sound")
 }
 
-fn group(network: &Network) -> BarrierGroup {
+fn group(network: &SwitchNetwork) -> BarrierGroup {
     BarrierGroup::new(network, GroupId(0), [0, 1, 2, 3, 5].map(NodeId).to_vec()).expect("they exist")
 }
 
@@ -92,85 +92,45 @@ fn a_sound_tree_passes_and_is_measured() {
 
 #[test]
 fn every_rule_broken_on_purpose_is_the_one_named() {
+    use TreeElement as E;
     use TreeRule as R;
+    let named = |rule, element, change: &dyn Fn(&mut Tree)| assert_eq!(first_broken(change), (rule, element));
     let s = SwitchId;
     let ports = |ports: &[u16]| ports.iter().copied().map(Port).collect::<Vec<_>>();
-    assert_eq!(first_broken(|t| t.group = GroupId(1)), (R::GroupMatches, TreeElement::Group));
+    named(R::GroupMatches, E::Group, &|t| t.group = GroupId(1));
     let foreign = |t: &mut Tree| drop(t.registers.insert(s(5), register(0, &[], &[])));
-    assert_eq!(first_broken(foreign), (R::SwitchExists, TreeElement::Register(s(5))));
-    assert_eq!(
-        first_broken(|t| at(t, 3).locals.push(Port(8))),
-        (R::PortExists, TreeElement::Local(s(3), 2))
-    );
-    assert_eq!(
-        first_broken(|t| at(t, 1).children = ports(&[4, 2])),
-        (R::Ascending, TreeElement::Child(s(1), 1))
-    );
-    assert_eq!(
-        first_broken(|t| at(t, 3).locals = ports(&[0, 0])),
-        (R::Ascending, TreeElement::Local(s(3), 1))
-    );
-    assert_eq!(
-        first_broken(|t| at(t, 1).locals = ports(&[4])),
-        (R::PortOnce, TreeElement::Local(s(1), 0))
-    );
-    assert_eq!(
-        first_broken(|t| drop(t.registers.remove(&s(1)))),
-        (R::RootHasRegister, TreeElement::RootSwitch)
-    );
-    assert_eq!(
-        first_broken(|t| t.root_node = Some(NodeId(4))),
-        (R::RootNodeAtRootPort, TreeElement::RootNode)
-    );
-    assert_eq!(
-        first_broken(|t| t.root_node = Some(NodeId(9))),
-        (R::RootNodeAtRootPort, TreeElement::RootNode)
-    );
-    assert_eq!(
-        first_broken(|t| t.root_node = Some(NodeId(0))),
-        (R::RootNodeAtRootPort, TreeElement::RootNode)
-    );
-    assert_eq!(first_broken(|t| t.root_node = None), (R::RootNodeAtRootPort, TreeElement::RootNode));
-    assert_eq!(first_broken(|t| at(t, 2).parent = None), (R::OneRoot, TreeElement::Register(s(2))));
+    named(R::SwitchExists, E::Register(s(5)), &foreign);
+    named(R::PortExists, E::Local(s(3), 2), &|t| at(t, 3).locals.push(Port(8)));
+    named(R::Ascending, E::Child(s(1), 1), &|t| at(t, 1).children = ports(&[4, 2]));
+    named(R::Ascending, E::Local(s(3), 1), &|t| at(t, 3).locals = ports(&[0, 0]));
+    named(R::PortOnce, E::Local(s(1), 0), &|t| at(t, 1).locals = ports(&[4]));
+    named(R::RootHasRegister, E::RootSwitch, &|t| drop(t.registers.remove(&s(1))));
+    named(R::RootNodeAtRootPort, E::RootNode, &|t| t.root_node = Some(NodeId(4)));
+    named(R::RootNodeAtRootPort, E::RootNode, &|t| t.root_node = Some(NodeId(9)));
+    named(R::RootNodeAtRootPort, E::RootNode, &|t| t.root_node = Some(NodeId(0)));
+    named(R::RootNodeAtRootPort, E::RootNode, &|t| t.root_node = None);
+    named(R::OneRoot, E::Register(s(2)), &|t| at(t, 2).parent = None);
     // the far end is another of two parallel links; then nothing at all
-    assert_eq!(
-        first_broken(|t| at(t, 0).parent = Some(Port(3))),
-        (R::ParentLinked, TreeElement::Parent(s(0)))
-    );
-    assert_eq!(
-        first_broken(|t| at(t, 0).parent = Some(Port(7))),
-        (R::ParentLinked, TreeElement::Parent(s(0)))
-    );
-    assert_eq!(
-        first_broken(|t| at(t, 1).children.push(Port(7))),
-        (R::ChildLinked, TreeElement::Child(s(1), 2))
-    );
+    named(R::ParentLinked, E::Parent(s(0)), &|t| at(t, 0).parent = Some(Port(3)));
+    named(R::ParentLinked, E::Parent(s(0)), &|t| at(t, 0).parent = Some(Port(7)));
+    named(R::ChildLinked, E::Child(s(1), 2), &|t| at(t, 1).children.push(Port(7)));
     let loose = |t: &mut Tree| at(t, 1).children = ports(&[2, 3, 4]);
-    assert_eq!(first_broken(loose), (R::ChildLinked, TreeElement::Child(s(1), 1)));
-    assert_eq!(
-        first_broken(|t| at(t, 2).locals.push(Port(0))),
-        (R::LocalIsNode, TreeElement::Local(s(2), 0))
-    );
-    assert_eq!(
-        first_broken(|t| at(t, 0).locals.push(Port(1))),
-        (R::LocalIsMember, TreeElement::Local(s(0), 1))
-    );
-    assert_eq!(
-        first_broken(|t| at(t, 3).locals = ports(&[0])),
-        (R::EveryMember, TreeElement::Register(s(3)))
-    );
+    named(R::ChildLinked, E::Child(s(1), 1), &loose);
+    named(R::LocalIsNode, E::Local(s(2), 0), &|t| at(t, 2).locals.push(Port(0)));
+    named(R::LocalIsMember, E::Local(s(0), 1), &|t| at(t, 0).locals.push(Port(1)));
+    named(R::EveryMember, E::Register(s(3)), &|t| at(t, 3).locals = ports(&[0]));
     let higher = |t: &mut Tree| {
         t.root_switch = s(0);
         t.root_node = Some(NodeId(0));
         t.registers.insert(s(0), register(0, &[2], &[]));
         t.registers.insert(s(1), register(2, &[4], &[0]));
     };
-    assert_eq!(first_broken(higher), (R::LeastHeight, TreeElement::RootSwitch));
+    named(R::LeastHeight, E::RootSwitch, &higher);
     let parallel = |t: &mut Tree| {
         at(t, 0).parent = Some(Port(3));
         at(t, 1).children = ports(&[3, 4]);
     };
-    assert_eq!(first_broken(parallel), (R::LowestParallel, TreeElement::Child(s(1), 0)));
+    named(R::LowestParallel, E::Child(s(1), 0), &parallel);
 }
 
 #[test]
@@ -199,9 +159,9 @@ fn a_root_node_at_a_higher_port_than_need_be_breaks_only_the_optimal_rules() {
 #[test]
 fn a_cycle_beside_the_tree_is_named() {
     // a triangle 1-2-3 beside switch 0
-    let link = |a, b| Link { a, b };
+    let link = |a, b| SwitchLink { a, b };
     let links = vec![link(end(1, 0), end(2, 1)), link(end(2, 0), end(3, 1)), link(end(3, 0), end(1, 1))];
-    let network = Network::new(vec![4; 4], links, vec![end(0, 0)]).expect("it is sound");
+    let network = SwitchNetwork::new(vec![4; 4], links, vec![end(0, 0)]).expect("it is sound");
     let group = BarrierGroup::new(&network, GroupId(0), vec![NodeId(0)]).expect("it exists");
     let mut registers: std::collections::BTreeMap<_, _> =
         (1..4).map(|switch| (SwitchId(switch), register(1, &[0], &[]))).collect();

@@ -65,7 +65,7 @@ fn legend(canvas: &mut TreeCanvas) {
     }
 }
 
-/// The upper left corner of each switch's box.
+/// By switch: the upper left corner of its box.
 fn places(shape: &DrawnTree<'_>, top: f64) -> BTreeMap<SwitchId, (f64, f64)> {
     let mut rows: BTreeMap<SwitchId, f64> = BTreeMap::new();
     let mut leaves = 0;
@@ -101,15 +101,13 @@ fn places(shape: &DrawnTree<'_>, top: f64) -> BTreeMap<SwitchId, (f64, f64)> {
 
 /// The links that the tree uses, by number, each with its ports at parent and child.
 fn used(shape: &DrawnTree<'_>) -> BTreeMap<u32, (SwitchId, Port, SwitchId, Port)> {
-    let mut used = BTreeMap::new();
-    for (switch, register) in &shape.tree.registers {
-        for next in shape.topology.network.neighbours(*switch) {
-            if register.children.contains(&next.port) {
-                used.insert(next.link, (*switch, next.port, next.switch, next.far));
-            }
-        }
-    }
-    used
+    let children = shape.tree.registers.iter().flat_map(|(switch, register)| {
+        register.children.iter().filter_map(|port| {
+            let next = shape.topology.network.neighbour_at(*switch, *port)?;
+            Some((next.link, (*switch, next.port, next.switch, next.far)))
+        })
+    });
+    children.collect()
 }
 
 fn other_links(canvas: &mut TreeCanvas, shape: &DrawnTree<'_>, places: &BTreeMap<SwitchId, (f64, f64)>) {

@@ -1,4 +1,4 @@
-//! A large tree as one bar a depth: how many switches, how many of them with members, how many members.
+//! A large tree as one bar for each depth: switches, switches with members, and members.
 
 use super::{DrawnTree, TreeCanvas};
 use unisono_linux::counted::counted;

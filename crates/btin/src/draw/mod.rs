@@ -1,20 +1,20 @@
-//! A picture of a network and a barrier tree in it, as SVG: members, root, registers.
+//! For `--svg FILE`: a picture of a network and a barrier tree in it.
 //!
 //! ```text
-//!   [ 3 root ]--4----0--[ 1 ]--2----7--[ 4 ] o o        a box a switch, its depth is its column
+//!   [ 3 root ]--4----0--[ 1 ]--2----7--[ 4 ] o o        a box for each switch; its depth is its column
 //!        |  \--1----2--[ 0 ] o o o         |            o: a member; filled: the root node
 //!        .............[ 2 ]................             thin: cables that the tree does not use
 //! ```
-//! Up to [`MOST_BOXES`] switches each has a box with its register; above that a picture of single switches is
-//! a blot, and each depth becomes a bar. The layout is a function of the tree alone: no springs, no chance,
-//! the same picture every time.
+//! Up to [`MOST_BOXES`] switches have a box each, with their registers. Above that boxes would hide each
+//! other, and each depth becomes a bar. The layout depends on the tree alone, without randomness: the same
+//! tree gives the same picture.
 //!
 //! Cost: linear in switches and links. When not to use it: to see a network without a tree.
 
 mod boxes;
 mod levels;
 
-use crate::{BarrierGroup, NodeId, SwitchId, Topology, Tree};
+use crate::{BarrierGroup, NetworkFile, NodeId, SwitchId, Tree};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use unisono_linux::counted::counted;
@@ -32,11 +32,7 @@ svg{font:12px system-ui,sans-serif;--page:#fff;--ink:#1b1f24;--soft:#6b7280;--li
 .bar{fill:var(--tree)}.barpass{fill:var(--line)}.barmember{fill:var(--member)}";
 
 /// Draws a group's tree in its network, under a heading and some lines of words.
-///
-/// # Panics
-/// May panic if group or tree were made for another network.
-#[must_use]
-pub fn svg(topology: &Topology, group: &BarrierGroup, tree: &Tree, notes: &[String]) -> String {
+pub fn svg(topology: &NetworkFile, group: &BarrierGroup, tree: &Tree, notes: &[String]) -> String {
     let shape = DrawnTree::new(topology, group, tree);
     if topology.network.switch_count() > MOST_BOXES {
         levels::draw(&shape, notes)
@@ -47,22 +43,20 @@ pub fn svg(topology: &Topology, group: &BarrierGroup, tree: &Tree, notes: &[Stri
 
 /// The tree as both pictures need it.
 struct DrawnTree<'a> {
-    topology: &'a Topology,
+    topology: &'a NetworkFile,
     tree: &'a Tree,
     /// The tree's switches in the order of a walk that takes children by port, each with its depth.
     walk: Vec<(SwitchId, usize)>,
     children: BTreeMap<SwitchId, Vec<SwitchId>>,
-    /// The members at each switch, by port.
     members: BTreeMap<SwitchId, Vec<NodeId>>,
 }
 
 impl<'a> DrawnTree<'a> {
-    fn new(topology: &'a Topology, group: &BarrierGroup, tree: &'a Tree) -> Self {
+    fn new(topology: &'a NetworkFile, group: &BarrierGroup, tree: &'a Tree) -> Self {
         let network = &topology.network;
         let mut children: BTreeMap<SwitchId, Vec<SwitchId>> = BTreeMap::new();
         for (switch, register) in &tree.registers {
-            let leads_down = |port| network.neighbours(*switch).iter().find(|next| next.port == port);
-            let below = register.children.iter().filter_map(|port| leads_down(*port));
+            let below = register.children.iter().filter_map(|port| network.neighbour_at(*switch, *port));
             children.insert(*switch, below.map(|next| next.switch).collect());
         }
         let mut members: BTreeMap<SwitchId, Vec<NodeId>> = BTreeMap::new();
@@ -109,7 +103,6 @@ impl<'a> DrawnTree<'a> {
     }
 }
 
-/// An SVG file in the making.
 struct TreeCanvas {
     body: String,
     width: f64,
@@ -117,7 +110,7 @@ struct TreeCanvas {
 }
 
 impl TreeCanvas {
-    /// Begins with heading and notes; answers where the picture begins.
+    /// Begins with heading and notes. Returns the height at which the picture begins.
     fn new(shape: &DrawnTree<'_>, notes: &[String]) -> (Self, f64) {
         let mut canvas = Self { body: String::new(), width: 520.0, height: 0.0 };
         let heading = shape.heading();
@@ -202,7 +195,7 @@ mod tests {
     use crate::generate::{NetworkWish, generate};
     use crate::{PlanOptions, plan};
 
-    fn picture(wish: NetworkWish) -> (Topology, Tree, String) {
+    fn picture(wish: NetworkWish) -> (NetworkFile, Tree, String) {
         let topology = generate(&wish).expect("there is such a network");
         let group = &topology.groups[0];
         let tree = plan(&topology.network, group, &PlanOptions::default()).expect("connected").tree;

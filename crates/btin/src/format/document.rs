@@ -1,15 +1,14 @@
 //! Reading `btin-topo-1` without a copy of the file in memory beside the network.
 //!
 //! A file may have 256 MiB, and a list of lists as a JSON library builds it takes many times its text. So
-//! each element goes where it stays as soon as it is read: links and nodes as ends of cables, names into one
-//! stretch of text. What only the whole file can tell wrong is checked afterwards, with the place of the
-//! element.
+//! each element goes to its final place as soon as it is read: links and nodes become ends of cables, names
+//! go into one piece of text. Checks that need the whole file come afterwards, with the place of the element.
 
-use super::topology::{FORMAT, Generated, MOST_SWITCHES, Topology};
+use super::topology::{FORMAT, Generated, MOST_SWITCHES, NetworkFile};
 use super::{JsonStep, ReadError};
 use crate::names::{Names, PortNames};
 use crate::network::NetworkElement;
-use crate::{BarrierGroup, End, GroupError, GroupId, Link, Network, NetworkError, NodeId, Port, SwitchId};
+use crate::{BarrierGroup, End, GroupError, GroupId, NodeId, Port, SwitchId, SwitchLink, SwitchNetwork};
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
@@ -20,31 +19,12 @@ use unisono_linux::counted::counted;
 /// many.
 const MOST_GROUPS: usize = 256;
 
-/// Most unknown keys that are kept to be named.
 const MOST_UNKNOWN: usize = 1000;
 
-/// Keys that mean something; the first five must be there.
-const KEYS: [&str; 13] = [
-    "format",
-    "ports",
-    "switches",
-    "links",
-    "nodes",
-    "members",
-    "groups",
-    "switch_names",
-    "node_names",
-    "switch_labels",
-    "node_labels",
-    "port_names",
-    "generated",
-];
+const REQUIRED: [&str; 5] = ["format", "ports", "switches", "links", "nodes"];
 
-impl Topology {
+impl NetworkFile {
     /// Reads the text of a file.
-    ///
-    /// # Errors
-    /// The first thing that is wrong, with its place.
     pub fn from_json(text: &str) -> Result<Self, ReadError> {
         let text = super::without_mark(text);
         let document: TopologyDocument =
@@ -75,7 +55,7 @@ struct TopologyDocument {
 type Beyond = Option<(usize, u32, u32)>;
 
 #[derive(Default)]
-struct LinkList(Vec<Link>, Beyond);
+struct LinkList(Vec<SwitchLink>, Beyond);
 
 #[derive(Default)]
 struct NodeEnds(Vec<End>, Beyond);
@@ -109,16 +89,13 @@ impl<'de> Deserialize<'de> for TopologyDocument {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TopologyDocument, A::Error> {
                 let mut document = TopologyDocument::default();
-                let mut seen: BTreeSet<&'static str> = BTreeSet::new();
+                let mut seen = BTreeSet::new();
                 while let Some(key) = map.next_key::<String>()? {
-                    let known = document.value(&key, &mut map)?;
-                    if let Some(known) = known
-                        && !seen.insert(known)
-                    {
-                        return Err(A::Error::duplicate_field(known));
+                    if document.value(&key, &mut map)? && !seen.insert(key.clone()) {
+                        return Err(A::Error::custom(format!("duplicate field `{key}`")));
                     }
                 }
-                match KEYS[..5].iter().find(|key| !seen.contains(*key)) {
+                match REQUIRED.iter().find(|key| !seen.contains(**key)) {
                     Some(key) => Err(A::Error::missing_field(key)),
                     None => Ok(document),
                 }
@@ -129,35 +106,31 @@ impl<'de> Deserialize<'de> for TopologyDocument {
 }
 
 impl TopologyDocument {
-    /// Takes the value of a key; answers the key if it means something.
-    fn value<'de, A: MapAccess<'de>>(
-        &mut self,
-        key: &str,
-        map: &mut A,
-    ) -> Result<Option<&'static str>, A::Error> {
-        let known = KEYS.into_iter().find(|known| *known == key);
-        match known {
-            Some("format") => self.format = map.next_value()?,
-            Some("ports") => self.ports = map.next_value()?,
-            Some("switches") => self.switches = map.next_value()?,
-            Some("links") => self.links = map.next_value()?,
-            Some("nodes") => self.nodes = map.next_value()?,
-            Some("members") => self.members = members(map.next_value()?),
-            Some("groups") => self.groups = map.next_value()?,
-            Some("switch_names") => self.switch_names = map.next_value()?,
-            Some("node_names") => self.node_names = map.next_value()?,
-            Some("switch_labels") => self.switch_labels = map.next_value()?,
-            Some("node_labels") => self.node_labels = map.next_value()?,
-            Some("port_names") => self.port_names = map.next_value()?,
-            Some("generated") => self.generated = map.next_value()?,
+    /// Takes the value of a key. Returns whether the format knows the key.
+    fn value<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
+        match key {
+            "format" => self.format = map.next_value()?,
+            "ports" => self.ports = map.next_value()?,
+            "switches" => self.switches = map.next_value()?,
+            "links" => self.links = map.next_value()?,
+            "nodes" => self.nodes = map.next_value()?,
+            "members" => self.members = members(map.next_value()?),
+            "groups" => self.groups = map.next_value()?,
+            "switch_names" => self.switch_names = map.next_value()?,
+            "node_names" => self.node_names = map.next_value()?,
+            "switch_labels" => self.switch_labels = map.next_value()?,
+            "node_labels" => self.node_labels = map.next_value()?,
+            "port_names" => self.port_names = map.next_value()?,
+            "generated" => self.generated = map.next_value()?,
             _ => {
                 map.next_value::<IgnoredAny>()?;
                 if self.unknown.len() < MOST_UNKNOWN {
                     self.unknown.insert(key.to_owned());
                 }
+                return Ok(false);
             }
         }
-        Ok(known)
+        Ok(true)
     }
 }
 
@@ -235,7 +208,7 @@ impl<'de> Deserialize<'de> for LinkList {
         each(deserializer, "links, each [switch, port, switch, port]", |[sa, pa, sb, pb]: [u32; 4]| {
             let number = links.len();
             let a = port(&mut beyond, number, sa, pa);
-            links.push(Link { a, b: port(&mut beyond, number, sb, pb) });
+            links.push(SwitchLink { a, b: port(&mut beyond, number, sb, pb) });
         })?;
         links.shrink_to_fit();
         Ok(Self(links, beyond))
@@ -267,45 +240,9 @@ impl<'de> Deserialize<'de> for GroupLists {
 
 impl<'de> Deserialize<'de> for Names {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct All;
-        impl<'de> Visitor<'de> for All {
-            type Value = Names;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of names")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Names, A::Error> {
-                let mut names = Names::default();
-                while items.next_element_seed(Push(&mut names))?.is_some() {}
-                Ok(names)
-            }
-        }
-        deserializer.deserialize_seq(All)
-    }
-}
-
-/// Reads one name to the end of others.
-struct Push<'a>(&'a mut Names);
-
-impl<'de> DeserializeSeed<'de> for Push<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for Push<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name")
-    }
-
-    fn visit_str<E>(self, name: &str) -> Result<(), E> {
-        self.0.push(name);
-        Ok(())
+        let mut names = Names::default();
+        each(deserializer, "a list of names", |name: String| names.push(&name))?;
+        Ok(names)
     }
 }
 
@@ -357,14 +294,14 @@ impl<'de> Visitor<'de> for PortsOf<'_> {
             let port = super::number(&port)
                 .ok_or_else(|| A::Error::custom(format!("{port:?} is no number of a port")))?;
             ends.push(End { switch, port: Port(port) });
-            map.next_value_seed(Push(names))?;
+            names.push(&map.next_value::<String>()?);
         }
         Ok(())
     }
 }
 
 impl TopologyDocument {
-    fn check(self, text: &str) -> Result<Topology, ReadError> {
+    fn check(self, text: &str) -> Result<NetworkFile, ReadError> {
         let wrong = |path: &[JsonStep<'_>], problem: String| ReadError::in_json(text, path, problem);
         if self.format != FORMAT {
             let problem = format!("{:?} is not the format {FORMAT:?}", self.format);
@@ -419,7 +356,7 @@ impl TopologyDocument {
             };
             groups.push(group(text, &path, &network, GroupId(id), members)?);
         }
-        Ok(Topology {
+        Ok(NetworkFile {
             network,
             groups,
             switch_names: self.switch_names,
@@ -438,7 +375,7 @@ fn network(
     ports: Vec<u16>,
     LinkList(links, bad_link): LinkList,
     NodeEnds(nodes, bad_node): NodeEnds,
-) -> Result<Network, ReadError> {
+) -> Result<SwitchNetwork, ReadError> {
     let path = |what: NetworkElement| match what {
         NetworkElement::Link(number) => [JsonStep::Key("links"), JsonStep::Index(number)],
         NetworkElement::Node(number) => [JsonStep::Key("nodes"), JsonStep::Index(number)],
@@ -453,19 +390,14 @@ fn network(
         );
         return Err(ReadError::in_json(text, &path(what), problem));
     }
-    Network::new(ports, links, nodes).map_err(|error| {
-        let what = match &error {
-            NetworkError::NoSuchSwitch { what, .. } | NetworkError::NoSuchPort { what, .. } => *what,
-            NetworkError::PortTwice { second, .. } => *second,
-        };
-        ReadError::in_json(text, &path(what), error.to_string())
-    })
+    SwitchNetwork::new(ports, links, nodes)
+        .map_err(|error| ReadError::in_json(text, &path(error.element()), error.to_string()))
 }
 
 fn group(
     text: &str,
     path: &[JsonStep<'_>],
-    network: &Network,
+    network: &SwitchNetwork,
     id: GroupId,
     members: Vec<NodeId>,
 ) -> Result<BarrierGroup, ReadError> {

@@ -1,7 +1,13 @@
 //! Where an element of a JSON text lies.
 //!
-//! Walks the text without building anything; only errors need it, so it may take a while. The text has been
-//! parsed before, but nothing here depends on that: on text that is no JSON the answer is some place in it.
+//! Each step parses the value that the steps before led to, and keeps nothing of it but where the element
+//! begins. Only errors ask for a place, so this may take a while. On text that is no JSON the answer is some
+//! place in it.
+
+use serde::Deserializer;
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use std::fmt;
 
 /// One step down into a JSON text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,111 +19,51 @@ pub enum JsonStep<'a> {
 }
 
 /// The byte at which the element begins; if it is not there, where its nearest ancestor does.
-#[must_use]
 pub fn locate(text: &str, path: &[JsonStep<'_>]) -> usize {
-    let mut walk = JsonWalk { text: text.as_bytes(), at: 0 };
-    walk.space();
-    let mut found = walk.at;
+    let mut found = text.trim_start();
     for step in path {
-        walk.at = found;
-        let Some(inside) = walk.step(*step) else { break };
-        found = inside;
+        let Ok(Some(inside)) = step.deserialize(&mut serde_json::Deserializer::from_str(found)) else {
+            break;
+        };
+        found = inside.get();
     }
-    found
+    found.as_ptr().addr() - text.as_ptr().addr()
 }
 
-struct JsonWalk<'a> {
-    text: &'a [u8],
-    at: usize,
+impl<'de> DeserializeSeed<'de> for JsonStep<'_> {
+    type Value = Option<&'de RawValue>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_any(self)
+    }
 }
 
-impl JsonWalk<'_> {
-    fn peek(&self) -> Option<u8> {
-        self.text.get(self.at).copied()
+impl<'de> Visitor<'de> for JsonStep<'_> {
+    type Value = Option<&'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object or an array")
     }
 
-    fn space(&mut self) {
-        while self.peek().is_some_and(|byte| byte.is_ascii_whitespace()) {
-            self.at += 1;
-        }
-    }
-
-    /// From the beginning of a container to the element asked for.
-    fn step(&mut self, step: JsonStep<'_>) -> Option<usize> {
-        let opening = self.peek()?;
-        if !matches!((opening, step), (b'{', JsonStep::Key(_)) | (b'[', JsonStep::Index(_))) {
-            return None;
-        }
-        self.at += 1;
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut found = None;
-        for number in 0.. {
-            self.space();
-            if self.peek().is_none_or(|byte| matches!(byte, b'}' | b']')) {
-                break;
-            }
-            let mut wanted = step == JsonStep::Index(number);
-            if let JsonStep::Key(key) = step {
-                let from = self.at;
-                self.value();
-                wanted = self.text.get(from + 1..self.at.saturating_sub(1)) == Some(key.as_bytes());
-                self.space();
-                if self.peek() == Some(b':') {
-                    self.at += 1;
-                }
-                self.space();
-            }
-            if wanted {
-                found = Some(self.at);
-                if opening == b'[' {
-                    break;
-                }
-            }
-            self.value();
-            self.space();
-            if self.peek() == Some(b',') {
-                self.at += 1;
-            }
+        while let Some(key) = map.next_key::<String>()? {
+            let value = map.next_value()?;
+            found = if self == JsonStep::Key(&key) { Some(value) } else { found };
         }
-        found
+        Ok(found)
     }
 
-    /// Over one value, however deep; always moves on, so that every loop ends.
-    fn value(&mut self) {
-        let mut depth = 0_usize;
-        loop {
-            match self.peek() {
-                None => return,
-                Some(b'"') => self.string(),
-                Some(b'{' | b'[') => {
-                    depth += 1;
-                    self.at += 1;
-                }
-                Some(b'}' | b']') => {
-                    depth = depth.saturating_sub(1);
-                    self.at += 1;
-                }
-                Some(_) if depth > 0 => self.at += 1,
-                Some(_) => {
-                    self.at += 1;
-                    while self.peek().is_some_and(|byte| !b",:]} \t\r\n".contains(&byte)) {
-                        self.at += 1;
-                    }
-                }
-            }
-            if depth == 0 {
-                return;
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let JsonStep::Index(wanted) = self else { return Ok(None) };
+        for _ in 0..wanted {
+            if list.next_element::<IgnoredAny>()?.is_none() {
+                return Ok(None);
             }
         }
-    }
-
-    fn string(&mut self) {
-        self.at += 1;
-        while let Some(byte) = self.peek() {
-            self.at += if byte == b'\\' { 2 } else { 1 };
-            if byte == b'"' {
-                return;
-            }
-        }
+        let found = list.next_element()?;
+        while list.next_element::<IgnoredAny>()?.is_some() {} // the parser insists on the end of the list
+        Ok(found)
     }
 }
 

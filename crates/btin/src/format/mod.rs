@@ -1,7 +1,8 @@
 //! The files: `btin-topo-1` for networks and groups, `btin-tree-1` for barrier registers, both JSON.
 //!
-//! The idea: a well-kept parser reads; only when something is wrong does a second pass walk the text to the
-//! element at fault, so that every error names line, column and element at no cost to files that are right.
+//! The idea: a well-kept parser reads the file. Only when something is wrong does a second pass walk over the
+//! text to the element at fault. So every error names line, column and element, and correct files pay nothing
+//! for it.
 
 mod document;
 mod locate;
@@ -10,7 +11,7 @@ mod tree;
 
 pub use locate::{JsonStep, locate};
 pub(crate) use topology::is_aggregation;
-pub use topology::{Generated, Topology};
+pub use topology::{Generated, NetworkFile};
 
 use std::fmt;
 
@@ -19,13 +20,11 @@ use std::fmt;
 #[error("{line}:{column}: {}{problem}", ElementPrefix(.element))]
 #[non_exhaustive]
 pub struct ReadError {
-    /// The line, from 1.
     pub line: usize,
     /// The column in it, in characters from 1.
     pub column: usize,
     /// The element, as `links[3]` or `node b`; empty where the position says it all.
     pub element: String,
-    /// What is wrong with it, and what was expected.
     pub problem: String,
 }
 
@@ -38,15 +37,12 @@ impl fmt::Display for ElementPrefix<'_> {
 }
 
 impl ReadError {
-    /// An error at a byte of the text.
-    #[must_use]
     pub fn at(text: &str, offset: usize, element: impl Into<String>, problem: impl Into<String>) -> Self {
         let (line, column) = line_and_column(text, offset);
         Self { line, column, element: element.into(), problem: problem.into() }
     }
 
     /// An error at an element of a JSON text; at its nearest ancestor if it is not there.
-    #[must_use]
     pub fn in_json(text: &str, path: &[JsonStep<'_>], problem: impl Into<String>) -> Self {
         let mut element = String::new();
         for step in path {
@@ -71,7 +67,7 @@ impl ReadError {
     }
 }
 
-/// A text without the mark that some programs put before UTF-8.
+/// A text without the byte order mark that some programs put before UTF-8.
 fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
@@ -83,7 +79,6 @@ fn number<T: std::str::FromStr + fmt::Display>(key: &str) -> Option<T> {
 }
 
 /// Line and column, both from 1, of a byte of a text; columns count characters.
-#[must_use]
 pub fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let mut offset = offset.min(text.len());
     while !text.is_char_boundary(offset) {

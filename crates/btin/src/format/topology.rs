@@ -1,7 +1,8 @@
 //! `btin-topo-1`: a network, its groups, and what else is known about it.
 //!
 //! ```json
-//! {"format":"btin-topo-1", "ports":8, "switches":2, "links":[[0,7,1,7]], "nodes":[[0,0],[1,0]], "members":[0,1]}
+//! {"format":"btin-topo-1", "ports":8, "switches":2, "links":[[0,7,1,7]], "nodes":[[0,0],[1,0]],
+//!  "members":[0,1]}
 //! ```
 //!
 //! Numbers count from 0. `ports` is one number, or one a switch; a link is switch, port, switch, port; a node
@@ -11,22 +12,19 @@
 //! (`{"0":{"5":"swp51"}}`: port 5 of switch 0 is called swp51 on the switch itself); and `generated`.
 
 use crate::names::{Names, PortNames};
-use crate::{BarrierGroup, End, GroupId, Link, Network, NodeId, Port, SwitchId};
+use crate::{BarrierGroup, End, GroupId, NodeId, Port, SwitchId, SwitchLink, SwitchNetwork};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
-/// The name of the format, in its files.
 pub(super) const FORMAT: &str = "btin-topo-1";
 
 /// The most switches that a file may claim: a typing error must not take all memory.
 pub(super) const MOST_SWITCHES: u32 = 1 << 24;
 
-/// What a topology file holds.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Topology {
-    /// Switches, links and nodes.
-    pub network: Network,
-    /// The groups, by ascending number; none if the file names no members.
+pub struct NetworkFile {
+    pub network: SwitchNetwork,
+    /// The groups, by ascending number; empty if the file names no members.
     pub groups: Vec<BarrierGroup>,
     /// What the switches are called; empty, or one each.
     pub switch_names: Names,
@@ -35,32 +33,28 @@ pub struct Topology {
     /// What people call the switches where `switch_names` are numbers, such as InfiniBand's; empty, or one
     /// each.
     pub switch_labels: Names,
-    /// What people call the nodes where `node_names` are numbers; empty, or one each.
+    /// As `switch_labels`, for nodes.
     pub node_labels: Names,
     /// What ports are called on the switches themselves.
     pub port_names: PortNames,
-    /// How it was drawn, if it was.
     pub generated: Option<Generated>,
-    /// Keys of the file that mean nothing here.
+    /// Keys of the file that this format does not know.
     pub unknown: Vec<String>,
 }
 
-/// How a network was drawn.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Generated {
     /// The connectivity asked for: the part of all ports that is in use, on average.
     pub connectivity: f64,
-    /// Where chance began.
+    /// The seed of the random numbers.
     pub seed: u64,
     /// Whether that connectivity was too small for a connected network, and this is the bare tree instead.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bare_tree: bool,
 }
 
-impl Topology {
-    /// A network and its groups, without names.
-    #[must_use]
-    pub fn new(network: Network, groups: Vec<BarrierGroup>) -> Self {
+impl NetworkFile {
+    pub fn new(network: SwitchNetwork, groups: Vec<BarrierGroup>) -> Self {
         let [switch_names, node_names, switch_labels, node_labels] = [(); 4].map(|()| Names::default());
         let (port_names, generated, unknown) = (PortNames::default(), None, Vec::new());
         Self {
@@ -77,7 +71,6 @@ impl Topology {
     }
 
     /// The text of a file, with a line end after each list; the same for the same topology.
-    #[must_use]
     pub fn to_json(&self) -> String {
         // Room for all links and nodes at once: text that grows by doubling takes up to twice its size.
         let digits = |number: usize| number.max(1).ilog10() as usize + 1;
@@ -94,8 +87,9 @@ impl Topology {
             _ => list(&mut out, "ports", ports.iter().map(ToString::to_string)),
         }
         let _ = writeln!(out, "\n\"switches\":{},", ports.len());
-        let link =
-            |Link { a, b }: &Link| format!("[{},{},{},{}]", a.switch.0, a.port.0, b.switch.0, b.port.0);
+        let link = |SwitchLink { a, b }: &SwitchLink| {
+            format!("[{},{},{},{}]", a.switch.0, a.port.0, b.switch.0, b.port.0)
+        };
         list(&mut out, "links", self.network.links().iter().map(link));
         out.push('\n');
         let node = |End { switch, port }: &End| format!("[{},{}]", switch.0, port.0);
@@ -136,7 +130,6 @@ impl Topology {
     }
 
     /// The names of the ports that `wanted` picks, as JSON: by switch, then by port.
-    #[must_use]
     pub fn ports_named(&self, wanted: impl Fn(End) -> bool) -> String {
         let mut out = String::from("{");
         let mut before = None;
@@ -158,33 +151,28 @@ impl Topology {
     }
 
     /// What a switch is called: its name, or its number.
-    #[must_use]
     pub fn switch_name(&self, switch: SwitchId) -> String {
         let name = self.switch_names.get(switch.0 as usize);
         name.map_or_else(|| switch.0.to_string(), str::to_owned)
     }
 
     /// What a node is called: its name, or its number.
-    #[must_use]
     pub fn node_name(&self, node: NodeId) -> String {
         let name = self.node_names.get(node.0 as usize);
         name.map_or_else(|| node.0.to_string(), str::to_owned)
     }
 
     /// A switch for people: its name, and what people call it.
-    #[must_use]
     pub fn switch_shown(&self, switch: SwitchId) -> String {
         labelled(self.switch_name(switch), self.switch_labels.get(switch.0 as usize))
     }
 
     /// A node for people: its name, and what people call it.
-    #[must_use]
     pub fn node_shown(&self, node: NodeId) -> String {
         labelled(self.node_name(node), self.node_labels.get(node.0 as usize))
     }
 
     /// A port for people: its name, or its number.
-    #[must_use]
     pub fn port_shown(&self, switch: SwitchId, port: Port) -> String {
         self.port_names.shown(switch, port)
     }

@@ -25,17 +25,11 @@ const FORMAT: &str = "btin-tree-1";
 
 impl Tree {
     /// Reads the text of a file.
-    ///
-    /// # Errors
-    /// The first thing that is wrong, with its place.
     pub fn from_json(text: &str) -> Result<Self, ReadError> {
         Self::with_claims(text).map(|(tree, _)| tree)
     }
 
     /// Reads the text of a file, and what it says about the tree beside the registers.
-    ///
-    /// # Errors
-    /// The first thing that is wrong, with its place.
     pub fn with_claims(text: &str) -> Result<(Self, Claims), ReadError> {
         let text = super::without_mark(text);
         let document: TreeDocument =
@@ -74,7 +68,6 @@ impl Tree {
     }
 
     /// An error at a place in the registers, in the text that they were read from.
-    #[must_use]
     pub fn locate(&self, text: &str, place: TreeElement, problem: String) -> ReadError {
         let switch = match place {
             TreeElement::Register(switch) | TreeElement::Parent(switch) => switch,
@@ -104,7 +97,6 @@ impl Tree {
     }
 
     /// The text of a file, one register a line; the same for the same tree.
-    #[must_use]
     pub fn to_json(&self) -> String {
         let number = |number: Option<u32>| number.map_or("null".to_owned(), |number| number.to_string());
         let ports = |ports: &[Port]| {
@@ -135,7 +127,6 @@ impl Tree {
 
 impl TreePlan {
     /// The text of a file: the tree's, and which registers are in a node's memory, if some are.
-    #[must_use]
     pub fn to_json(&self) -> String {
         let mut out = self.tree.to_json();
         if !self.in_memory.is_empty() {

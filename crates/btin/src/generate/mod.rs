@@ -1,26 +1,28 @@
-//! Networks at random: so many switches, ports, nodes, and such a connectivity (paper, section 5.1).
+//! For `unisono tree generate`: random networks of given switches, ports, nodes and connectivity (paper,
+//! section 5.1).
 //!
 //! The idea: first a tree that keeps the network connected, then links between free ports until the
-//! connectivity is reached, then the nodes at the ports that are left, then members among the nodes.
-//! - The tree is uniform among all ways to plug q-1 cables into switches of k ports that connect them: a
-//!   sequence of q-2 numbers stands for each labelled tree (Prüfer), and one in which every switch occurs at
-//!   most k-1 times, drawn from a bag that holds it k-1 times, weighs trees by their ways to be plugged.
+//! connectivity is reached, then the nodes at ports that are left, then members among the nodes.
+//! - The tree is uniform among all ways to plug q-1 cables into switches of k ports so that they are
+//!   connected. A sequence of q-2 numbers stands for each labelled tree (Prüfer). Drawing the sequence from a
+//!   bag that holds each switch k-1 times weighs each tree by the number of ways to plug it.
 //! - Links and nodes are uniform over the free ports, without cables from a switch to itself.
 //!
-//! So pairs of a wiring and a spanning tree in it are equally likely, and a wiring is as likely as it has
-//! spanning trees; among bare trees all are equal.
+//! So all pairs of a wiring and one of its spanning trees are equally likely. The probability of a wiring is
+//! proportional to the number of its spanning trees; bare trees are all equally likely.
 //!
 //! Cost: linear in the number of ports; 100,000 switches and a million nodes take less than a second.
 
 mod tree;
 
-use crate::{BarrierGroup, End, Generated, GroupId, Link, Network, NodeId, Port, SwitchId, Topology};
+use crate::{
+    BarrierGroup, End, Generated, GroupId, NetworkFile, NodeId, Port, SwitchId, SwitchLink, SwitchNetwork,
+};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use unisono_linux::counted::counted;
 
-/// What network is wanted.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NetworkWish {
     /// How many switches (the paper's q).
@@ -31,9 +33,9 @@ pub struct NetworkWish {
     pub nodes: u32,
     /// The part of all ports that is in use, on average (f), from 0 to 1.
     pub connectivity: f64,
-    /// How many members the group has (n).
+    /// Members of the group (n).
     pub members: u32,
-    /// Where chance begins: the same wish is the same network.
+    /// The seed of the random numbers: the same wish gives the same network.
     pub seed: u64,
     /// What to do where the connectivity is too small for a connected network.
     pub sparse: Sparse,
@@ -63,33 +65,19 @@ pub enum Sparse {
     BareTree,
 }
 
-/// Why there is no such network.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GenerateError {
-    /// A network without switches.
     #[error("a network needs at least one switch")]
     NoSwitches,
-    /// The connectivity is no part of the whole.
     #[error("a connectivity of {} % is not between 0 and 100 %", percent(*.0))]
     Connectivity(f64),
-    /// Too few links to connect the switches.
     #[error(
         "{} of {} with {} cannot be connected at {} %: that takes at least {} % \
          (or the bare tree: --at-least-tree)",
         counted(switches, "switch"), counted(ports, "port"), counted(nodes, "node"), percent(*connectivity), enough(*switches, *ports, *nodes)
     )]
-    TooSparse {
-        switches: u32,
-        /// Ports of each.
-        ports: u16,
-        nodes: u32,
-        /// What was asked for.
-        connectivity: f64,
-        /// What would be enough.
-        least: f64,
-    },
-    /// Even with all ports in use there are not enough.
+    TooSparse { switches: u32, ports: u16, nodes: u32, connectivity: f64, least: f64 },
     #[error(
         "{} of {} have {have} in all, but {} and a tree of {} need {needed}",
         counted(switches, "switch"),
@@ -97,31 +85,13 @@ pub enum GenerateError {
         counted(nodes, "node"),
         counted(links, "link")
     )]
-    TooFewPorts {
-        switches: u32,
-        /// Ports of each.
-        ports: u16,
-        nodes: u32,
-        /// Links that the tree has.
-        links: u64,
-        /// Ports that there are.
-        have: u64,
-        /// Ports that are needed.
-        needed: u64,
-    },
-    /// One port cannot connect three switches.
+    TooFewPorts { switches: u32, ports: u16, nodes: u32, links: u64, have: u64, needed: u64 },
     #[error("{switches} switches of one port each cannot be connected; give them at least 2")]
     OnePort { switches: u32 },
-    /// More members than nodes.
     #[error("{}, but only {}", counted(members, "member"), counted(nodes, "node"))]
     TooManyMembers { members: u32, nodes: u32 },
-    /// More than numbers of 32 bits can count.
     #[error("{switches} switches of {ports} ports have more ports than can be counted in 32 bits")]
-    TooLarge {
-        switches: u32,
-        /// Ports of each.
-        ports: u16,
-    },
+    TooLarge { switches: u32, ports: u16 },
 }
 
 fn percent(part: f64) -> String {
@@ -139,7 +109,6 @@ fn enough(switches: u32, ports: u16, nodes: u32) -> String {
 }
 
 /// The smallest connectivity at which such a network can be connected.
-#[must_use]
 pub fn least_connectivity(switches: u32, ports: u16, nodes: u32) -> f64 {
     let all = f64::from(switches) * f64::from(ports);
     let needed = 2.0 * (f64::from(switches) - 1.0) + f64::from(nodes);
@@ -147,22 +116,19 @@ pub fn least_connectivity(switches: u32, ports: u16, nodes: u32) -> f64 {
 }
 
 /// Draws a network.
-///
-/// # Errors
-/// There is no such network.
-pub fn generate(wish: &NetworkWish) -> Result<Topology, GenerateError> {
+pub fn generate(wish: &NetworkWish) -> Result<NetworkFile, GenerateError> {
     let (links, bare_tree) = link_count(wish)?;
     let mut random = Pcg64Mcg::seed_from_u64(wish.seed);
     let mut free = FreePorts::new(wish.switches, wish.ports, &mut random);
-    let mut cables: Vec<Link> = Vec::with_capacity(links);
+    let mut cables: Vec<SwitchLink> = Vec::with_capacity(links);
     for (a, b) in tree::draw(wish.switches, wish.ports, &mut random) {
-        cables.push(Link { a: free.take(a), b: free.take(b) });
+        cables.push(SwitchLink { a: free.take(a), b: free.take(b) });
     }
     let mut pool = free.left();
     pool.shuffle(&mut random);
     more_links(&mut cables, &mut pool, links, &mut random);
     let nodes = pool.split_off(pool.len() - wish.nodes as usize);
-    let network = Network::new(vec![wish.ports; wish.switches as usize], cables, nodes)
+    let network = SwitchNetwork::new(vec![wish.ports; wish.switches as usize], cables, nodes)
         .expect("each port was taken once because the pool held it once");
 
     let mut all: Vec<NodeId> = (0..wish.nodes).map(NodeId).collect();
@@ -172,7 +138,7 @@ pub fn generate(wish: &NetworkWish) -> Result<Topology, GenerateError> {
         Ok(group) => vec![group],
         Err(_) => vec![], // no members were wanted
     };
-    let mut topology = Topology::new(network, groups);
+    let mut topology = NetworkFile::new(network, groups);
     topology.generated = Some(Generated { connectivity: wish.connectivity, seed: wish.seed, bare_tree });
     Ok(topology)
 }
@@ -252,11 +218,11 @@ impl FreePorts {
     }
 }
 
-/// Cables between ports from the end of the pool until there are so many; none from a switch to itself.
-fn more_links(cables: &mut Vec<Link>, pool: &mut Vec<End>, links: usize, random: &mut Pcg64Mcg) {
+/// Adds cables between ports from the end of the pool until there are `links`; none from a switch to itself.
+fn more_links(cables: &mut Vec<SwitchLink>, pool: &mut Vec<End>, links: usize, random: &mut Pcg64Mcg) {
     while cables.len() < links {
         let Some(a) = pool.pop() else { return };
-        // whoever is next in the shuffled pool and at another switch is a uniform choice among those
+        // the pool is shuffled, so the next port at another switch is a uniform choice among such ports
         let Some(at) = pool.iter().rposition(|b| b.switch != a.switch) else {
             // only this switch has free ports left: an earlier link makes room
             let Some(b) = pool.pop() else { return };
@@ -264,24 +230,24 @@ fn more_links(cables: &mut Vec<Link>, pool: &mut Vec<End>, links: usize, random:
             continue;
         };
         let b = pool.remove(at);
-        cables.push(Link { a, b });
+        cables.push(SwitchLink { a, b });
     }
 }
 
-/// Two free ports of one switch get a link each, in place of a link that this switch is not part of: whom
-/// that connected, this switch connects now.
-fn rewire(cables: &mut Vec<Link>, a: End, b: End, random: &mut Pcg64Mcg) {
-    let apart = |link: &Link| link.a.switch != a.switch && link.b.switch != a.switch;
+/// Gives two free ports of one switch a link each, in place of a link of two other switches. That link's
+/// switches stay connected, by way of this switch.
+fn rewire(cables: &mut Vec<SwitchLink>, a: End, b: End, random: &mut Pcg64Mcg) {
+    let apart = |link: &SwitchLink| link.a.switch != a.switch && link.b.switch != a.switch;
     let candidates: Vec<usize> = (0..cables.len()).filter(|at| apart(&cables[*at])).collect();
     if candidates.is_empty() {
         // every link ends here already: two ports of this switch can only be joined with each other
-        cables.push(Link { a, b });
+        cables.push(SwitchLink { a, b });
         return;
     }
     let at = candidates[random.random_range(0..candidates.len())];
-    let Link { a: one, b: other } = cables[at];
-    cables[at] = Link { a, b: one };
-    cables.push(Link { a: b, b: other });
+    let SwitchLink { a: one, b: other } = cables[at];
+    cables[at] = SwitchLink { a, b: one };
+    cables.push(SwitchLink { a: b, b: other });
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ proptest! {
                 }
                 let again = generate(&wish);
                 prop_assert_eq!(again.as_ref(), Ok(&topology));
-                let mut read = Topology::from_json(&topology.to_json()).expect("what was written can be read");
+                let mut read = NetworkFile::from_json(&topology.to_json()).expect("what was written can be read");
                 read.generated.clone_from(&topology.generated); // but for the last digit of a fraction
                 prop_assert_eq!(&read, &topology);
                 prop_assert_eq!(topology.groups.iter().map(|group| group.members().len()).sum::<usize>(), nodes as usize / 3);

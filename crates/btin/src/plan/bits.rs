@@ -1,14 +1,14 @@
-//! Rows of 512 bits, one a search: what searches in one walk are made of.
+//! For `unisono tree plan --ties exact`: rows of 512 bits, one bit for each search of a
+//! [`walk`](super::walk).
 //!
-//! A row is a cache line, and with the widest vectors of today one register.
+//! A row fills one cache line, and one register where the processor has vectors of 512 bits.
 
 use unisono_sync::{Wide, vectorized};
 
-/// As many searches go together.
+/// How many searches one walk makes.
 pub(super) const LANES: usize = 512;
 pub(super) const WORDS: usize = LANES / 64;
 
-/// A bit for each search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Bits(pub(super) [u64; WORDS]);
@@ -16,7 +16,7 @@ pub(super) struct Bits(pub(super) [u64; WORDS]);
 impl Bits {
     pub(super) const NONE: Self = Self([0; WORDS]);
 
-    /// Those below a number.
+    /// The first `lanes` bits.
     pub(super) fn first(lanes: usize) -> Self {
         Self(std::array::from_fn(|word| {
             let lanes = lanes.saturating_sub(64 * word);
@@ -84,7 +84,6 @@ impl LaneCounter {
         }
     }
 
-    /// Of these rows.
     pub(super) fn of<'a>(rows: impl Iterator<Item = &'a Bits>) -> Self {
         struct All<R>(R);
         impl<'a, R: Iterator<Item = &'a Bits>> Wide for All<R> {
@@ -116,7 +115,7 @@ pub(super) fn transpose(square: &mut [Bits; 64]) {
     while width > 0 {
         let mut row = 0;
         while row < 64 {
-            // rows whose number lacks the bit of this width, each with its partner that has it
+            // each row whose number lacks the bit of this width, with its partner that has the bit
             let (low, high) = (square[row], square[row + width]);
             let moved = low.each(high, |low, high| (low >> width ^ high) & mask);
             square[row] = low.each(moved, |low, moved| low ^ moved << width);

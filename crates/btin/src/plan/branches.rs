@@ -1,22 +1,26 @@
-//! The leaves of trees by queue from many roots at once, read off the trees by level order around all
-//! switches.
+//! For `unisono tree plan --ties exact --scan queue`, where very many roots are tied: the leaves of the trees
+//! by queue around hundreds of roots at once.
 //!
-//! In the tree by queue around r, the way from r to u is the first in order of ids among the shortest: at
-//! each switch it goes on to the neighbour of lowest id that is nearer to u. These steps are, for all r, the
-//! links of the tree by level order around u. So the parent of u in the tree by queue around r is the child
-//! of u above whom r lies in the tree by level order around u: r's *branch*. One [`walk`](super::walk) finds
-//! the branches of all r around 512 switches u at once: a few bits a search, inherited from the neighbour
-//! that the walk says. Then v is a parent in the tree around r if around any neighbour u of v, r lies in the
-//! branch of v.
+//! The idea: these leaves can be read off the trees by level order around all switches. In the tree by queue
+//! around r, the way from r to u is the first in order of ids among the shortest ways: each of its switches
+//! goes on to the neighbour of lowest id that is nearer to u. For all r together, these steps are the links
+//! of the tree by level order around u. So the parent of u in the tree by queue around r is the neighbour of
+//! u above which r lies in the tree by level order around u. The number of that neighbour is the *branch* of
+//! r around u.
+//!
+//! One [`walk`](super::walk) finds the branches of all r around 512 switches u: each switch inherits its
+//! branch, a few bits for each search, from its parent. A switch v is a parent in the tree by queue around r
+//! if r lies in the branch of v around some neighbour u of v. All other switches are leaves.
 //!
 //! ```text
-//!   rows: r, lanes: u   -- transposed -->   rows: u, lanes: r   -- over all neighbours u of v -->  rows: v, lanes: r
-//!   branch of r around u                    (a block of 512)       v is a parent around r          counted: leaves
+//!   rows: r, lanes: u       --transposed-->   rows: u, lanes: r   --all near u of v-->   rows: v, lanes: r
+//!   branch of r around u    (512 by 512)      v is a parent around r                     counted: leaves
 //! ```
 //!
-//! Cost: as the walk, with a branch's digits to read beside each look; and a bit for each root and switch, in
-//! memory, which is why roots come in portions in large networks, each with a walk over everything. It pays
-//! where so many roots are tied that one search a root costs more.
+//! Cost: that of the walk, with the bits of a branch to read at each look; and in memory one bit for each
+//! pair of root and switch. Large networks therefore take their roots in portions, with one walk over
+//! everything for each portion. When not to use it: where few roots are tied, one search for each root costs
+//! less.
 
 use super::bits::{Bits, LANES, LaneCounter, WORDS, transpose};
 use super::crew::{PlanWatch, Workers, unwatched};
@@ -26,10 +30,10 @@ use super::walk::{Keep, Walk};
 use std::sync::{Mutex, PoisonError};
 use unisono_sync::{Wide, vectorized};
 
-/// So many bits in memory at most: roots times switches.
+/// At most this many bits (roots times switches) in memory: 2 GiB.
 const MOST_BITS: usize = 16 << 30;
 
-/// By switch and lane: the number of the branch, in so many binary digits.
+/// By switch and lane: the number of the branch, in D binary digits.
 struct Branch<const D: usize>(Vec<[Bits; D]>);
 
 impl<const D: usize> Keep for Branch<D> {
@@ -71,18 +75,18 @@ impl<const D: usize> Keep for Branch<D> {
     }
 }
 
-/// How many digits the numbers of a network's branches have, and whether there are walks for so many.
+/// How many binary digits the numbers of a network's branches have. `None`: more than a walk can have.
 pub(super) fn digits(graph: &Graph) -> Option<usize> {
     let most = (0..).take(graph.len()).map(|switch| graph.near(switch).len()).max().unwrap_or(0);
     [1, 2, 3, 4, 5, 6].into_iter().find(|digits| most <= 1 << digits)
 }
 
-/// How many walks over everything so many roots take.
+/// How many walks over the whole network this many roots take.
 pub(super) fn walks(graph: &Graph, roots: usize) -> usize {
     roots.div_ceil(portion(graph))
 }
 
-/// How many roots go together in one walk over everything.
+/// How many roots one walk over the whole network serves.
 pub(super) fn portion(graph: &Graph) -> usize {
     (MOST_BITS / graph.len() / LANES).max(1) * LANES
 }
@@ -94,7 +98,7 @@ pub(super) struct QueueLeaves<'a> {
     /// All that is reached, ordered so that those that lie together follow each other.
     pub(super) all: &'a [u32],
     pub(super) crew: Workers,
-    /// So many roots at a time.
+    /// How many roots to measure at a time.
     pub(super) portion: usize,
 }
 
@@ -123,7 +127,7 @@ impl QueueLeaves<'_> {
         let everywhere = vec![true; graph.len()];
         let mut column = vec![usize::MAX; graph.len()];
         roots.iter().enumerate().for_each(|(at, &root)| column[root as usize] = at);
-        // By 512 roots, by switch: in whose trees it is a parent.
+        // For each 512 roots, by switch: the roots in whose trees it is a parent.
         let parents: Vec<Mutex<Vec<Bits>>> = roots.chunks(LANES).map(|_| Mutex::new(Vec::new())).collect();
         let open = |chunk: usize| parents[chunk].lock().unwrap_or_else(PoisonError::into_inner);
 
@@ -211,13 +215,14 @@ impl<const D: usize> Wide for Transpose<'_, D> {
     }
 }
 
-/// Marks who is a parent because of the switches of a block, in the trees around 512 roots from the first on.
+/// Marks the parents that the switches of a block reveal, in the trees around 512 roots beginning with
+/// `first`.
 struct MarkParents<'a, const D: usize> {
     graph: &'a Graph,
     around: &'a [u32],
     turned: &'a [[Bits; D]],
     parents: &'a mut [Bits],
-    /// By switch: which root it is.
+    /// By switch: its index among the roots.
     column: &'a [usize],
     first: usize,
 }

@@ -1,26 +1,28 @@
-//! Which root: exact, without growing a tree from every candidate.
+//! For `unisono tree plan`, both kinds of ties: which root is the best, without growing a tree from every
+//! candidate.
 //!
-//! Heights come first. A search from any switch w says of every candidate v that its height is at least
+//! Heights come first. A search from a switch w bounds the height of every candidate v: it is at least
 //! `height(w) - d(v, w)`, and at least `d(v, w)` if w has a member (eccentricity bounds, Takes and Kosters,
 //! "Computing the eccentricity distribution of large graphs", 2013, here with the members as the only
-//! targets). So searches are made in turn from the candidate with the lowest bound, likely a centre, and from
-//! the member furthest from it, likely at the rim, and candidates whose bound exceeds the best height so far
-//! are dropped. In irregular networks a dozen searches leave a handful.
+//! targets). Searches start in turn from the candidate with the lowest bound, which is likely a centre, and
+//! from the member that is furthest from it, which is likely at the rim. A candidate whose bound exceeds the
+//! best height so far is dropped. In irregular networks a dozen searches leave a handful of candidates.
 //!
-//! In regular ones (tori, fat trees) bounds drop nothing, since all candidates have the same height. When
-//! bounds stop paying, what is left is measured: many roots at once ([`lanes`](super::lanes) and, for leaves
-//! by queue, [`branches`](super::branches)), or one by one, giving up as soon as a candidate cannot win (see
-//! [`lean`](super::lean) where every switch has a member, so that leaves alone decide).
+//! In regular networks (tori, fat trees) all candidates have the same height, so that bounds drop none. When
+//! bounds stop paying, the remaining candidates are measured: many roots at once ([`lanes`]
+//! and, for leaves by queue, [`branches`]), or one by one, giving up as soon as a candidate
+//! cannot win ([`lean`](super::lean), where every switch has a member, so that leaves alone decide).
 //!
-//! Where every switch has a member, only one root is left of those whose trees a
-//! [`symmetry`](super::symmetry) makes equal: a few hundred in a torus or fat tree of 100,000 switches.
+//! Where every switch has a member, a [`symmetry`](super::symmetry) makes the trees of many roots equal. Only
+//! the lowest root of each such class is measured: a few hundred in a torus or fat tree of 100,000 switches.
 //!
-//! Two bounds come for nothing. Who has at most k neighbours reaches at most k (k - 1)^(i - 1) switches in i
-//! steps, so no height is less than what reaching all members takes; and all neighbours of a root are its
-//! children, each with a leaf below it, so a tree has no fewer leaves than its root has neighbours. In a ring
-//! that leaves only the first candidate.
+//! Two more bounds need no search. If no switch has more than k neighbours, at most k (k - 1)^(i - 1)
+//! switches are i steps away from a root, so that no height is less than the number of steps after which all
+//! members can have been reached. And each neighbour of a root is its child and has a leaf below it, so that
+//! a tree has at least as many leaves as its root has neighbours. In a ring these bounds leave only the first
+//! candidate.
 //!
-//! Cost: O(links) for each search, as many as it takes; at worst one for each candidate.
+//! Cost: O(links) for each search; at worst one search for each candidate.
 
 use super::bits::LANES;
 use super::branches::{self, QueueLeaves};
@@ -35,7 +37,7 @@ use super::{Certainty, MemberSwitches, Scan, Ties};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// What candidates are compared by: the shape, then member switches first, then the lowest id.
+/// Candidates are compared by the shape of their trees, then member switches come first, then the lowest id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct RootChoice {
     pub(super) shape: TreeMeasure,
@@ -43,22 +45,22 @@ pub(super) struct RootChoice {
     pub(super) root: u32,
 }
 
-/// So many searches in a row that drop less than one candidate in [`FEW`] end the bounding.
+/// After this many pairs of searches in a row that drop less than one candidate in [`FEW`], bounding ends.
 pub(super) const PATIENCE: u32 = 2;
 pub(super) const FEW: usize = 16;
 
-/// A network so many times narrower than long (a ring, a path) is left by one root at a switch before the
-/// next comes, so that searches together save nothing.
+/// In a network that is this many times longer than wide (a ring, a path), the searches of a walk pass a
+/// switch one after the other, so that a walk saves nothing.
 const NARROW: usize = 16;
 
-/// Roots that are left by symmetries lie far apart. Together they take as many looks as the tree is high, so
-/// that from this height on each by itself is faster.
+/// Roots that symmetries leave lie far apart, so that a walk looks at each switch about as often as the tree
+/// is high. From this height on single searches are faster.
 const FAR_APART: usize = 150;
 
-/// From so many candidates on they are measured together.
+/// At least this many candidates are measured together.
 const WORTH_LANES: usize = 32;
 
-/// From so much measuring on, in nanoseconds about, symmetries are looked for.
+/// Symmetries are looked for if measuring one by one takes about this many nanoseconds.
 const WORTH_SYMMETRY: f64 = 1e6;
 
 /// What measuring takes, in nanoseconds about, to choose between ways and to know how many threads are worth
@@ -84,7 +86,7 @@ pub(super) fn choose(
     }
 }
 
-/// What no height can be less than, with so many members to reach.
+/// A lower bound of every height, given the number of member switches.
 fn least_height(graph: &Graph, members: usize) -> u32 {
     let most = (0..).take(graph.len()).map(|switch| graph.near(switch).len()).max().unwrap_or(0);
     let (mut level, mut within, mut height) = (1, 1, 0);
@@ -111,9 +113,9 @@ pub(super) struct Bounds<'a> {
     pub(super) ties: Ties,
     pub(super) crew: Workers,
     search: Search,
-    /// Candidates that are neither measured nor dropped.
+    /// Candidates that are neither measured nor excluded.
     pub(super) alive: Vec<u32>,
-    /// By switch: what its height is at least.
+    /// By switch: a lower bound of the height of its tree.
     pub(super) at_least: Vec<u32>,
     /// By switch: the sum of its distances from where searches began.
     pub(super) away: Vec<u32>,
@@ -121,7 +123,6 @@ pub(super) struct Bounds<'a> {
 }
 
 impl<'a> Bounds<'a> {
-    /// Nothing is searched yet.
     pub(super) fn new(
         graph: &'a Graph,
         members: &'a MemberSwitches,
@@ -144,7 +145,7 @@ impl<'a> Bounds<'a> {
         }
     }
 
-    /// By the paper's rule.
+    /// Chooses by the paper's rule.
     fn exact(mut self, reached: &[u32], watch: &mut PlanWatch) -> (RootChoice, Certainty) {
         self.narrow();
         let best = self.best.expect("the first search is from a candidate");
@@ -189,7 +190,7 @@ impl<'a> Bounds<'a> {
         self.alive.iter().map(|&root| self.at_least[root as usize]).fold(most, u32::min)
     }
 
-    /// Drops who can at best be equal to one that comes before it, where every switch has a member.
+    /// Drops candidates that can at best equal one that comes before them, where every switch has a member.
     fn drop_beaten(&mut self, best: &RootChoice) {
         let Self { alive, at_least, graph, .. } = self;
         alive.retain(|&root| {
@@ -198,7 +199,8 @@ impl<'a> Bounds<'a> {
         });
     }
 
-    /// Leaves the lowest of the candidates whose trees are equal, if that is few of all.
+    /// Keeps only the lowest candidate of each class of equal trees. `None`: there are too many classes to be
+    /// of use.
     fn leave_one_of_those_alike(&mut self) -> Option<Alike> {
         let before = self.alive.len();
         if before < WORTH_LANES || self.one_by_one() < WORTH_SYMMETRY {
@@ -234,9 +236,9 @@ impl<'a> Bounds<'a> {
         }
     }
 
-    /// Measures what is left, many at once: heights, and where leaves decide the rest those as well, so that
-    /// the best is found. Otherwise what stays alive has the least height that there is, or the height of all
-    /// where the network seems to be regular. Handed back is how many looks at neighbours 512 roots take.
+    /// Measures the heights of the remaining candidates, many at once. Where `decides`, it measures leaves,
+    /// too, and finds the best. Otherwise the candidates of least height stay alive, or all of them where the
+    /// network seems to be regular. Returns how many looks at neighbours 512 roots take.
     fn by_lanes<K: CountLeaves + Send>(
         &mut self,
         best: &mut RootChoice,
@@ -250,7 +252,8 @@ impl<'a> Bounds<'a> {
         let (least, ordered) = (&least, &ordered[..]);
         let measure = |(walk, found): &mut (Walk<K>, Vec<(u32, LeanLimit)>), block: usize| {
             let roots = &ordered[block * LANES..ordered.len().min((block + 1) * LANES)];
-            // Whose value this is does not matter: it saves work, and no root of least height is lost by it.
+            // An old value costs work but loses no root of least height, so that no order with other memory
+            // is needed.
             let most = least.load(Ordering::Relaxed);
             let MemberSwitches { switches, is_member } = members;
             let measured = lanes::measure(walk, graph, roots, switches, is_member, most);
@@ -298,8 +301,8 @@ impl<'a> Bounds<'a> {
         looks
     }
 
-    /// Measures what is left, many at once, by queue where every switch has a member; not if one by one is
-    /// faster.
+    /// Measures the remaining candidates, many at once, by queue where every switch has a member. Returns
+    /// whether it did: not if one by one is faster.
     fn by_branches(&self, best: &mut RootChoice, looks: usize, watch: &mut PlanWatch) -> bool {
         let Self { graph, members, alive, .. } = self;
         let all = &members.switches;
@@ -319,18 +322,18 @@ impl<'a> Bounds<'a> {
         true
     }
 
-    /// About how long it takes to measure what is left one by one.
+    /// About how long it takes to measure the remaining candidates one by one, in nanoseconds.
     fn one_by_one(&self) -> f64 {
         self.alive.len() as f64 * (self.graph.looks() + self.graph.len()) as f64 * LOOK
     }
 
-    /// Measures what is left one by one where every switch has a member.
+    /// Measures the remaining candidates one by one, where every switch has a member.
     fn each_leaves(self, best: RootChoice, alike: Option<&Alike>, watch: &mut PlanWatch) -> RootChoice {
         let crew = self.crew.for_steps(self.one_by_one() as usize);
         let Self { graph, members, scan, alive, at_least, .. } = self;
         let all = alive.len();
-        // The best of all threads, which does not depend on who finds what first: no root that comes before
-        // is lost by it.
+        // The best of all threads. It does not depend on their order, because a candidate is given up only
+        // if it comes after the best.
         let best = Mutex::new(best);
         let open = || best.lock().unwrap_or_else(PoisonError::into_inner);
         let measure = |lean: &mut Lean, at: usize| {
@@ -352,7 +355,7 @@ impl<'a> Bounds<'a> {
         best.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Measures what is left one by one.
+    /// Measures the remaining candidates one by one.
     fn each(self, best: RootChoice, watch: &mut PlanWatch) -> RootChoice {
         let crew = self.crew.for_steps(self.one_by_one() as usize);
         let Self { graph, members, scan, alive, .. } = self;
@@ -376,12 +379,12 @@ impl<'a> Bounds<'a> {
         self.take_searched(from);
     }
 
-    /// One of the members furthest from where the last search began.
+    /// A member that is furthest from the start of the last search.
     pub(super) fn furthest_member(&self) -> u32 {
         self.search.last_reached(&self.members.is_member)
     }
 
-    /// Learns from a search that was made.
+    /// Updates all bounds from the search that has just been made.
     fn take_searched(&mut self, from: u32) {
         let height = self.search.height(&self.members.is_member);
         self.at_least[from as usize] = height;

@@ -1,13 +1,12 @@
-//! Work that falls into pieces, on several threads: each thread takes the next piece when it is free, and the
-//! result is the same with any number of threads.
+//! For `unisono tree plan --threads`: work that falls into pieces, on several threads. Each thread takes the
+//! next piece when it is free. The result is the same with any number of threads.
 //!
 //! How much a second thread can gain: exact ties in a random network of 10,000 switches with 6 links each
 //! (both scans, two threads, `valgrind --tool=callgrind --separate-threads=yes` on `benches/plan.rs`) take
 //! 2.60 G instructions: 1.21 G in pieces of the first thread, 1.20 G in pieces of the second, and 0.19 G (7
 //! %) in what the first thread does alone, mostly the searches that bound heights. By Amdahl's law two
-//! threads are at most 1.87 times as fast. The pieces are shared evenly, and these take no lock: one atomic
-//! counter gives them out. A smaller gain is therefore not a matter of this code's order; whether memory
-//! limits it has not been measured.
+//! threads are at most 1.87 times as fast. One atomic counter gives the pieces out, without a lock. Whether
+//! memory limits the gain further has not been measured.
 
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
@@ -37,12 +36,10 @@ impl<'a> PlanWatch<'a> {
     }
 }
 
-/// For work that nobody watches.
 pub(super) fn unwatched(_: usize) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// How many threads there may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Workers(NonZeroUsize);
 
@@ -52,16 +49,15 @@ impl Workers {
         Self(threads.unwrap_or_else(here))
     }
 
-    /// As many as are worth starting for work of so many steps of about a nanosecond.
+    /// As many threads as pay for work of this many steps of about a nanosecond.
     pub(super) fn for_steps(self, steps: usize) -> Self {
         const WORTH_A_THREAD: usize = 500_000;
         let most = NonZeroUsize::new(steps / WORTH_A_THREAD).unwrap_or(NonZeroUsize::MIN);
         Self(self.0.min(most))
     }
 
-    /// Does each of so many pieces; every thread makes a state of its own, and all states are handed back.
-    /// `watch` is told on this thread how many pieces have been taken. After its `Break` no thread begins
-    /// another piece.
+    /// Does all pieces. Every thread makes a state of its own; all states are returned. `watch` is called on
+    /// this thread with the number of pieces taken. After its `Break` no thread begins another piece.
     pub(super) fn each<S: Send>(
         self,
         pieces: usize,

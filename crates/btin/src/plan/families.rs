@@ -1,11 +1,10 @@
 //! Networks for tests: regular ones, where everything is tied, and random ones.
 
-use super::tests::network;
-use crate::{BarrierGroup, GroupId, Network, NodeId};
+pub(crate) use super::shapes::{
+    Links, fat_tree, fat_tree_of_pods, network, torus, torus_of_cubes, with_nodes,
+};
+use crate::{BarrierGroup, GroupId, NodeId, SwitchNetwork};
 use proptest::prelude::*;
-
-/// Links between switches, and how many switches there are.
-pub(crate) type Links = (u32, Vec<(u32, u32)>);
 
 pub(crate) fn path(n: u32) -> Links {
     (n, (1..n).map(|v| (v - 1, v)).collect())
@@ -32,31 +31,7 @@ pub(crate) fn barbell(n: u32, between: u32) -> Links {
     (2 * n + between, links)
 }
 
-pub(crate) fn torus(rows: u32, columns: u32) -> Links {
-    let at = |row: u32, column: u32| row % rows * columns + column % columns;
-    let all = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
-    let links = all.flat_map(|(r, c)| [(at(r, c), at(r, c + 1)), (at(r, c), at(r + 1, c))]);
-    (rows * columns, links.collect())
-}
-
-/// A k-ary tree of so many levels, all of the same width, each switch joined to the k above that differ from
-/// it in one digit.
-pub(crate) fn fat_tree(k: u32, levels: u32) -> Links {
-    let width = k.pow(levels - 1);
-    let mut links = Vec::new();
-    for level in 0..levels - 1 {
-        let unit = k.pow(level);
-        for switch in 0..width {
-            let rest = switch - switch / unit % k * unit;
-            links.extend(
-                (0..k).map(|digit| (level * width + switch, (level + 1) * width + rest + digit * unit)),
-            );
-        }
-    }
-    (levels * width, links)
-}
-
-/// So many links at each switch, to others that a fixed rule scatters over the network: all trees are about
+/// Each switch has `links` links to switches that a fixed rule scatters over the network: all trees are about
 /// the same, and most of each is in its last levels.
 pub(crate) fn regular(n: u32, links: u32) -> Links {
     let scatter = |at: u32| (at.wrapping_mul(0x9E37_79B1) ^ 0x5851_F42D).wrapping_mul(0x85EB_CA6B);
@@ -91,7 +66,7 @@ pub(crate) fn any_family() -> impl Strategy<Value = Links> {
 
 /// A network with switches renumbered at random or not, one or two nodes at each, and a group: everybody,
 /// or some.
-pub(crate) fn network_and_group() -> impl Strategy<Value = (Network, BarrierGroup)> {
+pub(crate) fn network_and_group() -> impl Strategy<Value = (SwitchNetwork, BarrierGroup)> {
     (any_family(), any::<bool>()).prop_flat_map(|((n, links), shuffle)| {
         let ids: Vec<u32> = (0..n).collect();
         let ids = if shuffle { Just(ids).prop_shuffle().boxed() } else { Just(ids).boxed() };

@@ -1,32 +1,30 @@
-//! How far each switch is from the furthest of up to 64 members: one walk over the network for all of them.
+//! For `unisono tree plan --ties fast`: how far each switch is from the furthest of up to 64 members, in one
+//! walk over the network.
 //!
-//! At each switch lies a word of 64 bits, a bit for each member: whose search has reached the switch. The
-//! level in which the last new bit comes is the distance to the furthest of those members, and so no tree
-//! around that switch is lower.
+//! At each switch lies a word of 64 bits, one for each member: the bit is set once that member's search has
+//! reached the switch. The level in which the last bit is set is the distance to the furthest of those
+//! members, and no tree around that switch is lower.
 //!
-//! Cost: each link is looked at once in each level in which its switch has new bits: in a random network
-//! about three times, in a torus in nearly every level. When not to use it: for exact heights of many roots,
-//! which [`walk`](super::walk) finds for 512 at a time.
+//! Cost: in each level, a look at all links of the switches that got new bits in the level before: each link
+//! about three times in a random network, in nearly every level in a torus. When not to use it: for the exact
+//! heights of many roots; [`walk`](super::walk) finds those of 512 roots at a time.
 //!
 //! Reference: Then et al., "The more the merrier: efficient multi-source graph traversal", 2014.
 
 use super::graph::Graph;
 
-/// How many members one walk starts from.
 pub(super) const TARGETS: usize = 64;
 
-/// What one walk tells.
 pub(super) struct Farthest {
     /// By switch: links to the furthest of the members that the walk started from.
     pub(super) away: Vec<u32>,
     /// Of each member that the walk started from: the height of the tree around it.
     pub(super) heights: Vec<u32>,
-    /// How many looks at a neighbour the walk took.
     pub(super) looks: usize,
 }
 
 impl Farthest {
-    /// From these members, [`TARGETS`] at most.
+    /// Walks from these members, at most [`TARGETS`].
     pub(super) fn of(graph: &Graph, from: &[u32], is_member: &[bool]) -> Self {
         let mut told = Self { away: vec![0; graph.len()], heights: vec![0; from.len()], looks: 0 };
         let word = || vec![0_u64; graph.len()];

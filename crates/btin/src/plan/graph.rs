@@ -1,6 +1,7 @@
-//! The network as a search sees it: who is next to whom, in order of id.
+//! For all of `unisono tree plan`: the network as a search sees it, without ports, parallel links and self
+//! loops.
 
-use crate::{Neighbour, Network, SwitchId};
+use crate::{Neighbour, SwitchId, SwitchNetwork};
 
 /// Neighbours of each switch, ascending, each once: no ports, no parallel links, no self loops.
 pub(super) struct Graph {
@@ -9,7 +10,7 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    pub(super) fn new(network: &Network) -> Self {
+    pub(super) fn new(network: &SwitchNetwork) -> Self {
         let mut first = Vec::with_capacity(network.switch_count() + 1);
         let mut to = Vec::with_capacity(2 * network.links().len());
         let mut near = Vec::new();
@@ -29,7 +30,6 @@ impl Graph {
         self.first.len() - 1
     }
 
-    /// How many looks at a neighbour it takes to see all neighbours of all switches.
     pub(super) fn looks(&self) -> usize {
         self.to.len()
     }
@@ -40,7 +40,7 @@ impl Graph {
 }
 
 /// The cable that a tree takes from a parent to a child: of parallel ones that at the parent's lowest port.
-pub(super) fn cable(network: &Network, parent: SwitchId, child: SwitchId) -> Neighbour {
+pub(super) fn cable(network: &SwitchNetwork, parent: SwitchId, child: SwitchId) -> Neighbour {
     let mut near = network.neighbours(parent).iter();
     *near.find(|n| n.switch == child).expect("a search follows links because a graph is made of them")
 }

@@ -1,17 +1,17 @@
-//! Trees by level order from hundreds of roots in one [`walk`](super::walk): heights and leaves of all of
-//! them.
+//! For `unisono tree plan --ties exact`, where many roots are tied: heights of hundreds of roots, and the
+//! leaves of their trees by level order, in one [`walk`](super::walk).
 //!
-//! In the tree by level order a switch's parent is its neighbour of lowest id that is nearer to the root,
-//! which is what the walk says of every switch and every root; so who is a parent, and so who is a leaf,
-//! comes out on the way. In a tree by queue parents depend on the order within the level, which differs from
-//! root to root: see [`branches`](super::branches).
+//! In the tree by level order the parent of a switch is its neighbour of lowest id that is nearer to the
+//! root. The walk finds that neighbour for every switch and every root, and so it also finds which switches
+//! are parents and which are leaves. In a tree by queue, parents depend on the order within the level, which
+//! differs from root to root: see [`branches`](super::branches).
 
 use super::bits::{Bits, LaneCounter};
 use super::graph::Graph;
 use super::lean::LeanLimit;
 use super::walk::{Keep, Nothing, Walk};
 
-/// Of whose trees a switch is a parent.
+/// By switch: the searches in whose trees it is a parent.
 pub(super) struct Parents(Vec<Bits>);
 
 impl Parents {
@@ -38,7 +38,6 @@ impl Keep for Parents {
     fn put(&mut self, _: usize, (): ()) {}
 }
 
-/// What can be counted when a walk is over.
 pub(super) trait CountLeaves: Keep {
     /// How many of these switches are leaves, lane by lane, if that can be said.
     fn leaves(&self, switches: &[u32], lanes: usize) -> Vec<u32>;

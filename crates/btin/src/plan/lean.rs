@@ -1,16 +1,17 @@
-//! The leaves of one breadth-first tree over switches that all have members, with as little work as possible.
+//! For `unisono tree plan --ties exact` and groups with members at every switch: the leaves of one
+//! breadth-first tree, with as little work as possible.
 //!
-//! Nothing is removed from such a tree, and its links are the same in number whatever the root, so there is
-//! nothing to remember but who was reached: no depths, no parents. A switch is no leaf if it reaches anybody.
-//! Each switch that is still to be reached makes at most one more switch an inner one, so that a candidate is
-//! given up as soon as even that leaves it too many leaves; and when all are reached, who was not yet looked
-//! at is a leaf. Where it is known how many switches there are at each depth, it is given up earlier, after a
-//! level: each level that is still to be looked at has a leaf at least for each switch that the next has
-//! fewer.
+//! No switch is removed from such a tree, and its number of links does not depend on the root. So this search
+//! remembers neither depths nor parents, only which switches it has reached. A switch that reaches another
+//! one for the first time is no leaf. Each switch that is still to be reached makes at most one more switch
+//! an inner one. The search gives a candidate up as soon as even that would leave too many leaves, and it
+//! ends when all switches are reached: those that it has not looked at are leaves. Where the number of
+//! switches at each depth is known, it gives up earlier, after a level: where the next level has fewer
+//! switches, at least the difference are leaves.
 
 use super::{Scan, graph::Graph};
 
-/// What a candidate has to reach to matter.
+/// The height and leaves of a tree, or the most that a candidate's tree may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct LeanLimit {
     pub(super) height: u32,
@@ -23,7 +24,7 @@ pub(super) struct Lean {
     order: Vec<u32>,
     seen: Vec<u8>,
     level: Vec<u64>,
-    /// How many there are to reach.
+    /// How many switches have to be reached.
     count: usize,
 }
 
@@ -38,9 +39,8 @@ impl Lean {
         }
     }
 
-    /// The height and leaves of a root's tree, whose height is at least so much; none if they exceed the
-    /// limit (height first). `rest` says, as far as that is known, how many leaves there are at least from
-    /// each depth on.
+    /// The height and leaves of a root's tree, whose height is at least `at_least`. `None`: they exceed the
+    /// limit (height first). `rest`, which may be empty, is a lower bound of the leaves from each depth on.
     pub(super) fn measure(
         &mut self,
         graph: &Graph,
@@ -66,7 +66,7 @@ impl Lean {
             }
             // A lower tree wins however many leaves it has; as long as this may be one, leaves do not matter.
             let most = if height.max(at_least) == limit.height { limit.leaves as usize } else { count };
-            // Who was looked at and reached nobody is a leaf.
+            // A switch that was looked at and reached no other is a leaf.
             let leaves = level.start - inner;
             if leaves + rest.get(height as usize - 1).map_or(0, |&rest| rest as usize) > most {
                 return None;

@@ -1,56 +1,46 @@
-//! Ties between parents broken by load, for many groups at the same time (beyond the paper).
+//! For `unisono tree plan --share-links` and `simulate --share-links` (beyond the paper): trees of many
+//! groups that run at the same time, over links that few of them use.
 //!
-//! Which of several parents of the same depth a switch hangs on changes neither its depth nor the height of
-//! the tree, but by id or by queue all groups choose alike, and the same links carry all of them. Here the
-//! link that carries the fewest barriers is taken, then the lowest id, then the lowest port; parallel links
-//! share, too. The root is the one that the plan would take.
+//! Where a switch has a choice of parents of the same depth, the choice changes neither its depth nor the
+//! height of the tree. By id or by queue all groups choose alike, so that the same links carry all of them.
+//! Here a switch takes the link that carries the fewest barriers, then the lowest id, then the lowest port;
+//! parallel links share the load, too. The root is the one that [`plan`] takes.
 //!
 //! Cost: one more search. When not to use it: members can no longer plan by themselves from network and group
-//! alone, they have to agree on the loads; links and leaves may be more than the paper's tree has.
+//! alone, because they have to agree on the loads; and the tree may have more links and leaves than the
+//! paper's.
 
 use super::search::Search;
 use super::{Graph, MemberSwitches, PlanError, PlanOptions, TreePlan, plan, registers};
-use crate::{BarrierGroup, Network, SwitchId, Tree};
-use std::collections::BTreeMap;
+use crate::{BarrierGroup, SwitchId, SwitchNetwork, Tree};
 
-/// How many barriers each link carries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Loads {
     links: Vec<u32>,
 }
 
 impl Loads {
-    /// No barriers yet.
-    #[must_use]
-    pub fn new(network: &Network) -> Self {
+    pub fn new(network: &SwitchNetwork) -> Self {
         Self { links: vec![0; network.links().len()] }
     }
 
     /// By link: how many barriers it carries.
-    #[must_use]
     pub fn links(&self) -> &[u32] {
         &self.links
     }
 
-    /// A barrier more.
-    pub fn add(&mut self, network: &Network, tree: &Tree) {
+    pub fn add(&mut self, network: &SwitchNetwork, tree: &Tree) {
         for (&switch, register) in &tree.registers {
-            let near = network.neighbours(switch);
-            for port in &register.children {
-                if let Ok(at) = near.binary_search_by_key(port, |n| n.port) {
-                    self.links[near[at].link as usize] += 1;
-                }
+            for below in register.children.iter().filter_map(|port| network.neighbour_at(switch, *port)) {
+                self.links[below.link as usize] += 1;
             }
         }
     }
 
     /// A tree of the same root and height as [`plan`]'s, over links that carry little; it is added.
-    ///
-    /// # Errors
-    /// As [`plan`].
     pub fn plan(
         &mut self,
-        network: &Network,
+        network: &SwitchNetwork,
         group: &BarrierGroup,
         options: &PlanOptions,
     ) -> Result<TreePlan, PlanError> {
@@ -61,7 +51,7 @@ impl Loads {
         search.run(&graph, planned.tree.root_switch.0, options.scan);
 
         // From the deepest up, so that only what leads to a member takes a link.
-        let mut links = BTreeMap::new();
+        let mut links = Vec::new();
         let mut wanted = members.is_member.clone();
         for &switch in search.reached()[1..].iter().rev() {
             if !wanted[switch as usize] {
@@ -73,10 +63,10 @@ impl Loads {
                 .min_by_key(|n| (self.links[n.link as usize], !wanted[n.switch.0 as usize], n.switch, n.far));
             let way = *way.expect("there is a way because the search reached the switch by one");
             wanted[way.switch.0 as usize] = true;
-            links.insert(SwitchId(switch), way);
+            links.push((way.switch, way.far, SwitchId(switch), way.port));
         }
-        planned.tree = registers::from_cables(network, group, planned.tree.root_switch, &links);
         planned.edges = u32::try_from(links.len()).expect("fits because switches are counted in 32 bits");
+        planned.tree = registers::from_links(network, group, planned.tree.root_switch, links.into_iter());
         let leaves = planned.tree.registers.values().filter(|register| register.children.is_empty()).count();
         planned.leaves = u32::try_from(leaves).expect("fits because switches are counted in 32 bits");
         self.add(network, &planned.tree);
@@ -86,8 +76,7 @@ impl Loads {
 
 #[cfg(test)]
 mod tests {
-    use super::super::families::{network_and_group, torus};
-    use super::super::tests::network;
+    use super::super::families::{network_and_group, torus, with_nodes};
     use super::*;
     use crate::check::{Rules, check};
     use crate::{GroupId, NodeId};
@@ -110,8 +99,7 @@ mod tests {
 
     #[test]
     fn many_groups_share_the_links_of_a_torus() {
-        let (n, links) = torus(8, 8);
-        let network = network(n, &links, &(0..n).collect::<Vec<_>>());
+        let (n, network) = (64, with_nodes(&torus(8, 8)));
         let (mut aware, mut paper) = (Loads::new(&network), Loads::new(&network));
         for id in 0..32_u8 {
             let members =

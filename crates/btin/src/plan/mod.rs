@@ -1,16 +1,20 @@
-//! Planning: which tree, around which root (paper, section 3.1).
+//! For `unisono tree plan` and everything that needs a tree: which tree, around which root (paper, section
+//! 3.1).
 //!
-//! From every member switch a breadth-first tree is grown over the whole network; switches without members
-//! that are leaves are removed until there are none left; and the tree with the least height is taken, of
-//! those the one with the fewest edges, of those with the fewest leaves, of those with the root of lowest id.
-//! At the root switch the member at the lowest port is the root node.
+//! A breadth-first tree is grown over the whole network from every member switch. Leaves without members are
+//! removed until there are none left. The tree with the least height wins; of several, the one with the
+//! fewest edges, then with the fewest leaves, then with the root of lowest id. At the root switch the member
+//! at the lowest port is the root node.
 //!
-//! The paper says that switches are scanned in order of id, not what that means for the order in which they
-//! leave the search. Both readings are here ([`Scan`]): they agree on who is at which depth, and so on
-//! heights, but not on who is whose parent, and so not on edges and leaves.
+//! The paper says that switches are scanned in order of id, but not what this means for the order in which
+//! they leave the search. Both readings are here ([`Scan`]). They agree on the depth of every switch, and so
+//! on heights, but not on parents, and so not on edges and leaves.
 //!
-//! Cost: see [`plan`]. Every member can run it by itself and comes to the same tree, because nothing is left
-//! to chance.
+//! Which file to read: `search` grows one tree; `choose` finds the root; `fast` finds it with fewer proofs;
+//! `registers` writes the result down. The others make `choose` fast in networks with many tied roots.
+//!
+//! Cost: see [`plan`]. Every member can run it by itself and comes to the same tree, because nothing is
+//! random.
 
 mod bits;
 mod branches;
@@ -27,7 +31,9 @@ mod search;
 mod symmetry;
 mod walk;
 
-use crate::{BarrierGroup, Network, NodeId, SwitchId, Tree};
+use crate::{BarrierGroup, NodeId, SwitchId, SwitchNetwork, Tree};
+#[cfg(test)]
+use crate::{End, Port, SwitchLink};
 use choose::choose;
 use crew::{PlanWatch, Workers};
 use graph::Graph;
@@ -39,7 +45,8 @@ use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use unisono_linux::counted::counted;
 
-/// In which order the breadth-first search takes switches: who becomes the parent where there is a choice.
+/// The order in which the breadth-first search takes switches. It decides which switch becomes the parent
+/// where there is a choice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Scan {
     /// First in, first out; a switch's neighbours enter in order of id. The parent is the candidate that was
@@ -50,7 +57,6 @@ pub enum Scan {
     Level,
 }
 
-/// Which switches may become the root.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Roots {
     /// The member switches, as in the paper.
@@ -61,7 +67,7 @@ pub enum Roots {
     Any,
 }
 
-/// What decides between roots whose trees have the same height and as many links.
+/// What decides between roots whose trees have the same height and the same number of links.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Ties {
     /// Fewest leaves, then the lowest number, as in the paper. In a regular network that takes a search from
@@ -82,9 +88,7 @@ impl Ties {
     /// As [`MANY_SWITCHES`](Self::MANY_SWITCHES), for links.
     pub const MANY_LINKS: usize = 200_000;
 
-    /// What suits a network of this size.
-    #[must_use]
-    pub fn usual(network: &Network) -> Self {
+    pub fn usual(network: &SwitchNetwork) -> Self {
         let is_large =
             network.switch_count() >= Self::MANY_SWITCHES || network.links().len() >= Self::MANY_LINKS;
         if is_large { Self::Fast } else { Self::Exact }
@@ -104,17 +108,15 @@ pub struct Certainty {
     pub stopped: bool,
 }
 
-/// What to plan; the default is the paper's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub struct PlanOptions {
-    /// The order of the search.
     pub scan: Scan,
     pub roots: Roots,
     /// What decides where height and links do not.
     pub ties: Ties,
-    /// On how many threads at most, if not as many as the host runs at once. The tree is the same with any
-    /// number; small networks are planned on the caller's thread alone.
+    /// The most threads; `None`: as many as the host runs at once. The tree is the same with any number.
+    /// Small networks are planned on the caller's thread alone.
     pub threads: Option<NonZeroUsize>,
 }
 
@@ -125,12 +127,11 @@ pub struct TreePlan {
     pub tree: Tree,
     /// How many links the switch furthest from the root is away from it.
     pub height: u32,
-    /// How many links between switches the tree has.
     pub edges: u32,
     /// How many switches of the tree have no child switch; a root by itself counts as one.
     pub leaves: u32,
-    /// Switches that have no free register, and the node there whose memory holds it instead: each message
-    /// that such a switch would combine or replicate goes through that node.
+    /// Switches without a free register, each with the node there whose memory holds the register instead.
+    /// Each message that such a switch combines or replicates goes through that node.
     pub in_memory: BTreeMap<SwitchId, NodeId>,
 }
 
@@ -138,39 +139,23 @@ impl TreePlan {
     /// The child switches of a switch of the tree, in order of port.
     pub fn children<'a>(
         &'a self,
-        network: &'a Network,
+        network: &'a SwitchNetwork,
         switch: SwitchId,
     ) -> impl Iterator<Item = SwitchId> + use<'a> {
         let ports = self.tree.registers.get(&switch).map_or(&[][..], |register| &register.children);
-        let near = network.neighbours(switch);
-        ports
-            .iter()
-            .filter_map(|port| near.binary_search_by_key(port, |n| n.port).ok().map(|at| near[at].switch))
+        ports.iter().filter_map(move |port| Some(network.neighbour_at(switch, *port)?.switch))
     }
 }
 
-/// Why there is no plan.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// Members in different parts of the network.
     #[error(
         "member {member} (switch {switch}) cannot be reached from member {from} (switch {from_switch}): \
          cut off: {cut_off} of {}; connect the parts or leave those members out",
         counted(members, "member")
     )]
-    CutOff {
-        /// The first member that cannot be reached.
-        member: u32,
-        switch: u32,
-        /// The group's first member.
-        from: u32,
-        from_switch: u32,
-        /// How many members are out of the first member's reach.
-        cut_off: usize,
-        /// How many members there are.
-        members: usize,
-    },
+    CutOff { member: u32, switch: u32, from: u32, from_switch: u32, cut_off: usize, members: usize },
 }
 
 /// The best tree for a group.
@@ -182,24 +167,19 @@ pub enum PlanError {
 ///
 /// # Errors
 /// [`PlanError::CutOff`] if the group's members are not connected.
-///
-/// # Panics
-/// May panic if the group was made for another network.
-pub fn plan(network: &Network, group: &BarrierGroup, options: &PlanOptions) -> Result<TreePlan, PlanError> {
+pub fn plan(
+    network: &SwitchNetwork,
+    group: &BarrierGroup,
+    options: &PlanOptions,
+) -> Result<TreePlan, PlanError> {
     plan_watched(network, group, options, &mut |_, _| ControlFlow::Continue(())).map(|(plan, _)| plan)
 }
 
 /// As [`plan`], telling on the way how many candidates of how many have been measured, for networks in which
 /// that takes long: large, random, and nearly the same around every switch. The numbers start again where the
 /// way of measuring changes. After `Break` the plan is the best of the trees measured until then.
-///
-/// # Errors
-/// As [`plan`].
-///
-/// # Panics
-/// As [`plan`].
 pub fn plan_watched(
-    network: &Network,
+    network: &SwitchNetwork,
     group: &BarrierGroup,
     options: &PlanOptions,
     watch: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
@@ -224,14 +204,13 @@ pub fn plan_watched(
     Ok((TreePlan { tree, height, edges, leaves, in_memory: BTreeMap::new() }, proof))
 }
 
-/// Where a group's members are.
 struct MemberSwitches {
     switches: Vec<u32>,
     is_member: Vec<bool>,
 }
 
 impl MemberSwitches {
-    fn new(network: &Network, group: &BarrierGroup) -> Self {
+    fn new(network: &SwitchNetwork, group: &BarrierGroup) -> Self {
         let mut is_member = vec![false; network.switch_count()];
         let switches: Vec<u32> = group.member_switches(network).into_iter().map(|switch| switch.0).collect();
         for &switch in &switches {
@@ -241,8 +220,8 @@ impl MemberSwitches {
     }
 }
 
-fn reachable(network: &Network, group: &BarrierGroup, search: &Search) -> Result<(), PlanError> {
-    let place = |node: NodeId| network.nodes()[node.0 as usize].switch;
+fn reachable(network: &SwitchNetwork, group: &BarrierGroup, search: &Search) -> Result<(), PlanError> {
+    let place = |node: NodeId| network.switch_of(node);
     // The search began at the lowest member switch, which need not be that of the lowest member.
     let here = search.has_reached(place(group.members()[0]).0);
     let other_side = |node: &&NodeId| search.has_reached(place(**node).0) != here;
@@ -262,5 +241,7 @@ fn reachable(network: &Network, group: &BarrierGroup, search: &Search) -> Result
 pub(crate) mod families;
 #[cfg(test)]
 mod oracle;
+#[cfg(test)]
+mod shapes;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -1,6 +1,7 @@
 //! The plan again, as slow and as literal as possible, to compare with.
 
-use super::families::network_and_group;
+use super::families::{fat_tree, network_and_group, regular, ring, torus, with_nodes};
+use super::tests::everybody;
 use super::*;
 use crate::GroupId;
 use proptest::prelude::*;
@@ -11,11 +12,11 @@ use std::ops::ControlFlow;
 type OracleKey = (usize, usize, usize, bool, u32);
 type ParentOf = BTreeMap<u32, u32>;
 
-fn near(network: &Network, switch: u32) -> BTreeSet<u32> {
+fn near(network: &SwitchNetwork, switch: u32) -> BTreeSet<u32> {
     network.neighbours(SwitchId(switch)).iter().map(|n| n.switch.0).filter(|&n| n != switch).collect()
 }
 
-fn grow(network: &Network, root: u32, scan: Scan) -> ParentOf {
+fn grow(network: &SwitchNetwork, root: u32, scan: Scan) -> ParentOf {
     let mut parents = BTreeMap::new();
     match scan {
         Scan::Queue => {
@@ -57,7 +58,7 @@ fn depth(parents: &ParentOf, mut switch: u32) -> usize {
     depth
 }
 
-fn literal(network: &Network, group: &BarrierGroup, options: &PlanOptions) -> (OracleKey, ParentOf) {
+fn literal(network: &SwitchNetwork, group: &BarrierGroup, options: &PlanOptions) -> (OracleKey, ParentOf) {
     let members: BTreeSet<u32> = group.member_switches(network).iter().map(|s| s.0).collect();
     let candidates: BTreeSet<u32> = match options.roots {
         Roots::Members => members.clone(),
@@ -86,12 +87,11 @@ fn literal(network: &Network, group: &BarrierGroup, options: &PlanOptions) -> (O
     trees.min_by_key(|(key, _)| *key).expect("a group has members")
 }
 
-fn parents_of(network: &Network, plan: &TreePlan) -> ParentOf {
+fn parents_of(network: &SwitchNetwork, plan: &TreePlan) -> ParentOf {
     let mut parents = BTreeMap::new();
     for (&switch, register) in &plan.tree.registers {
         for &child in &register.children {
-            let link =
-                network.neighbours(switch).iter().find(|n| n.port == child).expect("it leads to a child");
+            let link = network.neighbour_at(switch, child).expect("it leads to a child");
             let there = &plan.tree.registers[&link.switch];
             assert_eq!(there.parent, Some(link.far), "both ends name the same cable");
             parents.insert(link.switch.0, switch.0);
@@ -100,7 +100,7 @@ fn parents_of(network: &Network, plan: &TreePlan) -> ParentOf {
     parents
 }
 
-fn agree(network: &Network, group: &BarrierGroup, options: &PlanOptions) {
+fn agree(network: &SwitchNetwork, group: &BarrierGroup, options: &PlanOptions) {
     let (key, parents) = literal(network, group, options);
     let plan = plan(network, group, options).expect("the network is connected");
     let root = plan.tree.root_switch.0;
@@ -130,18 +130,12 @@ proptest! {
 
 #[test]
 fn the_plan_is_the_literal_one_where_hundreds_of_roots_are_tied() {
-    use super::families::{fat_tree, regular, ring, torus};
-    for (n, links) in
+    for links in
         [torus(12, 13), torus(10, 10), fat_tree(3, 4), regular(200, 3), regular(300, 4), ring(150), ring(301)]
     {
-        let nodes: Vec<u32> = (0..n).collect();
-        let network = super::tests::network(n, &links, &nodes);
+        let network = with_nodes(&links);
         for scan in [Scan::Queue, Scan::Level] {
-            agree(
-                &network,
-                &super::tests::everybody(&network),
-                &PlanOptions { scan, ..PlanOptions::default() },
-            );
+            agree(&network, &everybody(&network), &PlanOptions { scan, ..PlanOptions::default() });
         }
     }
 }
@@ -208,7 +202,7 @@ proptest! {
                 search.run(&graph, root.0, scan);
                 let TreeMeasure { height, leaves, .. } = search.shape(&everywhere);
                 let found = lean::LeanLimit { height, leaves };
-                // as many more switches as the next level has less, from each depth on
+                // from each depth on: how many switches less the next level has, summed up
                 let depths = |at| network.switches().filter(|s| search.depth(s.0) == at).count();
                 let less = |at| u32::try_from(depths(at).saturating_sub(depths(at + 1))).expect("few");
                 let rest: Vec<u32> = (0..=height).map(|from| (from..=height).map(less).sum()).collect();
@@ -232,14 +226,13 @@ proptest! {
 #[test]
 fn the_plan_is_the_literal_one_where_many_candidates_are_dropped_together() {
     // Rims of different depth around a torus, so that blocks lose some of their roots.
-    let (mut n, mut links) = super::families::torus(9, 31);
+    let (mut n, mut links) = torus(9, 31);
     for rim in 0..7 {
         links.extend([(rim * 40, n), (n, n + 1)]);
         n += 2;
     }
-    let nodes: Vec<u32> = (0..n).collect();
-    let network = super::tests::network(n, &links, &nodes);
-    let everybody = super::tests::everybody(&network);
+    let network = with_nodes(&(n, links));
+    let everybody = everybody(&network);
     let some = (0..n).filter(|node| node % 3 != 1).map(NodeId).collect();
     let some = BarrierGroup::new(&network, GroupId(0), some).expect("all exist");
     for scan in [Scan::Queue, Scan::Level] {
@@ -252,11 +245,10 @@ fn the_plan_is_the_literal_one_where_many_candidates_are_dropped_together() {
 
 #[test]
 fn any_number_of_threads_comes_to_the_same_tree() {
-    use super::families::{regular, torus};
-    for (n, links) in [torus(41, 44), regular(1800, 4)] {
-        let network = super::tests::network(n, &links, &(0..n).collect::<Vec<_>>());
-        let everybody = super::tests::everybody(&network);
-        let most = (0..n).filter(|node| node % 7 != 3).map(NodeId).collect();
+    for links in [torus(41, 44), regular(1800, 4)] {
+        let network = with_nodes(&links);
+        let everybody = everybody(&network);
+        let most = (0..links.0).filter(|node| node % 7 != 3).map(NodeId).collect();
         let most = BarrierGroup::new(&network, GroupId(0), most).expect("all exist");
         for (group, scan) in [(&everybody, Scan::Queue), (&everybody, Scan::Level), (&most, Scan::Queue)] {
             let by = |threads| {

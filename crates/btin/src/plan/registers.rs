@@ -1,11 +1,15 @@
-//! From a tree of switches to the registers of its switches.
+//! For all of `unisono tree plan`: from a tree of switches to the registers of its switches.
 
 use super::{graph::cable, search::Search};
-use crate::{BarrierGroup, Neighbour, Network, NodeId, Port, Register, SwitchId, Tree};
-use std::collections::BTreeMap;
+use crate::{BarrierGroup, NodeId, Port, Register, SwitchId, SwitchNetwork, Tree};
 
 /// The registers of a search's tree, without leaves that have no members.
-pub(super) fn fill(network: &Network, group: &BarrierGroup, search: &mut Search, is_member: &[bool]) -> Tree {
+pub(super) fn fill(
+    network: &SwitchNetwork,
+    group: &BarrierGroup,
+    search: &mut Search,
+    is_member: &[bool],
+) -> Tree {
     let root = SwitchId(search.root());
     let links = search.kept_links(is_member).map(|(parent, child)| {
         let (parent, child) = (SwitchId(parent), SwitchId(child));
@@ -15,24 +19,9 @@ pub(super) fn fill(network: &Network, group: &BarrierGroup, search: &mut Search,
     from_links(network, group, root, links)
 }
 
-/// The registers of a tree that is given by the cable of each switch to its parent.
-pub(super) fn from_cables(
-    network: &Network,
-    group: &BarrierGroup,
-    root: SwitchId,
-    cables: &BTreeMap<SwitchId, Neighbour>,
-) -> Tree {
-    from_links(
-        network,
-        group,
-        root,
-        cables.iter().map(|(&child, up)| (up.switch, up.far, child, up.port)),
-    )
-}
-
 /// The registers of a tree that is given by its links: parent, its port, child, its port.
-fn from_links(
-    network: &Network,
+pub(super) fn from_links(
+    network: &SwitchNetwork,
     group: &BarrierGroup,
     root: SwitchId,
     links: impl Iterator<Item = (SwitchId, Port, SwitchId, Port)>,
@@ -68,7 +57,7 @@ fn from_links(
 
 /// The members at a switch, in order of port: the first is its representative.
 pub(crate) fn members_at<'a>(
-    network: &'a Network,
+    network: &'a SwitchNetwork,
     group: &'a BarrierGroup,
     switch: SwitchId,
 ) -> impl Iterator<Item = (Port, NodeId)> + use<'a> {

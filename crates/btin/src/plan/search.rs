@@ -1,4 +1,5 @@
-//! One breadth-first search, and what is left of its tree without leaves that have no members.
+//! For all of `unisono tree plan`: one breadth-first search, and its tree without the leaves that have no
+//! members.
 
 use super::{MemberSwitches, Scan, graph::Graph};
 use std::ops::Range;
@@ -13,7 +14,7 @@ pub(super) struct TreeMeasure {
 
 /// The state of a search, kept so that the next one allocates nothing.
 pub(super) struct Search {
-    /// In the order in which they were reached.
+    /// Switches in the order in which the search reached them.
     order: Vec<u32>,
     depth: Vec<u32>,
     parent: Vec<u32>,
@@ -41,7 +42,6 @@ impl Search {
         }
     }
 
-    /// Grows the tree of a root over all that it reaches.
     pub(super) fn run(&mut self, graph: &Graph, root: u32, scan: Scan) {
         self.begin(root);
         let mut level = 0..1;
@@ -83,7 +83,6 @@ impl Search {
         self.order.push(root);
     }
 
-    /// One more level.
     fn grow(&mut self, graph: &Graph, level: Range<usize>, scan: Scan) -> Range<usize> {
         if scan == Scan::Level {
             self.order[level.clone()].sort_unstable();
@@ -132,7 +131,6 @@ impl Search {
         *member.unwrap_or(&self.order[0])
     }
 
-    /// How far the furthest member is.
     pub(super) fn height(&self, is_member: &[bool]) -> u32 {
         self.depth[self.last_reached(is_member) as usize]
     }

@@ -1,35 +1,22 @@
 //! Plans by hand, and against a plan written as differently as possible.
 
+pub(crate) use super::shapes::network;
 use super::*;
-use crate::{End, GroupId, Link, Port};
+use crate::GroupId;
 
-/// Switches of eight ports; links take the lowest ports left, in order; then a node at the next port of each
-/// switch named.
-pub(crate) fn network(switches: u32, links: &[(u32, u32)], nodes: &[u32]) -> Network {
-    let mut used = vec![0; switches as usize];
-    let mut next = |switch: u32| {
-        used[switch as usize] += 1;
-        End { switch: SwitchId(switch), port: Port(used[switch as usize] - 1) }
-    };
-    let links = links.iter().map(|&(a, b)| Link { a: next(a), b: next(b) }).collect();
-    let nodes = nodes.iter().map(|&switch| next(switch)).collect();
-    let ports = used.iter().map(|&used| used.max(8)).collect();
-    Network::new(ports, links, nodes).expect("ports are given out once")
-}
-
-pub(crate) fn everybody(network: &Network) -> BarrierGroup {
+pub(crate) fn everybody(network: &SwitchNetwork) -> BarrierGroup {
     let members = (0..).map(NodeId).take(network.nodes().len()).collect();
     BarrierGroup::new(network, GroupId(0), members).expect("all nodes exist")
 }
 
-fn planned(network: &Network, group: &BarrierGroup, scan: Scan) -> TreePlan {
+fn planned(network: &SwitchNetwork, group: &BarrierGroup, scan: Scan) -> TreePlan {
     plan(network, group, &PlanOptions { scan, ..PlanOptions::default() }).expect("members are connected")
 }
 
-fn parents(network: &Network, plan: &TreePlan) -> Vec<(u32, u32)> {
+fn parents(network: &SwitchNetwork, plan: &TreePlan) -> Vec<(u32, u32)> {
     let mut parents = Vec::new();
     for (&switch, register) in &plan.tree.registers {
-        let up = network.neighbours(switch).iter().find(|n| Some(n.port) == register.parent);
+        let up = register.parent.and_then(|port| network.neighbour_at(switch, port));
         parents.extend(up.map(|up| (switch.0, up.switch.0)));
     }
     parents
@@ -72,8 +59,9 @@ fn the_two_scans_differ_in_who_is_whose_parent() {
 #[test]
 fn of_parallel_links_the_parents_lowest_port_is_taken() {
     let at = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
-    let links = vec![Link { a: at(0, 3), b: at(1, 0) }, Link { a: at(0, 1), b: at(1, 2) }];
-    let network = Network::new(vec![4; 2], links, vec![at(0, 0), at(1, 3), at(0, 2)]).expect("it is sound");
+    let links = vec![SwitchLink { a: at(0, 3), b: at(1, 0) }, SwitchLink { a: at(0, 1), b: at(1, 2) }];
+    let network =
+        SwitchNetwork::new(vec![4; 2], links, vec![at(0, 0), at(1, 3), at(0, 2)]).expect("it is sound");
     let plan = planned(&network, &everybody(&network), Scan::Queue);
     assert_eq!(plan.tree.root_node, Some(NodeId(0)));
     let root = &plan.tree.registers[&SwitchId(0)];

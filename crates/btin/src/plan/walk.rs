@@ -1,20 +1,21 @@
-//! Hundreds of breadth-first searches in one walk over the network: a bit a search (multi-source search, Then
-//! et al., "The more the merrier", 2014).
+//! For `unisono tree plan --ties exact`, where many roots are tied: hundreds of breadth-first searches in one
+//! walk over the network, one bit for each search (multi-source search, Then et al., "The more the merrier",
+//! 2014).
 //!
-//! At each switch lies a row of bits, one a search: who has reached it, and who in this very level. A switch
-//! is reached, by all searches at once, from the bits of its neighbours, taken in order of id: the first that
-//! brings a search's bit is the neighbour of lowest id that is nearer to where the search began. What follows
-//! from that is for [`Keep`] to remember.
+//! At each switch lies a row of bits for the searches that have reached it, and a row for those that reached
+//! it in the current level. All searches reach a switch at once, from the bits of its neighbours, which are
+//! taken in order of id. So the first neighbour that brings the bit of a search is the neighbour of lowest id
+//! that is nearer to where that search began. [`Keep`] says what a walk remembers of that.
 //!
-//! Cost: for each switch, as many looks at its neighbours as there are levels in which some search reaches
-//! it: all of a random network's dozen levels, wherever searches begin; in a torus about the width of the
-//! area in which they begin, which is why [`blocks`] takes switches that lie together.
+//! Cost: for each switch, one look at its neighbours in each level in which some search reaches it. In a
+//! random network these are all of its dozen levels, wherever searches begin; in a torus, about as many as
+//! the area in which they begin is wide. That is why [`blocks`] takes switches that lie together.
 
 use super::bits::{Bits, LANES};
 use super::graph::Graph;
 use unisono_sync::{Wide, vectorized};
 
-/// What is remembered of who was reached from where.
+/// What a walk remembers beside who has reached which switch.
 pub(super) trait Keep {
     /// Forgets everything; searches begin at these switches, lane by lane.
     fn begin(&mut self, graph: &Graph, from: &[u32]);
@@ -32,7 +33,7 @@ pub(super) trait Keep {
     fn put(&mut self, switch: usize, gathered: Self::Gathered);
 }
 
-/// Nothing is remembered: heights alone.
+/// For walks that only find heights.
 pub(super) struct Nothing;
 
 impl Keep for Nothing {
@@ -49,7 +50,7 @@ impl Keep for Nothing {
     fn put(&mut self, _: usize, (): ()) {}
 }
 
-/// Up to [`LANES`] searches.
+/// Up to [`LANES`] breadth-first searches at once.
 pub(super) struct Walk<K> {
     pub(super) seen: Vec<Bits>,
     now: Vec<Bits>,
@@ -58,7 +59,7 @@ pub(super) struct Walk<K> {
     front: Vec<u32>,
     reach: Vec<u32>,
     pub(super) keep: K,
-    /// How many looks at a neighbour there were in all.
+    /// Looks at a neighbour in all runs of this walk.
     pub(super) looks: usize,
 }
 
@@ -71,7 +72,8 @@ enum Mark {
     Full,
 }
 
-/// From so large a part of the network on, all switches are looked at instead of those beside the front.
+/// If the front is more than this part of the network, the next level looks at all switches instead of those
+/// beside the front.
 const DENSE: usize = 4;
 
 impl<K: Keep> Walk<K> {
@@ -82,8 +84,8 @@ impl<K: Keep> Walk<K> {
         Self { seen, now, next, mark, front: Vec::new(), reach: Vec::new(), keep, looks: 0 }
     }
 
-    /// Searches until all is reached, or for so many levels; for each search the last level in which it
-    /// reached a member.
+    /// Searches until everything is reached, or for `most` levels. Returns for each search the last level in
+    /// which it reached a member.
     pub(super) fn run(&mut self, graph: &Graph, from: &[u32], is_member: &[bool], most: u32) -> Vec<u32> {
         let all = Bits::first(from.len());
         self.begin(graph, from);
@@ -116,7 +118,7 @@ impl<K: Keep> Walk<K> {
         }
     }
 
-    /// Who is looked at in the next level.
+    /// Lists the switches that the next level may reach.
     fn list(&mut self, graph: &Graph) {
         self.reach.clear();
         if self.front.len() * DENSE >= graph.len() {
@@ -192,8 +194,8 @@ impl<K: Keep> Wide for Grow<'_, K> {
     }
 }
 
-/// Puts roots into an order in which those that lie together follow each other: balls of so many around the
-/// first that is left.
+/// Orders roots so that those that lie together follow each other: balls of `size` around the first root that
+/// is left.
 pub(super) fn blocks(graph: &Graph, roots: &[u32], size: usize) -> Vec<u32> {
     let mut wanted = vec![false; graph.len()];
     roots.iter().for_each(|&root| wanted[root as usize] = true);
@@ -219,7 +221,7 @@ pub(super) fn blocks(graph: &Graph, roots: &[u32], size: usize) -> Vec<u32> {
             }
         }
     }
-    // Who was put back into the queue's place after its turn had gone by.
+    // Roots that were put back after their turn.
     ordered.extend(roots.iter().copied().filter(|&root| wanted[root as usize]));
     ordered
 }

@@ -3,7 +3,6 @@
 use super::role::{RoleWords, VertexRole};
 use std::collections::{BTreeMap, HashMap};
 
-/// What a vertex is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum VertexKind {
     Switch,
@@ -25,7 +24,6 @@ impl VertexKind {
     }
 }
 
-/// A switch or node to be.
 #[derive(Clone, Debug)]
 pub(super) struct Vertex {
     pub(super) name: String,
@@ -35,7 +33,7 @@ pub(super) struct Vertex {
     /// How many ports it has, if the file says so.
     pub(super) ports: Option<u16>,
     pub(super) member: bool,
-    /// Where in the text it is.
+    /// The byte of the text at which it is.
     pub(super) at: usize,
 }
 
@@ -46,23 +44,20 @@ pub(super) struct Plug {
     pub(super) port: Option<String>,
 }
 
-/// A cable to be.
 #[derive(Clone, Debug)]
 pub(super) struct DraftCable {
     pub(super) a: Plug,
     pub(super) b: Plug,
-    /// Where in the text it is.
+    /// The byte of the text at which it is.
     pub(super) at: usize,
 }
 
-/// A network to be.
 #[derive(Default, Debug)]
 pub(super) struct Draft {
     pub(super) vertices: Vec<Vertex>,
     pub(super) cables: Vec<DraftCable>,
     pub(super) unknown: BTreeMap<String, usize>,
     pub(super) notes: Vec<String>,
-    /// What may mean roles.
     pub(super) said: RoleWords,
     by_name: HashMap<String, usize>,
 }
@@ -86,19 +81,16 @@ impl Draft {
         self.vertices.len() - 1
     }
 
-    /// The vertex of a name, if there is one.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }
 
-    /// An attribute that means nothing here.
     pub(super) fn unknown(&mut self, what: &str, name: &str) {
         *self.unknown.entry(format!("{what} {name}")).or_default() += 1;
     }
 
-    /// What an attribute of a vertex means; whether it means anything.
-    ///
-    /// Answers an error where it is known but its value is not.
+    /// Takes an attribute of a vertex. Returns whether it means anything, and an error where its value means
+    /// nothing.
     pub(super) fn attribute(&mut self, vertex: usize, key: &str, value: &str) -> Result<bool, String> {
         if self.said.keep(vertex, key, value) {
             return Ok(true);

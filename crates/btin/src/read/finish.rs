@@ -7,7 +7,7 @@ use super::{Assume, Language, LeafVertices, LeftOut, ReadReport};
 use crate::format::ReadError;
 use crate::names::Names;
 use crate::network::NetworkElement;
-use crate::{BarrierGroup, GroupId, Link, Network, NetworkError, NodeId, Topology};
+use crate::{BarrierGroup, GroupId, NetworkFile, NodeId, SwitchLink, SwitchNetwork, SwitchNetworkError};
 use std::collections::BTreeMap;
 use unisono_linux::counted::counted;
 
@@ -20,9 +20,8 @@ struct Nodes {
     names: Names,
     labels: Names,
     members: Vec<NodeId>,
-    /// Vertices with more than one cable.
     several: usize,
-    /// Nodes that are part of a switch and run no programs.
+    /// Nodes that are parts of switches and run no programs.
     aggregating: usize,
 }
 
@@ -33,7 +32,7 @@ impl Draft {
         text: &str,
         language: Language,
         assume: &Assume,
-    ) -> Result<(Topology, ReadReport), ReadError> {
+    ) -> Result<(NetworkFile, ReadReport), ReadError> {
         let whole = |problem: String| ReadError::at(text, 0, "", problem);
         self.roles(&assume.roles, language).map_err(whole)?;
         self.decide(assume);
@@ -48,7 +47,7 @@ impl Draft {
             let switch = |plug: &Plug| self.vertices[plug.vertex].kind == VertexKind::Switch;
             match (switch(&cable.a), switch(&cable.b)) {
                 (true, true) => {
-                    links.push(Link { a: plugs.end(&cable.a), b: plugs.end(&cable.b) });
+                    links.push(SwitchLink { a: plugs.end(&cable.a), b: plugs.end(&cable.b) });
                     link_places.push(cable.at);
                 }
                 (true, false) => cables_of.entry(cable.b.vertex).or_default().push((&cable.a, cable.at)),
@@ -63,14 +62,11 @@ impl Draft {
         let mut nodes = self.nodes(&cables_of, &mut plugs);
         self.added(&switches, assume, &mut plugs, &mut nodes);
         let ports = plugs.ports(assume);
-        let network = Network::new(ports, links, nodes.ends).map_err(|error| {
-            let (NetworkError::NoSuchSwitch { what, .. }
-            | NetworkError::NoSuchPort { what, .. }
-            | NetworkError::PortTwice { second: what, .. }) = &error;
-            let (at, element) = match what {
-                NetworkElement::Link(number) => (link_places[*number], "cable".to_owned()),
+        let network = SwitchNetwork::new(ports, links, nodes.ends).map_err(|error| {
+            let (at, element) = match error.element() {
+                NetworkElement::Link(number) => (link_places[number], "cable".to_owned()),
                 NetworkElement::Node(number) => {
-                    (nodes.places[*number], format!("node {}", nodes.names.get(*number).unwrap_or_default()))
+                    (nodes.places[number], format!("node {}", nodes.names.get(number).unwrap_or_default()))
                 }
             };
             ReadError::at(text, at, element, self.named(&switches, &error))
@@ -83,37 +79,36 @@ impl Draft {
         report.ports_assigned = plugs.assigned;
         report.node_places = nodes.places;
         let port_names = plugs.names();
-        let mut note = |count: usize, what: String| {
-            if count > 0 {
-                self.notes.push(what);
-            }
-        };
-        note(
-            idle,
-            format!("{} between two nodes left out: switches have no part in them", counted(idle, "cable")),
-        );
-        let several = nodes.several;
-        note(
-            several,
-            format!(
-                "{} with more than one cable: each further one became a node NAME/2, ...",
-                counted(several, "node")
+        let (several, aggregating, named) = (nodes.several, nodes.aggregating, port_names.iter().len());
+        let notes = [
+            (
+                idle,
+                format!(
+                    "{} between two nodes left out: switches have no part in them",
+                    counted(idle, "cable")
+                ),
             ),
-        );
-        note(member_switches, "members are nodes: that switches are members was left out".to_owned());
-        let named = port_names.iter().len();
-        note(
-            named,
-            format!("{} with a name: each keeps its name beside its number", counted(named, "port")),
-        );
-        let aggregating = nodes.aggregating;
-        note(
-            aggregating,
-            format!(
-                "{} for aggregation inside switches: --members all leaves them out",
-                counted(aggregating, "node")
+            (
+                several,
+                format!(
+                    "{} with more than one cable: each further one became a node NAME/2, ...",
+                    counted(several, "node")
+                ),
             ),
-        );
+            (member_switches, "members are nodes: that switches are members was left out".to_owned()),
+            (
+                named,
+                format!("{} with a name: each keeps its name beside its number", counted(named, "port")),
+            ),
+            (
+                aggregating,
+                format!(
+                    "{} for aggregation inside switches: --members all leaves them out",
+                    counted(aggregating, "node")
+                ),
+            ),
+        ];
+        self.notes.extend(notes.into_iter().filter(|(count, _)| *count > 0).map(|(_, note)| note));
         if let Some(first) = unplugged.first() {
             let others = unplugged.len() - 1;
             let others =
@@ -123,7 +118,7 @@ impl Draft {
         }
         report.unknown = std::mem::take(&mut self.unknown);
         report.notes = std::mem::take(&mut self.notes);
-        let mut topology = Topology::new(network, groups);
+        let mut topology = NetworkFile::new(network, groups);
         topology.switch_names = switches.iter().map(|at| &self.vertices[*at].name).collect();
         topology.node_names = nodes.names;
         topology.port_names = port_names;
@@ -133,7 +128,7 @@ impl Draft {
         Ok((topology, report))
     }
 
-    /// The vertices that are switches, and of each vertex its number among them.
+    /// The vertices that are switches, and by vertex: its number among them.
     fn switches(&self) -> (Vec<usize>, Vec<u32>) {
         let mut numbers = vec![0_u32; self.vertices.len()];
         let mut switches = Vec::new();
@@ -225,25 +220,25 @@ impl Draft {
     }
 
     /// An error in the names that the file uses.
-    fn named(&self, switches: &[usize], error: &NetworkError) -> String {
+    fn named(&self, switches: &[usize], error: &SwitchNetworkError) -> String {
         let name = |switch: &u32| switches.get(*switch as usize).map_or("?", |at| &self.vertices[*at].name);
         match error {
-            NetworkError::PortTwice { switch, port, .. } => {
+            SwitchNetworkError::PortTwice { switch, port, .. } => {
                 format!("port {port} of switch {} is used twice", name(switch))
             }
-            NetworkError::NoSuchPort { switch, port, ports, .. } => {
+            SwitchNetworkError::NoSuchPort { switch, port, ports, .. } => {
                 format!(
                     "there is no port {port} at switch {}, which has {} (from 0)",
                     name(switch),
                     counted(ports, "port")
                 )
             }
-            NetworkError::NoSuchSwitch { .. } => error.to_string(),
+            SwitchNetworkError::NoSuchSwitch { .. } => error.to_string(),
         }
     }
 }
 
-/// Labels, or none if nothing has one.
+/// The labels; empty if all of them are.
 fn unless_all_empty(labels: Names) -> Names {
     if labels.iter().all(str::is_empty) { Names::default() } else { labels }
 }

@@ -43,7 +43,7 @@ struct OpenBlock {
     again: bool,
 }
 
-/// Keys that say what is known otherwise, or nothing here.
+/// Keys that this reader skips: they repeat what the blocks say, or do not matter to a network.
 const KEYS: [&str; 9] =
     ["vendid", "devid", "sysimgguid", "switchguid", "caguid", "rtguid", "hcaguids", "width", "speed"];
 
@@ -184,7 +184,7 @@ fn bracketed(text: &str) -> Result<(u32, &str), String> {
     Ok((number.trim().parse().map_err(|_| format!("{number:?} is no number of a port"))?, rest))
 }
 
-/// Over what may stand behind a port: `(guid)` and `[ext 5]`.
+/// Skips `(guid)` and `[ext 5]` behind a port.
 fn over_extras(mut rest: &str) -> Result<&str, String> {
     loop {
         rest = rest.trim_start();

@@ -16,9 +16,8 @@
 use super::draft::{Draft, DraftCable, Plug, VertexKind};
 use super::role::VertexRole;
 use crate::format::ReadError;
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
@@ -29,7 +28,6 @@ const LOCAL: &str = "local";
 const TWICE: &str = "a second output of one machine, or of a machine without a name: write the output of lldpcli -f json \
                      show chassis before each output of lldpctl";
 
-/// What a value has to be.
 const EXPECTED: &str = "expected \"lldp\", as lldpctl -f json writes it, or machines by name";
 
 /// Whether a JSON text begins like the output of lldpctl, and not like `btin-topo-1`.
@@ -58,7 +56,7 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
             local = reader.own_chassis(own)?;
         }
         for (key, value) in machines {
-            match &*key {
+            match key.as_str() {
                 "local-chassis" => {}
                 "lldp" => {
                     let machine = local.take().unwrap_or_else(|| reader.vertex(LOCAL, value));
@@ -91,7 +89,10 @@ type PluggedEnd = (usize, String);
 
 /// The parts of a JSON object or array, as text that is not looked into yet; an element of an array has an
 /// empty key. So a file takes no more memory than its text and its network, however deep it is.
-struct JsonParts<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+struct JsonParts<'a>(Vec<JsonPart<'a>>);
+
+/// A key and its value, or an element of an array with an empty key.
+type JsonPart<'a> = (String, &'a RawValue);
 
 impl<'de: 'a, 'a> Deserialize<'de> for JsonParts<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -105,8 +106,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for JsonParts<'a> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JsonParts<'de>, A::Error> {
                 let mut parts = Vec::new();
-                while let Some((key, value)) = map.next_entry::<String, &RawValue>()? {
-                    parts.push((Cow::Owned(key), value));
+                while let Some(entry) = map.next_entry()? {
+                    parts.push(entry);
                 }
                 Ok(JsonParts(parts))
             }
@@ -114,25 +115,19 @@ impl<'de: 'a, 'a> Deserialize<'de> for JsonParts<'a> {
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<JsonParts<'de>, A::Error> {
                 let mut parts = Vec::new();
                 while let Some(value) = list.next_element()? {
-                    parts.push((Cow::Borrowed(""), value));
+                    parts.push((String::new(), value));
                 }
                 Ok(JsonParts(parts))
-            }
-
-            fn visit_unit<E: Error>(self) -> Result<JsonParts<'de>, E> {
-                Ok(JsonParts(Vec::new()))
             }
         }
         from.deserialize_any(Entries)
     }
 }
 
-/// The value of a key.
-fn find<'a>(parts: &[(Cow<'_, str>, &'a RawValue)], key: &str) -> Option<&'a RawValue> {
+fn find<'a>(parts: &[JsonPart<'a>], key: &str) -> Option<&'a RawValue> {
     parts.iter().find(|(name, _)| name == key).map(|(_, value)| *value)
 }
 
-/// A string, if the value is one.
 fn string(value: Option<&RawValue>) -> Option<String> {
     serde_json::from_str(value?.get()).ok()
 }
@@ -140,7 +135,7 @@ fn string(value: Option<&RawValue>) -> Option<String> {
 struct LldpReader<'a> {
     text: &'a str,
     draft: Draft,
-    /// Cables that are known, the lower end first.
+    /// Cables that were read, the lower end first.
     seen: HashSet<(PluggedEnd, PluggedEnd)>,
     /// Machines whose own output was read.
     reporters: HashSet<usize>,
@@ -162,7 +157,7 @@ impl<'a> LldpReader<'a> {
     }
 
     /// The parts of an object or array; none of a value that has no parts.
-    fn entries(&self, whole: &'a RawValue) -> Result<Vec<(Cow<'a, str>, &'a RawValue)>, ReadError> {
+    fn entries(&self, whole: &'a RawValue) -> Result<Vec<JsonPart<'a>>, ReadError> {
         match whole.get().as_bytes().first() {
             Some(b'{' | b'[') => {
                 let parts: Result<JsonParts<'a>, _> = serde_json::from_str(whole.get());
@@ -172,7 +167,6 @@ impl<'a> LldpReader<'a> {
         }
     }
 
-    /// The neighbours at all interfaces of a machine.
     fn interfaces(&mut self, machine: usize, lldp: &'a RawValue) -> Result<(), ReadError> {
         if !self.reporters.insert(machine) {
             return Err(self.wrong(lldp, TWICE));
@@ -231,7 +225,7 @@ impl<'a> LldpReader<'a> {
         let said = self.entries(chassis)?;
         let id = find(&said, "id").map(|id| self.entries(id)).transpose()?.unwrap_or_default();
         let (name, about) = match (string(find(&id, "value")), said.into_iter().next()) {
-            (Some(id), _) => (Cow::Owned(id), chassis),
+            (Some(id), _) => (id, chassis),
             (None, Some(named)) => named,
             (None, None) => return Ok(None),
         };
@@ -264,9 +258,9 @@ impl<'a> LldpReader<'a> {
 #[cfg(test)]
 mod tests {
     use crate::read::{Assume, Language, ReadReport, read};
-    use crate::{Port, SwitchId, Topology};
+    use crate::{NetworkFile, Port, SwitchId};
 
-    fn parsed(text: &str) -> (Topology, ReadReport) {
+    fn parsed(text: &str) -> (NetworkFile, ReadReport) {
         read(text, None, &Assume::default()).unwrap_or_else(|error| panic!("{error}\n{text}"))
     }
 

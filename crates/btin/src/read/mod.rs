@@ -1,9 +1,9 @@
-//! Networks from files of other programs: ibnetdiscover, GraphML, Graphviz DOT, lldpctl, containerlab, and
-//! btin-topo-1.
+//! For all commands of `unisono tree` that take a NETWORK: networks from files of ibnetdiscover, GraphML,
+//! Graphviz DOT, lldpctl, containerlab, and btin-topo-1.
 //!
-//! The idea: each reader fills a `Draft` of vertices and cables with the places they were read at;
-//! what all of them need - which vertices are nodes, which ports are free, what was left out - is done once,
-//! there. Nothing is dropped in silence: a [`ReadReport`] says what was found, assumed and left out.
+//! The idea: each reader fills a `Draft` of vertices and cables, with their places in the text. One step for
+//! all readers then decides which vertices are nodes, which ports are free, and what is left out. Nothing is
+//! dropped in silence: a [`ReadReport`] says what was found, assumed and left out.
 
 mod containerlab;
 mod dot;
@@ -17,19 +17,17 @@ mod role;
 
 use crate::format::ReadError;
 use crate::reach::Components;
-use crate::{Network, Topology};
+use crate::{NetworkFile, SwitchNetwork};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
 pub use role::{BadRole, VertexRole};
 
-/// What a file is written in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Language {
     BtinTopo1,
-    /// The output of `ibnetdiscover`.
     Ibnetdiscover,
     Graphml,
     Dot,
@@ -44,12 +42,9 @@ pub enum Language {
 const LINES_LOOKED_AT: usize = 1000;
 
 impl Language {
-    /// All of them.
     pub const ALL: [Self; 6] =
         [Self::BtinTopo1, Self::Ibnetdiscover, Self::Graphml, Self::Dot, Self::Lldp, Self::Containerlab];
 
-    /// Its name, as programs print and read it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::BtinTopo1 => "btin-topo-1",
@@ -62,7 +57,6 @@ impl Language {
     }
 
     /// What a text seems to be written in, by how it begins.
-    #[must_use]
     pub fn of(text: &str) -> Option<Self> {
         let text = text.trim_start_matches('\u{feff}').trim_start();
         match text.chars().next()? {
@@ -93,16 +87,16 @@ impl fmt::Display for Language {
     }
 }
 
-/// What a reader may assume where the file does not say.
+/// What a reader assumes where the file says nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Assume {
     /// Which vertices are nodes where no vertex says what it is.
     pub leaves: LeafVertices,
-    /// Ports of each switch, where the file does not say; otherwise as many as are used.
+    /// Ports of each switch where the file does not say. `None`: as many as are used.
     pub ports: Option<u16>,
-    /// So many nodes are added to each switch.
+    /// How many nodes to add to each switch.
     pub nodes_per_switch: u16,
-    /// Which values of which attributes mean switches and hosts, beside those that mean it anyway.
+    /// Attributes and values that mean switches or hosts, beside those that always do.
     pub roles: Vec<VertexRole>,
 }
 
@@ -115,13 +109,11 @@ pub enum LeafVertices {
     Nodes,
 }
 
-/// How many elements of a file were left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct LeftOut {
     /// Cables between two nodes: switches have no part in them.
     pub cables_between_nodes: usize,
-    /// Nodes without a cable.
     pub nodes_without_a_cable: usize,
     /// Memberships of switches: members are nodes.
     pub member_switches: usize,
@@ -131,15 +123,12 @@ pub struct LeftOut {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ReadReport {
-    /// What the file is written in.
     pub language: Language,
     pub switches: usize,
     pub nodes: usize,
-    /// Links between switches.
     pub links: usize,
     /// Links beside another between the same two switches.
     pub parallel_links: usize,
-    /// Links from a switch to itself.
     pub self_loops: usize,
     /// Parts that are not connected with each other.
     pub parts: u32,
@@ -158,14 +147,11 @@ pub struct ReadReport {
 }
 
 /// Reads a network in whatever language it is written.
-///
-/// # Errors
-/// No known language, or the first thing that is wrong, with its place.
 pub fn read(
     text: &str,
     language: Option<Language>,
     assume: &Assume,
-) -> Result<(Topology, ReadReport), ReadError> {
+) -> Result<(NetworkFile, ReadReport), ReadError> {
     let Some(language) = language.or_else(|| Language::of(text)) else {
         let problem = "this is neither btin-topo-1 (JSON), nor GraphML, nor DOT, nor a topology of containerlab, nor the output of \
                        ibnetdiscover or lldpctl";
@@ -173,7 +159,7 @@ pub fn read(
         return Err(ReadError::at(text, start, "", problem));
     };
     if language == Language::BtinTopo1 {
-        let topology = Topology::from_json(text)?;
+        let topology = NetworkFile::from_json(text)?;
         let mut report = ReadReport::of(language, &topology.network);
         report.unknown = topology.unknown.iter().map(|key| (key.clone(), 1)).collect();
         return Ok((topology, report));
@@ -189,7 +175,7 @@ pub fn read(
 }
 
 impl ReadReport {
-    fn of(language: Language, network: &Network) -> Self {
+    fn of(language: Language, network: &SwitchNetwork) -> Self {
         let mut pairs: Vec<_> = network
             .links()
             .iter()

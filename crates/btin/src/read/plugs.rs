@@ -1,5 +1,4 @@
-//! Which port of a switch each cable is plugged into: the one that the file names, or the lowest that is
-//! free.
+//! Which port of a switch each cable takes: the one that the file names, or the lowest free one.
 
 use super::Assume;
 use super::draft::{Draft, Plug, VertexKind};
@@ -11,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 /// Most cables of one switch: ports are numbered by 16 bits, from 0, and their count has 16 bits, too.
 pub(super) const MOST_PORTS: usize = u16::MAX as usize;
 
-/// Which ports are taken, and by which names they are known.
+/// The ports of all switches while cables are plugged in.
 pub(super) struct Plugs<'a> {
     /// Of each vertex that is a switch, its number among the switches.
     numbers: &'a [u32],
@@ -20,7 +19,7 @@ pub(super) struct Plugs<'a> {
     taken: Vec<BTreeSet<u16>>,
     said: Vec<Option<u16>>,
     next: Vec<u16>,
-    /// Ends of cables that got the lowest free port.
+    /// Ends of cables whose port the file does not name.
     pub(super) assigned: usize,
 }
 
@@ -96,7 +95,7 @@ impl<'a> Plugs<'a> {
         End { switch: SwitchId(self.numbers[plug.vertex]), port: Port(port) }
     }
 
-    /// How many ports each switch has: as it says, as all have, or as many as are used.
+    /// How many ports each switch has: as the file says, as `assume` says, or as many as are used.
     pub(super) fn ports(&self, assume: &Assume) -> Vec<u16> {
         let used = |taken: &BTreeSet<u16>| taken.last().map_or(0, |last| last.saturating_add(1));
         let each = self.said.iter().zip(&self.taken);

@@ -1,9 +1,9 @@
-//! Which vertices are switches and which are hosts, from what the file says about them.
+//! Which vertices are switches and which are hosts, by what the file says about them.
 //!
-//! Graph programs use one word for many things: `type="Node"` is a drawing label in topology collections, and
-//! every vertex of GraphML and DOT is called a node. So a vertex gets its role only from an attribute that
-//! means roles, and the word *node* is believed only where the file shows that somebody distinguishes nodes
-//! from switches. Whoever knows better says so: `ATTRIBUTE=VALUE:switch` or `ATTRIBUTE=VALUE:host`.
+//! Graph programs use one word for many things: `type="Node"` is a label for drawings in topology
+//! collections, and GraphML and DOT call every vertex a node. So a vertex gets its role only from an
+//! attribute that means roles, and the word *node* counts only where the file also calls something a switch.
+//! A user who knows better says so with `--role ATTRIBUTE=VALUE:switch` or `--role ATTRIBUTE=VALUE:host`.
 
 use super::Language;
 use super::draft::{Draft, VertexKind};
@@ -19,7 +19,6 @@ pub struct VertexRole {
     kind: VertexKind,
 }
 
-/// Why a text is no role.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("expected ATTRIBUTE=VALUE:switch or ATTRIBUTE=VALUE:host, such as kind=linux:host")]
 pub struct BadRole;
@@ -50,7 +49,7 @@ impl fmt::Display for VertexRole {
 /// Attributes that mean roles without being asked, if their values do.
 const ATTRIBUTES: [&str; 3] = ["role", "type", "kind"];
 
-/// What files say that may mean roles: which vertex has which value of which attribute.
+/// Attributes that may mean roles: which vertex has which value of which attribute.
 #[derive(Default, Debug)]
 pub(super) struct RoleWords {
     /// Attributes that [`VertexRole`]s name, in lower case.
@@ -58,7 +57,7 @@ pub(super) struct RoleWords {
     /// Attribute and value; each pair once.
     words: Vec<(String, String)>,
     numbers: BTreeMap<(String, String), u32>,
-    /// Vertex and word, in the order of the file.
+    /// Which vertex has which word, in the order of the file.
     pairs: Vec<(usize, u32)>,
 }
 
@@ -90,10 +89,9 @@ impl RoleWords {
     }
 }
 
-/// What a word means.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WordMeaning {
-    /// Asked for, or a word that means one thing.
+    /// The word means this role.
     Role(VertexKind),
     /// The word *node* without anything that distinguishes nodes from switches.
     Doubtful,

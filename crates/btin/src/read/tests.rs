@@ -1,10 +1,10 @@
 //! What each reader takes, reports and refuses.
 
 use super::*;
-use crate::{Link, NodeId};
+use crate::{NodeId, SwitchLink};
 use proptest::prelude::*;
 
-fn parsed(text: &str) -> (Topology, ReadReport) {
+fn parsed(text: &str) -> (NetworkFile, ReadReport) {
     read(text, None, &Assume::default()).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
@@ -12,16 +12,16 @@ fn refused(text: &str) -> String {
     read(text, None, &Assume::default()).expect_err("it is wrong").to_string()
 }
 
-fn links(topology: &Topology) -> Vec<[u32; 4]> {
-    let numbers = |l: &Link| [l.a.switch.0, l.a.port.0.into(), l.b.switch.0, l.b.port.0.into()];
+fn links(topology: &NetworkFile) -> Vec<[u32; 4]> {
+    let numbers = |l: &SwitchLink| [l.a.switch.0, l.a.port.0.into(), l.b.switch.0, l.b.port.0.into()];
     topology.network.links().iter().map(numbers).collect()
 }
 
-fn nodes(topology: &Topology) -> Vec<(u32, u16)> {
+fn nodes(topology: &NetworkFile) -> Vec<(u32, u16)> {
     topology.network.nodes().iter().map(|end| (end.switch.0, end.port.0)).collect()
 }
 
-const IB: &str = "#\n# Topology file: generated\n#\nvendid=0x2c9\ndevid=0xc738\nsysimgguid=0x1\nswitchguid=0x1(1)\n\
+const IB: &str = "#\n# NetworkFile file: generated\n#\nvendid=0x2c9\ndevid=0xc738\nsysimgguid=0x1\nswitchguid=0x1(1)\n\
     Switch\t36 \"S-0001\"\t\t# \"leaf\" enhanced port 0 lid 1 lmc 0\n\
     [1]\t\"H-0101\"[1](102) \t\t# \"node-1 HCA-1\" lid 9 4xEDR\n\
     [2][ext 1]\t\"H-0102\"[2](104)\n\
@@ -190,7 +190,7 @@ fn dot_with_very_many_defaults_is_refused_before_each_vertex_takes_them_all() {
 #[test]
 fn json_nested_without_bound_is_refused() {
     for text in [format!("{{\"x\":{}", "[".repeat(1_000_000)), "{\"registers\":".repeat(1_000_000)] {
-        let error = Topology::from_json(&text).expect_err("it never ends").to_string();
+        let error = NetworkFile::from_json(&text).expect_err("it never ends").to_string();
         assert!(!error.is_empty());
         let error = crate::Tree::from_json(&text).expect_err("it never ends").to_string();
         assert!(!error.is_empty());
@@ -326,7 +326,7 @@ fn roles_by_which_most_of_a_file_is_left_out_are_refused() {
 /// network.
 const GROUPED: &str = r#"
           #
-          # Topology file: generated on Tue Jun  5 14:15:10 2007
+          # NetworkFile file: generated on Tue Jun  5 14:15:10 2007
           #
           # Max of 3 hops discovered
           # Initiated from node 0000000000000a30 port 0000000000000a31
@@ -382,7 +382,7 @@ fn ibnetdiscover_in_groups_is_read_with_what_people_call_the_nodes() {
     assert_eq!(topology.node_labels, labels);
     assert_eq!(topology.node_shown(NodeId(1)), "H-0000000000000a20 (mynode Adapter)");
     assert_eq!(topology.hosts().collect::<Vec<_>>(), [1, 2, 3].map(NodeId));
-    assert_eq!(Topology::from_json(&topology.to_json()), Ok(topology));
+    assert_eq!(NetworkFile::from_json(&topology.to_json()), Ok(topology));
 }
 
 #[test]
@@ -431,13 +431,16 @@ fn ports_keep_the_names_that_they_have_on_their_switches() {
     let key =
         "\"port_names\":{\"0\":{\"0\":\"swp51\",\"1\":\"swp52\"},\n\"1\":{\"0\":\"swp1\",\"1\":\"swp2\"}}";
     assert!(text.contains(key), "{text}");
-    assert_eq!(Topology::from_json(&text), Ok(topology));
+    assert_eq!(NetworkFile::from_json(&text), Ok(topology));
     let beyond = text.replace("\"1\":\"swp2\"", "\"9\":\"swp2\"");
-    let error = Topology::from_json(&beyond).expect_err("it has two ports").to_string();
+    let error = NetworkFile::from_json(&beyond).expect_err("it has two ports").to_string();
     assert!(error.ends_with("port_names.1.9: there is no port 9 at switch 1"), "{error}");
     let two = text.replace("\"1\":{\"0\"", "\"01\":{\"0\"");
     assert!(
-        Topology::from_json(&two).expect_err("a key").to_string().contains("\"01\" is no number of a switch")
+        NetworkFile::from_json(&two)
+            .expect_err("a key")
+            .to_string()
+            .contains("\"01\" is no number of a switch")
     );
 }
 
@@ -455,7 +458,7 @@ proptest! {
     ) {
         for text in [text.clone(), text.replacen("graph", "Switch 4 \"S-1\"\n[1]", 1), format!("<graphml>{text}</graphml>")] {
             if let Ok((topology, _)) = read(&text, Some(Language::ALL[language]), &Assume::default()) {
-                let again = Topology::from_json(&topology.to_json());
+                let again = NetworkFile::from_json(&topology.to_json());
                 prop_assert_eq!(again.as_ref(), Ok(&topology));
             }
         }

@@ -1,13 +1,13 @@
 //! The tree of a group after several failures, one after the other: repaired while its root can be kept,
 //! planned anew otherwise.
 //!
-//! Two rules for two users. [`aftermath`] does without members that no repair can reach, and says how.
-//! [`around_links`] is for a network in use: every member runs it by itself, all have to come to the same
-//! tree, and none may be missing.
+//! There are two rules for two users. [`aftermath`], for `tree plan`, goes on without members that no repair
+//! can reach, and says how. [`around_links`] is for a network in use (`tree deploy`): every member runs it by
+//! itself, all have to come to the same tree, and no member may be missing.
 
 use super::{NetworkFailure, Repair, RepairError, StandingTree};
 use crate::reach::Components;
-use crate::{BarrierGroup, Network, NodeId, PlanError, PlanOptions, TreePlan, plan};
+use crate::{BarrierGroup, NodeId, PlanError, PlanOptions, SwitchNetwork, TreePlan, plan};
 
 /// What several failures have left of a group and its tree.
 #[derive(Debug)]
@@ -18,17 +18,15 @@ pub struct Aftermath {
     pub root: RootFate,
     /// The members that a tree can still reach.
     pub group: BarrierGroup,
-    /// The tree now.
     pub plan: TreePlan,
     /// The best tree in the network as it is now; the same as `plan` where the root could not be kept.
     pub anew: TreePlan,
     /// The network now: the same numbers of switches and nodes, fewer links.
-    pub network: Network,
+    pub network: SwitchNetwork,
     /// Members that no tree can reach, ascending.
     pub cut_off: Vec<NodeId>,
 }
 
-/// Whether the tree still has its root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RootFate {
     Kept,
@@ -44,7 +42,7 @@ pub enum RootFate {
 /// [`RepairError::NoSuch`] and [`RepairError::NoChild`] as [`StandingTree`] has them;
 /// [`RepairError::NobodyLeft`].
 pub fn aftermath(
-    network: &Network,
+    network: &SwitchNetwork,
     group: &BarrierGroup,
     planned: &TreePlan,
     failures: &[NetworkFailure],
@@ -72,9 +70,7 @@ pub fn aftermath(
         BarrierGroup::new(&now, group.id(), kept).map_err(|_| RepairError::NobodyLeft)
     };
     if root != RootFate::Kept {
-        let is_dead = |node: &NodeId| {
-            failures.contains(&NetworkFailure::Switch(network.nodes()[node.0 as usize].switch))
-        };
+        let is_dead = |node: &NodeId| failures.contains(&NetworkFailure::Switch(network.switch_of(*node)));
         cut_off = Components::of(&now).cut_off(&now, &members(&|node| !is_dead(node))?);
         cut_off.extend(group.members().iter().filter(|node| is_dead(node)));
     }
@@ -91,7 +87,11 @@ pub fn aftermath(
 ///
 /// # Errors
 /// [`PlanError::CutOff`] if no tree can reach all members.
-pub fn around_links(network: &Network, group: &BarrierGroup, failed: &[u32]) -> Result<TreePlan, PlanError> {
+pub fn around_links(
+    network: &SwitchNetwork,
+    group: &BarrierGroup,
+    failed: &[u32],
+) -> Result<TreePlan, PlanError> {
     let whole = plan(network, group, &PlanOptions::default())?;
     let repaired = || {
         let mut standing = StandingTree::new(network, group, &whole.tree).ok()?;
@@ -109,14 +109,14 @@ pub fn around_links(network: &Network, group: &BarrierGroup, failed: &[u32]) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{End, GroupId, Link, Port, SwitchId};
+    use crate::{End, GroupId, Port, SwitchId, SwitchLink};
 
     /// A ring of six switches with a member each; link `at` joins `at` and the next.
-    fn ring() -> (Network, BarrierGroup) {
+    fn ring() -> (SwitchNetwork, BarrierGroup) {
         let end = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
-        let links = (0..6).map(|at| Link { a: end(at, 0), b: end((at + 1) % 6, 1) }).collect();
+        let links = (0..6).map(|at| SwitchLink { a: end(at, 0), b: end((at + 1) % 6, 1) }).collect();
         let nodes = (0..6).map(|at| end(at, 2)).collect();
-        let network = Network::new(vec![3; 6], links, nodes).expect("each port is used once");
+        let network = SwitchNetwork::new(vec![3; 6], links, nodes).expect("each port is used once");
         let group =
             BarrierGroup::new(&network, GroupId(0), (0..6).map(NodeId).collect()).expect("they exist");
         (network, group)

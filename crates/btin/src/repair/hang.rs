@@ -1,4 +1,4 @@
-//! Hanging a cut-off part on again: a search outwards from what stands, nearest to the root first.
+//! Attaching a cut-off part again: a search outwards from what stands, nearest to the root first.
 
 use super::{NONE, Repair, StandingTree};
 use crate::{Neighbour, SwitchId};
@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 pub(super) struct RepairScratch {
     /// By switch: whether it may get a place in this repair, or has one.
     state: Vec<SwitchMark>,
-    /// By switch: what was found for it.
+    /// By switch: the best attachment found so far.
     found: Vec<Attachment>,
-    /// Who may have a place next to what stands, nearest to the root first, and who below those.
+    /// Switches that can be attached to what stands, nearest to the root first; and switches below those.
     beside: Vec<(u32, u32)>,
     below: Vec<(u32, u32)>,
-    /// Who came into the tree that was not in it before.
+    /// Switches that were outside the tree and are in it now.
     new: Vec<u32>,
 }
 
@@ -25,7 +25,7 @@ type CutSwitch = (u32, u32, u32);
 struct Attachment {
     depth: u32,
     parent: u32,
-    /// The parent's port.
+    /// The port of the parent.
     port: u16,
     link: u32,
 }
@@ -37,10 +37,10 @@ impl Attachment {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SwitchMark {
     Outside,
-    /// Was in the tree.
+    /// It was in the tree and is cut off.
     Cut,
     CutPlaced,
-    /// Was not in the tree, and may be a way back.
+    /// It was outside the tree and may be on a way back.
     Reached,
     ReachedPlaced,
 }
@@ -107,7 +107,7 @@ impl StandingTree<'_> {
         Repair { changed, cut_off: self.members_of(&lost), moved, height: self.height() }
     }
 
-    /// Takes a subtree out of the tree, and notes who hung on whom.
+    /// Takes a subtree out of the tree, and notes each switch with its parent.
     fn cut(&mut self, top: u32, before: &mut Vec<CutSwitch>) {
         let mut open = vec![top];
         while let Some(switch) = open.pop() {
@@ -117,8 +117,8 @@ impl StandingTree<'_> {
         }
     }
 
-    /// Whose register is another now, because the switch has another way to its parent, or gained or lost a
-    /// child; handed back is how many have another way.
+    /// Collects the switches whose register has changed, because they have another way to the parent, or
+    /// gained or lost a child. Returns how many have another way.
     fn compare(&mut self, before: &[CutSwitch], touched: &mut Vec<u32>) -> usize {
         let mut moved = 0;
         for &(switch, parent, up) in before {

@@ -1,7 +1,8 @@
-//! Repair: a link or a switch of a tree that is in use has failed.
+//! For `unisono tree plan --without-link` and `--without-switch`, and for `tree deploy`: repair of a tree in
+//! use after a link or a switch has failed.
 //!
-//! Planning anew would move the root and rewrite every register. Instead the root stays, and so does
-//! everything that still hangs on it; only what was cut off is hung on again:
+//! A new plan would move the root and rewrite every register. A repair keeps the root and everything that
+//! still hangs on it, and attaches again only what was cut off:
 //!
 //! ```text
 //!        [root]                     what still stands keeps its registers
@@ -14,16 +15,16 @@
 //! ```
 //!
 //! Depths within the part are the least that are possible below what stands; of equal parents the one with
-//! the lowest id is taken. Switches that were in no tree are taken in where they are the way back, and
-//! switches without members that are left without a purpose give their register back. Members to whom no way
-//! leads are named: they are cut off for good. If the root itself dies the tree cannot be repaired; the
-//! error says so, and a plan without the dead switch ([`StandingTree::network`]) is the remedy.
+//! the lowest id is taken. Switches outside the tree are taken in where they are the way back. Switches
+//! without members that no longer lead to one give their register back. The result names members to which no
+//! way leads. If the root itself dies, the tree cannot be repaired: the error says so, and the remedy is a
+//! plan without the dead switch ([`StandingTree::network`]).
 //!
 //! Cost: the links of the cut-off part, and of the switches outside the tree that it reaches; a link that no
 //! tree uses costs nothing. Building a [`StandingTree`] from registers is linear in the network.
 //!
-//! When not to use it: the tree may become higher than a new plan's, by as much as the detour. The answer
-//! has the height, so that the caller can compare and plan anew at leisure.
+//! When not to use it: a repaired tree may be higher than a new plan's, by as much as the detour. The result
+//! has the height, so that the caller can compare and plan anew later.
 
 mod aftermath;
 mod hang;
@@ -31,7 +32,9 @@ mod hang;
 pub use aftermath::{Aftermath, RootFate, aftermath, around_links};
 
 use crate::plan::members_at;
-use crate::{BarrierGroup, Link, Network, NodeId, PlanError, Port, Register, SwitchId, Tree, TreePlan};
+use crate::{
+    BarrierGroup, NodeId, PlanError, Port, Register, SwitchId, SwitchLink, SwitchNetwork, Tree, TreePlan,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -42,7 +45,6 @@ pub enum NetworkFailure {
     Switch(SwitchId),
 }
 
-/// What a repair changed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Repair {
@@ -52,50 +54,33 @@ pub struct Repair {
     pub cut_off: Vec<NodeId>,
     /// Switches that got another parent or another cable to it.
     pub moved: usize,
-    /// The height of the tree now.
     pub height: u32,
 }
 
-/// Why a tree cannot be repaired.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepairError {
-    /// The root switch failed.
     #[error("switch {root} is the root of the tree: it cannot be repaired around it; plan anew without it")]
-    RootDied {
-        /// The root switch.
-        root: u32,
-    },
-    /// The root died before; there is no tree left.
+    RootDied { root: u32 },
     #[error("the tree has lost its root switch {root}; plan anew without it")]
-    NoTree {
-        /// The root switch.
-        root: u32,
-    },
-    /// The registers are no tree of this network.
+    NoTree { root: u32 },
     #[error(
         "the registers are no tree of this network: port {port} of switch {switch} does not lead to a child"
     )]
     NoChild { switch: u32, port: u16 },
-    /// A failure of something that is not there.
     #[error("there is no {what} {number} in this network")]
-    NoSuch {
-        /// What kind of thing.
-        what: &'static str,
-        number: u32,
-    },
+    NoSuch { what: &'static str, number: u32 },
     #[error("no member is left: all are at switches that failed")]
     NobodyLeft,
-    /// There is no tree for the members that are left.
     #[error(transparent)]
     Plan(PlanError),
 }
 
 const NONE: u32 = u32::MAX;
 
-/// A tree in use, ready to be repaired: who hangs on whom, and what has failed so far.
+/// A tree in use, ready to be repaired, and what has failed so far.
 pub struct StandingTree<'a> {
-    network: &'a Network,
+    network: &'a SwitchNetwork,
     group: &'a BarrierGroup,
     root: u32,
     root_lost: bool,
@@ -118,13 +103,14 @@ impl<'a> StandingTree<'a> {
     ///
     /// # Errors
     /// [`RepairError::NoChild`] if the registers do not fit the network.
-    pub fn new(network: &'a Network, group: &'a BarrierGroup, tree: &Tree) -> Result<Self, RepairError> {
+    pub fn new(
+        network: &'a SwitchNetwork,
+        group: &'a BarrierGroup,
+        tree: &Tree,
+    ) -> Result<Self, RepairError> {
         let count = network.switch_count();
         let mut is_member = vec![false; count];
-        group
-            .members()
-            .iter()
-            .for_each(|node| is_member[network.nodes()[node.0 as usize].switch.0 as usize] = true);
+        group.members().iter().for_each(|node| is_member[network.switch_of(*node).0 as usize] = true);
         let root = tree.root_switch.0;
         let mut standing = Self {
             network,
@@ -145,9 +131,8 @@ impl<'a> StandingTree<'a> {
         let mut open = vec![root];
         while let Some(switch) = open.pop() {
             let Some(register) = tree.registers.get(&SwitchId(switch)) else { continue };
-            let near = network.neighbours(SwitchId(switch));
             for &port in &register.children {
-                let link = near.binary_search_by_key(&port, |n| n.port).ok().map(|at| near[at]);
+                let link = network.neighbour_at(SwitchId(switch), port);
                 let Some(link) = link.filter(|link| standing.parent[link.switch.0 as usize] == NONE) else {
                     return Err(RepairError::NoChild { switch, port: port.0 });
                 };
@@ -170,7 +155,7 @@ impl<'a> StandingTree<'a> {
             NetworkFailure::Link(link) => {
                 let dead = self.dead_links.get_mut(link as usize);
                 *dead.ok_or(RepairError::NoSuch { what: "link", number: link })? = true;
-                let Link { a, b } = self.network.links()[link as usize];
+                let SwitchLink { a, b } = self.network.links()[link as usize];
                 [a, b]
                     .map(|end| end.switch.0)
                     .into_iter()
@@ -193,8 +178,6 @@ impl<'a> StandingTree<'a> {
         Ok(self.hang_again(&tops))
     }
 
-    /// The tree as it is now.
-    #[must_use]
     pub fn tree(&self) -> Tree {
         let in_tree = (0..).zip(&self.parent).filter(|(_, parent)| **parent != NONE);
         let registers = in_tree.map(|(switch, _)| (SwitchId(switch), self.register(switch))).collect();
@@ -205,7 +188,6 @@ impl<'a> StandingTree<'a> {
 
     /// The tree as it is now, as a plan: with its height, links and leaves. No register is in a node's memory
     /// ([`setup::allot`](crate::setup::allot) says which have to be).
-    #[must_use]
     pub fn plan(&self) -> TreePlan {
         let tree = self.tree();
         let switches = tree.registers.len();
@@ -215,29 +197,26 @@ impl<'a> StandingTree<'a> {
         TreePlan { tree, height, edges, leaves, in_memory: BTreeMap::new() }
     }
 
-    /// The height of the tree now.
-    #[must_use]
     pub fn height(&self) -> u32 {
         u32::try_from(self.at_depth.len() - 1).expect("fits because switches are counted in 32 bits")
     }
 
     /// What is left of the network: the same switches, nodes and ports, without the links that failed or
     /// lead to a switch that did.
-    #[must_use]
-    pub fn network(&self) -> Network {
+    pub fn network(&self) -> SwitchNetwork {
         let ports = self.network.switches().map(|switch| self.network.ports(switch)).collect();
         let lives =
-            |link: &Link| ![link.a, link.b].iter().any(|end| self.dead_switches[end.switch.0 as usize]);
+            |link: &SwitchLink| ![link.a, link.b].iter().any(|end| self.dead_switches[end.switch.0 as usize]);
         let links = self.network.links().iter().zip(&self.dead_links);
         let links = links.filter(|(link, dead)| !**dead && lives(link)).map(|(link, _)| *link).collect();
-        let network = Network::new(ports, links, self.network.nodes().to_vec());
+        let network = SwitchNetwork::new(ports, links, self.network.nodes().to_vec());
         network.expect("ports are used once because they were before")
     }
 
     fn register(&self, switch: u32) -> Register {
         let here = SwitchId(switch);
         let port = |link: u32, end: u32| {
-            let Link { a, b } = self.network.links()[link as usize];
+            let SwitchLink { a, b } = self.network.links()[link as usize];
             if a.switch.0 == end { a.port } else { b.port }
         };
         let children = self.children[switch as usize].iter();

@@ -2,19 +2,19 @@
 
 use super::*;
 use crate::check::{Rules, check};
-use crate::plan::families::network_and_group;
+use crate::plan::families::{network_and_group, ring, with_nodes};
 use crate::plan::tests::{everybody, network};
 use crate::reach::Components;
 use crate::{GroupId, PlanOptions, plan};
 use proptest::prelude::*;
 
-fn planned(network: &Network, group: &BarrierGroup) -> Tree {
+fn planned(network: &SwitchNetwork, group: &BarrierGroup) -> Tree {
     plan(network, group, &PlanOptions::default()).expect("members are connected").tree
 }
 
-fn parents(network: &Network, tree: &Tree) -> BTreeMap<u32, u32> {
+fn parents(network: &SwitchNetwork, tree: &Tree) -> BTreeMap<u32, u32> {
     let up = |(switch, register): (&SwitchId, &Register)| {
-        let up = network.neighbours(*switch).iter().find(|n| Some(n.port) == register.parent)?;
+        let up = network.neighbour_at(*switch, register.parent?)?;
         (*switch != tree.root_switch).then_some((switch.0, up.switch.0))
     };
     tree.registers.iter().filter_map(up).collect()
@@ -60,7 +60,7 @@ proptest! {
             // The members left are those that the root reaches.
             let now = standing.network();
             let parts = Components::of(&now);
-            let place = |node: &NodeId| network.nodes()[node.0 as usize].switch;
+            let place = |node: &NodeId| network.switch_of(*node);
             let reached = |node: &&NodeId| parts.part(place(node)) == parts.part(tree.root_switch)
                 && !standing.dead_switches[place(node).0 as usize];
             prop_assert_eq!(&alive, &group.members().iter().filter(reached).copied().collect::<Vec<_>>());
@@ -82,7 +82,8 @@ proptest! {
             }
             prop_assert_eq!(&tree, &after);
 
-            // Who did not hang on what failed has kept its parent; who did is as near as can be.
+            // A switch that did not hang on what failed has kept its parent; another one is as near to the
+            // root as can be.
             let is = parents(&network, &after);
             for (&switch, &up) in &is {
                 let Some(&before) = was.get(&switch) else { continue };
@@ -93,7 +94,7 @@ proptest! {
                 let cut = match failure {
                     NetworkFailure::Switch(dead) => way.contains(&dead.0),
                     NetworkFailure::Link(link) => way.windows(2).any(|pair| {
-                        let Link { a, b } = network.links()[link as usize];
+                        let SwitchLink { a, b } = network.links()[link as usize];
                         (a.switch.0, b.switch.0) == (pair[0], pair[1]) || (b.switch.0, a.switch.0) == (pair[0], pair[1])
                     }),
                 };
@@ -113,8 +114,7 @@ proptest! {
 
 #[test]
 fn a_ring_that_breaks_goes_on_as_a_path() {
-    let (n, links) = crate::plan::families::ring(8);
-    let network = network(n, &links, &[0, 1, 2, 3, 4, 5, 6, 7]);
+    let network = with_nodes(&ring(8));
     let group = everybody(&network);
     let tree = planned(&network, &group);
     let mut standing = StandingTree::new(&network, &group, &tree).expect("the tree fits");

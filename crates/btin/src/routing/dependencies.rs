@@ -1,26 +1,26 @@
 //! The channel dependency graph, and the search for cycles in it: the proof that nothing deadlocks (paper,
 //! 4.2).
 //!
-//! Whoever holds something and cannot go on waits for something else; that is a dependency. If all
-//! dependencies that can be there at once have no cycle, somebody can always move.
+//! A message that holds a resource and cannot go on waits for another resource; that is a dependency. If the
+//! dependencies that can exist at the same time have no cycle, some message can always move.
 //! - A normal message holds a channel and waits for the next one of its route.
-//! - A register waits for the arrivals of its children, then for the channel to its parent; and, on the way
-//!   down, for its parent's release, then for the channels to its children. The root's release waits for its
-//!   arrivals.
+//! - A register waits for the arrivals of its children, then for the channel to its parent; on the way down
+//!   it waits for its parent's release, then for the channels to its children. The root's release waits for
+//!   its arrivals.
 //! - A synchronization message in a channel waits for nothing: the register that it goes to has room for the
-//!   whole message, and no other message is ever stored there. This is what makes barriers harmless,
-//!   whichever way their trees lie across the up and down directions.
+//!   whole message, and no other message is ever stored there. That is why barriers are harmless, however
+//!   their trees lie across the up and down directions.
 //!
-//! The three cases of the paper are three sets of dependencies: one barrier, several at once, several among
-//! normal messages. [`Storage::Channel`] is the counterexample: without room in the switch, messages of
+//! The three cases of the paper are three sets of dependencies: one barrier, several at once, and several
+//! among normal messages. [`Storage::Channel`] is the counterexample: without room in the switch, messages of
 //! several trees, or of one tree among normal messages, can block each other in a circle, and the search
 //! finds it.
 //!
-//! Cost: at most (ports)^2 dependencies a switch for normal messages, linear in the tree for a barrier; the
-//! search for a cycle is linear in them.
+//! Cost: at most (ports)^2 dependencies for each switch for normal messages, linear in the tree for a
+//! barrier; the search for a cycle is linear in the dependencies.
 
 use super::{Direction, RoutingChannel, UpDown, channel};
-use crate::{GroupId, Network, SwitchId, Tree};
+use crate::{GroupId, SwitchId, SwitchNetwork, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a message can hold or wait for.
@@ -43,38 +43,31 @@ pub enum Storage {
     Channel,
 }
 
-/// Who waits for what.
+/// The channel dependency graph.
 #[derive(Clone, Default, Debug)]
 pub struct Dependencies {
     after: BTreeMap<Resource, Vec<Resource>>,
 }
 
 impl Dependencies {
-    /// No message, no dependency.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whoever holds the first may wait for the second.
+    /// A message that holds the first resource may wait for the second.
     pub fn add(&mut self, holds: Resource, waits: Resource) {
         self.after.entry(holds).or_default().push(waits);
     }
 
-    /// How many there are.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.after.values().map(Vec::len).sum()
     }
 
-    /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.after.is_empty()
     }
 
     /// How many channels, and how many registers, are held or waited for.
-    #[must_use]
     pub fn resources(&self) -> (usize, usize) {
         let all: BTreeSet<Resource> =
             self.after.iter().flat_map(|(holds, waits)| waits.iter().chain([holds])).copied().collect();
@@ -90,7 +83,7 @@ impl Dependencies {
     }
 
     /// Normal messages on every legal route: from any channel to any next one, but from down to up.
-    pub fn normal_messages(&mut self, network: &Network, directions: &UpDown) {
+    pub fn normal_messages(&mut self, network: &SwitchNetwork, directions: &UpDown) {
         self.turns(network, |before, after| {
             directions.direction(network, before) == Direction::Up
                 || directions.direction(network, after) == Direction::Down
@@ -98,7 +91,11 @@ impl Dependencies {
     }
 
     /// Normal messages on every turn that is allowed, whatever the rule.
-    pub fn turns(&mut self, network: &Network, allowed: impl Fn(RoutingChannel, RoutingChannel) -> bool) {
+    pub fn turns(
+        &mut self,
+        network: &SwitchNetwork,
+        allowed: impl Fn(RoutingChannel, RoutingChannel) -> bool,
+    ) {
         for here in network.switches() {
             for comes in network.neighbours(here).iter().filter(|seen| seen.switch != here) {
                 for goes in network.neighbours(here).iter().filter(|seen| seen.switch != here) {
@@ -114,10 +111,10 @@ impl Dependencies {
     }
 
     /// The barrier of a tree that [`crate::check`] found sound.
-    pub fn barrier(&mut self, network: &Network, tree: &Tree, storage: Storage) {
+    pub fn barrier(&mut self, network: &SwitchNetwork, tree: &Tree, storage: Storage) {
         let group = tree.group;
         for (switch, register) in &tree.registers {
-            let by_port = |port| network.neighbours(*switch).iter().find(|seen| seen.port == port);
+            let by_port = |port| network.neighbour_at(*switch, port);
             let parent = register.parent.filter(|_| *switch != tree.root_switch).and_then(by_port);
             let (up, down) = (Resource::Reduction(group, *switch), Resource::Distribution(group, *switch));
             if parent.is_none() && storage == Storage::Register {
@@ -145,7 +142,6 @@ impl Dependencies {
     }
 
     /// A cycle, if there is one: each waits for the next, and the last for the first.
-    #[must_use]
     pub fn cycle(&self) -> Option<Vec<Resource>> {
         // depth first; what is on the path and met again closes a cycle
         #[derive(Clone, Copy, PartialEq)]

@@ -1,35 +1,34 @@
 //! up\*/down\* routing: legal routes that cannot deadlock in an irregular network (paper, section 2.1).
 //!
-//! The idea: a breadth-first spanning tree gives every link a direction, *up* towards the root: to the end
-//! nearer to the root, or, at the same distance, to the end with the lower number. A route is legal if it
-//! goes up as long as it likes and then down as long as it likes, never up again. A cycle of waiting messages
-//! would need a turn from down to up somewhere, so there is none.
+//! The idea: a breadth-first spanning tree gives every link a direction. *Up* is towards the end that is
+//! nearer to the root, or, at the same distance, towards the end with the lower number. A legal route first
+//! goes up, for any number of links, and then down; it never goes up again. A cycle of waiting messages would
+//! need a turn from down to up, so there is none.
 //!
-//! Three parts, each without knowledge of the others: [`UpDown`] finds routes, [`legal`] judges any route,
-//! and [`dependencies`] looks for cycles among channels that wait for each other, the proof for barriers
-//! among messages. [`proof`] puts them together for given trees.
+//! Three parts know nothing of each other: [`UpDown`] finds routes, [`legal`] judges any route, and
+//! [`dependencies`] looks for cycles among channels that wait for each other, which is the proof for barriers
+//! among messages. [`proof`] applies them to given trees, for `unisono tree check --deadlock`. The
+//! simulator's unicast and multicast take the same routes.
 //!
-//! Cost: a breadth-first search for the directions; a route is another search over twice the switches. When
-//! not to use it: the root attracts traffic and detours are needed, which is why a barrier has a tree of its
-//! own.
+//! Cost: one breadth-first search for the directions, and one over twice the switches for all routes from a
+//! switch. When not to use it: routes are detours and crowd near the root; a barrier has a tree of its own
+//! instead.
 
 pub mod dependencies;
 pub mod legal;
 pub mod proof;
 
-use crate::{Link, Network, SwitchId};
+use crate::{End, Port, SwitchId, SwitchLink, SwitchNetwork};
 use std::collections::VecDeque;
 
 /// One direction of a link: what a message holds on to while it waits for the next.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RoutingChannel {
-    /// The link, by its number in the network.
     pub link: u32,
     /// Along the link from its end a to its end b, or back.
     pub way: LinkDirection,
 }
 
-/// Which way along a link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum LinkDirection {
     /// From end a to end b.
@@ -39,18 +38,22 @@ pub enum LinkDirection {
 }
 
 impl RoutingChannel {
-    /// The switches that it leads from and to.
-    #[must_use]
-    pub fn ends(self, network: &Network) -> (SwitchId, SwitchId) {
-        let Link { a, b } = network.links()[self.link as usize];
+    /// The ports that it leads from and to.
+    pub fn ports(self, network: &SwitchNetwork) -> (End, End) {
+        let SwitchLink { a, b } = network.links()[self.link as usize];
         match self.way {
-            LinkDirection::There => (a.switch, b.switch),
-            LinkDirection::Back => (b.switch, a.switch),
+            LinkDirection::There => (a, b),
+            LinkDirection::Back => (b, a),
         }
+    }
+
+    /// The switches that it leads from and to.
+    pub fn ends(self, network: &SwitchNetwork) -> (SwitchId, SwitchId) {
+        let (from, to) = self.ports(network);
+        (from.switch, to.switch)
     }
 }
 
-/// Whether a channel leads up or down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// Towards the root of the spanning tree.
@@ -59,7 +62,7 @@ pub enum Direction {
     Down,
 }
 
-/// The directions of all links, and routes along them.
+/// The up or down direction of every link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UpDown {
     root: SwitchId,
@@ -73,8 +76,7 @@ impl UpDown {
     /// Directions by the breadth-first tree from a switch; neighbours in order of port, first in, first out.
     ///
     /// Parts of the network that the root cannot reach get trees of their own, from their lowest switch.
-    #[must_use]
-    pub fn new(network: &Network, root: SwitchId) -> Self {
+    pub fn new(network: &SwitchNetwork, root: SwitchId) -> Self {
         let count = network.switch_count();
         let mut directions = Self { root, level: vec![u32::MAX; count], parent: vec![None; count] };
         let mut queue = VecDeque::new();
@@ -99,66 +101,97 @@ impl UpDown {
         directions
     }
 
-    /// The root of the spanning tree.
-    #[must_use]
     pub fn root(&self) -> SwitchId {
         self.root
     }
 
     /// The channel from a switch to its parent in the spanning tree; none at a root.
-    #[must_use]
     pub fn parent(&self, switch: SwitchId) -> Option<RoutingChannel> {
         self.parent[switch.0 as usize]
     }
 
     /// Whether a channel leads up or down. A link from a switch to itself leads down: it is of no use to a
     /// route.
-    #[must_use]
-    pub fn direction(&self, network: &Network, channel: RoutingChannel) -> Direction {
+    pub fn direction(&self, network: &SwitchNetwork, channel: RoutingChannel) -> Direction {
         let (from, to) = channel.ends(network);
         let height = |switch: SwitchId| (self.level[switch.0 as usize], switch);
         if height(to) < height(from) { Direction::Up } else { Direction::Down }
     }
 
-    /// A shortest legal route, as channels in order; none if there is no way at all.
-    ///
-    /// Among equals the one by lower ports. It is empty from a switch to itself.
-    #[must_use]
-    pub fn route(&self, network: &Network, from: SwitchId, to: SwitchId) -> Option<Vec<RoutingChannel>> {
-        // a switch before and after the turn downwards is two places
-        let place = |switch: SwitchId, turned: bool| 2 * switch.0 as usize + usize::from(turned);
-        let mut came: Vec<Option<(usize, RoutingChannel)>> = vec![None; 2 * network.switch_count()];
-        let mut queue = VecDeque::from([(from, false)]);
-        let start = place(from, false);
-        while let Some((here, turned)) = queue.pop_front() {
-            if here == to {
-                let mut route = Vec::new();
-                let mut at = place(here, turned);
-                while at != start
-                    && let Some((before, channel)) = came[at]
-                {
-                    route.push(channel);
-                    at = before;
-                }
-                route.reverse();
-                return Some(route);
-            }
+    /// The shortest legal routes from a switch to all others.
+    pub fn routes(&self, network: &SwitchNetwork, from: SwitchId) -> RouteTree {
+        RouteTree::new(network, from, |channel| self.direction(network, channel))
+    }
+}
+
+/// Shortest routes from one switch to all others. Among routes of the same length the one by lower ports is
+/// taken.
+///
+/// A route that has turned downwards cannot go up again, so that a switch counts twice in the search: as
+/// reached on the way up, and as reached on the way down. Read backwards a legal route is a legal route.
+/// Routes branch but never meet again, which is what a multicast needs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RouteTree {
+    from: SwitchId,
+    /// By switch, on the way up and on the way down: the channel by which it was reached, and from which of
+    /// the two.
+    came: Vec<[Option<(Direction, RoutingChannel)>; 2]>,
+    /// By switch: on which way it was reached first.
+    first: Vec<Option<Direction>>,
+}
+
+impl RouteTree {
+    /// The shortest routes of all, legal or not.
+    pub fn shortest(network: &SwitchNetwork, from: SwitchId) -> Self {
+        Self::new(network, from, |_| Direction::Up)
+    }
+
+    fn new(network: &SwitchNetwork, from: SwitchId, direction: impl Fn(RoutingChannel) -> Direction) -> Self {
+        let count = network.switch_count();
+        let mut routes = Self { from, came: vec![[None; 2]; count], first: vec![None; count] };
+        routes.first[from.0 as usize] = Some(Direction::Up);
+        let mut queue = VecDeque::from([(from, Direction::Up)]);
+        while let Some((here, so_far)) = queue.pop_front() {
             for seen in network.neighbours(here).iter().filter(|seen| seen.switch != here) {
                 let out = channel(network, seen.link, here);
-                let down = self.direction(network, out) == Direction::Down;
-                let next = place(seen.switch, down);
-                if (down || !turned) && came[next].is_none() && next != start {
-                    came[next] = Some((place(here, turned), out));
-                    queue.push_back((seen.switch, down));
+                let way = direction(out);
+                let there = seen.switch.0 as usize;
+                let is_start = (seen.switch, way) == (from, Direction::Up);
+                let is_illegal = (so_far, way) == (Direction::Down, Direction::Up);
+                if is_start || is_illegal || routes.came[there][way as usize].is_some() {
+                    continue;
                 }
+                routes.came[there][way as usize] = Some((so_far, out));
+                routes.first[there].get_or_insert(way);
+                queue.push_back((seen.switch, way));
             }
         }
-        None
+        routes
+    }
+
+    /// The route to a switch, as channels in order. `None`: there is no way at all. It is empty to the start
+    /// itself.
+    pub fn to(&self, network: &SwitchNetwork, to: SwitchId) -> Option<Vec<RoutingChannel>> {
+        let (mut here, mut way) = (to, self.first[to.0 as usize]?);
+        let mut route = Vec::new();
+        while let Some((before, channel)) = self.came[here.0 as usize][way as usize] {
+            route.push(channel);
+            (here, way) = (channel.ends(network).0, before);
+        }
+        route.reverse();
+        Some(route)
+    }
+
+    /// The port of a switch at which its route arrives: the first port of the route back.
+    pub fn port_back(&self, network: &SwitchNetwork, switch: SwitchId) -> Option<Port> {
+        let way = self.first[switch.0 as usize]?;
+        let (_, channel) = self.came[switch.0 as usize][way as usize]?;
+        Some(channel.ports(network).1.port)
     }
 }
 
 /// The channel of a link that leads away from a switch.
-fn channel(network: &Network, link: u32, from: SwitchId) -> RoutingChannel {
+fn channel(network: &SwitchNetwork, link: u32, from: SwitchId) -> RoutingChannel {
     let way = if network.links()[link as usize].a.switch == from {
         LinkDirection::There
     } else {

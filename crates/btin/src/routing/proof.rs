@@ -1,38 +1,35 @@
-//! That nothing deadlocks, case by case: what was looked at, and the cycle if there is one (paper, 4.2).
+//! For `unisono tree check --deadlock`: the proof that nothing deadlocks, case by case, with the cycle if
+//! there is one (paper, 4.2).
 //!
-//! The paper's three cases for trees that were found sound: each barrier by itself, all of them at once, and
-//! all of them among normal messages on every legal up\*/down\* route; and the normal messages alone, which
-//! the last rests on. Beside that, routes as they are found are given to the [`RouteJudge`], which shares
-//! nothing with who found them.
+//! The cases, for trees that were found sound: each barrier by itself, all of them at once, all of them among
+//! normal messages on every legal up\*/down\* route, and the normal messages alone, which the last case rests
+//! on. The routes that [`UpDown`] finds are also given to the [`RouteJudge`], which shares no code with it.
 //!
-//! Cost: that of [`Dependencies`], at most (ports)^2 a switch, and its logarithm; a search over the network
-//! for each route that is judged.
+//! Cost: that of [`Dependencies`], at most (ports)^2 for each switch, and its logarithm; one search over the
+//! network for each switch from which routes are judged.
 
 use super::dependencies::{Dependencies, Resource, Storage};
 use super::legal::{Illegal, RouteJudge};
 use super::{RoutingChannel, UpDown};
-use crate::{GroupId, Network, SwitchId, Tree};
+use crate::{GroupId, SwitchId, SwitchNetwork, Tree};
 
-/// What is on its way at the same time.
+/// What is under way at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProofTraffic {
     /// The barrier of one group, and nothing else.
     Barrier(GroupId),
     /// Normal messages, by every legal route.
     NormalMessages,
-    /// So many barriers at once.
+    /// This many barriers at once.
     Barriers(usize),
-    /// So many barriers at once, among normal messages.
+    /// This many barriers at once, among normal messages.
     Mixed(usize),
 }
 
-/// What the search for a cycle found in one case.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProofCase {
     pub traffic: ProofTraffic,
-    /// How many channels are held or waited for.
     pub channels: usize,
-    /// How many registers.
     pub registers: usize,
     /// How many pairs of one that is held and one that is waited for.
     pub dependencies: usize,
@@ -41,8 +38,12 @@ pub struct ProofCase {
 }
 
 /// Looks for cycles in each case.
-#[must_use]
-pub fn prove(network: &Network, directions: &UpDown, trees: &[Tree], storage: Storage) -> Vec<ProofCase> {
+pub fn prove(
+    network: &SwitchNetwork,
+    directions: &UpDown,
+    trees: &[Tree],
+    storage: Storage,
+) -> Vec<ProofCase> {
     let case = |traffic, dependencies: &Dependencies| {
         let (channels, registers) = dependencies.resources();
         ProofCase {
@@ -76,30 +77,26 @@ pub fn prove(network: &Network, directions: &UpDown, trees: &[Tree], storage: St
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the route from switch {from} to switch {to} is not legal: {}", .why.as_ref().map_or("there is none".to_owned(), ToString::to_string))]
 pub struct BadRoute {
-    /// Where it begins.
     pub from: u32,
-    /// Where it should end.
     pub to: u32,
-    /// What is wrong, nothing if there is no route.
+    /// `None`: there is no route.
     pub why: Option<Illegal>,
 }
 
 /// Finds and judges a route for every ordered pair of these switches, which are connected; how many there
 /// were, and how many channels they crossed.
-///
-/// # Errors
-/// The first route that is not legal.
 pub fn judge_routes(
-    network: &Network,
+    network: &SwitchNetwork,
     directions: &UpDown,
     switches: &[SwitchId],
 ) -> Result<(usize, usize), BadRoute> {
     let judge = RouteJudge::new(network, directions.root());
     let (mut routes, mut crossed) = (0, 0);
     for &from in switches {
+        let found = directions.routes(network, from);
         for &to in switches.iter().filter(|to| **to != from) {
             let bad = |why| BadRoute { from: from.0, to: to.0, why };
-            let route: Vec<RoutingChannel> = directions.route(network, from, to).ok_or_else(|| bad(None))?;
+            let route: Vec<RoutingChannel> = found.to(network, to).ok_or_else(|| bad(None))?;
             judge.check(from, to, &route).map_err(|why| bad(Some(why)))?;
             routes += 1;
             crossed += route.len();

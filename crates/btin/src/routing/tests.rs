@@ -5,10 +5,10 @@ use super::dependencies::{Dependencies, Resource, Storage};
 use super::legal::{Illegal, RouteJudge};
 use super::*;
 use crate::generate::{NetworkWish, Sparse, generate};
-use crate::{BarrierGroup, End, GroupId, NodeId, PlanOptions, Port, Topology, plan};
+use crate::{BarrierGroup, End, GroupId, NetworkFile, NodeId, PlanOptions, Port, plan};
 use proptest::prelude::*;
 
-fn drawn(switches: u32, connectivity: f64, seed: u64) -> Topology {
+fn drawn(switches: u32, connectivity: f64, seed: u64) -> NetworkFile {
     let wish = NetworkWish {
         switches,
         ports: 6,
@@ -22,14 +22,14 @@ fn drawn(switches: u32, connectivity: f64, seed: u64) -> Topology {
 }
 
 /// Three switches in a ring; each has a node at port 2.
-fn ring() -> Network {
+fn ring() -> SwitchNetwork {
     let end = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
-    let links = (0..3).map(|here| Link { a: end(here, 0), b: end((here + 1) % 3, 1) }).collect();
-    Network::new(vec![3; 3], links, (0..3).map(|here| end(here, 2)).collect()).expect("it is sound")
+    let links = (0..3).map(|here| SwitchLink { a: end(here, 0), b: end((here + 1) % 3, 1) }).collect();
+    SwitchNetwork::new(vec![3; 3], links, (0..3).map(|here| end(here, 2)).collect()).expect("it is sound")
 }
 
-/// The shortest legal route's length, by trying every one of at most so many steps.
-fn shortest(network: &Network, directions: &UpDown, from: SwitchId, to: SwitchId) -> Option<usize> {
+/// The length of the shortest legal route, by trying all routes.
+fn shortest(network: &SwitchNetwork, directions: &UpDown, from: SwitchId, to: SwitchId) -> Option<usize> {
     let mut places = std::collections::BTreeSet::from([(from, false)]);
     for length in 0..=2 * network.switch_count() {
         if places.iter().any(|(here, _)| *here == to) {
@@ -60,8 +60,9 @@ proptest! {
         let directions = UpDown::new(&network, root);
         let judge = RouteJudge::new(&network, root);
         for from in network.switches() {
+            let routes = directions.routes(&network, from);
             for to in network.switches() {
-                let route = directions.route(&network, from, to).expect("it is connected");
+                let route = routes.to(&network, to).expect("it is connected");
                 prop_assert_eq!(judge.check(from, to, &route), Ok(()));
                 prop_assert_eq!(Some(route.len()), shortest(&network, &directions, from, to));
             }
@@ -149,40 +150,29 @@ fn the_judge_names_what_is_wrong_with_a_route() {
     let network = ring();
     let s = SwitchId;
     let judge = RouteJudge::new(&network, s(0));
-    let go = |link, way| RoutingChannel { link, way };
+    let (there, back) = (LinkDirection::There, LinkDirection::Back);
+    let judged = |from, to, route: &[(u32, LinkDirection)]| {
+        let route: Vec<_> = route.iter().map(|&(link, way)| RoutingChannel { link, way }).collect();
+        judge.check(s(from), s(to), &route)
+    };
     // link 0 joins 0 and 1, link 1 joins 1 and 2, link 2 joins 2 and 0; up is towards 0, and from 2 to 1
-    assert_eq!(
-        judge.check(s(2), s(1), &[go(2, LinkDirection::There), go(0, LinkDirection::There)]),
-        Ok(())
-    );
-    assert_eq!(judge.check(s(1), s(0), &[go(0, LinkDirection::Back)]), Ok(()));
+    assert_eq!(judged(2, 1, &[(2, there), (0, there)]), Ok(()));
+    assert_eq!(judged(1, 0, &[(0, back)]), Ok(()));
     let up_after_down = Illegal::UpAfterDown { step: 1, from: 2, to: 0 };
-    assert_eq!(
-        judge.check(s(1), s(0), &[go(1, LinkDirection::There), go(2, LinkDirection::There)]),
-        Err(up_after_down)
-    );
+    assert_eq!(judged(1, 0, &[(1, there), (2, there)]), Err(up_after_down));
     let broken = Illegal::Broken { step: 1, begins: 1, is: 2 };
-    assert_eq!(
-        judge.check(s(1), s(0), &[go(1, LinkDirection::There), go(0, LinkDirection::Back)]),
-        Err(broken)
-    );
-    assert_eq!(
-        judge.check(s(0), s(2), &[go(0, LinkDirection::There)]),
-        Err(Illegal::Elsewhere { ends: 1, to: 2 })
-    );
-    assert!(matches!(
-        judge.check(s(0), s(2), &[go(3, LinkDirection::There)]),
-        Err(Illegal::NoSuchLink { .. })
-    ));
+    assert_eq!(judged(1, 0, &[(1, there), (0, back)]), Err(broken));
+    assert_eq!(judged(0, 2, &[(0, there)]), Err(Illegal::Elsewhere { ends: 1, to: 2 }));
+    assert!(matches!(judged(0, 2, &[(3, there)]), Err(Illegal::NoSuchLink { .. })));
 }
 
 #[test]
 fn there_is_no_route_to_what_is_cut_off() {
-    let network = Network::new(vec![1; 2], vec![], vec![]).expect("it is sound");
+    let network = SwitchNetwork::new(vec![1; 2], vec![], vec![]).expect("it is sound");
     let directions = UpDown::new(&network, SwitchId(1));
     assert_eq!(directions.root(), SwitchId(1));
-    assert_eq!(directions.route(&network, SwitchId(0), SwitchId(1)), None);
-    assert_eq!(directions.route(&network, SwitchId(1), SwitchId(1)), Some(vec![]));
+    assert_eq!(directions.routes(&network, SwitchId(0)).to(&network, SwitchId(1)), None);
+    assert_eq!(directions.routes(&network, SwitchId(1)).to(&network, SwitchId(1)), Some(vec![]));
 }
 
 #[test]
@@ -226,4 +216,24 @@ fn the_proof_has_every_case_and_without_room_it_shows_the_cycle() {
     let switches: Vec<_> = network.switches().collect();
     let (routes, crossed) = judge_routes(network, &directions, &switches).expect("they are legal");
     assert!(routes == 20 * 19 && crossed >= routes);
+}
+
+#[test]
+fn following_the_ports_back_leads_to_where_the_routes_begin_by_as_few_links_as_there_are() {
+    // a ring of five: the way is never longer than two
+    let end = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
+    let links = (0..5).map(|at| SwitchLink { a: end(at, 0), b: end((at + 1) % 5, 1) }).collect();
+    let network = SwitchNetwork::new(vec![2; 5], links, vec![]).expect("it is sound");
+    for target in network.switches() {
+        let routes = RouteTree::shortest(&network, target);
+        for start in network.switches() {
+            let (mut here, mut hops) = (start, 0);
+            while let Some(port) = routes.port_back(&network, here) {
+                here = network.neighbour_at(here, port).expect("the port has a link").switch;
+                hops += 1;
+                assert!(hops <= 2, "{start:?} to {target:?}");
+            }
+            assert_eq!(here, target);
+        }
+    }
 }

@@ -1,20 +1,18 @@
-//! The part of one member in setting up and releasing the registers of its group.
+//! What one member does to set up and release the registers of its group.
 
 use super::{RegisterOrder, SetupAnswer, SetupReply, SetupRequest};
 use crate::plan::members_at;
-use crate::{
-    BarrierGroup, GroupId, Network, NodeId, PlanError, PlanOptions, Register, SwitchId, TreePlan, plan,
-};
+use crate::{BarrierGroup, GroupId, NodeId, Register, SwitchId, SwitchNetwork, TreePlan};
 use std::collections::BTreeMap;
 
-/// One member, with what it has to see to.
+/// One member's part in the protocol: the registers that it sets up and releases.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetupAgent {
     node: NodeId,
     group: GroupId,
     life: u32,
     phase: SetupPhase,
-    /// The switches that this member sees to: none if it represents no switch.
+    /// The registers that this member sets up, by switch; empty if it represents no switch.
     duties: BTreeMap<SwitchId, RegisterDuty>,
 }
 
@@ -32,30 +30,14 @@ struct RegisterDuty {
 }
 
 impl SetupAgent {
-    /// A member that plans by itself.
-    ///
-    /// # Errors
-    /// As [`plan`].
     pub fn new(
-        network: &Network,
-        group: &BarrierGroup,
-        options: &PlanOptions,
-        node: NodeId,
-        life: u32,
-    ) -> Result<Self, PlanError> {
-        Ok(Self::of_plan(network, group, &plan(network, group, options)?, node, life))
-    }
-
-    /// A member that has planned already.
-    #[must_use]
-    pub fn of_plan(
-        network: &Network,
+        network: &SwitchNetwork,
         group: &BarrierGroup,
         plan: &TreePlan,
         node: NodeId,
         life: u32,
     ) -> Self {
-        let here = network.nodes()[node.0 as usize].switch;
+        let here = network.switch_of(node);
         let mut switches = Vec::new();
         if representative(network, group, here) == Some(node) {
             switches.push(here);
@@ -77,7 +59,6 @@ impl SetupAgent {
 
     /// What to ask for: all that is not answered. To be called at the beginning, and again after a while as
     /// long as there is something.
-    #[must_use]
     pub fn requests(&self) -> Vec<SetupRequest> {
         let open = self.duties.iter().filter(|(_, duty)| duty.answer.is_none());
         let request = |(&switch, duty): (&SwitchId, &RegisterDuty)| {
@@ -92,7 +73,7 @@ impl SetupAgent {
         open.map(request).collect()
     }
 
-    /// Takes an answer; those to earlier questions are ignored.
+    /// Takes an answer. Answers to earlier requests are ignored.
     pub fn take(&mut self, reply: &SetupReply) {
         if (reply.group, reply.life, reply.to) != (self.group, self.life, self.node) {
             return;
@@ -104,15 +85,12 @@ impl SetupAgent {
         }
     }
 
-    /// Whether everything asked for is answered.
-    #[must_use]
     pub fn is_done(&self) -> bool {
         self.duties.values().all(|duty| duty.answer.is_some())
     }
 
     /// The first switch that had no place for the register: the group cannot have its barrier in the
     /// switches, and has to be released.
-    #[must_use]
     pub fn refused(&self) -> Option<SwitchId> {
         let refused = |(_, duty): &(&SwitchId, &RegisterDuty)| duty.answer == Some(SetupAnswer::Refused);
         self.duties.iter().find(refused).map(|(switch, _)| *switch)
@@ -127,13 +105,11 @@ impl SetupAgent {
         })
     }
 
-    /// The switches that this member sees to, ascending.
+    /// The switches whose registers this member sets up, ascending.
     pub fn duties(&self) -> impl Iterator<Item = SwitchId> + '_ {
         self.duties.keys().copied()
     }
 
-    /// Whose registers these are.
-    #[must_use]
     pub fn group(&self) -> GroupId {
         self.group
     }
@@ -145,7 +121,7 @@ impl SetupAgent {
         self.release();
     }
 
-    /// The group has ended: from now on [`requests`](Self::requests) are for release.
+    /// The group has ended: [`requests`](Self::requests) ask for release from now on.
     pub fn release(&mut self) {
         if self.phase == SetupPhase::SettingUp {
             self.phase = SetupPhase::Releasing;
@@ -154,23 +130,23 @@ impl SetupAgent {
     }
 }
 
-fn representative(network: &Network, group: &BarrierGroup, switch: SwitchId) -> Option<NodeId> {
+fn representative(network: &SwitchNetwork, group: &BarrierGroup, switch: SwitchId) -> Option<NodeId> {
     members_at(network, group, switch).next().map(|(_, node)| node)
 }
 
 /// The node that keeps a register for which the switch has no room.
-pub(super) fn keeper(network: &Network, group: &BarrierGroup, switch: SwitchId) -> Option<NodeId> {
+pub(super) fn keeper(network: &SwitchNetwork, group: &BarrierGroup, switch: SwitchId) -> Option<NodeId> {
     let any = || network.locals(switch).first().map(|(_, node)| *node);
     representative(network, group, switch).or_else(any)
 }
 
-fn has_members(network: &Network, group: &BarrierGroup, switch: SwitchId) -> bool {
+fn has_members(network: &SwitchNetwork, group: &BarrierGroup, switch: SwitchId) -> bool {
     representative(network, group, switch).is_some()
 }
 
 /// The switches without members below a switch, down to the next ones with members.
 fn below(
-    network: &Network,
+    network: &SwitchNetwork,
     group: &BarrierGroup,
     plan: &TreePlan,
     switch: SwitchId,

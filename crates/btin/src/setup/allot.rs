@@ -1,15 +1,15 @@
-//! Which registers find room in their switches, worked out without messages: what comes out when the groups
-//! set up one after the other.
+//! For `unisono tree plan --registers N`: which registers find room in their switches, without messages. The
+//! result is that of groups which set up one after the other.
 //!
-//! Cost: one look at every register. When not to use it: groups that set up at the same time share the
-//! registers as their messages arrive; then only the agents know.
+//! Cost: one look at every register. When not to use it: groups that set up at the same time take registers
+//! in the order in which their messages arrive; then only the agents know.
 
 use super::agent::keeper;
 use super::{Bank, RegisterOrder, SetupAnswer, SetupRequest};
-use crate::{BarrierGroup, GroupId, Network, SwitchId, TreePlan};
+use crate::{BarrierGroup, GroupId, SwitchId, SwitchNetwork, TreePlan};
 use std::collections::BTreeMap;
 
-/// A register that has no place anywhere.
+/// A register for which there is no room, neither in its switch nor in a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "switch {switch} has no register left for group {group}, and no node whose memory could keep it; give switches \
@@ -20,16 +20,10 @@ pub struct NoPlace {
     pub group: u8,
 }
 
-/// Gives groups their registers in this order, so many a switch, and notes in each plan which of its
-/// registers are in a node's memory instead.
-///
-/// # Errors
-/// The first register that has no place.
-///
-/// # Panics
-/// May panic if groups or plans were made for another network.
+/// Gives groups their registers in this order, and notes in each plan which of its registers are in a node's
+/// memory. Each switch has `registers` registers.
 pub fn allot<'a>(
-    network: &Network,
+    network: &SwitchNetwork,
     registers: usize,
     groups: impl IntoIterator<Item = (&'a BarrierGroup, &'a mut TreePlan)>,
 ) -> Result<(), NoPlace> {

@@ -1,10 +1,9 @@
-//! The registers of one switch: how many there are, and whose they are.
+//! The registers of one switch: how many there are, and to which groups they belong.
 
 use super::{RegisterOrder, SetupAnswer, SetupReply, SetupRequest};
 use crate::{GroupId, NodeId, Register};
 use std::collections::BTreeMap;
 
-/// The registers of one switch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bank {
     free: usize,
@@ -26,20 +25,15 @@ enum RegisterHome {
 }
 
 impl Bank {
-    /// A switch with so many registers, all free.
-    #[must_use]
     pub fn new(registers: usize) -> Self {
         Self { free: registers, held: BTreeMap::new() }
     }
 
-    /// How many registers are free.
-    #[must_use]
     pub fn free(&self) -> usize {
         self.free
     }
 
     /// A group's register, and the node that keeps it if it is not in the switch.
-    #[must_use]
     pub fn register(&self, group: GroupId) -> Option<(&Register, Option<NodeId>)> {
         match &self.held.get(&group)?.place {
             RegisterHome::Switch(register) => Some((register, None)),
@@ -48,8 +42,8 @@ impl Bank {
         }
     }
 
-    /// Does as asked, once: asked again, it answers the same. A request of an earlier life than the switch
-    /// has seen of that group is answered as released.
+    /// Does what a request asks for, once. A repeated request gets the same answer. A request of an earlier
+    /// life of the group is answered as released.
     pub fn take(&mut self, request: &SetupRequest) -> SetupReply {
         let SetupRequest { group, life, from, switch, ref order } = *request;
         let (known, answer) = match self.held.get(&group) {

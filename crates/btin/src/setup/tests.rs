@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::plan::families::network_and_group;
-use crate::{BarrierGroup, Network, PlanOptions, Port, Roots, TreePlan, plan};
+use crate::{BarrierGroup, PlanOptions, Port, Roots, SwitchNetwork, TreePlan, plan};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -19,15 +19,16 @@ struct World {
 }
 
 impl World {
-    fn new(network: &Network, registers: usize) -> Self {
+    fn new(network: &SwitchNetwork, registers: usize) -> Self {
         let banks = network.switches().map(|switch| (switch, Bank::new(registers))).collect();
         Self { banks, agents: Vec::new(), letters: Vec::new(), sent: 0 }
     }
 
-    fn begin(&mut self, network: &Network, group: &BarrierGroup, options: &PlanOptions, life: u32) {
+    fn begin(&mut self, network: &SwitchNetwork, group: &BarrierGroup, options: &PlanOptions, life: u32) {
         for &node in group.members() {
-            let agent = SetupAgent::new(network, group, options, node, life).expect("members are connected");
-            self.agents.push(agent);
+            // every member plans by itself
+            let plan = plan(network, group, options).expect("members are connected");
+            self.agents.push(SetupAgent::new(network, group, &plan, node, life));
         }
     }
 
@@ -130,7 +131,7 @@ proptest! {
         for group in &groups {
             holds(&world, group, &plan);
             for (switch, node) in world.in_memory(group) {
-                prop_assert_eq!(network.nodes()[node.0 as usize].switch, switch);
+                prop_assert_eq!(network.switch_of(node), switch);
                 prop_assert_eq!(world.banks[&switch].register(group.id()).and_then(|held| held.1), Some(node));
             }
         }

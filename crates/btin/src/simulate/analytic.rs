@@ -16,11 +16,10 @@
 //! Reference: paper, sections 4.1 and 5.1. The intake is ours: the paper does not state it.
 
 use super::{Costs, Scheme, SimulatedTime};
-use crate::Network;
+use crate::SwitchNetwork;
 
-/// What a barrier of `members` takes whose farthest member is `distance` links from the root, the two to the
-/// nodes included (for trees: height + 2).
-#[must_use]
+/// The latency of a barrier of `members` whose farthest member is `distance` links from the root, the two to
+/// the nodes included (for trees: height + 2).
 pub fn latency(
     scheme: Scheme,
     costs: &Costs,
@@ -43,8 +42,7 @@ pub fn latency(
 /// log to the base f k - p / q - 1, where f k - p / q is what a switch has to other switches.
 ///
 /// Nothing if the base is not above 1: with two links a switch or fewer the theorem says nothing.
-#[must_use]
-pub fn theorem_1(network: &Network, of: usize) -> Option<f64> {
+pub fn theorem_1(network: &SwitchNetwork, of: usize) -> Option<f64> {
     let switches = network.switch_count() as f64;
     let base = 2.0 * network.links().len() as f64 / switches - 1.0;
     (base > 1.0 && of > 0).then(|| (of as f64).ln() / base.ln())

@@ -1,8 +1,8 @@
-//! Barriers through one root node: a message from every member, and then a message to every member
-//! (unicast) or one that the switches replicate (multicast).
+//! Barriers through one root node: a message from every member to the root, and then a message to every
+//! member (unicast) or one message that the switches replicate (multicast).
 //!
 //! The root takes messages in one after the other, at the rate that [`Intake`] names. Where messages can get
-//! lost, members repeat themselves, and the root answers those that ask again.
+//! lost, members repeat their messages, and the root answers the members that ask again.
 
 use super::fabric::SimulatedFabric;
 use super::outcome::{Course, SimulatedBarrier};
@@ -10,11 +10,11 @@ use super::queue::EventQueue;
 use super::routes::SwitchRoutes;
 use super::wiring::{CableDirection, Wiring};
 use super::{Conditions, Intake, Scheme, SimulatedTime};
-use crate::{Network, NodeId, SwitchId};
+use crate::{NodeId, SwitchId, SwitchNetwork};
 use std::collections::HashMap;
 
 /// A message on its way; `hop` is the cable that it enters next.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Travelling {
     barrier: u16,
     member: u32,
@@ -22,12 +22,13 @@ struct Travelling {
     hop: u32,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum MessageDirection {
     ToRoot,
     FromRoot,
 }
 
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum CentralEvent {
     Arrive {
         barrier: u16,
@@ -62,20 +63,20 @@ enum CentralEvent {
 struct CentralBarrier<'a> {
     members: &'a [NodeId],
     places: Vec<SwitchId>,
-    /// Which member is the root.
+    /// The index of the root among the members.
     root: u32,
     ways: SwitchRoutes,
-    /// The multicast tree: what follows each cable.
+    /// The multicast tree.
     branches: Vec<MulticastBranch>,
     has_arrived: Vec<bool>,
     missing: usize,
     is_released: Vec<bool>,
     attempts: Vec<u32>,
-    /// Until when the root's interface takes in a message.
+    /// The root's interface is busy until then.
     intake_busy: SimulatedTime,
-    /// Until when the root's processor starts up messages.
+    /// The root's processor is busy until then.
     root_busy: SimulatedTime,
-    /// When the root released everybody.
+    /// The root has released everybody.
     has_released: bool,
     timeout: SimulatedTime,
     course: Course,
@@ -85,7 +86,7 @@ struct CentralBarrier<'a> {
 struct MulticastBranch {
     channel: CableDirection,
     next: Vec<u32>,
-    /// Whom it leads to, if to a member.
+    /// The member at its end, if there is one.
     member: Option<u32>,
 }
 
@@ -95,7 +96,7 @@ struct CentralRun<'a, 'f> {
     fabric: &'f mut SimulatedFabric<'a>,
     queue: EventQueue<CentralEvent>,
     running: Vec<CentralBarrier<'a>>,
-    /// What the root's interface is taken by a message.
+    /// How long one message keeps the root's interface busy.
     intake: SimulatedTime,
     messages: u64,
 }
@@ -103,7 +104,7 @@ struct CentralRun<'a, 'f> {
 /// Runs the barriers together; how each went, how many messages nodes sent, and how many events there were.
 pub(super) fn run<'a>(
     barriers: &'a [SimulatedBarrier<'a>],
-    network: &Network,
+    network: &SwitchNetwork,
     scheme: Scheme,
     conditions: &'a Conditions,
     fabric: &mut SimulatedFabric<'a>,
@@ -130,12 +131,12 @@ pub(super) fn run<'a>(
 
 /// The way between the root and the farthest member, the links to the nodes included.
 pub(super) fn distance(
-    network: &Network,
+    network: &SwitchNetwork,
     wiring: &Wiring,
     barrier: &SimulatedBarrier,
     conditions: &Conditions,
 ) -> u64 {
-    let place = |node: &NodeId| network.nodes()[node.0 as usize].switch;
+    let place = |node: &NodeId| network.switch_of(*node);
     let members = barrier.group.members();
     let ways = SwitchRoutes::new(network, wiring, place(&members[root(barrier)]), conditions.routes);
     farthest(&ways, members.iter().map(place))
@@ -143,12 +144,12 @@ pub(super) fn distance(
 
 /// The ways between all members, row by row.
 pub(super) fn distances(
-    network: &Network,
+    network: &SwitchNetwork,
     wiring: &Wiring,
     members: &[NodeId],
     conditions: &Conditions,
 ) -> Vec<u64> {
-    let place = |node: &NodeId| network.nodes()[node.0 as usize].switch;
+    let place = |node: &NodeId| network.switch_of(*node);
     let mut distances = Vec::with_capacity(members.len() * members.len());
     for from in members {
         let ways = SwitchRoutes::new(network, wiring, place(from), conditions.routes);
@@ -170,14 +171,14 @@ fn root(barrier: &SimulatedBarrier) -> usize {
 impl<'a> CentralBarrier<'a> {
     fn new(
         barrier: &'a SimulatedBarrier<'a>,
-        network: &Network,
+        network: &SwitchNetwork,
         scheme: Scheme,
         conditions: &Conditions,
         fabric: &SimulatedFabric,
     ) -> Self {
         let members = barrier.group.members();
         let root = root(barrier);
-        let place = |node: &NodeId| network.nodes()[node.0 as usize].switch;
+        let place = |node: &NodeId| network.switch_of(*node);
         let places: Vec<SwitchId> = members.iter().map(place).collect();
         let ways = SwitchRoutes::new(network, fabric.wiring, places[root], conditions.routes);
         let n = members.len();

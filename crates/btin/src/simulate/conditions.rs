@@ -1,7 +1,7 @@
-//! What a simulation assumes. The defaults are the paper's; each deviation has a name.
+//! What a simulation assumes. The defaults are the paper's; each deviation from them has a name.
 
 use super::SimulatedTime;
-use crate::Network;
+use crate::SwitchNetwork;
 
 /// What a message costs on its way (paper, section 5.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,14 +25,12 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// A message over so many links, the two to the nodes included: t_s + d t_p + (d + 1) t_r.
-    #[must_use]
+    /// The time of a message over `distance` links, the two to the nodes included: t_s + d t_p + (d + 1) t_r.
     pub fn message(&self, distance: u64) -> SimulatedTime {
         self.startup + self.propagation * distance + self.switch * (distance + 1)
     }
 }
 
-/// How a barrier is carried out.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Scheme {
     /// A message from every member to the root, and one back to each.
@@ -48,8 +46,6 @@ pub enum Scheme {
 impl Scheme {
     pub const ALL: [Self; 4] = [Self::Unicast, Self::Multicast, Self::Btin, Self::BtinTurn];
 
-    /// Its name in tables and JSON.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Unicast => "unicast",
@@ -79,8 +75,6 @@ pub enum Intake {
 impl Intake {
     pub const ALL: [Self; 3] = [Self::ParallelLinks, Self::OnePort, Self::StartupEach];
 
-    /// Its name in options and records.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::ParallelLinks => "parallel-links",
@@ -100,7 +94,6 @@ pub enum Routes {
     Shortest,
 }
 
-/// Whether messages wait for each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Channels {
     /// No (paper, section 5.1: "channel contention is not considered").
@@ -110,7 +103,6 @@ pub enum Channels {
     Contended,
 }
 
-/// What goes wrong on the way.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Faults {
     /// The share of link crossings that lose the message.
@@ -125,16 +117,13 @@ pub struct Faults {
 
 impl Faults {
     /// Whether anything can get lost, so that nodes need timers.
-    #[must_use]
     pub fn lose(&self) -> bool {
         self.loss > 0.0 || !self.failing.is_empty()
     }
 }
 
-/// Everything that a simulation assumes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Conditions {
-    /// What a message costs.
     pub costs: Costs,
     /// How fast the root node of unicast and multicast takes messages in.
     pub intake: Intake,
@@ -144,9 +133,7 @@ pub struct Conditions {
     pub routes: Routes,
     /// Members arrive within this time, evenly spread; zero: all at once, as in the paper.
     pub arrivals: SimulatedTime,
-    /// Whether messages wait for each other.
     pub channels: Channels,
-    /// What goes wrong.
     pub faults: Faults,
     /// How long a node waits before it repeats itself; none: four times the analytic latency of its scheme.
     /// Only where messages can get lost.
@@ -155,14 +142,12 @@ pub struct Conditions {
     pub attempts: u32,
     /// How many barriers follow each other (trees only).
     pub episodes: u16,
-    /// What chance begins with.
     pub seed: u64,
 }
 
 impl Conditions {
     /// What the root node of unicast and multicast needs to take a message in.
-    #[must_use]
-    pub fn intake(&self, network: &Network) -> SimulatedTime {
+    pub fn intake(&self, network: &SwitchNetwork) -> SimulatedTime {
         let links = self.parallel_links.unwrap_or_else(|| super::parallel_links(network)).max(1);
         match self.intake {
             Intake::ParallelLinks => (self.costs.switch + self.costs.propagation) / links,

@@ -1,8 +1,8 @@
-//! The cables of a simulated network: what a crossing takes, who waits for whom, and what gets lost.
+//! The cables of a simulated network: how long a crossing takes, which messages wait, and which get lost.
 
 use super::wiring::{CableDirection, Far, Wiring};
 use super::{Channels, Conditions, SimulatedTime};
-use crate::{Link, NodeId};
+use crate::{NodeId, SwitchLink};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -12,24 +12,24 @@ pub(super) struct SimulatedFabric<'a> {
     conditions: &'a Conditions,
     /// When each channel is free again; empty if messages do not wait for each other.
     free: Vec<SimulatedTime>,
-    /// When each channel fails; empty if none does.
+    /// By channel: the time from which it carries nothing. Empty: no channel fails.
     fails: Vec<Option<SimulatedTime>>,
     pub(super) load: Vec<u32>,
     pub(super) lost: u64,
     pub(super) duplicated: u64,
     pub(super) random: Pcg64Mcg,
     crossed: u64,
-    /// Is told how many crossings there were, now and then.
+    /// Called with the number of crossings after every [`BETWEEN`] crossings.
     watch: &'a mut dyn FnMut(u64),
 }
 
-/// Crossings between two words to who watches: some milliseconds.
+/// Crossings between two calls of `watch`: some milliseconds of work.
 const BETWEEN: u64 = 1 << 16;
 
 impl<'a> SimulatedFabric<'a> {
     pub(super) fn new(
         wiring: &'a Wiring,
-        links: &[Link],
+        links: &[SwitchLink],
         conditions: &'a Conditions,
         watch: &'a mut dyn FnMut(u64),
     ) -> Self {
@@ -108,7 +108,7 @@ impl<'a> SimulatedFabric<'a> {
         }
     }
 
-    /// A time within the conditions' spread of arrivals.
+    /// A random time within [`Conditions::arrivals`].
     pub(super) fn arrival(&mut self) -> SimulatedTime {
         late(&mut self.random, self.conditions.arrivals)
     }

@@ -1,6 +1,6 @@
 //! With loss, repetition and reordering: nobody is released early, everything ends.
 
-use super::tests::{NONE, barrier, group, network, planned};
+use super::tests::{group, network, planned};
 use super::*;
 use crate::{End, ReductionOperator, SwitchId};
 use proptest::prelude::*;
@@ -32,7 +32,7 @@ proptest! {
         };
         let simulator = Simulator::new(&network);
         for scheme in Scheme::ALL {
-            let run = simulator.run(&[barrier(&group, &plan)], scheme, &conditions);
+            let run = simulator.run(&[SimulatedBarrier::planned(&group, &plan)], scheme, &conditions);
             let course = &run.courses[0];
             prop_assert!(course.is_complete(), "{scheme:?} left {:?} waiting", course.unreleased);
             for episode in course.each() {
@@ -55,7 +55,7 @@ proptest! {
         for operation in ReductionOperator::ALL {
             for scheme in [Scheme::Btin, Scheme::BtinTurn] {
                 let one = SimulatedBarrier {
-                    group: &group, tree: &plan.tree, height: plan.height, in_memory: NONE, operation, data: &data,
+                    operation, data: &data, ..SimulatedBarrier::planned(&group, &plan)
                 };
                 let run = Simulator::new(&network).run(&[one], scheme, &conditions);
                 for (number, episode) in (0..).zip(run.courses[0].each()) {
@@ -80,11 +80,12 @@ fn a_failed_link_ends_in_names_of_those_who_wait_and_of_whom_they_wait_for() {
         .find(|(_, register)| !register.children.is_empty())
         .expect("not all are leaves");
     let port = register.children[0];
-    let cut = network.neighbours(*parent).iter().find(|next| next.port == port).expect("it leads to a child");
+    let cut = network.neighbour_at(*parent, port).expect("it leads to a child");
     let mut conditions = Conditions { attempts: 5, ..Conditions::default() };
     conditions.faults.failing = vec![(cut.link, SimulatedTime::ZERO)];
     for scheme in [Scheme::Btin, Scheme::BtinTurn] {
-        let run = Simulator::new(&network).run(&[barrier(&group, &plan)], scheme, &conditions);
+        let run =
+            Simulator::new(&network).run(&[SimulatedBarrier::planned(&group, &plan)], scheme, &conditions);
         let course = &run.courses[0];
         assert_eq!((run.latency(), course.unreleased.len()), (None, 40), "a barrier needs everybody");
         assert!(course.missing.contains(&End { switch: *parent, port }), "{:?}", course.missing);
@@ -95,12 +96,13 @@ fn a_failed_link_ends_in_names_of_those_who_wait_and_of_whom_they_wait_for() {
         }
     }
     conditions.faults.failing = vec![(cut.link, SimulatedTime::microseconds(1_000_000))];
-    let late = Simulator::new(&network).run(&[barrier(&group, &plan)], Scheme::Btin, &conditions);
+    let late =
+        Simulator::new(&network).run(&[SimulatedBarrier::planned(&group, &plan)], Scheme::Btin, &conditions);
     assert!(late.courses[0].is_complete(), "it failed when all was over");
 }
 
 /// Whether a switch is this one or on its way to the root.
-fn is_above(tree: &crate::Tree, network: &Network, mut from: SwitchId, switch: SwitchId) -> bool {
+fn is_above(tree: &crate::Tree, network: &SwitchNetwork, mut from: SwitchId, switch: SwitchId) -> bool {
     loop {
         if from == switch {
             return true;
@@ -108,9 +110,8 @@ fn is_above(tree: &crate::Tree, network: &Network, mut from: SwitchId, switch: S
         if from == tree.root_switch {
             return false;
         }
-        let parent = tree.registers[&from].parent;
-        from =
-            network.neighbours(from).iter().find(|next| Some(next.port) == parent).expect("a parent").switch;
+        let parent = tree.registers[&from].parent.expect("it is not the root");
+        from = network.neighbour_at(from, parent).expect("it leads to the parent").switch;
     }
 }
 
@@ -123,7 +124,8 @@ fn the_same_seed_gives_the_same_run_and_this_is_it() {
         Conditions { arrivals: SimulatedTime::microseconds(5), episodes: 4, ..faulty(0.02, 0.02, 1, 42) };
     let mut told = String::new();
     for scheme in Scheme::ALL {
-        let run = || Simulator::new(&network).run(&[barrier(&group, &plan)], scheme, &conditions);
+        let run =
+            || Simulator::new(&network).run(&[SimulatedBarrier::planned(&group, &plan)], scheme, &conditions);
         let once = run();
         assert_eq!(once, run());
         let course = &once.courses[0];

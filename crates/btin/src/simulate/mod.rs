@@ -38,37 +38,26 @@ pub use conditions::{Channels, Conditions, Costs, Faults, Intake, Routes, Scheme
 pub use outcome::{Busiest, Course, EpisodeTimes, Simulated, SimulatedBarrier};
 pub use time::SimulatedTime;
 
-use crate::{Network, TurnPoint};
+use crate::{SwitchNetwork, TurnPoint};
 use fabric::SimulatedFabric;
 use wiring::Wiring;
 
-/// A network, made ready for simulations.
 pub struct Simulator<'a> {
-    network: &'a Network,
+    network: &'a SwitchNetwork,
     wiring: Wiring,
 }
 
 impl<'a> Simulator<'a> {
-    /// For simulations over this network.
-    #[must_use]
-    pub fn new(network: &'a Network) -> Self {
+    pub fn new(network: &'a SwitchNetwork) -> Self {
         Self { network, wiring: Wiring::new(network) }
     }
 
     /// Runs the barriers of all the groups at the same time.
-    ///
-    /// # Panics
-    /// May panic if groups or trees were made for another network.
-    #[must_use]
     pub fn run(&self, barriers: &[SimulatedBarrier], scheme: Scheme, conditions: &Conditions) -> Simulated {
         self.run_watched(barriers, scheme, conditions, &mut |_| {})
     }
 
     /// As [`Simulator::run`], telling on the way how many cables have been crossed by messages.
-    ///
-    /// # Panics
-    /// As [`Simulator::run`].
-    #[must_use]
     pub fn run_watched(
         &self,
         barriers: &[SimulatedBarrier],
@@ -105,10 +94,6 @@ impl<'a> Simulator<'a> {
 
     /// The closed form of a barrier's latency ([`analytic`]); for unicast and multicast an upper bound,
     /// by the member that is farthest from the root on their routes.
-    ///
-    /// # Panics
-    /// As [`Simulator::run`].
-    #[must_use]
     pub fn analytic(
         &self,
         barrier: &SimulatedBarrier,
@@ -129,10 +114,6 @@ impl<'a> Simulator<'a> {
 
     /// How many links lie between each member and each other, those to the nodes included: the row of the
     /// sender, then the column of the receiver, in the order of the group.
-    ///
-    /// # Panics
-    /// As [`Simulator::run`].
-    #[must_use]
     pub fn distances(&self, barrier: &SimulatedBarrier, conditions: &Conditions) -> Vec<u64> {
         central::distances(self.network, &self.wiring, barrier.group.members(), conditions)
     }
@@ -148,7 +129,6 @@ fn turned(scheme: Scheme, barrier: &SimulatedBarrier) -> Scheme {
 
 /// Start-ups one after the other (paper, Table 2, which counts the root's message to itself as well: 2 n and
 /// n + 1 there).
-#[must_use]
 pub fn startups(scheme: Scheme, members: u64) -> u64 {
     match scheme {
         _ if members < 2 => 0,
@@ -161,8 +141,7 @@ pub fn startups(scheme: Scheme, members: u64) -> u64 {
 
 /// L of [`Intake::ParallelLinks`]: how many links a switch has to other switches, on average and rounded -
 /// f k - p / q in the paper's letters -, at least one.
-#[must_use]
-pub fn parallel_links(network: &Network) -> u64 {
+pub fn parallel_links(network: &SwitchNetwork) -> u64 {
     let (links, switches) = (network.links().len() as u64, network.switch_count().max(1) as u64);
     ((4 * links + switches) / (2 * switches)).max(1)
 }

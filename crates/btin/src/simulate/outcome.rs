@@ -1,14 +1,12 @@
-//! What is simulated, and what came of it.
+//! What a simulation runs, and its results.
 
 use super::wiring::{CableDirection, Far, Wiring};
 use super::{Scheme, SimulatedTime};
-use crate::{BarrierGroup, End, Network, NodeId, ReductionOperator, SwitchId, Tree, TreePlan};
+use crate::{BarrierGroup, End, NodeId, ReductionOperator, SwitchId, SwitchNetwork, Tree, TreePlan};
 use std::collections::BTreeMap;
 
-/// One group's barrier.
 #[derive(Clone, Copy)]
 pub struct SimulatedBarrier<'a> {
-    /// Who takes part.
     pub group: &'a BarrierGroup,
     /// Its registers; unicast and multicast take their root node from it.
     pub tree: &'a Tree,
@@ -16,7 +14,6 @@ pub struct SimulatedBarrier<'a> {
     pub height: u32,
     /// Switches whose register is kept in a node's memory, because the switch has none free.
     pub in_memory: &'a BTreeMap<SwitchId, NodeId>,
-    /// What the data are combined by (trees only).
     pub operation: ReductionOperator,
     /// What a member brings to an episode (trees only).
     pub data: &'a dyn Fn(NodeId, u16) -> u8,
@@ -24,7 +21,6 @@ pub struct SimulatedBarrier<'a> {
 
 impl<'a> SimulatedBarrier<'a> {
     /// A barrier without data by a planned tree.
-    #[must_use]
     pub fn planned(group: &'a BarrierGroup, plan: &'a TreePlan) -> Self {
         let TreePlan { tree, height, in_memory, .. } = plan;
         Self {
@@ -38,12 +34,11 @@ impl<'a> SimulatedBarrier<'a> {
     }
 }
 
-/// How one group's barrier went.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Course {
     episodes: Vec<EpisodeTimes>,
     members: usize,
-    /// How often nodes repeated themselves.
+    /// How often nodes sent a message again.
     pub repetitions: u64,
     /// Frames that switches dropped.
     pub dropped: u64,
@@ -56,19 +51,13 @@ pub struct Course {
 /// One barrier of a group, from the first arrival to the last release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EpisodeTimes {
-    /// When the first member arrived.
     pub first_arrival: SimulatedTime,
-    /// When the last member arrived.
     pub last_arrival: SimulatedTime,
-    /// When the first member was released.
     pub first_release: SimulatedTime,
-    /// When the last member was released.
     pub last_release: SimulatedTime,
-    /// How many members arrived.
     pub arrived: usize,
-    /// How many members were released.
     pub released: usize,
-    /// What they were told, if all were told the same.
+    /// The result that members received. `None`: not all received the same.
     pub result: Option<u8>,
 }
 
@@ -109,20 +98,17 @@ impl Course {
     }
 
     /// Its barriers, in order.
-    #[must_use]
     pub fn each(&self) -> &[EpisodeTimes] {
         &self.episodes
     }
 
     /// Whether every member was released from every barrier.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         self.unreleased.is_empty()
     }
 
-    /// From the last arrival to the last release, on average over the barriers that everybody was released
-    /// from; nothing if there is none.
-    #[must_use]
+    /// The time from the last arrival to the last release, on average over the complete barriers. `None`: no
+    /// barrier was complete.
     pub fn latency(&self) -> Option<SimulatedTime> {
         let complete: Vec<SimulatedTime> = self
             .episodes
@@ -135,7 +121,6 @@ impl Course {
     }
 }
 
-/// What a simulation came to.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Simulated {
     pub scheme: Scheme,
@@ -143,35 +128,28 @@ pub struct Simulated {
     pub courses: Vec<Course>,
     /// How often messages crossed links, those to nodes included.
     pub hops: u64,
-    /// How many messages nodes sent.
     pub messages: u64,
     /// Start-ups as Table 2 of the paper counts them: messages that have to be sent, or taken in, one after
     /// the other. Of one barrier of the first group, without repetitions.
     pub startups: u64,
-    /// Messages that got lost.
     pub lost: u64,
-    /// Messages that were delivered twice.
     pub duplicated: u64,
     /// How often messages crossed each link between switches, from its end `a` and from its end `b`.
     pub links: Vec<(u32, u32)>,
     /// The channel that was crossed most often.
     pub busiest: Option<Busiest>,
-    /// Events that the simulation took.
     pub events: u64,
 }
 
-/// The channel that carried most.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Busiest {
-    /// Out of which port of a switch; or out of which node.
+    /// The port of a switch, or the node, that it leads out of.
     pub from: Result<End, NodeId>,
-    /// How many messages.
     pub crossings: u32,
 }
 
 impl Simulated {
-    /// The latency of the slowest group; nothing if a group had no complete barrier.
-    #[must_use]
+    /// The latency of the slowest group. `None`: a group had no complete barrier.
     pub fn latency(&self) -> Option<SimulatedTime> {
         self.courses
             .iter()
@@ -180,7 +158,7 @@ impl Simulated {
     }
 }
 
-pub(super) fn link_load(network: &Network, wiring: &Wiring, load: &[u32]) -> Vec<(u32, u32)> {
+pub(super) fn link_load(network: &SwitchNetwork, wiring: &Wiring, load: &[u32]) -> Vec<(u32, u32)> {
     let of = |end: End| load[wiring.out_of(end.switch, end.port).0 as usize];
     network.links().iter().map(|link| (of(link.a), of(link.b))).collect()
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    BarrierGroup, End, GroupId, Link, Loads, Network, NodeId, PlanOptions, Port, ReductionOperator, Roots,
-    SwitchId, TreePlan, plan,
+    BarrierGroup, End, GroupId, Loads, NodeId, PlanOptions, Port, Roots, SwitchId, SwitchLink, SwitchNetwork,
+    TreePlan, plan,
 };
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -11,7 +11,7 @@ use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
 
 /// A connected network: a random tree of switches, more links, nodes wherever a port is left.
-pub(super) fn network(switches: u32, links: usize, nodes: usize, ports: u16, seed: u64) -> Network {
+pub(super) fn network(switches: u32, links: usize, nodes: usize, ports: u16, seed: u64) -> SwitchNetwork {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut free: Vec<Vec<Port>> = (0..switches).map(|_| (0..ports).map(Port).collect()).collect();
     let mut cable = |a: u32, b: u32, free: &mut Vec<Vec<Port>>| {
@@ -20,7 +20,7 @@ pub(super) fn network(switches: u32, links: usize, nodes: usize, ports: u16, see
             let port = ports.swap_remove(random.random_range(0..ports.len()));
             End { switch: SwitchId(switch), port }
         };
-        Link { a: end(a), b: end(b) }
+        SwitchLink { a: end(a), b: end(b) }
     };
     let mut draw = Pcg64Mcg::seed_from_u64(seed ^ 1);
     let mut made = Vec::new();
@@ -39,10 +39,10 @@ pub(super) fn network(switches: u32, links: usize, nodes: usize, ports: u16, see
         .collect();
     ends.shuffle(&mut draw);
     ends.truncate(nodes);
-    Network::new(vec![ports; switches as usize], made, ends).expect("every port was taken once")
+    SwitchNetwork::new(vec![ports; switches as usize], made, ends).expect("every port was taken once")
 }
 
-pub(super) fn group(network: &Network, members: usize, id: u8, seed: u64) -> BarrierGroup {
+pub(super) fn group(network: &SwitchNetwork, members: usize, id: u8, seed: u64) -> BarrierGroup {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut nodes: Vec<NodeId> = (0..).take(network.nodes().len()).map(NodeId).collect();
     nodes.shuffle(&mut random);
@@ -50,21 +50,8 @@ pub(super) fn group(network: &Network, members: usize, id: u8, seed: u64) -> Bar
     BarrierGroup::new(network, GroupId(id), nodes).expect("they are nodes")
 }
 
-pub(super) fn planned(network: &Network, group: &BarrierGroup) -> TreePlan {
+pub(super) fn planned(network: &SwitchNetwork, group: &BarrierGroup) -> TreePlan {
     plan(network, group, &PlanOptions::default()).expect("the network is connected")
-}
-
-pub(super) const NONE: &BTreeMap<SwitchId, NodeId> = &BTreeMap::new();
-
-pub(super) fn barrier<'a>(group: &'a BarrierGroup, plan: &'a TreePlan) -> SimulatedBarrier<'a> {
-    SimulatedBarrier {
-        group,
-        tree: &plan.tree,
-        height: plan.height,
-        in_memory: NONE,
-        operation: ReductionOperator::Or,
-        data: &|_, _| 0,
-    }
 }
 
 #[test]
@@ -77,7 +64,11 @@ fn a_tree_takes_exactly_what_its_height_says_and_crosses_each_edge_twice() {
             let plan = planned(&network, &group);
             let costs = Costs::default();
             for scheme in [Scheme::Btin, Scheme::BtinTurn] {
-                let simulated = simulator.run(&[barrier(&group, &plan)], scheme, &Conditions::default());
+                let simulated = simulator.run(
+                    &[SimulatedBarrier::planned(&group, &plan)],
+                    scheme,
+                    &Conditions::default(),
+                );
                 let n = members as u64;
                 let expected =
                     analytic::latency(scheme, &costs, u64::from(plan.height) + 2, n, SimulatedTime::ZERO);
@@ -101,15 +92,16 @@ fn unicast_crosses_every_way_twice_and_never_beats_the_closed_form_by_more_than_
         for routes in [Routes::UpDown, Routes::Shortest] {
             for way in Intake::ALL {
                 let conditions = Conditions { routes, intake: way, ..Conditions::default() };
-                let run = |scheme| simulator.run(&[barrier(&group, &plan)], scheme, &conditions);
+                let run =
+                    |scheme| simulator.run(&[SimulatedBarrier::planned(&group, &plan)], scheme, &conditions);
                 let root = plan.tree.root_node.expect("members are roots");
-                let from = network.nodes()[root.0 as usize].switch;
+                let from = network.switch_of(root);
                 let ways = routes::SwitchRoutes::new(&network, &simulator.wiring, from, routes);
                 let distances: Vec<u64> = group
                     .members()
                     .iter()
                     .filter(|node| **node != root)
-                    .map(|node| ways.out(network.nodes()[node.0 as usize].switch).len() as u64 + 2)
+                    .map(|node| ways.out(network.switch_of(*node)).len() as u64 + 2)
                     .collect();
                 let farthest = distances.iter().copied().max().expect("there are others");
                 let unicast = run(Scheme::Unicast);
@@ -161,7 +153,7 @@ fn ways_are_legal_and_as_short_as_a_slow_search_finds_them() {
     }
 }
 
-fn slow_distances(network: &Network, from: SwitchId) -> Vec<u32> {
+fn slow_distances(network: &SwitchNetwork, from: SwitchId) -> Vec<u32> {
     let mut distance = vec![u32::MAX; network.switch_count()];
     distance[from.0 as usize] = 0;
     for _ in network.switches() {
@@ -181,8 +173,13 @@ fn a_multicast_crosses_each_cable_of_its_tree_once() {
     let network = network(20, 30, 60, 8, 3);
     let group = group(&network, 50, 0, 3);
     let plan = planned(&network, &group);
-    let run =
-        |scheme| Simulator::new(&network).run(&[barrier(&group, &plan)], scheme, &Conditions::default());
+    let run = |scheme| {
+        Simulator::new(&network).run(
+            &[SimulatedBarrier::planned(&group, &plan)],
+            scheme,
+            &Conditions::default(),
+        )
+    };
     let (unicast, multicast) = (run(Scheme::Unicast), run(Scheme::Multicast));
     let down = multicast.hops - unicast.hops / 2;
     let most = network.links().len() as u64 + 50;
@@ -197,10 +194,12 @@ fn one_member_waits_for_nobody() {
     let plan = planned(&network, &group);
     for scheme in Scheme::ALL {
         let simulator = Simulator::new(&network);
-        let simulated = simulator.run(&[barrier(&group, &plan)], scheme, &Conditions::default());
+        let simulated =
+            simulator.run(&[SimulatedBarrier::planned(&group, &plan)], scheme, &Conditions::default());
         assert_eq!(simulated.latency(), Some(SimulatedTime::ZERO), "{scheme:?}");
         assert_eq!((simulated.hops, simulated.messages, simulated.startups), (0, 0, 0), "{scheme:?}");
-        let on_paper = simulator.analytic(&barrier(&group, &plan), scheme, &Conditions::default());
+        let on_paper =
+            simulator.analytic(&SimulatedBarrier::planned(&group, &plan), scheme, &Conditions::default());
         assert_eq!(on_paper, SimulatedTime::ZERO, "{scheme:?}");
     }
 }
@@ -211,7 +210,8 @@ fn contention_never_makes_a_barrier_faster_and_groups_get_in_each_others_way() {
     let simulator = Simulator::new(&network);
     let groups: Vec<BarrierGroup> = (0..20).map(|id| group(&network, 30, id, u64::from(id))).collect();
     let plans: Vec<TreePlan> = groups.iter().map(|group| planned(&network, group)).collect();
-    let barriers: Vec<SimulatedBarrier> = groups.iter().zip(&plans).map(|(g, p)| barrier(g, p)).collect();
+    let barriers: Vec<SimulatedBarrier> =
+        groups.iter().zip(&plans).map(|(g, p)| SimulatedBarrier::planned(g, p)).collect();
     // start-ups wait for each other as well; without them it is the cables that messages wait for
     let costs = Costs { startup: SimulatedTime::ZERO, ..Costs::default() };
     let free = Conditions { costs, intake: Intake::OnePort, ..Conditions::default() };
@@ -237,8 +237,8 @@ fn a_register_in_a_nodes_memory_costs_a_visit_there_on_the_way_up_and_down() {
     let run = |barrier: &SimulatedBarrier| {
         Simulator::new(&network).run(std::slice::from_ref(barrier), Scheme::Btin, &Conditions::default())
     };
-    let plain = run(&barrier(&group, &plan)).latency().expect("complete");
-    let kept = run(&SimulatedBarrier { in_memory: &in_memory, ..barrier(&group, &plan) })
+    let plain = run(&SimulatedBarrier::planned(&group, &plan)).latency().expect("complete");
+    let kept = run(&SimulatedBarrier { in_memory: &in_memory, ..SimulatedBarrier::planned(&group, &plan) })
         .latency()
         .expect("complete");
     let visit = SimulatedTime::nanoseconds(2_000 + 2 * 20 + 3 * 300); // the switch's own delay was there before
@@ -262,7 +262,7 @@ fn trees_that_share_links_load_the_busiest_link_less_than_the_papers_on_average_
         by_paper.iter().for_each(|plan| paper.add(&network, &plan.tree));
         let simulate = |plans: &[TreePlan]| {
             let barriers: Vec<SimulatedBarrier> =
-                groups.iter().zip(plans).map(|(g, p)| barrier(g, p)).collect();
+                groups.iter().zip(plans).map(|(g, p)| SimulatedBarrier::planned(g, p)).collect();
             Simulator::new(&network).run(&barriers, Scheme::Btin, &Conditions::default())
         };
         let (ours, theirs) = (simulate(&by_load), simulate(&by_paper));
@@ -284,16 +284,17 @@ fn trees_that_share_links_load_the_busiest_link_less_than_the_papers_on_average_
 #[test]
 fn a_root_without_members_turns_messages_around_whatever_the_scheme_is_called() {
     let ports = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
-    let links = vec![Link { a: ports(0, 0), b: ports(1, 0) }, Link { a: ports(0, 1), b: ports(2, 0) }];
-    let network = Network::new(vec![4; 3], links, vec![ports(1, 1), ports(2, 1)]).expect("it is sound");
+    let links =
+        vec![SwitchLink { a: ports(0, 0), b: ports(1, 0) }, SwitchLink { a: ports(0, 1), b: ports(2, 0) }];
+    let network = SwitchNetwork::new(vec![4; 3], links, vec![ports(1, 1), ports(2, 1)]).expect("it is sound");
     let group = BarrierGroup::new(&network, GroupId(0), vec![NodeId(0), NodeId(1)]).expect("they are nodes");
     let options = PlanOptions { roots: Roots::Any, ..PlanOptions::default() };
     let plan = plan(&network, &group, &options).expect("connected");
     assert_eq!((plan.tree.root_switch, plan.tree.root_node), (SwitchId(0), None));
     let (simulator, conditions) = (Simulator::new(&network), Conditions::default());
     for scheme in [Scheme::Btin, Scheme::BtinTurn] {
-        let simulated = simulator.run(&[barrier(&group, &plan)], scheme, &conditions);
-        let on_paper = simulator.analytic(&barrier(&group, &plan), scheme, &conditions);
+        let simulated = simulator.run(&[SimulatedBarrier::planned(&group, &plan)], scheme, &conditions);
+        let on_paper = simulator.analytic(&SimulatedBarrier::planned(&group, &plan), scheme, &conditions);
         assert_eq!((simulated.latency(), simulated.startups), (Some(on_paper), 1), "{scheme:?}");
     }
 }
@@ -310,15 +311,15 @@ fn a_single_member_is_planned_checked_and_released_by_its_switch_or_by_itself() 
         let shape = crate::check::check(&network, &group, &plan.tree, rules).expect("one register is a tree");
         assert_eq!((shape.height, shape.edges, plan.tree.registers.len()), (0, 0, 1));
         for scheme in Scheme::ALL {
-            let simulated = simulator.run(&[barrier(&group, &plan)], scheme, &conditions);
-            let on_paper = simulator.analytic(&barrier(&group, &plan), scheme, &conditions);
+            let simulated = simulator.run(&[SimulatedBarrier::planned(&group, &plan)], scheme, &conditions);
+            let on_paper = simulator.analytic(&SimulatedBarrier::planned(&group, &plan), scheme, &conditions);
             assert_eq!(simulated.latency(), Some(on_paper), "{scheme:?}, seed {seed}");
         }
         // it has to end where messages get lost, too
         let faults = Faults { loss: 0.2, ..Faults::default() };
         let lossy = Conditions { faults, seed, ..conditions.clone() };
         for scheme in Scheme::ALL {
-            let simulated = simulator.run(&[barrier(&group, &plan)], scheme, &lossy);
+            let simulated = simulator.run(&[SimulatedBarrier::planned(&group, &plan)], scheme, &lossy);
             assert!(simulated.latency().is_some(), "{scheme:?}, seed {seed}");
         }
     }

@@ -1,5 +1,5 @@
-//! Barriers by registers: every frame of every group, through the state machines of [`crate::switch`] and
-//! [`crate::GroupMember`].
+//! Barriers in the switches: every frame of every group passes through the state machines of
+//! [`crate::switch`] and [`crate::GroupMember`].
 
 use super::fabric::SimulatedFabric;
 use super::outcome::{Course, SimulatedBarrier};
@@ -10,6 +10,7 @@ use crate::{BarrierFrame, End, FrameOutcome, GroupMember, MemberRole, NodeId, Po
 
 const NOBODY: u32 = u32::MAX;
 
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum TreeEvent {
     Arrive { barrier: u16, member: u32 },
     AtSwitch { barrier: u16, end: End, frame: BarrierFrame },
@@ -17,14 +18,13 @@ enum TreeEvent {
     Timer { barrier: u16, member: u32, episode: u16 },
 }
 
-/// One group's state.
 struct TreeBarrier<'a> {
     barrier: &'a SimulatedBarrier<'a>,
     switches: Vec<(Switch, SimulatedTime)>,
-    /// Where a switch is in `switches`.
+    /// By switch: its index in `switches`.
     switch_at: Vec<u32>,
     members: Vec<SimulatedNode>,
-    /// Where a node is in `members`.
+    /// By node: its index in `members`.
     member_at: Vec<u32>,
     timeout: SimulatedTime,
     course: Course,
@@ -203,7 +203,7 @@ impl TreeRun<'_, '_> {
         }
     }
 
-    /// Sends what a member has to say: start-up, interface, cable.
+    /// Sends the frames in `self.frames`: start-up, interface, cable.
     fn send(&mut self, now: SimulatedTime, barrier: u16, member: u32) {
         let costs = &self.conditions.costs;
         let id = self.running[usize::from(barrier)].members[member as usize].id;

@@ -1,12 +1,11 @@
-//! Where each port leads, by one look-up, and a number for each direction of each cable.
+//! Where each port leads, found in one step, and a number for each direction of each cable.
 
-use crate::{End, Network, NodeId, Port, SwitchId};
+use crate::{End, NodeId, Port, SwitchId, SwitchNetwork};
 
 /// One direction of a cable: out of a port of a switch, or out of a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct CableDirection(pub(super) u32);
 
-/// What is at the other end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Far {
     Open,
@@ -15,7 +14,6 @@ pub(super) enum Far {
     Node(NodeId),
 }
 
-/// A network for walking along cables.
 #[derive(Clone, Debug)]
 pub(super) struct Wiring {
     first: Vec<u32>,
@@ -24,7 +22,7 @@ pub(super) struct Wiring {
 }
 
 impl Wiring {
-    pub(super) fn new(network: &Network) -> Self {
+    pub(super) fn new(network: &SwitchNetwork) -> Self {
         let mut first = Vec::with_capacity(network.switch_count() + 1);
         let mut ports = 0;
         for switch in network.switches() {
@@ -44,7 +42,6 @@ impl Wiring {
         Self { first, far, nodes: network.nodes().to_vec() }
     }
 
-    /// How many channels there are.
     pub(super) fn channels(&self) -> usize {
         self.far.len() + self.nodes.len()
     }
@@ -54,20 +51,17 @@ impl Wiring {
         CableDirection(self.first[switch.0 as usize] + u32::from(port.0))
     }
 
-    /// Out of a node.
     pub(super) fn out_of_node(&self, node: NodeId) -> CableDirection {
         CableDirection(
             u32::try_from(self.far.len()).expect("fits because ports are counted in 32 bits") + node.0,
         )
     }
 
-    /// Into a node.
     pub(super) fn towards_node(&self, node: NodeId) -> CableDirection {
         let end = self.nodes[node.0 as usize];
         self.out_of(end.switch, end.port)
     }
 
-    /// Where a channel leads.
     pub(super) fn far(&self, channel: CableDirection) -> Far {
         let at = channel.0 as usize;
         match at.checked_sub(self.far.len()) {

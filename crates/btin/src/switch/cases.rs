@@ -3,42 +3,33 @@
 //! Written by hand from Table 1 of the paper and from the rules in [`crate::switch`], not made by the state
 //! machine, so that every implementation - the one here, the program in the Linux kernel - can be held to it.
 
-use super::{Dropped, FrameOutcome, TurnPoint};
-use crate::{BarrierFrame, GroupId, MessageKind, Port, ReductionOperator, Register, SyncMessage};
+use super::{Dropped, FrameOutcome};
+use crate::{BarrierFrame, GroupId, MessageKind, Port, ReductionOperator, Register, SyncMessage, TurnPoint};
 
 /// One switch and a story of frames.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SwitchCase {
-    /// What it shows.
     pub name: &'static str,
-    /// The switch's register.
     pub register: Register,
-    /// How it turns.
     pub turn: TurnPoint,
-    /// What it combines by.
     pub operation: ReductionOperator,
-    /// The episode that it begins with.
     pub first: u16,
-    /// What happens, in this order.
     pub steps: Vec<CaseStep>,
 }
 
 /// One frame into the switch, and what comes of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CaseStep {
-    /// Where it comes in.
     pub port: Port,
     pub frame: BarrierFrame,
     /// What goes out, ascending by port.
     pub out: Vec<(Port, BarrierFrame)>,
-    /// What the frame was to the switch.
     pub outcome: FrameOutcome,
 }
 
 /// The group of every frame of the table.
 pub const GROUP: GroupId = GroupId(9);
 
-#[must_use]
 pub fn all() -> Vec<SwitchCase> {
     let mut cases = of_table_1();
     cases.extend(of_repetition());

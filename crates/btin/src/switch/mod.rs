@@ -29,22 +29,13 @@
 //! Cost: one frame up and one down a port and episode; a bit a port, the data, and the last result of state.
 //! Reference: paper, section 3.2, Table 1; episodes, answers and turning are ours.
 
-use crate::{BarrierFrame, MessageKind, Port, ReductionOperator, Register, SwitchId, SyncMessage, Tree};
+use crate::{
+    BarrierFrame, MessageKind, Port, ReductionOperator, Register, SwitchId, SyncMessage, Tree, TurnPoint,
+};
 use std::collections::BTreeMap;
 
 pub mod cases;
 
-/// Where a barrier turns from reduction to distribution.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum TurnPoint {
-    /// At the root node, as in the paper.
-    #[default]
-    AtNode,
-    /// At the root switch, which needs no node for it.
-    AtSwitch,
-}
-
-/// Why a frame was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Dropped {
     /// From a port that the register does not name, or not for this kind of frame.
@@ -59,7 +50,7 @@ pub enum Dropped {
     Kind,
 }
 
-/// What a frame was to the switch.
+/// What a switch made of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FrameOutcome {
     /// An arrival; others are missing.
@@ -76,53 +67,42 @@ pub enum FrameOutcome {
     Answered,
     /// A failure passed on.
     Passed,
-    /// Nothing came of it.
+    /// The frame was dropped.
     Dropped(Dropped),
 }
 
-/// One group's state at one switch.
+/// The state of one group at one switch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Switch {
     /// Where completion is sent and releases come from; nowhere if this switch turns.
     above: Option<Port>,
-    /// Who has to arrive and is released, ascending.
+    /// The ports that have to arrive and are released, ascending.
     below: Vec<Port>,
     operation: ReductionOperator,
     episode: u16,
     arrived: Vec<bool>,
     missing: usize,
     data: u8,
-    /// The result of the episode before, once there is one.
+    /// The result of the last episode. `None`: this is the first episode.
     last: Option<u8>,
 }
 
 impl Switch {
     /// A switch with this register. [`TurnPoint::AtSwitch`] is for the root switch alone; see
     /// [`Switch::all`].
-    #[must_use]
     pub fn new(register: &Register, turn: TurnPoint, operation: ReductionOperator) -> Self {
-        let mut below: Vec<Port> = register.children.iter().chain(&register.locals).copied().collect();
-        let above = match turn {
-            TurnPoint::AtNode => register.parent, // a root without a root node turns whatever is asked
-            TurnPoint::AtSwitch => {
-                below.extend(register.parent);
-                None
-            }
-        };
-        below.sort_unstable();
+        let (above, below) = register.sides(turn);
         let missing = below.len();
         let arrived = vec![false; missing];
         Self { above, below, operation, episode: 0, arrived, missing, data: operation.neutral(), last: None }
     }
 
     /// The switches of a whole tree.
-    #[must_use]
     pub fn all(tree: &Tree, turn: TurnPoint, operation: ReductionOperator) -> BTreeMap<SwitchId, Self> {
-        let here = |switch| if switch == tree.root_switch { turn } else { TurnPoint::AtNode };
-        tree.registers
-            .iter()
-            .map(|(switch, register)| (*switch, Self::new(register, here(*switch), operation)))
-            .collect()
+        let one = |(switch, register): (&SwitchId, &Register)| {
+            (*switch, Self::new(register, tree.turn_at(*switch, turn), operation))
+        };
+        tree.registers.iter().map(one).collect()
     }
 
     /// The same switch with this as its first episode: for a register that is set up while its group runs.
@@ -131,19 +111,16 @@ impl Switch {
         Self { episode, ..self }
     }
 
-    /// The episode that gathers.
-    #[must_use]
     pub fn episode(&self) -> u16 {
         self.episode
     }
 
-    /// The ports below that have not arrived, ascending: whom a barrier that does not end waits for.
+    /// The ports below that have not arrived, ascending: a barrier that does not end waits for them.
     pub fn missing(&self) -> impl Iterator<Item = Port> + '_ {
         self.below.iter().zip(&self.arrived).filter(|(_, arrived)| !**arrived).map(|(port, _)| *port)
     }
 
-    /// The port above, once all below have arrived: whom a barrier that does not end waits for then.
-    #[must_use]
+    /// The port above, once all below have arrived: a barrier that does not end then waits for it.
     pub fn waits_above(&self) -> Option<Port> {
         self.above.filter(|_| self.missing == 0)
     }
@@ -227,9 +204,9 @@ impl Switch {
         FrameOutcome::Released
     }
 
-    /// Word that the current barrier cannot complete: from below it goes up, from above to all below, and
-    /// where the switch turns it goes to all below. It changes nothing here: if the one who was missed
-    /// arrives after all, the barrier completes.
+    /// A failure says that the current barrier cannot complete. From below it goes up; from above, and where
+    /// the switch turns, it goes to all below. It changes no state: if the missing member arrives after all,
+    /// the barrier completes.
     fn failure(&self, port: Port, frame: BarrierFrame, out: &mut Vec<(Port, BarrierFrame)>) -> FrameOutcome {
         let from_above = self.above == Some(port);
         if !from_above && self.below.binary_search(&port).is_err() {

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
-use unisono_enforce::interposed::merge::{MOST_HEADERS, Run};
+use unisono_enforce::interposed::merge::{MOST_HEADERS, FrameRun};
 use unisono_enforce::interposed::parse::{Frame, parse};
 use unisono_enforce::interposed::{Classifier, Named, untag};
 use unisono_fairqueue::Policy;
@@ -27,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     untag(&mut bytes.to_vec());
     let (first, second) = bytes.split_at(bytes.len() / 2);
-    if let Some(mut run) = Run::begin(first) {
+    if let Some(mut run) = FrameRun::begin(first) {
         let frames = 1 + usize::from(run.takes(first, second));
         assert_eq!(run.frames(), frames);
         let cut = run.header(first, &mut [0; MOST_HEADERS]);

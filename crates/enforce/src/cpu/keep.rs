@@ -5,7 +5,7 @@ use super::groups::{HeldGroup, Shares, let_run, noted};
 use super::turns::{TurnState, TurnTaking, is_busy};
 use crate::background::{self, Begun};
 use crate::error::Error;
-use crate::journal::{Journal, Phase, Record, StartedProcess};
+use crate::journal::{Journal, Phase, Record};
 use serde::{Deserialize, Serialize};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use unisono_fairqueue::{Policy, Wants};
 use unisono_linux::cgroup::Frozen;
 use unisono_linux::parent_death::outlive_starter;
 use unisono_linux::process::{Family, PidFd, Signal, SignalFd, start};
+use unisono_linux::undo::Author;
 use unisono_linux::{poll, timer};
 
 const NAME: &str = "cpu";
@@ -48,7 +49,7 @@ struct StoppedGroups {
 /// A process that keeps shares.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Running {
-    pub process: StartedProcess,
+    pub keeper: Author,
     /// The device whose policy it belongs to, if there is one.
     pub device: Option<String>,
     pub policy: String,
@@ -75,12 +76,14 @@ impl StoppedGroups {
 /// The process that shares out the time of one of these groups, or of one above or below it; and that group.
 fn shared_by(groups: &StoppedGroups) -> Result<Option<(u32, PathBuf)>, Error> {
     for journal in Journal::all_shares()? {
-        let Some(other) = journal.read::<StoppedGroups>()?.filter(Record::owner_lives) else { continue };
+        let Some(other) = journal.read::<StoppedGroups>()?.filter(|record| record.author.lives()) else {
+            continue;
+        };
         let is_theirs = |path: &Path| {
             other.before.groups.iter().any(|(other, _)| other.starts_with(path) || path.starts_with(other))
         };
         if let Some((group, _)) = groups.groups.iter().find(|(group, _)| is_theirs(group)) {
-            return Ok(Some((other.process, group.clone())));
+            return Ok(Some((other.author.process, group.clone())));
         }
     }
     Ok(None)
@@ -143,9 +146,13 @@ impl Keeper {
         let device = options.device.as_deref().unwrap_or_default();
         let mut record = Record::new(NAME, device, 0, &policy.text, before);
         record.phase = Phase::Holds;
-        let journal = Journal::of_shares(record.process);
+        let journal = Journal::of_shares(record.author.process);
         journal.write(&record)?;
-        guard.arg(journal.path()).arg(record.process.to_string()).stdin(Stdio::null()).stdout(Stdio::null());
+        guard
+            .arg(journal.path())
+            .arg(record.author.process.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
         let guard = start(&mut guard, Vec::new(), Family::OwnSession).map_err(|source| {
             let _ = journal.remove(); // nobody has been stopped yet
             Error::System { what: "start the guard", source }
@@ -270,9 +277,9 @@ pub fn begin(server: Command, policy: &str) -> Result<(), Error> {
 /// The journal is there and cannot be read.
 pub fn guard(journal: &Path, process: u32) -> Result<(), Error> {
     let journal = Journal::at(journal);
-    let is_its = |record: &Record<StoppedGroups>| record.process == process;
+    let is_its = |record: &Record<StoppedGroups>| record.author.process == process;
     if let Some(record) = journal.read::<StoppedGroups>()?.filter(is_its)
-        && record.owner_lives()
+        && record.author.lives()
         && let Ok(held) = PidFd::open(process)
     {
         held.has_ended(None).map_err(|source| Error::System { what: "wait for a process", source })?;
@@ -284,7 +291,7 @@ pub fn guard(journal: &Path, process: u32) -> Result<(), Error> {
 /// Lets everybody run that a process which was killed has left stopped. Whether there was anything.
 fn restore(journal: &Journal) -> Result<bool, Error> {
     match journal.read::<StoppedGroups>()? {
-        Some(record) if record.owner_lives() => Ok(false),
+        Some(record) if record.author.lives() => Ok(false),
         Some(record) => {
             let_run(&record.before.groups);
             journal.remove()?;
@@ -307,7 +314,7 @@ pub fn settle() -> Result<Vec<String>, Error> {
     let _lock = Journal::lock_shares()?;
     let mut said = Vec::new();
     for journal in journals {
-        let process = journal.read::<StoppedGroups>()?.map(|record| record.process);
+        let process = journal.read::<StoppedGroups>()?.map(|record| record.author.process);
         if restore(&journal)? {
             said.extend(process.map(|process| {
                 format!("let run on what process {process} had stopped, which shared out processor time and was killed")
@@ -324,9 +331,9 @@ pub fn settle() -> Result<Vec<String>, Error> {
 pub fn running() -> Result<Vec<Running>, Error> {
     let mut all = Vec::new();
     for journal in Journal::all_shares()? {
-        if let Some(record) = journal.read::<StoppedGroups>()?.filter(Record::owner_lives) {
+        if let Some(record) = journal.read::<StoppedGroups>()?.filter(|record| record.author.lives()) {
             all.push(Running {
-                process: record.owner(),
+                keeper: record.author,
                 device: Some(record.device).filter(|device| !device.is_empty()),
                 policy: record.policy,
             });
@@ -341,9 +348,9 @@ pub fn running() -> Result<Vec<Running>, Error> {
 /// It may not be signalled, or does not end.
 pub fn end(running: &Running) -> Result<(), Error> {
     let system = |what| move |source| Error::System { what, source };
-    if let Some(held) = running.process.hold() {
+    if let Some(held) = running.keeper.hold() {
         if let Err(source) = held.send(Signal::Terminate)
-            && !running.process.has_ended(Duration::ZERO)
+            && !running.keeper.has_ended(Duration::ZERO)
         {
             return Err(Error::System { what: "end the process that shares out processor time", source });
         }
@@ -354,5 +361,5 @@ pub fn end(running: &Running) -> Result<(), Error> {
     }
     // one that was killed has left this to its guard, which need not have done it yet
     let _lock = Journal::lock_shares()?;
-    restore(&Journal::of_shares(running.process.number)).map(drop)
+    restore(&Journal::of_shares(running.keeper.process)).map(drop)
 }

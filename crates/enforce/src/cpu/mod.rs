@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   [cpu] --> controller   weights of control groups; the kernel does the rest
-//!         --> core         a process stops and continues control groups by turns (turns), charged for what they used
+//!         --> core         a process stops and continues control groups by turns, and charges what they used
 //!                 |
 //!              journal + guard: whoever is stopped runs on when that process ends, however it ends
 //! ```

@@ -1,7 +1,7 @@
 //! A disk shared by classes of requests: a service that programs hand their reads and writes to.
 //!
 //! ```text
-//!   submit --> Cello (or one queue) --> a few threads: pread, pwrite past the page cache --> the caller's channel
+//!   submit --> Cello (or one queue) --> threads: pread, pwrite past the page cache --> the caller's channel
 //! ```
 //! The scheduler decides which request goes to the disk whenever a thread is free; there are as many threads
 //! as requests are to be out at a time. Few keep the decision here, many keep a disk busy that serves several
@@ -18,12 +18,12 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use unisono_fairqueue::{Cello, ClassId, Disk, EnqueueError, Hierarchy, Purpose, Request};
+use unisono_fairqueue::{Cello, ClassId, Disk, DiskRequest, EnqueueError, Hierarchy, Purpose};
 use unisono_linux::direct::Aligned;
 
 /// What to do.
 #[derive(Debug)]
-pub enum Operation {
+pub enum DiskOperation {
     /// Read so many bytes.
     Read(u32),
     Write(Aligned),
@@ -61,7 +61,7 @@ struct DiskJob {
     file: Arc<File>,
     position: u64,
     deadline: u64,
-    operation: Operation,
+    operation: DiskOperation,
     submitted: Instant,
     reply: Sender<Reply>,
 }
@@ -76,7 +76,7 @@ impl DiskQueue {
         match self {
             Self::Cello(cello) => {
                 let (position, length, deadline) = (job.position, job.length(), job.deadline);
-                cello.submit(now, class, Request { position, length, deadline, item: job })
+                cello.submit(now, class, DiskRequest { position, length, deadline, item: job })
             }
             Self::Fifo(line) => {
                 line.push_back((class, job));
@@ -102,20 +102,20 @@ impl DiskQueue {
 impl DiskJob {
     fn length(&self) -> u32 {
         match &self.operation {
-            Operation::Read(length) => *length,
-            Operation::Write(data) => u32::try_from(data.len()).unwrap_or(u32::MAX),
+            DiskOperation::Read(length) => *length,
+            DiskOperation::Write(data) => u32::try_from(data.len()).unwrap_or(u32::MAX),
         }
     }
 
     /// Reads or writes all of it, or says why not.
     fn run(&mut self) -> io::Result<Aligned> {
-        match std::mem::replace(&mut self.operation, Operation::Read(0)) {
-            Operation::Read(length) => {
+        match std::mem::replace(&mut self.operation, DiskOperation::Read(0)) {
+            DiskOperation::Read(length) => {
                 let mut data = Aligned::new(length as usize);
                 self.file.read_exact_at(&mut data, self.position)?;
                 Ok(data)
             }
-            Operation::Write(data) => self.file.write_all_at(&data, self.position).map(|()| data),
+            DiskOperation::Write(data) => self.file.write_all_at(&data, self.position).map(|()| data),
         }
     }
 }
@@ -174,7 +174,7 @@ impl SharedDisk {
 
 /// What decides the order of requests.
 #[derive(Clone, Debug)]
-pub enum Rule {
+pub enum DiskRule {
     /// Shares, purposes by class, and what the disk can do.
     Cello {
         hierarchy: Hierarchy,
@@ -201,10 +201,10 @@ impl Service {
     ///
     /// # Errors
     /// The system gives no thread.
-    pub fn start(rule: Rule, threads: usize) -> io::Result<Self> {
+    pub fn start(rule: DiskRule, threads: usize) -> io::Result<Self> {
         let (queue, hierarchy) = match rule {
-            Rule::Fifo { hierarchy } => (DiskQueue::Fifo(VecDeque::new()), hierarchy),
-            Rule::Cello { hierarchy, purposes, disk } => {
+            DiskRule::Fifo { hierarchy } => (DiskQueue::Fifo(VecDeque::new()), hierarchy),
+            DiskRule::Cello { hierarchy, purposes, disk } => {
                 let named = |id| purposes.iter().find(|(class, _)| *class == id);
                 let purpose = |id| named(id).map_or(Purpose::default(), |(_, purpose)| *purpose);
                 (DiskQueue::Cello(Box::new(Cello::new(hierarchy.clone(), purpose, disk))), hierarchy)
@@ -232,7 +232,7 @@ impl Service {
         class: ClassId,
         file: &Arc<File>,
         position: u64,
-        operation: Operation,
+        operation: DiskOperation,
         due: Option<Duration>,
         reply: &Sender<Reply>,
     ) -> Result<(), EnqueueError> {
@@ -287,25 +287,25 @@ mod tests {
         let [a, b] = ["a", "b"].map(|name| hierarchy.find(name).expect("it is there"));
         let disk = Disk { request: 100_000, rate: 100_000_000, ahead: 1 << 16 };
         let cello =
-            Rule::Cello { hierarchy: hierarchy.clone(), purposes: vec![(b, Purpose::Interactive)], disk };
-        for rule in [cello, Rule::Fifo { hierarchy }] {
+            DiskRule::Cello { hierarchy: hierarchy.clone(), purposes: vec![(b, Purpose::Interactive)], disk };
+        for rule in [cello, DiskRule::Fifo { hierarchy }] {
             let service = Service::start(rule, 2).expect("threads");
             let (reply, replies) = channel();
             for block in 0..16_u8 {
                 let mut data = Aligned::new(4096);
                 data.fill(block);
                 let position = u64::from(block) * 4096;
-                service.submit(a, &file, position, Operation::Write(data), None, &reply).expect("a leaf");
+                service.submit(a, &file, position, DiskOperation::Write(data), None, &reply).expect("a leaf");
             }
             for _ in 0..16 {
                 assert!(replies.recv().expect("it is served").data.is_ok());
             }
-            service.submit(b, &file, 5 * 4096, Operation::Read(4096), None, &reply).expect("a leaf");
+            service.submit(b, &file, 5 * 4096, DiskOperation::Read(4096), None, &reply).expect("a leaf");
             let data = replies.recv().expect("it is served").data.expect("it can be read");
             assert!(data.iter().all(|byte| *byte == 5));
             // beyond the end: an error, not a panic
             service
-                .submit(b, &file, 1 << 30, Operation::Read(4096), Some(Duration::ZERO), &reply)
+                .submit(b, &file, 1 << 30, DiskOperation::Read(4096), Some(Duration::ZERO), &reply)
                 .expect("a leaf");
             let reply = replies.recv().expect("it is served");
             assert!(reply.data.is_err() && reply.late);

@@ -14,9 +14,9 @@
 //! Later fragments of a packet carry no ports: they follow their first one, as long as it is remembered.
 
 use super::flows::{FlowHash, FlowNumber};
-use super::parse::{Frame, Malformed, Packet, Part, parse};
+use super::parse::{FragmentPosition, Malformed, ParsedFrame, ParsedPacket, parse};
 use std::net::IpAddr;
-use unisono_fairqueue::{ClassId, Dscp, Facts, Flows, Policy, Protocol};
+use unisono_fairqueue::{ClassId, Dscp, Facts, Flows, IpProtocol, Policy};
 
 /// Between the addresses and the EtherType.
 pub const TAG: usize = 4;
@@ -150,18 +150,18 @@ impl Classifier {
         let sender = Facts { vlan: own_vlan(frame), ..known };
         // our tag is a VLAN tag like others, which the parser passes over
         let packet = match parse(frame)? {
-            Frame::Ip(packet) => packet,
-            Frame::Other(_) => return Ok((policy.class_of(&sender), FlowNumber::default())),
+            ParsedFrame::Ip(packet) => packet,
+            ParsedFrame::Other(_) => return Ok((policy.class_of(&sender), FlowNumber::default())),
         };
         let flow = |class| match policy.flows(class) {
             Flows::Fair => self.flows.of(&packet),
             Flows::Together => FlowNumber::default(),
         };
         let fragmented = packet.fragment.map(|(identification, part)| {
-            let Packet { source, destination, protocol, .. } = packet;
+            let ParsedPacket { source, destination, protocol, .. } = packet;
             (Fragmented { source, destination, protocol, identification }, part)
         });
-        if let Some((whole, Part::Later)) = fragmented
+        if let Some((whole, FragmentPosition::Later)) = fragmented
             && let Some((_, class)) = self.fragments.iter().flatten().find(|(known, _)| *known == whole)
         {
             return Ok((*class, flow(*class)));
@@ -172,12 +172,12 @@ impl Classifier {
             destination: Some(packet.destination),
             source_port,
             destination_port,
-            protocol: Some(Protocol(packet.protocol)),
+            protocol: Some(IpProtocol(packet.protocol)),
             dscp: Some(Dscp::of_field(packet.service)),
             ..sender
         });
         let flow = flow(class);
-        if let Some((whole, Part::First)) = fragmented {
+        if let Some((whole, FragmentPosition::First)) = fragmented {
             self.fragments[self.next] = Some((whole, class));
             self.next = (self.next + 1) % REMEMBERED;
         }

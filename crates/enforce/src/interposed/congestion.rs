@@ -4,14 +4,14 @@
 //! Only packets whose sender takes part (`ECT`) are changed; the checksum of IPv4 is mended by the
 //! difference. Reference: RFC 3168, section 5; RFC 1624 for the checksum.
 
-use super::parse::{Frame, parse};
+use super::parse::{ParsedFrame, parse};
 
 /// The packet met congestion (`CE`).
 const MET: u8 = 0b11;
 
 /// Marks a frame, if its sender understands marks; answers whether it did.
 pub(super) fn mark(frame: &mut [u8]) -> bool {
-    let Ok(Frame::Ip(packet)) = parse(frame) else { return false };
+    let Ok(ParsedFrame::Ip(packet)) = parse(frame) else { return false };
     if matches!(packet.service & MET, 0 | MET) {
         return false;
     }

@@ -12,10 +12,10 @@
 //! at the device compares each frame with what the queue takes, so that none is lost. Cost: nothing until
 //! something changes.
 
-use super::error::{Error, failed};
+use crate::error::interposed::{Error, failed};
 use std::os::fd::{AsFd, BorrowedFd};
 use unisono_linux::interface::Interface;
-use unisono_linux::netlink::Socket;
+use unisono_linux::netlink::NetlinkSocket;
 use unisono_linux::netlink::link::{self, Index};
 use unisono_linux::netlink::watch::{DeviceWatch, News};
 
@@ -51,7 +51,7 @@ impl Followed {
     ///
     /// # Errors
     /// The kernel does not answer.
-    pub(super) fn changes(&mut self, netlink: &mut Socket) -> Result<Vec<DeviceChange>, Error> {
+    pub(super) fn changes(&mut self, netlink: &mut NetlinkSocket) -> Result<Vec<DeviceChange>, Error> {
         let heard = self.news.news().map_err(failed("hear of changes of devices"))?;
         let concerns = |news: &News| match news {
             News::Device(index, _) => *index == self.index,
@@ -64,7 +64,7 @@ impl Followed {
     ///
     /// # Errors
     /// The kernel does not answer.
-    pub(super) fn compare(&mut self, netlink: &mut Socket) -> Result<Vec<DeviceChange>, Error> {
+    pub(super) fn compare(&mut self, netlink: &mut NetlinkSocket) -> Result<Vec<DeviceChange>, Error> {
         let Some(now) = link::all(netlink)?.into_iter().find(|link| link.index == self.index) else {
             return Ok(vec![DeviceChange::Gone]);
         };

@@ -8,7 +8,7 @@
 //!                          the queue's own device       (kernel cuts segments, fills in checksums)
 //!                                    | TAP, or a pair of devices and AF_XDP
 //!                                    v
-//!                     worker: parse, classify, H-SFQ, pace   -> past the queueing discipline -> device's driver
+//!                     worker: parse, classify, H-SFQ, pace --> device's driver, past its discipline
 //! ```
 //! No address and no route changes, and programs notice nothing. Super-packets are cut into frames before
 //! they are queued: 64 KiB at once at 100 Mbit/s would be a turn of 5 ms. The rate is that of whole Ethernet
@@ -31,7 +31,6 @@ mod congestion;
 mod control;
 mod dialogue;
 mod engine;
-mod error;
 mod flows;
 mod follow;
 pub mod merge;
@@ -50,16 +49,16 @@ mod worker;
 pub use crate::background::READY;
 pub use classify::{Classifier, Named, NoClass, TAG, TAG_AT, TAG_TYPE, untag};
 pub use control::Counters;
-pub use engine::{ChangeError, Choice, Engine, Next};
-pub use error::Error;
+pub use engine::{Choice, Engine, EngineChangeError, NextFrame};
 pub use flows::FlowNumber;
 pub use service::{Options, serve};
 pub use worker::Patience;
 
 use crate::background;
+pub use crate::error::interposed::Error;
+use crate::error::interposed::failed;
 use crate::journal::{Journal, Record};
 use control::{QueueAnswer, QueueQuestion, ask_at};
-use error::failed;
 use serde::{Deserialize, Serialize};
 use std::process::Command;
 use std::time::Duration;
@@ -119,14 +118,14 @@ impl Wishes {
 /// Makes the command of a program that calls [`serve`] with these options and the policy that it reads from
 /// standard input, and writes a line [`READY`] when that holds. The option `--lock NUMBER` that is added to
 /// it says what [`Options::lock`] is to be.
-pub type Server = fn(&Options) -> Command;
+pub type ServerCommand = fn(&Options) -> Command;
 
 /// The place: a queue at one device.
 pub struct Interposed {
     options: Options,
     wishes: Wishes,
     /// Starts the program that calls [`serve`].
-    server: Option<Server>,
+    server: Option<ServerCommand>,
     notes: Vec<String>,
 }
 
@@ -139,7 +138,7 @@ impl std::fmt::Debug for Interposed {
 impl Interposed {
     /// The place at a device.
     #[must_use]
-    pub fn new(options: Options, server: Server) -> Self {
+    pub fn new(options: Options, server: ServerCommand) -> Self {
         Self { options, wishes: Wishes::default(), server: Some(server), notes: Vec::new() }
     }
 
@@ -211,7 +210,7 @@ impl Interposed {
             restore::put_back_leftovers(journal, &self.options.device)?;
             self.notes.push(format!(
                 "put back what the queue at {} had left, whose processes ({} and its child) were killed",
-                self.options.device, record.process
+                self.options.device, record.author.process
             ));
         }
         Ok(())
@@ -222,9 +221,9 @@ impl Interposed {
     pub(crate) fn give_way(&mut self, aside: &Journal) -> Result<(), crate::Error> {
         self.notes.clear();
         let Some(record) = aside.read::<serde_json::Value>()? else { return Ok(()) };
-        if record.owner_lives() {
+        if record.author.lives() {
             match ask_at(&restore::socket_of(aside), &QueueQuestion::GiveWay) {
-                Ok(QueueAnswer::Done) if record.owner().has_ended(PATIENCE) => {}
+                Ok(QueueAnswer::Done) if record.author.has_ended(PATIENCE) => {}
                 _ => self.note_force(),
             }
         }
@@ -320,7 +319,7 @@ impl Backend for Interposed {
         };
         drop(lock); // the queue takes it
         match self.ask(&QueueQuestion::End) {
-            Ok(QueueAnswer::Done) if record.owner().has_ended(PATIENCE) => Ok(()),
+            Ok(QueueAnswer::Done) if record.author.has_ended(PATIENCE) => Ok(()),
             Ok(QueueAnswer::Refused { why }) => Err(Error::Refused { device: self.named(), why }.into()),
             _ => {
                 self.note_force();

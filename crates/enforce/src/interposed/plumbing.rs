@@ -2,16 +2,17 @@
 //! processes that hold them.
 
 use super::WayName;
-use super::error::{Error, failed};
 use super::program;
 use super::way::{AfXdp, HEADERS};
+use crate::error::interposed::{Error, failed};
 use std::io;
 use std::os::fd::AsFd;
+use unisono_linux::Errno;
 use unisono_linux::bpf::{Redirector, SocketMap};
 use unisono_linux::ethtool::{self, Offload, On};
 use unisono_linux::interface::Interface;
 use unisono_linux::netlink::link::{Device, Index};
-use unisono_linux::netlink::{Socket, capture, qdisc};
+use unisono_linux::netlink::{NetlinkSocket, capture, qdisc, traffic};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::tun::Tap;
 
@@ -32,7 +33,7 @@ impl Plumbing {
         way: WayName,
         name: &str,
         device: &Interface,
-        netlink: &mut Socket,
+        netlink: &mut NetlinkSocket,
     ) -> Result<Self, Error> {
         let mtu = with_tags(device.mtu);
         match way {
@@ -74,7 +75,7 @@ impl Plumbing {
     fn pair(
         name: &str,
         mtu: u32,
-        netlink: &mut Socket,
+        netlink: &mut NetlinkSocket,
         home: &NetworkNamespace,
         far: &NetworkNamespace,
     ) -> Result<(Index, SocketMap), Error> {
@@ -92,7 +93,7 @@ impl Plumbing {
             Error::Host(format!("this kernel has no AF_XDP sockets ({error}); use --way tun"))
         })?;
         let program = Redirector::load("unisono_deliver", &program::deliver(sockets.as_fd()))?;
-        let mut there = Socket::open().map_err(failed("open a netlink socket"))?;
+        let mut there = NetlinkSocket::open().map_err(failed("open a netlink socket"))?;
         switch_on(&mut there, Index(FAR), mtu)?;
         there.run(&[capture::redirect(Index(FAR), program.as_fd())])?;
         home.enter().map_err(failed("come back from a network namespace"))?;
@@ -114,12 +115,25 @@ fn with_tags(mtu: u32) -> u32 {
 }
 
 /// Has the queue's device take packets of another length.
-pub(super) fn carry(netlink: &mut Socket, queue: Index, mtu: u32) -> Result<(), Error> {
+pub(super) fn carry(netlink: &mut NetlinkSocket, queue: Index, mtu: u32) -> Result<(), Error> {
     Ok(netlink.run(&[capture::switch_on(queue, with_tags(mtu), QUEUE)])?)
 }
 
-fn switch_on(netlink: &mut Socket, device: Index, mtu: u32) -> Result<(), Error> {
+fn switch_on(netlink: &mut NetlinkSocket, device: Index, mtu: u32) -> Result<(), Error> {
     // refused where there is no IPv6, and then there is nothing to prevent
     let _ = netlink.run(&[capture::without_address(device)]);
     Ok(netlink.run(&[capture::switch_on(device, mtu, QUEUE)])?)
+}
+
+/// Whether a device has a place for programs.
+pub(super) fn has_clsact(netlink: &mut NetlinkSocket, device: Index) -> Result<bool, Error> {
+    Ok(qdisc::of_device(netlink, device)?.iter().any(|there| there.kind == "clsact"))
+}
+
+/// Makes the place for programs. One that is there already is no error.
+pub(super) fn make_clsact(netlink: &mut NetlinkSocket, device: Index) -> Result<(), Error> {
+    match netlink.run(&[traffic::clsact(device)]) {
+        Err(refused) if refused.errno != Errno::EXIST.raw_os_error() => Err(refused.into()),
+        _ => Ok(()),
+    }
 }

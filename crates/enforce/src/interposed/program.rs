@@ -126,7 +126,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::sync::atomic::Ordering;
     use unisono_fairqueue::Policy;
-    use unisono_linux::bpf::{Classifier, Redirector, SocketMap, Words};
+    use unisono_linux::bpf::{ClassifierProgram, Redirector, SocketMap, Words};
     use unisono_linux::process::is_root;
 
     #[test]
@@ -156,13 +156,15 @@ mod tests {
             .map(|((_, number), at)| GroupTag { level: 2, id: 1 << 40 | at, number })
             .collect();
         let program = capture(words.as_fd(), Index(1 << 20), &groups, &named);
-        let program = Classifier::load("unisono_test", &program).expect("the verifier takes it");
+        let program = ClassifierProgram::load("unisono_test", &program).expect("the verifier takes it");
         let frame = [0; 64];
         assert_eq!(program.test(&frame).expect("a frame"), PASS as u32, "not alive");
         words.all()[ALIVE].store(u64::MAX, Ordering::Relaxed);
         assert_eq!(program.test(&frame).expect("a frame"), PASS as u32, "no such device");
-        let here =
-            Classifier::load("unisono_test", &capture(words.as_fd(), Index::LOOPBACK, &groups, &named));
+        let here = ClassifierProgram::load(
+            "unisono_test",
+            &capture(words.as_fd(), Index::LOOPBACK, &groups, &named),
+        );
         let here = here.expect("the verifier takes it");
         assert_eq!(here.test(&frame).expect("a frame"), 7, "handed over");
         assert_eq!(words.all()[TOO_LONG].load(Ordering::Relaxed), 0);

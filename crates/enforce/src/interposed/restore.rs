@@ -1,15 +1,16 @@
 //! What is put back when a queue goes: the program, the place for it if there was none, the queue's own
 //! device.
 
-use super::error::{Error, failed};
 use super::service::Options;
 use super::{NAME, PATIENCE};
-use crate::journal::{Journal, Record, StartedProcess};
+use crate::error::interposed::{Error, failed};
+use crate::journal::{Journal, Record};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
 use unisono_linux::netlink::link::{self, Index};
-use unisono_linux::netlink::{Socket, capture, egress};
+use unisono_linux::netlink::{NetlinkSocket, capture, egress};
+use unisono_linux::undo::Author;
 
 /// What is to be put back.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -23,7 +24,7 @@ pub(super) struct BeforeQueue {
     pub(super) queue_index: u32,
     /// The worker, from before it gives up its copy of the lock (PROTOCOL.md).
     #[serde(default)]
-    pub(super) worker: Option<StartedProcess>,
+    pub(super) worker: Option<Author>,
     /// How the queue works.
     #[serde(default)]
     pub(super) options: Option<Options>,
@@ -43,13 +44,13 @@ pub(super) fn put_back_leftovers(journal: &Journal, device: &str) -> Result<(), 
     }
     let Some(record) = journal.read::<BeforeQueue>()? else { return Ok(()) };
     // the guard first: it would tell of the worker's end, and put back by itself
-    for process in [Some(record.owner()), record.before.worker].into_iter().flatten() {
-        if process.number != std::process::id() && !process.kill(PATIENCE) {
-            let what = format!("does not end (process {})", process.number);
+    for process in [Some(record.author), record.before.worker].into_iter().flatten() {
+        if process.process != std::process::id() && !process.kill(PATIENCE) {
+            let what = format!("does not end (process {})", process.process);
             return Err(Error::Worker { device: device.to_owned(), what });
         }
     }
-    let mut netlink = Socket::open().map_err(failed("open a netlink socket"))?;
+    let mut netlink = NetlinkSocket::open().map_err(failed("open a netlink socket"))?;
     put_back(journal, &record, &mut netlink)
 }
 
@@ -59,13 +60,13 @@ pub(super) fn put_back_leftovers(journal: &Journal, device: &str) -> Result<(), 
 pub(super) fn put_back(
     journal: &Journal,
     record: &Record<BeforeQueue>,
-    netlink: &mut Socket,
+    netlink: &mut NetlinkSocket,
 ) -> Result<(), Error> {
     // while another place comes into force the journal is aside, and what lies in its place is the other's
     let mut of_record = Vec::new();
     for journal in [journal.clone(), journal.aside()] {
         let written = journal.read::<serde_json::Value>()?;
-        if written.is_some_and(|written| written.is_of_owner_of(record)) {
+        if written.is_some_and(|written| written.author == record.author) {
             of_record.push(journal);
         }
     }

@@ -2,12 +2,12 @@
 //! them.
 
 use super::classify::Named;
-use super::error::Error;
 use super::program::{self, GroupTag};
+use crate::error::interposed::Error;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use unisono_fairqueue::Policy;
-use unisono_linux::bpf::Classifier;
+use unisono_linux::bpf::ClassifierProgram;
 use unisono_linux::cgroup;
 use unisono_linux::netlink::link::Index;
 
@@ -55,6 +55,9 @@ pub(super) fn load(
     queue: Index,
     groups: &GroupTags,
     named: &Named,
-) -> Result<Classifier, Error> {
-    Ok(Classifier::load(PROGRAM, &program::capture(alive.as_fd(), queue, &groups.0, named))?)
+) -> Result<ClassifierProgram, Error> {
+    Ok(ClassifierProgram::load(
+        PROGRAM,
+        &program::capture(alive.as_fd(), queue, &groups.0, named),
+    )?)
 }

@@ -2,7 +2,7 @@
 //! ends, however it ends.
 //!
 //! ```text
-//!   serve: journal -> devices -> worker (a copy of this process that gives root away) -> program at the device
+//!   serve: journal -> devices -> worker (a copy of this process without root) -> program at the device
 //!     |                            | pidfd: it ended
 //!     |  questions on a socket     v
 //!     +--> clear, a signal, the worker's death --> program away -> worker ends -> journal away
@@ -20,7 +20,6 @@ use super::confine;
 use super::control::{PATIENCE_WITH_WORKER, QueueAnswer, QueueQuestion, say};
 use super::dialogue::Dialogue;
 use super::engine::Choice;
-use super::error::{Error, failed};
 use super::follow::{DeviceChange, Followed};
 use super::namespace::Namespace;
 use super::plumbing::{self, FAR, Plumbing};
@@ -31,7 +30,8 @@ use super::visitors::Visitors;
 use super::way::{AfXdp, Tun};
 use super::worker::{Patience, Worker, WorkerParts};
 use super::{NAME, WayName};
-use crate::journal::{Journal, Phase, Record, StartedProcess};
+use crate::error::interposed::{Error, failed};
+use crate::journal::{Journal, Phase, Record};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -43,10 +43,10 @@ use unisono_linux::bpf::Words;
 use unisono_linux::fork::{ForkedChild, fork};
 use unisono_linux::interface::Interface;
 use unisono_linux::netlink::link::{self, Index};
-use unisono_linux::netlink::{Socket, egress, qdisc, traffic};
+use unisono_linux::netlink::{NetlinkSocket, egress, qdisc};
 use unisono_linux::parent_death::{die_with_parent, outlive_starter};
 use unisono_linux::process::{self, PidFd, Signal, SignalFd};
-use unisono_linux::undo::DirectoryLock;
+use unisono_linux::undo::{Author, DirectoryLock};
 use unisono_linux::xdp::DeviceQueue;
 use unisono_linux::{descriptors, poll, privilege};
 
@@ -101,7 +101,7 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
     // before the worker is made, which is not to be ended by a signal to the group
     let signals = SignalFd::new(&[Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit])
         .map_err(failed("wait for signals"))?;
-    let mut netlink = Socket::open().map_err(failed("open a netlink socket"))?;
+    let mut netlink = NetlinkSocket::open().map_err(failed("open a netlink socket"))?;
     let result = hold(
         &policy,
         &named,
@@ -129,7 +129,7 @@ fn hold(
     journal: &Journal,
     record: &mut Record<BeforeQueue>,
     signals: &SignalFd,
-    netlink: &mut Socket,
+    netlink: &mut NetlinkSocket,
     lock: &mut Option<DirectoryLock>,
     ready: impl FnOnce(),
 ) -> Result<(), Error> {
@@ -154,8 +154,10 @@ fn hold(
         fork(move || work(parts, plumbing, parent)).map_err(failed("start the queue's process"))?;
     // from here on, whoever has the lock knows of both processes: the worker waits for a word with its copy
     // of the lock
-    record.before.worker = Some(StartedProcess::of(worker.process().0.cast_unsigned()));
-    record.before.made_clsact = !has_clsact(netlink, device.index)?;
+    record.before.worker = Some(Author::of(worker.process().0.cast_unsigned()));
+    // one that the policy of incoming packets has made goes with the last of both
+    record.before.made_clsact = !plumbing::has_clsact(netlink, device.index)?
+        || journal.of_other_direction().read::<serde_json::Value>()?.is_some();
     journal.write(record)?;
     master.write_all(&[BEGIN]).map_err(failed("tell the queue's process to begin"))?;
     let failure = |worker: &mut ForkedChild, why: String| {
@@ -175,7 +177,7 @@ fn hold(
     let visitors = Visitors::expect_at(&socket_of(journal)).map_err(failed("listen for questions"))?;
     let process = PidFd::open(worker.process()).map_err(failed("hold on to the queue's process"))?;
     let followed = Followed::begin(&options.device, device)?;
-    make_clsact(netlink, device.index)?;
+    plumbing::make_clsact(netlink, device.index)?;
     netlink.run(&[egress::attach(device.index, program.as_fd(), PROGRAM)])?;
     if options.lock.is_some() {
         outlive_starter().map_err(failed("stay in the background"))?;
@@ -216,7 +218,7 @@ struct QueueGuard<'a> {
     visitors: Visitors,
     followed: Followed,
     signals: &'a SignalFd,
-    netlink: &'a mut Socket,
+    netlink: &'a mut NetlinkSocket,
     device: &'a Interface,
     /// What the device is called now. Its journal keeps the name under which the policy was applied, and is
     /// found by both.
@@ -492,18 +494,4 @@ pub(super) fn find(options: &Options) -> Result<Interface, Error> {
         )));
     }
     Ok(found)
-}
-
-/// Whether a device has a place for programs.
-fn has_clsact(netlink: &mut Socket, device: Index) -> Result<bool, Error> {
-    Ok(qdisc::of_device(netlink, device)?.iter().any(|there| there.kind == "clsact"))
-}
-
-/// Makes the place for programs. One that is there already is no error.
-fn make_clsact(netlink: &mut Socket, device: Index) -> Result<(), Error> {
-    const EXISTS: i32 = 17;
-    match netlink.run(&[traffic::clsact(device)]) {
-        Err(refused) if refused.errno != EXISTS => Err(refused.into()),
-        _ => Ok(()),
-    }
 }

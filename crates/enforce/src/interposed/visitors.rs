@@ -67,14 +67,14 @@ impl Visitors {
         let mut asked = Vec::new();
         for mut visitor in std::mem::take(&mut self.all) {
             match visitor.listen() {
-                Heard::Question(question) => {
+                HeardQuestion::Question(question) => {
                     // one that does not take its answer must not hold up others for long
                     if visitor.stream.set_write_timeout(Some(PATIENCE)).is_ok() {
                         asked.push((visitor.stream, question));
                     }
                 }
-                Heard::Nothing if now < visitor.until => self.all.push(visitor),
-                Heard::Nothing | Heard::Nonsense => {}
+                HeardQuestion::Nothing if now < visitor.until => self.all.push(visitor),
+                HeardQuestion::Nothing | HeardQuestion::Nonsense => {}
             }
         }
         asked
@@ -82,7 +82,7 @@ impl Visitors {
 }
 
 /// What a visitor has said.
-enum Heard {
+enum HeardQuestion {
     /// Not all of a question yet.
     Nothing,
     Question(QueueQuestion),
@@ -91,21 +91,22 @@ enum Heard {
 }
 
 impl Visitor {
-    fn listen(&mut self) -> Heard {
+    fn listen(&mut self) -> HeardQuestion {
         let mut piece = [0; 4096];
         loop {
             match socket::receive_now(&self.stream, &mut piece) {
-                Ok(0) => return Heard::Nonsense,
+                Ok(0) => return HeardQuestion::Nonsense,
                 Ok(length) => self.said.extend_from_slice(&piece[..length]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Heard::Nothing,
-                Err(_) => return Heard::Nonsense,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return HeardQuestion::Nothing,
+                Err(_) => return HeardQuestion::Nonsense,
             }
             if let Some(question) = self.said.strip_suffix(b"\n") {
-                return serde_json::from_slice(question).map_or(Heard::Nonsense, Heard::Question);
+                return serde_json::from_slice(question)
+                    .map_or(HeardQuestion::Nonsense, HeardQuestion::Question);
             }
             if self.said.len() as u64 > control::MOST {
-                return Heard::Nonsense;
+                return HeardQuestion::Nonsense;
             }
         }
     }

@@ -9,7 +9,7 @@ use super::classify::{Classifier, Named, NoClass, TAG, untag};
 use super::congestion;
 use super::control::{Counters, QueueAnswer, QueueQuestion};
 use super::dialogue::Dialogue;
-use super::engine::{Choice, Engine, Next};
+use super::engine::{Choice, Engine, NextFrame};
 use super::program;
 use super::way::Way;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use unisono_fairqueue::{Live, Policy};
+use unisono_fairqueue::{Live, Policy, TrafficDirection};
 use unisono_linux::bpf::Words;
 use unisono_linux::{clock, poll};
 
@@ -192,18 +192,18 @@ impl<W: Way> Worker<W> {
                 break;
             }
             match self.engine.next(now) {
-                Next::Send(mut frame) => {
+                NextFrame::Send(mut frame) => {
                     if self.engine.was_late() {
                         congestion::mark(self.way.bytes(&mut frame));
                     }
                     self.way.send(frame)?;
                     sent += 1;
                 }
-                Next::Wait(until) => {
+                NextFrame::Wait(until) => {
                     again = until;
                     break;
                 }
-                Next::Rest => break,
+                NextFrame::Rest => break,
             }
         }
         self.way.flush()?;
@@ -249,6 +249,7 @@ impl<W: Way> Worker<W> {
             live: Live {
                 backend: super::NAME.to_owned(),
                 device: self.device.clone(),
+                direction: TrafficDirection::Out,
                 at_ns: now,
                 rate: self.engine.policy().rate.bits_per_second(),
                 classes: self.engine.live(),

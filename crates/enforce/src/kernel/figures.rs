@@ -2,12 +2,13 @@
 
 use super::NAME;
 use super::tree::{self, ClassNumbers};
+use crate::journal::LinkSide;
 use unisono_fairqueue::{Backlog, ClassId, Live, LiveClass, Policy};
 use unisono_linux::netlink::htb::HtbStatistics;
 
 /// What it counts at leaves alone is summed up for the classes above.
 pub(super) fn live(
-    device: &str,
+    side: &LinkSide,
     at_ns: u64,
     policy: &Policy,
     numbers: &ClassNumbers,
@@ -34,6 +35,10 @@ pub(super) fn live(
                 bytes: counted.bytes,
                 dropped: counted.dropped,
                 backlog: Backlog { packets: counted.waiting_packets, bytes: counted.waiting_bytes },
+                queue: numbers
+                    .get(&class.name)
+                    .filter(|_| tree.is_leaf(id))
+                    .map(|number| number.kind.name().to_owned()),
                 delay: None,
             }
         })
@@ -49,7 +54,8 @@ pub(super) fn live(
     classes.remove(0);
     Live {
         backend: NAME.to_owned(),
-        device: device.to_owned(),
+        device: side.device.clone(),
+        direction: side.direction,
         at_ns,
         rate: policy.rate.bits_per_second(),
         classes,

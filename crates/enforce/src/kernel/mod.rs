@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   Policy --> tree: classes with rates     --\
-//!          --> program: whose packet is whose  >-- steps, one by one, each may be the last --> the policy holds
+//!          --> program: whose packet is whose  >-- steps, each may be the last --> the policy holds
 //!          --> cgroups: weights             --/            |
-//!                                                          +-- failed, stopped, killed --> what was there before
+//!                                                          +-- failed, killed --> what was there before
 //! ```
 //! A first policy is put in the place of what the device began with. Another policy changes the classes that
 //! are there; the classifier changes from the old one to the new one in one step, and classes that are gone
@@ -23,8 +23,10 @@ mod cgroups;
 pub mod discipline;
 mod fair;
 mod figures;
+mod incoming;
 mod program;
 mod saved;
+mod site;
 mod steps;
 mod tree;
 
@@ -33,16 +35,18 @@ pub use fair::FairQueue;
 use crate::cpu::controller::{self, GroupWeight};
 use crate::error::Error;
 use crate::interposed;
-use crate::journal::{Journal, Phase, Record};
+use crate::journal::{Journal, LinkSide, Phase, Record};
 use saved::{BeforeKernel, Root, SegmentSize, root_of};
+pub(crate) use site::KernelPlace;
+use site::{HostDevice, KernelSite};
 use std::fmt;
 use steps::steps;
 pub use tree::Tuning;
-use tree::{ClassNumbers, PlannedClass};
-use unisono_fairqueue::{Backend, ClassId, Live, Policy};
-use unisono_linux::bpf::Classifier;
-use unisono_linux::netlink::link::{self, Link};
-use unisono_linux::netlink::{Socket, htb, qdisc};
+use tree::{ClassNumbers, FlowTurns, PlannedClass};
+use unisono_fairqueue::{Backend, ClassId, Live, Policy, TrafficDirection};
+use unisono_linux::bpf::ClassifierProgram;
+use unisono_linux::netlink::link::Index;
+use unisono_linux::netlink::{NetlinkSocket, htb, qdisc};
 use unisono_linux::undo::{DirectoryLock, PreparedFile};
 
 /// The name on the command line.
@@ -50,34 +54,13 @@ pub const NAME: &str = "kernel";
 
 /// The kernel's classes on one device.
 pub struct Kernel {
-    device: String,
+    site: KernelSite,
     tuning: Tuning,
-    stopped: Box<dyn FnMut() -> Option<String> + Send>,
-    notes: Vec<String>,
 }
 
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kernel").field("device", &self.device).finish_non_exhaustive()
-    }
-}
-
-/// The kernel, and the device as it is now.
-struct HostDevice {
-    socket: Socket,
-    link: Link,
-}
-
-/// The record of a policy of this place; of another, it is an error.
-fn record_of<B: for<'a> serde::Deserialize<'a>>(
-    place: &str,
-    device: &str,
-    journal: &Journal,
-) -> Result<Option<Record<B>>, Error> {
-    match journal.read::<serde_json::Value>()?.map(|record| record.backend) {
-        None => Ok(None),
-        Some(backend) if backend == place => Ok(journal.read()?),
-        Some(backend) => Err(Error::OtherBackend { device: device.to_owned(), backend }),
+        f.debug_struct("Kernel").field("side", &self.site.side).finish_non_exhaustive()
     }
 }
 
@@ -91,22 +74,25 @@ fn sources(policy: &Policy) -> Result<program::ProgramSources, Error> {
 struct PlannedPolicy {
     numbers: ClassNumbers,
     plan: Vec<PlannedClass>,
-    classifier: Classifier,
+    classifier: ClassifierProgram,
     pieces: Option<SegmentSize>,
     weights: Vec<GroupWeight>,
     default: u16,
+    /// What sends incoming packets to their queue, if the policy is about those.
+    detour: Option<ClassifierProgram>,
 }
 
 impl Kernel {
-    /// The classes of a device of this thread's network namespace.
+    /// The classes for what a device of this thread's network namespace sends.
     #[must_use]
     pub fn new(device: &str) -> Self {
-        Self {
-            device: device.to_owned(),
-            tuning: Tuning::default(),
-            stopped: Box::new(|| None),
-            notes: Vec::new(),
-        }
+        Self::at(LinkSide::out(device))
+    }
+
+    /// The classes for one direction of a device of this thread's network namespace.
+    #[must_use]
+    pub fn at(side: LinkSide) -> Self {
+        Self { site: KernelSite::at(side), tuning: Tuning::default() }
     }
 
     /// The same told otherwise, to compare with.
@@ -119,32 +105,18 @@ impl Kernel {
     /// Asks before every step of a change whether to stop there, and by whom.
     #[must_use]
     pub fn until(mut self, stopped: impl FnMut() -> Option<String> + Send + 'static) -> Self {
-        self.stopped = Box::new(stopped);
+        self.site.stopped = Box::new(stopped);
         self
-    }
-
-    fn host(&self) -> Result<HostDevice, Error> {
-        let mut socket = Socket::open().map_err(|source| Error::System { what: "ask the kernel", source })?;
-        let links = link::all(&mut socket)?;
-        let known = links.iter().map(|link| link.name.clone()).collect();
-        match links.into_iter().find(|link| link.name == self.device) {
-            Some(link) => Ok(HostDevice { socket, link }),
-            None => Err(Error::NoDevice { device: self.device.clone(), known }),
-        }
-    }
-
-    fn record(&self, journal: &Journal) -> Result<Option<Record<BeforeKernel>>, Error> {
-        record_of(NAME, &self.device, journal)
     }
 
     /// Classes of ours that no journal tells of.
     fn without_journal(&self) -> Error {
-        Error::Occupied { device: self.device.clone(), kind: "htb".to_owned() }
+        Error::Occupied { device: self.site.device(), kind: "htb".to_owned() }
     }
 
     fn wanted(
         &mut self,
-        host: &HostDevice,
+        host: &mut HostDevice,
         policy: &Policy,
         before: &ClassNumbers,
         pieces: Option<SegmentSize>,
@@ -157,11 +129,20 @@ impl Kernel {
             );
             return Err(Error::NotByThis { what });
         }
-        let Some(numbers) = tree::number(tree, before) else {
+        let can = match qdisc::knows(&mut host.socket, "fq_codel")? {
+            true => FlowTurns::Known,
+            false => FlowTurns::Unknown,
+        };
+        let Some(numbers) = tree::number(policy, before, can) else {
             return Err(Error::NotByThis {
                 what: "more classes than the kernel has numbers, 65535".to_owned(),
             });
         };
+        let is_incoming = self.site.side.direction == TrafficDirection::In;
+        let detour = is_incoming.then(incoming::takes_all).transpose()?;
+        if is_incoming {
+            incoming::suits(policy)?;
+        }
         let sources = sources(policy)?;
         let weights = controller::weights(policy)?;
         let number = |class: ClassId| numbers[&tree.class(class).name].own;
@@ -171,7 +152,7 @@ impl Kernel {
                 what: "the rules make a program that is too long for the kernel".to_owned(),
             });
         };
-        let classifier = Classifier::load("unisono_queue", &program).map_err(|error| {
+        let classifier = ClassifierProgram::load("unisono_queue", &program).map_err(|error| {
             if !sources.have_cgroups() || !error.is_refused_by_verifier() {
                 return Error::Classifier(error);
             }
@@ -180,102 +161,24 @@ impl Kernel {
                 remedy: "match by port, address or priority; or take a kernel of 4.19 or later".to_owned(),
             }
         })?;
-        self.notes.extend(tree::not_done(policy));
+        self.site.notes.extend(tree::not_done(policy, can));
         let now = pieces.map_or(host.link.most_at_once, SegmentSize::before);
-        let longest = self.tuning.longest(policy, now);
-        let pieces = match pieces {
-            Some(pieces) => Some(pieces.but(longest)),
-            None => SegmentSize::of(&host.link, longest),
+        let (longest, pieces) = match (is_incoming, self.tuning.longest(policy, now), pieces) {
+            (true, ..) => (incoming::MERGED, None),
+            (false, longest, Some(pieces)) => (longest, Some(pieces.but(longest))),
+            (false, longest, None) => (longest, SegmentSize::of(&host.link, longest)),
         };
         let plan = tree::plan(policy, &numbers, longest, self.tuning);
         let default = number(policy.default);
-        Ok(PlannedPolicy { numbers, plan, classifier, pieces, weights, default })
-    }
-
-    /// The record of a policy that holds. What was left half way is put back first.
-    fn settled(
-        &mut self,
-        host: &mut HostDevice,
-        journal: &Journal,
-    ) -> Result<Option<Record<BeforeKernel>>, Error> {
-        let Some(record) = self.record(journal)? else { return Ok(None) };
-        if record.index != host.link.index.0 {
-            self.notes.push(format!("{} is another device than the one that had a policy", self.device));
-            self.put_weights_back(&record)?;
-        } else if record.phase == Phase::Changing {
-            self.put_back(host, &record)?;
-            *host = self.host()?;
-            self.notes.push(format!(
-                "put back what `unisono queue` (process {}) had left half way on {}",
-                record.process, self.device
-            ));
-        } else {
-            return Ok(Some(record));
-        }
-        journal.remove()?;
-        Ok(None)
-    }
-
-    fn put_back(&mut self, host: &mut HostDevice, record: &Record<BeforeKernel>) -> Result<(), Error> {
-        let before = record.before.root.as_ref();
-        match root_of(&mut host.socket, &self.device, host.link.index) {
-            Ok(Root::Ours) => {
-                host.socket.run(&[saved::put_back(before, host.link.index)])?;
-                let now = qdisc::of_device(&mut host.socket, host.link.index)?;
-                let is_there = |wanted| now.contains(wanted);
-                if let Some(wanted) = before.filter(|wanted| !is_there(wanted)) {
-                    self.notes.push(format!(
-                        "{} begins with {} again, but the kernel describes it otherwise than before: look at it",
-                        self.device, wanted.kind
-                    ));
-                }
-            }
-            Ok(Root::Theirs(_)) | Err(Error::Occupied { .. }) if record.phase == Phase::Changing => {}
-            Ok(Root::Theirs(_)) | Err(Error::Occupied { .. }) => self.notes.push(format!(
-                "somebody else has replaced the queueing discipline of {} since; it stays",
-                self.device
-            )),
-            Err(error) => return Err(error),
-        }
-        if let Some(pieces) = record.before.pieces {
-            if pieces.holds(&host.link) || record.phase == Phase::Changing {
-                host.socket.run(&[pieces.put_back(host.link.index)])?;
-            } else {
-                self.notes.push(format!(
-                    "somebody else has changed gso_max_size of {} since; it stays",
-                    self.device
-                ));
-            }
-        }
-        self.put_weights_back(record)
-    }
-
-    /// The device is gone, and its classes with it; control groups are the host's.
-    fn forget(&mut self, journal: &Journal) -> Result<(), Error> {
-        if let Some(record) = self.record(journal)? {
-            self.put_weights_back(&record)?;
-        }
-        self.notes.push(gone(&self.device));
-        Ok(journal.remove()?)
-    }
-
-    /// Puts back what a process that was killed has left half way, and forgets a device that is gone. Only
-    /// with the journal's lock.
-    pub(crate) fn mend(&mut self, journal: &Journal) -> Result<(), Error> {
-        self.notes.clear();
-        match self.host() {
-            Ok(mut host) => self.settled(&mut host, journal).map(drop),
-            Err(Error::NoDevice { .. }) => self.forget(journal),
-            Err(error) => Err(error),
-        }
+        Ok(PlannedPolicy { numbers, plan, classifier, pieces, weights, default, detour })
     }
 
     /// Takes away the classes of a journal that was put aside, because another place is in force by now. Only
     /// with the journal's lock.
     pub(crate) fn give_way(&mut self, aside: &Journal) -> Result<(), Error> {
-        self.notes.clear();
+        self.site.notes.clear();
         let Some(record) = self.record(aside)? else { return Ok(()) };
-        self.put_back(&mut self.host()?, &record)?;
+        self.put_back(&mut self.site.host()?, &record)?;
         Ok(aside.remove()?)
     }
 
@@ -283,20 +186,29 @@ impl Kernel {
         for weight in &record.before.weights {
             if !controller::put_back(weight, record.phase)? {
                 let file = weight.file.display();
-                self.notes.push(format!("somebody else has changed {file} since; it stays"));
+                self.site.note(format!("somebody else has changed {file} since; it stays"));
             }
         }
         Ok(())
     }
 
+    /// What the device begins with, of which a policy may be put in the place.
+    fn root(&self, host: &mut HostDevice, has_policy: bool) -> Result<Root, Error> {
+        if self.site.side.direction == TrafficDirection::In && !has_policy {
+            incoming::is_free(host, &self.site.side)?;
+            return Ok(Root::Theirs(None));
+        }
+        root_of(&mut host.socket, &self.site.side.device, host.queue)
+    }
+
     /// See [`Backend::apply`]; the caller has the journal's lock.
     pub(crate) fn apply_with(&mut self, policy: &Policy, _lock: &DirectoryLock) -> Result<(), Error> {
-        self.notes.clear();
+        self.site.notes.clear();
         // another command may have changed the device until it was locked
-        let journal = Journal::of(&self.device)?;
-        let mut host = self.host()?;
+        let journal = self.site.journal()?;
+        let mut host = self.site.host()?;
         let held = self.settled(&mut host, &journal)?;
-        let root = root_of(&mut host.socket, &self.device, host.link.index)?;
+        let root = self.root(&mut host, held.is_some())?;
         let (held, root) = match (held, root) {
             (Some(held), Root::Ours) => {
                 let root = held.before.root.clone();
@@ -307,14 +219,14 @@ impl Kernel {
             (Some(held), Root::Theirs(root)) => {
                 self.put_back(&mut host, &held)?;
                 journal.remove()?;
-                host = self.host()?;
+                host = self.site.host()?;
                 (None, root)
             }
         };
         let none = ClassNumbers::new();
         let before = held.as_ref().map(|held| &held.before);
         let numbers = before.map_or(&none, |before| &before.numbers);
-        let wanted = self.wanted(&host, policy, numbers, before.and_then(|before| before.pieces))?;
+        let wanted = self.wanted(&mut host, policy, numbers, before.and_then(|before| before.pieces))?;
         let mut then = BeforeKernel {
             root,
             pieces: wanted.pieces,
@@ -327,7 +239,8 @@ impl Kernel {
                 same.before.clone_from(&weight.before);
             }
         }
-        let mut changing = Record::new(NAME, &self.device, host.link.index.0, &policy.text, then.clone());
+        let device = self.site.device();
+        let mut changing = Record::new(NAME, &device, host.link.index.0, &policy.text, then.clone());
         // whoever finds it half done has to know what both policies have changed
         let dropped = known.filter(|weight| then.weights.iter().all(|other| other.file != weight.file));
         changing.before.weights.extend(dropped.cloned());
@@ -344,7 +257,7 @@ impl Kernel {
         let steps = steps(&host, &wanted, held.as_ref().map(|held| &held.before), &then);
         if let Err(error) = self.carry_out(&mut host, steps) {
             let undone = self.undo(&mut host, &journal, &changing, held.as_ref().zip(as_before));
-            return Err(error.unless_half_way(&self.device, undone));
+            return Err(error.unless_half_way(&device, undone));
         }
         Ok(journal.commit(as_wanted)?)
     }
@@ -361,17 +274,67 @@ impl Kernel {
             self.put_back(host, changing)?;
             return Ok(journal.remove()?);
         };
-        let stopped = std::mem::replace(&mut self.stopped, Box::new(|| None));
-        let notes = std::mem::take(&mut self.notes);
+        let stopped = std::mem::replace(&mut self.site.stopped, Box::new(|| None));
+        let notes = std::mem::take(&mut self.site.notes);
         let again = Policy::parse(&held.policy).map_err(Error::from).and_then(|mut policy| {
             policy.cpu = None; // which weights it had set, if any, the record says
             let wanted = self.wanted(host, &policy, &held.before.numbers, held.before.pieces)?;
             let steps = steps(host, &wanted, Some(&changing.before), &held.before);
             self.carry_out(host, steps)
         });
-        (self.stopped, self.notes) = (stopped, notes);
+        (self.site.stopped, self.site.notes) = (stopped, notes);
         again?;
         Ok(journal.commit(as_before)?)
+    }
+}
+
+impl KernelPlace for Kernel {
+    const NAME: &'static str = NAME;
+    type Before = BeforeKernel;
+
+    fn site(&mut self) -> &mut KernelSite {
+        &mut self.site
+    }
+
+    fn put_back(&mut self, host: &mut HostDevice, record: &Record<BeforeKernel>) -> Result<(), Error> {
+        let device = self.site.device();
+        if self.site.side.direction == TrafficDirection::In {
+            return incoming::put_back(host, &self.site.side, &mut self.site.notes);
+        }
+        let before = record.before.root.as_ref();
+        match root_of(&mut host.socket, &device, host.queue) {
+            Ok(Root::Ours) => {
+                host.socket.run(&[saved::put_back(before, host.queue)])?;
+                let now = qdisc::of_device(&mut host.socket, host.queue)?;
+                let is_there = |wanted| now.contains(wanted);
+                if let Some(wanted) = before.filter(|wanted| !is_there(wanted)) {
+                    self.site.note(format!(
+                        "{device} begins with {} again, but the kernel describes it otherwise than before: look at it",
+                        wanted.kind
+                    ));
+                }
+            }
+            Ok(Root::Theirs(_)) | Err(Error::Occupied { .. }) if record.phase == Phase::Changing => {}
+            Ok(Root::Theirs(_)) | Err(Error::Occupied { .. }) => self.site.note(saved::stays(&device)),
+            Err(error) => return Err(error),
+        }
+        if let Some(pieces) = record.before.pieces {
+            if pieces.holds(&host.link) || record.phase == Phase::Changing {
+                host.socket.run(&[pieces.put_back(host.queue)])?;
+            } else {
+                self.site.note(format!("somebody else has changed gso_max_size of {device} since; it stays"));
+            }
+        }
+        self.put_weights_back(record)
+    }
+
+    fn put_back_elsewhere(&mut self, record: &Record<BeforeKernel>) -> Result<(), Error> {
+        if self.site.side.direction == TrafficDirection::In {
+            let mut socket =
+                NetlinkSocket::open().map_err(|source| Error::System { what: "ask the kernel", source })?;
+            return incoming::remove_block(&mut socket, Index(record.index));
+        }
+        self.put_weights_back(record)
     }
 }
 
@@ -383,84 +346,60 @@ impl Backend for Kernel {
     }
 
     fn device(&self) -> &str {
-        &self.device
+        &self.site.side.device
+    }
+
+    fn direction(&self) -> TrafficDirection {
+        self.site.side.direction
     }
 
     fn notes(&self) -> &[String] {
-        &self.notes
+        &self.site.notes
     }
 
     fn check(&mut self, policy: &Policy) -> Result<(), Error> {
-        self.notes.clear();
-        let mut host = self.host()?;
-        self.wanted(&host, policy, &ClassNumbers::new(), None)?;
-        let journal = Journal::of(&self.device)?;
-        let record = journal.read::<serde_json::Value>()?;
+        self.site.notes.clear();
+        let mut host = self.site.host()?;
+        self.wanted(&mut host, policy, &ClassNumbers::new(), None)?;
+        let record = self.site.journal()?.read::<serde_json::Value>()?;
         // a queue in front of the device leaves the discipline what it was
         if record.is_some_and(|record| record.backend != interposed::NAME) {
             return Ok(());
         }
-        match root_of(&mut host.socket, &self.device, host.link.index)? {
+        match self.root(&mut host, false)? {
             Root::Ours => Err(self.without_journal()),
             Root::Theirs(_) => Ok(()),
         }
     }
 
     fn apply(&mut self, policy: &Policy) -> Result<(), Error> {
-        self.host()?;
-        let lock = Journal::of(&self.device)?.lock()?;
+        self.site.host()?;
+        let lock = self.site.journal()?.lock()?;
         self.apply_with(policy, &lock)
     }
 
     fn live(&mut self) -> Result<Live, Error> {
-        self.notes.clear();
-        let mut host = self.host()?;
-        let journal = Journal::of(&self.device)?;
-        let no_policy = || Error::NoPolicy { device: self.device.clone() };
-        let mut record = self.record(&journal)?.ok_or_else(no_policy)?;
-        if record.phase == Phase::Changing || record.index != host.link.index.0 {
+        self.site.notes.clear();
+        let mut host = self.site.host()?;
+        let journal = self.site.journal()?;
+        let record = self.record(&journal)?.ok_or_else(|| self.site.no_policy())?;
+        let is_settled = record.phase == Phase::Holds && record.index == host.link.index.0 && host.has_queue;
+        let record = if is_settled {
+            record
+        } else {
             let _lock = journal.lock()?;
-            let settled = self.settled(&mut host, &journal)?;
-            record = settled.ok_or_else(|| Error::NoPolicy { device: self.device.clone() })?;
-        }
+            self.settled(&mut host, &journal)?.ok_or_else(|| self.site.no_policy())?
+        };
         let policy = Policy::parse(&record.policy)?;
-        let statistics = htb::statistics(&mut host.socket, host.link.index)?;
+        let statistics = htb::statistics(&mut host.socket, host.queue)?;
         let at_ns = unisono_linux::clock::now().0;
         if statistics.is_empty() {
-            return Err(Error::Lacks {
-                what: format!("somebody else has removed the classes of {}", self.device),
-                remedy: format!(
-                    "apply the policy again, or forget it: unisono queue clear --dev {}",
-                    self.device
-                ),
-            });
+            return Err(self.site.removed("the classes"));
         }
-        Ok(figures::live(&self.device, at_ns, &policy, &record.before.numbers, &statistics))
+        Ok(figures::live(&self.site.side, at_ns, &policy, &record.before.numbers, &statistics))
     }
 
     fn clear(&mut self) -> Result<(), Error> {
-        self.notes.clear();
-        let journal = Journal::of(&self.device)?;
-        let _lock = Journal::lock_what_is_there()?;
-        let record = journal.read::<serde_json::Value>()?;
-        let mut host = match (self.host(), record) {
-            (Ok(host), Some(_)) => host,
-            (Ok(_), None) => {
-                self.notes.push(format!("{} has no policy: nothing to put back", self.device));
-                return Ok(());
-            }
-            (Err(Error::NoDevice { .. }), Some(_)) => return self.forget(&journal),
-            (Err(error), _) => return Err(error),
-        };
-        if let Some(record) = self.settled(&mut host, &journal)? {
-            self.put_back(&mut host, &record)?;
-            journal.remove()?;
-        }
-        Ok(())
+        self.take_away()
     }
-}
-
-/// What is said of a device that had a policy and is not here any more.
-fn gone(device: &str) -> String {
-    format!("the device {device} is gone, and its classes with it")
 }

@@ -4,9 +4,9 @@ use super::tree::{ClassNumbers, HANDLE};
 use crate::cpu::controller::GroupWeight;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
-use unisono_linux::netlink::link::{self, Index, Link};
+use unisono_linux::netlink::link::{self, Index, NetworkDevice};
 use unisono_linux::netlink::qdisc::{self, Qdisc};
-use unisono_linux::netlink::{NetlinkRequest, Socket};
+use unisono_linux::netlink::{NetlinkRequest, NetlinkSocket};
 
 /// Disciplines without classes, which their options describe whole.
 const WHOLE: [&str; 15] = [
@@ -29,7 +29,7 @@ const WHOLE: [&str; 15] = [
 
 /// What is to be put back.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct BeforeKernel {
+pub(crate) struct BeforeKernel {
     /// What the device began with; none if the kernel had put it there itself.
     pub(super) root: Option<Qdisc>,
     /// The longest packet that the device was handed at once, if that is limited now.
@@ -51,7 +51,7 @@ pub(super) struct SegmentSize {
 
 impl SegmentSize {
     /// What is to be set on a device; none if its packets are no longer than that anyway.
-    pub(super) fn of(link: &Link, ours: u64) -> Option<Self> {
+    pub(super) fn of(link: &NetworkDevice, ours: u64) -> Option<Self> {
         let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         (ours < link.most_at_once).then(|| Self {
             before: word(link.most_at_once),
@@ -75,7 +75,7 @@ impl SegmentSize {
     }
 
     /// Whether a device is as we left it.
-    pub(super) fn holds(self, link: &Link) -> bool {
+    pub(super) fn holds(self, link: &NetworkDevice) -> bool {
         link.most_at_once == u64::from(self.ours)
     }
 
@@ -95,7 +95,7 @@ pub(super) enum Root {
 ///
 /// # Errors
 /// It could not be put back, so it may not be replaced.
-pub(super) fn root_of(socket: &mut Socket, device: &str, index: Index) -> Result<Root, Error> {
+pub(super) fn root_of(socket: &mut NetlinkSocket, device: &str, index: Index) -> Result<Root, Error> {
     let all = qdisc::of_device(socket, index)?;
     let Some(root) = all.iter().find(|qdisc| qdisc.parent == qdisc::ROOT) else {
         return Ok(Root::Theirs(None));
@@ -116,4 +116,9 @@ pub(super) fn root_of(socket: &mut Socket, device: &str, index: Index) -> Result
 /// Puts back what a device began with.
 pub(super) fn put_back(root: Option<&Qdisc>, index: Index) -> NetlinkRequest {
     root.map_or_else(|| qdisc::remove_root(index), |root| qdisc::make(index, root))
+}
+
+/// What is said of a device whose discipline is not ours any more.
+pub(super) fn stays(device: &str) -> String {
+    format!("somebody else has replaced the queueing discipline of {device} since; it stays")
 }

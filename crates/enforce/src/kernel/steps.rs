@@ -1,16 +1,19 @@
 //! The way to a policy, step by step; after each of them it may end, and be gone back.
 
 use super::saved::{BeforeKernel, SegmentSize};
-use super::tree::{self, HANDLE};
-use super::{HostDevice, Kernel, PlannedPolicy};
+use super::site::HostDevice;
+use super::tree::{self, HANDLE, LeafDiscipline};
+use super::{Kernel, PlannedPolicy, incoming};
 use crate::cpu::controller::{self, GroupWeight};
 use crate::error::Error;
 use crate::journal::Phase;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+use unisono_linux::Errno;
 use unisono_linux::netlink::{NetlinkRequest, Refused, htb, qdisc, traffic};
 
-const ENOENT: i32 = 2;
+const ENOENT: i32 = Errno::NOENT.raw_os_error();
+const EOPNOTSUPP: i32 = Errno::OPNOTSUPP.raw_os_error();
 /// So long may it take until nothing waits in classes that are gone: where the device is down, nothing ever
 /// leaves.
 const MOST_DRAIN: Duration = Duration::from_secs(3);
@@ -21,6 +24,10 @@ pub(super) enum KernelStep {
     Ask(Box<NetlinkRequest>),
     /// What is not there need not be removed.
     Remove(Box<NetlinkRequest>),
+    /// As `Ask`, on behalf of packets that come in.
+    Detour(Box<NetlinkRequest>),
+    /// It does not matter whether the kernel refuses.
+    Try(Box<NetlinkRequest>),
     /// Classes to which no packets come any more are served until none waits.
     Drain(Vec<u32>),
     /// A device that hands itself what it likes is no reason to give up.
@@ -34,36 +41,33 @@ impl Kernel {
     /// Carries out steps until one fails or somebody says stop.
     pub(super) fn carry_out(&mut self, host: &mut HostDevice, steps: Vec<KernelStep>) -> Result<(), Error> {
         for step in steps {
-            if let Some(by) = (self.stopped)() {
-                return Err(Error::Stopped { by, device: self.device.clone() });
-            }
+            self.site.go_on()?;
             match step {
                 KernelStep::Ask(request) => host.socket.run(&[*request]).map_err(lacking)?,
                 KernelStep::Remove(request) => match host.socket.run(&[*request]) {
                     Err(refused) if refused.errno != ENOENT => return Err(refused.into()),
                     _ => {}
                 },
+                KernelStep::Detour(request) => host.socket.run(&[*request]).map_err(lacking_detour)?,
+                KernelStep::Try(request) => drop(host.socket.run(&[*request])),
                 KernelStep::Drain(classes) => self.drain(host, &classes)?,
                 KernelStep::Limit(pieces) => {
-                    if let Err(refused) = host.socket.run(&[pieces.set(host.link.index)]) {
-                        self.notes.push(format!(
+                    if let Err(refused) = host.socket.run(&[pieces.set(host.queue)]) {
+                        self.site.note(format!(
                             "{refused}; classes that borrow take turns of one packet, so that lending is \
                              almost equal, and packets up to {} bytes hold up the others",
                             pieces.before()
                         ));
                     }
                 }
-                KernelStep::Unlimit(pieces) => host.socket.run(&[pieces.put_back(host.link.index)])?,
+                KernelStep::Unlimit(pieces) => host.socket.run(&[pieces.put_back(host.queue)])?,
                 KernelStep::Set(weight) => controller::set(&weight)?,
                 KernelStep::PutBack(weight) => {
                     controller::put_back(&weight, Phase::Holds)?;
                 }
             }
         }
-        match (self.stopped)() {
-            Some(by) => Err(Error::Stopped { by, device: self.device.clone() }),
-            None => Ok(()),
-        }
+        self.site.go_on()
     }
 
     /// Waits until nothing waits in classes that no packets come to any more. What waits for too long is
@@ -71,22 +75,20 @@ impl Kernel {
     fn drain(&mut self, host: &mut HostDevice, classes: &[u32]) -> Result<(), Error> {
         let begin = Instant::now();
         loop {
-            let all = htb::statistics(&mut host.socket, host.link.index)?;
+            let all = htb::statistics(&mut host.socket, host.queue)?;
             let gone = all.iter().filter(|class| classes.contains(&class.number));
             let waiting: u64 = gone.map(|class| class.waiting_packets).sum();
             if waiting == 0 {
                 return Ok(());
             }
             if begin.elapsed() > MOST_DRAIN {
-                self.notes.push(format!(
+                self.site.note(format!(
                     "{waiting} packets still waited in classes that are gone after {} s, and were dropped with them",
                     MOST_DRAIN.as_secs()
                 ));
                 return Ok(());
             }
-            if let Some(by) = (self.stopped)() {
-                return Err(Error::Stopped { by, device: self.device.clone() });
-            }
+            self.site.go_on()?;
             std::thread::sleep(DRAIN_LOOK);
         }
     }
@@ -104,6 +106,19 @@ fn lacking(refused: Refused) -> Error {
     }
 }
 
+/// The same for packets that come in.
+fn lacking_detour(refused: Refused) -> Error {
+    if !matches!(refused.errno, ENOENT | EOPNOTSUPP) {
+        return Error::Refused(refused);
+    }
+    Error::Lacks {
+        what: format!("{refused}: this kernel cannot queue packets that come in"),
+        remedy: "--direction in needs the devices ifb (CONFIG_IFB), the discipline clsact (CONFIG_NET_SCH_INGRESS) and the action \
+                 mirred (CONFIG_NET_ACT_MIRRED); try: modprobe -a ifb sch_ingress act_mirred"
+            .to_owned(),
+    }
+}
+
 /// From what is there (`now`; none if that is not ours) to a policy, whose record says `then`.
 pub(super) fn steps(
     host: &HostDevice,
@@ -111,14 +126,17 @@ pub(super) fn steps(
     now: Option<&BeforeKernel>,
     then: &BeforeKernel,
 ) -> Vec<KernelStep> {
-    let device = host.link.index;
+    let device = host.queue;
     let mut asked = Vec::new();
     if now.is_none() {
         asked.push(htb::root(device, HANDLE, wanted.default));
     }
     asked.extend(wanted.plan.iter().map(|planned| htb::class(device, &planned.class)));
-    let leaves = wanted.plan.iter().filter_map(|planned| Some((planned.class.number, planned.room?)));
-    asked.extend(leaves.map(|(class, room)| qdisc::fifo(device, class, room)));
+    let leaves = wanted.plan.iter().filter_map(|planned| Some((planned.class.number, planned.leaf?)));
+    asked.extend(leaves.map(|(class, leaf)| match leaf {
+        LeafDiscipline::Together(room) => qdisc::fifo(device, class, room),
+        LeafDiscipline::Fair(codel) => qdisc::fq_codel(device, class, &codel),
+    }));
     asked.push(traffic::classify(device, HANDLE, wanted.classifier.as_fd(), "unisono_queue"));
     let gone = now.map(|now| tree::gone(&now.numbers, &wanted.numbers)).unwrap_or_default();
     let drained = (!gone.is_empty()).then(|| gone.iter().map(|own| tree::whole(*own)).collect());
@@ -134,12 +152,31 @@ pub(super) fn steps(
         (None, now) => now.map(KernelStep::Unlimit),
         (then, _) => then.map(KernelStep::Limit),
     };
+    let first = wanted.detour.as_ref().filter(|_| now.is_none());
+    let (make, begin) = first.map(|detour| (incoming::make(host), incoming::begin(host, detour))).unzip();
     limit
         .into_iter()
+        .chain(make.into_iter().flatten())
         .chain(asked)
         .chain(drained.map(KernelStep::Drain))
         .chain(removed)
         .chain(set)
         .chain(put_back)
+        .chain(begin.into_iter().flatten())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Blame;
+
+    #[test]
+    fn a_kernel_without_intermediate_devices_is_the_hosts_matter_and_says_what_is_missing() {
+        let refused = |errno| Refused { what: "make the device ifb-u5".to_owned(), errno, explanation: None };
+        let error = lacking_detour(refused(EOPNOTSUPP));
+        assert_eq!(error.blame(), Blame::Host);
+        assert!(error.to_string().contains("CONFIG_IFB"), "{error}");
+        assert_eq!(lacking_detour(refused(16)).blame(), Blame::Work, "the device is busy");
+    }
 }

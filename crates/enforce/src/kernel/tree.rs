@@ -8,14 +8,16 @@
 //! - *Quantum*: by share, the least one the longest packet. The kernel gives each class that borrows its turn
 //!   however little of its quantum is left: with packets longer than a quantum all turns would be one packet,
 //!   and lending equal.
-//! - *Queue*: what the policy says, or else [`WAIT_NS`] at the rate that the class is sure of, but room for
-//!   two of the longest packets: with less, such a packet would never fit. Short, because what waits there is
-//!   the delay of the class.
+//! - *Queue*: where the kernel has `fq_codel`, each flow of a class has its turn, and packets that waited too
+//!   long are marked or dropped. A class whose policy limits what may wait has a plain queue of that length,
+//!   unless it asks for turns or marks. On other kernels the queue is what the policy says, or else
+//!   [`WAIT_NS`] at the rate that the class is sure of, but room for two of the longest packets: with less,
+//!   such a packet would never fit. Short, because what waits there is the delay of the class.
 
 use std::collections::BTreeMap;
 use unisono_fairqueue::{ClassId, Flows, Hierarchy, Limit, Order, Overflow, Policy};
 use unisono_linux::netlink::htb;
-use unisono_linux::netlink::qdisc::Room;
+use unisono_linux::netlink::qdisc::{FairCodel, Room};
 
 /// The discipline's number: `Un`.
 pub(super) const HANDLE: u32 = 0x556e_0000;
@@ -31,6 +33,15 @@ const PIECE_NS: f64 = 250e3;
 const TURN_NS: f64 = 50e6;
 /// So long may a class have been idle, or the kernel late, without losing its share.
 const BURST_NS: u64 = 4_000_000;
+/// How long packets may wait where flows take turns, and how long they may wait longer than that, unless the
+/// longest packet takes longer: what RFC 8289 recommends for the Internet.
+const TARGET_NS: f64 = 5e6;
+const INTERVAL_NS: f64 = 100e6;
+/// What waits may take this long at the ceiling of its class: what one connection to the other end of the
+/// world has under way.
+const CODEL_ROOM_NS: f64 = 100e6;
+/// What `fq_codel` allows if nobody says otherwise.
+const MOST_MEMORY: u64 = 32 << 20;
 /// A frame of Ethernet's.
 const FRAME: u64 = 1514;
 /// What `tc` is content with: a tenth of a second's, within these bounds.
@@ -64,8 +75,56 @@ impl Tuning {
 pub(super) struct PlannedClass {
     pub(super) name: String,
     pub(super) class: htb::HtbClass,
-    /// What waits at it, if it is a leaf.
-    pub(super) room: Option<Room>,
+    /// How packets wait at it, if it is a leaf.
+    pub(super) leaf: Option<LeafDiscipline>,
+}
+
+/// How packets wait at a leaf.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum LeafDiscipline {
+    /// First in, first out.
+    Together(Room),
+    /// Each flow has its turn.
+    Fair(FairCodel),
+}
+
+/// The kind of a leaf's discipline. Another kind would not have what waits in this one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub(super) enum LeafKind {
+    #[default]
+    Bytes,
+    Packets,
+    Fair,
+}
+
+impl LeafKind {
+    /// That of a class. A class with a limit has exactly the queue that it asks for; where the kernel `can`
+    /// give flows their turns, the others have that.
+    fn of(policy: &Policy, id: ClassId, can: FlowTurns) -> Self {
+        let asks = policy.flows(id) == Flows::Fair || policy.congestion(id).is_some();
+        match policy.hierarchy.class(id).limit {
+            None if can == FlowTurns::Known => Self::Fair,
+            Some(_) if asks && can == FlowTurns::Known => Self::Fair,
+            Some(Limit { bytes: u64::MAX, .. }) => Self::Packets,
+            _ => Self::Bytes,
+        }
+    }
+
+    /// As the kernel calls it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bfifo",
+            Self::Packets => "pfifo",
+            Self::Fair => "fq_codel",
+        }
+    }
+}
+
+/// Whether this kernel knows a discipline in which flows take turns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum FlowTurns {
+    Known,
+    Unknown,
 }
 
 /// The numbers of classes by their names, with the number of the class above and whether it is a leaf: what
@@ -78,10 +137,8 @@ pub(super) struct Number {
     pub(super) own: u16,
     above: u16,
     is_leaf: bool,
-    /// Whether its queue counts packets instead of bytes: another kind of queue would not have what waits in
-    /// this one.
     #[serde(default)]
-    counts_packets: bool,
+    pub(super) kind: LeafKind,
 }
 
 /// The number of a class with the discipline's.
@@ -91,7 +148,8 @@ pub(super) fn whole(number: u16) -> u32 {
 
 /// Numbers the classes; those that are there already and stay what they are keep theirs. None if there are
 /// too many.
-pub(super) fn number(hierarchy: &Hierarchy, before: &ClassNumbers) -> Option<ClassNumbers> {
+pub(super) fn number(policy: &Policy, before: &ClassNumbers, can: FlowTurns) -> Option<ClassNumbers> {
+    let hierarchy = &policy.hierarchy;
     let mut numbers = ClassNumbers::new();
     let mut free = (LINK + 1..=u16::MAX).filter(|own| before.values().all(|number| number.own != *own));
     for (id, class) in hierarchy.classes() {
@@ -100,18 +158,15 @@ pub(super) fn number(hierarchy: &Hierarchy, before: &ClassNumbers) -> Option<Cla
             _ => numbers[&hierarchy.class(class.parent).name].own,
         };
         let is_leaf = hierarchy.is_leaf(id);
-        let counts_packets =
-            is_leaf && class.limit.is_some_and(|limit| matches!(room(Some(limit), 1, 1), Room::Packets(_)));
-        let same = |number: &&Number| {
-            (number.above, number.is_leaf, number.counts_packets) == (above, is_leaf, counts_packets)
-        };
+        let kind = if is_leaf { LeafKind::of(policy, id, can) } else { LeafKind::default() };
+        let same = |number: &&Number| (number.above, number.is_leaf, number.kind) == (above, is_leaf, kind);
         let stays = before.get(&class.name).filter(same);
         let own = match stays {
             Some(number) => number.own,
             None if id == ClassId::ROOT => LINK,
             None => free.next()?,
         };
-        numbers.insert(class.name.clone(), Number { own, above, is_leaf, counts_packets });
+        numbers.insert(class.name.clone(), Number { own, above, is_leaf, kind });
     }
     Some(numbers)
 }
@@ -177,7 +232,15 @@ pub(super) fn plan(
                     ceiling_burst_ns: burst(ceiling),
                     quantum: u32::try_from(quantum).unwrap_or(u32::MAX),
                 },
-                room: tree.is_leaf(id).then(|| room(class.limit, rate, longest)),
+                leaf: tree.is_leaf(id).then(|| match number.kind {
+                    LeafKind::Fair => LeafDiscipline::Fair(codel(
+                        class.limit,
+                        policy.congestion(id),
+                        (rate, ceiling),
+                        longest,
+                    )),
+                    _ => LeafDiscipline::Together(room(class.limit, rate, longest)),
+                }),
             }
         })
         .collect()
@@ -193,8 +256,28 @@ fn whole_bytes(bytes: f64) -> u64 {
     (bytes as u64).max(1)
 }
 
+fn word(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// A packet alone takes as long as it takes at the rate that its class is sure of: the target is no shorter,
+/// or every packet of a slow class would be marked.
+fn codel(limit: Option<Limit>, mark_ns: Option<u64>, (rate, ceiling): (u64, u64), longest: u64) -> FairCodel {
+    let micros = |ns: f64| word(whole_bytes(ns / 1e3));
+    let target = TARGET_NS.max(longest as f64 / rate as f64 * 1e9);
+    let most = limit.map_or(u64::MAX, |limit| limit.bytes);
+    let memory =
+        whole_bytes(ceiling as f64 * CODEL_ROOM_NS / 1e9).clamp(4 * longest, MOST_MEMORY.max(4 * longest));
+    FairCodel {
+        target_us: micros(target),
+        interval_us: micros(INTERVAL_NS.max(10.0 * target)),
+        packets: limit.map(|limit| limit.packets).filter(|packets| *packets != u64::MAX).map(word),
+        memory: word(if most == u64::MAX { memory } else { most }),
+        mark_us: mark_ns.map(|ns| micros(ns as f64)),
+    }
+}
+
 fn room(limit: Option<Limit>, rate: u64, longest: u64) -> Room {
-    let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     match limit {
         Some(Limit { bytes: u64::MAX, packets, .. }) => Room::Packets(word(packets)),
         Some(Limit { bytes, .. }) => Room::Bytes(word(bytes)),
@@ -202,7 +285,7 @@ fn room(limit: Option<Limit>, rate: u64, longest: u64) -> Room {
     }
 }
 
-/// What neither of the kernel's queues does inside of a class.
+/// What a kernel without `fq_codel`, and our own scheduler in the kernel, do not do inside of a class.
 pub(super) fn not_in_classes(policy: &Policy) -> Vec<String> {
     let mut notes = Vec::new();
     for (id, class) in policy.hierarchy.classes() {
@@ -223,9 +306,12 @@ pub(super) fn not_in_classes(policy: &Policy) -> Vec<String> {
 }
 
 /// What the kernel's classes cannot do of what a policy asks for.
-pub(super) fn not_done(policy: &Policy) -> Vec<String> {
+pub(super) fn not_done(policy: &Policy, can: FlowTurns) -> Vec<String> {
     let tree = &policy.hierarchy;
-    let mut notes = not_in_classes(policy);
+    let mut notes = match can {
+        FlowTurns::Known => Vec::new(),
+        FlowTurns::Unknown => not_in_classes(policy),
+    };
     for (id, class) in tree.classes() {
         if class.order == Order::Deadline {
             notes.push(format!(
@@ -262,7 +348,7 @@ mod tests {
     fn planned(policy: &Policy) -> Vec<PlannedClass> {
         plan(
             policy,
-            &number(&policy.hierarchy, &ClassNumbers::new()).expect("few classes"),
+            &number(policy, &ClassNumbers::new(), FlowTurns::Unknown).expect("few classes"),
             16_000,
             Tuning::ByWeight,
         )
@@ -277,9 +363,10 @@ mod tests {
         assert_eq!(of(|planned| planned.class.quantum.into())[1..], [6 * 18_514, 3 * 18_514, 18_514]);
         assert_eq!(plan[1].class.parent, plan[0].class.number);
         assert_eq!(plan[0].class.parent, HANDLE);
-        assert_eq!(plan[0].room, None);
-        assert_eq!(plan[1].room, Some(Room::Bytes(150_000)), "20 ms");
-        assert_eq!(plan[3].room, Some(Room::Bytes(37_028)), "two of the longest packets");
+        assert_eq!(plan[0].leaf, None);
+        let room = |bytes| Some(LeafDiscipline::Together(Room::Bytes(bytes)));
+        assert_eq!(plan[1].leaf, room(150_000), "20 ms");
+        assert_eq!(plan[3].leaf, room(37_028), "two of the longest packets");
     }
 
     #[test]
@@ -313,9 +400,11 @@ mod tests {
 
     #[test]
     fn a_class_that_stays_what_it_is_keeps_its_number_and_no_number_is_used_for_two() {
-        let before = number(&policy(THREE).hierarchy, &ClassNumbers::new()).expect("few classes");
+        let number =
+            |text: &str, before: &ClassNumbers, can| number(&policy(text), before, can).expect("few classes");
+        let before = number(THREE, &ClassNumbers::new(), FlowTurns::Unknown);
         let changed = "[class.new]\n[class.b.inner]\n[class.a]\nweight = 2\n[class.rest]";
-        let after = number(&policy(changed).hierarchy, &before).expect("few classes");
+        let after = number(changed, &before, FlowTurns::Unknown);
         assert_eq!(after["a"], before["a"]);
         assert_eq!(after["rest"], before["rest"]);
         assert_ne!(after["b"].own, before["b"].own, "it has a child now");
@@ -324,15 +413,52 @@ mod tests {
         own.sort_unstable();
         own.dedup();
         assert_eq!(own.len(), after.len() + 1);
+        let fair = number(THREE, &before, FlowTurns::Known);
+        assert_eq!(fair["root"], before["root"]);
+        assert_ne!(fair["a"].own, before["a"].own, "what waits would be lost with the discipline");
+        assert_eq!(number(THREE, &fair, FlowTurns::Known), fair);
+    }
+
+    #[test]
+    fn flows_take_turns_where_the_kernel_can_unless_a_class_says_how_much_may_wait() {
+        let text = "[class.a]\necn = \"2ms\"\n[class.b]\npackets = 9\n[class.c]\npackets = 9\nflows = \"fair\"\n\
+                    [class.d]\nlimit = \"64KiB\"\nflows = \"fair\"\n[class.slow]\nweight = 0.01\nceiling = \"1mbit\"";
+        let policy = policy(text);
+        let plan = |can| {
+            let numbers = number(&policy, &ClassNumbers::new(), can).expect("few classes");
+            plan(&policy, &numbers, 3000, Tuning::ByWeight)
+        };
+        let leaf = |can, name: &str| {
+            let plan = plan(can);
+            plan.iter().find(|class| class.name == name).expect("it is there").leaf.expect("a leaf")
+        };
+        let fair = |name| match leaf(FlowTurns::Known, name) {
+            LeafDiscipline::Fair(codel) => codel,
+            LeafDiscipline::Together(room) => panic!("{name}: {room:?}"),
+        };
+        let (a, slow) = (fair("a"), fair("slow"));
+        assert_eq!((a.target_us, a.interval_us, a.mark_us, a.packets), (5000, 100_000, Some(2000), None));
+        assert_eq!(a.memory, 1_250_000, "100 ms of the link");
+        assert!(slow.target_us > 50_000 && slow.interval_us >= 10 * slow.target_us, "{slow:?}");
+        assert_eq!(leaf(FlowTurns::Known, "b"), LeafDiscipline::Together(Room::Packets(9)));
+        assert_eq!((fair("c").packets, fair("d").memory), (Some(9), 65_536));
+        for class in ["a", "c", "d", "slow"] {
+            assert!(matches!(leaf(FlowTurns::Unknown, class), LeafDiscipline::Together(_)), "{class}");
+        }
+        assert!(not_done(&policy, FlowTurns::Known).is_empty());
+        assert_eq!(not_done(&policy, FlowTurns::Unknown).len(), 3);
     }
 
     #[test]
     fn what_the_kernel_cannot_do_is_said() {
-        let notes = not_done(&policy(
-            "[class.a]\norder = \"deadline\"\n[class.b]\npackets = 3\n[class.b.c]\npackets = 9\noverflow = \"drop-longest\"\n\
+        let notes = not_done(
+            &policy(
+                "[class.a]\norder = \"deadline\"\n[class.b]\npackets = 3\n[class.b.c]\npackets = 9\noverflow = \"drop-longest\"\n\
              [class.d]\nflows = \"fair\"\necn = \"5ms\"",
-        ));
+            ),
+            FlowTurns::Unknown,
+        );
         assert_eq!(notes.len(), 5, "{notes:?}");
-        assert!(not_done(&policy(THREE)).is_empty());
+        assert!(not_done(&policy(THREE), FlowTurns::Unknown).is_empty());
     }
 }

@@ -16,6 +16,7 @@ mod serve;
 pub use serve::{ScrapeListener, serve};
 
 use crate::interposed::Counters;
+use crate::journal::LinkSide;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, MetricEncoder, text,
 };
@@ -27,7 +28,7 @@ use unisono_fairqueue::{CpuShare, Live, LiveClass};
 /// What one device's place answered.
 #[derive(Clone, Debug)]
 pub struct Scrape {
-    pub device: String,
+    pub side: LinkSide,
     /// What the place counted. `None`: it did not answer.
     pub figures: Option<(Live, Option<Counters>)>,
     /// Processor time of the control groups in `[cpu]`, in nanoseconds. `None`: the group is not there.
@@ -68,10 +69,7 @@ impl prometheus_client::collector::Collector for Scrapes {
 
 impl Scrapes {
     fn devices(&self, families: &mut Families<'_, '_>) -> fmt::Result {
-        let answers = self
-            .0
-            .iter()
-            .map(|reading| (vec![("device", reading.device.as_str())], u64::from(reading.figures.is_some())));
+        let answers = self.0.iter().map(|reading| (reading.labels(), u64::from(reading.figures.is_some())));
         families.gauges(
             "up",
             None,
@@ -79,10 +77,11 @@ impl Scrapes {
             answers,
         )?;
         let places = self.answered().map(|(live, _)| {
-            (vec![("device", live.device.as_str()), ("backend", live.backend.as_str())], 1_u64)
+            let labels = labels_of_link(live).into_iter().chain([("backend", live.backend.as_str())]);
+            (labels.collect(), 1_u64)
         });
         families.gauges("backend", None, "The place that enforces the device's policy", places)?;
-        let rates = self.answered().map(|(live, _)| (vec![("device", live.device.as_str())], live.rate));
+        let rates = self.answered().map(|(live, _)| (labels_of_link(live), live.rate));
         families.gauges("link_rate", Some(bits_per_second()), "What the policy says the link carries", rates)
     }
 
@@ -149,9 +148,9 @@ impl Scrapes {
             ("merged_frames", "Frames handed to the device as parts of larger ones", |of| of.merged),
         ];
         for (name, what, of) in kinds {
-            let samples = self.answered().filter_map(|(live, counters)| {
-                Some((vec![("device", live.device.as_str())], of(counters.as_ref()?)))
-            });
+            let samples = self
+                .answered()
+                .filter_map(|(live, counters)| Some((labels_of_link(live), of(counters.as_ref()?))));
             families.counters(name, None, what, samples)?;
         }
         Ok(())
@@ -161,7 +160,7 @@ impl Scrapes {
         let groups = || {
             self.0.iter().flat_map(|reading| {
                 reading.processor_time.iter().map(|(share, used)| {
-                    (vec![("device", reading.device.as_str()), ("cgroup", &share.cgroup)], share, *used)
+                    (vec![("device", reading.side.device.as_str()), ("cgroup", &share.cgroup)], share, *used)
                 })
             })
         };
@@ -183,7 +182,17 @@ fn seconds(nanos: u64) -> f64 {
 
 fn labels_of<'a>(live: &'a Live, class: &'a LiveClass) -> Labels<'a> {
     let parent = class.parent.as_deref().unwrap_or_default();
-    vec![("device", live.device.as_str()), ("class", class.name.as_str()), ("parent", parent)]
+    labels_of_link(live).into_iter().chain([("class", class.name.as_str()), ("parent", parent)]).collect()
+}
+
+fn labels_of_link(live: &Live) -> Labels<'_> {
+    vec![("device", live.device.as_str()), ("direction", live.direction.name())]
+}
+
+impl Scrape {
+    fn labels(&self) -> Labels<'_> {
+        vec![("device", self.side.device.as_str()), ("direction", self.side.direction.name())]
+    }
 }
 
 /// Writes families of metrics, each with its samples; one without samples is left out.

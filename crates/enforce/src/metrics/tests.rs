@@ -3,7 +3,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use unisono_fairqueue::{Backlog, DelayFigures, Policy};
+use unisono_fairqueue::{Backlog, DelayFigures, Policy, TrafficDirection};
 
 /// Reads OpenMetrics from standard input; prints every sample as name, sorted labels, value. Fails on what is
 /// no OpenMetrics.
@@ -24,6 +24,7 @@ fn readings() -> Vec<Scrape> {
         bytes: packets * 1000,
         dropped: 3,
         backlog: Backlog { packets: 2, bytes: 2000 },
+        queue: None,
         delay: Some(DelayFigures {
             min_ns: 1000,
             median_ns: 20_000,
@@ -35,6 +36,7 @@ fn readings() -> Vec<Scrape> {
     let live = Live {
         backend: "interposed".to_owned(),
         device: "eth0".to_owned(),
+        direction: TrafficDirection::Out,
         at_ns: 7,
         rate: 100_000_000,
         classes: vec![class("office", None, 12), class(NASTY, Some("office"), u64::MAX / 2000)],
@@ -43,11 +45,11 @@ fn readings() -> Vec<Scrape> {
     let shares = Policy::parse(text).expect("it is sound").cpu.expect("it is there").shares;
     let counters = Counters { received: 90, malformed: 1, ..Counters::default() };
     let answers = Scrape {
-        device: "eth0".to_owned(),
+        side: LinkSide::out("eth0"),
         figures: Some((live, Some(counters))),
         processor_time: shares.into_iter().map(|share| (share, Some(1_500_000_000))).collect(),
     };
-    vec![answers, Scrape { device: "eth1".to_owned(), figures: None, processor_time: Vec::new() }]
+    vec![answers, Scrape { side: LinkSide::out("eth1"), figures: None, processor_time: Vec::new() }]
 }
 
 /// A class whose name has all that has to be escaped.

@@ -154,6 +154,11 @@ impl<P: EventPayload> EventChannel<P> {
         self.depart(supplier, Departed::Left);
     }
 
+    /// A supplier has died, as its connection shows, before its lease ran out.
+    pub fn bury(&mut self, supplier: SupplierId) {
+        self.depart(supplier, Departed::Died);
+    }
+
     fn tell_mismatches(
         &mut self,
         topic: TopicId,

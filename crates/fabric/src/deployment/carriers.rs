@@ -1,5 +1,5 @@
-//! What a deployment does about cables that are pulled: it tells who listens, leads messages around them at
-//! once, and says which barriers cannot end without them.
+//! What a deployment does about pulled cables: it tells the listener, routes messages around them at once,
+//! and says which barriers cannot end without them.
 
 use super::{Deployment, trees};
 use crate::cables::DeployedCable;
@@ -8,8 +8,8 @@ use unisono_btin::NodeId;
 use unisono_linux::netlink::link::Carrier;
 
 impl Deployment<'_> {
-    /// Hears what has happened to cables, tells the listener, and finds other ways for messages; answers
-    /// whether anything has.
+    /// Reads what has happened to cables, tells the listener, and finds other ways for messages. Returns
+    /// whether anything has happened.
     pub(super) fn notice(&mut self) -> Result<bool, Error> {
         let news = self.cables.look(&mut self.fabric)?;
         for (cable, carrier) in &news {
@@ -21,7 +21,7 @@ impl Deployment<'_> {
         Ok(!news.is_empty())
     }
 
-    /// Has messages between nodes avoid what has failed.
+    /// Routes messages between nodes around what has failed.
     pub(super) fn find_ways(&mut self) -> Result<(), Error> {
         let failed = self.failed();
         if failed != self.avoided {
@@ -44,8 +44,8 @@ impl Deployment<'_> {
         failed
     }
 
-    /// The cables without which the barriers of these jobs do not end, in words; none if there is no way
-    /// around them.
+    /// The cables without which the barriers of these jobs do not end, in words. `None`: there are none, or
+    /// no way around them.
     pub(super) fn broken(&self, jobs: &[usize]) -> Option<String> {
         let broken = self.needed(jobs)?;
         (self.unreachable().is_none() && trees(self.network, self.jobs, &self.failed()).is_ok())
@@ -63,7 +63,6 @@ impl Deployment<'_> {
         (!named.is_empty()).then(|| shortened(&named))
     }
 
-    /// The first member whose own cable is down.
     pub(super) fn unreachable(&self) -> Option<String> {
         let is_member = |node: NodeId| self.jobs.iter().any(|job| job.group.contains(node));
         let down = self.cables.down().iter();

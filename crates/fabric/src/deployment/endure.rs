@@ -1,10 +1,10 @@
-//! Barriers for a while, whatever happens to cables and processes meanwhile.
+//! For `unisono tree deploy`: barriers for a given time, whatever happens to cables and processes meanwhile.
 //!
 //! A barrier that does not end has one of four reasons. A cable was pulled: the kernel said so, and the trees
-//! are repaired without it, as often as cables are pulled. A link loses frames: the registers blame it, and
-//! the trees are repaired without it. A process has ended: there is nothing to repair, and the barriers end.
-//! Otherwise a member is slow, and gets another chance. Repairs and chances are limited, because a network
-//! that fails all the time is reported rather than repaired for ever.
+//! are repaired without it, as often as cables are pulled. A link loses frames: the registers show it, and
+//! the trees are repaired without it. A process has ended: nothing can be repaired, and the barriers end.
+//! Otherwise a member is slow, and gets another chance. Repairs and chances are limited, so that a network
+//! that fails all the time is reported instead of repaired for ever.
 
 use super::{Deployment, Repaired};
 use crate::diagnose::Suspect;
@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
 
-/// Barriers whose times are all kept, to see that no member leaves before all have entered.
+/// Barriers at the beginning of a run whose times are all kept, to check that no member leaves one before all
+/// have entered it.
 pub const CHECKED: u32 = 20;
 /// Barriers between two looks at the clock: at 50 us to 5 ms each, 10 ms to a second.
 const ROUND: u32 = 200;
@@ -23,15 +24,12 @@ const MOST_REPAIRS: usize = 16;
 /// Barriers in a row that last too long though no process and no link is missing.
 const MOST_CHANCES: usize = 3;
 
-/// What a run of barriers has come to.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Endured {
     pub barriers: u64,
-    /// Time of all barriers together.
     pub nanos: u64,
     /// How often the timers of members ran out.
     pub repeated: u64,
-    /// Why the barriers ended before their time.
     pub failed: Option<String>,
 }
 
@@ -63,8 +61,8 @@ impl Deployment<'_> {
                     continue;
                 }
                 Err(_) if interrupt::caught().is_some() => break,
-                // the kernel has named the cable; registers of an interrupted barrier would blame who was on
-                // the way
+                // the kernel has named the cable; registers of an interrupted barrier would blame innocent
+                // links
                 Err(Error::Cable(what)) => (what, Vec::new(), Setback::Pulled),
                 Err(Error::Barrier(what)) => {
                     self.tell(&what);
@@ -106,13 +104,11 @@ impl Deployment<'_> {
     }
 }
 
-/// Why a barrier did not end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Setback {
     Pulled,
-    /// A link loses frames.
     Lossy,
-    /// Every member and every link is there.
+    /// Every member runs and no link is suspected: somebody is slow.
     Slow,
     /// The process of a member has ended.
     Ended,
@@ -120,14 +116,13 @@ enum Setback {
 
 #[derive(Default)]
 struct Setbacks {
-    /// Setbacks that were not pulled cables.
+    /// Setbacks other than pulled cables.
     repairs: usize,
-    /// Slow barriers in a row.
     chances: usize,
 }
 
 impl Setbacks {
-    /// Whether to go on after one more.
+    /// Counts a setback. Returns whether to go on.
     fn allow(&mut self, setback: Setback) -> bool {
         self.chances = if setback == Setback::Slow { self.chances + 1 } else { 0 };
         self.repairs += usize::from(setback != Setback::Pulled);

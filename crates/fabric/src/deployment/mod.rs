@@ -1,8 +1,8 @@
-//! A network that is up, with its groups' members as processes: what `unisono tree deploy` and `bench` work
-//! with.
+//! A network that is up, with its groups' members as processes: the base of `unisono tree deploy` and
+//! `bench`.
 //!
-//! Everything belongs to this value: dropping it ends the processes and with them the namespaces; killing the
-//! process that holds it does the same, because nothing has a name (unless names were asked for).
+//! Everything belongs to one value. Dropping it ends the processes and with them the namespaces. Killing the
+//! process that holds it does the same, because nothing has a name unless the user asked for names.
 
 mod carriers;
 mod endure;
@@ -24,21 +24,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use unisono_btin::repair::around_links;
-use unisono_btin::{End, Network, NodeId, PlanError, TreePlan};
+use unisono_btin::{End, NodeId, PlanError, SwitchNetwork, TreePlan};
 use unisono_linux::affinity::Tid;
 use unisono_linux::bpf::compile::Compiling;
 use unisono_linux::interrupt;
 
-/// How often to look whether somebody wants an end.
+/// How often to look whether a signal has come.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long nodes get to do as they are told.
+/// How long a node may take to carry out an order.
 const OBEDIENCE: Duration = Duration::from_secs(60);
 
 /// Odd, so that the first episodes of all lives differ, and large, so that those of one do not meet those of
 /// the next.
 const SPREAD: u16 = 0x4e35;
 
-/// What a run of barriers took.
 #[derive(Clone, Debug, Default)]
 pub struct BarriersRan {
     /// The longest of the members' times, in nanoseconds, for all barriers.
@@ -48,13 +47,11 @@ pub struct BarriersRan {
     /// When each member entered and left each barrier (all its groups' barriers of that number), if a trace
     /// was asked for.
     pub moments: BTreeMap<NodeId, Vec<(u64, u64)>>,
-    /// The members of each group that took part.
     groups: Vec<Vec<NodeId>>,
 }
 
 impl BarriersRan {
     /// Whether no member left a barrier of the trace before every member of its group had entered it.
-    #[must_use]
     pub fn nobody_left_early(&self) -> bool {
         self.groups.iter().all(|group| {
             let moments: Vec<&[(u64, u64)]> =
@@ -69,18 +66,14 @@ impl BarriersRan {
     }
 }
 
-/// What a repair came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Repaired {
-    /// How many registers there are now.
     pub registers: usize,
-    /// How many are not what they were.
+    /// How many registers differ from before.
     pub changed: usize,
-    /// How many groups have another root switch.
     pub roots: usize,
 }
 
-/// How long bringing up took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Times {
     /// Namespaces and devices; the program is compiled meanwhile.
@@ -89,7 +82,7 @@ pub struct Times {
     pub program: Duration,
     /// Processes, until each says that it is there.
     pub nodes: Duration,
-    /// Registers, by the distributed set-up.
+    /// Set-up of the registers by the members.
     pub registers: Duration,
 }
 
@@ -102,7 +95,7 @@ pub struct Deployment<'a> {
     fabric: Fabric,
     hook: ProgramHook,
     program: SwitchProgram,
-    network: &'a Network,
+    network: &'a SwitchNetwork,
     jobs: &'a [BarrierJob],
     /// Links that were left out because frames did not arrive.
     blamed: Vec<u32>,
@@ -110,7 +103,6 @@ pub struct Deployment<'a> {
     without: Vec<u32>,
     avoided: Vec<u32>,
     listener: Option<NewsListener<'a>>,
-    /// The tree of each job now.
     plans: Vec<TreePlan>,
     /// How often registers were set up, and the episode they began with.
     lives: u16,
@@ -124,7 +116,7 @@ impl<'a> Deployment<'a> {
     ///
     /// # Errors
     /// The host cannot, or the network or groups do not fit.
-    pub fn new(network: &'a Network, jobs: &'a [BarrierJob]) -> Result<Self, Error> {
+    pub fn new(network: &'a SwitchNetwork, jobs: &'a [BarrierJob]) -> Result<Self, Error> {
         let plans = trees(network, jobs, &[]).map_err(|error| Error::Input(error.to_string()))?;
         fits(network)?;
         let members: BTreeSet<NodeId> = jobs.iter().flat_map(|job| job.group.members()).copied().collect();
@@ -164,10 +156,7 @@ impl<'a> Deployment<'a> {
         Ok(deployment)
     }
 
-    /// Sets up the registers of all groups, each member by itself; answers how many there are.
-    ///
-    /// # Errors
-    /// A switch does not answer, or a node is gone.
+    /// Sets up the registers of all groups, each member by itself. Returns how many there are.
     pub fn set_up(&mut self) -> Result<usize, Error> {
         let start = Instant::now();
         self.first = self.lives.wrapping_mul(SPREAD);
@@ -178,10 +167,7 @@ impl<'a> Deployment<'a> {
         Ok(registers)
     }
 
-    /// Releases the registers of all groups; answers how many there were.
-    ///
-    /// # Errors
-    /// A switch does not answer, or a node is gone.
+    /// Releases the registers of all groups. Returns how many there were.
     pub fn release(&mut self) -> Result<usize, Error> {
         self.about_registers(&NodeOrder::Release)
     }
@@ -215,9 +201,6 @@ impl<'a> Deployment<'a> {
     }
 
     /// Runs software barriers among the members of a group.
-    ///
-    /// # Errors
-    /// A node is gone.
     pub fn software(
         &mut self,
         algorithm: SoftwareAlgorithm,
@@ -247,8 +230,8 @@ impl<'a> Deployment<'a> {
         done.map(|()| ran)
     }
 
-    /// Waits for one report of so many nodes that `take` takes. When one cannot come, or a tree of one of the
-    /// jobs in `standing` falls, the others are told to stop.
+    /// Waits for `expected` reports that `take` accepts. If one of them cannot come, or a cable that one of
+    /// the jobs in `standing` needs is pulled, it tells all nodes to stop.
     fn gather(
         &mut self,
         mut expected: usize,
@@ -325,13 +308,10 @@ impl<'a> Deployment<'a> {
     }
 
     /// The links that the trees leave out, in the order in which they failed.
-    #[must_use]
     pub fn without(&self) -> &[u32] {
         &self.without
     }
 
-    /// Whom a group's barrier is waiting for.
-    #[must_use]
     pub fn suspects(&self, job: usize) -> Vec<Suspect> {
         let (job, plan) = (&self.jobs[job], &self.plans[job]);
         let state = |switch| self.program.state(switch, job.group.id()).ok().flatten();
@@ -369,38 +349,28 @@ impl<'a> Deployment<'a> {
     }
 
     /// The program, for its counters, and for losing frames on purpose.
-    #[must_use]
     pub fn program(&self) -> &SwitchProgram {
         &self.program
     }
 
-    /// The cables and namespaces.
-    #[must_use]
     pub fn fabric(&mut self) -> &mut Fabric {
         &mut self.fabric
     }
 
     /// How the switches' ports call the program.
-    #[must_use]
     pub fn hook(&self) -> &ProgramHook {
         &self.hook
     }
 
-    /// Whether the process of every member runs.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         let mut members = self.jobs.iter().flat_map(|job| job.group.members());
         members.all(|member| self.crew.process(*member).is_some())
     }
 
-    /// The process of a node.
-    #[must_use]
     pub fn process(&self, node: NodeId) -> Option<Tid> {
         self.crew.process(node)
     }
 
-    /// How long bringing up took.
-    #[must_use]
     pub fn times(&self) -> Times {
         self.times
     }
@@ -411,7 +381,7 @@ impl<'a> Deployment<'a> {
     }
 }
 
-fn trees(network: &Network, jobs: &[BarrierJob], without: &[u32]) -> Result<Vec<TreePlan>, PlanError> {
+fn trees(network: &SwitchNetwork, jobs: &[BarrierJob], without: &[u32]) -> Result<Vec<TreePlan>, PlanError> {
     jobs.iter().map(|job| around_links(network, &job.group, without)).collect()
 }
 

@@ -15,18 +15,17 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
-use unisono_btin::{Network, SwitchId};
+use unisono_btin::{SwitchId, SwitchNetwork};
 use unisono_linux::bpf::{attach, detach};
 use unisono_linux::netlink::link::Index;
 use unisono_linux::netlink::{NetlinkRequest, traffic};
 use unisono_linux::network_namespace::NetworkNamespace;
 
-/// How the switch program is called.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProgramHook {
     /// By the device.
     Tcx,
-    /// By a filter; says why not by the device.
+    /// By a filter; the text says why not by the device.
     Clsact(String),
 }
 
@@ -39,8 +38,8 @@ impl fmt::Display for ProgramHook {
     }
 }
 
-/// What is taken back before the devices go: one that goes with its program takes a grace period to do so,
-/// while everybody waits who wants to change a setting of any network.
+/// Ports whose program is detached before the devices are removed. To remove a device with its program takes
+/// a grace period, during which nobody can change a setting of any network.
 #[derive(Debug)]
 pub(super) struct AttachedPorts {
     program: OwnedFd,
@@ -48,7 +47,7 @@ pub(super) struct AttachedPorts {
 }
 
 impl AttachedPorts {
-    fn all(&mut self, network: &Network, switches: &[NetworkNamespace]) -> io::Result<()> {
+    fn all(&mut self, network: &SwitchNetwork, switches: &[NetworkNamespace]) -> io::Result<()> {
         for (switch, namespace) in network.switches().zip(switches) {
             namespace.enter()?;
             for device in ports(network, switch) {
@@ -72,7 +71,7 @@ impl AttachedPorts {
     }
 }
 
-/// In a thread of its own, whose namespace does not matter afterwards.
+/// Works in a thread of its own, because the work changes the thread's namespace.
 fn elsewhere(work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
     let done = thread::scope(|scope| scope.spawn(work).join());
     done.unwrap_or_else(|_| Err(io::Error::other("attaching panicked")))
@@ -80,10 +79,7 @@ fn elsewhere(work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
 
 impl Fabric {
     /// Has the switch program decide about every frame that comes in at a port of a switch. Once.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn attach(&mut self, network: &Network, program: &SwitchProgram) -> Result<ProgramHook, Error> {
+    pub fn attach(&mut self, network: &SwitchNetwork, program: &SwitchProgram) -> Result<ProgramHook, Error> {
         match self.attach_to_devices(network, program) {
             Ok(()) => Ok(ProgramHook::Tcx),
             Err(error) => {
@@ -98,10 +94,11 @@ impl Fabric {
     }
 
     /// The same by filters, as on kernels before 6.6.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn attach_by_filters(&mut self, network: &Network, program: &SwitchProgram) -> Result<(), Error> {
+    pub fn attach_by_filters(
+        &mut self,
+        network: &SwitchNetwork,
+        program: &SwitchProgram,
+    ) -> Result<(), Error> {
         for (switch, socket) in network.switches().zip(&mut self.sockets) {
             socket.run(&ports(network, switch).map(traffic::clsact).collect::<Vec<NetlinkRequest>>())?;
         }
@@ -115,7 +112,7 @@ impl Fabric {
     }
 
     /// By the devices themselves; what was done before an error is noted.
-    fn attach_to_devices(&mut self, network: &Network, program: &SwitchProgram) -> io::Result<()> {
+    fn attach_to_devices(&mut self, network: &SwitchNetwork, program: &SwitchProgram) -> io::Result<()> {
         let program = program.descriptor().try_clone_to_owned()?;
         let attached = self.attached.insert(AttachedPorts { program, ports: Vec::new() });
         let switches = &self.switches;
@@ -123,7 +120,7 @@ impl Fabric {
         elsewhere(|| attached.all(network, switches))
     }
 
-    /// Takes programs off the devices that hold them themselves.
+    /// Takes the program off the devices to which it is attached directly.
     pub(super) fn detach(&mut self) {
         let Some(mut attached) = self.attached.take().filter(|attached| !attached.ports.is_empty()) else {
             return;

@@ -7,12 +7,12 @@
 //!     10.0.0.4
 //! ```
 //!
-//! Namespaces have no names unless they are asked for, so that nothing can outlive the processes that hold
+//! Namespaces have no names unless the user asks for them, so that nothing outlives the processes that hold
 //! them. All devices have the same hardware address and resolve none: a cable has two ends. IPv6 is off,
-//! because its announcements would be the only noise on the cables.
+//! because its announcements would be the only other frames on the cables.
 //!
-//! Cost: 0.5 to 1 ms a namespace and 0.3 ms a cable, nearly all of it the kernel's, which does part of it on
-//! several processors at once: a thread a processor builds.
+//! Cost: 0.5 to 1 ms for each namespace and 0.3 ms for each cable. Nearly all of it is the kernel's work,
+//! which the kernel partly does on several processors at once: one thread for each processor builds.
 
 mod hook;
 
@@ -26,7 +26,7 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::thread;
-use unisono_btin::{End, Link, Network, NodeId, SwitchId};
+use unisono_btin::{End, NodeId, SwitchId, SwitchLink, SwitchNetwork};
 use unisono_linux::netlink::link::{self, Carrier, Device, Index, LinkState};
 use unisono_linux::netlink::{self, NetlinkRequest, address};
 use unisono_linux::network_namespace::{self, NetworkNamespace};
@@ -45,8 +45,8 @@ const MOST_BUILDERS: usize = 4;
 pub struct Fabric {
     switches: Vec<NetworkNamespace>,
     nodes: Vec<NetworkNamespace>,
-    /// To the kernel, one in each switch.
-    sockets: Vec<netlink::Socket>,
+    /// A netlink socket in the namespace of each switch.
+    sockets: Vec<netlink::NetlinkSocket>,
     names: Vec<String>,
     attached: Option<hook::AttachedPorts>,
 }
@@ -57,7 +57,7 @@ impl Fabric {
     ///
     /// # Errors
     /// Not root, or the kernel lacks namespaces or veth.
-    pub fn new(network: &Network, homes: &Homes) -> Result<Self, Error> {
+    pub fn new(network: &SwitchNetwork, homes: &Homes) -> Result<Self, Error> {
         let count = network.switch_count() + network.nodes().len();
         let wanted = 3 * count as u64 + 256; // a descriptor each, a socket each, a line to each node
         let allowed =
@@ -70,18 +70,15 @@ impl Fabric {
         build(network, homes)
     }
 
-    /// The namespace of a switch.
-    #[must_use]
     pub fn switch(&self, switch: SwitchId) -> &NetworkNamespace {
         &self.switches[switch.0 as usize]
     }
 
-    /// The namespaces of all switches.
     pub(crate) fn switches(&self) -> &[NetworkNamespace] {
         &self.switches
     }
 
-    /// Which of the switches' devices carry, read from each.
+    /// The carrier of each device of each switch, asked from the kernel.
     pub(crate) fn carriers(&mut self) -> Result<Vec<(End, Carrier)>, Error> {
         let mut carriers = Vec::new();
         for socket in &mut self.sockets {
@@ -91,17 +88,12 @@ impl Fabric {
         Ok(carriers)
     }
 
-    /// The namespace of a node.
-    #[must_use]
     pub fn node(&self, node: NodeId) -> &NetworkNamespace {
         &self.nodes[node.0 as usize]
     }
 
     /// Names the namespaces for `ip netns exec`: `PREFIX-s0` are switches, `PREFIX-n0` nodes. The names are
     /// taken away again when this is dropped.
-    ///
-    /// # Errors
-    /// A name is taken.
     pub fn publish(&mut self, prefix: &str) -> Result<(), Error> {
         let named = |kind: char, namespaces: &[NetworkNamespace], names: &mut Vec<String>| {
             for (number, namespace) in namespaces.iter().enumerate() {
@@ -116,10 +108,7 @@ impl Fabric {
     }
 
     /// Pulls a cable between two switches, or plugs it in again: both its devices go down or up.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn set_link(&mut self, link: &Link, state: LinkState) -> Result<(), Error> {
+    pub fn set_link(&mut self, link: &SwitchLink, state: LinkState) -> Result<(), Error> {
         for end in [link.a, link.b] {
             self.set_end(end, state)?;
         }
@@ -141,23 +130,18 @@ impl Drop for Fabric {
     }
 }
 
-/// The address of a node.
-#[must_use]
 pub fn address_of(node: NodeId) -> Ipv4Addr {
     let [_, a, b, c] = (node.0 + 1).to_be_bytes();
     Ipv4Addr::new(10, a, b, c)
 }
 
-/// Gives the node whose namespace the calling thread is in its address.
-///
-/// # Errors
-/// It has one.
+/// Gives the node its address, in the namespace of the calling thread.
 pub fn take_address(node: NodeId) -> Result<(), Error> {
-    let mut socket = netlink::Socket::open().map_err(Error::io("open a netlink socket"))?;
+    let mut socket = netlink::NetlinkSocket::open().map_err(Error::io("open a netlink socket"))?;
     Ok(socket.run(&[address::add(NODE_DEVICE, address_of(node), 8)])?)
 }
 
-fn build(network: &Network, homes: &Homes) -> Result<Fabric, Error> {
+fn build(network: &SwitchNetwork, homes: &Homes) -> Result<Fabric, Error> {
     let count = network.switch_count();
     let make_one = |at: usize| {
         let namespace = namespace()?;
@@ -172,7 +156,7 @@ fn build(network: &Network, homes: &Homes) -> Result<Fabric, Error> {
     let sockets = shared_out(count, |range| {
         let lay = |switch: usize| {
             switches[switch].enter().map_err(Error::io("enter a switch"))?;
-            let mut socket = netlink::Socket::open().map_err(Error::io("open a netlink socket"))?;
+            let mut socket = netlink::NetlinkSocket::open().map_err(Error::io("open a netlink socket"))?;
             socket.run(&cables(network, SwitchId(switch as u32), &switches, &nodes))?;
             Ok(socket)
         };
@@ -186,8 +170,8 @@ fn build(network: &Network, homes: &Homes) -> Result<Fabric, Error> {
     Ok(fabric)
 }
 
-/// Has threads do so many pieces of work, a part each; answers what they made, in order. A thread may change
-/// its namespace.
+/// Divides `count` pieces of work among threads. Returns what they made, in order. A thread may change its
+/// namespace.
 fn shared_out<T: Send>(
     count: usize,
     work: impl Fn(Range<usize>) -> Result<Vec<T>, Error> + Sync,
@@ -219,15 +203,15 @@ fn namespace() -> Result<NetworkNamespace, Error> {
 }
 
 /// The devices at a switch that have cables.
-fn ports(network: &Network, switch: SwitchId) -> impl Iterator<Item = Index> + '_ {
+fn ports(network: &SwitchNetwork, switch: SwitchId) -> impl Iterator<Item = Index> + '_ {
     let links = network.neighbours(switch).iter().map(|neighbour| neighbour.port);
     let nodes = network.locals(switch).iter().map(|(port, _)| *port);
     links.chain(nodes).map(move |port| device(switch, port))
 }
 
-/// The cables that begin at a switch: its nodes', and of the links those whose first end it is.
+/// The cables that begin at a switch: those of its nodes, and the links whose first end it is.
 fn cables(
-    network: &Network,
+    network: &SwitchNetwork,
     switch: SwitchId,
     switches: &[NetworkNamespace],
     nodes: &[NetworkNamespace],
@@ -239,7 +223,7 @@ fn cables(
         address: HARDWARE,
     };
     let links = network.neighbours(switch).iter().map(|neighbour| &network.links()[neighbour.link as usize]);
-    let mut begun: Vec<&Link> = links.filter(|link| link.a.switch == switch).collect();
+    let mut begun: Vec<&SwitchLink> = links.filter(|link| link.a.switch == switch).collect();
     begun.sort_unstable_by_key(|link| link.a.port);
     begun.dedup(); // a self loop is seen from both its ports
     let between = begun.into_iter().map(|link| link::veth(&at(link.a), &at(link.b)));

@@ -1,7 +1,7 @@
-//! A node: one process in its own namespace, which sets up registers and runs barriers when it is told to.
+//! A node: one process in its own namespace, which sets up registers and runs barriers as it is told.
 //!
 //! While it has no orders it still answers: the root node of a tree is asked again when a release was lost,
-//! and a rank of a dissemination barrier when a message was.
+//! and a rank of a dissemination barrier when a message was lost.
 
 mod patience;
 mod registers;
@@ -29,10 +29,10 @@ use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
 use unisono_linux::socket::force_receive_room;
 use unisono_linux::timer;
 
-/// Where software barriers listen.
+/// The UDP port of software barriers.
 const UDP_PORT: u16 = 4_074;
-/// A kilobyte each for four thousand members.
-const DATAGRAM_ROOM: i32 = 4 << 20;
+/// Room for a kilobyte from each of 4,096 members.
+const DATAGRAM_ROOM: usize = 4 << 20;
 const ETHERNET: usize = 14;
 
 pub(crate) struct MemberNode<'a> {
@@ -44,15 +44,14 @@ pub(crate) struct MemberNode<'a> {
     datagrams: UdpSocket,
     /// What it is in each job; nothing where it is no member, or before the registers are set up.
     members: Vec<Option<GroupMember>>,
-    /// The software barrier that ran last.
     software: Option<SoftwarePart>,
     /// Whether somebody has given up the barrier in which it waits.
     given_up: bool,
-    /// Frames to be sent; empty between two uses.
+    /// Frames to be sent, kept to be used again; empty between two uses.
     out: Vec<BarrierFrame>,
     /// What came for a run that this node has not been told of yet.
     early: Vec<(u8, RankMessage)>,
-    /// How long barriers take of the kind that runs now, and of those that ran before.
+    /// How long barriers of the current kind take, and barriers of the kinds that ran before.
     patience: BarrierPatience,
     kind: Option<SoftwareAlgorithm>,
     learned: BTreeMap<Option<SoftwareAlgorithm>, BarrierPatience>,
@@ -69,7 +68,6 @@ struct SoftwarePart {
     tag: u8,
 }
 
-/// How an order ended.
 enum OrderDone {
     With(NodeReport),
     Stopped,
@@ -77,7 +75,7 @@ enum OrderDone {
 
 /// Serves until the orders end; the thread is in the node's namespace.
 pub(crate) fn serve(id: NodeId, known: NodeContext<'_>, orders: UnixStream) -> Result<(), Error> {
-    // a node that is woken must not interrupt the one whose message woke it: that one is about to wait itself
+    // a woken node must not interrupt the node that woke it, which is about to wait itself
     let batch = SchedulingPolicy::Batch { nice: 0 };
     let _ = scheduling::set(Tid::SELF, batch, Children::Inherit); // it works without, slower
     current_cpu::stop_noting(); // a node does not ask, and is scheduled for every frame
@@ -195,7 +193,7 @@ impl MemberNode<'_> {
         }
     }
 
-    /// Runs barriers one after the other; `once` runs one, and answers whether it was told to stop.
+    /// Runs barriers one after the other. `once` runs one and returns whether it was told to stop.
     fn repeat(
         &mut self,
         run: BarrierRun,

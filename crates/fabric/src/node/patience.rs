@@ -1,17 +1,19 @@
-//! How long to wait before saying something again.
+//! How long a node waits before it repeats a message.
 //!
-//! Eight times what a fast barrier takes, so that a repetition is rare when nothing is lost, and at least 30
-//! ms, because processes that share a processor wait for each other; doubled each time that nothing comes.
-//! What a barrier takes falls at once and rises slowly: where others lose frames, barriers are slow, and
-//! waiting longer for that would make them slower. How long a barrier took in which this node repeated
-//! something teaches nothing (Karn's rule): nobody knows which of the messages was answered. But it may have
-//! repeated because barriers are slower than it believes, so it believes a little more each time, and the
-//! next barrier is looked at: the first without a repetition corrects it. A thousand members on two
-//! processors take 0.2 s for some barriers.
+//! A node waits eight times as long as a fast barrier takes, so that it rarely repeats anything when nothing
+//! is lost. It waits at least 30 ms, because processes that share a processor wait for each other, and
+//! doubles the time whenever nothing comes.
+//!
+//! The estimate of a barrier's time falls at once and rises slowly: where others lose frames, barriers are
+//! slow, and waiting longer for that would make them slower. A barrier in which this node repeated something
+//! says nothing about the time of a barrier, because nobody knows which of the messages was answered (Karn's
+//! rule). But the node may have repeated because barriers are slower than it believes. So it raises the
+//! estimate a little each time, and times the next barrier: the first one without a repetition corrects the
+//! estimate. Some barriers of a thousand members on two processors take 0.2 s.
 
 use std::time::Duration;
 
-/// What a barrier takes according to one who has not seen any: so long, or so long for each member.
+/// The estimate before the first barrier: this long, or [`A_MEMBER`] for each member if that is longer.
 const AT_FIRST: Duration = Duration::from_millis(10);
 const A_MEMBER: Duration = Duration::from_micros(50);
 const LEAST: Duration = Duration::from_millis(30);
@@ -28,13 +30,12 @@ pub(super) struct BarrierPatience {
 }
 
 impl BarrierPatience {
-    /// Of a member of a group so large that has not seen a barrier yet.
+    /// Before the first barrier of a group of `members`.
     pub(super) fn of(members: usize) -> Self {
         let usual = A_MEMBER.saturating_mul(u32::try_from(members).unwrap_or(u32::MAX)).max(AT_FIRST);
         Self { usual, now: (usual * 8).clamp(LEAST, MOST), unseen: 0 }
     }
 
-    /// How long to wait now.
     pub(super) fn now(&self) -> Duration {
         self.now
     }
@@ -49,14 +50,14 @@ impl BarrierPatience {
         self.now = LEAST;
     }
 
-    /// Whether the next barrier's time is wanted: of one in so many, because looks at the clock cost time.
+    /// Whether to time the next barrier: one in [`LOOKS`] + 1, because looks at the clock cost time.
     pub(super) fn looks(&mut self) -> bool {
         self.unseen = self.unseen.checked_sub(1).unwrap_or(LOOKS);
         self.unseen == LOOKS
     }
 
-    /// A barrier ended, after this time if that was looked at, with nothing repeated or with something;
-    /// answers whether how long to wait is another now.
+    /// A barrier has ended, after `took` if it was timed, with `repeated` repetitions. Returns whether the
+    /// time to wait has changed.
     pub(super) fn ended(&mut self, took: Option<Duration>, repeated: u64) -> bool {
         match (took, repeated) {
             (Some(took), 0) => {

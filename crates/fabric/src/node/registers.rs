@@ -1,6 +1,6 @@
-//! A node sees to the registers that are its duty (`Setup_Register`, [`unisono_btin::setup`]): a request to
-//! each switch, repeated until the switch says that it is done. Requests to other switches travel through the
-//! network.
+//! How a node sets up the registers that are its duty (`Setup_Register`, [`unisono_btin::setup`]): it sends a
+//! request to each switch and repeats it until the switch says that it is done. Requests to other switches
+//! travel through the network.
 
 use super::{ETHERNET, MemberNode, NodeContext, OrderDone, header, tolerate};
 use crate::error::Error;
@@ -10,7 +10,7 @@ use crate::orders::NodeReport;
 use std::time::{Duration, Instant};
 use unisono_btin::repair::around_links;
 use unisono_btin::setup::{RegisterOrder, SetupAgent, SetupAnswer, SetupReply, SetupRequest};
-use unisono_btin::{GroupMember, MemberRole, Network, NodeId, SwitchId, TreePlan, TurnPoint};
+use unisono_btin::{GroupMember, MemberRole, NodeId, SwitchId, SwitchNetwork, TreePlan, TurnPoint};
 
 const PATIENCE: Duration = Duration::from_millis(100);
 /// After which a switch that does not answer is named.
@@ -21,7 +21,6 @@ pub(super) struct NodeDuty {
     agent: SetupAgent,
     job: usize,
     root_switch: SwitchId,
-    /// The episode that barriers begin with.
     first: u16,
 }
 
@@ -49,7 +48,7 @@ impl MemberNode<'_> {
                 if is_alone {
                     member = member.alone();
                 }
-                let agent = SetupAgent::of_plan(network, &job.group, &plan, self.id, self.life);
+                let agent = SetupAgent::new(network, &job.group, &plan, self.id, self.life);
                 before.iter_mut().filter(|duty| duty.job == number).for_each(|duty| {
                     duty.agent.release_unless(|switch| plan.tree.registers.contains_key(&switch));
                 });
@@ -128,8 +127,8 @@ fn on_the_wire(wish: &SetupRequest, number: u16, job: &BarrierJob, duty: &NodeDu
 }
 
 /// Whether a node is its switch's member at the lowest port: others need no tree.
-fn is_representative(network: &Network, job: &BarrierJob, node: NodeId) -> bool {
-    let here = network.nodes()[node.0 as usize].switch;
+fn is_representative(network: &SwitchNetwork, job: &BarrierJob, node: NodeId) -> bool {
+    let here = network.switch_of(node);
     let mut members = network.locals(here).iter().filter(|(_, local)| job.group.contains(*local));
     members.next().is_some_and(|(_, first)| *first == node)
 }

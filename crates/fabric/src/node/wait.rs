@@ -1,4 +1,4 @@
-//! Barriers from a node's side: arrive, wait, say it again when nothing comes.
+//! Barriers from a node's side: arrive, wait, repeat the arrival when nothing comes.
 
 use super::{ETHERNET, MemberNode, OrderDone, SoftwarePart, UDP_PORT};
 use crate::error::Error;
@@ -9,7 +9,7 @@ use std::io;
 use std::time::{Duration, Instant};
 use unisono_btin::{BarrierFrame, NodeId, SyncMessage};
 
-/// A member has at most so many messages for a run that it has not begun; more would be of older runs.
+/// A member keeps at most this many messages for a run that it has not begun; more would be of older runs.
 const MOST_EARLY: usize = 8192;
 
 impl MemberNode<'_> {
@@ -40,7 +40,7 @@ impl MemberNode<'_> {
         self.given_up = false;
         let mut out = std::mem::take(&mut self.out); // kept: a barrier allocates nothing
         let members = &mut self.members;
-        // every member has the same data, so that whoever is released early or late would show
+        // every member brings the same data, so that a release from another episode shows
         waiting.retain(|job| {
             members[*job]
                 .as_mut()
@@ -91,8 +91,8 @@ impl MemberNode<'_> {
         Ok(false)
     }
 
-    /// Receives one frame and does what it asks for; answers whether one came. Jobs that it releases are no
-    /// longer in `waiting`.
+    /// Receives one frame and acts on it. Returns whether one came. Removes the jobs that it releases from
+    /// `waiting`.
     pub(super) fn take_frame(&mut self, waiting: &mut Vec<usize>) -> Result<bool, Error> {
         let mut bytes = [0; 64];
         let length = match self.barriers.receive(&mut bytes) {
@@ -185,7 +185,7 @@ impl MemberNode<'_> {
         Ok(false)
     }
 
-    /// Receives one message of a software barrier; answers whether it releases this rank, or none if none
+    /// Receives one message of a software barrier. Returns whether it releases this rank. `None`: no message
     /// came.
     pub(super) fn take_datagram(&mut self) -> Result<Option<bool>, Error> {
         let mut bytes = [0; 64];
@@ -233,7 +233,6 @@ impl MemberNode<'_> {
     }
 }
 
-/// What every member contributes to a barrier.
 fn data_of(episode: u16) -> u8 {
     (episode & u16::from(SyncMessage::MOST_DATA)) as u8
 }

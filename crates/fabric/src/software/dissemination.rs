@@ -1,13 +1,13 @@
 //! Dissemination: in round r every rank tells the rank 2^r further and waits for the one 2^r before. After
-//! ceil(log2 n) rounds everybody has heard of everybody, without a root.
+//! ceil(log2 n) rounds every rank has heard of all others, without a root.
 //!
-//! Messages of the next episode may come early, from those who are released already; at most one
-//! episode early, because nobody passes a barrier that this rank has not reached. Who waits too long asks the
-//! rank that it waits for, which may have been released long ago and would never repeat anything by itself.
+//! A rank that is released already may send messages of the next episode; they come at most one episode
+//! early, because no rank passes a barrier that this rank has not reached. A rank that waits too long asks
+//! the rank that it waits for, which may have been released long ago and would not repeat anything by itself.
 
 use super::{RankMessage, RankMessages};
 
-/// In a round: tell me again.
+/// This bit of `round` asks for the message of that round to be sent again.
 const ASK: u8 = 0x80;
 
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub struct DisseminationRank {
     rank: u32,
     ranks: u32,
     rounds: u8,
-    /// In which round it is; none before it arrives.
+    /// The current round. `None`: it has not arrived.
     round: Option<u8>,
     episode: u32,
     /// Which rounds' messages are here, of this episode and of the next.

@@ -1,8 +1,8 @@
 //! Software barriers over datagrams, to compare with: central, tree and dissemination.
 //!
-//! Without I/O and without a clock, as [`unisono_btin::GroupMember`] is: messages in, messages out, and
-//! [`Software::again`] when the caller's timer has run out. They survive loss and repetition as well, so that
-//! the comparison is between barriers that promise the same.
+//! They have no I/O and no clock, as [`unisono_btin::GroupMember`]: messages in, messages out, and
+//! [`Software::again`] when the caller's timer has run out. They survive loss and repetition, too, so that
+//! all barriers of a comparison promise the same.
 //!
 //! | | messages a barrier | longest chain | the busiest member handles |
 //! |---|---|---|---|
@@ -20,13 +20,12 @@ mod tree;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Which software barrier.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SoftwareAlgorithm {
     /// Everybody tells rank 0, which answers everybody: a tree that is as wide as it can be.
     Central,
-    /// Everybody tells a parent, with so many children each.
+    /// Everybody tells a parent; each parent has at most this many children.
     Tree(u16),
     /// In round r everybody tells the rank 2^r further; nobody answers.
     Dissemination,
@@ -42,23 +41,18 @@ impl fmt::Display for SoftwareAlgorithm {
     }
 }
 
-/// What one rank tells another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RankMessage {
     /// Which barrier, from 0.
     pub episode: u32,
     /// Which round, or whether it is an arrival or a release.
     pub round: u8,
-    /// Who sends it.
     pub from: u32,
 }
 
 impl RankMessage {
-    /// How long it is on the wire.
     pub const LENGTH: usize = 9;
 
-    /// As on the wire.
-    #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
         bytes[..4].copy_from_slice(&self.episode.to_be_bytes());
@@ -67,8 +61,7 @@ impl RankMessage {
         bytes
     }
 
-    /// From the wire; none if it is too short.
-    #[must_use]
+    /// `None`: the bytes are too few.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LENGTH] = bytes.first_chunk()?;
         let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -76,20 +69,17 @@ impl RankMessage {
     }
 }
 
-/// Messages to send: to whom, and what.
+/// Messages to send, each with the rank that it goes to.
 pub type RankMessages = Vec<(u32, RankMessage)>;
 
 /// One rank's part in a software barrier.
 #[derive(Clone, Debug)]
 pub enum Software {
-    /// Central and tree.
     Tree(tree::TreeRank),
     Dissemination(dissemination::DisseminationRank),
 }
 
 impl Software {
-    /// The part of a rank among so many.
-    #[must_use]
     pub fn new(algorithm: SoftwareAlgorithm, rank: u32, ranks: u32) -> Self {
         match algorithm {
             SoftwareAlgorithm::Central => Self::Tree(tree::TreeRank::new(rank, ranks, ranks)),
@@ -102,7 +92,7 @@ impl Software {
         }
     }
 
-    /// Arrives; answers whether that releases it.
+    /// Arrives. Returns whether that releases this rank.
     pub fn arrive(&mut self, out: &mut RankMessages) -> bool {
         match self {
             Self::Tree(node) => node.arrive(out),
@@ -110,7 +100,7 @@ impl Software {
         }
     }
 
-    /// Takes a message; answers whether it releases this rank.
+    /// Takes a message. Returns whether it releases this rank.
     pub fn take(&mut self, message: RankMessage, out: &mut RankMessages) -> bool {
         match self {
             Self::Tree(node) => node.take(message, out),
@@ -118,7 +108,7 @@ impl Software {
         }
     }
 
-    /// The timer has run out: says again what may have been lost.
+    /// The timer has run out: repeats what may have been lost.
     pub fn again(&self, out: &mut RankMessages) {
         match self {
             Self::Tree(node) => node.again(out),
@@ -133,8 +123,8 @@ mod tests {
     use proptest::prelude::*;
     use rand::{Rng, SeedableRng};
 
-    /// Runs barriers over a network that loses, repeats and reorders; answers the messages of the last
-    /// barrier.
+    /// Runs barriers over a network that loses, repeats and reorders. Returns the number of messages of the
+    /// last barrier.
     fn run(algorithm: SoftwareAlgorithm, ranks: u32, barriers: u32, seed: u64, loss: f64) -> usize {
         let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
         let mut all: Vec<Software> = (0..ranks).map(|rank| Software::new(algorithm, rank, ranks)).collect();

@@ -8,13 +8,11 @@ use super::{RankMessage, RankMessages};
 const ARRIVAL: u8 = 0;
 const RELEASE: u8 = 1;
 
-/// One rank in the tree.
 #[derive(Clone, Debug)]
 pub struct TreeRank {
     rank: u32,
     parent: Option<u32>,
     first_child: u32,
-    /// Which children have arrived.
     arrived: Vec<bool>,
     missing: usize,
     here: bool,

@@ -21,7 +21,7 @@ pub struct Facts<'a> {
     /// Its port there.
     pub destination_port: Option<u16>,
     /// What is in the IP packet.
-    pub protocol: Option<Protocol>,
+    pub protocol: Option<IpProtocol>,
     /// `SO_PRIORITY` of the socket, where it can be known.
     pub priority: Option<u32>,
     /// The mark of the packet (`SO_MARK`, nftables, iptables), where it can be known.
@@ -43,7 +43,7 @@ pub struct Matcher {
     pub address: Option<Network>,
     /// One end has one of these ports; the same end as of `address`, if both are given.
     pub ports: Option<RangeInclusive<u16>>,
-    pub protocol: Option<Protocol>,
+    pub protocol: Option<IpProtocol>,
     /// `SO_PRIORITY` of the socket.
     pub priority: Option<u32>,
     /// The packet's mark in this host (fwmark).
@@ -230,21 +230,21 @@ impl fmt::Display for Network {
 
 /// What an IP packet carries, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Protocol(pub u8);
+pub struct IpProtocol(pub u8);
 
 /// Those that have names here.
-const PROTOCOLS: [(&str, Protocol); 8] = [
-    ("icmp", Protocol(1)),
-    ("tcp", Protocol::TCP),
-    ("udp", Protocol::UDP),
-    ("dccp", Protocol(33)),
-    ("esp", Protocol(50)),
-    ("icmpv6", Protocol(58)),
-    ("sctp", Protocol(132)),
-    ("udplite", Protocol(136)),
+const PROTOCOLS: [(&str, IpProtocol); 8] = [
+    ("icmp", IpProtocol(1)),
+    ("tcp", IpProtocol::TCP),
+    ("udp", IpProtocol::UDP),
+    ("dccp", IpProtocol(33)),
+    ("esp", IpProtocol(50)),
+    ("icmpv6", IpProtocol(58)),
+    ("sctp", IpProtocol(132)),
+    ("udplite", IpProtocol(136)),
 ];
 
-impl Protocol {
+impl IpProtocol {
     pub const TCP: Self = Self(6);
     pub const UDP: Self = Self(17);
     /// Those whose first four bytes are the ports of the sender and of the receiver.
@@ -265,7 +265,7 @@ impl Protocol {
     }
 }
 
-impl fmt::Display for Protocol {
+impl fmt::Display for IpProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match PROTOCOLS.iter().find(|(_, protocol)| protocol == self) {
             Some((name, _)) => f.write_str(name),

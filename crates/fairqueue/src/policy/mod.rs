@@ -14,7 +14,7 @@
 //! ecn = "5ms"                 # what has waited longer is marked, if its sender understands marks
 //! match = [{ cgroup = "/system.slice/video.service" }, { port = 5004, protocol = "udp" }]
 //!
-//! [class.video.archive]       # packets wait at leaves, so that matches belong to classes without classes in them
+//! [class.video.archive]       # packets wait at leaves: matches belong to classes without classes in them
 //! match = [{ address = "10.0.0.0/8", port = [8000, 8010] }, { priority = 6 }]
 //!
 //! [class.voice]               # by what other programs and switches write on packets
@@ -39,7 +39,7 @@ mod units;
 
 pub use dscp::Dscp;
 pub use error::{PolicyError, Position};
-pub use matcher::{Facts, Matcher, Network, NetworkError, Protocol};
+pub use matcher::{Facts, IpProtocol, Matcher, Network, NetworkError};
 pub use units::{Rate, RateError};
 
 use crate::hierarchy::{ClassId, Hierarchy};

@@ -11,7 +11,7 @@
 
 use super::Rule;
 use super::dscp::Dscp;
-use super::matcher::{Facts, Matcher, Protocol};
+use super::matcher::{Facts, IpProtocol, Matcher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The earlier rules that leave nothing for this one; none if it can hit.
@@ -52,25 +52,25 @@ pub(super) fn shadows_of<'a>(rule: &Matcher, earlier: &'a [Rule]) -> Vec<&'a Rul
     shadows
 }
 
-fn protocols(rule: &Matcher, earlier: &[Rule]) -> Vec<Option<Protocol>> {
+fn protocols(rule: &Matcher, earlier: &[Rule]) -> Vec<Option<IpProtocol>> {
     if rule.protocol.is_some() {
         return vec![rule.protocol];
     }
     if rule.ports.is_some() {
-        return Protocol::WITH_PORTS.map(Some).to_vec();
+        return IpProtocol::WITH_PORTS.map(Some).to_vec();
     }
     if rule.address.is_none() && rule.dscp.is_none() {
         return vec![None];
     }
-    let named = |number: &u8| earlier.iter().any(|one| one.matcher.protocol == Some(Protocol(*number)));
+    let named = |number: &u8| earlier.iter().any(|one| one.matcher.protocol == Some(IpProtocol(*number)));
     let other = (0..=u8::MAX).rev().find(|number| !named(number));
     other.map_or_else(
-        || (0..=u8::MAX).map(|number| Some(Protocol(number))).collect(),
-        |other| vec![Some(Protocol(other))],
+        || (0..=u8::MAX).map(|number| Some(IpProtocol(number))).collect(),
+        |other| vec![Some(IpProtocol(other))],
     )
 }
 
-fn addresses(rule: &Matcher, protocol: Option<Protocol>, earlier: &[Rule]) -> Vec<Option<IpAddr>> {
+fn addresses(rule: &Matcher, protocol: Option<IpProtocol>, earlier: &[Rule]) -> Vec<Option<IpAddr>> {
     let first = match (rule.address, protocol) {
         (Some(network), _) => vec![network.address()],
         // what has a protocol is an IP packet
@@ -87,7 +87,7 @@ fn addresses(rule: &Matcher, protocol: Option<Protocol>, earlier: &[Rule]) -> Ve
 
 /// Every IP packet has one of the 64, so that earlier matches can name all of them. A packet without any
 /// stands for one that nobody names.
-fn dscps(rule: &Matcher, protocol: Option<Protocol>, earlier: &[Rule]) -> Vec<Option<Dscp>> {
+fn dscps(rule: &Matcher, protocol: Option<IpProtocol>, earlier: &[Rule]) -> Vec<Option<Dscp>> {
     let named = |point: &Dscp| earlier.iter().any(|one| one.matcher.dscp == Some(*point));
     match rule.dscp {
         None if protocol.is_some() && Dscp::all().all(|point| named(&point)) => {

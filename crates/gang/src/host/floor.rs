@@ -1,34 +1,35 @@
 //! What the main thread does while the gangs run: signals, ends, the weight against others, and new threads.
 //!
-//! It runs on the gangs' cores and in their time, so it does little and that seldom: the number of a gang's
-//! threads is one read of an open file; the threads themselves are looked at when that number changes, ever
-//! more seldom after it, and once a second, because programs place their threads themselves and sleepers
-//! begin to work.
+//! The main thread runs on the gangs' cores and in their time, so it does little, and seldom. To count the
+//! threads of a gang it reads one open file. It looks at the threads themselves when their number changes,
+//! then more and more rarely, and at least once a second, because programs place their threads themselves and
+//! sleepers begin to work.
 //!
 //! Cost, with the files cold: 100 us a wake-up, of which there are four a second (more after a change), and
 //! 300 to 600 us a gang where threads are looked at.
 
-use super::arena::Arena;
-use super::journal::{Journal, UndoEntry};
 use super::placement::Thread;
-use super::program::Program;
+use super::program::GangProgram;
 use super::reserve::Reserve;
 use super::scheduler::{Notice, Places};
+use crate::arena::Arena;
 use crate::error::{Result, system};
 use crate::gang::GangId;
-use crate::mechanism::Kind;
+use crate::journal::{GangJournal, UndoEntry};
+use crate::mechanism::MechanismKind;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::PoisonError;
 use std::sync::mpsc::Sender as Channel;
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::clock::Nanos;
 use unisono_linux::counted::counted;
 use unisono_linux::process::{self, Sender, Signal, SignalFd, signal_group};
 use unisono_linux::timer::Sleeper;
 use unisono_linux::{schedstat, usage};
 
-/// How soon threads are looked at after their number changed, and how often at the least.
+/// How soon threads are looked at again after their number changed, and the longest pause between two looks.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// What the main thread needs to know.
@@ -39,10 +40,11 @@ pub(crate) struct Floor<'a> {
     pub(crate) alarm: &'a Sleeper,
     pub(crate) places: &'a Places,
     pub(crate) spread: bool,
-    pub(crate) kind: Kind,
+    pub(crate) kind: MechanismKind,
 }
 
-/// How long to wait for something to happen: threads are mostly born early, and after others.
+/// How long to wait for an event before looking again. Most threads are born early in a program or shortly
+/// after other threads, so the pause is short then.
 fn patience(age: Duration, unchanged: Duration) -> Duration {
     Duration::from_millis(match (age.as_millis(), unchanged.as_millis()) {
         (_, 0..500) => 20,
@@ -55,9 +57,9 @@ impl Floor<'_> {
     /// Attends to signals, ends and new threads until all programs have ended; answers what to warn of.
     pub(crate) fn attend(
         &self,
-        programs: &mut [Program],
+        programs: &mut [GangProgram],
         signals: &SignalFd,
-        journal: &mut Journal,
+        journal: &mut GangJournal,
         mut reserve: Option<&mut Reserve>,
     ) -> Result<Vec<String>> {
         let start = Instant::now();
@@ -83,7 +85,7 @@ impl Floor<'_> {
         Ok(self.left_behind(programs))
     }
 
-    fn left_behind(&self, programs: &[Program]) -> Vec<String> {
+    fn left_behind(&self, programs: &[GangProgram]) -> Vec<String> {
         let mut warnings = Vec::new();
         for (gang, program) in programs.iter().enumerate().filter(|(_, program)| !program.left) {
             let left = self.arena.and_then(|arena| arena.of(GangId(gang)).control.processes().ok());
@@ -101,14 +103,14 @@ impl Floor<'_> {
     }
 
     /// Passes a signal on to the programs, and does what it asks of this process itself.
-    fn forward(&self, programs: &[Program], signal: Signal, sender: Sender) {
+    fn forward(&self, programs: &[GangProgram], signal: Signal, sender: Sender) {
         for program in programs.iter().filter(|program| program.status.is_none()) {
             // one that cannot be reached has ended
             let _ = match (sender, self.kind) {
                 (Sender::Process, _) => program.process.send(signal),
                 // the terminal reaches the foreground group, in which programs without control groups are not
-                (Sender::Kernel, Kind::Stop) => signal_group(program.leader(), signal),
-                (Sender::Kernel, Kind::Freeze | Kind::RealTime) => Ok(()),
+                (Sender::Kernel, MechanismKind::Stop) => signal_group(program.leader(), signal),
+                (Sender::Kernel, MechanismKind::Freeze | MechanismKind::RealTime) => Ok(()),
             };
         }
         match signal {
@@ -122,20 +124,19 @@ impl Floor<'_> {
         }
     }
 
-    fn reap(&self, gang: GangId, program: &mut Program) -> Result<()> {
+    fn reap(&self, gang: GangId, program: &mut GangProgram) -> Result<()> {
         if program.status.is_none() && program.process.has_ended(Some(Duration::ZERO)).unwrap_or(false) {
             let before = usage::of_collected_children();
             program.status = program.child.try_wait().map_err(system("wait for a program"))?;
             // replaced below where control groups count it
-            let used = usage::of_collected_children().since(before).cpu;
-            program.cpu_ns = u64::try_from(used.as_nanos()).unwrap_or(u64::MAX);
+            program.cpu = usage::of_collected_children().since(before).cpu.into();
             program.ended = Some(Instant::now());
         }
         if program.status.is_some() && !program.left {
             let control = self.arena.map(|arena| &arena.of(gang).control);
             let empty = control.is_none_or(|group| group.processes().map_or(true, |p| p.is_empty()));
             if let Some(used) = control.and_then(|group| group.used_ns().ok()) {
-                program.cpu_ns = used;
+                program.cpu = Nanos(used);
             }
             if empty {
                 program.left = true;
@@ -148,7 +149,7 @@ impl Floor<'_> {
     }
 
     /// Whether to look at the threads of a gang now.
-    fn is_due(&self, gang: GangId, program: &mut Program, changed: &mut Instant) -> bool {
+    fn is_due(&self, gang: GangId, program: &mut GangProgram, changed: &mut Instant) -> bool {
         let Some(arena) = self.arena else { return false };
         let looked = &mut program.looked;
         let counted = looked.gauge.as_ref().and_then(|gauge| gauge.read().ok());
@@ -172,7 +173,12 @@ impl Floor<'_> {
     }
 
     /// Tells the policy how wide the gang is, and gives its threads cores.
-    fn look_at_threads(&self, gang: GangId, program: &mut Program, journal: &mut Journal) -> Result<()> {
+    fn look_at_threads(
+        &self,
+        gang: GangId,
+        program: &mut GangProgram,
+        journal: &mut GangJournal,
+    ) -> Result<()> {
         let Some(arena) = self.arena else { return Ok(()) };
         let control = &arena.of(gang).control;
         let many = 4 * self.whole.len();
@@ -181,7 +187,7 @@ impl Floor<'_> {
             program.width.count(threads.len())
         } else {
             // not how long they queued: a sleeper that freezing wakes may queue for a tick
-            let ran = |thread: &Tid| Some((*thread, schedstat::of(*thread).ok()?.ran_ns));
+            let ran = |thread: &Tid| Some((*thread, Nanos(schedstat::of(*thread).ok()?.ran_ns)));
             program.width.look(&threads.iter().filter_map(ran).collect::<BTreeMap<_, _>>())
         };
         if let Some(width) = width {

@@ -8,8 +8,8 @@
 //!
 //! After a kill of the scheduler the programs go on, without gangs: whoever wants them ended kills them.
 
-use super::journal::{self, Restored};
 use crate::error::{Result, system};
+use crate::journal::{self, Restored};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use unisono_linux::affinity::Tid;

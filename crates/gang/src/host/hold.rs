@@ -1,15 +1,16 @@
-//! Holding every core while a switch is made, so that all cores switch at once and nobody runs out of turn.
+//! Keeps every core busy while a switch is made, so that all cores switch at once and no gang runs out of
+//! turn.
 //!
-//! Freezing and thawing walk the threads of a gang, one after the other; without help the outgoing gang runs
-//! on during the walk, and the cores follow one by one as interrupts reach them. So the scheduler's thread
-//! keeps one core and a *holder* each of the others: real-time threads that wake by timers of their own cores
-//! just before the planned moment, keep their core until the scheduler has done all writes, and let go
-//! together. In between nothing of the outgoing gang runs, and since it runs nowhere no processor has to be
-//! interrupted to stop it.
+//! Freezing and thawing walk the threads of a gang, one after the other. During that walk the outgoing gang
+//! would run on, and the cores would follow one by one as interrupts reach them. So the scheduler's thread
+//! keeps one core, and a *holder* keeps each of the others. A holder is a real-time thread that wakes by a
+//! timer of its own core just before the planned moment. All holders keep their cores until the scheduler has
+//! done all writes, and then let go together. Meanwhile the outgoing gang runs nowhere, so no processor has
+//! to be interrupted to stop it.
 //!
-//! Waking takes time (17 to 30 us here), so everybody wakes early by as much as it has lately taken
-//! ([`Lead`]) and spins for what is left. Nobody depends on a holder: one that is late only lets its core
-//! switch later. A holder that is not let go within [`LONGEST`] lets go by itself.
+//! A wake-up takes 17 to 30 us on the measured host, so each holder wakes early by as much as wake-ups have
+//! lately taken ([`Lead`]), and spins for the rest. A holder that is late only makes its own core switch
+//! later. A holder that is not told within [`LONGEST`] to let go does so by itself.
 //!
 //! Cost: the writes of one switch (10 to 70 us) on every core instead of on one, and a wake-up a core.
 //! When not: without the right to real-time priorities; on one core.
@@ -21,45 +22,47 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::clock::{Nanos, now};
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy, Urgency};
-use unisono_linux::timer::{self, Sleeper, Woken};
+use unisono_linux::timer::{Sleeper, Woken};
 
 /// Above gangs in real-time classes and below interrupt threads (50).
 const URGENCY: u8 = 49;
-/// The longest time that a core is held.
-const LONGEST: u64 = 1_000_000;
+/// The longest time that a core is held: many times the 10 to 70 us of a switch, and too short to be noticed.
+const LONGEST: Nanos = Nanos(1_000_000);
 /// Nothing is planned.
-const NEVER: u64 = u64::MAX - 1;
-const FINISH: u64 = u64::MAX;
+const NEVER: Nanos = Nanos(u64::MAX - 1);
+const FINISH: Nanos = Nanos(u64::MAX);
 
 /// How much earlier than needed to set a timer, learned from how late wake-ups were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lead(u64);
+pub(crate) struct Lead(Nanos);
 
 impl Lead {
-    const STEP: u64 = 500;
-    const RANGE: (u64, u64) = (5_000, 80_000);
+    const STEP: Nanos = Nanos(500);
+    const RANGE: (Nanos, Nanos) = (Nanos(5_000), Nanos(80_000));
 
     /// Before anything is known.
     pub(crate) fn new() -> Lead {
-        Lead(25_000)
+        Lead(Nanos(25_000))
     }
 
     /// When to wake so as to be there at `moment`.
-    pub(crate) fn before(self, moment: u64) -> u64 {
-        moment.saturating_sub(self.0)
+    pub(crate) fn before(self, moment: Nanos) -> Nanos {
+        moment.since(self.0)
     }
 
-    /// A wake-up was so late. One step up weighs as much as four down: four of five wake-ups come in time.
-    pub(crate) fn learn(&mut self, late: u64) {
-        let next = if late > self.0 { self.0 + 4 * Self::STEP } else { self.0.saturating_sub(Self::STEP) };
+    /// Takes in how late a wake-up was. A late one adds four steps, one in time takes off one, so in balance
+    /// four of five wake-ups come in time.
+    pub(crate) fn learn(&mut self, late: Nanos) {
+        let next = if late > self.0 { Self::STEP.times(4).after(self.0) } else { self.0.since(Self::STEP) };
         self.0 = next.clamp(Self::RANGE.0, Self::RANGE.1);
     }
 }
 
 /// Keeps the processor until the monotonic clock shows `moment`.
-pub(crate) fn spin_until(moment: u64) {
-    while timer::now() < moment {
+pub(crate) fn spin_until(moment: Nanos) {
+    while now() < moment {
         std::hint::spin_loop();
     }
 }
@@ -72,9 +75,9 @@ pub(crate) fn take(cpu: usize) -> bool {
 
 #[derive(Debug)]
 struct HoldState {
-    /// When the next switch is.
+    /// When the next switch is, in nanoseconds of the monotonic clock.
     planned: AtomicU64,
-    /// The moment of the last switch that was made.
+    /// The moment of the last switch that was made, by the same clock.
     made: AtomicU64,
 }
 
@@ -91,7 +94,7 @@ impl Holders {
     /// # Errors
     /// Why there are none, in words: no real-time priorities, no threads.
     pub(crate) fn post(cpus: &[usize]) -> Result<Holders, String> {
-        let shared = Arc::new(HoldState { planned: AtomicU64::new(NEVER), made: AtomicU64::new(0) });
+        let shared = Arc::new(HoldState { planned: AtomicU64::new(NEVER.0), made: AtomicU64::new(0) });
         let mut holders = Holders { shared, threads: Vec::new() };
         let (answers, ready) = channel();
         for cpu in cpus {
@@ -113,8 +116,8 @@ impl Holders {
     }
 
     /// The next switch will be then; `None`: there is nothing to switch.
-    pub(crate) fn plan(&self, moment: Option<u64>) {
-        let moment = moment.unwrap_or(NEVER);
+    pub(crate) fn plan(&self, moment: Option<Nanos>) {
+        let moment = moment.unwrap_or(NEVER).0;
         // those who wait for a later moment have to hear of it; the others look when they wake
         if moment < self.shared.planned.swap(moment, Ordering::Relaxed) {
             self.call();
@@ -122,11 +125,11 @@ impl Holders {
     }
 
     /// The switch planned for `moment` is made, and the next one will be at `next`: all cores go on.
-    pub(crate) fn let_go(&self, moment: u64, next: Option<u64>) {
+    pub(crate) fn let_go(&self, moment: Nanos, next: Option<Nanos>) {
         let next = next.unwrap_or(NEVER);
-        let before = self.shared.planned.swap(next, Ordering::Relaxed);
+        let before = Nanos(self.shared.planned.swap(next.0, Ordering::Relaxed));
         // SYNC(hold) release: publishes the next plan to those who are let go
-        self.shared.made.store(moment, Ordering::Release);
+        self.shared.made.store(moment.0, Ordering::Release);
         if before == NEVER && next != NEVER {
             self.call();
         }
@@ -141,7 +144,7 @@ impl Holders {
 
 impl Drop for Holders {
     fn drop(&mut self) {
-        self.shared.planned.store(FINISH, Ordering::Relaxed);
+        self.shared.planned.store(FINISH.0, Ordering::Relaxed);
         self.call();
         for (_, thread) in self.threads.drain(..) {
             let _ = thread.join(); // one that panicked holds nothing
@@ -157,27 +160,27 @@ fn hold(cpu: usize, shared: &HoldState, alarm: &Sleeper, ready: &Sender<bool>) {
     }
     let mut lead = Lead::new();
     loop {
-        let moment = shared.planned.load(Ordering::Relaxed);
+        let moment = Nanos(shared.planned.load(Ordering::Relaxed));
         if moment == FINISH {
             return;
         }
-        let now = timer::now();
-        if now >= moment.saturating_add(LONGEST) {
+        let looked = now();
+        if looked >= LONGEST.after(moment) {
             // nobody switches, or late: nothing to hold, and nothing to hurry for
-            let _ = alarm.wait_until(now + LONGEST);
+            let _ = alarm.wait_until(LONGEST.after(looked));
             continue;
         }
         let wake = lead.before(moment);
-        let woken = alarm.wait_until(wake.min(now + 60 * 1_000_000_000));
-        let woke = timer::now();
-        if woken == Woken::Called || woke < wake || shared.planned.load(Ordering::Relaxed) != moment {
+        let woken = alarm.wait_until(wake.min(Nanos(60 * 1_000_000_000).after(looked)));
+        let woke = now();
+        if woken == Woken::Called || woke < wake || shared.planned.load(Ordering::Relaxed) != moment.0 {
             continue;
         }
-        if now < wake {
-            lead.learn(woke - wake);
+        if looked < wake {
+            lead.learn(woke.since(wake));
         }
         // SYNC(hold) acquire: sees the plan that was made before this core was let go
-        while shared.made.load(Ordering::Acquire) < moment && timer::now() < moment + LONGEST {
+        while shared.made.load(Ordering::Acquire) < moment.0 && now() < LONGEST.after(moment) {
             std::hint::spin_loop();
         }
     }
@@ -191,9 +194,9 @@ mod tests {
     fn most_wake_ups_come_in_time_and_hardly_earlier() {
         let mut lead = Lead::new();
         // 10 to 30 us, evenly: four in five are below 26
-        let late = |i: u64| 10_000 + i * 7919 % 20_000;
+        let late = |i: u64| Nanos(10_000 + i * 7919 % 20_000);
         (0..2000).for_each(|i| lead.learn(late(i)));
-        assert!((22_000..31_000).contains(&lead.0), "{lead:?}");
+        assert!((22_000..31_000).contains(&lead.0.0), "{lead:?}");
         let in_time = (0..2000).filter(|i| late(*i) <= lead.0).count();
         assert!(in_time > 1200, "{in_time} of 2000 with {lead:?}");
     }
@@ -201,8 +204,8 @@ mod tests {
     #[test]
     fn one_pause_of_the_machine_does_not_make_everybody_wake_early() {
         let mut lead = Lead::new();
-        lead.learn(1_000_000_000);
-        assert!(lead.0 <= 30_000, "{lead:?}");
+        lead.learn(Nanos(1_000_000_000));
+        assert!(lead.0 <= Nanos(30_000), "{lead:?}");
     }
 
     #[test]
@@ -212,7 +215,7 @@ mod tests {
             eprintln!("skipped: no right to real-time priorities");
             return;
         };
-        holders.plan(Some(timer::now() + 3_600_000_000_000));
+        holders.plan(Some(Nanos(3_600_000_000_000).after(now())));
         drop(holders);
     }
 
@@ -229,8 +232,8 @@ mod tests {
         };
         affinity::restrict(Tid::SELF, &CpuSet::single(*cpu)).expect("own affinity");
         // we share the holder's core: that this goes on shows that it let go
-        holders.plan(Some(timer::now() + 1_000_000));
-        timer::sleep_until(timer::now() + 5_000_000);
-        holders.let_go(timer::now(), None);
+        holders.plan(Some(Nanos(1_000_000).after(now())));
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        holders.let_go(now(), None);
     }
 }

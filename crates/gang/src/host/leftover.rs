@@ -1,9 +1,9 @@
-//! What schedulers left that were killed together with their guardians: found by their journals and put back.
+//! Puts back what a scheduler changed that was killed together with its guardian.
 //!
-//! `unisono gang restore` does this when it is asked; every run does it first, because programs that such a
-//! scheduler left frozen stay frozen until somebody does.
+//! The journals say what there is to put back. Every run does this first, and `unisono gang restore` does it
+//! on request: programs that were left frozen stay frozen until somebody does.
 
-use super::journal;
+use crate::journal;
 
 /// What [`restore`] found and did.
 #[derive(Debug, Default, PartialEq, Eq)]

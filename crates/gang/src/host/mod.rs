@@ -1,10 +1,8 @@
 //! Gangs of real programs on this machine: groups, journal, guardian, placement, and the run itself.
 
-pub mod arena;
 mod floor;
 pub mod guardian;
 mod hold;
-pub mod journal;
 pub mod leftover;
 mod options;
 pub mod placement;

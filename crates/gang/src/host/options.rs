@@ -1,8 +1,8 @@
 //! What to run and how, and what is refused before anything is started.
 
 use crate::error::{Error, Result};
-use crate::gang::Weight;
-use crate::mechanism::Kind;
+use crate::gang::GangWeight;
+use crate::mechanism::MechanismKind;
 use crate::policy::Backfill;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -19,9 +19,9 @@ pub struct Options {
     /// Length of a turn of weight 1.
     pub slice: Duration,
     /// One weight a gang.
-    pub weights: Vec<Weight>,
+    pub weights: Vec<GangWeight>,
     /// The mechanism, or the recommended one.
-    pub mechanism: Option<Kind>,
+    pub mechanism: Option<MechanismKind>,
     /// Keep everything else off the gangs' cores.
     pub isolate: bool,
     /// Do without groups.

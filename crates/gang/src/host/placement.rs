@@ -1,12 +1,12 @@
 //! A core for every thread: unstacking the threads of a gang.
 //!
-//! Linux may put all spinning threads of a program on one core and never see an imbalance, because each seems
-//! to work. Inside a gang the answer is simple: while no more threads than cores (and one manager) want to
-//! run, each of them is given a core of its own. Sleepers stay where they are and do not count: a shell and a
-//! `timeout` that wait for a program must not leave its threads stacked. Programs that chose themselves are
-//! left alone: a thread whose affinity is neither the gang's whole set nor one that we gave stays as it is,
-//! for good. A program with one thread is not pinned, because runtimes count the processors they may use when
-//! they start.
+//! Linux may put all spinning threads of a program on one core. It sees no imbalance, because each thread
+//! seems to work. Inside a gang the remedy is simple: while no more threads want to run than there are cores
+//! (plus one that manages the others), each gets a core of its own. Threads that sleep do not count and stay
+//! where they are, so a shell and a `timeout` that wait for a program do not keep its threads stacked. A
+//! thread whose affinity is neither the gang's whole set nor one that was given here was placed by its
+//! program; it is left alone for good. A program with one thread is not pinned, because runtimes count their
+//! processors when they start.
 //!
 //! Pure: what the threads are is an argument, what to set is the answer. Cost: the caller lists threads,
 //! 20 to 200 us, only when their number changed.
@@ -35,7 +35,7 @@ pub struct PlacementChange {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
+enum KnownThread {
     /// We gave it this core.
     Pinned(usize),
     /// Its program decides.
@@ -47,11 +47,11 @@ enum Known {
 pub struct Spread {
     whole: CpuSet,
     home: CpuSet,
-    known: BTreeMap<Tid, Known>,
+    known: BTreeMap<Tid, KnownThread>,
     looks: BTreeMap<Tid, u32>,
 }
 
-/// A lone process is left alone for so many looks, in case it is about to start its threads.
+/// A process with one thread is left alone for this many looks, because it may be about to start its threads.
 const PATIENCE: u32 = 5;
 
 impl Spread {
@@ -78,15 +78,15 @@ impl Spread {
         let given: Vec<usize> = self
             .known
             .values()
-            .filter_map(|k| if let Known::Pinned(cpu) = k { Some(*cpu) } else { None })
+            .filter_map(|k| if let KnownThread::Pinned(cpu) = k { Some(*cpu) } else { None })
             .collect();
         let mut free: Vec<&Thread> = Vec::new();
         for thread in threads {
             match self.known.get(&thread.thread) {
-                Some(Known::HandsOff) => {}
-                Some(Known::Pinned(cpu)) if thread.allowed == CpuSet::single(*cpu) => free.push(thread),
-                Some(Known::Pinned(_)) => {
-                    self.known.insert(thread.thread, Known::HandsOff);
+                Some(KnownThread::HandsOff) => {}
+                Some(KnownThread::Pinned(cpu)) if thread.allowed == CpuSet::single(*cpu) => free.push(thread),
+                Some(KnownThread::Pinned(_)) => {
+                    self.known.insert(thread.thread, KnownThread::HandsOff);
                 }
                 None => {
                     let ours = |cpu: &usize| thread.allowed == CpuSet::single(*cpu);
@@ -94,7 +94,7 @@ impl Spread {
                     if thread.allowed == self.whole || given.iter().any(ours) {
                         free.push(thread);
                     } else {
-                        self.known.insert(thread.thread, Known::HandsOff);
+                        self.known.insert(thread.thread, KnownThread::HandsOff);
                     }
                 }
             }
@@ -106,10 +106,10 @@ impl Spread {
         let mut load: BTreeMap<usize, usize> = self.home.iter().map(|cpu| (cpu, 0)).collect();
         let mut changes = Vec::new();
         // those that have a core keep it, then the others get the emptiest
-        let has_core = |thread: &&Thread| matches!(self.known.get(&thread.thread), Some(Known::Pinned(cpu)) if self.home.contains(*cpu));
+        let has_core = |thread: &&Thread| matches!(self.known.get(&thread.thread), Some(KnownThread::Pinned(cpu)) if self.home.contains(*cpu));
         let (stay, mut place): (Vec<&Thread>, Vec<&Thread>) = free.into_iter().partition(has_core);
         for thread in stay {
-            if let Some(Known::Pinned(cpu)) = self.known.get(&thread.thread) {
+            if let Some(KnownThread::Pinned(cpu)) = self.known.get(&thread.thread) {
                 let count = load.entry(*cpu).or_default();
                 if fits && *count < most {
                     *count += 1;
@@ -125,7 +125,7 @@ impl Spread {
             let to = match core {
                 Some(cpu) if fits && settled => {
                     *load.entry(cpu).or_default() += 1;
-                    self.known.insert(thread.thread, Known::Pinned(cpu));
+                    self.known.insert(thread.thread, KnownThread::Pinned(cpu));
                     CpuSet::single(cpu)
                 }
                 _ => {

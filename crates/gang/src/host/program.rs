@@ -1,12 +1,12 @@
 //! The programs of the gangs: starting them inside their groups, and ending those of a run that cannot be.
 
-use super::arena::Arena;
-use super::journal::{self, Journal, UndoEntry};
 use super::options::Options;
 use super::placement::Spread;
 use super::width::Width;
+use crate::arena::Arena;
 use crate::error::{Error, Result, system};
 use crate::gang::GangId;
+use crate::journal::{self, GangJournal, UndoEntry};
 use crate::mechanism::{Mechanism, Standing};
 use std::ffi::OsString;
 use std::ops::Range;
@@ -14,23 +14,24 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::{CpuSet, Tid};
 use unisono_linux::cgroup::Gauge;
+use unisono_linux::clock::Nanos;
 use unisono_linux::process::{self, Family, PidFd, Signal, signal_group};
 
 /// The program of a gang, and what is known of its threads.
-pub(crate) struct Program {
+pub(crate) struct GangProgram {
     pub(crate) child: Child,
     pub(crate) process: PidFd,
     pub(crate) status: Option<ExitStatus>,
     /// It has ended and nobody is left in its group.
     pub(crate) left: bool,
-    pub(crate) cpu_ns: u64,
+    pub(crate) cpu: Nanos,
     pub(crate) ended: Option<Instant>,
     pub(crate) spread: Spread,
     pub(crate) width: Width,
     pub(crate) looked: Looked,
 }
 
-impl Program {
+impl GangProgram {
     /// The process that was started, which leads the process group of a gang without control groups.
     pub(crate) fn leader(&self) -> Tid {
         Tid(self.child.id() as i32)
@@ -59,9 +60,9 @@ pub(crate) fn start_all(
     options: &Options,
     arena: Option<&Arena>,
     whole: &CpuSet,
-    journal: &mut Journal,
+    journal: &mut GangJournal,
     mut mechanism: Option<&mut dyn Mechanism>,
-    programs: &mut Vec<Program>,
+    programs: &mut Vec<GangProgram>,
 ) -> Result<()> {
     for (gang, command) in options.commands.iter().enumerate() {
         let program = start_one(GangId(gang), command, arena, whole, journal)?;
@@ -81,8 +82,8 @@ fn start_one(
     command: &[OsString],
     arena: Option<&Arena>,
     whole: &CpuSet,
-    journal: &mut Journal,
-) -> Result<Program> {
+    journal: &mut GangJournal,
+) -> Result<GangProgram> {
     let doors = arena.map(|arena| arena.of(gang).doors()).transpose()?.unwrap_or_default();
     // without groups a process group is all that holds a gang together
     let family = if arena.is_some() { Family::Same } else { Family::OwnGroup };
@@ -101,12 +102,12 @@ fn start_one(
     let gauge = bound.and_then(|group| group.gauge("pids.current").ok());
     let looked = Looked { count: 0, home: None, at: Instant::now(), pause: Duration::ZERO, gauge };
     let (status, ended, width) = (None, None, Width::default());
-    Ok(Program { child, process, status, left: false, cpu_ns: 0, ended, spread, width, looked })
+    Ok(GangProgram { child, process, status, left: false, cpu: Nanos::ZERO, ended, spread, width, looked })
 }
 
 /// Ends programs that were started for a run that cannot be; nobody may hold them any more, because a process
 /// that a version 1 freezer holds does not end.
-pub(crate) fn end_all(programs: &mut [Program]) {
+pub(crate) fn end_all(programs: &mut [GangProgram]) {
     for gang in programs {
         let _ = gang.child.kill(); // it has ended by itself
         let _ = gang.child.wait();

@@ -12,27 +12,28 @@
 //! A gang ends when its program has ended and nobody is left in its group; when all programs have ended,
 //! processes that they left behind are released and the summary says so.
 
-use super::arena::{Arena, ArenaPlan, Weighing};
 use super::floor::Floor;
 use super::guardian;
-use super::journal::{self, Journal};
 use super::leftover;
 pub use super::options::Options;
 use super::options::check;
-use super::program::{Program, end_all, start_all};
+use super::program::{GangProgram, end_all, start_all};
 use super::reserve::Reserve;
-use super::scheduler::{Notice, Places, Scheduler, SchedulerOutcome};
-pub use super::summary::{GangSummary, Quantiles, Summary};
-use super::summary::{Run, refused, summarize};
+use super::scheduler::{GangScheduler, Notice, Places, SchedulerOutcome};
+pub use super::summary::{GangSummary, Quantiles, RunSummary};
+use super::summary::{RunFacts, refused, summarize};
 use super::watch::Watcher;
+use crate::arena::{Arena, ArenaPlan, Weighing};
 use crate::error::{Result, system};
-use crate::gang::{GangId, Nanos};
-use crate::mechanism::{Freeze, Kind, Mechanism, RealTime, Stop, Wish, recommended};
+use crate::gang::GangId;
+use crate::journal::{self, GangJournal};
+use crate::mechanism::{Freeze, Mechanism, MechanismKind, RealTime, Stop, Wish, recommended};
 use crate::policy::Rotation;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Instant;
 use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::clock::Nanos;
 use unisono_linux::counted::counted;
 use unisono_linux::process::{Signal, SignalFd};
 use unisono_linux::timer::Sleeper;
@@ -42,7 +43,7 @@ use unisono_linux::timer::Sleeper;
 /// # Errors
 /// [`Error::Input`](crate::Error::Input): nothing was started. [`Error::Host`](crate::Error::Host): this host
 /// cannot do it, nothing is left changed.
-pub fn run(mut options: Options) -> Result<Summary> {
+pub fn run(mut options: Options) -> Result<RunSummary> {
     check(&options)?;
     let wish = Wish { isolate: options.isolate, unprivileged: options.unprivileged };
     let (kind, reason) = match options.mechanism {
@@ -55,7 +56,7 @@ pub fn run(mut options: Options) -> Result<Summary> {
     let whole = affinity::allowed(Tid::SELF).map_err(system("read which processors may be used"))?;
     let signals = SignalFd::new(&Signal::FROM_OUTSIDE).map_err(system("receive signals"))?;
     let leftover = leftover::restore();
-    let mut journal = Journal::create()?;
+    let mut journal = GangJournal::create()?;
     let path = journal.path().to_owned();
     let guardian = options.guardian.take().map(|command| guardian::post(command, &path)).transpose();
     let result = guardian
@@ -90,18 +91,18 @@ pub fn run(mut options: Options) -> Result<Summary> {
 
 fn run_guarded(
     options: &Options,
-    kind: Kind,
+    kind: MechanismKind,
     reason: String,
     whole: &CpuSet,
     signals: &SignalFd,
-    journal: &mut Journal,
-) -> Result<Summary> {
+    journal: &mut GangJournal,
+) -> Result<RunSummary> {
     let cores = whole.len();
     let arena = match kind {
-        Kind::Stop => None,
-        Kind::Freeze | Kind::RealTime => {
+        MechanismKind::Stop => None,
+        MechanismKind::Freeze | MechanismKind::RealTime => {
             let weighing =
-                if kind == Kind::RealTime { Weighing::None } else { Weighing::Share(options.share) };
+                if kind == MechanismKind::RealTime { Weighing::None } else { Weighing::Share(options.share) };
             let plan = ArenaPlan {
                 gangs: options.commands.len(),
                 weighing,
@@ -113,8 +114,8 @@ fn run_guarded(
     };
     let alarm = Sleeper::new().map_err(system("make an alarm"))?;
     let mut mechanism: Option<Box<dyn Mechanism>> = match (kind, &arena) {
-        (Kind::Freeze, Some(arena)) => Some(Box::new(Freeze::new(arena)?)),
-        (Kind::RealTime, Some(arena)) => Some(Box::new(RealTime::new(arena, journal)?)),
+        (MechanismKind::Freeze, Some(arena)) => Some(Box::new(Freeze::new(arena)?)),
+        (MechanismKind::RealTime, Some(arena)) => Some(Box::new(RealTime::new(arena, journal)?)),
         _ => None,
     };
     let started = Instant::now();
@@ -126,7 +127,7 @@ fn run_guarded(
         return Err(error);
     }
     let mechanism = mechanism.unwrap_or_else(|| {
-        let leaders: Vec<Tid> = programs.iter().map(Program::leader).collect();
+        let leaders: Vec<Tid> = programs.iter().map(GangProgram::leader).collect();
         Box::new(Stop::new(&leaders))
     });
     let (notices, inbox) = channel();
@@ -143,7 +144,7 @@ fn run_guarded(
         Some(Err(why)) => (None, Some(why)),
         None => (None, Some("without groups it is not known which threads belong to a gang".into())),
     };
-    let scheduler = Scheduler {
+    let scheduler = GangScheduler {
         rotation,
         mechanism,
         arena: arena.clone(),
@@ -184,10 +185,10 @@ fn run_guarded(
         .extend(outcome.unheld.iter().map(|why| format!("cores are switched one after the other: {why}")));
     warnings.extend(outcome.failure.iter().map(|why| format!("scheduling stopped early: {why}")));
     warnings.extend(stragglers?);
-    if kind == Kind::Stop {
+    if kind == MechanismKind::Stop {
         warnings.push("stop signals act late: gangs overlap by up to milliseconds; without --unprivileged and as root they do not".into());
     }
     warnings.extend(refused(arena.as_deref(), options.max_threads));
-    let run = Run { kind, reason, cores, started, others, weighed: reserve.is_some() };
+    let run = RunFacts { kind, reason, cores, started, others, weighed: reserve.is_some() };
     Ok(summarize(options, run, &programs, outcome, warnings))
 }

@@ -1,12 +1,12 @@
 //! The scheduler's thread: asks the policy, applies the mechanism, keeps the beat, takes the samples.
 
-use super::arena::Arena;
 use super::hold::{self, Holders, Lead};
-use super::watch::{self, Arrival, Members, Samples, WatchedTurn, Watcher};
+use super::watch::{self, Members, Samples, SwitchEffect, WatchedTurn, Watcher};
+use crate::arena::Arena;
 use crate::error::Result;
-use crate::gang::{GangId, Nanos};
+use crate::gang::GangId;
 use crate::matrix::SlotPlace;
-use crate::mechanism::{Crowd, Kind, Mechanism, Standing};
+use crate::mechanism::{Crowd, Mechanism, MechanismKind, Standing};
 use crate::policy::{Rotation, Turn};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,8 +15,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::CgroupVersion;
+use unisono_linux::clock::{Nanos, now};
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy, Urgency};
-use unisono_linux::timer::{self, Sleeper, Woken};
+use unisono_linux::timer::{Sleeper, Woken};
 
 /// What the thread is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +51,7 @@ pub(crate) struct SchedulerOutcome {
 }
 
 /// The thread's state.
-pub(crate) struct Scheduler {
+pub(crate) struct GangScheduler {
     pub(crate) rotation: Rotation,
     pub(crate) mechanism: Box<dyn Mechanism>,
     pub(crate) arena: Option<Arc<Arena>>,
@@ -65,11 +66,11 @@ pub(crate) struct Scheduler {
 /// How long after a switch the scheduler looks up again: its own core has to run the new gang meanwhile.
 /// Later than the next tick, so that no timer has to be set earlier than it is, which takes 8 us in a virtual
 /// machine.
-const SETTLED: u64 = 4_200_000;
+const SETTLED: Nanos = Nanos(4_200_000);
 /// The same when cores are lent: they are idle until then.
-const LENT: u64 = 200_000;
+const LENT: Nanos = Nanos(200_000);
 
-impl Scheduler {
+impl GangScheduler {
     /// Runs until told to finish; everybody is released at the end, also after a failure.
     pub(crate) fn run(mut self, slice: Nanos) -> SchedulerOutcome {
         let (class, holders) = own_class(self.mechanism.kind(), slice, &self.cpus);
@@ -93,16 +94,16 @@ impl Scheduler {
         let mut running: Vec<GangId> = Vec::new();
         // the gangs whose coming is being recorded, and all threads before it
         let mut watched: Option<(Vec<GangId>, Members)> = None;
-        let mut last_watched = 0;
-        let mut prepared = self.prepare(Nanos(timer::now()), &running);
+        let mut last_watched = Nanos::ZERO;
+        let mut prepared = self.prepare(now(), &running);
         loop {
             let Some(next) = prepared.take() else {
                 // nobody is left; the end will be told
-                let _ = self.alarm.wait_until(timer::now() + 1_000_000_000);
+                let _ = self.alarm.wait_until(Nanos(1_000_000_000).after(now()));
                 if self.listen() == Listened::Finish {
                     return Ok(());
                 }
-                prepared = self.prepare(Nanos(timer::now()), &running);
+                prepared = self.prepare(now(), &running);
                 continue;
             };
             let ReadyTurn { turn, standings, incoming, .. } = next;
@@ -117,9 +118,9 @@ impl Scheduler {
                 }
             };
             self.mechanism.apply(&standings)?;
-            let enforced = timer::now();
+            let enforced = now();
             if let Some(holders) = holders {
-                holders.let_go(turn.from.0, (self.rotation.slots() > 1).then_some(turn.until.0));
+                holders.let_go(turn.from, (self.rotation.slots() > 1).then_some(turn.until));
             }
             // whatever else there is to do can wait until this core runs the new gang; mostly until the next
             // switch is near
@@ -131,7 +132,7 @@ impl Scheduler {
                 }
             }
             if !incoming.is_empty() {
-                outcome.samples.enforced_us.push(Nanos(enforced).since(turn.from).0 as f64 / 1e3);
+                outcome.samples.enforced_us.push(enforced.since(turn.from).0 as f64 / 1e3);
                 outcome.switches += 1;
             }
             for place in &turn.run {
@@ -148,22 +149,22 @@ impl Scheduler {
             loop {
                 let watch = watched.is_none()
                     && prepared.as_ref().is_some_and(|next| next.is_watched(outcome, last_watched));
-                let planned = prepared.as_ref().filter(|next| !next.incoming.is_empty()).map(|_| until.0);
+                let planned = prepared.as_ref().filter(|next| !next.incoming.is_empty()).map(|_| until);
                 if let Some(holders) = holders {
                     holders.plan(planned);
                 }
-                let wake = if watch { watch::begin(until) } else { lead.before(until.0) };
-                let late_already = timer::now() >= wake;
+                let wake = if watch { watch::begin(until) } else { lead.before(until) };
+                let late_already = now() >= wake;
                 if self.alarm.wait_until(wake) == Woken::Time {
                     if !watch {
                         if !late_already {
-                            lead.learn(timer::now().saturating_sub(wake));
+                            lead.learn(now().since(wake));
                         }
-                        hold::spin_until(until.0);
+                        hold::spin_until(until);
                         break;
                     }
                     watched = prepared.as_ref().map(|next| (next.incoming.clone(), self.begin_to_watch()));
-                    last_watched = until.0;
+                    last_watched = until;
                     continue;
                 }
                 match self.listen() {
@@ -174,7 +175,7 @@ impl Scheduler {
                         // anew
                         self.mechanism.release()?;
                         running.clear();
-                        until = Nanos(timer::now());
+                        until = now();
                         self.rotation.take_back();
                         prepared = self.prepare(until, &running);
                     }
@@ -182,16 +183,16 @@ impl Scheduler {
                         // the turn that was prepared may name gangs that are gone
                         running.retain(|gang| self.gangs.contains(gang));
                         if running.is_empty() {
-                            until = Nanos(timer::now());
+                            until = now();
                         }
                         self.rotation.take_back();
                         prepared = self.prepare(until, &running);
                     }
                 }
             }
-            if timer::now() > until.0 + slept_through(&turn) {
+            if now() > slept_through(&turn).after(until) {
                 self.rotation.take_back();
-                prepared = self.prepare(Nanos(timer::now()), &running);
+                prepared = self.prepare(now(), &running);
             }
         }
     }
@@ -241,7 +242,7 @@ impl Scheduler {
     fn watch(&mut self, mut members: Members, turn: &Turn, samples: &mut Samples) {
         let Some(arena) = self.arena.clone() else { return };
         let woken = self.alarm.wait_until(watch::end(turn.from, turn.until));
-        let until = timer::now();
+        let until = now();
         let records = self.watcher.as_mut().map(Watcher::stop);
         if woken == Woken::Called {
             // a gang that ends or changes while it is watched must not be noticed late
@@ -265,33 +266,33 @@ impl Scheduler {
         let runs: Vec<GangId> = turn.run.iter().map(|place| place.gang).collect();
         let cores: Vec<usize> = turn.run.iter().flat_map(|place| place.cores.clone()).collect();
         let arrival = self.arrival();
-        let plan =
-            WatchedTurn { from: turn.from.0, until, runs: &runs, waits: &waits, cores: &cores, arrival };
+        let plan = WatchedTurn { from: turn.from, until, runs: &runs, waits: &waits, cores: &cores, arrival };
         for place in &turn.run {
             let (wanted, time) = plan.wanted(&records, &members, place.gang, place.cores.len());
             self.rotation.observe(place.gang, wanted, time);
         }
         let found = plan.read(&records, &members);
         if let Some(found) = found {
-            samples.leaked_ns += found.leaked_ns;
-            samples.watched_ns += until.saturating_sub(turn.from.0) * self.cpus.len() as u64;
+            samples.leaked = found.leaked.after(samples.leaked);
+            let watched = until.since(turn.from).times(self.cpus.len() as u64);
+            samples.watched = watched.after(samples.watched);
         }
         match found.and_then(|found| found.started) {
             Some((first, last)) => {
-                samples.switch_us.push(last as f64 / 1e3);
-                samples.skew_us.push((last - first) as f64 / 1e3);
+                samples.switch_us.push(last.0 as f64 / 1e3);
+                samples.skew_us.push(last.since(first).0 as f64 / 1e3);
             }
             None => samples.unfilled += 1,
         }
     }
 
     /// What a switch does to threads of the gang that comes; a turn is watched only when its gang comes.
-    fn arrival(&self) -> Arrival {
+    fn arrival(&self) -> SwitchEffect {
         let version = self.arena.as_ref().map(|arena| arena.control.version());
-        if self.mechanism.kind() == Kind::Freeze && version == Some(CgroupVersion::V2) {
-            Arrival::Woken
+        if self.mechanism.kind() == MechanismKind::Freeze && version == Some(CgroupVersion::V2) {
+            SwitchEffect::Woken
         } else {
-            Arrival::AsItWas
+            SwitchEffect::AsItWas
         }
     }
 
@@ -329,7 +330,7 @@ struct ReadyTurn {
 }
 
 impl ReadyTurn {
-    fn is_watched(&self, outcome: &SchedulerOutcome, last: u64) -> bool {
+    fn is_watched(&self, outcome: &SchedulerOutcome, last: Nanos) -> bool {
         let (from, length) = (self.turn.from, self.turn.until.since(self.turn.from));
         let again = self.unsure && watch::may_watch_again(last, from, length);
         !self.incoming.is_empty() && (again || watch::is_watched(outcome.switches, length))
@@ -337,8 +338,8 @@ impl ReadyTurn {
 }
 
 /// A wake-up later than this is a pause of the machine, after which the grid starts anew.
-fn slept_through(turn: &Turn) -> u64 {
-    turn.until.since(turn.from).0
+fn slept_through(turn: &Turn) -> Nanos {
+    turn.until.since(turn.from)
 }
 
 /// What the notices since the last time mean; a later one includes those before it.
@@ -351,9 +352,9 @@ enum Listened {
 }
 
 /// When the machine has settled after a switch: long before the next one.
-fn settled(turn: &Turn) -> u64 {
+fn settled(turn: &Turn) -> Nanos {
     let settled = if turn.backfill.is_empty() { SETTLED } else { LENT };
-    turn.from.0 + settled.min(turn.until.since(turn.from).0 / 4)
+    settled.min(Nanos(turn.until.since(turn.from).0 / 4)).after(turn.from)
 }
 
 /// Puts this thread above what it schedules and has the other cores held at switches: real-time, on a core of
@@ -361,12 +362,12 @@ fn settled(turn: &Turn) -> u64 {
 /// cannot be bound to a core but is above gangs in real-time classes and not throttled with them; else as it
 /// is.
 fn own_class(
-    kind: Kind,
+    kind: MechanismKind,
     slice: Nanos,
     cpus: &[usize],
 ) -> (&'static str, std::result::Result<Option<Holders>, String>) {
     let mut holders = Ok(None);
-    if let (Kind::Freeze, Some((own, others))) = (kind, cpus.split_first()) {
+    if let (MechanismKind::Freeze, Some((own, others))) = (kind, cpus.split_first()) {
         holders = Holders::post(others).map(Some);
         if holders.is_ok() && hold::take(*own) {
             return ("fifo", holders);

@@ -1,16 +1,17 @@
 //! What a run was like: the figures at its end.
 
-use super::arena::Arena;
 use super::options::Options;
-use super::program::Program;
+use super::program::GangProgram;
 use super::scheduler::SchedulerOutcome;
+use crate::arena::Arena;
 use crate::gang::GangId;
-use crate::mechanism::Kind;
+use crate::mechanism::MechanismKind;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Instant;
+use unisono_linux::clock::Nanos;
 use unisono_linux::counted::counted;
 
 /// Median and 99th percentile of a number of samples.
@@ -56,7 +57,7 @@ pub struct GangSummary {
 
 /// What a run was like.
 #[derive(Clone, Debug, Serialize)]
-pub struct Summary {
+pub struct RunSummary {
     /// The gangs, in the order of the command line.
     pub gangs: Vec<GangSummary>,
     /// How often the running gang changed.
@@ -72,7 +73,7 @@ pub struct Summary {
     /// Why there is no switch time.
     pub not_measured: Option<String>,
     /// The mechanism used.
-    pub mechanism: Kind,
+    pub mechanism: MechanismKind,
     /// Why that one.
     pub reason: String,
     /// Part of contended processor time that the gangs ask for; `None` where gangs have no weight against
@@ -92,7 +93,7 @@ pub struct Summary {
     pub warnings: Vec<String>,
 }
 
-impl Summary {
+impl RunSummary {
     /// The first gang that failed: its place and its exit code.
     #[must_use]
     pub fn first_failure(&self) -> Option<(GangId, i32)> {
@@ -120,8 +121,8 @@ pub(crate) fn refused(arena: Option<&Arena>, most: u32) -> Vec<String> {
 }
 
 /// What is known of a run beside its gangs.
-pub(crate) struct Run {
-    pub(crate) kind: Kind,
+pub(crate) struct RunFacts {
+    pub(crate) kind: MechanismKind,
     pub(crate) reason: String,
     pub(crate) cores: usize,
     /// Just before the first program was started.
@@ -134,12 +135,12 @@ pub(crate) struct Run {
 /// Puts the summary together.
 pub(crate) fn summarize(
     options: &Options,
-    run: Run,
-    programs: &[Program],
+    run: RunFacts,
+    programs: &[GangProgram],
     outcome: SchedulerOutcome,
     warnings: Vec<String>,
-) -> Summary {
-    let Run { kind, reason, cores, started, others, weighed } = run;
+) -> RunSummary {
+    let RunFacts { kind, reason, cores, started, others, weighed } = run;
     let code = |status: Option<ExitStatus>| {
         status.map_or(1, |s| s.code().or_else(|| s.signal().map(|n| 128 + n)).unwrap_or(1))
     };
@@ -154,20 +155,20 @@ pub(crate) fn summarize(
                 .collect::<Vec<_>>()
                 .join(" "),
             exit_code: code(state.status),
-            cpu_s: state.cpu_ns as f64 / 1e9,
+            cpu_s: state.cpu.0 as f64 / 1e9,
             slices: slices.get(&GangId(gang)).copied().unwrap_or(0),
             weight: options.weights[gang].number(),
             elapsed_s: state.ended.map_or(0.0, |end| end.duration_since(started).as_secs_f64()),
         })
         .collect();
     let samples = &outcome.samples;
-    Summary {
+    RunSummary {
         gangs,
         switches: outcome.switches,
         switch_us: Quantiles::of(&samples.switch_us),
         enforced_us: Quantiles::of(&samples.enforced_us),
         skew_us: Quantiles::of(&samples.skew_us).map(|s| s.median),
-        leak: (samples.watched_ns > 0).then(|| samples.leaked_ns as f64 / samples.watched_ns as f64),
+        leak: (samples.watched > Nanos::ZERO).then(|| samples.leaked.0 as f64 / samples.watched.0 as f64),
         not_measured: samples.not_measured(),
         mechanism: kind,
         reason,

@@ -1,40 +1,42 @@
-//! What a switch was worth, measured while it happens, without help from the programs.
+//! Measures how fast and how completely a switch happens, without help from the programs.
 //!
-//! Some turns are watched: shortly before the switch the kernel begins to record every context switch of the
-//! gangs' processors, with its time, and stops shortly before the turn ends. From that follows exactly when
-//! each core first ran a thread of the gang whose turn it is (the last core is the switch, the spread between
-//! them the skew), and for how long any core ran a thread of a gang that had to wait (the leak, which
-//! includes the switch). A gang that leaves a core idle for the whole turn gives no switch; threads that are
-//! born and die within the turn belong to no gang here. Where the kernel does not let us record, nothing is
-//! measured, and the summary says so.
+//! Some turns are watched. Shortly before the switch the kernel begins to record every context switch on the
+//! gangs' processors, and it stops shortly before the turn ends. The records say when each core first ran a
+//! thread of the gang whose turn it is. The *switch* ends at the last core; the *skew* is the time between
+//! the first and the last. The *leak* is the time in which a core ran a thread of a gang that had to wait; it
+//! includes the switch. All times count from the planned moment, so a late wake-up of the scheduler is part
+//! of the switch.
 //!
-//! Times count from the planned moment, so a late wake-up of the scheduler is part of the switch.
+//! A gang that leaves a core idle for the whole turn gives no switch time. Threads that are born and die
+//! within the turn count for no gang. Where the kernel refuses to record, nothing is measured, and the
+//! summary says so.
 //!
-//! The same records say how many cores each gang could have used: the time of its threads that ran or had
-//! been interrupted. What other programs took from a gang is not idle. Without records cores are lent by the
-//! number of a gang's threads alone.
+//! The same records say how many cores a gang could have used: the time of its threads that ran or were
+//! interrupted. Time that other programs took from a gang does not count as idle. Without records, cores are
+//! lent by the number of a gang's threads alone.
 //!
 //! Cost: 0.3 to 0.6 ms of one core in a watched turn and 0.2 us a context switch. The first ten are watched,
 //! then every 17th, of short turns one in 340 ms; a gang whose last two watched turns differed is watched
 //! again within 85 ms.
 
-use super::arena::Arena;
-use crate::gang::{GangId, Nanos};
+use crate::arena::Arena;
+use crate::gang::GangId;
 use std::collections::{BTreeMap, BTreeSet};
 use unisono_linux::affinity::Tid;
+use unisono_linux::clock::Nanos;
 use unisono_linux::switches::{Left, Recorder, SwitchChange};
 
 /// How long after a switch what a gang uses is counted, and how long before the end recording stops.
-const LOOK: u64 = 1_000_000;
+const LOOK: Nanos = Nanos(1_000_000);
 /// The least time between two watched turns after the first ten.
-const OFTEN: u64 = 340_000_000;
+const OFTEN: Nanos = Nanos(340_000_000);
 /// The least time before a turn is watched because the policy is unsure of its gang: watching costs 0.5 ms,
 /// so this is 0.6 % of one core at most.
-const AGAIN: u64 = 85_000_000;
+const AGAIN: Nanos = Nanos(85_000_000);
 /// How long before a switch recording begins.
-const LEAD: u64 = 500_000;
+const LEAD: Nanos = Nanos(500_000);
 /// The longest time after a switch that is recorded.
-const LONGEST: u64 = 100_000_000;
+const LONGEST: Nanos = Nanos(100_000_000);
 
 /// Samples of one run.
 #[derive(Clone, Debug, Default)]
@@ -45,10 +47,10 @@ pub(crate) struct Samples {
     pub(crate) switch_us: Vec<f64>,
     /// Between the first and the last core.
     pub(crate) skew_us: Vec<f64>,
-    /// Processor time of waiting gangs in watched turns, nanoseconds.
-    pub(crate) leaked_ns: u64,
-    /// Processor time that there was in watched turns, nanoseconds.
-    pub(crate) watched_ns: u64,
+    /// Processor time of waiting gangs in watched turns.
+    pub(crate) leaked: Nanos,
+    /// Processor time that there was in watched turns.
+    pub(crate) watched: Nanos,
     /// Watched turns in which the gang did not run on all of its cores.
     pub(crate) unfilled: usize,
     /// Watched turns with more context switches than fit.
@@ -76,23 +78,23 @@ impl Samples {
 
 /// Whether a turn that lasts so long is watched. The stride is odd, so that two gangs are watched in turns.
 pub(crate) fn is_watched(turn: u64, length: Nanos) -> bool {
-    let stride = (OFTEN / length.0.max(1)).max(17) | 1;
-    length.0 >= 4 * LOOK && (turn < 10 || turn.is_multiple_of(stride))
+    let stride = (OFTEN.0 / length.0.max(1)).max(17) | 1;
+    length >= LOOK.times(4) && (turn < 10 || turn.is_multiple_of(stride))
 }
 
 /// Whether a turn of this length may be watched out of its order, when the last watched one began at `last`.
-pub(crate) fn may_watch_again(last: u64, from: Nanos, length: Nanos) -> bool {
-    length.0 >= 4 * LOOK && from.0.saturating_sub(last) >= AGAIN
+pub(crate) fn may_watch_again(last: Nanos, from: Nanos, length: Nanos) -> bool {
+    length >= LOOK.times(4) && from.since(last) >= AGAIN
 }
 
 /// When to begin to watch a switch.
-pub(crate) fn begin(switch: Nanos) -> u64 {
-    switch.0.saturating_sub(LEAD)
+pub(crate) fn begin(switch: Nanos) -> Nanos {
+    switch.since(LEAD)
 }
 
 /// When to stop.
-pub(crate) fn end(from: Nanos, until: Nanos) -> u64 {
-    until.0.saturating_sub(LOOK).min(from.0 + LONGEST)
+pub(crate) fn end(from: Nanos, until: Nanos) -> Nanos {
+    until.since(LOOK).min(LONGEST.after(from))
 }
 
 /// Threads that belong to gangs; of a turn, before and after.
@@ -144,15 +146,15 @@ impl Watcher {
 /// What records say about one switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SwitchRecord {
-    /// When, after the planned moment, the first and the last core ran the new gang; nanoseconds.
-    pub(crate) started: Option<(u64, u64)>,
-    /// Time of those who had to wait, on all cores; nanoseconds.
-    pub(crate) leaked_ns: u64,
+    /// When, after the planned moment, the first and the last core ran the new gang.
+    pub(crate) started: Option<(Nanos, Nanos)>,
+    /// Time of those who had to wait, on all cores.
+    pub(crate) leaked: Nanos,
 }
 
 /// What a switch did to the threads of the gang that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arrival {
+pub(crate) enum SwitchEffect {
     /// It woke every thread, sleepers too, as the freezer of cgroup version 2 does: a thread that has not run
     /// since then waits for a processor. (A thread in uninterruptible sleep is not woken and counts as
     /// waiting, too.)
@@ -165,50 +167,51 @@ pub(crate) enum Arrival {
 #[derive(Debug)]
 pub(crate) struct WatchedTurn<'a> {
     /// The time looked at.
-    pub(crate) from: u64,
-    pub(crate) until: u64,
+    pub(crate) from: Nanos,
+    pub(crate) until: Nanos,
     /// Gangs whose turn it is, and those that wait.
     pub(crate) runs: &'a [GangId],
     pub(crate) waits: &'a [GangId],
     /// Which of the recorded processors those that run should fill.
     pub(crate) cores: &'a [usize],
     /// What the switch at `from` did to the threads of `runs`.
-    pub(crate) arrival: Arrival,
+    pub(crate) arrival: SwitchEffect,
 }
 
 impl WatchedTurn<'_> {
     /// Reads the records of all processors; `None` when one has none, so that nobody knows who ran there.
     pub(crate) fn read(&self, records: &[Vec<SwitchChange>], members: &Members) -> Option<SwitchRecord> {
         let (runs, waits) = (members.of(self.runs), members.of(self.waits));
-        let (mut leaked_ns, mut starts) = (0, Vec::new());
+        let (mut leaked, mut starts) = (Nanos::ZERO, Vec::new());
         for (core, changes) in records.iter().enumerate() {
             let first = changes.first()?;
             let mut start = None;
-            let begins = std::iter::once((0, first.from)).chain(changes.iter().map(|c| (c.time, c.to)));
-            let ends = changes.iter().map(|c| c.time).chain(std::iter::once(u64::MAX));
+            let begins =
+                std::iter::once((Nanos::ZERO, first.from)).chain(changes.iter().map(|c| (c.time, c.to)));
+            let ends = changes.iter().map(|c| c.time).chain(std::iter::once(Nanos(u64::MAX)));
             for ((begin, who), end) in begins.zip(ends) {
                 let (begin, end) = (begin.max(self.from), end.min(self.until));
                 if begin >= end {
                     continue;
                 }
                 if waits.contains(&who) {
-                    leaked_ns += end - begin;
+                    leaked = end.since(begin).after(leaked);
                 }
                 if start.is_none() && runs.contains(&who) {
-                    start = Some(begin - self.from);
+                    start = Some(begin.since(self.from));
                 }
             }
             if self.cores.contains(&core) {
                 starts.push(start);
             }
         }
-        let starts: Option<Vec<u64>> = starts.into_iter().collect();
+        let starts: Option<Vec<Nanos>> = starts.into_iter().collect();
         let started = starts.and_then(|starts| Some((*starts.iter().min()?, *starts.iter().max()?)));
-        Some(SwitchRecord { started, leaked_ns })
+        Some(SwitchRecord { started, leaked })
     }
 
     /// For how long in sum threads of this gang ran, had been interrupted or had not yet run since the switch
-    /// woke them, on at most so many cores at once, and in how much time; nanoseconds. A thread that wakes
+    /// woke them, on at most so many cores at once, and in how much time. A thread that wakes
     /// later and has to wait is seen only when it runs.
     pub(crate) fn wanted(
         &self,
@@ -218,7 +221,7 @@ impl WatchedTurn<'_> {
         cores: usize,
     ) -> (Nanos, Nanos) {
         let own = members.of(&[gang]);
-        let from = (self.from + LOOK).min(self.until);
+        let from = LOOK.after(self.from).min(self.until);
         let mut runs: Vec<Option<Tid>> =
             records.iter().map(|changes| changes.first().map(|change| change.from)).collect();
         let mut all: Vec<(usize, &SwitchChange)> = records
@@ -228,14 +231,17 @@ impl WatchedTurn<'_> {
             .collect();
         all.sort_by_key(|(_, change)| change.time);
         let mut interrupted: BTreeSet<Tid> = match self.arrival {
-            Arrival::Woken => own.iter().filter(|thread| !runs.contains(&Some(**thread))).copied().collect(),
-            Arrival::AsItWas => BTreeSet::new(),
+            SwitchEffect::Woken => {
+                own.iter().filter(|thread| !runs.contains(&Some(**thread))).copied().collect()
+            }
+            SwitchEffect::AsItWas => BTreeSet::new(),
         };
-        let (mut wanted, mut before) = (0, from);
+        let (mut wanted, mut before) = (Nanos::ZERO, from);
         for (core, change) in all {
             let now = change.time.clamp(before, self.until.max(before));
             let running = runs.iter().flatten().filter(|thread| own.contains(thread)).count();
-            wanted += (now - before) * (running + interrupted.len()).min(cores) as u64;
+            let used = (running + interrupted.len()).min(cores) as u64;
+            wanted = now.since(before).times(used).after(wanted);
             before = now;
             runs[core] = Some(change.to);
             interrupted.remove(&change.to);
@@ -244,8 +250,8 @@ impl WatchedTurn<'_> {
             }
         }
         let running = runs.iter().flatten().filter(|thread| own.contains(thread)).count();
-        wanted += self.until.saturating_sub(before) * (running + interrupted.len()).min(cores) as u64;
-        (Nanos(wanted), Nanos(self.until - from))
+        let used = (running + interrupted.len()).min(cores) as u64;
+        (self.until.since(before).times(used).after(wanted), self.until.since(from))
     }
 }
 
@@ -261,7 +267,7 @@ mod tests {
     use super::*;
 
     fn change(time: u64, from: i32, to: i32) -> SwitchChange {
-        SwitchChange { time, from: Tid(from), left: Left::Preempted, to: Tid(to) }
+        SwitchChange { time: Nanos(time), from: Tid(from), left: Left::Preempted, to: Tid(to) }
     }
 
     /// Gang 0 waits with threads 10 and 11, gang 1 runs with 20 and 21.
@@ -269,12 +275,12 @@ mod tests {
         let gang = |id, threads: [i32; 2]| (GangId(id), threads.map(Tid).into_iter().collect());
         let members = Members([gang(0, [10, 11]), gang(1, [20, 21])].into_iter().collect());
         let plan = WatchedTurn {
-            from: 1000,
-            until: 2000,
+            from: Nanos(1000),
+            until: Nanos(2000),
             runs: &[GangId(1)],
             waits: &[GangId(0)],
             cores,
-            arrival: Arrival::AsItWas,
+            arrival: SwitchEffect::AsItWas,
         };
         plan.read(records, &members)
     }
@@ -286,35 +292,44 @@ mod tests {
             vec![change(990, 10, 5), change(1030, 5, 20)],
             vec![change(1070, 11, 21), change(1500, 21, 0), change(1510, 0, 21)],
         ];
-        assert_eq!(read(&[0, 1], &records), Some(SwitchRecord { started: Some((30, 70)), leaked_ns: 70 }));
+        assert_eq!(
+            read(&[0, 1], &records),
+            Some(SwitchRecord { started: Some((Nanos(30), Nanos(70))), leaked: Nanos(70) })
+        );
     }
 
     #[test]
     fn time_outside_the_turn_does_not_count() {
         let records =
             [vec![change(500, 5, 10), change(1010, 10, 20), change(2500, 20, 10), change(2600, 10, 20)]];
-        assert_eq!(read(&[0], &records), Some(SwitchRecord { started: Some((10, 10)), leaked_ns: 10 }));
+        assert_eq!(
+            read(&[0], &records),
+            Some(SwitchRecord { started: Some((Nanos(10), Nanos(10))), leaked: Nanos(10) })
+        );
     }
 
     #[test]
     fn a_core_that_the_gang_leaves_idle_gives_no_switch_unless_it_is_not_the_gangs() {
         let records =
             [vec![change(1001, 10, 20)], vec![change(1200, 11, 0), change(1300, 0, 11), change(1310, 11, 0)]];
-        assert_eq!(read(&[0, 1], &records), Some(SwitchRecord { started: None, leaked_ns: 211 }));
-        assert_eq!(read(&[0], &records), Some(SwitchRecord { started: Some((1, 1)), leaked_ns: 211 }));
+        assert_eq!(read(&[0, 1], &records), Some(SwitchRecord { started: None, leaked: Nanos(211) }));
+        assert_eq!(
+            read(&[0], &records),
+            Some(SwitchRecord { started: Some((Nanos(1), Nanos(1))), leaked: Nanos(211) })
+        );
     }
 
     /// How many of two cores the running gang wanted between 3 and 11 ms; the switch woke nobody.
     fn wanted(records: &[Vec<SwitchChange>]) -> f64 {
-        wanted_after(Arrival::AsItWas, records)
+        wanted_after(SwitchEffect::AsItWas, records)
     }
 
-    fn wanted_after(arrival: Arrival, records: &[Vec<SwitchChange>]) -> f64 {
+    fn wanted_after(arrival: SwitchEffect, records: &[Vec<SwitchChange>]) -> f64 {
         let threads = |threads: [i32; 2]| threads.map(Tid).into_iter().collect();
         let members = Members([(GangId(0), threads([10, 11])), (GangId(1), threads([20, 21]))].into());
         let plan = WatchedTurn {
-            from: 2_000_000,
-            until: 11_000_000,
+            from: Nanos(2_000_000),
+            until: Nanos(11_000_000),
             runs: &[GangId(1)],
             waits: &[GangId(0)],
             cores: &[0, 1],
@@ -344,11 +359,11 @@ mod tests {
     fn a_thread_that_another_program_keeps_from_running_since_the_switch_is_not_idle() {
         let busy = vec![change(2_000_010, 5, 20)];
         let taken = vec![change(2_000_010, 5, 77)];
-        assert!((wanted_after(Arrival::Woken, &[busy.clone(), taken.clone()]) - 2.0).abs() < 1e-9);
+        assert!((wanted_after(SwitchEffect::Woken, &[busy.clone(), taken.clone()]) - 2.0).abs() < 1e-9);
         assert!((wanted(&[busy.clone(), taken]) - 1.0).abs() < 1e-9, "one that slept on does not wait");
         let slept = vec![change(2_000_010, 5, 21), asleep(2_000_030, 21, 77)];
         assert!(
-            (wanted_after(Arrival::Woken, &[busy, slept]) - 1.0).abs() < 1e-9,
+            (wanted_after(SwitchEffect::Woken, &[busy, slept]) - 1.0).abs() < 1e-9,
             "it ran and fell asleep"
         );
     }

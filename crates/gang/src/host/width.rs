@@ -1,55 +1,57 @@
 //! How many cores a gang can use at once: its threads that want to run.
 //!
-//! A shell that waits for its program, the `timeout` around it, a main thread that waits for its workers:
-//! such threads sleep, and a gang that is given a core for each of them shares its slot with nobody and
-//! counts as one whose threads queue. So a thread counts as long as it ran for a fiftieth of the time of the
-//! gang's busiest thread; a new one counts until there is something to tell. A gang becomes wider at once and
-//! narrower only when two comparisons in a row say so.
+//! Some threads only sleep: a shell that waits for its program, the `timeout` around it, a main thread that
+//! waits for its workers. A gang that gets a core for each of them would share its slot with no other gang
+//! and leave cores idle. So a thread counts while it runs for at least a fiftieth of the time of the gang's
+//! busiest thread. A new thread counts until it can be compared. A gang becomes wider at once, and narrower
+//! only when two comparisons in a row say so.
 //!
 //! Pure: what threads used is an argument. Cost: the caller reads one file a thread. When not: gangs of many
 //! threads are wider than the machine in any case; the caller counts them.
 
 use std::collections::BTreeMap;
 use unisono_linux::affinity::Tid;
+use unisono_linux::clock::Nanos;
 
-/// A comparison says something once the busiest thread got this much in between, in nanoseconds.
-const TELLING: u64 = 10_000_000;
+/// A comparison says something once the busiest thread got this much in between.
+const TELLING: Nanos = Nanos(10_000_000);
 /// A thread wants to run when it got so much less than the busiest. Freezing and thawing wakes sleepers, for
 /// a few microseconds a switch; that is not wanting to run.
 const FRACTION: u64 = 50;
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
-    /// Nanoseconds at the last comparison.
-    ran_ns: u64,
+struct SeenThread {
+    /// Its processor time at the last comparison.
+    ran: Nanos,
     wants: bool,
 }
 
 /// The width of one gang.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Width {
-    known: BTreeMap<Tid, Known>,
+    known: BTreeMap<Tid, SeenThread>,
     told: usize,
     /// What the last comparison said, if that was less than what was told.
     less: Option<usize>,
 }
 
 impl Width {
-    /// The gang has these threads, which ran for so many nanoseconds since they were born. Answers the width
-    /// if it is another one than before.
-    pub(crate) fn look(&mut self, threads: &BTreeMap<Tid, u64>) -> Option<usize> {
+    /// Takes the gang's threads, each with its processor time since its birth. Answers the width if it
+    /// changed.
+    pub(crate) fn look(&mut self, threads: &BTreeMap<Tid, Nanos>) -> Option<usize> {
         let first = self.known.is_empty();
         self.known.retain(|thread, _| threads.contains_key(thread));
-        let gained = |known: &Known, thread: &Tid| threads[thread].saturating_sub(known.ran_ns);
-        let most = self.known.iter().map(|(thread, known)| gained(known, thread)).max().unwrap_or(0);
+        let gained = |known: &SeenThread, thread: &Tid| threads[thread].since(known.ran);
+        let most = self.known.iter().map(|(thread, known)| gained(known, thread)).max().unwrap_or_default();
         let compared = most >= TELLING;
         if compared {
             for (thread, known) in &mut self.known {
-                *known = Known { wants: gained(known, thread) >= most / FRACTION, ran_ns: threads[thread] };
+                let wants = gained(known, thread).times(FRACTION) >= most;
+                *known = SeenThread { wants, ran: threads[thread] };
             }
         }
-        for (thread, ran_ns) in threads {
-            self.known.entry(*thread).or_insert(Known { ran_ns: *ran_ns, wants: true });
+        for (thread, ran) in threads {
+            self.known.entry(*thread).or_insert(SeenThread { ran: *ran, wants: true });
         }
         let now = self.known.values().filter(|known| known.wants).count().max(1);
         if first {
@@ -88,8 +90,8 @@ impl Width {
 mod tests {
     use super::*;
 
-    fn threads(ran_ms: &[u64]) -> BTreeMap<Tid, u64> {
-        ran_ms.iter().enumerate().map(|(i, ms)| (Tid(i as i32 + 1), ms * 1_000_000)).collect()
+    fn threads(ran_ms: &[u64]) -> BTreeMap<Tid, Nanos> {
+        ran_ms.iter().enumerate().map(|(i, ms)| (Tid(i as i32 + 1), Nanos(ms * 1_000_000))).collect()
     }
 
     #[test]

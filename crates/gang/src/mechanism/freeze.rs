@@ -18,16 +18,16 @@
 //!
 //! Reference: Documentation/admin-guide/cgroup-v2.rst, cgroup.freeze.
 
-use super::{Crowd, Idle, Kind, Mechanism, Promise, Standing, known};
+use super::{Crowd, Idle, Mechanism, MechanismKind, Promise, Standing, known};
+use crate::arena::Arena;
 use crate::error::Result;
 use crate::gang::GangId;
-use crate::host::arena::Arena;
 use std::time::Duration;
 use unisono_linux::cgroup::{ControlGroup, Dial, Frozen, Valve};
 
 /// How a gang competes with its siblings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rank {
+enum CpuRank {
     First,
     Last,
     /// Last, and preempted by any sibling that wakes.
@@ -39,7 +39,7 @@ struct Gang {
     valve: Valve,
     frozen: Frozen,
     cpu: Option<FrozenCpu>,
-    rank: Rank,
+    rank: CpuRank,
     crowd: Crowd,
 }
 
@@ -74,8 +74,8 @@ impl Freeze {
                 None => None,
             };
             let (valve, crowd) = (groups.control.valve()?, Crowd::Fits);
-            let mut gang = Gang { valve, frozen: Frozen::No, cpu, rank: Rank::Last, crowd };
-            gang.rank(Rank::First)?;
+            let mut gang = Gang { valve, frozen: Frozen::No, cpu, rank: CpuRank::Last, crowd };
+            gang.rank(CpuRank::First)?;
             gangs.push(gang);
         }
         Ok(Freeze { gangs })
@@ -91,20 +91,20 @@ impl Gang {
         Ok(())
     }
 
-    fn rank(&mut self, rank: Rank) -> Result<()> {
+    fn rank(&mut self, rank: CpuRank) -> Result<()> {
         let Some(cpu) = self.cpu.as_ref().filter(|_| self.rank != rank) else { return Ok(()) };
         match rank {
-            Rank::First => {
-                if self.rank == Rank::Idle && cpu.can_idle {
+            CpuRank::First => {
+                if self.rank == CpuRank::Idle && cpu.can_idle {
                     // this resets the weight to the default
                     cpu.group.write("cpu.idle", "0")?;
                 }
                 cpu.dial.set(FULL)?;
             }
             // idle is low enough
-            Rank::Last if self.rank == Rank::Idle => return Ok(()),
-            Rank::Idle if cpu.can_idle => cpu.group.write("cpu.idle", "1")?,
-            Rank::Last | Rank::Idle => cpu.dial.set(0.0)?,
+            CpuRank::Last if self.rank == CpuRank::Idle => return Ok(()),
+            CpuRank::Idle if cpu.can_idle => cpu.group.write("cpu.idle", "1")?,
+            CpuRank::Last | CpuRank::Idle => cpu.dial.set(0.0)?,
         }
         self.rank = rank;
         Ok(())
@@ -112,8 +112,8 @@ impl Gang {
 }
 
 impl Mechanism for Freeze {
-    fn kind(&self) -> Kind {
-        Kind::Freeze
+    fn kind(&self) -> MechanismKind {
+        MechanismKind::Freeze
     }
 
     fn promise(&self) -> Promise {
@@ -130,12 +130,12 @@ impl Mechanism for Freeze {
             let gang = &mut self.gangs[id.0];
             // a gang without queues has stopped by now
             if gang.crowd == Crowd::Queues {
-                gang.rank(Rank::Last)?;
+                gang.rank(CpuRank::Last)?;
             }
         }
         for (id, _) in standings.iter().filter(|(_, standing)| *standing == Standing::Running) {
             let gang = &mut self.gangs[id.0];
-            gang.rank(Rank::First)?;
+            gang.rank(CpuRank::First)?;
             gang.set(Frozen::No)?;
         }
         Ok(())
@@ -150,7 +150,7 @@ impl Mechanism for Freeze {
             let gang = &mut self.gangs[id.0];
             // without weights it would compete with the gang whose turn it is
             if gang.cpu.is_some() {
-                gang.rank(Rank::Idle)?;
+                gang.rank(CpuRank::Idle)?;
                 gang.set(Frozen::No)?;
             }
         }
@@ -165,7 +165,7 @@ impl Mechanism for Freeze {
                 result = Err(error.into());
             }
             gang.frozen = Frozen::No;
-            result = result.and(gang.rank(Rank::First));
+            result = result.and(gang.rank(CpuRank::First));
         }
         result
     }

@@ -17,7 +17,7 @@
 //! second release is harmless, and a released mechanism can be applied again.
 
 mod freeze;
-pub(crate) mod real_time;
+mod real_time;
 mod stop;
 
 pub use freeze::Freeze;
@@ -75,7 +75,7 @@ pub enum Idle {
 /// Makes standings true. Whoever implements it releases everybody when it is dropped.
 pub trait Mechanism: Send {
     /// Which one this is.
-    fn kind(&self) -> Kind;
+    fn kind(&self) -> MechanismKind;
 
     /// What gangs that wait still get.
     fn promise(&self) -> Promise;
@@ -122,31 +122,31 @@ fn known(standings: &[(GangId, Standing)], gangs: usize) -> Result<()> {
 /// The mechanisms by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum MechanismKind {
     /// The cgroup freezer.
     Freeze,
     RealTime,
     Stop,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for MechanismKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Kind::Freeze => "freeze",
-            Kind::RealTime => "real-time",
-            Kind::Stop => "stop",
+            MechanismKind::Freeze => "freeze",
+            MechanismKind::RealTime => "real-time",
+            MechanismKind::Stop => "stop",
         })
     }
 }
 
-impl FromStr for Kind {
+impl FromStr for MechanismKind {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         match text {
-            "freeze" => Ok(Kind::Freeze),
-            "real-time" => Ok(Kind::RealTime),
-            "stop" => Ok(Kind::Stop),
+            "freeze" => Ok(MechanismKind::Freeze),
+            "real-time" => Ok(MechanismKind::RealTime),
+            "stop" => Ok(MechanismKind::Stop),
             _ => Err(format!("{text:?} is not a mechanism; choose auto, freeze, real-time or stop")),
         }
     }
@@ -163,14 +163,20 @@ pub struct Wish {
 
 /// The mechanism to use when none was asked for, and why.
 #[must_use]
-pub fn recommended(wish: Wish) -> (Kind, &'static str) {
+pub fn recommended(wish: Wish) -> (MechanismKind, &'static str) {
     if wish.unprivileged {
-        return (Kind::Stop, "the only one that needs no privilege; gangs overlap by up to milliseconds");
+        return (
+            MechanismKind::Stop,
+            "the only one that needs no privilege; gangs overlap by up to milliseconds",
+        );
     }
     if wish.isolate {
-        return (Kind::RealTime, "nothing else runs on the gangs' cores beyond the real-time reserve");
+        return (
+            MechanismKind::RealTime,
+            "nothing else runs on the gangs' cores beyond the real-time reserve",
+        );
     }
-    (Kind::Freeze, "catches every thread and gives idle cores to the next gang")
+    (MechanismKind::Freeze, "catches every thread and gives idle cores to the next gang")
 }
 
 #[cfg(test)]
@@ -179,9 +185,9 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for kind in [Kind::Freeze, Kind::RealTime, Kind::Stop] {
+        for kind in [MechanismKind::Freeze, MechanismKind::RealTime, MechanismKind::Stop] {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
-        assert!("weights".parse::<Kind>().is_err());
+        assert!("weights".parse::<MechanismKind>().is_err());
     }
 }

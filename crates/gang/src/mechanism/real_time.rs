@@ -12,18 +12,17 @@
 //!
 //! Reference: sched(7), Documentation/scheduler/sched-rt-group.rst.
 
-use super::{Idle, Kind, Mechanism, Promise, Standing, known};
-use crate::error::{Error, Result};
+use super::{Idle, Mechanism, MechanismKind, Promise, Standing, known};
+use crate::arena::Arena;
+use crate::class;
+use crate::error::Result;
 use crate::gang::GangId;
-use crate::host::arena::Arena;
-use crate::host::journal::{Journal, UndoEntry};
+use crate::journal::{GangJournal, UndoEntry};
 use std::collections::BTreeSet;
-use std::io;
-use std::thread;
 use std::time::Duration;
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::ControlGroup;
-use unisono_linux::scheduling::{self, Children, SchedulingPolicy, Urgency};
+use unisono_linux::scheduling::{SchedulingPolicy, Urgency};
 
 /// See the module's text.
 #[derive(Debug)]
@@ -42,7 +41,7 @@ impl RealTime {
     ///
     /// # Errors
     /// The journal cannot be written.
-    pub fn new(arena: &Arena, journal: &mut Journal) -> Result<RealTime> {
+    pub fn new(arena: &Arena, journal: &mut GangJournal) -> Result<RealTime> {
         let gangs: Vec<ControlGroup> = arena.gangs.iter().map(|groups| groups.control.clone()).collect();
         for group in &gangs {
             journal.write(&UndoEntry::real_time(group))?;
@@ -61,59 +60,15 @@ impl RealTime {
                 return Ok(());
             }
             for thread in new {
-                set(thread, policy)?;
+                class::set(thread, policy)?;
             }
         }
-    }
-}
-
-/// Puts all threads of some groups back, those too that are being born: a thread that its parent began while
-/// it was urgent may come to its group a little later, and then has inherited. So it is looked again until
-/// nothing has been found a few times, at most for a while. Says how many were put back.
-pub(crate) fn put_back(groups: &[ControlGroup]) -> (usize, Result<()>) {
-    let (mut result, mut quiet, mut done) = (Ok(()), 0, 0);
-    for _ in 0..MOST_LOOKS {
-        quiet += 1;
-        for thread in groups.iter().flat_map(|group| group.threads().unwrap_or_default()) {
-            if matches!(scheduling::of(thread), Ok(SchedulingPolicy::RoundRobin(_))) {
-                quiet = 0;
-                let put = scheduling::set_fair(thread);
-                done += usize::from(put.is_ok());
-                // one that cannot be put back must not keep the others where they are
-                result = result.and(changed(thread, put));
-            }
-        }
-        if quiet == QUIET_LOOKS || result.is_err() {
-            break;
-        }
-        thread::sleep(BETWEEN_LOOKS);
-    }
-    (done, result)
-}
-
-const QUIET_LOOKS: u32 = 3;
-const MOST_LOOKS: u32 = 50;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
-
-fn set(thread: Tid, policy: SchedulingPolicy) -> Result<()> {
-    changed(thread, scheduling::set(thread, policy, Children::Inherit))
-}
-
-fn changed(thread: Tid, result: io::Result<()>) -> Result<()> {
-    match result {
-        // it has ended
-        Err(error) if error.raw_os_error() == Some(3) => Ok(()),
-        Err(error) => Err(Error::Host(format!(
-            "cannot put thread {thread} into a real-time class or back: {error}; it needs CAP_SYS_NICE and must not \
-             be inside a version 1 cpu group without a real-time budget"
-        ))),
-        Ok(()) => Ok(()),
     }
 }
 
 impl Mechanism for RealTime {
-    fn kind(&self) -> Kind {
-        Kind::RealTime
+    fn kind(&self) -> MechanismKind {
+        MechanismKind::RealTime
     }
 
     fn promise(&self) -> Promise {
@@ -146,7 +101,7 @@ impl Mechanism for RealTime {
     }
 
     fn release(&mut self) -> Result<()> {
-        let (_, result) = put_back(&self.gangs);
+        let (_, result) = class::put_back(&self.gangs);
         self.standings.fill(Standing::Waiting);
         self.level = LOWEST;
         result

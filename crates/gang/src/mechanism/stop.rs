@@ -1,14 +1,14 @@
 //! Stop signals to process groups: the mechanism that needs no privilege at all.
 //!
 //! Each gang is a process group. A signal stops a thread only when it next runs, so threads that queue for a
-//! processor stop late, by milliseconds; a process that leaves its group escapes; parents see their
-//! children stop; a program that reads the terminal is refused it. Use it to try gangs, not to rely on them.
+//! processor stop milliseconds late. A process that leaves its process group escapes. Parents see their
+//! children stop. A program cannot read the terminal. Use this mechanism to try gangs, not to rely on them.
 //!
 //! Cost: one signal a gang, walked over its processes by the kernel.
 //!
 //! Reference: kill(2), setpgid(2), signal(7).
 
-use super::{Idle, Kind, Mechanism, Promise, Standing, known};
+use super::{Idle, Mechanism, MechanismKind, Promise, Standing, known};
 use crate::error::Result;
 use crate::gang::GangId;
 use std::time::Duration;
@@ -38,8 +38,8 @@ impl Stop {
 }
 
 impl Mechanism for Stop {
-    fn kind(&self) -> Kind {
-        Kind::Stop
+    fn kind(&self) -> MechanismKind {
+        MechanismKind::Stop
     }
 
     fn promise(&self) -> Promise {

@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
-use unisono_host_tests::{Outcome, Skipped, program, require};
+use unisono_host_tests::processes::{descendants, is_gone, until};
+use unisono_host_tests::{Skipped, TestOutcome, program, require};
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{CgroupVersion, hierarchies};
 use unisono_linux::process::{PidFd, Signal};
 
-pub(crate) fn gangs() -> Outcome {
+pub(crate) fn gangs() -> TestOutcome {
     require::root()?;
     require::cpus(2)?;
     let all = hierarchies().expect("mounts");
@@ -37,38 +37,6 @@ pub(crate) fn groups_of(scheduler: u32) -> Vec<PathBuf> {
 
 pub(crate) fn journal_of(scheduler: u32) -> PathBuf {
     format!("/run/unisono/gang-{scheduler}.journal").into()
-}
-
-pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while !done() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// The processes below a process, from /proc.
-pub(crate) fn descendants(of: u32) -> BTreeSet<i32> {
-    let mut parents: Vec<(i32, i32)> = Vec::new();
-    for entry in fs::read_dir("/proc").expect("proc").flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let parent = stat.rsplit_once(") ").and_then(|(_, r)| r.split(' ').nth(1)?.parse().ok());
-        parents.extend(parent.map(|parent| (pid, parent)));
-    }
-    let mut found = BTreeSet::from([of as i32]);
-    loop {
-        let more: Vec<i32> = parents
-            .iter()
-            .filter(|(pid, up)| found.contains(up) && !found.contains(pid))
-            .map(|(p, _)| *p)
-            .collect();
-        if more.is_empty() {
-            found.remove(&(of as i32));
-            return found;
-        }
-        found.extend(more);
-    }
 }
 
 /// The programs of a scheduler: its descendants inside its groups, once both gangs have their two processes.
@@ -96,10 +64,6 @@ pub(crate) fn end(programs: &BTreeSet<i32>) {
         kill(*pid, Signal::Kill);
     }
     until("the programs' end", || programs.iter().all(|pid| is_gone(*pid)));
-}
-
-pub(crate) fn is_gone(pid: i32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
 }
 
 pub(crate) fn assert_nothing_is_left(scheduler: u32) {

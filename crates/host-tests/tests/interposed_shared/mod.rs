@@ -24,12 +24,12 @@ pub(crate) const POLICY: &str = "rate = \"50mbit\"\ndefault = \"rest\"\n[class.a
     [class.b]\nmatch = [{ port = 5002 }, { priority = 6 }]\n";
 
 /// Two hosts of which the first has the queue.
-pub(crate) struct Place {
+pub(crate) struct QueueUnderTest {
     pub(crate) hosts: Hosts,
     pub(crate) policy: tempfile::NamedTempFile,
 }
 
-impl Place {
+impl QueueUnderTest {
     pub(crate) fn new(policy: &str) -> Result<Self, Skipped> {
         require::path("/dev/net/tun", "load the module `tun`")?;
         let hosts = Hosts::new()?;
@@ -77,9 +77,9 @@ impl Place {
         self.enter(0);
         let journal = unisono_enforce::journal::Journal::of(DEVICE).expect("proc is mounted");
         let record = journal.read::<serde_json::Value>().expect("sound").expect("a policy holds");
-        let children = format!("/proc/{0}/task/{0}/children", record.process);
+        let children = format!("/proc/{0}/task/{0}/children", record.author.process);
         let worker = fs::read_to_string(children).expect("it runs").trim().parse().expect("it has one child");
-        (record.process, worker)
+        (record.author.process, worker)
     }
 
     /// What a policy changes of the device, in words.
@@ -133,7 +133,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueUnderTest {
     fn drop(&mut self) {
         // whatever a failed test left
         let _ = self.queue(&["clear"]);

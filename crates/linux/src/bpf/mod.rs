@@ -16,7 +16,7 @@ mod redirector;
 mod type_information;
 mod words;
 
-pub use operations::{Operation, Operations};
+pub use operations::{LoadedOperations, Operations};
 pub use recent::Recent;
 pub use redirector::{Redirector, SocketMap};
 pub use type_information::TypeInformation;
@@ -233,9 +233,9 @@ impl NotLoaded {
 
 /// A program in the kernel that decides about frames (`BPF_PROG_TYPE_SCHED_CLS`).
 #[derive(Debug)]
-pub struct Classifier(OwnedFd);
+pub struct ClassifierProgram(OwnedFd);
 
-impl Classifier {
+impl ClassifierProgram {
     /// Loads one. Instructions that load a map hold its descriptor, and the map must still be open.
     ///
     /// # Errors
@@ -275,7 +275,7 @@ impl Classifier {
     }
 }
 
-impl AsFd for Classifier {
+impl AsFd for ClassifierProgram {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -376,7 +376,7 @@ mod tests {
             return;
         }
         // mov r0, 2; exit
-        let program = match Classifier::load("unisono_test", &[0x2_0000_00b7, 0x95]) {
+        let program = match ClassifierProgram::load("unisono_test", &[0x2_0000_00b7, 0x95]) {
             Ok(program) => program,
             Err(error) => {
                 eprintln!("skipped: no BPF programs here: {error}");
@@ -385,7 +385,7 @@ mod tests {
         };
         assert_eq!(program.test(&[0; 64]).expect("a frame"), 2);
         // exit without an answer
-        let error = Classifier::load("unisono_test", &[0x95]).expect_err("it answers nothing");
+        let error = ClassifierProgram::load("unisono_test", &[0x95]).expect_err("it answers nothing");
         assert!(error.is_refused_by_verifier() && error.to_string().contains("R0"), "{error}");
     }
 }

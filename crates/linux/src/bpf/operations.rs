@@ -19,9 +19,9 @@ const REGISTERED_BY_LINK: u32 = 1 << 13;
 const LINK_CREATE: i32 = 28;
 
 #[derive(Debug)]
-pub struct Operation(OwnedFd);
+pub struct LoadedOperations(OwnedFd);
 
-impl Operation {
+impl LoadedOperations {
     /// Loads a program as the n-th member of a structure of the kernel.
     ///
     /// # Errors
@@ -32,7 +32,7 @@ impl Operation {
     }
 }
 
-impl AsFd for Operation {
+impl AsFd for LoadedOperations {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -52,7 +52,7 @@ impl AsFd for SocketMap {
 pub struct Redirector(OwnedFd);
 
 impl Redirector {
-    /// Loads one; as [`super::Classifier::load`].
+    /// Loads one; as [`super::ClassifierProgram::load`].
     ///
     /// # Errors
     /// As there.

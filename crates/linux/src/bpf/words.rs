@@ -1,9 +1,10 @@
 //! An array of words that programs in the kernel and this process share without system calls.
 
 use super::{ARRAY, Attributes, MAP_CREATE, bpf, owned};
+use crate::mapping::Mapping;
+use rustix::mm::MapFlags;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 
 const CAN_BE_MAPPED: u32 = 1 << 10;
@@ -12,14 +13,8 @@ const CAN_BE_MAPPED: u32 = 1 << 10;
 #[derive(Debug)]
 pub struct Words {
     descriptor: OwnedFd,
-    start: NonNull<AtomicU64>,
-    count: u32,
+    mapping: Mapping,
 }
-
-// SAFETY: the mapping belongs to the process, not to a thread; all access is atomic.
-unsafe impl Send for Words {}
-// SAFETY: as above.
-unsafe impl Sync for Words {}
 
 impl Words {
     /// Makes an array of so many words.
@@ -37,29 +32,15 @@ impl Words {
             .name(28, name);
         // SAFETY: the command follows no pointers.
         let descriptor = owned(unsafe { bpf(MAP_CREATE, &mut attributes)? });
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let (bytes, map) = (count as usize * 8, descriptor.as_raw_fd());
-        // SAFETY: a new mapping at a place of the kernel's choice.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, map, 0) };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        Ok(Self { descriptor, start, count })
+        let mapping = Mapping::shared(descriptor.as_fd(), 0, count as usize * 8, MapFlags::empty())?;
+        Ok(Self { descriptor, mapping })
     }
 
     #[must_use]
     pub fn all(&self) -> &[AtomicU64] {
         // SAFETY: the mapping has so many aligned words and lives as long as `self`; others change them
         // atomically.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count as usize) }
-    }
-}
-
-impl Drop for Words {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and slices of it borrow `self`.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.count as usize * 8) };
+        unsafe { std::slice::from_raw_parts(self.mapping.start().as_ptr().cast(), self.mapping.bytes() / 8) }
     }
 }
 

@@ -3,8 +3,9 @@
 //! Reference: bpf(2), Documentation/admin-guide/sysctl/net.rst (bpf_jit_enable).
 
 use super::scratch::{close, errno_of, words};
-use super::{Finding, Host, is_root};
-use crate::bpf::Classifier;
+use super::{ProbedHost, TrialFinding};
+use crate::bpf::ClassifierProgram;
+use crate::process::is_root;
 use std::fs;
 
 const PROG_LOAD: i32 = 5;
@@ -27,15 +28,15 @@ struct Load {
 
 /// Loads a classifier that asks for the sender's control group (`bpf_skb_ancestor_cgroup_id`), and lets it
 /// go.
-pub(super) fn classifier(_: &Host) -> Finding {
+pub(super) fn classifier(_: &ProbedHost) -> TrialFinding {
     // mov r2, 1; call 83; mov r0, 0; exit
     let instructions = [0x1_0000_02b7, 0x53_0000_0085, 0xb7, 0x95];
-    match Classifier::load("unisono_probe", &instructions) {
-        Ok(_) => Finding::found("the kernel accepts one that compares control groups"),
+    match ClassifierProgram::load("unisono_probe", &instructions) {
+        Ok(_) => TrialFinding::found("the kernel accepts one that compares control groups"),
         Err(_) if !is_root() => {
-            Finding::missing("it needs root", "run as root: unisono queue apply needs it")
+            TrialFinding::missing("it needs root", "run as root: unisono queue apply needs it")
         }
-        Err(error) => Finding::missing(
+        Err(error) => TrialFinding::missing(
             error.to_string().replace('\n', " "),
             "use a kernel of 4.19 or later with CONFIG_NET_CLS_BPF and CONFIG_CGROUPS: unisono queue apply needs it",
         ),
@@ -43,7 +44,7 @@ pub(super) fn classifier(_: &Host) -> Finding {
 }
 
 /// Loads `return 0` as a socket filter and lets it go.
-pub(super) fn syscall(host: &Host) -> Finding {
+pub(super) fn syscall(host: &ProbedHost) -> TrialFinding {
     // mov r0, 0; exit
     let instructions: [u64; 2] = [0xb7, 0x95];
     let attributes = Load {
@@ -59,11 +60,11 @@ pub(super) fn syscall(host: &Host) -> Finding {
     match errno_of(program) {
         0 => {
             close(program as i32);
-            Finding::found("the kernel accepts a program")
+            TrialFinding::found("the kernel accepts a program")
         }
         libc::EPERM if !is_root() => {
             let setting = host.read("proc/sys/kernel/unprivileged_bpf_disabled");
-            Finding::missing(
+            TrialFinding::missing(
                 format!(
                     "it needs root (kernel.unprivileged_bpf_disabled is {})",
                     setting.as_deref().unwrap_or("unknown")
@@ -71,29 +72,31 @@ pub(super) fn syscall(host: &Host) -> Finding {
                 "run as root: barriers in the switches (unisono tree deploy) need it",
             )
         }
-        errno => Finding::missing(
+        errno => TrialFinding::missing(
             format!("bpf: {}", words(errno)),
             "use a kernel with CONFIG_BPF_SYSCALL, outside a filter on system calls: unisono tree deploy needs it",
         ),
     }
 }
 
-pub(super) fn jit(host: &Host) -> Finding {
+pub(super) fn jit(host: &ProbedHost) -> TrialFinding {
     match host.read("proc/sys/net/core/bpf_jit_enable").as_deref() {
-        Some("0") => Finding::missing("net.core.bpf_jit_enable is 0", "sysctl net.core.bpf_jit_enable=1"),
-        Some(_) => Finding::found("programs are compiled"),
-        None => Finding::missing(
+        Some("0") => {
+            TrialFinding::missing("net.core.bpf_jit_enable is 0", "sysctl net.core.bpf_jit_enable=1")
+        }
+        Some(_) => TrialFinding::found("programs are compiled"),
+        None => TrialFinding::missing(
             "/proc/sys/net/core/bpf_jit_enable cannot be read: not in this network namespace, or not built in",
             "look again outside the container; nothing in this version uses it",
         ),
     }
 }
 
-pub(super) fn btf(host: &Host) -> Finding {
+pub(super) fn btf(host: &ProbedHost) -> TrialFinding {
     if host.exists("sys/kernel/btf/vmlinux") {
-        Finding::found("/sys/kernel/btf/vmlinux")
+        TrialFinding::found("/sys/kernel/btf/vmlinux")
     } else {
-        Finding::missing(
+        TrialFinding::missing(
             "/sys/kernel/btf/vmlinux does not exist: the kernel carries no type information",
             "use a kernel with CONFIG_DEBUG_INFO_BTF; the BPF queueing discipline needs it",
         )
@@ -101,17 +104,17 @@ pub(super) fn btf(host: &Host) -> Finding {
 }
 
 /// Whether programs can be queueing disciplines: the kernel describes the structure that they fill in.
-pub(super) fn qdisc(host: &Host) -> Finding {
+pub(super) fn qdisc(host: &ProbedHost) -> TrialFinding {
     const STRUCTURE: &[u8] = b"\0bpf_struct_ops_Qdisc_ops\0";
     const REMEDY: &str = "use Linux 6.16 or later with CONFIG_NET_SCH_BPF for fair queuing inside the kernel; HTB \
                           shares a link without it";
     let Ok(types) = fs::read(host.path("sys/kernel/btf/vmlinux")) else {
-        return Finding::missing("the kernel carries no type information that can be read", REMEDY);
+        return TrialFinding::missing("the kernel carries no type information that can be read", REMEDY);
     };
     if types.windows(STRUCTURE.len()).any(|window| window == STRUCTURE) {
-        Finding::found("a BPF program can be a queueing discipline")
+        TrialFinding::found("a BPF program can be a queueing discipline")
     } else {
-        Finding::missing("this kernel has no queueing disciplines made of BPF programs", REMEDY)
+        TrialFinding::missing("this kernel has no queueing disciplines made of BPF programs", REMEDY)
     }
 }
 

@@ -6,14 +6,14 @@
 //! Reference: cgroups(7), Documentation/admin-guide/cgroup-v1, cgroup-v2.rst.
 
 use super::scratch::words;
-use super::{Finding, Host};
+use super::{ProbedHost, TrialFinding};
 use crate::affinity::Tid;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// A v1 controller.
-pub(super) fn v1(host: &Host, controller: &str) -> Finding {
+pub(super) fn v1(host: &ProbedHost, controller: &str) -> TrialFinding {
     let Some(mount) = mount(host, |fields| fields.kind == "cgroup" && fields.has_option(controller)) else {
         let reason = match known(host, controller) {
             KnownGroups::Absent => format!("this kernel has no {controller} controller"),
@@ -24,27 +24,27 @@ pub(super) fn v1(host: &Host, controller: &str) -> Finding {
                 format!("no v1 hierarchy with the {controller} controller is mounted")
             }
         };
-        return Finding::missing(reason, "nothing to do where cgroup v2 is used");
+        return TrialFinding::missing(reason, "nothing to do where cgroup v2 is used");
     };
     writable(&mount, own(host, &mount, controller), |_| Ok(format!("at {}", mount.display())))
 }
 
 /// The group of this process in a v1 hierarchy, unless it is the root group.
-pub(super) fn own_v1(host: &Host, controller: &str) -> Option<PathBuf> {
+pub(super) fn own_v1(host: &ProbedHost, controller: &str) -> Option<PathBuf> {
     let mount = mount(host, |fields| fields.kind == "cgroup" && fields.has_option(controller))?;
     own(host, &mount, controller).filter(|group| *group != mount)
 }
 
 /// The v2 hierarchy itself.
-pub(super) fn v2(host: &Host) -> Finding {
+pub(super) fn v2(host: &ProbedHost) -> TrialFinding {
     match v2_mount(host) {
         Some(mount) => {
             let controllers = fs::read_to_string(mount.join("cgroup.controllers")).unwrap_or_default();
             let controllers = controllers.trim();
             let controllers = if controllers.is_empty() { "none" } else { controllers };
-            Finding::found(format!("at {}, controllers: {controllers}", mount.display()))
+            TrialFinding::found(format!("at {}, controllers: {controllers}", mount.display()))
         }
-        None => Finding::missing(
+        None => TrialFinding::missing(
             "no cgroup2 file system is mounted",
             "mount -t cgroup2 none /sys/fs/cgroup/unified as root; gangs by freezing need it",
         ),
@@ -52,7 +52,7 @@ pub(super) fn v2(host: &Host) -> Finding {
 }
 
 /// Makes a group and asks it to freeze and to thaw.
-pub(super) fn v2_freeze(host: &Host) -> Finding {
+pub(super) fn v2_freeze(host: &ProbedHost) -> TrialFinding {
     let Some(mount) = v2_mount(host) else { return v2(host) };
     writable(&mount, own(host, &mount, ""), |group| {
         let freeze = group.join("cgroup.freeze");
@@ -64,7 +64,7 @@ pub(super) fn v2_freeze(host: &Host) -> Finding {
 }
 
 /// A controller of the v2 hierarchy.
-pub(super) fn v2_controller(host: &Host, controller: &str) -> Finding {
+pub(super) fn v2_controller(host: &ProbedHost, controller: &str) -> TrialFinding {
     let Some(mount) = v2_mount(host) else { return v2(host) };
     let has = |file: &str| {
         let text = fs::read_to_string(mount.join(file)).unwrap_or_default();
@@ -72,22 +72,22 @@ pub(super) fn v2_controller(host: &Host, controller: &str) -> Finding {
     };
     if has("cgroup.controllers") {
         let enabled = if has("cgroup.subtree_control") { "handed down" } else { "not handed down to groups" };
-        return Finding::found(format!("at {}, {enabled}", mount.display()));
+        return TrialFinding::found(format!("at {}, {enabled}", mount.display()));
     }
     match known(host, controller) {
-        KnownGroups::Absent => Finding::missing(
+        KnownGroups::Absent => TrialFinding::missing(
             format!("this kernel has no {controller} controller"),
             "use a kernel that was built with it",
         ),
-        KnownGroups::Disabled => Finding::missing(
+        KnownGroups::Disabled => TrialFinding::missing(
             format!("the {controller} controller is disabled on the kernel's command line"),
             "remove cgroup_disable from the kernel's command line",
         ),
-        KnownGroups::Hierarchy(0) => Finding::missing(
+        KnownGroups::Hierarchy(0) => TrialFinding::missing(
             format!("{} does not offer it (a namespace or container hides it)", mount.display()),
             "have the controller delegated to this group",
         ),
-        KnownGroups::Hierarchy(_) => Finding::missing(
+        KnownGroups::Hierarchy(_) => TrialFinding::missing(
             format!("the {controller} controller is bound to a v1 hierarchy"),
             "boot with cgroup_no_v1=all (systemd: systemd.unified_cgroup_hierarchy=1); v1 is used meanwhile",
         ),
@@ -95,7 +95,11 @@ pub(super) fn v2_controller(host: &Host, controller: &str) -> Finding {
 }
 
 /// Tries to make a group below the mount or below `own`; `look` examines it before it is removed.
-fn writable(mount: &Path, own: Option<PathBuf>, look: impl Fn(&Path) -> Result<String, String>) -> Finding {
+fn writable(
+    mount: &Path,
+    own: Option<PathBuf>,
+    look: impl Fn(&Path) -> Result<String, String>,
+) -> TrialFinding {
     let name = format!("unisono-doctor-{}-{}", std::process::id(), Tid::current());
     let mut refusal = (mount.to_owned(), io::Error::from_raw_os_error(libc::EACCES));
     for parent in [Some(mount.to_owned()), own].into_iter().flatten() {
@@ -106,13 +110,13 @@ fn writable(mount: &Path, own: Option<PathBuf>, look: impl Fn(&Path) -> Result<S
                 let removed = fs::remove_dir(&group);
                 return match (seen, removed) {
                     (Ok(seen), Ok(())) => {
-                        Finding::found(format!("{seen}; groups can be made below {}", parent.display()))
+                        TrialFinding::found(format!("{seen}; groups can be made below {}", parent.display()))
                     }
-                    (Ok(seen), Err(error)) => Finding::found(seen).but(format!(
+                    (Ok(seen), Err(error)) => TrialFinding::found(seen).but(format!(
                         "the trial group could not be removed ({error}): rmdir {}",
                         group.display()
                     )),
-                    (Err(refusal), _) => Finding::missing(refusal, "use Linux 5.2 or newer"),
+                    (Err(refusal), _) => TrialFinding::missing(refusal, "use Linux 5.2 or newer"),
                 };
             }
             Err(error) => refusal = (parent, error),
@@ -124,7 +128,10 @@ fn writable(mount: &Path, own: Option<PathBuf>, look: impl Fn(&Path) -> Result<S
         Some(libc::EROFS) => "remount it writable (containers: mount /sys/fs/cgroup read-write)",
         _ => "run as root, or have the group delegated (systemd: Delegate=yes)",
     };
-    Finding::missing(format!("mounted, but no group can be made below {}: {why}", parent.display()), remedy)
+    TrialFinding::missing(
+        format!("mounted, but no group can be made below {}: {why}", parent.display()),
+        remedy,
+    )
 }
 
 /// What `/proc/cgroups` says of a controller.
@@ -136,7 +143,7 @@ enum KnownGroups {
     Hierarchy(u32),
 }
 
-fn known(host: &Host, controller: &str) -> KnownGroups {
+fn known(host: &ProbedHost, controller: &str) -> KnownGroups {
     let table = host.read("proc/cgroups").unwrap_or_default();
     let Some(line) = table.lines().find(|line| line.split('\t').next() == Some(controller)) else {
         return KnownGroups::Absent;
@@ -150,7 +157,7 @@ fn known(host: &Host, controller: &str) -> KnownGroups {
 }
 
 /// The group of this process in the hierarchy mounted at `mount`.
-fn own(host: &Host, mount: &Path, controller: &str) -> Option<PathBuf> {
+fn own(host: &ProbedHost, mount: &Path, controller: &str) -> Option<PathBuf> {
     let table = host.read("proc/self/cgroup")?;
     table.lines().find_map(|line| {
         // hierarchy:controllers:path; the v2 line has no controllers
@@ -163,7 +170,7 @@ fn own(host: &Host, mount: &Path, controller: &str) -> Option<PathBuf> {
     })
 }
 
-fn v2_mount(host: &Host) -> Option<PathBuf> {
+fn v2_mount(host: &ProbedHost) -> Option<PathBuf> {
     mount(host, |fields| fields.kind == "cgroup2")
 }
 
@@ -179,7 +186,7 @@ impl Mount<'_> {
 }
 
 /// The first mount point of `/proc/self/mounts` that fits.
-fn mount(host: &Host, fits: impl Fn(&Mount<'_>) -> bool) -> Option<PathBuf> {
+fn mount(host: &ProbedHost, fits: impl Fn(&Mount<'_>) -> bool) -> Option<PathBuf> {
     let table = host.read("proc/self/mounts")?;
     table.lines().find_map(|line| {
         let mut fields = line.split(' ').skip(1);

@@ -1,6 +1,6 @@
 //! Runs a program, but not for long.
 
-use super::Finding;
+use super::TrialFinding;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -22,10 +22,10 @@ pub(super) enum Trial {
 
 impl Trial {
     /// What the trial says of the capability that it tried.
-    pub(super) fn finding(self, remedy: &str) -> Finding {
+    pub(super) fn finding(self, remedy: &str) -> TrialFinding {
         match self {
-            Trial::Failed(reason) => Finding::missing(reason, remedy),
-            Trial::Unfinished(reason) => Finding::unknown(reason),
+            Trial::Failed(reason) => TrialFinding::missing(reason, remedy),
+            Trial::Unfinished(reason) => TrialFinding::unknown(reason),
         }
     }
 }
@@ -136,7 +136,7 @@ mod tests {
     fn a_trial_that_does_not_end_says_nothing_about_the_capability() {
         let trial = run_within(Duration::from_millis(20), "/bin/sh", &["-c", "sleep 60"]);
         let finding = trial.expect_err("it sleeps").finding("install it");
-        assert_eq!(finding.status, super::super::Status::Unknown);
+        assert_eq!(finding.status, super::super::ProbeStatus::Unknown);
         assert!(finding.reason.is_some_and(|reason| reason.contains("did not end within 20ms")));
         assert!(finding.remedy.is_some_and(|remedy| remedy.contains("busy machine")));
     }

@@ -4,8 +4,8 @@
 //! than conclude from a version number: a real-time class is asked for by a thread that ends at once, a
 //! queueing discipline is installed in a network namespace that vanishes with its process, a control group is
 //! made and removed. A trial that does not end in time, as on a machine under load, says nothing: its
-//! capability is [`Status::Unknown`], not missing. A probe never loads a kernel module, never needs root to
-//! answer, and never leaves anything behind.
+//! capability is [`ProbeStatus::Unknown`], not missing. A probe never loads a kernel module, never needs root
+//! to answer, and never leaves anything behind.
 //!
 //! Cost: a few milliseconds together, except the compilers, which are asked to compile (up to 2 s;
 //! [`Effort::WithoutCompiling`] leaves them out). Not for hot paths: ask once and keep the answer.
@@ -37,7 +37,7 @@ pub struct Capability {
     /// Whether it can be used, here and now, by this user. False as well where that is unknown.
     pub found: bool,
     /// What is known of it.
-    pub status: Status,
+    pub status: ProbeStatus,
     /// What exactly was found; empty if nothing was.
     pub detail: String,
     /// Why it cannot be used.
@@ -49,7 +49,7 @@ pub struct Capability {
 /// What is known of a capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
+pub enum ProbeStatus {
     /// It was tried, or read, and it is there.
     Found,
     /// It is not there.
@@ -59,31 +59,31 @@ pub enum Status {
 }
 
 /// What a probe says; the table of probes adds name and group.
-struct Finding {
-    status: Status,
+struct TrialFinding {
+    status: ProbeStatus,
     detail: String,
     reason: Option<String>,
     remedy: Option<String>,
 }
 
-impl Finding {
+impl TrialFinding {
     fn found(detail: impl Into<String>) -> Self {
-        Self { status: Status::Found, detail: detail.into(), reason: None, remedy: None }
+        Self { status: ProbeStatus::Found, detail: detail.into(), reason: None, remedy: None }
     }
 
     fn missing(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
         let (reason, remedy) = (Some(reason.into()), Some(remedy.into()));
-        Self { status: Status::Missing, detail: String::new(), reason, remedy }
+        Self { status: ProbeStatus::Missing, detail: String::new(), reason, remedy }
     }
 
     /// The trial says nothing about the capability.
     fn unknown(reason: impl Into<String>) -> Self {
         let remedy = "a busy machine may be the cause: run unisono doctor again when it is idle";
-        Self { status: Status::Unknown, ..Self::missing(reason, remedy) }
+        Self { status: ProbeStatus::Unknown, ..Self::missing(reason, remedy) }
     }
 
     fn is_found(&self) -> bool {
-        self.status == Status::Found
+        self.status == ProbeStatus::Found
     }
 
     /// Found, but something about it deserves a hint.
@@ -103,11 +103,11 @@ pub enum Effort {
 }
 
 /// Where the files of the kernel are: `/`, or a made-up root in tests.
-struct Host {
+struct ProbedHost {
     root: PathBuf,
 }
 
-impl Host {
+impl ProbedHost {
     fn here() -> Self {
         Self { root: PathBuf::from("/") }
     }
@@ -130,14 +130,14 @@ impl Host {
 struct Probe {
     name: &'static str,
     effort: Effort,
-    run: fn(&Host) -> Finding,
+    run: fn(&ProbedHost) -> TrialFinding,
 }
 
-const fn quick(name: &'static str, run: fn(&Host) -> Finding) -> Probe {
+const fn quick(name: &'static str, run: fn(&ProbedHost) -> TrialFinding) -> Probe {
     Probe { name, effort: Effort::WithoutCompiling, run }
 }
 
-const fn compiling(name: &'static str, run: fn(&Host) -> Finding) -> Probe {
+const fn compiling(name: &'static str, run: fn(&ProbedHost) -> TrialFinding) -> Probe {
     Probe { name, effort: Effort::Everything, run }
 }
 
@@ -224,7 +224,7 @@ const PROBES: &[(&str, &[Probe])] = &[
 /// Probes everything that `effort` allows, several things at a time, in the order of the table.
 #[must_use]
 pub fn all(effort: Effort) -> Vec<Capability> {
-    let host = &Host::here();
+    let host = &ProbedHost::here();
     let wanted = PROBES
         .iter()
         .flat_map(|(group, probes)| probes.iter().map(move |probe| (*group, probe)))
@@ -236,7 +236,7 @@ pub fn all(effort: Effort) -> Vec<Capability> {
             .into_iter()
             .map(|(group, probe, answer)| {
                 let finding = answer.join().unwrap_or_else(|_| {
-                    Finding::missing("the probe itself failed", "please report this as a bug")
+                    TrialFinding::missing("the probe itself failed", "please report this as a bug")
                 });
                 capability(group, probe.name, finding)
             })
@@ -249,20 +249,13 @@ pub fn all(effort: Effort) -> Vec<Capability> {
 pub fn one(name: &str) -> Option<Capability> {
     PROBES.iter().find_map(|(group, probes)| {
         let probe = probes.iter().find(|probe| probe.name == name)?;
-        Some(capability(group, probe.name, (probe.run)(&Host::here())))
+        Some(capability(group, probe.name, (probe.run)(&ProbedHost::here())))
     })
 }
 
-fn capability(group: &'static str, name: &'static str, finding: Finding) -> Capability {
-    let Finding { status, detail, reason, remedy } = finding;
-    Capability { name, group, found: status == Status::Found, status, detail, reason, remedy }
-}
-
-/// Whether this process runs with root's privilege.
-#[must_use]
-pub fn is_root() -> bool {
-    // SAFETY: geteuid takes no arguments and cannot fail.
-    unsafe { libc::geteuid() == 0 }
+fn capability(group: &'static str, name: &'static str, finding: TrialFinding) -> Capability {
+    let TrialFinding { status, detail, reason, remedy } = finding;
+    Capability { name, group, found: status == ProbeStatus::Found, status, detail, reason, remedy }
 }
 
 #[cfg(test)]
@@ -291,16 +284,16 @@ mod tests {
 
 #[cfg(test)]
 mod fake {
-    use super::Host;
+    use super::ProbedHost;
     use std::fs;
 
     /// A root directory with the given files; removed when dropped.
-    pub(super) struct FakeRoot(pub(super) Host);
+    pub(super) struct FakeRoot(pub(super) ProbedHost);
 
     impl FakeRoot {
         pub(super) fn with(name: &str, files: &[(&str, &str)]) -> Self {
             let root = std::env::temp_dir().join(format!("unisono-capability-{name}-{}", std::process::id()));
-            let host = Host { root };
+            let host = ProbedHost { root };
             fs::create_dir_all(&host.root).expect("directory");
             for (path, text) in files {
                 let path = host.path(path);

@@ -5,9 +5,12 @@
 //!
 //! Reference: netlink(7), rtnetlink(7).
 
-use super::scratch::errno_of;
+use super::scratch::errno;
+use crate::netlink::NetlinkRequest;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::os::fd::BorrowedFd;
 
-const REQUEST_ACK_CREATE: u16 = 0x1 | 0x4 | 0x400;
+const CREATE: u16 = 0x400;
 /// Without it the kernel takes a second discipline for a change of the first, and never looks up
 /// its kind.
 const REPLACE: u16 = 0x100;
@@ -25,67 +28,36 @@ const LOOPBACK: u32 = 1;
 pub(super) fn new_qdisc(kind: &str) -> Vec<u8> {
     let parent = if matches!(kind, "ingress" | "clsact") { INGRESS } else { ROOT };
     // struct tcmsg: family, interface, handle, parent, info
-    let mut body = Vec::new();
-    for word in [0, LOOPBACK, 0, parent, 0] {
-        body.extend(word.to_ne_bytes());
-    }
-    body.extend(attribute(QDISC_KIND, &with_zero(kind)));
-    message(NEW_QDISC, &body)
+    let fixed: Vec<u8> = [0, LOOPBACK, 0, parent, 0].into_iter().flat_map(u32::to_ne_bytes).collect();
+    let mut request = NetlinkRequest::new(String::new(), NEW_QDISC, CREATE | REPLACE, &fixed);
+    encoded(request.text(QDISC_KIND, kind))
 }
 
 /// Asks for a device of a kind; the kernel chooses its name.
 pub(super) fn new_link(kind: &str) -> Vec<u8> {
     // struct ifinfomsg, all zero
-    let mut body = vec![0; 16];
-    body.extend(attribute(LINK_INFO, &attribute(LINK_KIND, &with_zero(kind))));
-    message(NEW_LINK, &body)
+    let mut request = NetlinkRequest::new(String::new(), NEW_LINK, CREATE, &[0; 16]);
+    encoded(request.nest(LINK_INFO, |info| _ = info.text(LINK_KIND, kind)))
 }
 
-fn message(kind: u16, body: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(16 + body.len());
-    bytes.extend((16 + body.len() as u32).to_ne_bytes());
-    bytes.extend(kind.to_ne_bytes());
-    let replace = if kind == NEW_QDISC { REPLACE } else { 0 };
-    bytes.extend((REQUEST_ACK_CREATE | replace).to_ne_bytes());
-    bytes.extend([0; 8]);
-    bytes.extend(body);
-    bytes
-}
-
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+fn encoded(request: &NetlinkRequest) -> Vec<u8> {
     let mut bytes = Vec::new();
-    bytes.extend((4 + value.len() as u16).to_ne_bytes());
-    bytes.extend(kind.to_ne_bytes());
-    bytes.extend(value);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    request.write(0, true, &mut bytes);
     bytes
-}
-
-fn with_zero(text: &str) -> Vec<u8> {
-    [text.as_bytes(), &[0]].concat()
-}
-
-/// Opens a route netlink socket; negative if it cannot. Makes only async-signal-safe calls.
-pub(super) fn open() -> i32 {
-    // SAFETY: takes no pointers.
-    unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE) }
 }
 
 /// Sends one request and answers the `errno` of its acknowledgement, 0 for success. Makes only
 /// async-signal-safe calls.
-pub(super) fn ask(socket: i32, message: &[u8]) -> i32 {
-    // SAFETY: `message` is valid for reads of its length.
-    let sent = unsafe { libc::send(socket, message.as_ptr().cast(), message.len(), 0) };
-    if sent < 0 {
-        return errno_of(sent as i64);
-    }
+pub(super) fn ask(socket: BorrowedFd<'_>, message: &[u8]) -> i32 {
     let mut answer = [0_u8; 4096];
-    // SAFETY: `answer` is valid for writes of its length.
-    let got = unsafe { libc::recv(socket, answer.as_mut_ptr().cast(), answer.len(), 0) };
+    let answered = send(socket, message, SendFlags::empty())
+        .and_then(|_| recv(socket, &mut answer, RecvFlags::empty()))
+        .map(|(length, _)| length);
     // struct nlmsghdr (16 bytes), then the negated errno
-    match (got >= 20, answer[16..20].try_into()) {
-        (true, Ok(bytes)) => -i32::from_ne_bytes(bytes),
-        _ => libc::EIO,
+    match (answered, answer[16..20].try_into()) {
+        (Ok(20..), Ok(bytes)) => i32::from_ne_bytes(bytes).wrapping_neg(),
+        (Ok(_), _) => libc::EIO,
+        (refused, _) => errno(refused),
     }
 }
 

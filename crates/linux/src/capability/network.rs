@@ -7,8 +7,14 @@
 //! Reference: namespaces(7), network_namespaces(7), tc(8), packet(7),
 //! Documentation/networking/af_xdp.rst, tuntap.rst.
 
-use super::scratch::{errno_of, in_child, words};
-use super::{Finding, Host, is_root, netlink};
+use super::scratch::{errno, in_child, words};
+use super::{ProbedHost, TrialFinding, netlink};
+use crate::interface;
+use crate::process::is_root;
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+use std::os::fd::AsFd;
 
 /// What `tc qdisc add` may be asked for.
 const QDISCS: [&str; 13] = [
@@ -16,70 +22,77 @@ const QDISCS: [&str; 13] = [
     "clsact",
 ];
 const LINKS: [&str; 5] = ["veth", "dummy", "ifb", "bridge", "macvlan"];
-const AF_XDP: i32 = 44;
 
 /// Makes a user namespace, which vanishes with its process.
-pub(super) fn user_namespaces(host: &Host) -> Finding {
+pub(super) fn user_namespaces(host: &ProbedHost) -> TrialFinding {
     // SAFETY: unshare is async-signal-safe, and the body does nothing else.
-    let tried = unsafe { in_child::<1>(|answer| answer[0] = unshare(libc::CLONE_NEWUSER)) };
+    let tried = unsafe { in_child::<1>(|answer| answer[0] = unshare(UnshareFlags::NEWUSER)) };
     let errno = match tried {
         Ok([errno]) => errno,
-        Err(error) => return Finding::unknown(format!("it could not be tried: {error}")),
+        Err(error) => return TrialFinding::unknown(format!("it could not be tried: {error}")),
     };
     if errno == 0 {
-        return Finding::found("an unprivileged process can make one");
+        return TrialFinding::found("an unprivileged process can make one");
     }
     let setting = |path: &str| host.read(path).unwrap_or_default();
     if setting("proc/sys/kernel/unprivileged_userns_clone") == "0" {
-        return Finding::missing(
+        return TrialFinding::missing(
             "kernel.unprivileged_userns_clone is 0",
             "sysctl kernel.unprivileged_userns_clone=1",
         );
     }
     if setting("proc/sys/user/max_user_namespaces") == "0" {
-        return Finding::missing("user.max_user_namespaces is 0", "sysctl user.max_user_namespaces=10000");
+        return TrialFinding::missing(
+            "user.max_user_namespaces is 0",
+            "sysctl user.max_user_namespaces=10000",
+        );
     }
-    Finding::missing(
+    TrialFinding::missing(
         format!("unshare: {}", words(errno)),
         "use a kernel with CONFIG_USER_NS, outside a sandbox",
     )
 }
 
 /// Makes a network namespace, as root or inside a user namespace.
-pub(super) fn network_namespaces(_: &Host) -> Finding {
+pub(super) fn network_namespaces(_: &ProbedHost) -> TrialFinding {
     // SAFETY: unshare is async-signal-safe, and the body does nothing else.
     match unsafe { in_child::<1>(|answer| answer[0] = unshare(own_network())) } {
-        Ok([0]) if is_root() => Finding::found("can be made"),
-        Ok([0]) => Finding::found("can be made inside a user namespace"),
-        Ok([errno]) => Finding::missing(
+        Ok([0]) if is_root() => TrialFinding::found("can be made"),
+        Ok([0]) => TrialFinding::found("can be made inside a user namespace"),
+        Ok([errno]) => TrialFinding::missing(
             format!("unshare: {}", words(errno)),
             "run as root: unisono tree deploy needs them",
         ),
-        Err(error) => Finding::unknown(format!("it could not be tried: {error}")),
+        Err(error) => TrialFinding::unknown(format!("it could not be tried: {error}")),
     }
 }
 
-pub(super) fn qdiscs(host: &Host) -> Finding {
+pub(super) fn qdiscs(host: &ProbedHost) -> TrialFinding {
     // a discipline that needs options is refused with another errno than one that is unknown
     let finding = kinds(host, "sch", &QDISCS, netlink::new_qdisc, |errno| errno != libc::ENOENT);
-    if finding.is_found() && !finding.detail.split(", ").any(|kind| kind.starts_with("htb")) {
-        return finding.but("unisono queue apply needs htb: a kernel with CONFIG_NET_SCH_HTB");
+    let present = finding.detail.split("; not ").next().unwrap_or_default();
+    let has = |wanted: &str| present.split(", ").any(|kind| kind.split(' ').next() == Some(wanted));
+    match (finding.is_found(), has("htb"), has("fq_codel")) {
+        (true, false, _) => finding.but("unisono queue apply needs htb: a kernel with CONFIG_NET_SCH_HTB"),
+        (true, true, false) => finding.but(
+            "without fq_codel (CONFIG_NET_SCH_FQ_CODEL) the flows of a class of unisono queue wait together in the kernel",
+        ),
+        _ => finding,
     }
-    finding
 }
 
-pub(super) fn link_kinds(host: &Host) -> Finding {
+pub(super) fn link_kinds(host: &ProbedHost) -> TrialFinding {
     kinds(host, "", &LINKS, netlink::new_link, |errno| errno != libc::EOPNOTSUPP)
 }
 
 /// Tries each kind by netlink in a namespace of its own, except those that would load a module.
 fn kinds<const N: usize>(
-    host: &Host,
+    host: &ProbedHost,
     prefix: &str,
     names: &[&str; N],
     message: fn(&str) -> Vec<u8>,
     known: fn(i32) -> bool,
-) -> Finding {
+) -> TrialFinding {
     let modules = Modules::read(host);
     let module = names.map(|name| {
         let module = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}_{name}") };
@@ -91,10 +104,11 @@ fn kinds<const N: usize>(
     let tried = unsafe {
         in_child::<N>(|answers| {
             let refused = unshare(own_network());
-            let socket = netlink::open();
+            let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None);
             for index in 0..N {
-                answers[index] = match (refused, module[index]) {
-                    (0, false) => netlink::ask(socket, &messages[index]),
+                answers[index] = match (refused, module[index], &socket) {
+                    (0, false, Ok(socket)) => netlink::ask(socket.as_fd(), &messages[index]),
+                    (0, false, Err(error)) => error.raw_os_error(),
                     _ => refused,
                 };
             }
@@ -102,10 +116,10 @@ fn kinds<const N: usize>(
     };
     let answers = match tried {
         Ok(answers) => answers,
-        Err(error) => return Finding::unknown(format!("they could not be tried: {error}")),
+        Err(error) => return TrialFinding::unknown(format!("they could not be tried: {error}")),
     };
     if let Some(errno) = answers.iter().copied().find(|errno| matches!(*errno, libc::EPERM | libc::ENOSPC)) {
-        return Finding::missing(
+        return TrialFinding::missing(
             format!("no network namespace to try them in: {}", words(errno)),
             "run as root: unisono tree deploy needs veth and clsact",
         );
@@ -120,96 +134,76 @@ fn kinds<const N: usize>(
     }
     let present = present.join(", ");
     match (present.is_empty(), absent.is_empty()) {
-        (true, _) => Finding::missing(
+        (true, _) => TrialFinding::missing(
             format!("this kernel has none of {}", absent.join(", ")),
             "use a kernel with CONFIG_VETH and CONFIG_NET_SCH_INGRESS, which unisono tree deploy needs",
         ),
-        (false, true) => Finding::found(present),
-        (false, false) => Finding::found(format!("{present}; not {}", absent.join(", "))),
+        (false, true) => TrialFinding::found(present),
+        (false, false) => TrialFinding::found(format!("{present}; not {}", absent.join(", "))),
     }
 }
 
 /// Opens `/dev/net/tun` and, in a namespace of its own, makes a device that ends with the descriptor.
-pub(super) fn tun(host: &Host) -> Finding {
-    const TUN_WITHOUT_HEADER: u16 = 0x0001 | 0x1000;
+pub(super) fn tun(host: &ProbedHost) -> TrialFinding {
     if !host.exists("dev/net/tun") {
-        return Finding::missing(
+        return TrialFinding::missing(
             "/dev/net/tun does not exist",
             "modprobe tun as root, or mkdir -p /dev/net && mknod /dev/net/tun c 10 200; nothing in this version uses it",
         );
     }
     if Modules::read(host).would_be_loaded("tun") {
-        return Finding::found("as a module, not loaded");
+        return TrialFinding::found("as a module, not loaded");
     }
-    // struct ifreq: 16 bytes of name, then the flags
-    let mut request = [0_u8; 40];
-    request[..10].copy_from_slice(b"unisono%d\0");
-    request[16..18].copy_from_slice(&TUN_WITHOUT_HEADER.to_ne_bytes());
+    let Some(mut request) = interface::request("unisono%d") else {
+        return TrialFinding::unknown("no name for it");
+    };
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
     // SAFETY: the body makes system calls only and writes to its array.
     let tried = unsafe {
         in_child::<2>(|answers| {
             let refused = unshare(own_network());
-            let device = open_tun();
-            answers[0] = errno_of(i64::from(device));
-            answers[1] = match refused {
-                0 if device >= 0 => make_tun(device, &request),
+            let device = rustix::fs::open(c"/dev/net/tun", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+            answers[1] = match &device {
+                Ok(device) if refused == 0 => errno(interface::ask(device, libc::TUNSETIFF, &mut request)),
                 _ => refused,
             };
+            answers[0] = errno(device);
         })
     };
     match tried {
-        Ok([0, 0]) => Finding::found("a device can be made"),
-        Ok([0, errno]) => Finding::missing(
+        Ok([0, 0]) => TrialFinding::found("a device can be made"),
+        Ok([0, errno]) => TrialFinding::missing(
             format!("/dev/net/tun opens, but no device can be made: {}", words(errno)),
             "run as root; nothing in this version uses it",
         ),
-        Ok([errno, _]) => Finding::missing(
+        Ok([errno, _]) => TrialFinding::missing(
             format!("/dev/net/tun: {}", words(errno)),
             "run as root; nothing in this version uses it",
         ),
-        Err(error) => Finding::unknown(format!("it could not be tried: {error}")),
+        Err(error) => TrialFinding::unknown(format!("it could not be tried: {error}")),
     }
 }
 
-fn open_tun() -> i32 {
-    // SAFETY: the path is a string constant with its zero.
-    unsafe { libc::open(c"/dev/net/tun".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) }
-}
-
-/// `request` is a `struct ifreq`.
-fn make_tun(device: i32, request: &[u8; 40]) -> i32 {
-    const SET_INTERFACE: libc::c_ulong = 0x4004_54ca;
-    let mut request = *request;
-    // SAFETY: `request` is as long as a `struct ifreq` and valid for reads and writes.
-    let result = unsafe { libc::ioctl(device, SET_INTERFACE, request.as_mut_ptr()) };
-    errno_of(i64::from(result))
-}
-
-pub(super) fn af_xdp(_: &Host) -> Finding {
-    // SAFETY: takes no pointers.
-    let socket = unsafe { libc::socket(AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-    match errno_of(i64::from(socket)) {
-        0 => {
-            super::scratch::close(socket);
-            Finding::found("a socket can be made")
-        }
+pub(super) fn af_xdp(_: &ProbedHost) -> TrialFinding {
+    match errno(socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)) {
+        0 => TrialFinding::found("a socket can be made"),
         libc::EPERM => {
-            Finding::missing("it needs CAP_NET_RAW", "run as root; nothing in this version uses it")
+            TrialFinding::missing("it needs CAP_NET_RAW", "run as root; nothing in this version uses it")
         }
-        errno => Finding::missing(
+        errno => TrialFinding::missing(
             format!("socket: {}", words(errno)),
             "use a kernel with CONFIG_XDP_SOCKETS; nothing in this version uses it",
         ),
     }
 }
 
-fn own_network() -> i32 {
-    if is_root() { libc::CLONE_NEWNET } else { libc::CLONE_NEWUSER | libc::CLONE_NEWNET }
+fn own_network() -> UnshareFlags {
+    if is_root() { UnshareFlags::NEWNET } else { UnshareFlags::NEWUSER | UnshareFlags::NEWNET }
 }
 
-fn unshare(what: i32) -> i32 {
-    // SAFETY: takes no pointers; called in the scratch process only.
-    errno_of(i64::from(unsafe { libc::unshare(what) }))
+fn unshare(what: UnshareFlags) -> i32 {
+    // SAFETY: called in the scratch process only, and never for its table of descriptors.
+    errno(unsafe { unshare_unsafe(what) })
 }
 
 /// Which modules the kernel could load, and which it has loaded.
@@ -219,7 +213,7 @@ struct Modules {
 }
 
 impl Modules {
-    fn read(host: &Host) -> Self {
+    fn read(host: &ProbedHost) -> Self {
         let release = host.read("proc/sys/kernel/osrelease").unwrap_or_default();
         Self {
             loadable: host.read(&format!("lib/modules/{release}/modules.dep")).unwrap_or_default(),
@@ -265,7 +259,7 @@ mod tests {
     #[test]
     fn a_queueing_discipline_nobody_has_is_unknown_to_the_kernel() {
         let finding =
-            kinds(&Host::here(), "sch", &["pfifo", "unisono_made_up"], netlink::new_qdisc, |errno| {
+            kinds(&ProbedHost::here(), "sch", &["pfifo", "unisono_made_up"], netlink::new_qdisc, |errno| {
                 errno != libc::ENOENT
             });
         if finding.is_found() {

@@ -4,11 +4,11 @@
 //! Documentation/ABI/testing/sysfs-devices-system-clocksource.
 
 use super::scratch::{close, errno_of, words};
-use super::{Finding, Host};
+use super::{ProbedHost, TrialFinding};
 use crate::affinity::{self, Tid};
 use crate::topology::Topology;
 
-pub(super) fn cores(_: &Host) -> Finding {
+pub(super) fn cores(_: &ProbedHost) -> TrialFinding {
     let machine = Topology::read();
     let allowed = affinity::allowed(Tid::SELF).unwrap_or_else(|_| machine.numbers());
     let usable = machine.within(&allowed);
@@ -18,16 +18,16 @@ pub(super) fn cores(_: &Host) -> Finding {
         format!("{usable}; this process may use processors {allowed} of {}", machine.cpus.len())
     };
     if usable.cpus.len() < 2 {
-        return Finding::found(detail)
+        return TrialFinding::found(detail)
             .but("with one processor nothing can run in step: use a machine with two or more");
     }
-    Finding::found(detail)
+    TrialFinding::found(detail)
 }
 
-pub(super) fn clock(host: &Host) -> Finding {
+pub(super) fn clock(host: &ProbedHost) -> TrialFinding {
     let base = "sys/devices/system/clocksource/clocksource0";
     let Some(current) = host.read(&format!("{base}/current_clocksource")) else {
-        return Finding::missing(
+        return TrialFinding::missing(
             "the clock source is not described in /sys/devices/system/clocksource",
             "nothing to do; the clock is calibrated when used",
         );
@@ -37,7 +37,7 @@ pub(super) fn clock(host: &Host) -> Finding {
     let steady = ["constant_tsc", "nonstop_tsc"]
         .iter()
         .all(|wanted| flags.split_ascii_whitespace().any(|flag| flag == *wanted));
-    let found = Finding::found(format!(
+    let found = TrialFinding::found(format!(
         "{current}{} (available: {others})",
         if steady { ", with a time-stamp counter that runs at one rate" } else { "" }
     ));
@@ -50,7 +50,7 @@ pub(super) fn clock(host: &Host) -> Finding {
 }
 
 /// Opens a counter of processor cycles for this thread.
-pub(super) fn perf_counters(host: &Host) -> Finding {
+pub(super) fn perf_counters(host: &ProbedHost) -> TrialFinding {
     const CLOSE_ON_EXEC: u64 = 1 << 3;
     const FIRST_SIZE: u64 = 64;
     const DISABLED: u64 = 1;
@@ -65,20 +65,20 @@ pub(super) fn perf_counters(host: &Host) -> Finding {
     match errno_of(counter) {
         0 => {
             close(counter as i32);
-            Finding::found("hardware counters")
+            TrialFinding::found("hardware counters")
         }
-        libc::EACCES | libc::EPERM => Finding::missing(
+        libc::EACCES | libc::EPERM => TrialFinding::missing(
             format!(
                 "refused (kernel.perf_event_paranoid is {})",
                 host.read("proc/sys/kernel/perf_event_paranoid").as_deref().unwrap_or("unknown")
             ),
             "run as root or sysctl kernel.perf_event_paranoid=1; nothing in this version uses them",
         ),
-        libc::ENOENT | libc::EOPNOTSUPP => Finding::missing(
+        libc::ENOENT | libc::EOPNOTSUPP => TrialFinding::missing(
             "the kernel offers no hardware counters (usual in a virtual machine)",
             "enable the virtual performance counters in the hypervisor; nothing in this version uses them",
         ),
-        errno => Finding::missing(
+        errno => TrialFinding::missing(
             format!("perf_event_open: {}", words(errno)),
             "use a kernel with CONFIG_PERF_EVENTS; nothing in this version uses them",
         ),
@@ -86,17 +86,18 @@ pub(super) fn perf_counters(host: &Host) -> Finding {
 }
 
 /// Found means: something stands between this system and the hardware.
-pub(super) fn virtualization(host: &Host) -> Finding {
+pub(super) fn virtualization(host: &ProbedHost) -> TrialFinding {
     match kind(host) {
-        Some(what) => Finding::found(what)
+        Some(what) => TrialFinding::found(what)
             .but("waking a halted virtual processor is slow, and others may take its time: watch the spread"),
-        None => {
-            Finding::missing("no sign of a virtual machine or a container", "nothing to do: that is best")
-        }
+        None => TrialFinding::missing(
+            "no sign of a virtual machine or a container",
+            "nothing to do: that is best",
+        ),
     }
 }
 
-fn kind(host: &Host) -> Option<String> {
+fn kind(host: &ProbedHost) -> Option<String> {
     let vendor = host
         .read("sys/class/dmi/id/sys_vendor")
         .or_else(|| host.read("sys/hypervisor/type"))
@@ -117,7 +118,7 @@ fn kind(host: &Host) -> Option<String> {
 }
 
 /// Found means: the kernel can tell how much time the hypervisor took.
-pub(super) fn steal(host: &Host) -> Finding {
+pub(super) fn steal(host: &ProbedHost) -> TrialFinding {
     let stat = host.read("proc/stat").unwrap_or_default();
     let fields: Vec<u64> = stat
         .lines()
@@ -125,13 +126,13 @@ pub(super) fn steal(host: &Host) -> Finding {
         .map(|line| line.split_ascii_whitespace().filter_map(|field| field.parse().ok()).collect())
         .unwrap_or_default();
     let (Some(stolen), all) = (fields.get(7), fields.iter().take(8).sum::<u64>()) else {
-        return Finding::missing(
+        return TrialFinding::missing(
             "/proc/stat has no steal column",
             "time taken by a hypervisor cannot be told apart",
         );
     };
     let share = 100.0 * *stolen as f64 / all.max(1) as f64;
-    Finding::found(format!("accounted; {share:.2} % since boot"))
+    TrialFinding::found(format!("accounted; {share:.2} % since boot"))
 }
 
 #[cfg(test)]

@@ -3,32 +3,32 @@
 //! Reference: sched(7), sched_setattr(2), Documentation/scheduler/sched-rt-group.rst, sched-ext.rst.
 
 use super::cgroups;
-use super::scratch::{errno_of, in_thread, words};
-use super::{Finding, Host, is_root};
+use super::scratch::{errno, in_thread, words};
+use super::{ProbedHost, TrialFinding};
+use crate::affinity::Tid;
+use crate::process::is_root;
+use crate::scheduling::{self, Children, SchedulingPolicy, Urgency};
+use std::time::Duration;
 
 /// Asks for `SCHED_FIFO` at priority 1 in a thread that ends at once.
-pub(super) fn real_time(host: &Host) -> Finding {
-    let errno = in_thread(|| {
-        let parameter = libc::sched_param { sched_priority: 1 };
-        // SAFETY: `parameter` is valid for reads; 0 is the calling thread.
-        let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) };
-        errno_of(i64::from(result))
-    });
+pub(super) fn real_time(host: &ProbedHost) -> TrialFinding {
+    let first = SchedulingPolicy::Fifo(Urgency::LEAST);
+    let errno = in_thread(|| errno(scheduling::set(Tid::SELF, first, Children::Inherit)));
     match errno {
-        0 => Finding::found("SCHED_FIFO and SCHED_RR, priorities 1 to 99"),
+        0 => TrialFinding::found("SCHED_FIFO and SCHED_RR, priorities 1 to 99"),
         libc::EPERM => refused(host),
-        errno => Finding::missing(format!("sched_setscheduler: {}", words(errno)), "none known"),
+        errno => TrialFinding::missing(format!("sched_setattr: {}", words(errno)), "none known"),
     }
 }
 
 /// Why the kernel says EPERM to a real-time class: no privilege, or a control group without a share.
-fn refused(host: &Host) -> Finding {
+fn refused(host: &ProbedHost) -> TrialFinding {
     if let Some(group) = cgroups::own_v1(host, "cpu") {
         let budget = group.join("cpu.rt_runtime_us");
         let read = std::fs::read_to_string(&budget);
         if read.is_ok_and(|text| text.trim() == "0") {
             let budget = budget.display();
-            return Finding::missing(
+            return TrialFinding::missing(
                 format!("this control group has no real-time share: {budget} is 0"),
                 format!(
                     "echo 100000 > {budget} as root (its parent needs as much), or start from the root cpu group"
@@ -37,103 +37,83 @@ fn refused(host: &Host) -> Finding {
         }
     }
     if is_root() {
-        Finding::missing("root here lacks CAP_SYS_NICE", "start the container with --cap-add SYS_NICE")
+        TrialFinding::missing("root here lacks CAP_SYS_NICE", "start the container with --cap-add SYS_NICE")
     } else {
-        Finding::missing(
+        TrialFinding::missing(
             "it needs root or a real-time limit (RLIMIT_RTPRIO)",
             "run as root, or add `@group - rtprio 99` to /etc/security/limits.conf and log in again",
         )
     }
 }
 
-pub(super) fn throttling(host: &Host) -> Finding {
+pub(super) fn throttling(host: &ProbedHost) -> TrialFinding {
     let value =
         |name| host.read(&format!("proc/sys/kernel/{name}")).and_then(|text| text.parse::<i64>().ok());
     let (Some(runtime), Some(period)) = (value("sched_rt_runtime_us"), value("sched_rt_period_us")) else {
-        return Finding::missing(
+        return TrialFinding::missing(
             "/proc/sys/kernel/sched_rt_runtime_us cannot be read",
             "nothing to do unless real-time classes are used",
         );
     };
     if runtime < 0 || period <= 0 {
-        return Finding::missing(
+        return TrialFinding::missing(
             "it is off (sched_rt_runtime_us is -1): a real-time loop can take the machine away",
             "sysctl kernel.sched_rt_runtime_us=950000",
         );
     }
-    Finding::found(format!(
+    TrialFinding::found(format!(
         "{runtime} of {period} us: {:.0} % stay for other classes",
         100.0 - 100.0 * runtime as f64 / period as f64
     ))
 }
 
-/// `struct sched_attr`, first version.
-#[repr(C)]
-#[derive(Default)]
-struct SchedAttr {
-    size: u32,
-    policy: u32,
-    flags: u64,
-    nice: i32,
-    priority: u32,
-    runtime: u64,
-    deadline: u64,
-    period: u64,
-}
-
 /// Asks for 1 ms in 100 ms by `SCHED_DEADLINE` in a thread that ends at once.
-pub(super) fn deadline(_: &Host) -> Finding {
-    let errno = in_thread(|| {
-        let attributes = SchedAttr {
-            size: size_of::<SchedAttr>() as u32,
-            policy: libc::SCHED_DEADLINE as u32,
-            runtime: 1_000_000,
-            deadline: 100_000_000,
-            period: 100_000_000,
-            ..SchedAttr::default()
-        };
-        // SAFETY: `attributes` is valid for reads and carries its size; 0 is the calling thread.
-        errno_of(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) })
-    });
+pub(super) fn deadline(_: &ProbedHost) -> TrialFinding {
+    let policy = SchedulingPolicy::Deadline {
+        runtime: Duration::from_millis(1),
+        deadline: Duration::from_millis(100),
+        period: Duration::from_millis(100),
+    };
+    let errno = in_thread(|| errno(scheduling::set(Tid::SELF, policy, Children::Inherit)));
     match errno {
-        0 => Finding::found("admitted 1 ms in 100 ms"),
-        libc::EPERM if is_root() => Finding::missing(
+        0 => TrialFinding::found("admitted 1 ms in 100 ms"),
+        libc::EPERM if is_root() => TrialFinding::missing(
             "refused to root: the thread may not use all processors, or CAP_SYS_NICE is missing",
             "start without taskset and outside a cpuset; SCHED_FIFO is used instead",
         ),
-        libc::EPERM => Finding::missing("it needs root", "run as root"),
-        libc::EBUSY => Finding::missing(
+        libc::EPERM => TrialFinding::missing("it needs root", "run as root"),
+        libc::EBUSY => TrialFinding::missing(
             "its bandwidth is taken by others",
             "end other SCHED_DEADLINE threads; SCHED_FIFO is used instead",
         ),
-        errno => Finding::missing(
+        errno => TrialFinding::missing(
             format!("sched_setattr: {}", words(errno)),
             "use Linux 3.14 or newer; SCHED_FIFO is used instead",
         ),
     }
 }
 
-pub(super) fn autogroup(host: &Host) -> Finding {
+pub(super) fn autogroup(host: &ProbedHost) -> TrialFinding {
     match host.read("proc/sys/kernel/sched_autogroup_enabled").as_deref() {
         Some("0") => {
-            Finding::missing("switched off", "nothing to do: nice then works across terminal sessions")
+            TrialFinding::missing("switched off", "nothing to do: nice then works across terminal sessions")
         }
         // MPICH starts each rank in a session of its own: ranks that share a processor then cannot yield it.
-        Some(_) => Finding::found("on").but(
+        Some(_) => TrialFinding::found("on").but(
             "nice and yielding have no effect across sessions, and MPICH's ranks are one each; \
              sysctl kernel.sched_autogroup_enabled=0",
         ),
-        None => Finding::missing(
+        None => TrialFinding::missing(
             "this kernel was built without it",
             "nothing to do: nice then works across terminal sessions",
         ),
     }
 }
 
-pub(super) fn sched_ext(host: &Host) -> Finding {
+pub(super) fn sched_ext(host: &ProbedHost) -> TrialFinding {
     match host.read("sys/kernel/sched_ext/state") {
-        Some(state) => Finding::found(format!("present, {state}")),
-        None => Finding::missing(
+        Some(state) => TrialFinding::found(format!("present, {state}")),
+        None => TrialFinding::missing(
             "/sys/kernel/sched_ext does not exist: this kernel was built without CONFIG_SCHED_CLASS_EXT",
             "boot a kernel of Linux 6.12 or newer that has it; nothing in this version uses it",
         ),

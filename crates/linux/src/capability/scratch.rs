@@ -1,12 +1,20 @@
 //! Places for trying things that must not touch this process: a thread, or a forked child.
 
-use std::io;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, WaitOptions, waitpid};
+use std::fs::File;
+use std::io::{self, Read};
 use std::thread;
 
 /// Runs `body` in a thread that ends afterwards; for what the kernel keeps per thread (scheduling
 /// class). Its answer is 0 or an `errno`.
 pub(super) fn in_thread(body: impl FnOnce() -> i32 + Send) -> i32 {
     thread::scope(|scope| scope.spawn(body).join()).unwrap_or(libc::EAGAIN)
+}
+
+/// 0 for success, else the `errno`. Async-signal-safe.
+pub(super) fn errno<T>(result: Result<T, impl Into<io::Error>>) -> i32 {
+    result.err().map_or(0, |error| error.into().raw_os_error().unwrap_or(libc::EIO))
 }
 
 /// 0 if the system call succeeded, else its `errno`.
@@ -28,11 +36,7 @@ pub(super) fn words(errno: i32) -> String {
 /// The child of a process with several threads may only make async-signal-safe calls: `body` must
 /// not allocate, lock or panic.
 pub(super) unsafe fn in_child<const N: usize>(body: impl FnOnce(&mut [i32; N])) -> io::Result<[i32; N]> {
-    let mut ends = [0; 2];
-    // SAFETY: `ends` has room for the two descriptors.
-    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
     // SAFETY: the child below makes only async-signal-safe calls, by this function's contract.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -40,34 +44,28 @@ pub(super) unsafe fn in_child<const N: usize>(body: impl FnOnce(&mut [i32; N])) 
         unsafe { libc::alarm(2) };
         let mut answers = [libc::EIO; N];
         body(&mut answers);
-        // SAFETY: `answers` is valid for reads of its own size.
-        unsafe { libc::write(ends[1], answers.as_ptr().cast(), size_of_val(&answers)) };
+        for answer in answers {
+            let _ = rustix::io::write(&writer, &answer.to_ne_bytes());
+        }
         // SAFETY: ends the child without running anything of the parent's.
         unsafe { libc::_exit(0) };
     }
-    let forked = if child < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
-    close(ends[1]);
-    let mut answers = [0; N];
-    let mut got = 0;
-    if forked.is_ok() {
-        // SAFETY: `answers` is valid for writes of its own size.
-        got = unsafe { libc::read(ends[0], answers.as_mut_ptr().cast(), size_of_val(&answers)) };
-        // SAFETY: a null status pointer is allowed; `child` is ours and not yet waited for.
-        unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
-    }
-    close(ends[0]);
-    forked?;
-    // less than PIPE_BUF bytes are written at once or not at all
-    if got == size_of_val(&answers) as isize {
-        Ok(answers)
-    } else {
-        Err(io::Error::new(io::ErrorKind::TimedOut, "the trial did not end"))
-    }
+    let child = Pid::from_raw(child).filter(|_| child > 0).ok_or_else(io::Error::last_os_error)?;
+    drop(writer);
+    let (mut answers, mut bytes, mut reader) = ([0; N], [0; 4], File::from(reader));
+    let read = answers.iter_mut().try_for_each(|answer| {
+        reader.read_exact(&mut bytes)?;
+        *answer = i32::from_ne_bytes(bytes);
+        io::Result::Ok(())
+    });
+    waitpid(Some(child), WaitOptions::empty())?;
+    read.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the trial did not end"))?;
+    Ok(answers)
 }
 
 pub(super) fn close(descriptor: i32) {
     // SAFETY: the callers own the descriptor and do not use it again.
-    unsafe { libc::close(descriptor) };
+    unsafe { rustix::io::close(descriptor) };
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! Programs beside Unisono: compilers, OpenMP runtimes, MPIs. Compilers are asked to compile, link and
 //! run a few lines, because a driver is often there without its library.
 
-use super::Finding;
+use super::TrialFinding;
 use super::command::{ScratchDirectory, Trial, run};
 use crate::programs::{self, on_path};
 
-/// An MPI implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MpiTools {
     Mpich,
@@ -44,24 +43,25 @@ impl MpiTools {
     }
 }
 
-pub(super) fn mpi(which: MpiTools) -> Finding {
-    let mut finding = Finding::missing("no mpiexec of it on PATH", which.package());
+pub(super) fn mpi(which: MpiTools) -> TrialFinding {
+    let mut finding = TrialFinding::missing("no mpiexec of it on PATH", which.package());
     for (compiler, starter) in which.programs() {
         let Some(path) = on_path(starter) else { continue };
         let printed = match run(path, &["--version"]) {
             Ok(printed) => printed,
             Err(Trial::Unfinished(reason)) => {
-                finding = Finding::unknown(reason);
+                finding = TrialFinding::unknown(reason);
                 continue;
             }
             Err(Trial::Failed(_)) => continue,
         };
         let Some(version) = which.version(&printed) else { continue };
         return match on_path(compiler) {
-            Some(_) => Finding::found(format!("{version}: {compiler}, {starter}")),
-            None => {
-                Finding::missing(format!("{starter} {version} is there, but no {compiler}"), which.package())
-            }
+            Some(_) => TrialFinding::found(format!("{version}: {compiler}, {starter}")),
+            None => TrialFinding::missing(
+                format!("{starter} {version} is there, but no {compiler}"),
+                which.package(),
+            ),
         };
     }
     finding
@@ -73,11 +73,11 @@ const OPENMP: &str = "#include <omp.h>\nint main(void) { int n = 0;\n\
 const BARRIER: &str =
     "#include <barrier>\nint main() { std::barrier b(1); b.arrive_and_wait(); return 0; }\n";
 
-pub(super) fn cc() -> Finding {
+pub(super) fn cc() -> TrialFinding {
     compile("cc", &[], "trial.c", HELLO, "apt-get install gcc; the peers in C are skipped without it")
 }
 
-pub(super) fn cxx_barrier() -> Finding {
+pub(super) fn cxx_barrier() -> TrialFinding {
     compile(
         "c++",
         &["-std=c++20", "-pthread"],
@@ -87,7 +87,7 @@ pub(super) fn cxx_barrier() -> Finding {
     )
 }
 
-pub(super) fn libgomp() -> Finding {
+pub(super) fn libgomp() -> TrialFinding {
     compile(
         "cc",
         &["-fopenmp"],
@@ -97,7 +97,7 @@ pub(super) fn libgomp() -> Finding {
     )
 }
 
-pub(super) fn clang() -> Finding {
+pub(super) fn clang() -> TrialFinding {
     compile(
         "clang",
         &[],
@@ -107,7 +107,7 @@ pub(super) fn clang() -> Finding {
     )
 }
 
-pub(super) fn libomp() -> Finding {
+pub(super) fn libomp() -> TrialFinding {
     compile(
         "clang",
         &["-fopenmp=libomp"],
@@ -121,10 +121,10 @@ const SWITCH: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n\
     SEC(\"tc\") int f(struct __sk_buff *s) { return s->len ? 0 : -1; }\n";
 
 /// Compiles a few lines for the kernel, as `unisono tree deploy` does with its switch program.
-pub(super) fn switch_program() -> Finding {
+pub(super) fn switch_program() -> TrialFinding {
     let remedy = "apt-get install clang libbpf-dev; without them there is no unisono tree deploy";
     let Some(clang) = programs::clang() else {
-        return Finding::missing("no clang on PATH", remedy);
+        return TrialFinding::missing("no clang on PATH", remedy);
     };
     let trial = || -> Result<(), Trial> {
         let scratch = ScratchDirectory::new().map_err(|error| format!("no temporary directory: {error}"))?;
@@ -136,16 +136,16 @@ pub(super) fn switch_program() -> Finding {
         run(&clang, &["-target", "bpf", "-O2", "-idirafter", &include, "-c", &source, "-o", &out]).map(|_| ())
     };
     match trial() {
-        Ok(()) => Finding::found("clang compiles for the kernel, with the headers of libbpf"),
+        Ok(()) => TrialFinding::found("clang compiles for the kernel, with the headers of libbpf"),
         Err(trial) => trial.finding(remedy),
     }
 }
 
 /// Compiles, links and runs a few lines.
-fn compile(compiler: &str, flags: &[&str], name: &str, source: &str, remedy: &str) -> Finding {
+fn compile(compiler: &str, flags: &[&str], name: &str, source: &str, remedy: &str) -> TrialFinding {
     let found = if compiler == "clang" { programs::clang() } else { on_path(compiler) };
     let Some(path) = found else {
-        return Finding::missing(format!("no {compiler} on PATH"), remedy);
+        return TrialFinding::missing(format!("no {compiler} on PATH"), remedy);
     };
     let trial = || -> Result<String, Trial> {
         let scratch = ScratchDirectory::new().map_err(|error| format!("no temporary directory: {error}"))?;
@@ -157,7 +157,7 @@ fn compile(compiler: &str, flags: &[&str], name: &str, source: &str, remedy: &st
         run(&path, &["--version"])
     };
     match trial() {
-        Ok(version) => Finding::found(version.lines().next().unwrap_or(compiler).trim()),
+        Ok(version) => TrialFinding::found(version.lines().next().unwrap_or(compiler).trim()),
         Err(trial) => trial.finding(remedy),
     }
 }

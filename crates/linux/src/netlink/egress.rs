@@ -9,24 +9,22 @@
 use super::link::Index;
 use super::message::{NetlinkRequest, TABLE};
 use super::traffic::{
-    CLSACT, CLSACT_HANDLE, CLSACT_INGRESS, CREATE_OR_REPLACE, FIRST_OF_ALL, KIND, deciding, head,
+    CLSACT, CLSACT_HANDLE, CLSACT_INGRESS, CREATE_OR_REPLACE, DELETE_FILTER, FIRST_OF_ALL, KIND, OURS,
+    deciding, head,
 };
-use super::{Refused, Socket};
+use super::{NetlinkSocket, Refused};
 use std::os::fd::BorrowedFd;
 
 const DELETE_QDISC: u16 = 37;
-const DELETE_FILTER: u16 = 45;
 const READ_FILTERS: u16 = 46;
 const CLSACT_EGRESS: u32 = 0xffff_fff3;
-/// Tells ours from what others may have there.
-const HANDLE: u32 = 0x756e_6973;
 
 /// Has a program decide about each frame that is to be sent, in place of ours that did so before; needs
 /// [`clsact`](super::traffic::clsact).
 #[must_use]
 pub fn attach(device: Index, program: BorrowedFd<'_>, name: &str) -> NetlinkRequest {
     let what = format!("attach the program {name} where device {} sends", device.0);
-    let fixed = head(device, HANDLE, CLSACT_EGRESS, FIRST_OF_ALL);
+    let fixed = head(device, OURS, CLSACT_EGRESS, FIRST_OF_ALL);
     deciding(what, CREATE_OR_REPLACE, &fixed, program, name)
 }
 
@@ -35,7 +33,7 @@ pub fn attach(device: Index, program: BorrowedFd<'_>, name: &str) -> NetlinkRequ
 pub fn detach(device: Index) -> NetlinkRequest {
     let what = format!("take our program away from where device {} sends", device.0);
     let mut request =
-        NetlinkRequest::new(what, DELETE_FILTER, 0, &head(device, HANDLE, CLSACT_EGRESS, FIRST_OF_ALL));
+        NetlinkRequest::new(what, DELETE_FILTER, 0, &head(device, OURS, CLSACT_EGRESS, FIRST_OF_ALL));
     request.text(KIND, "bpf");
     request
 }
@@ -44,7 +42,7 @@ pub fn detach(device: Index) -> NetlinkRequest {
 ///
 /// # Errors
 /// The kernel does not answer, or refuses: there is none.
-pub fn remove_unused_clsact(socket: &mut Socket, device: Index) -> Result<bool, Refused> {
+pub fn remove_unused_clsact(socket: &mut NetlinkSocket, device: Index) -> Result<bool, Refused> {
     for place in [CLSACT_INGRESS, CLSACT_EGRESS] {
         let what = format!("list the filters of device {}", device.0);
         let entries =

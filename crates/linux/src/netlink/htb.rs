@@ -15,7 +15,7 @@ use super::link::Index;
 use super::message::{NetlinkRequest, TABLE, attribute, number};
 use super::qdisc::ROOT;
 use super::traffic::{CREATE_OR_REPLACE, KIND, NEW_QDISC, OPTIONS, head};
-use super::{Refused, Socket};
+use super::{NetlinkSocket, Refused};
 
 const NEW_CLASS: u16 = 40;
 const DELETE_CLASS: u16 = 41;
@@ -59,11 +59,8 @@ pub struct HtbStatistics {
     pub number: u32,
     /// Bytes that have left.
     pub bytes: u64,
-    /// Packets that have left.
     pub packets: u64,
-    /// Packets that were dropped.
     pub dropped: u64,
-    /// Packets that wait.
     pub waiting_packets: u64,
     pub waiting_bytes: u64,
 }
@@ -123,7 +120,7 @@ pub fn remove_class(device: Index, number: u32) -> NetlinkRequest {
 ///
 /// # Errors
 /// The kernel does not answer.
-pub fn statistics(socket: &mut Socket, device: Index) -> Result<Vec<HtbStatistics>, Refused> {
+pub fn statistics(socket: &mut NetlinkSocket, device: Index) -> Result<Vec<HtbStatistics>, Refused> {
     let what = format!("list the classes of device {}", device.0);
     let entries =
         socket.table(&NetlinkRequest::new(what, READ_CLASSES, TABLE, &head(device, 0, 0, 0)), 20)?;

@@ -7,7 +7,7 @@
 //! Reference: veth(4), rtnetlink(7), include/uapi/linux/{if_link,veth}.h.
 
 use super::message::{NetlinkRequest, TABLE, number, text};
-use super::{Refused, Socket};
+use super::{NetlinkSocket, Refused};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 pub(super) const NEW_LINK: u16 = 16;
@@ -49,7 +49,6 @@ pub struct Device<'a> {
     pub name: String,
     /// Its number, if it matters.
     pub index: Option<Index>,
-    /// Its hardware address.
     pub address: [u8; 6],
 }
 
@@ -121,9 +120,7 @@ pub fn resolving(device: Index) -> NetlinkRequest {
 /// Whether a device is on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkState {
-    /// It takes and gives frames.
     Up,
-    /// It does not.
     Down,
 }
 
@@ -136,7 +133,6 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// From a device's flags.
     pub(super) fn of(flags: u32) -> Self {
         if flags & UP != 0 && flags & LOWER_UP != 0 { Self::Present } else { Self::Absent }
     }
@@ -144,7 +140,7 @@ impl Carrier {
 
 /// What is known of a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Link {
+pub struct NetworkDevice {
     pub index: Index,
     pub name: String,
     /// Whether anything can travel.
@@ -161,11 +157,11 @@ pub struct Link {
 ///
 /// # Errors
 /// The kernel does not answer.
-pub fn all(socket: &mut Socket) -> Result<Vec<Link>, Refused> {
+pub fn all(socket: &mut NetlinkSocket) -> Result<Vec<NetworkDevice>, Refused> {
     let request = NetlinkRequest::new("list the devices".to_owned(), READ_LINKS, TABLE, &head(None, 0, 0));
     let entries = socket.table(&request, 16)?;
     let link = |entry: &super::message::Entry| {
-        Some(Link {
+        Some(NetworkDevice {
             index: Index(entry.word(4)),
             name: text(entry.attribute(NAME)?),
             carrier: Carrier::of(entry.word(8)),
@@ -182,7 +178,7 @@ pub fn all(socket: &mut Socket) -> Result<Vec<Link>, Refused> {
 ///
 /// # Errors
 /// The kernel does not answer.
-pub fn dropped(socket: &mut Socket, device: Index) -> Result<u64, Refused> {
+pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused> {
     const STATISTICS: u16 = 23;
     /// `tx_dropped` in `struct rtnl_link_stats64`.
     const SEND_DROPPED: usize = 7 * 8;

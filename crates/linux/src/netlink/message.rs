@@ -29,13 +29,12 @@ pub struct NetlinkRequest {
 
 impl NetlinkRequest {
     /// A request of a kind, with a fixed structure first; `what` names it in errors.
-    pub(super) fn new(what: String, kind: u16, flags: u16, fixed: &[u8]) -> Self {
+    pub(crate) fn new(what: String, kind: u16, flags: u16, fixed: &[u8]) -> Self {
         let mut request = Self { what, kind, flags, body: fixed.to_vec() };
         request.pad();
         request
     }
 
-    /// Appends an attribute.
     pub(super) fn attribute(&mut self, kind: u16, value: &[u8]) -> &mut Self {
         let length = u16::try_from(4 + value.len()).expect("short because we make names and numbers alone");
         self.body.extend(length.to_ne_bytes());
@@ -46,12 +45,12 @@ impl NetlinkRequest {
     }
 
     /// Appends a text with its zero.
-    pub(super) fn text(&mut self, kind: u16, value: &str) -> &mut Self {
+    pub(crate) fn text(&mut self, kind: u16, value: &str) -> &mut Self {
         self.attribute(kind, &[value.as_bytes(), &[0]].concat())
     }
 
     /// Appends an attribute that holds what `fill` appends.
-    pub(super) fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) -> &mut Self {
+    pub(crate) fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) -> &mut Self {
         let start = self.body.len();
         self.attribute(kind | NESTED, &[]);
         fill(self);
@@ -82,7 +81,7 @@ impl NetlinkRequest {
     }
 
     /// Appends it as it is sent; only the last of a batch asks for an answer, errors come anyway.
-    pub(super) fn write(&self, sequence: u32, last: bool, bytes: &mut Vec<u8>) {
+    pub(crate) fn write(&self, sequence: u32, last: bool, bytes: &mut Vec<u8>) {
         let length = u32::try_from(self.len()).expect("short for the same reason");
         let flags = self.flags | REQUEST | if last { ACKNOWLEDGE } else { 0 };
         bytes.extend(length.to_ne_bytes());
@@ -176,7 +175,7 @@ pub(super) fn number(value: &[u8]) -> Option<u64> {
 }
 
 /// A text in an attribute, without its zero.
-pub(super) fn text(value: &[u8]) -> String {
+pub(crate) fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value).trim_end_matches('\0').to_owned()
 }
 

@@ -1,7 +1,7 @@
 //! Route netlink: devices, addresses and queueing disciplines, without starting `ip` and `tc`.
 //!
 //! ```text
-//!   link::veth(..)  traffic::clsact(..)   --->  Request (bytes)  --->  Socket::run  --->  the kernel
+//!   link::veth(..)  traffic::clsact(..)   --->  Request (bytes)  --->  NetlinkSocket::run  --->  the kernel
 //!                                                                          ^ the first refusal, in words
 //! ```
 //!
@@ -17,6 +17,7 @@ pub mod address;
 pub mod capture;
 pub mod egress;
 pub mod htb;
+pub mod ingress;
 pub mod link;
 mod message;
 pub mod qdisc;
@@ -26,13 +27,16 @@ pub mod watch;
 
 pub use message::{KernelAnswer, NetlinkRequest, answers};
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 /// How much is sent at a time; the kernel queues the answers meanwhile.
 const BATCH: usize = 16 * 1024;
 /// How long the kernel may take for a batch before we stop believing in an answer.
-const PATIENCE: libc::timeval = libc::timeval { tv_sec: 60, tv_usec: 0 };
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often a table is read that changes meanwhile.
 const TRIES: usize = 20;
@@ -58,41 +62,30 @@ impl Refused {
         }
     }
 
-    fn local(error: &io::Error) -> Self {
-        Self {
-            what: "talk to the kernel over netlink".to_owned(),
-            errno: error.raw_os_error().unwrap_or(libc::EIO),
-            explanation: None,
-        }
+    fn local(error: impl Into<io::Error>) -> Self {
+        let what = "talk to the kernel over netlink".to_owned();
+        Self { what, errno: error.into().raw_os_error().unwrap_or(libc::EIO), explanation: None }
     }
 }
 
 /// A route netlink socket of the namespace in which it was opened.
 #[derive(Debug)]
-pub struct Socket {
+pub struct NetlinkSocket {
     descriptor: OwnedFd,
     sequence: u32,
 }
 
-impl Socket {
+impl NetlinkSocket {
     /// Opens one in the calling thread's namespace.
     ///
     /// # Errors
     /// No descriptor is left.
     pub fn open() -> io::Result<Self> {
-        // SAFETY: takes no pointers.
-        let socket = unsafe {
-            libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE)
-        };
-        if socket < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel just made this descriptor for us alone.
-        let descriptor = unsafe { OwnedFd::from_raw_fd(socket) };
+        let descriptor = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         // explanations are a comfort; an old kernel without them still works
         let _ = crate::socket::set_option(&descriptor, libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, &1_i32);
         let _ = crate::socket::set_option(&descriptor, libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, &1_i32);
-        crate::socket::set_option(&descriptor, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &PATIENCE)?;
+        set_socket_timeout(&descriptor, Timeout::Recv, Some(PATIENCE))?;
         Ok(Self { descriptor, sequence: 0 })
     }
 
@@ -122,13 +115,11 @@ impl Socket {
             self.sequence = self.sequence.wrapping_add(1);
             request.write(self.sequence, at + 1 == requests.len(), &mut bytes);
         }
-        crate::socket::send(&self.descriptor, &bytes).map_err(|error| Refused::local(&error))?;
+        self.send(&bytes)?;
         let mut refused: Option<Refused> = None;
         let mut buffer = vec![0; 32 * 1024];
         loop {
-            let length = crate::socket::receive(&self.descriptor, &mut buffer)
-                .map_err(|error| Refused::local(&error))?;
-            for answer in answers(&buffer[..length]) {
+            for answer in answers(self.receive(&mut buffer)?) {
                 let Some(request) = requests.get(answer.sequence.wrapping_sub(first) as usize) else {
                     continue;
                 };
@@ -141,6 +132,15 @@ impl Socket {
                 }
             }
         }
+    }
+
+    fn send(&self, bytes: &[u8]) -> Result<usize, Refused> {
+        send(&self.descriptor, bytes, SendFlags::empty()).map_err(Refused::local)
+    }
+
+    fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<&'a [u8], Refused> {
+        let (length, _) = recv(&self.descriptor, &mut *buffer, RecvFlags::empty()).map_err(Refused::local)?;
+        Ok(&buffer[..length])
     }
 
     /// Reads a table: the entries that the kernel answers a request with, as they were at one moment.
@@ -165,13 +165,12 @@ impl Socket {
         self.sequence = self.sequence.wrapping_add(1);
         let mut bytes = Vec::new();
         request.write(self.sequence, false, &mut bytes);
-        crate::socket::send(&self.descriptor, &bytes).map_err(|error| Refused::local(&error))?;
+        self.send(&bytes)?;
         let (mut entries, mut is_whole) = (Vec::new(), true);
         let mut buffer = vec![0; 64 * 1024];
         loop {
-            let length = crate::socket::receive(&self.descriptor, &mut buffer)
-                .map_err(|error| Refused::local(&error))?;
-            for piece in message::pieces(&buffer[..length], self.sequence, fixed) {
+            let answers = self.receive(&mut buffer)?;
+            for piece in message::pieces(answers, self.sequence, fixed) {
                 match piece {
                     message::Piece::Entry(entry) => entries.push(entry),
                     message::Piece::Changed => is_whole = false,
@@ -185,7 +184,7 @@ impl Socket {
     }
 }
 
-impl AsFd for Socket {
+impl AsFd for NetlinkSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }

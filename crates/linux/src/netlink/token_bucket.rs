@@ -20,9 +20,9 @@ const RATE64: u16 = 4;
 const BURST: u16 = 6;
 const ETHERNET: u8 = 1;
 
-/// A link on paper.
+/// What a token bucket lets pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Link {
+pub struct TokenBucket {
     /// Bits a second.
     pub bits_per_s: u64,
     /// How many bytes may pass at once after a pause.
@@ -33,7 +33,7 @@ pub struct Link {
 
 /// Gives a device this link, in place of what its packets waited in before.
 #[must_use]
-pub fn set(device: Index, link: Link) -> NetlinkRequest {
+pub fn set(device: Index, link: TokenBucket) -> NetlinkRequest {
     let what = format!("give device {} a link of {} bit/s", device.0, link.bits_per_s);
     // struct tcmsg: family, device, handle, parent, info
     let mut fixed = [0; 20];

@@ -12,7 +12,8 @@ use super::message::NetlinkRequest;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 pub(super) const NEW_QDISC: u16 = 36;
-const NEW_FILTER: u16 = 44;
+pub(super) const NEW_FILTER: u16 = 44;
+pub(super) const DELETE_FILTER: u16 = 45;
 const CREATE_NEW: u16 = 0x400 | 0x200;
 pub(super) const CREATE_OR_REPLACE: u16 = 0x400 | 0x100;
 pub(super) const KIND: u16 = 1;
@@ -24,6 +25,8 @@ const DIRECT_ACTION: u32 = 1;
 pub(super) const CLSACT: u32 = 0xffff_fff1;
 pub(super) const CLSACT_INGRESS: u32 = 0xffff_fff2;
 pub(super) const CLSACT_HANDLE: u32 = 0xffff_0000;
+/// The handle of our filters, which tells them from what others may have attached.
+pub(super) const OURS: u32 = 0x756e_6973;
 /// The priority in the upper half, the protocol (all) in network byte order in the lower.
 pub(super) const FIRST_OF_ALL: u32 = 1 << 16 | (libc::ETH_P_ALL as u16).to_be() as u32;
 

@@ -19,7 +19,7 @@
 
 use super::link::{Carrier, Index};
 use super::message::{NetlinkRequest, notices, word};
-use super::{Refused, Socket, link};
+use super::{NetlinkSocket, Refused, link};
 use crate::network_namespace::NetworkNamespace;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -31,12 +31,12 @@ const OF_DESCRIPTOR: u16 = 3;
 const DELETE_LINK: u16 = 17;
 const DEVICES: libc::c_int = 1;
 /// A storm of some thousand changes fits; beyond it the kernel says that something was missed.
-const ROOM: i32 = 4 << 20;
+const ROOM: usize = 4 << 20;
 
 /// A listener to the devices of some namespaces.
 #[derive(Debug)]
 pub struct DeviceWatch {
-    socket: Socket,
+    socket: NetlinkSocket,
 }
 
 /// What was heard.
@@ -54,7 +54,7 @@ impl DeviceWatch {
     /// # Errors
     /// `EPERM` without `CAP_NET_ADMIN` and `CAP_NET_BROADCAST`, or no descriptor is left.
     pub fn begin(namespaces: &[NetworkNamespace]) -> Result<Self, Refused> {
-        let mut socket = Self::elsewhere().map_err(|error| Refused::local(&error))?;
+        let mut socket = Self::elsewhere().map_err(Refused::local)?;
         socket.run(
             &namespaces.iter().map(|namespace| number(namespace.as_fd())).collect::<Vec<NetlinkRequest>>(),
         )?;
@@ -62,8 +62,7 @@ impl DeviceWatch {
         let _ = crate::socket::force_receive_room(&socket, ROOM);
         let listen = [(libc::NETLINK_LISTEN_ALL_NSID, 1), (libc::NETLINK_ADD_MEMBERSHIP, DEVICES)];
         for (option, value) in listen {
-            crate::socket::set_option(&socket, libc::SOL_NETLINK, option, &value)
-                .map_err(|error| Refused::local(&error))?;
+            crate::socket::set_option(&socket, libc::SOL_NETLINK, option, &value).map_err(Refused::local)?;
         }
         Ok(Self { socket })
     }
@@ -73,20 +72,20 @@ impl DeviceWatch {
     /// # Errors
     /// No descriptor is left.
     pub fn here() -> Result<Self, Refused> {
-        let mut socket = Socket::open().map_err(|error| Refused::local(&error))?;
+        let mut socket = NetlinkSocket::open().map_err(Refused::local)?;
         // the kernel tells nothing to a socket without a number, and gives it one when something is first
         // sent
         link::all(&mut socket)?;
         crate::socket::set_option(&socket, libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, &DEVICES)
-            .map_err(|error| Refused::local(&error))?;
+            .map_err(Refused::local)?;
         Ok(Self { socket })
     }
 
     /// A socket in a new namespace, which lasts as long as the socket; the calling thread stays where it is.
-    fn elsewhere() -> io::Result<Socket> {
+    fn elsewhere() -> io::Result<NetlinkSocket> {
         let open = || {
             let _inside = NetworkNamespace::create()?;
-            Socket::open()
+            NetlinkSocket::open()
         };
         let opened = thread::scope(|scope| scope.spawn(open).join());
         opened.unwrap_or_else(|_| Err(io::Error::other("opening a socket panicked")))
@@ -144,12 +143,12 @@ mod tests {
     use std::time::{Duration, Instant};
 
     /// Two namespaces and a cable between device 40 of the first and device 41 of the second.
-    fn cable() -> (Vec<NetworkNamespace>, Vec<Socket>) {
+    fn cable() -> (Vec<NetworkNamespace>, Vec<NetlinkSocket>) {
         let home = NetworkNamespace::current().expect("our own");
         let make = |_| {
             let made = NetworkNamespace::create().expect("root may");
             let _ = std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
-            (made, Socket::open().expect("a descriptor is left"))
+            (made, NetlinkSocket::open().expect("a descriptor is left"))
         };
         let (namespaces, mut sockets): (Vec<_>, Vec<_>) = (0..2).map(make).unzip();
         home.enter().expect("root may");

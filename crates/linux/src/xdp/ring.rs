@@ -1,15 +1,18 @@
 //! Rings of a power of two entries, written by one side and read by the other.
 
+use crate::mapping::Mapping;
+use rustix::mm::MapFlags;
+use rustix::net::xdp::XdpRingFlags;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A ring in memory shared with the kernel. `T` is what an entry holds: plain numbers.
 #[derive(Debug)]
-pub(super) struct Ring<T> {
-    memory: NonNull<u8>,
-    bytes: usize,
+pub(super) struct XdpRing<T> {
+    /// What the pointers lead into.
+    _memory: Mapping,
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
     flags: NonNull<AtomicU32>,
@@ -22,7 +25,7 @@ pub(super) struct Ring<T> {
 }
 
 // SAFETY: the mapping belongs to the process; a ring is used through one exclusive reference at a time.
-unsafe impl<T: Send> Send for Ring<T> {}
+unsafe impl<T: Send> Send for XdpRing<T> {}
 
 /// Where the parts lie, as the kernel says.
 #[derive(Clone, Copy, Debug)]
@@ -35,37 +38,28 @@ pub(super) struct RingLayout {
 
 /// A ring that this process fills and the kernel empties.
 #[derive(Debug)]
-pub(super) struct Producer<T>(Ring<T>);
+pub(super) struct Producer<T>(XdpRing<T>);
 
 /// A ring that the kernel fills and this process empties.
 #[derive(Debug)]
-pub(super) struct Consumer<T>(Ring<T>);
+pub(super) struct Consumer<T>(XdpRing<T>);
 
-impl<T: Copy> Ring<T> {
-    fn map(socket: &OwnedFd, page: i64, layout: RingLayout, size: u32) -> io::Result<Self> {
+impl<T: Copy> XdpRing<T> {
+    fn map(socket: &OwnedFd, page: u64, layout: RingLayout, size: u32) -> io::Result<Self> {
         assert!(size.is_power_of_two(), "rings have a power of two entries");
         let bytes = layout.entries as usize + size as usize * size_of::<T>();
-        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
-        // SAFETY: a new mapping at a place of the kernel's choice.
-        let memory =
-            unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, socket.as_raw_fd(), page) };
-        if memory == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let memory: NonNull<u8> =
-            NonNull::new(memory.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        let memory = Mapping::shared(socket.as_fd(), page, bytes, MapFlags::POPULATE)?;
         let at = |offset: u64| {
             // SAFETY: the kernel's offsets lie within the mapping, whose length was computed from the
             // greatest.
-            unsafe { memory.add(offset as usize) }
+            unsafe { memory.start().add(offset as usize) }
         };
         Ok(Self {
-            memory,
-            bytes,
             producer: at(layout.producer).cast(),
             consumer: at(layout.consumer).cast(),
             flags: at(layout.flags).cast(),
             entries: at(layout.entries).cast(),
+            _memory: memory,
             mask: size - 1,
             mine: 0,
             theirs: 0,
@@ -93,16 +87,9 @@ impl<T: Copy> Ring<T> {
     }
 }
 
-impl<T> Drop for Ring<T> {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nothing borrowed from it outlives `self`.
-        unsafe { libc::munmap(self.memory.as_ptr().cast(), self.bytes) };
-    }
-}
-
 impl<T: Copy> Producer<T> {
-    pub(super) fn map(socket: &OwnedFd, page: i64, layout: RingLayout, size: u32) -> io::Result<Self> {
-        Ring::map(socket, page, layout, size).map(Self)
+    pub(super) fn map(socket: &OwnedFd, page: u64, layout: RingLayout, size: u32) -> io::Result<Self> {
+        XdpRing::map(socket, page, layout, size).map(Self)
     }
 
     /// How many entries there is room for; asks the kernel's side only when fewer are known.
@@ -136,13 +123,13 @@ impl<T: Copy> Producer<T> {
 
     /// Whether the kernel sleeps until it is called.
     pub(super) fn needs_wakeup(&self) -> bool {
-        self.0.flags().load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+        self.0.flags().load(Ordering::Relaxed) & XdpRingFlags::XDP_RING_NEED_WAKEUP.bits() != 0
     }
 }
 
 impl<T: Copy> Consumer<T> {
-    pub(super) fn map(socket: &OwnedFd, page: i64, layout: RingLayout, size: u32) -> io::Result<Self> {
-        Ring::map(socket, page, layout, size).map(Self)
+    pub(super) fn map(socket: &OwnedFd, page: u64, layout: RingLayout, size: u32) -> io::Result<Self> {
+        XdpRing::map(socket, page, layout, size).map(Self)
     }
 
     /// Takes at most so many entries, and tells the kernel that their places are free.

@@ -3,10 +3,14 @@
 use super::ring::{Consumer, Producer, RingLayout};
 use super::umem::{Chunk, Umem};
 use crate::netlink::link::Index;
-use crate::socket::set_option;
+use rustix::io::Errno;
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_UMEM_PGOFF_FILL_RING, XdpDesc, XdpRingOffset,
+    XdpUmemReg, XdpUmemRegFlags,
+};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 /// Room for the frames of a burst; more than a network's device holds.
@@ -14,7 +18,7 @@ const RING: u32 = 4096;
 
 /// How frames get from the device to the memory and back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Mode {
+pub enum XdpMode {
     /// The kernel copies them: every device can do that.
     #[default]
     Copy,
@@ -22,7 +26,6 @@ pub enum Mode {
     ZeroCopy,
 }
 
-/// Which queue of which device.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceQueue {
     /// The device, in the calling thread's namespace.
@@ -34,7 +37,6 @@ pub struct DeviceQueue {
 /// A frame that came.
 #[derive(Debug)]
 pub struct ReceivedFrame {
-    /// Where it is.
     pub chunk: Chunk,
     /// Where in the chunk it begins.
     pub offset: usize,
@@ -55,49 +57,38 @@ pub struct XdpStatistics {
 
 /// An open socket, bound to a queue of a device.
 #[derive(Debug)]
-pub struct Socket {
+pub struct XdpSocket {
     descriptor: OwnedFd,
     umem: Rc<Umem>,
-    receive: Consumer<libc::xdp_desc>,
+    receive: Consumer<XdpDesc>,
     fill: Producer<u64>,
 }
 
-impl Socket {
+impl XdpSocket {
     /// Opens one and binds it: it receives, into memory that no other socket uses.
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_RAW`; `EAFNOSUPPORT`: the kernel has no such sockets; `ENODEV`; `EBUSY`: the
     /// queue belongs to another such socket; `EOPNOTSUPP`: the device cannot do that mode.
-    pub fn open(umem: &Rc<Umem>, place: DeviceQueue, mode: Mode) -> io::Result<Self> {
-        // SAFETY: takes no pointers.
-        let descriptor = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-        if descriptor < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel just made this descriptor for us alone.
-        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        let memory = libc::xdp_umem_reg {
+    pub fn open(umem: &Rc<Umem>, place: DeviceQueue, mode: XdpMode) -> io::Result<Self> {
+        let descriptor = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        let memory = XdpUmemReg {
             addr: umem.start(),
             len: umem.len() as u64,
             chunk_size: umem.chunk_size() as u32,
             headroom: 0,
-            flags: 0,
+            flags: XdpUmemRegFlags::empty(),
             tx_metadata_len: 0,
         };
-        set_option(&descriptor, libc::SOL_XDP, libc::XDP_UMEM_REG, &memory)?;
+        sockopt::set_xdp_umem_reg(&descriptor, memory)?;
+        sockopt::set_xdp_rx_ring_size(&descriptor, RING)?;
+        sockopt::set_xdp_umem_fill_ring_size(&descriptor, RING)?;
         // the kernel wants to have somewhere to put what was sent, even if nothing is
-        for ring in [libc::XDP_RX_RING, libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING] {
-            set_option(&descriptor, libc::SOL_XDP, ring, &RING)?;
-        }
-        let offsets: libc::xdp_mmap_offsets = option(&descriptor, libc::XDP_MMAP_OFFSETS)?;
+        sockopt::set_xdp_umem_completion_ring_size(&descriptor, RING)?;
+        let offsets = sockopt::xdp_mmap_offsets(&descriptor)?;
         let socket = Self {
-            receive: Consumer::map(&descriptor, libc::XDP_PGOFF_RX_RING, layout(offsets.rx), RING)?,
-            fill: Producer::map(
-                &descriptor,
-                libc::XDP_UMEM_PGOFF_FILL_RING as i64,
-                layout(offsets.fr),
-                RING,
-            )?,
+            receive: Consumer::map(&descriptor, XDP_PGOFF_RX_RING, layout(&offsets.rx)?, RING)?,
+            fill: Producer::map(&descriptor, XDP_UMEM_PGOFF_FILL_RING, layout(&offsets.fr)?, RING)?,
             descriptor,
             umem: Rc::clone(umem),
         };
@@ -105,22 +96,12 @@ impl Socket {
         Ok(socket)
     }
 
-    fn bind(&self, place: DeviceQueue, mode: Mode) -> io::Result<()> {
+    fn bind(&self, place: DeviceQueue, mode: XdpMode) -> io::Result<()> {
         let how = match mode {
-            Mode::Copy => libc::XDP_COPY,
-            Mode::ZeroCopy => libc::XDP_ZEROCOPY,
-        };
-        let address = libc::sockaddr_xdp {
-            sxdp_family: libc::AF_XDP as u16,
-            sxdp_flags: how | libc::XDP_USE_NEED_WAKEUP,
-            sxdp_ifindex: place.device.0,
-            sxdp_queue_id: place.queue,
-            sxdp_shared_umem_fd: 0,
-        };
-        let length = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
-        // SAFETY: `address` is a valid sockaddr_xdp of that length.
-        let bound = unsafe { libc::bind(self.descriptor.as_raw_fd(), (&raw const address).cast(), length) };
-        if bound == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+            XdpMode::Copy => SocketAddrXdpFlags::XDP_COPY,
+            XdpMode::ZeroCopy => SocketAddrXdpFlags::XDP_ZEROCOPY,
+        } | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+        Ok(bind(&self.descriptor, &SocketAddrXdp::new(how, place.device.0, place.queue))?)
     }
 
     /// Gives chunks to be received into, from the end of the list, as many as fit.
@@ -161,42 +142,28 @@ impl Socket {
     /// # Errors
     /// None in practice.
     pub fn statistics(&self) -> io::Result<XdpStatistics> {
-        let counted: libc::xdp_statistics = option(&self.descriptor, libc::XDP_STATISTICS)?;
+        let counted = sockopt::xdp_statistics(&self.descriptor)?;
         Ok(XdpStatistics {
             dropped: counted.rx_dropped,
-            ring_full: counted.rx_ring_full,
-            nowhere_to_put: counted.rx_fill_ring_empty_descs,
+            ring_full: counted.rx_ring_full.unwrap_or(0),
+            nowhere_to_put: counted.rx_fill_ring_empty_descs.unwrap_or(0),
         })
     }
 }
 
-impl AsFd for Socket {
+impl AsFd for XdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 }
 
-fn layout(offsets: libc::xdp_ring_offset) -> RingLayout {
-    RingLayout {
+/// # Errors
+/// `EOPNOTSUPP`: a kernel before Linux 5.4, whose rings cannot say that they want to be woken.
+fn layout(offsets: &XdpRingOffset) -> io::Result<RingLayout> {
+    Ok(RingLayout {
         producer: offsets.producer,
         consumer: offsets.consumer,
-        flags: offsets.flags,
+        flags: offsets.flags.ok_or(Errno::OPNOTSUPP)?,
         entries: offsets.desc,
-    }
-}
-
-/// Asks for an option of plain numbers.
-fn option<T: Copy>(socket: &OwnedFd, name: i32) -> io::Result<T> {
-    let mut value = MaybeUninit::<T>::zeroed();
-    let mut length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: both pointers are valid for writes of what the length says.
-    let got = unsafe {
-        libc::getsockopt(socket.as_raw_fd(), libc::SOL_XDP, name, value.as_mut_ptr().cast(), &raw mut length)
-    };
-    if got != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the callers ask for structures of plain numbers, of which zeros are valid values, and the
-    // kernel filled what it knows.
-    Ok(unsafe { value.assume_init() })
+    })
 }

@@ -1,13 +1,14 @@
 //! The memory behind the rings, and who owns which part of it.
 
+use crate::mapping::Mapping;
+use rustix::mm::{Advice, madvise};
 use std::io;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Memory in chunks of one size. The kernel keeps the pages as long as a socket uses them.
 #[derive(Debug)]
 pub struct Umem {
-    start: NonNull<u8>,
+    memory: Mapping,
     chunk: usize,
     count: u32,
     /// Tells chunks of this memory from those of another.
@@ -35,27 +36,15 @@ impl Umem {
                 format!("{count} chunks of {chunk} bytes: the size is 2048 or 4096, and there has to be one"),
             ));
         }
-        let bytes = chunk * count as usize;
-        let (access, kind) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
-        );
-        // SAFETY: a new mapping at a place of the kernel's choice.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0) };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let start: NonNull<u8> =
-            NonNull::new(start.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        let memory = Mapping::populated(chunk * count as usize)?;
         // after a fork the child would share the pages or not, depending on who writes first: it gets none
         // SAFETY: the range is the mapping just made.
-        unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_DONTFORK) };
+        let _ = unsafe { madvise(memory.start().as_ptr().cast(), memory.bytes(), Advice::LinuxDontFork) };
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let chunks = (0..count).map(|number| Chunk { number, of: id }).collect();
-        Ok((Self { start, chunk, count, id }, chunks))
+        Ok((Self { memory, chunk, count, id }, chunks))
     }
 
-    /// The size of a chunk.
     #[must_use]
     pub fn chunk_size(&self) -> usize {
         self.chunk
@@ -74,7 +63,7 @@ impl Umem {
     }
 
     pub(super) fn start(&self) -> u64 {
-        self.start.as_ptr() as u64
+        self.memory.start().as_ptr() as u64
     }
 
     /// What a chunk holds.
@@ -96,14 +85,14 @@ impl Umem {
     #[must_use]
     pub fn bytes_mut<'a>(&'a self, chunk: &'a mut Chunk) -> &'a mut [u8] {
         let start = self.pointer(chunk);
-        // SAFETY: as above; the chunk is borrowed exclusively for as long as the slice lives.
+        // SAFETY: the chunk lies within the mapping; it is borrowed exclusively while the slice lives.
         unsafe { std::slice::from_raw_parts_mut(start, self.chunk) }
     }
 
     fn pointer(&self, chunk: &Chunk) -> *mut u8 {
         assert_eq!(chunk.of, self.id, "a chunk belongs to the memory that it is of");
         // SAFETY: numbers of chunks of this memory are below its count.
-        unsafe { self.start.as_ptr().add(chunk.number as usize * self.chunk) }
+        unsafe { self.memory.start().as_ptr().add(chunk.number as usize * self.chunk) }
     }
 
     /// The address of a chunk that is given to the kernel.
@@ -118,14 +107,6 @@ impl Umem {
         let address = usize::try_from(address).ok()?;
         let number = u32::try_from(address / self.chunk).ok().filter(|number| *number < self.count)?;
         Some((Chunk { number, of: self.id }, address % self.chunk))
-    }
-}
-
-impl Drop for Umem {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and slices of it borrow `self`; the kernel has its own hold on the
-        // pages.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len()) };
     }
 }
 

@@ -10,7 +10,7 @@ use super::text::{SIZE, bold, fit, width, wrap};
 use unisono_measure::{quantile, record};
 
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
+pub(crate) struct StripRow {
     pub(crate) name: String,
     pub(crate) look: VariantLook,
     /// One value a run.
@@ -24,7 +24,7 @@ pub(crate) struct Strip<'a> {
     pub(crate) id: &'a str,
     pub(crate) title: &'a str,
     pub(crate) description: &'a str,
-    pub(crate) rows: &'a [Row],
+    pub(crate) rows: &'a [StripRow],
     pub(crate) label: &'a str,
     pub(crate) scale: record::Scale,
     pub(crate) says: &'a dyn Fn(f64) -> String,
@@ -91,7 +91,14 @@ pub(crate) fn draw(chart: &Strip<'_>, window: ViewPort) -> String {
     canvas.finish(height, chart.id, chart.title, chart.description)
 }
 
-fn draw_row(canvas: &mut Canvas, row: &Row, scale: &PixelScale, plot: Plot, middle: f64, chart: &Strip<'_>) {
+fn draw_row(
+    canvas: &mut Canvas,
+    row: &StripRow,
+    scale: &PixelScale,
+    plot: Plot,
+    middle: f64,
+    chart: &Strip<'_>,
+) {
     let Some(median) = quantile::median(&row.runs) else {
         let note = row.note.as_deref().unwrap_or("no runs");
         let note = fit(note, canvas.width() - plot.left - 8.0, SIZE);

@@ -3,7 +3,7 @@
 use super::bars::{self, Bar, BarGroup, Bars};
 use super::line::{self, LineSeries, Point, Series};
 use super::look::nth;
-use super::strip::{self, Row, Strip};
+use super::strip::{self, Strip, StripRow};
 use super::svg::ViewPort;
 use super::text::{SIZE, bold, width};
 use crate::number;
@@ -99,10 +99,10 @@ proptest! {
         scale in scale(),
         window in window(),
     ) {
-        let rows: Vec<Row> = rows
+        let rows: Vec<StripRow> = rows
             .into_iter()
             .enumerate()
-            .map(|(i, (name, runs))| Row { note: Some(name.clone()), name, look: nth(i), runs })
+            .map(|(i, (name, runs))| StripRow { note: Some(name.clone()), name, look: nth(i), runs })
             .collect();
         let strip = Strip {
             id: "s", title: "t", description: "d", rows: &rows, label: &label, scale, says: &says,
@@ -164,8 +164,8 @@ proptest! {
 #[test]
 fn a_strip_shows_every_run_and_says_why_there_is_none() {
     let rows = [
-        Row { name: "plain Linux".into(), look: nth(0), runs: vec![40.0, 41.0, 5000.0], note: None },
-        Row { name: "gangs".into(), look: nth(1), runs: vec![], note: Some("skipped: not root".into()) },
+        StripRow { name: "plain Linux".into(), look: nth(0), runs: vec![40.0, 41.0, 5000.0], note: None },
+        StripRow { name: "gangs".into(), look: nth(1), runs: vec![], note: Some("skipped: not root".into()) },
     ];
     let strip = Strip {
         id: "strip",

@@ -1,41 +1,40 @@
-//! The other processes of this host that this one has jobs with: held on to once, whatever the number of
-//! jobs.
+//! Descriptors of the other processes of this host with which this process has jobs.
 //!
-//! The idea: a job knows its members by their processes' numbers and start times. A process that is in
-//! several jobs (a communicator each, for a binding to MPI) is held on to by one pidfd, and its memory by one
-//! descriptor, which the jobs share; the last job that ends lets go. So a program has two descriptors for
-//! each process that it deals with, and none for a window. Cost: a search of the processes known when a job
-//! first asks. Reference: pidfd_open(2), proc_pid_mem(5).
+//! The idea: a job knows its members by their process numbers and start times. All jobs of this process share
+//! one pidfd and one descriptor of the memory for each other process; a binding to MPI has a job for each
+//! communicator. The last job that ends closes them. So a program has two descriptors for each process that
+//! it deals with, and none for a window. Cost: a search of the known processes when a job first asks.
+//! Reference: pidfd_open(2), proc_pid_mem(5).
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use unisono_linux::pidfd::{PidFd, start_time};
 use unisono_linux::process_vm;
 
-/// The processes that some job holds on to.
+/// The processes of which some job holds descriptors.
 static KNOWN: Mutex<Vec<Weak<Kin>>> = Mutex::new(Vec::new());
 
-/// A process held on to.
+/// Another process of this host, with its descriptors.
 #[derive(Debug)]
 pub(crate) struct Kin {
     pub(crate) number: u32,
     started: u64,
     pub(crate) process: PidFd,
-    memory: OnceLock<Option<process_vm::Held>>,
+    memory: OnceLock<Option<process_vm::HeldMemory>>,
 }
 
-/// Why a process is not held on to.
+/// Why there is no descriptor of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unheld {
     /// It has ended.
     Ended,
-    /// It lives, as far as its number and its start time tell; the kernel or the limit on descriptors forbids
-    /// more.
+    /// It lives, by its number and its start time, but the kernel or the limit of descriptors refuses a
+    /// pidfd.
     Refused,
 }
 
 impl Kin {
-    /// Holds on to the process of this number that started then.
+    /// Opens the process of this number that started at this time.
     pub(crate) fn hold(number: u32, started: u64) -> Result<Arc<Self>, Unheld> {
         // Nothing panics with the lock held.
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,7 +43,7 @@ impl Kin {
         if let Some(kin) = known.iter().filter_map(Weak::upgrade).find(is_it) {
             return Ok(kin);
         }
-        // Held first, then looked at: the number cannot change hands in between.
+        // First opened, then checked: in this order the number cannot pass to another process in between.
         let process = PidFd::open(number);
         if start_time(number) != Some(started) {
             return Err(Unheld::Ended);
@@ -60,20 +59,20 @@ impl Kin {
         !self.process.has_ended(Some(Duration::ZERO)).unwrap_or(true)
     }
 
-    /// Holds on to the process's memory if it is in reach, which it is if this word is found at this address.
+    /// Opens the process's memory, if the kernel lets this process read `word` at `address` there.
     pub(crate) fn hold_memory(&self, address: usize, word: u64) {
         self.memory.get_or_init(|| {
-            let held = process_vm::Held::open(self.number).ok()?;
+            let held = process_vm::HeldMemory::open(self.number).ok()?;
             let mut found = [0; 8];
             let is_it = held.read(address, &mut found).is_ok() && u64::from_ne_bytes(found) == word;
-            // The number was the process's when the memory was opened, because it still is.
+            // The process still lives, so the number was its own when the memory was opened.
             (is_it && self.lives()).then_some(held)
         });
     }
 
-    /// The process's memory, if it is held.
+    /// The process's memory, if it is open.
     #[inline]
-    pub(crate) fn memory(&self) -> Option<&process_vm::Held> {
+    pub(crate) fn memory(&self) -> Option<&process_vm::HeldMemory> {
         self.memory.get()?.as_ref()
     }
 }

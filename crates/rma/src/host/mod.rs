@@ -3,12 +3,12 @@
 //! | file | holds |
 //! |---|---|
 //! | `mod.rs` | the job's segment, membership, who is gone |
-//! | `kin.rs` | other processes, held on to |
+//! | `kin.rs` | descriptors of the other processes |
 //! | `rendezvous.rs`, `name.rs` | how processes that nobody forked together find the segment |
 //! | `waiting.rs` | waiting for a flag of another member, adaptively |
 //!
-//! The segment is a memfd: when the last process that maps it is gone, so is it; nothing is left after kill
-//! -9. One line a member says who it is:
+//! The segment is a memfd, which goes with the last process that maps it; nothing is left after kill -9. Each
+//! member has a line that says who it is:
 //!
 //! ```text
 //!   word 0 standing   1 process   2,3 when it started   4 processors it may use (count)   flag 4 its bell
@@ -35,7 +35,7 @@ use unisono_linux::pidfd::{PidFd, start_time};
 use unisono_linux::process_vm;
 use unisono_linux::shared_memory::SharedMemory;
 use unisono_sync::atomics::{AtomicU32, Ordering};
-use unisono_sync::{Flag, Line, Lines, Wakeups};
+use unisono_sync::{CacheLine, Flag, Lines, Wakeups};
 
 const ABSENT: u32 = 0;
 const COMING: u32 = 1;
@@ -44,46 +44,48 @@ const LEFT: u32 = 3;
 const PANICKED: u32 = 4;
 const DIED: u32 = 5;
 
-/// Between two looks whether the others live.
+/// Nanoseconds between two checks that the other processes live.
 const ROLL: u64 = 100_000_000;
 
 /// The members of a job that share this host's memory.
 #[derive(Debug)]
-pub(crate) struct Host {
+pub(crate) struct HostMembers {
     pub(crate) lines: Lines,
     pub(crate) rank: Rank,
     pub(crate) size: usize,
-    /// Whether members outnumber the processors they may use.
+    /// Members outnumber the processors that they may use.
     pub(crate) crowded: bool,
-    /// Processors that members may use together.
+    /// Processors that the members may use together.
     pub(crate) processors: usize,
-    /// How flags of this job find their sleepers; the same at all members.
+    /// How flags of this job find their sleepers. All members use the same way.
     wakeups: Wakeups,
-    /// Others' processes, held on to since somebody first asked whether they live.
+    /// The barrier of this job's fences, once a window or the job has asked for it.
+    pub(crate) barrier: OnceLock<unisono_barrier::GroupSpec>,
+    /// The other members' processes, opened when a call first asks whether they live.
     processes: Box<[OnceLock<Arc<Kin>>]>,
     next_roll: AtomicU64,
 }
 
-/// Among more members nobody holds on to the others' memory: a program has few descriptors.
+/// Most members of a job in which each opens the others' memory: a program may have few descriptors.
 const MOST_HELD: usize = 64;
 
 /// The first member's line.
 const MEMBERS: usize = 1;
 
-impl Host {
-    /// Lines of a segment that are this module's.
+impl HostMembers {
+    /// Lines of a segment that this module uses.
     pub(crate) const fn lines(size: usize) -> usize {
         MEMBERS + 2 * size
     }
 
-    /// Takes place `rank` in a segment, and waits until all have.
+    /// Takes the line of `rank` in a segment, and waits until all members have taken theirs.
     pub(crate) fn join(
         region: SharedMemory,
         rank: Rank,
         size: usize,
         patience: Duration,
     ) -> Result<Self, Error> {
-        // Rank 0's is what the others find the segment by: it is kept until all have mapped it.
+        // The others find the segment through rank 0's descriptor: it stays open until all have mapped it.
         let (mapping, descriptor) = region.into_parts();
         let lines = Lines::in_mapping(mapping);
         if lines.count() < Self::lines(size) {
@@ -93,7 +95,7 @@ impl Host {
             )));
         }
         let line = lines.line(MEMBERS + rank.index());
-        // SYNC(standing) release: nobody else takes this place; SYNC(standing) acquire: nobody has
+        // SYNC(standing) release: no other process takes this line; SYNC(standing) acquire: none has taken it
         let free = line.word(0).compare_exchange(ABSENT, COMING, Ordering::AcqRel, Ordering::Acquire);
         if free.is_err() {
             return Err(Error::Job(format!("rank {rank} is taken; give every process a rank of its own")));
@@ -120,6 +122,7 @@ impl Host {
             crowded: false,
             processors: 1,
             wakeups: Wakeups::Symmetric(Scope::Shared),
+            barrier: OnceLock::new(),
             processes: std::iter::repeat_with(OnceLock::new).take(size).collect(),
             next_roll: AtomicU64::new(0),
         };
@@ -135,7 +138,7 @@ impl Host {
         let fences =
             |index: usize| host.lines.line(MEMBERS + size + index).word(2).load(Ordering::Relaxed) == 1;
         if !host.crowded && (0..size).all(fences) {
-            // Where everybody has a processor sleeping is rare, and a signal should cost a store.
+            // With a processor for every member sleeping is rare, and a signal then costs only a store.
             host.wakeups = Wakeups::Asymmetric(Scope::Shared);
         }
         Ok(host)
@@ -155,7 +158,7 @@ impl Host {
             {
                 return Err(gone.clone().into());
             }
-            // Who left did so because others did not come.
+            // A member that has left has waited in vain for the others.
             if gone.is_some() || now() >= limit {
                 // Rank 0, which made the segment, comes last: it waits for the others.
                 let others = absent.iter().filter(|rank| **rank != Rank(0) || absent.len() == 1);
@@ -168,7 +171,7 @@ impl Host {
         }
     }
 
-    fn member(&self, rank: Rank) -> &Line {
+    fn member(&self, rank: Rank) -> &CacheLine {
         self.lines.line(MEMBERS + rank.index())
     }
 
@@ -181,7 +184,7 @@ impl Host {
         self.member(rank).word(1).load(Ordering::Relaxed)
     }
 
-    /// Holds on to a member's memory if it is in reach, which it is if this word is found at this address.
+    /// Opens a member's memory, if the kernel lets this process read `word` at `address` there.
     pub(crate) fn hold_memory(&self, rank: Rank, address: usize, word: u64) {
         if self.size <= MOST_HELD
             && let Some(kin) = self.hold_process(rank)
@@ -190,18 +193,19 @@ impl Host {
         }
     }
 
-    /// A member's memory, if it is held.
+    /// A member's memory, if it is open.
     #[inline]
-    pub(crate) fn memory(&self, rank: Rank) -> Option<&process_vm::Held> {
+    pub(crate) fn memory(&self, rank: Rank) -> Option<&process_vm::HeldMemory> {
         self.processes[rank.index()].get()?.memory()
     }
 
-    /// What a member's transport sleeps on.
+    /// The flag on which a member's transport sleeps.
     pub(crate) fn bell(&self, rank: Rank) -> Flag<'_> {
         self.lines.line(MEMBERS + rank.index()).flag(4)
     }
 
-    /// Counts an event at a member's bell, and wakes it if it sleeps. Anybody may, at any time.
+    /// Counts an event at a member's bell, and wakes the member if it sleeps. Any member may do so at any
+    /// time.
     #[inline]
     pub(crate) fn ring(&self, rank: Rank) {
         let events = self.lines.line(MEMBERS + rank.index()).word(8);
@@ -215,19 +219,18 @@ impl Host {
         }
     }
 
-    /// How flags of this job find their sleepers.
     pub(crate) const fn wakeups(&self) -> Wakeups {
         self.wakeups
     }
 
-    /// Who was declared gone first, plus one: those who were told may end as well, and are missed by those
-    /// who look later.
+    /// The rank that was declared gone first, plus one. The members that were told may end as well, and a
+    /// member that looks later must not name one of these.
     fn first_gone(&self) -> &AtomicU32 {
         self.lines.line(MEMBERS + self.size).word(8)
     }
 
-    /// Whoever is gone, the first of them first: a look at every member's standing, and ten times a second at
-    /// every process.
+    /// A member that is gone, if there is one; the one that was declared first, if there are several. Looks
+    /// at every member's line, and ten times a second at every process.
     pub(crate) fn who_is_gone(&self) -> Option<Gone> {
         let moment = now().0;
         let next = self.next_roll.load(std::sync::atomic::Ordering::Relaxed);
@@ -239,19 +242,19 @@ impl Host {
         self.first().into_iter().chain(all).filter(|rank| *rank != self.rank).find_map(|rank| self.gone(rank))
     }
 
-    /// Who was declared gone first.
+    /// The member that was declared gone first.
     fn first(&self) -> Option<Rank> {
         // SYNC(first-gone) acquire: its standing after its place
         let first = self.first_gone().load(Ordering::Acquire) as usize;
         first.checked_sub(1).filter(|rank| *rank < self.size).map(Rank::at)
     }
 
-    /// Somebody has found out by other means that a member's process died.
+    /// Notes that a member's process died, which the caller found out by other means.
     pub(crate) fn died(&self, rank: Rank) {
         self.declare(rank, DIED);
     }
 
-    /// As [`who_is_gone`](Self::who_is_gone), except for those who left by themselves.
+    /// As [`who_is_gone`](Self::who_is_gone), without the members that left by themselves.
     pub(crate) fn who_died(&self) -> Option<Gone> {
         self.who_is_gone()?;
         let all = (0..self.size).map(Rank::at);
@@ -259,7 +262,7 @@ impl Host {
         others.find(|rank| matches!(self.standing(*rank), PANICKED | DIED)).and_then(|rank| self.gone(rank))
     }
 
-    /// Whether a member is gone, and how one knows.
+    /// Whether a member is gone, and how this member knows.
     pub(crate) fn gone(&self, rank: Rank) -> Option<Gone> {
         let process = self.process(rank);
         let why = match self.standing(rank) {
@@ -284,8 +287,8 @@ impl Host {
         }
     }
 
-    /// Holds on to a member's process. `None` for this process, for one that has ended, which is declared,
-    /// and where the kernel or the limit on descriptors forbids it.
+    /// Opens a member's process. `None`: it is this process; it has ended, and is then declared gone; or the
+    /// kernel or the limit of descriptors refuses.
     fn hold_process(&self, rank: Rank) -> Option<&Kin> {
         let known = &self.processes[rank.index()];
         if known.get().is_none() {
@@ -308,16 +311,16 @@ impl Host {
         word(2) | word(3) << 32
     }
 
-    /// The number of a member's process, for a call that knows processes by their numbers only. A process
-    /// that has ended gives its number back, and another one gets it: to write to that one's memory would be
-    /// to write to a stranger's. Cost: one poll(2).
+    /// The number of a member's process, for a system call that names processes by number. A process that has
+    /// ended gives its number back, and the next process with that number is a stranger, whose memory must
+    /// not be written. So this checks that the member lives. Cost: one poll(2).
     ///
     /// # Errors
     /// [`Error::Gone`] for a process that has ended.
     pub(crate) fn number_of_living(&self, rank: Rank) -> Result<u32, Error> {
         let own = std::process::id();
         let lives = match self.hold_process(rank) {
-            // It gave up its memory, by executing another program.
+            // The process lives but has executed another program, and has no longer the member's memory.
             _ if self.standing(rank) == DIED => (own, false),
             Some(kin) => (kin.number, kin.lives()),
             None => {
@@ -351,9 +354,9 @@ impl Host {
     }
 }
 
-impl Drop for Host {
+impl Drop for HostMembers {
     fn drop(&mut self) {
-        // Who leaves because somebody died is not to be missed before that one.
+        // If this member leaves because another died, the others shall name the one that died.
         self.call_roll();
         self.declare(self.rank, if std::thread::panicking() { PANICKED } else { LEFT });
     }

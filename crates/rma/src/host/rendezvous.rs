@@ -1,24 +1,24 @@
 //! How processes of one host that know the same key find each other's memory.
 //!
-//! They need no common parent, no file and no port: rank 0 makes the segment and listens at a name in the
-//! abstract socket namespace that only the key tells ([`super::name`]); each other rank connects, shows the
-//! key, and is handed the segment's descriptor.
+//! They need no common parent, no file and no port. Rank 0 makes the segment and listens at a name in the
+//! abstract socket namespace that only the key tells ([`super::name`]). Each other rank connects, shows the
+//! key, and gets the segment's descriptor.
 //!
 //! ```text
 //!   rank 0                                    rank r
-//!   makes the segment, listens at the name    connects, again and again until somebody listens
-//!                                             looks whose socket it is; sends key, rank, size, process
-//!   looks who that is, compares all of it
-//!   answers, with the descriptor        --->  maps the segment, takes its place there
+//!   makes the segment, listens at the name    connects, again and again until rank 0 listens
+//!                                             checks the socket's user; sends key, rank, size, process
+//!   checks the user, compares all of it
+//!   answers, with the descriptor        --->  maps the segment, takes its line there
 //! ```
-//! Everything here dies with its processes: nothing lies in a file system. A process of another user is
-//! refused before a byte of it is read, and no key is shown to another user's socket. Cost: two messages a
-//! rank, once. When not to use: between hosts, network namespaces or process namespaces; there is TCP.
-//! Reference: unix(7).
+//! Everything here goes with its processes: nothing lies in a file system. Rank 0 refuses a process of
+//! another user before it reads a byte of it, and no rank shows the key to another user's socket. Cost: two
+//! messages for each rank, once. When not to use: between hosts, network namespaces or process namespaces;
+//! there is TCP. Reference: unix(7).
 
 use super::name::meeting_place;
-use super::{Host, create};
-use crate::model::{Error, Key, Place, Rank};
+use super::{HostMembers, create};
+use crate::model::{Error, JobMembership, Key, Rank};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
@@ -34,12 +34,11 @@ const CALL: &str = "joining the job";
 const GREETING: [u8; 8] = *b"unisono2";
 const HELLO: usize = 40;
 const REPLY: usize = 8;
-/// Between two attempts to connect, and two looks at who has come.
+/// The pause between two attempts to connect, and between two looks at who has come.
 const PAUSE: Duration = Duration::from_micros(500);
-/// How long one that has connected may take to say who it is.
+/// How long a process that has connected may take to say who it is.
 const MANNERS: Duration = Duration::from_secs(2);
 
-/// What rank 0 answers.
 #[derive(Clone, Copy, PartialEq)]
 enum RendezvousAnswer {
     Welcome = 1,
@@ -47,7 +46,7 @@ enum RendezvousAnswer {
     OtherNamespace = 3,
 }
 
-/// What a rank says of itself.
+/// What a rank says about itself.
 struct Hello {
     key: Key,
     rank: u32,
@@ -56,7 +55,7 @@ struct Hello {
 }
 
 impl Hello {
-    fn own(place: &Place) -> Self {
+    fn own(place: &JobMembership) -> Self {
         let size = u32::try_from(place.size).unwrap_or(u32::MAX);
         Self { key: place.key, rank: place.rank.0, size, process: std::process::id() }
     }
@@ -82,9 +81,9 @@ impl Hello {
     }
 }
 
-/// Finds the others and takes this process's place among them. `bytes`: the segment's size, which all members
-/// compute alike.
-pub(crate) fn meet(place: &Place, bytes: usize, patience: Duration) -> Result<Host, Error> {
+/// Finds the other members and takes this process's line in the segment. `bytes` is the segment's size, which
+/// all members compute alike.
+pub(crate) fn meet(place: &JobMembership, bytes: usize, patience: Duration) -> Result<HostMembers, Error> {
     let start = Instant::now();
     let limit = start + patience;
     let address = SocketAddr::from_abstract_name(meeting_place(&place.key))
@@ -101,15 +100,15 @@ pub(crate) fn meet(place: &Place, bytes: usize, patience: Duration) -> Result<Ho
         return Err(Error::Job(problem.to_owned()));
     }
     let left = if late.is_some() { Duration::ZERO } else { patience.saturating_sub(start.elapsed()) };
-    Host::join(region, place.rank, place.size, left)
+    HostMembers::join(region, place.rank, place.size, left)
 }
 
-/// Nobody else may come any more; whoever has not is named by the table.
+/// The time is over. The segment's lines tell who has not come.
 struct Late;
 
-/// Rank 0: hands the segment to everybody who knows the key, until all have asked or time is over.
+/// Rank 0 hands the segment to every process that knows the key, until all have asked or the time is over.
 fn invite(
-    place: &Place,
+    place: &JobMembership,
     address: &SocketAddr,
     region: &SharedMemory,
     limit: Instant,
@@ -130,7 +129,7 @@ fn invite(
     while came.contains(&false) {
         match listener.accept() {
             Ok((stream, _)) => {
-                // Whoever misbehaves is no member; whoever is missing is named.
+                // A process that misbehaves is no member. A member that does not come is named later.
                 if let Ok(Some(rank)) = greet(&stream, place, region) {
                     came[rank.index()] = true;
                 }
@@ -147,8 +146,8 @@ fn invite(
     Ok(None)
 }
 
-/// Answers one who has connected; which rank it is, if it is one.
-fn greet(stream: &UnixStream, place: &Place, region: &SharedMemory) -> io::Result<Option<Rank>> {
+/// Answers a process that has connected. Returns its rank, if it is a member.
+fn greet(stream: &UnixStream, place: &JobMembership, region: &SharedMemory) -> io::Result<Option<Rank>> {
     let who = peer(stream)?;
     if who.user != own_user() {
         return Ok(None);
@@ -157,7 +156,7 @@ fn greet(stream: &UnixStream, place: &Place, region: &SharedMemory) -> io::Resul
     stream.set_read_timeout(Some(MANNERS))?;
     let mut bytes = [0; HELLO];
     (&*stream).read_exact(&mut bytes)?;
-    // Who does not know the whole key is told nothing.
+    // A process that does not know the whole key gets no answer.
     let Some(hello) = Hello::decode(&bytes).filter(|hello| hello.key == place.key) else { return Ok(None) };
     let size = u32::try_from(place.size).unwrap_or(u32::MAX);
     let answer = if hello.size != size || hello.rank >= size {
@@ -178,8 +177,8 @@ fn greet(stream: &UnixStream, place: &Place, region: &SharedMemory) -> io::Resul
     Ok(Some(Rank(hello.rank)))
 }
 
-/// Everybody else: asks rank 0 for the segment, as soon as it listens.
-fn ask(place: &Place, address: &SocketAddr, limit: Instant) -> Result<SharedMemory, Error> {
+/// Every other rank asks rank 0 for the segment, as soon as rank 0 listens.
+fn ask(place: &JobMembership, address: &SocketAddr, limit: Instant) -> Result<SharedMemory, Error> {
     let failed = || Error::system("cannot reach rank 0");
     let timed_out =
         || Error::TimedOut { call: CALL, waiting_for: "rank 0, which makes the job's segment".to_owned() };
@@ -193,7 +192,7 @@ fn ask(place: &Place, address: &SocketAddr, limit: Instant) -> Result<SharedMemo
                     return Err(Error::Job(problem));
                 }
                 match converse(&stream, place, limit) {
-                    // One that ended its listening meanwhile hears nobody any more; another may follow.
+                    // That process has stopped listening meanwhile; rank 0 may still come.
                     Err(Error::System { source, .. }) if is_passing(source.kind()) => {}
                     answer => return answer,
                 }
@@ -222,7 +221,7 @@ fn is_passing(kind: ErrorKind) -> bool {
     )
 }
 
-fn converse(mut stream: &UnixStream, place: &Place, limit: Instant) -> Result<SharedMemory, Error> {
+fn converse(mut stream: &UnixStream, place: &JobMembership, limit: Instant) -> Result<SharedMemory, Error> {
     let failed = || Error::system("rank 0 does not answer");
     // A timeout of zero would mean none.
     let left = limit.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));

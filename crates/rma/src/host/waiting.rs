@@ -1,12 +1,12 @@
 //! Waiting for a flag that another member of this host signals.
 //!
-//! The idea: the adaptive policy of `unisono-sync`, with what only a job knows: whether members outnumber
-//! processors, and what waiting has cost lately (a regime like the barrier's, but each member's own: they
-//! wait for different things). A waiter looks ten times a second whether somebody is gone. Cost: nothing
-//! before the wait is one in earnest; an addition a wait. When not to use: for fences, which are barrier
-//! episodes and wait there.
+//! The idea: the adaptive policy of `unisono-sync`, with two things that only a job knows: whether members
+//! outnumber processors, and what waiting has cost lately. The latter is a regime like the barrier's, but
+//! each member has its own, as members wait for different things. A waiter checks ten times a second whether
+//! a member is gone. Cost: nothing in the first moment of a wait, then one addition for each wait. When not
+//! to use: for fences, which are barrier episodes and wait there.
 
-use super::Host;
+use super::HostMembers;
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::Scope;
 use unisono_sync::{
@@ -14,10 +14,10 @@ use unisono_sync::{
     WatchVerdict,
 };
 
-/// How long a sleeper sleeps at most before it looks around.
+/// The longest sleep of a waiter before it checks whether a member is gone.
 const SLICE: Nanos = Nanos(100_000_000);
 
-/// One member's way to wait.
+/// How one member waits.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     waiter: Waiter,
@@ -26,7 +26,7 @@ pub(crate) struct Waiting {
 }
 
 impl Default for Waiting {
-    /// For bells, which anybody rings.
+    /// For bells, which any member rings.
     fn default() -> Self {
         Self::new(Wakeups::Symmetric(Scope::Shared))
     }
@@ -39,9 +39,9 @@ impl Waiting {
         Self { waiter, lines: Lines::on_heap(1) }
     }
 
-    /// The first moment of a wait: whether `flag` has reached `target` by now.
+    /// The first moment of a wait. True: `flag` has reached `target`.
     #[inline]
-    pub(crate) fn wait_briefly(&mut self, host: &Host, flag: Flag<'_>, target: u32) -> bool {
+    pub(crate) fn wait_briefly(&mut self, host: &HostMembers, flag: Flag<'_>, target: u32) -> bool {
         if flag.reached(target) {
             return true;
         }
@@ -61,17 +61,17 @@ impl Waiting {
         self.waiter.asleep()
     }
 
-    /// Waits until `flag` has reached `target`, somebody is gone or the moment `until` has come.
+    /// Waits until `flag` has reached `target`, a member is gone or the moment `until` has come.
     #[cold]
     pub(crate) fn wait_until(
         &mut self,
-        host: &Host,
+        host: &HostMembers,
         flag: Flag<'_>,
         target: u32,
         until: Option<Nanos>,
     ) -> WatchVerdict {
         let regime = Regime::new(self.lines.line(0));
-        let company = Company { regime, crowded: host.crowded, whereabouts: None };
+        let company = || Company { regime, crowded: host.crowded, whereabouts: None };
         let verdict = self.waiter.among(company).wait(flag, target, &mut FlagLook { host, until, looks: 0 });
         self.waiter.learn(regime);
         verdict
@@ -79,7 +79,7 @@ impl Waiting {
 }
 
 struct FlagLook<'a> {
-    host: &'a Host,
+    host: &'a HostMembers,
     until: Option<Nanos>,
     looks: u32,
 }
@@ -95,7 +95,7 @@ impl Watch for FlagLook<'_> {
     }
 
     fn sleep_until(&mut self) -> Option<Nanos> {
-        // Who sleeps looks rarely: let its next look be a thorough one.
+        // A sleeper looks rarely, so its next look is a full check.
         self.looks |= 15;
         let slice = SLICE.after(now());
         Some(self.until.map_or(slice, |until| until.min(slice)))

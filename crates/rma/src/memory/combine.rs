@@ -1,9 +1,9 @@
 //! Combining data element by element: the arithmetic of accumulates, not atomic by itself.
 //!
-//! The idea: one loop an operation and type over unaligned addresses, which the compiler vectorises. Integers
-//! wrap; minimum and maximum of floats take the other operand if one is not a number. The caller sees to it
-//! that nobody else combines into the same memory meanwhile (a lock, one thread, or the gate of the direct
-//! path). Cost: memory speed for long data. Reference: MPI-4.0 section 6.9.2.
+//! The idea: one loop for each operation and type, over unaligned addresses, which the compiler vectorizes.
+//! Integers wrap. The minimum and the maximum of floats take the other operand if one is not a number. The
+//! caller makes sure that nobody else combines into the same memory meanwhile (by a lock, one thread, or the
+//! gate of the mapped path). Cost: memory speed for long data. Reference: MPI-4.0 section 6.9.2.
 
 use crate::memory::long_double;
 use crate::model::{Element, Operation};
@@ -23,12 +23,12 @@ pub(crate) unsafe fn combine(
     let count = bytes / element.size();
     match operation {
         Operation::NoOp => {}
-        // SAFETY: as the caller promises.
+        // SAFETY: readable and writable for `bytes`, which the caller promises.
         Operation::Replace => unsafe { std::ptr::copy(source, target, bytes) },
         #[cfg(target_arch = "x86_64")]
-        // Fewer than a few vectors are not worth the question.
+        // Below four vectors the question costs more than it gains.
         _ if bytes >= 256 && has_widest() => {
-            // SAFETY: the processor has what the function is compiled for, as just asked.
+            // SAFETY: the line above has found what the function is compiled for.
             unsafe { dispatch_widest(element, operation, target, source, count) };
         }
         #[cfg(target_arch = "x86_64")]
@@ -40,7 +40,7 @@ pub(crate) unsafe fn combine(
     }
 }
 
-/// [`dispatch`], compiled for vectors of 32 bytes. No operation rounds otherwise there: none is fused.
+/// [`dispatch`], compiled for vectors of 32 bytes. Results are the same to the bit: no operation is fused.
 ///
 /// # Safety
 /// The processor has AVX2.
@@ -57,10 +57,10 @@ fn has_widest() -> bool {
     has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl")
 }
 
-/// [`dispatch`], compiled for vectors of 64 bytes, otherwise as [`dispatch_wide`].
+/// [`dispatch`], compiled for vectors of 64 bytes; otherwise as [`dispatch_wide`].
 ///
 /// # Safety
-/// The processor has what [`has_widest`] asks for.
+/// The processor has what [`has_widest`] asks.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn dispatch_widest(element: Element, operation: Operation, t: *mut u8, s: *const u8, n: usize) {
@@ -127,18 +127,18 @@ macro_rules! complexes {
     }};
 }
 
-/// A value and a place as C lays them out, with what pads them.
+/// A value and an index with the padding that C gives them.
 macro_rules! pairs {
-    ($value:ty, $place:ty, $operation:expr, $target:expr, $source:expr, $count:expr) => {{
+    ($value:ty, $index:ty, $operation:expr, $target:expr, $source:expr, $count:expr) => {{
         #[repr(C)]
         #[derive(Clone, Copy)]
         struct Pair {
             value: $value,
-            place: $place,
+            index: $index,
         }
         let (t, s, n) = ($target, $source, $count);
         let choose = |a: Pair, b: Pair, better: bool| {
-            let smaller = if b.place < a.place { b } else { a };
+            let smaller = if b.index < a.index { b } else { a };
             if better {
                 b
             } else if a.value == b.value {
@@ -190,21 +190,21 @@ fn dispatch(element: Element, operation: Operation, t: *mut u8, s: *const u8, n:
                 unsafe { one(operation, t.wrapping_add(at), s.wrapping_add(at)) };
             }
         }
-        // nothing but replace and no-op, which do not come here
+        // these have only replace and no-op, which do not come here
         Element::Bits128 | Element::Bits256 => {}
     }
 }
 
-/// Writes the second half of `source` if the first equals what is at `target`.
+/// Stores what is at `target` in `result`, and writes `new` to `target` if that equals `compare`.
 ///
 /// # Safety
 /// `size` bytes at `target` are readable and writable.
 pub(crate) unsafe fn compare_and_swap(target: *mut u8, compare: &[u8], new: &[u8], result: &mut [u8]) {
     let size = result.len();
-    // SAFETY: as the caller promises; `result` is a slice of this length.
+    // SAFETY: readable, which the caller promises; `result` is a slice of this length.
     unsafe { std::ptr::copy(target, result.as_mut_ptr(), size) };
     if result == compare {
-        // SAFETY: as the caller promises; the slice is no shorter, or this panics first.
+        // SAFETY: writable, which the caller promises; indexing panics if `new` is shorter.
         unsafe { std::ptr::copy(new[..size].as_ptr(), target, size) };
     }
 }
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_of_the_extreme_is_found_and_the_smaller_place_of_equal_ones() {
+    fn the_index_of_the_extreme_is_found_and_the_smaller_index_of_equal_ones() {
         let (min, max) = (Operation::MinLoc, Operation::MaxLoc);
         assert_eq!(combined(Element::IntInt, min, [5, 1, 7, 9], [4, 2, 7, 3]), [4, 2, 7, 3]);
         assert_eq!(combined(Element::IntInt, max, [5, 1, 7, 3], [4, 2, 7, 9]), [5, 1, 7, 3]);

@@ -1,6 +1,6 @@
-//! Copying bytes in a row: one value with one load and one store, what is long in pieces.
+//! Copying contiguous bytes: one value by one load and one store, long data in pieces.
 
-/// Copies, the sizes of one value with one load and one store.
+/// Copies like [`std::ptr::copy`], but a value of 4, 8 or 16 bytes by one load and one store.
 ///
 /// # Safety
 /// As [`std::ptr::copy`].
@@ -8,9 +8,9 @@
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     macro_rules! value {
         ($type:ty) => {{
-            // SAFETY: as the caller promises, for a value of this size.
+            // SAFETY: readable for a value of this size, which the caller promises.
             let value = unsafe { from.cast::<$type>().read_unaligned() };
-            // SAFETY: as above.
+            // SAFETY: writable for a value of this size, which the caller promises.
             unsafe { to.cast::<$type>().write_unaligned(value) };
         }};
     }
@@ -18,20 +18,20 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
         8 => value!(u64),
         16 => value!(u128),
         4 => value!(u32),
-        // SAFETY: as the caller promises.
+        // SAFETY: readable and writable for `bytes`, which the caller promises.
         ..LONG => unsafe { std::ptr::copy(from, to, bytes) },
-        // SAFETY: as the caller promises.
+        // SAFETY: as above.
         _ => unsafe { copy_in_pieces(from, to, bytes) },
     }
 }
 
-/// What is as long as the second level's cache, or longer, libraries copy in a loop of vectors instead of by
-/// the processor's own instruction for strings, which is a tenth faster there too: 17.2 us against 19.1 for 1
-/// MB.
+/// From the size of the second level's cache on, the C library copies in a loop of vectors and not by the
+/// processor's string instruction. That instruction is a tenth faster there as well: 17.2 us for 1 MB,
+/// against 19.1 us.
 const LONG: usize = 512 << 10;
 const PIECE: usize = 256 << 10;
 
-/// Copies what is long, as if it were short.
+/// Copies long data in pieces that the C library takes for short.
 ///
 /// # Safety
 /// As [`std::ptr::copy`].
@@ -40,7 +40,8 @@ unsafe fn copy_in_pieces(from: *const u8, to: *mut u8, bytes: usize) {
     let piece = if (from as usize).abs_diff(to as usize) >= bytes { PIECE } else { bytes };
     for start in (0..bytes).step_by(piece) {
         let (from, to) = (from.wrapping_add(start), to.wrapping_add(start));
-        // SAFETY: as the caller promises; what overlaps is one piece.
+        // SAFETY: readable and writable for `bytes`, which the caller promises; overlapping data is one
+        // piece.
         unsafe { std::ptr::copy(from, to, piece.min(bytes - start)) };
     }
 }

@@ -1,15 +1,15 @@
-//! Moving data between a layout in memory and bytes in a row.
+//! Moving data between a layout in memory and contiguous bytes.
 //!
-//! The idea: find the block where a piece begins by division ([`Layout::find`]), walk from there in the order
-//! of travel, and hand each block's address to a copy or a combination. A piece costs its own blocks, however
-//! many lie before it: a long transfer takes time in proportion to its length, and a peer that describes 2^60
-//! blocks keeps nobody busy with them. Cost: one call a block; contiguous data is one block. The caller
-//! vouches for the memory, whose bounds it has checked before.
+//! The idea: find the block in which a piece begins by division ([`Layout::find`]), walk from there in the
+//! order of travel, and hand each block's address to a copy or a combination. A piece costs its own blocks
+//! and not those before it. So a long transfer takes time in proportion to its length, and a peer that
+//! describes 2^60 blocks cannot keep this member busy. Cost: one call for each block; contiguous data is one
+//! block. The caller has checked the bounds of the memory.
 
 use crate::model::{Layout, Run};
 
-/// Calls `visit(address, from, to)` for each block of `count` elements at `base`, where `from..to` is the
-/// block's place in the data as it travels; only what lies in `skip..skip + length`.
+/// Calls `visit(address, from, to)` for each block of `count` elements at `base` that lies in the bytes
+/// `skip..skip + length` of the data. `from..to` is the block's range there, counted from `skip`.
 #[inline]
 pub(crate) fn walk(
     layout: &Layout,
@@ -35,8 +35,8 @@ pub(crate) fn walk(
     for element in first.element..count {
         let start = base.wrapping_offset(layout.extent().wrapping_mul(element.cast_signed()) as isize);
         for Run { offset, bytes, stride, count } in layout.runs()[run..].iter().copied() {
-            let place = offset.wrapping_add(stride.wrapping_mul(block.cast_signed()));
-            let mut address = start.wrapping_offset(place as isize);
+            let first = offset.wrapping_add(stride.wrapping_mul(block.cast_signed()));
+            let mut address = start.wrapping_offset(first as isize);
             for _ in block..count {
                 if at >= end {
                     return;
@@ -64,8 +64,7 @@ pub(crate) fn walk(
 pub(crate) unsafe fn gather(layout: &Layout, count: u64, base: *const u8, skip: u64, bytes: &mut [u8]) {
     walk(layout, count, base.cast_mut(), skip, bytes.len() as u64, |address, from, to| {
         let into = bytes[from..to].as_mut_ptr();
-        // SAFETY: the block is readable as the caller promises; `into` is a slice of its length; the
-        // caller's slice cannot overlap memory that it does not own.
+        // SAFETY: the block is readable, which the caller promises; `into` is a slice of its length.
         unsafe { std::ptr::copy(address, into, to - from) };
     });
 }
@@ -77,7 +76,7 @@ pub(crate) unsafe fn gather(layout: &Layout, count: u64, base: *const u8, skip: 
 pub(crate) unsafe fn scatter(layout: &Layout, count: u64, base: *mut u8, skip: u64, bytes: &[u8]) {
     walk(layout, count, base, skip, bytes.len() as u64, |address, from, to| {
         let piece = bytes[from..to].as_ptr();
-        // SAFETY: the block is writable as the caller promises; `piece` is a slice of its length.
+        // SAFETY: the block is writable, which the caller promises; `piece` is a slice of its length.
         unsafe { std::ptr::copy(piece, address, to - from) };
     });
 }

@@ -125,26 +125,26 @@ fn of(operation: Operation, mut a: [u8; SIZE], b: [u8; SIZE]) -> [u8; SIZE] {
     a
 }
 
-/// The pair (value, place as an int behind it) with the smaller or greater value; of equal ones the smaller
-/// place.
+/// The pair (value, index as an int behind it) with the smaller or greater value; of equal ones the smaller
+/// index.
 ///
 /// # Safety
 /// As [`combine`], twice [`SIZE`] bytes.
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn combine_pair(operation: Operation, target: *mut u8, source: *const u8) {
     use std::cmp::Ordering;
-    let place = |of: *const u8| {
+    let index = |of: *const u8| {
         // SAFETY: the caller's promise; the int begins behind the value.
         unsafe { of.wrapping_add(SIZE).cast::<i32>().read_unaligned() }
     };
     let better = if operation == Operation::MinLoc { Ordering::Less } else { Ordering::Greater };
     // SAFETY: the caller promises both.
     let taken = match unsafe { compare(source, target) } {
-        Some(Ordering::Equal) => place(source) < place(target),
+        Some(Ordering::Equal) => index(source) < index(target),
         order => order == Some(better),
     };
     if taken {
-        // SAFETY: as above; value and place are the first 20 bytes.
+        // SAFETY: as above; value and index are the first 20 bytes.
         unsafe { std::ptr::copy(source, target, SIZE + size_of::<i32>()) };
     }
 }

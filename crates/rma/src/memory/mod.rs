@@ -1,4 +1,4 @@
-//! Reading, writing and combining bytes of a window's memory, wherever an operation comes from.
+//! Reading, writing and combining bytes of a window's memory; both paths use it.
 
 pub(crate) mod combine;
 pub(crate) mod copy;

@@ -1,4 +1,4 @@
-//! One operation, checked and on its way: what is queued when it cannot be done at once.
+//! An operation that is checked and on its way: what a path queues if it cannot do it at once.
 
 use crate::memory::cursor::{gather, scatter};
 use crate::model::{Element, Layout, Operation, Sink, Source, Verb};
@@ -6,14 +6,20 @@ use crate::model::{Element, Layout, Operation, Sink, Source, Verb};
 /// The origin's data.
 #[derive(Debug)]
 pub(crate) enum Data {
-    /// The operation brings none.
     Nothing,
-    /// In the caller's memory, which stays as it is until the operation is complete at the origin.
-    Borrowed { address: *const u8, count: u64, layout: Layout },
+    /// In the caller's memory, which stays unchanged until the operation is complete at the origin.
+    Borrowed {
+        address: *const u8,
+        count: u64,
+        layout: Layout,
+    },
     /// A copy, in the order of travel.
     Owned(Box<[u8]>),
     /// A copy of one or two elements.
-    Small { bytes: [u8; 32], length: usize },
+    Small {
+        bytes: [u8; 32],
+        length: usize,
+    },
 }
 
 impl Data {
@@ -31,21 +37,22 @@ impl Data {
         Self::Small { bytes, length }
     }
 
-    /// The data in a row, if it lies in a row.
+    /// The data, if it is contiguous.
     pub(crate) fn slice(&self, total: u64) -> Option<&[u8]> {
         match self {
             Self::Nothing => Some(&[]),
             Self::Owned(bytes) => Some(bytes),
             Self::Small { bytes, length } => Some(&bytes[..*length]),
             Self::Borrowed { address, layout, .. } if layout.is_contiguous() && total > 0 => {
-                // SAFETY: whoever issued the operation promised that its source is readable and unchanged.
+                // SAFETY: the raw layer asks its caller for a source that is readable and unchanged until
+                // then.
                 Some(unsafe { std::slice::from_raw_parts(*address, total as usize) })
             }
             Self::Borrowed { .. } => None,
         }
     }
 
-    /// Copies the part from byte `skip` on.
+    /// Copies the data from byte `skip` on.
     pub(crate) fn copy(&self, skip: u64, into: &mut [u8]) {
         match self {
             Self::Nothing => {}
@@ -58,14 +65,14 @@ impl Data {
                 into.copy_from_slice(&bytes[skip..skip + into.len()]);
             }
             Self::Borrowed { address, count, layout } => {
-                // SAFETY: whoever issued the operation promised that its source is readable.
+                // SAFETY: the raw layer asks its caller for a source that is readable until then.
                 unsafe { gather(layout, *count, *address, skip, into) };
             }
         }
     }
 }
 
-/// Where what comes back goes.
+/// The memory to which an answer goes.
 #[derive(Debug, Clone)]
 pub(crate) struct Back {
     pub(crate) address: *mut u8,
@@ -78,7 +85,7 @@ impl Back {
         Self { address: sink.address, count: sink.count, layout: sink.layout.clone() }
     }
 
-    /// Writes what came, from byte `skip` of the data on; whether it fits.
+    /// Writes `bytes` from byte `skip` of the data on. False: they do not fit.
     pub(crate) fn write(&self, skip: u64, bytes: &[u8]) -> bool {
         let total = self.layout.total(self.count).unwrap_or(0);
         if skip.checked_add(bytes.len() as u64).is_none_or(|end| end > total) {
@@ -87,7 +94,8 @@ impl Back {
         if self.address.is_null() {
             return true;
         }
-        // SAFETY: whoever issued the operation promised that its sink is writable; the range was checked.
+        // SAFETY: the raw layer asks its caller for a sink that is writable until then; the range was
+        // checked.
         unsafe { scatter(&self.layout, self.count, self.address, skip, bytes) };
         true
     }
@@ -98,8 +106,8 @@ pub(crate) struct Op {
     pub(crate) verb: Verb,
     pub(crate) element: Option<Element>,
     pub(crate) operation: Option<Operation>,
-    /// Bytes from the window's base; an address in a dynamic window.
-    pub(crate) place: i64,
+    /// Bytes from the window's base; in a dynamic window an address.
+    pub(crate) offset: i64,
     pub(crate) count: u64,
     pub(crate) layout: Layout,
     /// Bytes of data.
@@ -108,8 +116,8 @@ pub(crate) struct Op {
     pub(crate) back: Option<Back>,
 }
 
-// SAFETY: the addresses are the origin's; whoever issued the operation promised that they stay valid until
-// it is complete, whichever thread of this process completes it.
+// SAFETY: the raw layer asks its caller for memory that stays valid until the operation is complete,
+// whichever thread of this process completes it.
 unsafe impl Send for Op {}
 
 impl Op {
@@ -118,7 +126,7 @@ impl Op {
         self.back.is_some()
     }
 
-    /// Whether a reordering to the end is allowed: a plain get orders with nothing.
+    /// Whether the operation may be moved behind all others: a plain get has no order with them.
     pub(crate) fn is_get(&self) -> bool {
         self.verb == Verb::Get
     }

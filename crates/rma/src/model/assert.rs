@@ -1,27 +1,27 @@
-//! What a caller promises at a synchronization call, so that it can do less.
+//! What a caller promises at a synchronization call, so that the call can do less.
 //!
 //! Reference: MPI-4.0 section 12.5.5; the paper, section 1 (its fence example) and 4.2 (no check).
 
 use std::fmt;
 use std::ops::BitOr;
 
-/// A set of promises. A promise that is not kept makes the result undefined, as the standard says; where it
-/// is cheap to notice, it is an error.
+/// A set of promises. A broken promise makes the result undefined, as the standard says; where a check is
+/// cheap, it is an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Assert(u8);
 
 impl Assert {
     pub const NONE: Self = Self(0);
-    /// Post and start, lock: the other side has made its matching call before, or no conflicting lock is
-    /// held or asked for.
+    /// Start: every target has called post before. Post: no origin calls start before the post returns. Lock:
+    /// no other rank holds or asks for a lock that excludes this one.
     pub const NO_CHECK: Self = Self(1);
-    /// Fence, post: the local window was not written by local stores or receives since the last one.
+    /// Fence, post: this rank has not stored into its own part since the last synchronization.
     pub const NO_STORE: Self = Self(2);
-    /// Fence, post: nobody puts or accumulates into the local window until the next one.
+    /// Fence, post: no rank puts or accumulates into this rank's part until the next synchronization.
     pub const NO_PUT: Self = Self(4);
-    /// Fence: no operations since the last fence; on all ranks or on none.
+    /// Fence: this rank has issued no operation since the last fence. All ranks give it, or none does.
     pub const NO_PRECEDE: Self = Self(8);
-    /// Fence: no operations until the next fence; on all ranks or on none.
+    /// Fence: this rank issues no operation before the next fence. All ranks give it, or none does.
     pub const NO_SUCCEED: Self = Self(16);
 
     pub(crate) const ANY_FENCE: Self = Self(2 | 4 | 8 | 16);
@@ -41,7 +41,6 @@ impl Assert {
         Self(self.0 & !allowed.0)
     }
 
-    /// Whether nothing is promised.
     #[inline]
     #[must_use]
     pub const fn is_none(self) -> bool {

@@ -1,85 +1,58 @@
 //! The types of elements that accumulates combine.
 //!
-//! One code each, which is also what messages carry. Plain puts and gets move bytes and need none.
+//! Each has a code, which messages carry. Plain puts and gets move bytes and need no element type.
 
-/// A predefined element type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-#[repr(u8)]
-pub enum Element {
-    /// Raw bytes: replace and bitwise operations.
-    Byte = 1,
-    I8 = 2,
-    I16 = 3,
-    /// 32-bit signed; Fortran's LOGICAL too.
-    I32 = 4,
-    I64 = 5,
-    U8 = 6,
-    U16 = 7,
-    U32 = 8,
-    U64 = 9,
-    F32 = 10,
-    F64 = 11,
-    Complex32 = 12,
-    Complex64 = 13,
-    /// C's `_Bool`: logical operations.
-    Bool = 14,
-    /// A float and an int, for the operations that find a place.
-    F32Int = 15,
-    /// A double and an int, 16 bytes.
-    F64Int = 16,
-    IntInt = 17,
-    /// A long and an int, 16 bytes.
-    LongInt = 18,
-    /// A short and an int, 8 bytes.
-    ShortInt = 19,
-    /// C's `long double` on x86-64: 80 bits in 16 bytes. Elsewhere only replace and no-op are defined.
-    LongDouble = 20,
-    /// Two of C's `long double`: 32 bytes on x86-64. Elsewhere as there.
-    ComplexLong = 21,
-    /// A `long double` and an int: 32 bytes on x86-64. Elsewhere as there.
-    LongDoubleInt = 22,
-    /// Two floats, of which the second is the place: Fortran's `MPI_2REAL`.
-    F32F32 = 23,
-    /// Two doubles, of which the second is the place: Fortran's `MPI_2DOUBLE_PRECISION`.
-    F64F64 = 24,
-    /// 16 bytes of a type without arithmetic here, such as a quadruple float: replace and no-op.
-    Bits128 = 25,
-    /// 32 bytes of a type without arithmetic here, such as a complex of quadruple floats: replace and no-op.
-    Bits256 = 26,
+use super::coded::coded;
+
+coded! {
+    /// A predefined element type.
+    #[non_exhaustive]
+    pub enum Element {
+        /// Raw bytes: replace and bitwise operations.
+        Byte = 1 "byte",
+        I8 = 2 "i8",
+        I16 = 3 "i16",
+        /// 32-bit signed; Fortran's LOGICAL too.
+        I32 = 4 "i32",
+        I64 = 5 "i64",
+        U8 = 6 "u8",
+        U16 = 7 "u16",
+        U32 = 8 "u32",
+        U64 = 9 "u64",
+        F32 = 10 "f32",
+        F64 = 11 "f64",
+        Complex32 = 12 "complex f32",
+        Complex64 = 13 "complex f64",
+        /// C's `_Bool`: logical operations.
+        Bool = 14 "bool",
+        /// A float and an int, for the operations that find an index.
+        F32Int = 15 "(f32, i32)",
+        /// A double and an int, 16 bytes.
+        F64Int = 16 "(f64, i32)",
+        IntInt = 17 "(i32, i32)",
+        /// A long and an int, 16 bytes.
+        LongInt = 18 "(i64, i32)",
+        /// A short and an int, 8 bytes.
+        ShortInt = 19 "(i16, i32)",
+        /// C's `long double` on x86-64: 80 bits in 16 bytes. Elsewhere it has only replace and no-op.
+        LongDouble = 20 "long double",
+        /// Two of C's `long double`: 32 bytes on x86-64. Elsewhere as `LongDouble`.
+        ComplexLong = 21 "complex long double",
+        /// A `long double` and an int: 32 bytes on x86-64. Elsewhere as `LongDouble`.
+        LongDoubleInt = 22 "(long double, i32)",
+        /// Two floats, the second of which is the index: Fortran's `MPI_2REAL`.
+        F32F32 = 23 "(f32, f32)",
+        /// Two doubles, the second of which is the index: Fortran's `MPI_2DOUBLE_PRECISION`.
+        F64F64 = 24 "(f64, f64)",
+        /// 16 bytes of a type without arithmetic here, such as a quadruple float: replace and no-op.
+        Bits128 = 25 "16 bytes without arithmetic",
+        /// 32 bytes of a type without arithmetic here, such as a complex of quadruple floats: replace and
+        /// no-op.
+        Bits256 = 26 "32 bytes without arithmetic",
+    }
 }
 
 impl Element {
-    /// Every type, in the order of codes.
-    pub const ALL: [Self; 26] = [
-        Self::Byte,
-        Self::I8,
-        Self::I16,
-        Self::I32,
-        Self::I64,
-        Self::U8,
-        Self::U16,
-        Self::U32,
-        Self::U64,
-        Self::F32,
-        Self::F64,
-        Self::Complex32,
-        Self::Complex64,
-        Self::Bool,
-        Self::F32Int,
-        Self::F64Int,
-        Self::IntInt,
-        Self::LongInt,
-        Self::ShortInt,
-        Self::LongDouble,
-        Self::ComplexLong,
-        Self::LongDoubleInt,
-        Self::F32F32,
-        Self::F64F64,
-        Self::Bits128,
-        Self::Bits256,
-    ];
-
     /// No element is larger (bytes).
     pub(crate) const LARGEST: usize = 32;
 
@@ -107,45 +80,6 @@ impl Element {
             | Self::Bits128 => 16,
             Self::ComplexLong | Self::LongDoubleInt | Self::Bits256 => 32,
         }
-    }
-
-    /// The name in errors and reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Byte => "byte",
-            Self::I8 => "i8",
-            Self::I16 => "i16",
-            Self::I32 => "i32",
-            Self::I64 => "i64",
-            Self::U8 => "u8",
-            Self::U16 => "u16",
-            Self::U32 => "u32",
-            Self::U64 => "u64",
-            Self::F32 => "f32",
-            Self::F64 => "f64",
-            Self::Complex32 => "complex f32",
-            Self::Complex64 => "complex f64",
-            Self::Bool => "bool",
-            Self::F32Int => "(f32, i32)",
-            Self::F64Int => "(f64, i32)",
-            Self::IntInt => "(i32, i32)",
-            Self::LongInt => "(i64, i32)",
-            Self::ShortInt => "(i16, i32)",
-            Self::LongDouble => "long double",
-            Self::ComplexLong => "complex long double",
-            Self::LongDoubleInt => "(long double, i32)",
-            Self::F32F32 => "(f32, f32)",
-            Self::F64F64 => "(f64, f64)",
-            Self::Bits128 => "16 bytes without arithmetic",
-            Self::Bits256 => "32 bytes without arithmetic",
-        }
-    }
-
-    /// The type with this code.
-    #[must_use]
-    pub fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
     }
 }
 

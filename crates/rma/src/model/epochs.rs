@@ -1,4 +1,4 @@
-//! Which epochs a member has open, and which calls fit: the rules of the standard, for every path and style.
+//! Which epochs a member has open, and which calls fit: the rules of the standard, the same on every path.
 //!
 //! ```text
 //!   fence ---- may be followed by operations, or (without any) by start, post, lock
@@ -6,7 +6,7 @@
 //!   post(group) .. wait           exposure to the group       one at a time, beside an access epoch
 //!   lock(t) .. unlock(t)          passive access to t         several targets at a time; lock_all for all
 //! ```
-//! Pure state: nothing here communicates. A violation is an error at the caller before anything else happens.
+//! Nothing here communicates. A violation is an error at the caller before anything else happens.
 //! Reference: MPI-4.0 section 12.5.
 
 use crate::model::{Assert, Error, Rank};
@@ -14,15 +14,15 @@ use crate::model::{Assert, Error, Rank};
 /// Shared or exclusive, for [`Window::lock`](crate::Window::lock).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lock {
-    /// Others may hold it too, if shared.
+    /// Any number of ranks hold it at the same time.
     Shared,
-    /// Nobody else holds it.
+    /// No other rank holds a lock of this part.
     Exclusive,
 }
 
-/// How an operation's target is reached now.
+/// The kind of access epoch in which an operation reaches its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum EpochKind {
     Fence,
     Started,
     Locked,
@@ -32,14 +32,14 @@ pub(crate) enum Reach {
 #[derive(Debug)]
 pub(crate) struct Epochs {
     freed: bool,
-    /// Whether the last fence allows operations.
+    /// The last fence allows operations.
     fence: bool,
-    /// Operations since then, and, where they are done at once, those of an epoch of another kind until it
-    /// ends.
+    /// Operations since the last fence. Operations of another kind of epoch that are done at once count here
+    /// as well until that epoch ends.
     pub(crate) fence_operations: u64,
-    /// Whether the last fence may have begun an epoch; the same at all members, as the asserts are.
+    /// The last fence may have begun an epoch. All members know this alike, as all give the same asserts.
     fence_began: bool,
-    /// The groups of start and post; kept between epochs, so that none allocates.
+    // The groups of start and post. Their memory stays between epochs, so that no epoch allocates.
     started: Option<Assert>,
     targets: Vec<Rank>,
     posted: bool,
@@ -70,28 +70,32 @@ impl Epochs {
         }
     }
 
+    #[inline]
     pub(crate) fn usable(&self, call: &'static str) -> Result<(), Error> {
         if self.freed { Err(Error::Freed { call }) } else { Ok(()) }
     }
 
+    #[inline]
     fn known(&self, rank: Rank) -> Result<(), Error> {
-        if rank.index() < self.locks.len() {
-            return Ok(());
-        }
-        Err(Error::Rank { rank, wanted: format!("below {}, the size of the job", self.locks.len()) })
+        if rank.index() < self.locks.len() { Ok(()) } else { Err(self.unknown(rank)) }
     }
 
-    /// How `target` may be accessed now.
+    #[cold]
+    fn unknown(&self, rank: Rank) -> Error {
+        Error::Rank { rank, wanted: format!("below {}, the size of the job", self.locks.len()) }
+    }
+
+    /// The epoch in which `target` may be accessed now.
     #[inline]
-    pub(crate) fn access(&self, call: &'static str, target: Rank) -> Result<Reach, Error> {
+    pub(crate) fn access(&self, call: &'static str, target: Rank) -> Result<EpochKind, Error> {
         self.usable(call)?;
         self.known(target)?;
         if self.lock_all || self.locks[target.index()].is_some() {
-            return Ok(Reach::Locked);
+            return Ok(EpochKind::Locked);
         }
         if self.started.is_some() {
             if self.targets.contains(&target) {
-                return Ok(Reach::Started);
+                return Ok(EpochKind::Started);
             }
             return sync(
                 call,
@@ -100,15 +104,15 @@ impl Epochs {
             );
         }
         if self.fence && self.locked == 0 {
-            return Ok(Reach::Fence);
+            return Ok(EpochKind::Fence);
         }
         sync(call, "is outside any access epoch to this target", "call fence, start or lock first")
     }
 
-    /// An operation was accepted: what is refused leaves no epoch open.
+    /// Counts an operation that was accepted. One that was refused leaves no epoch open.
     #[inline]
-    pub(crate) fn issued(&mut self, reach: Reach) {
-        if reach == Reach::Fence {
+    pub(crate) fn issued(&mut self, reach: EpochKind) {
+        if reach == EpochKind::Fence {
             self.fence_operations += 1;
         }
     }
@@ -138,7 +142,7 @@ impl Epochs {
         self.fence_operations = 0;
     }
 
-    /// Whether a fence with these asserts ends an epoch: the first of two does not.
+    /// Whether a fence with these asserts ends an epoch. The first of two fences does not.
     #[inline]
     pub(crate) fn fence_closes(&self, assert: Assert) -> bool {
         self.fence_began && !assert.has(Assert::NO_PRECEDE)
@@ -269,7 +273,7 @@ impl Epochs {
         self.fence_operations = 0;
     }
 
-    /// A call that needs a passive epoch, to `target` or at all; the lock it has.
+    /// Checks that a passive epoch is open, to `target` or to any rank; returns its lock.
     #[inline]
     pub(crate) fn passive(&self, call: &'static str, target: Option<Rank>) -> Result<Lock, Error> {
         self.usable(call)?;
@@ -315,15 +319,15 @@ mod tests {
         let mut epochs = Epochs::new(2);
         assert!(matches!(epochs.access("put", Rank(1)), Err(Error::Sync { .. })));
         epochs.fenced(true);
-        assert_eq!(epochs.access("put", Rank(1)).expect("after a fence"), Reach::Fence);
+        assert_eq!(epochs.access("put", Rank(1)).expect("after a fence"), EpochKind::Fence);
         assert!(matches!(epochs.access("put", Rank(2)), Err(Error::Rank { .. })));
         epochs.fence("fence", false).expect("nothing was issued yet");
-        epochs.issued(Reach::Fence);
+        epochs.issued(EpochKind::Fence);
         assert!(matches!(epochs.fence("fence", false), Err(Error::Sync { .. })));
         assert!(matches!(epochs.start("start", &[Rank(1)], Assert::NONE), Err(Error::Sync { .. })));
         epochs.fenced(true);
         epochs.start("start", &[Rank(1)], Assert::NONE).expect("no operation since the fence");
-        assert_eq!(epochs.access("put", Rank(1)).expect("in the group"), Reach::Started);
+        assert_eq!(epochs.access("put", Rank(1)).expect("in the group"), EpochKind::Started);
         assert!(matches!(epochs.access("put", Rank(0)), Err(Error::Sync { .. })));
         assert!(matches!(epochs.fence("fence", true), Err(Error::Sync { .. })));
         epochs.completed();

@@ -1,7 +1,7 @@
 //! What can go wrong, and which error class of the MPI standard says so.
 //!
-//! An error is reported at the caller that made the mistake, before anything was written or sent; the
-//! window stays usable unless the variant says otherwise. [`Error::class`] is what an MPI binding returns.
+//! The caller that made the mistake gets the error, before anything was written or sent. The window stays
+//! usable unless the variant says otherwise. An MPI binding returns [`Error::class`].
 
 use crate::model::Rank;
 use rustix::io::Errno;
@@ -15,7 +15,6 @@ pub enum Error {
     #[error("{call} {problem}; {remedy}")]
     Sync {
         call: &'static str,
-        /// What is wrong.
         problem: &'static str,
         /// What to call instead, or before.
         remedy: &'static str,
@@ -39,7 +38,6 @@ pub enum Error {
     /// No such rank in the job, or one that is not in this epoch's group. `MPI_ERR_RANK`.
     #[error("rank {rank} is not {wanted}")]
     Rank {
-        /// The rank given.
         rank: Rank,
         /// What was expected, such as "below 4, the size of the job".
         wanted: String,
@@ -59,14 +57,7 @@ pub enum Error {
     },
     /// The operation is not defined for this element type or this call. `MPI_ERR_OP`.
     #[error("{operation} is not defined for elements of type {element} here; {allowed}")]
-    Operation {
-        /// The operation's name.
-        operation: &'static str,
-        /// The element type's name.
-        element: &'static str,
-        /// What is allowed.
-        allowed: &'static str,
-    },
+    Operation { operation: &'static str, element: &'static str, allowed: &'static str },
     /// Origin and target disagree about the data, or a layout cannot be used here. `MPI_ERR_TYPE`.
     #[error("{0}")]
     Type(String),
@@ -100,24 +91,20 @@ pub enum Error {
         theirs: String,
         ours: String,
     },
-    /// A rank is gone. Final: whatever needs it fails alike, in every call and on every path. The standard
-    /// has no class for it, and [`Error::class`] answers `MPI_ERR_OTHER`; a binding that can make classes has
-    /// one for this variant (`abi/mpi` adds one, with a code for each rank that is gone).
+    /// A rank is gone. This is final: every call that needs the rank fails with this error, on every path.
+    /// The standard has no class for it, so [`Error::class`] returns `MPI_ERR_OTHER`. A binding that can make
+    /// classes makes one (`abi/mpi` adds one, with a code for each rank that is gone).
     #[error("rank {rank} is gone ({why}); end the job and start it anew")]
     Gone {
         rank: Rank,
-        /// How one knows, such as "process 4711 died".
+        /// How this member knows, such as "process 4711 died".
         why: String,
     },
     /// The given time passed. `MPI_ERR_OTHER`.
     #[error("timed out in {call}, waiting for {waiting_for}")]
-    TimedOut {
-        call: &'static str,
-        /// Whom or what.
-        waiting_for: String,
-    },
-    /// What the call waits for has not happened within the job's patience
-    /// ([`Window::set_patience`](crate::Window::set_patience)); nothing was changed. `MPI_ERR_OTHER`.
+    TimedOut { call: &'static str, waiting_for: String },
+    /// The job's patience ([`Window::set_patience`](crate::Window::set_patience)) is over, and what the call
+    /// waits for has not happened. Nothing was changed. `MPI_ERR_OTHER`.
     #[error(
         "what the call waits for has not happened yet; let go of the window for a moment and repeat the call"
     )]
@@ -125,8 +112,8 @@ pub enum Error {
     /// A description of a job that makes no sense, such as a rank beyond its size. `MPI_ERR_ARG`.
     #[error("{0}")]
     Job(String),
-    /// A limit is reached: of descriptors, of mappings, or of memory. Nothing was made, and all members that
-    /// wanted it are told. `MPI_ERR_NO_MEM`.
+    /// A limit of descriptors, mappings or memory is reached. Nothing was made, and all members of the
+    /// collective call get this error. `MPI_ERR_NO_MEM`.
     #[error("{doing}: {source}; {}", remedy(source))]
     Exhausted {
         /// What was attempted.
@@ -210,8 +197,8 @@ impl Error {
         }
     }
 
-    /// Whether a target refused an operation: the epoch's other operations are done, and it ends all the
-    /// same.
+    /// Whether this is a target's refusal of an operation. The other operations of the epoch are done, and
+    /// the epoch ends all the same.
     pub(crate) const fn ends_epoch(&self) -> bool {
         matches!(self, Self::Unattached { .. })
     }
@@ -231,7 +218,7 @@ impl Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gone {
     pub rank: Rank,
-    /// How one knows, such as "process 4711 died" or "connection reset by peer".
+    /// How this member knows, such as "process 4711 died" or "connection reset by peer".
     pub why: String,
 }
 

@@ -1,28 +1,29 @@
 //! What the launcher of a job told this process in its environment: `unisono run`, or Slurm's `srun`.
 //!
-//! Slurm says which task of how many this process is, which tasks share its node, and the step's nodes. It
-//! does not say what nobody else may know: the job's key comes from `UNISONO_JOB`, which `srun` passes on to
-//! its tasks (and which only processes of the same user can read there). Rank 0 is on the first node of the
-//! step's list, and listens at a port computed from the numbers of job and step, so that two steps on one
-//! node seldom meet; `UNISONO_ROOT` says another. When not to use: within a batch script's own step, which is
-//! no task of `srun`. Reference: srun(1), "Output environment variables".
+//! Slurm says the number of this task, the number of tasks, which tasks share the node, and the step's nodes.
+//! It hands out no secret: the job's key comes from `UNISONO_JOB`, which `srun` passes on to its tasks, and
+//! which only processes of the same user can read there. Rank 0 is on the first node of the step's list. It
+//! listens at a port computed from the numbers of job and step, so that two steps on one node seldom choose
+//! the same; `UNISONO_ROOT` sets another. When not to use: in a batch script's own step, which is no task of
+//! `srun`. Reference: srun(1), "Output environment variables".
 
 use super::Error;
-use super::place::{Meeting, Place, environment, incomplete};
+use super::place::{JobMembership, Meeting, environment, incomplete};
 
-/// Below the ports that Linux gives out by itself (`ip_local_port_range` begins at 32768).
+/// Ports that Linux does not give out by itself: `ip_local_port_range` begins at 32768.
 const PORTS: std::ops::Range<u64> = 20_000..32_000;
 
-/// What a launcher said, by `said` about each environment variable: `unisono run`, or Slurm's `srun`.
+/// What the launcher, `unisono run` or Slurm's `srun`, told this process. `said` reads an environment
+/// variable. `None`: no launcher started this process.
 pub(crate) fn launched(
     said: impl Fn(&str) -> Option<String>,
-) -> Result<Option<(Place, Option<Meeting>)>, Error> {
+) -> Result<Option<(JobMembership, Option<Meeting>)>, Error> {
     use environment::{HERE, KEY, RANK, ROOT, SIZE};
     let Some(rank) = said(RANK) else {
         return slurm(&said);
     };
     let (Some(size), Some(key)) = (said(SIZE), said(KEY)) else { return Err(incomplete()) };
-    let place = Place::parse(&rank, &size, &key)?;
+    let place = JobMembership::parse(&rank, &size, &key)?;
     let meeting = match (said(ROOT), said(HERE)) {
         (Some(root), Some(here)) => Some(Meeting::parse(root, &here, &place)?),
         (None, None) => None,
@@ -31,8 +32,8 @@ pub(crate) fn launched(
     Ok(Some((place, meeting)))
 }
 
-/// What Slurm said; `None`: this process is no task of a step with several.
-fn slurm(said: &impl Fn(&str) -> Option<String>) -> Result<Option<(Place, Option<Meeting>)>, Error> {
+/// What Slurm told this process. `None`: it is no task of a step with several tasks.
+fn slurm(said: &impl Fn(&str) -> Option<String>) -> Result<Option<(JobMembership, Option<Meeting>)>, Error> {
     let (Some(rank), Some(size)) =
         (said("SLURM_PROCID"), said("SLURM_STEP_NUM_TASKS").or_else(|| said("SLURM_NTASKS")))
     else {
@@ -43,7 +44,7 @@ fn slurm(said: &impl Fn(&str) -> Option<String>) -> Result<Option<(Place, Option
         };
     };
     let Some(key) = said(environment::KEY) else {
-        // A batch script's own step has a task's number, but no number of tasks of the step.
+        // In a batch script's own step Slurm sets a task's number, but no number of tasks of the step.
         return if said("SLURM_STEP_NUM_TASKS").is_none_or(|size| size == "1") {
             Ok(None)
         } else {
@@ -56,7 +57,7 @@ fn slurm(said: &impl Fn(&str) -> Option<String>) -> Result<Option<(Place, Option
             Err(Error::Job(problem))
         };
     };
-    let place = Place::parse(&rank, &size, &key)?;
+    let place = JobMembership::parse(&rank, &size, &key)?;
     let missing =
         |name: &str| Error::Job(format!("srun did not set {name}; set {} as well", environment::ROOT));
     let here =
@@ -75,7 +76,7 @@ fn slurm(said: &impl Fn(&str) -> Option<String>) -> Result<Option<(Place, Option
     Ok(Some((place.clone(), Some(Meeting::parse(root, &here, &place)?))))
 }
 
-/// The first name of a list as Slurm writes it: `a,b`, `node[01-04,7],login`, `r[1-2]n[3-4]`.
+/// The first name of a list of nodes as Slurm writes it: `a,b`, `node[01-04,7],login`, `r[1-2]n[3-4]`.
 fn first_node(nodes: &str) -> String {
     let mut name = String::new();
     let mut rest = nodes;
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
     use crate::model::Rank;
 
-    fn launched_with(variables: &[(&str, &str)]) -> Result<Option<(Place, Option<Meeting>)>, Error> {
+    fn launched_with(variables: &[(&str, &str)]) -> Result<Option<(JobMembership, Option<Meeting>)>, Error> {
         launched(|name: &str| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         })

@@ -1,11 +1,11 @@
 //! What the windows of a job did, by name: kept by each rank, added up over ranks, printed as one table.
 //!
-//! The idea: a window that ends is entered under its name; windows of one name, and the same window of
-//! several ranks, add up. A ledger travels as bytes ([`Ledger::encode`]) and is merged where the table is
-//! printed. A native program that was started with [`STATS`] in its environment prints the job's table at
-//! [`Job::finalize`](crate::Job::finalize); a binding merges the ledgers itself. Cost: nothing before a
-//! window ends; a ledger of [`MOST`] names has at most half a megabyte. When not to use: for what one window
-//! did, there is [`Window::stats`](crate::Window::stats).
+//! The idea: a window that ends is entered under its name. Windows of one name add up, and so do the same
+//! window's counts of several ranks. A ledger travels as bytes ([`Ledger::encode`]); the rank that prints the
+//! table merges the ledgers of all ranks. A native program with [`STATS`] in its environment prints the job's
+//! table at [`Job::finalize`](crate::Job::finalize); a binding merges the ledgers itself. Cost: nothing
+//! before a window ends; a ledger of [`MOST`] names has at most half a megabyte. When not to use: for the
+//! counts of one window there is [`Window::stats`](crate::Window::stats).
 
 use crate::model::{Amount, Medium, Stats, Verb, WindowStats};
 use std::collections::BTreeMap;
@@ -13,17 +13,16 @@ use std::fmt;
 use unisono_linux::clock::Nanos;
 use unisono_linux::counted::counted;
 
-/// The environment variable by which a launcher asks for the table of the job: set, not empty and not `0`.
+/// The environment variable that asks for the table of the job: it is set, not empty and not `0`.
 pub const STATS: &str = "UNISONO_STATS";
 
-/// Names of windows that are kept apart; what comes later is entered under [`OTHERS`].
+/// Most names of windows that a ledger keeps apart; windows of further names are entered under [`OTHERS`].
 const MOST: usize = 1000;
-/// Where windows are entered when there are more names than are kept apart.
 const OTHERS: &str = "(others)";
-/// The longest name that is kept, in bytes.
+/// Bytes of a name that a ledger keeps.
 const LONGEST: usize = 64;
 
-/// Numbers of a row as it travels.
+/// Numbers of an encoded row.
 const NUMBERS: usize = 1 + 3 * 5 + Verb::ALL.len() * Medium::ALL.len() * 2;
 
 /// The windows of one name.
@@ -34,11 +33,11 @@ struct Entered {
     stats: WindowStats,
 }
 
-/// What windows did, by name: entered as they end, added up over ranks, printed as one table by `Display`.
+/// What windows did, by name. `Display` prints the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     rows: BTreeMap<String, Entered>,
-    /// How many ranks' ledgers are in this one.
+    /// Number of ranks whose ledgers are in this one.
     ranks: u64,
 }
 
@@ -93,7 +92,7 @@ impl Ledger {
         folded
     }
 
-    /// As bytes, for another rank.
+    /// Encodes the ledger for another rank.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = self.ranks.to_le_bytes().to_vec();
@@ -105,7 +104,7 @@ impl Ledger {
         bytes
     }
 
-    /// What [`encode`](Self::encode) wrote; `None` for anything else. Any bytes are safe to give.
+    /// Decodes what [`encode`](Self::encode) wrote. `None`: the bytes are anything else, which is safe.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (ranks, mut rest) = bytes.split_first_chunk::<8>()?;
@@ -157,7 +156,6 @@ fn cells() -> impl Iterator<Item = (Verb, Medium)> {
     Verb::ALL.into_iter().flat_map(|verb| Medium::ALL.map(|medium| (verb, medium)))
 }
 
-/// Bytes as a reader takes them in.
 fn size(bytes: u64) -> String {
     let units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
     let (mut value, mut unit) = (bytes as f64, 0);
@@ -168,7 +166,6 @@ fn size(bytes: u64) -> String {
     format!("{value:.digits$} {}", units[unit])
 }
 
-/// A time as a reader takes it in.
 fn time(Nanos(nanos): Nanos) -> String {
     match nanos {
         0..1_000_000 => format!("{:.1} us", nanos as f64 / 1e3),
@@ -177,8 +174,8 @@ fn time(Nanos(nanos): Nanos) -> String {
     }
 }
 
-/// The table: for each name the operations of each kind by what carried them, then each synchronization's
-/// epochs and waits; zeros are dashes. Sums over ranks.
+/// For each name the table has the operations of each kind by what carried them, then the epochs and waits of
+/// each synchronization. Zeros are dashes.
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let together = if self.ranks == 1 { "" } else { " together" };

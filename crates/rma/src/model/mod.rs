@@ -1,9 +1,10 @@
-//! What a window is, without memory and without messages: types and rules that every other module uses.
+//! Types and rules that every other module uses: what a window is, without memory and without messages.
 //!
 //! Nothing here communicates, allocates window memory or calls the kernel. Read [`epochs`] first: it holds
-//! the standard's rules about which call fits when. [`layout`] describes data that does not lie in a row.
+//! the standard's rules about which call fits when. [`layout`] describes data that is not contiguous.
 
 mod assert;
+mod coded;
 mod element;
 mod epochs;
 mod error;
@@ -18,19 +19,20 @@ mod stats;
 mod transfer;
 
 pub use assert::Assert;
+pub(crate) use coded::coded;
 pub use element::{Element, Plain};
 pub use epochs::Lock;
-pub(crate) use epochs::{Epochs, Reach};
+pub(crate) use epochs::{EpochKind, Epochs};
 pub use error::{Error, ErrorClass, Gone};
 pub(crate) use launched::launched;
 pub(crate) use layout::MOST_DESCRIPTION;
 pub use layout::{Layout, Run};
 pub use ledger::{Ledger, STATS};
 pub use operation::Operation;
-pub use place::{Key, MOST_RANKS, Meeting, Place, environment};
+pub use place::{JobMembership, Key, MOST_RANKS, Meeting, environment};
 pub use rank::Rank;
 pub use spec::{Completion, Locks, Placement, Spec, Style};
 pub use stats::{Amount, Medium, Stats, Traffic, Verb, WindowStats};
 pub(crate) use stats::{Counts, Noted, Waits, counted, waited_for_messages};
-pub(crate) use transfer::Part;
+pub(crate) use transfer::WindowPart;
 pub use transfer::{Sink, Source, Target};

@@ -2,86 +2,39 @@
 //!
 //! Reference: MPI-4.0 section 6.9.2 (which operation goes with which type), 12.3.4 (replace, no-op).
 
+use super::coded::coded;
 use crate::model::{Element, Error};
 
-/// Whether the arithmetic of `long double` is built in: only x86-64 has the 80-bit format that it is written
-/// for.
+/// The arithmetic of `long double` is written for the 80-bit format, which only x86-64 has.
 const HAS_LONG_DOUBLE: bool = cfg!(target_arch = "x86_64");
 
-/// How an accumulate combines what it brings with what is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Operation {
-    Sum = 1,
-    Product = 2,
-    Min = 3,
-    Max = 4,
-    /// Both nonzero: 1, else 0.
-    LogicalAnd = 5,
-    LogicalOr = 6,
-    /// Exactly one nonzero.
-    LogicalXor = 7,
-    BitAnd = 8,
-    BitOr = 9,
-    /// Bitwise exclusive or.
-    BitXor = 10,
-    /// What is brought.
-    Replace = 11,
-    /// What is there; for get-accumulate and fetch-and-op.
-    NoOp = 12,
-    /// The pair with the smaller value; of equal ones the smaller place.
-    MinLoc = 13,
-    /// The pair with the greater value; of equal ones the smaller place.
-    MaxLoc = 14,
+coded! {
+    /// How an accumulate combines the origin's value with the target's.
+    pub enum Operation {
+        Sum = 1 "sum",
+        Product = 2 "product",
+        Min = 3 "min",
+        Max = 4 "max",
+        /// 1 if both are nonzero, else 0.
+        LogicalAnd = 5 "logical and",
+        LogicalOr = 6 "logical or",
+        /// 1 if exactly one is nonzero, else 0.
+        LogicalXor = 7 "logical xor",
+        BitAnd = 8 "bitwise and",
+        BitOr = 9 "bitwise or",
+        BitXor = 10 "bitwise xor",
+        /// The origin's value.
+        Replace = 11 "replace",
+        /// The target's value; for get-accumulate and fetch-and-op.
+        NoOp = 12 "no-op",
+        /// The pair with the smaller value; of two equal values the one with the smaller index.
+        MinLoc = 13 "minloc",
+        /// The pair with the greater value; of two equal values the one with the smaller index.
+        MaxLoc = 14 "maxloc",
+    }
 }
 
 impl Operation {
-    /// Every operation, in the order of codes.
-    pub const ALL: [Self; 14] = [
-        Self::Sum,
-        Self::Product,
-        Self::Min,
-        Self::Max,
-        Self::LogicalAnd,
-        Self::LogicalOr,
-        Self::LogicalXor,
-        Self::BitAnd,
-        Self::BitOr,
-        Self::BitXor,
-        Self::Replace,
-        Self::NoOp,
-        Self::MinLoc,
-        Self::MaxLoc,
-    ];
-
-    /// The name in errors and reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sum => "sum",
-            Self::Product => "product",
-            Self::Min => "min",
-            Self::Max => "max",
-            Self::LogicalAnd => "logical and",
-            Self::LogicalOr => "logical or",
-            Self::LogicalXor => "logical xor",
-            Self::BitAnd => "bitwise and",
-            Self::BitOr => "bitwise or",
-            Self::BitXor => "bitwise xor",
-            Self::Replace => "replace",
-            Self::NoOp => "no-op",
-            Self::MinLoc => "minloc",
-            Self::MaxLoc => "maxloc",
-        }
-    }
-
-    /// The operation with this code.
-    #[must_use]
-    pub fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
-    }
-
-    /// Whether it is defined for `element`.
     #[must_use]
     pub const fn is_defined_for(self, element: Element) -> bool {
         use Element as E;
@@ -104,10 +57,8 @@ impl Operation {
         }
     }
 
-    /// Checks that it is defined for `element`.
-    ///
     /// # Errors
-    /// [`Error::Operation`].
+    /// [`Error::Operation`]: it is not defined for `element`.
     pub fn check(self, element: Element) -> Result<(), Error> {
         if self.is_defined_for(element) {
             return Ok(());

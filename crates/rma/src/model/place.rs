@@ -1,17 +1,15 @@
-//! What a launcher tells a process of a job: its rank, how many ranks there are, and the secret that they
-//! share.
+//! What a launcher tells a process of a job: its rank, the number of ranks, and the secret that they share.
 
 use super::{Error, Rank};
 use std::fmt;
 use std::str::FromStr;
 
-/// A secret that the members of a job share and nobody else knows: 16 random bytes, written as 32
-/// hexadecimal digits.
+/// A secret that only the members of a job know: 16 random bytes, written as 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key([u8; 16]);
 
 impl Key {
-    /// A new one, from the kernel.
+    /// A new key from the kernel's random bytes.
     ///
     /// # Errors
     /// [`Error::System`] when `/dev/urandom` cannot be read.
@@ -29,7 +27,7 @@ impl Key {
         &self.0
     }
 
-    /// The secret of the ranks of one host in a job on several: those whose lowest is `first`.
+    /// The key of the ranks of one host in a job on several hosts. `first` is the lowest of these ranks.
     pub(crate) fn of_group(mut self, first: Rank) -> Self {
         let low = self.0.iter_mut().zip((first.0 + 1).to_le_bytes());
         low.for_each(|(byte, other)| *byte ^= other);
@@ -72,9 +70,9 @@ impl FromStr for Key {
     }
 }
 
-/// A process's place in a job, as its launcher says.
+/// A process's membership in a job, as its launcher says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct JobMembership {
     pub rank: Rank,
     /// Members of the job.
     pub size: usize,
@@ -82,7 +80,7 @@ pub struct Place {
     pub key: Key,
 }
 
-/// The environment variables by which a launcher tells a process its [`Place`].
+/// The environment variables by which a launcher tells a process its [`JobMembership`].
 pub mod environment {
     /// The rank, decimal.
     pub const RANK: &str = "UNISONO_RANK";
@@ -106,7 +104,7 @@ pub struct Meeting {
 }
 
 impl Meeting {
-    pub(super) fn parse(root: String, here: &str, place: &Place) -> Result<Self, Error> {
+    pub(super) fn parse(root: String, here: &str, place: &JobMembership) -> Result<Self, Error> {
         let wrong = || {
             let own = place.rank;
             Error::Job(format!(
@@ -141,8 +139,8 @@ pub(super) fn incomplete() -> Error {
     ))
 }
 
-impl Place {
-    /// What the launcher said; `None` when there was no launcher.
+impl JobMembership {
+    /// What the environment says. `None`: no launcher started this process.
     ///
     /// # Errors
     /// [`Error::Job`] for values that make no sense.
@@ -190,9 +188,9 @@ mod tests {
     #[test]
     fn a_place_outside_its_job_is_refused_by_name() {
         let key = Key::from_bytes([7; 16]).to_string();
-        assert_eq!(Place::parse("1", "2", &key).expect("a place").rank, Rank(1));
-        let wrong = Place::parse("2", "2", &key).expect_err("rank 2 of 2");
+        assert_eq!(JobMembership::parse("1", "2", &key).expect("a place").rank, Rank(1));
+        let wrong = JobMembership::parse("2", "2", &key).expect_err("rank 2 of 2");
         assert!(wrong.to_string().contains("UNISONO_RANK=2"), "{wrong}");
-        assert!(Place::parse("x", "2", &key).is_err());
+        assert!(JobMembership::parse("x", "2", &key).is_err());
     }
 }

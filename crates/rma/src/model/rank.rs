@@ -2,19 +2,18 @@
 
 use std::fmt;
 
-/// A member of a job: 0 to its size less one.
+/// A member of a job, from 0 to the job's size less one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank(pub u32);
 
 impl Rank {
-    /// As an index.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// From an index. Jobs have at most 2^16 members, so that none is too large.
+    /// From an index. A job has at most [`MOST_RANKS`](super::MOST_RANKS) members, so no index is too large.
     #[must_use]
     pub const fn at(index: usize) -> Self {
         Self(index as u32)

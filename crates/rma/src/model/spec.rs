@@ -1,12 +1,12 @@
 //! What kind of window to make: a builder, as MPI's info keys say it.
 
-/// How synchronization is done, so that a study can show what each design buys.
+/// How a window synchronizes. A study compares the styles to show what each design gains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Style {
-    /// Direct stores and flags where memory is shared; the paper's protocol elsewhere.
+    /// Stores and flags where members share memory; the paper's protocol elsewhere.
     #[default]
     Direct,
-    /// The paper's protocol everywhere: all work in the second synchronization call (sections 4.1 to 4.3).
+    /// The paper's protocol everywhere: the second synchronization call does all work (sections 4.1 to 4.3).
     Deferred,
     /// The naive forms that the paper describes: two barriers a fence, a start that waits for posts, done
     /// messages, a lock that waits to be granted, an unlock message and its acknowledgement.
@@ -30,10 +30,10 @@ impl Style {
 /// Whether passive target synchronization is possible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Locks {
-    /// Yes; where the target's memory is out of reach an agent thread makes progress.
+    /// It is. Where origins cannot reach the target's memory, an agent thread of the target makes progress.
     #[default]
     Possible,
-    /// Never used (`no_locks`): no agent, and lock calls are errors.
+    /// The program never locks (`no_locks`): there is no agent, and lock calls are errors.
     Never,
 }
 
@@ -43,8 +43,9 @@ pub enum Completion {
     /// Complete at origin and target, as the standard says.
     #[default]
     Remote,
-    /// Complete at the origin only: unlock does not wait for the target (the paper's future work), nor does
-    /// what follows. Complete at the target after the next flush there, `Window::settle` or `Window::free`.
+    /// Complete at the origin only: neither unlock nor a later call waits for the target (the paper's future
+    /// work). Operations are complete at the target after the next flush there, `Window::settle` or
+    /// `Window::free`.
     Local,
 }
 
@@ -54,12 +55,11 @@ pub enum Placement {
     /// Each at the start of a page.
     #[default]
     Pages,
-    /// Where memory is shared, each directly after the one of the rank before, as `MPI_Win_allocate_shared`
-    /// has it.
+    /// In shared memory each part follows the part of the rank before, as with `MPI_Win_allocate_shared`.
     Contiguous,
 }
 
-/// A description of a window. All members of a job give the same, but for `unit`.
+/// A description of a window. All members of a job give the same one, except for `unit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spec {
     pub(crate) unit: u32,
@@ -88,31 +88,27 @@ impl Spec {
         }
     }
 
-    /// Displacements into this rank's window count units of so many bytes.
+    /// Displacements into this rank's part count units of `bytes` bytes.
     #[must_use]
     pub const fn unit(self, bytes: u32) -> Self {
         Self { unit: bytes, ..self }
     }
 
-    /// With or without passive target synchronization.
     #[must_use]
     pub const fn locks(self, locks: Locks) -> Self {
         Self { locks, ..self }
     }
 
-    /// With this meaning of unlock.
     #[must_use]
     pub const fn completion(self, completion: Completion) -> Self {
         Self { completion, ..self }
     }
 
-    /// With the parts of an allocated window placed so.
     #[must_use]
     pub const fn placement(self, placement: Placement) -> Self {
         Self { placement, ..self }
     }
 
-    /// Synchronizing this way.
     #[must_use]
     pub const fn style(self, style: Style) -> Self {
         Self { style, ..self }

@@ -1,11 +1,11 @@
-//! What a window has done so far: counted where it costs an addition, timed only where one waits anyway.
+//! What a window has done so far. Counts cost an addition each; only a call that waits reads the clock.
 //!
 //! | type | says |
 //! |---|---|
 //! | [`WindowStats`] | one window at one rank: epochs and waits by synchronization ([`Stats`]), operations by [`Verb`] and [`Medium`] |
 //! | [`Ledger`](crate::Ledger) | the windows of a job by name, of one rank or of all ranks together; `Display` is the table |
 
-use crate::model::Reach;
+use crate::model::EpochKind;
 use std::cell::Cell;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,17 +18,16 @@ pub enum Verb {
     Put,
     Get,
     Accumulate,
-    /// Get-accumulate, which fetch-and-op is one of.
+    /// Get-accumulate and fetch-and-op.
     GetAccumulate,
     CompareAndSwap,
 }
 
 impl Verb {
-    /// All of them.
     pub const ALL: [Self; 5] =
         [Self::Put, Self::Get, Self::Accumulate, Self::GetAccumulate, Self::CompareAndSwap];
 
-    /// Its name, as the standard writes it.
+    /// The standard's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,18 +43,17 @@ impl Verb {
 /// What carries the data of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Medium {
-    /// Loads, stores and atomic instructions: memory that both sides map, and this rank's own part.
+    /// Loads, stores and atomic instructions on memory that both sides map, or on this rank's own part.
     Stores,
-    /// A copy by the kernel: memory of another process of this host.
+    /// A copy by the kernel, of memory of another process of this host.
     Kernel,
     Messages,
 }
 
 impl Medium {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Stores, Self::Kernel, Self::Messages];
 
-    /// Its name, for the head of a column.
+    /// The head of its column in a table.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -86,7 +84,6 @@ impl AddAssign for Amount {
 pub struct Traffic([[Amount; Medium::ALL.len()]; Verb::ALL.len()]);
 
 impl Traffic {
-    /// The operations of this kind that went this way.
     #[must_use]
     pub const fn of(&self, verb: Verb, medium: Medium) -> Amount {
         self.0[verb as usize][medium as usize]
@@ -96,7 +93,7 @@ impl Traffic {
         self.0[verb as usize][medium as usize] += amount;
     }
 
-    /// `total` by verb, of which `apart` went by `medium` and the rest by `other`.
+    /// Divides `total`: the operations in `apart` went by `medium`, the rest by `other`.
     pub(crate) fn divided(total: &Counts, apart: &Counts, medium: Medium, other: Medium) -> Self {
         let mut traffic = Self::default();
         for verb in Verb::ALL {
@@ -122,7 +119,7 @@ impl AddAssign for Traffic {
     }
 }
 
-/// Amounts by verb, counted also where the window is only read.
+/// Amounts by verb, in cells: a call that only reads the window counts, too.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     operations: [Cell<u64>; Verb::ALL.len()],
@@ -137,7 +134,7 @@ impl Counts {
         sum.set(sum.get() + bytes);
     }
 
-    /// Takes back one that was counted and not done.
+    /// Takes the count of an operation back that was not done.
     pub(crate) fn discount(&self, verb: Verb, bytes: u64) {
         let (operations, sum) = (&self.operations[verb as usize], &self.bytes[verb as usize]);
         operations.set(operations.get() - 1);
@@ -159,20 +156,19 @@ impl Counts {
 /// Counts of one kind of synchronization.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Epochs completed: of access, and (post-start-complete-wait) of exposure.
+    /// Access epochs that have ended, and for post-start-complete-wait exposure epochs as well.
     pub epochs: u64,
     pub operations: u64,
     /// Bytes moved by them.
     pub bytes: u64,
-    /// Time waited awake. Waits that end within the first moment of polling (a few microseconds at most) read
-    /// no clock and are not in it.
+    /// Time waited awake, without the waits that end within the first moment of polling (at most a few
+    /// microseconds): they read no clock.
     pub spun: Nanos,
     /// Time waited asleep.
     pub blocked: Nanos,
 }
 
 impl Stats {
-    /// Adds what was waited.
     pub(crate) fn add(&mut self, waited: Waited) {
         self.spun.0 += waited.awake.0;
         self.blocked.0 += waited.asleep.0;
@@ -189,13 +185,13 @@ impl AddAssign for Stats {
     }
 }
 
-/// A window's counts at one rank; a sum of them is of several windows or ranks.
+/// A window's counts at one rank, or the sum over several windows or ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WindowStats {
     pub fence: Stats,
     pub pscw: Stats,
     pub passive: Stats,
-    /// Operations by kind and by what carried them. Those of an open epoch are in here, too.
+    /// Operations by kind and by what carried them, those of an open epoch included.
     pub traffic: Traffic,
 }
 
@@ -208,7 +204,7 @@ impl AddAssign for WindowStats {
     }
 }
 
-/// Time waited at a window, by synchronization, where it is kept apart from the counts.
+/// Time waited at a window, by synchronization.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Waits {
     pub(crate) fence: Waited,
@@ -217,17 +213,16 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    pub(crate) fn of(&mut self, reach: Reach) -> &mut Waited {
+    pub(crate) fn of(&mut self, reach: EpochKind) -> &mut Waited {
         match reach {
-            Reach::Fence => &mut self.fence,
-            Reach::Started => &mut self.pscw,
-            Reach::Locked => &mut self.passive,
+            EpochKind::Fence => &mut self.fence,
+            EpochKind::Started => &mut self.pscw,
+            EpochKind::Locked => &mut self.passive,
         }
     }
 }
 
-/// Time waited that is noted where the window is only read; its kind of synchronization is asked for
-/// afterwards.
+/// Time waited in calls that only read the window. The kind of synchronization is known when the epoch ends.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
     awake: AtomicU64,
@@ -235,13 +230,13 @@ pub(crate) struct Noted {
 }
 
 impl Noted {
-    /// Adds a wait of this length, so much of it asleep.
+    /// Adds a wait of `total`, `asleep` of which the thread slept.
     pub(crate) fn note(&self, total: Nanos, asleep: Nanos) {
         self.awake.fetch_add(total.since(asleep).0, Ordering::Relaxed);
         self.asleep.fetch_add(asleep.0, Ordering::Relaxed);
     }
 
-    /// What was noted since the last time.
+    /// What was noted since the last call.
     #[inline]
     pub(crate) fn take(&mut self) -> Waited {
         let awake = Nanos(std::mem::take(self.awake.get_mut()));
@@ -250,7 +245,7 @@ impl Noted {
 }
 
 thread_local! {
-    /// What this thread has waited for messages so far.
+    /// How long this thread has waited for messages so far.
     static FOR_MESSAGES: Cell<Waited> = const { Cell::new(Waited { awake: Nanos::ZERO, asleep: Nanos::ZERO }) };
 }
 

@@ -20,19 +20,30 @@ pub struct Sink<'a> {
     pub layout: &'a Layout,
 }
 
-/// A place in a target's window.
+/// Data in a target's part of the window.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     pub rank: Rank,
     /// From the window's base, in the target's displacement units; in a dynamic window an address.
-    pub place: i64,
+    pub displacement: i64,
     pub count: u64,
     pub layout: &'a Layout,
 }
 
 /// What a member announced about its part.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
+pub(crate) struct WindowPart {
     pub(crate) bytes: u64,
+    /// Bytes of a displacement unit.
     pub(crate) unit: u32,
+}
+
+impl WindowPart {
+    /// The byte that `displacement` names, if `bytes` bytes from there on lie inside the part.
+    #[inline]
+    pub(crate) fn inside(self, bytes: usize, displacement: i64) -> Option<u64> {
+        let start = u64::try_from(displacement).ok()?.checked_mul(u64::from(self.unit))?;
+        let end = start.checked_add(bytes as u64)?;
+        (end <= self.bytes).then_some(start)
+    }
 }

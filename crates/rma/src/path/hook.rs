@@ -1,29 +1,30 @@
 //! What a member calls while it waits, and how often: a binding's host may have to make progress meanwhile.
 //!
-//! The idea: a sleeper with a deadline nearer than the kernel's next tick has the processor's timer set and
-//! reset, 10 us a sleep on a virtual machine (a futex round trip between two processes of one core: 6.2 us
-//! without a deadline or with one of 5 ms, 16.6 us with one of 500 us; Linux 6.18, 250 ticks a second). Where
-//! members share processors nearly every wait sleeps, and few wait for the host. So there the first call
-//! comes late, and what a late call may have kept waiting makes the calls of the next waits come soon.
+//! The idea: if a sleeper's deadline is nearer than the kernel's next tick, the kernel sets the processor's
+//! timer and resets it, which takes 10 us for each sleep on a virtual machine. (A futex round trip between
+//! two processes of one core: 6.2 us without a deadline or with one of 5 ms, 16.6 us with one of 500 us;
+//! Linux 6.18, 250 ticks a second.) Where members share processors nearly every wait sleeps, and few waits
+//! are for the host. So there the first call comes late. A wait that has lasted until its late call may have
+//! been for the host; then the calls of the next waits come soon.
 //!
-//! And a host that has something in flight moves it a piece a call. So a call says whether it found work:
-//! then the next comes after [`SOON`], and each that finds none doubles the pause, up to the period. A
-//! message of many pieces then moves at the pace of whoever takes them, while a host that has nothing to do
-//! is asked no more often than before.
+//! A host that has a message in flight moves one piece of it in each call. So a call says whether it found
+//! work: then the next call comes after [`SOON`]. Each call that finds none doubles the pause, up to the
+//! period. A message of many pieces then moves as fast as its receiver takes it, and a host that has nothing
+//! to do is asked no more often than before.
 //!
-//! Cost: two loads a wait. When not to use: without a hook there is nothing to pace.
+//! Cost: two loads for each wait. When not to use: without a hook there is nothing to pace.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use unisono_linux::clock::Nanos;
 
-/// The first call of a wait among many, where nothing asks for haste: beyond the next tick.
+/// When the first call of a wait comes where members share processors: beyond the next tick.
 const LATE: Nanos = Nanos(5_000_000);
-/// So many waits are in haste after one that lasted until its call.
+/// Waits whose first call comes after the period, once a wait has lasted until its late call.
 const IN_HASTE: u32 = 512;
 
-/// How soon the next call comes after one that found work.
+/// When the next call comes after one that found work.
 const SOON: Nanos = Nanos(2_000);
 
 /// What a hook's call found.
@@ -41,11 +42,11 @@ type HookCall = Box<dyn FnMut() -> Found + Send>;
 #[derive(Default)]
 pub(crate) struct Hook {
     call: Mutex<Option<HookCall>>,
-    /// Its period in nanoseconds; zero: there is none.
+    /// Its period in nanoseconds; zero: there is no hook.
     every: AtomicU64,
-    /// How soon after the last call the next is to come: the period, or less where something is in flight.
+    /// Nanoseconds from the last call to the next: the period, or less while something is in flight.
     pace: AtomicU64,
-    /// Whether members outnumber processors.
+    /// Members outnumber processors.
     crowded: AtomicBool,
     haste: AtomicU32,
 }
@@ -70,14 +71,14 @@ impl Hook {
         let every = self.every()?;
         let pace = Nanos(self.pace.load(Ordering::Relaxed));
         if pace < every {
-            // Waits that end before their call would keep up a haste that nothing needs any more.
+            // Otherwise waits that end before their call would keep the pace fast with nothing in flight.
             self.pace.store(pace.0.saturating_mul(2), Ordering::Relaxed);
             return Some(pace);
         }
         if !self.crowded.load(Ordering::Relaxed) {
             return Some(every);
         }
-        // Two threads at once may count one wait: haste ends a wait later.
+        // Two threads may count one wait at the same time; the haste then lasts one wait longer.
         let haste = self.haste.load(Ordering::Relaxed);
         if haste == 0 {
             return Some(LATE);
@@ -96,7 +97,7 @@ impl Hook {
     pub(crate) fn call(&self) -> Option<Nanos> {
         let every = self.every()?;
         let mut call = self.call.lock().unwrap_or_else(PoisonError::into_inner);
-        // Two threads at once may set the pace: it is a pace all the same.
+        // Two threads may set the pace at the same time; either pace is right.
         let pace = match (call.as_mut()?)() {
             Found::Work => SOON.min(every),
             Found::Nothing => Nanos(self.pace.load(Ordering::Relaxed).saturating_mul(2)).min(every),

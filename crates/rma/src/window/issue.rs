@@ -1,30 +1,30 @@
-//! From a call to an operation: every check, then the path.
+//! From a call to an operation: all checks, then the path.
 
 use super::{Flavor, Window};
-use crate::memory::copy::copy;
 use crate::memory::op::{Back, Data, Op};
-use crate::model::{Amount, Element, Error, Layout, Operation, Part, Rank, Reach, Stats, Target, Verb};
+use crate::model::{Amount, Element, EpochKind, Error, Layout, Operation, Rank, Stats, Target, Verb};
 use crate::path::Path;
+use crate::path::mapped::MappedPath;
 
 impl Window {
-    /// The byte in the target's part that `place` names, if the access stays inside.
+    /// The byte in the target's part that the displacement names, if the access stays inside the part.
     pub(crate) fn locate(&self, target: &Target<'_>) -> Result<i64, Error> {
         if self.flavor == Flavor::Dynamic {
-            return Ok(target.place);
+            return Ok(target.displacement);
         }
         let part = self.parts[target.rank.index()];
-        if target.place < 0 {
-            return Err(Error::Disp(target.place));
+        if target.displacement < 0 {
+            return Err(Error::Disp(target.displacement));
         }
-        let place = i128::from(target.place) * i128::from(part.unit);
+        let offset = i128::from(target.displacement) * i128::from(part.unit);
         let (low, high) = target.layout.bounds(target.count);
-        let (start, end) = (place + low, place + high);
+        let (start, end) = (offset + low, offset + high);
         if low < high && (start < 0 || end > i128::from(part.bytes)) {
             let (bytes, unit) = (part.bytes, part.unit);
             return Err(Error::Range { target: target.rank, start, end, bytes, unit });
         }
-        // Inside a part, whose length fits; or nowhere at all, and then nothing is accessed.
-        Ok(i64::try_from(place).unwrap_or(0))
+        // An offset inside a part fits. One that does not fit belongs to an access of no bytes.
+        Ok(i64::try_from(offset).unwrap_or(0))
     }
 
     /// Checks everything about an operation and does it, or queues it.
@@ -46,7 +46,7 @@ impl Window {
             operation.check(element)?;
         }
         agree(&data, back.as_ref(), total, verb)?;
-        let place = self.locate(&target)?;
+        let offset = self.locate(&target)?;
         if total == 0 {
             return Ok(());
         }
@@ -56,7 +56,7 @@ impl Window {
             verb,
             element: how.map(|(element, _)| element),
             operation: how.map(|(_, operation)| operation),
-            place,
+            offset,
             count: target.count,
             layout: target.layout.clone(),
             total,
@@ -70,106 +70,116 @@ impl Window {
         issued
     }
 
-    /// Writes `bytes` in a row at once, if the target is known to be in its epoch and mapped: the common
-    /// case.
+    /// The mapped path and the first byte at `target`, if the path is the window's and `bytes` bytes from
+    /// there on lie inside the part.
     #[inline]
-    pub(crate) fn put_at_once(&mut self, source: *const u8, bytes: usize, target: Rank, place: i64) -> bool {
-        let Some(direct) = self.path.mapped_mut() else { return false };
-        let index = target.index();
-        let (Some(peer), Some(part)) = (direct.peers.get(index), self.parts.get(index)) else { return false };
-        let Some(start) = inside(*part, bytes, place) else { return false };
-        if peer.direct {
-            // SAFETY: the caller of the public call promised a readable source; the range was checked.
-            unsafe { copy(source, peer.base.wrapping_add(start as usize), bytes) };
-            direct.dirty = true;
-        } else {
-            // SAFETY: as above.
-            let staged = unsafe { direct.stage_again(index, start.cast_signed(), bytes, source) };
-            if !staged {
-                return false;
-            }
-        }
+    fn mapped_bytes(
+        &mut self,
+        bytes: usize,
+        target: Rank,
+        displacement: i64,
+    ) -> Option<(&mut MappedPath, usize, u64)> {
+        let path = self.path.mapped_mut()?;
+        let start = self.parts.get(target.index())?.inside(bytes, displacement)?;
+        Some((path, target.index(), start))
+    }
+
+    /// Counts an operation that was done at once. The kind of its epoch is known when the epoch ends.
+    #[inline]
+    fn count_at_once(&mut self, verb: Verb, bytes: usize) {
         self.epochs.fence_operations += 1;
-        self.issued.count(Verb::Put, bytes as u64);
-        true
+        self.issued.count(verb, bytes as u64);
     }
 
-    /// Reads `bytes` in a row at once; otherwise as [`put_at_once`](Self::put_at_once).
+    /// Writes contiguous bytes at once. This is the common case: the target is mapped and known to be in its
+    /// epoch, or the last put to it was staged in the same epoch. False: nothing was done.
     #[inline]
-    pub(crate) fn get_at_once(&mut self, sink: *mut u8, bytes: usize, target: Rank, place: i64) -> bool {
-        let Some(address) = self.reach_at_once(bytes, target, place) else { return false };
-        // SAFETY: the caller of the public call promised a writable sink; the range was checked.
-        unsafe { copy(address, sink, bytes) };
-        true
+    pub(crate) fn put_at_once(
+        &mut self,
+        source: *const u8,
+        bytes: usize,
+        target: Rank,
+        displacement: i64,
+    ) -> bool {
+        let Some((path, index, start)) = self.mapped_bytes(bytes, target, displacement) else { return false };
+        // SAFETY: the caller of the public call promised a readable source; the range was checked.
+        let done = unsafe { path.put_at_once(index, start, source, bytes) };
+        if done {
+            self.count_at_once(Verb::Put, bytes);
+        }
+        done
     }
 
-    /// Combines contiguous elements at once, as [`put_at_once`](Self::put_at_once) writes; what was there
-    /// goes to `result`, unless that is null.
+    /// Reads contiguous bytes at once; otherwise as [`put_at_once`](Self::put_at_once).
+    #[inline]
+    pub(crate) fn get_at_once(
+        &mut self,
+        sink: *mut u8,
+        bytes: usize,
+        target: Rank,
+        displacement: i64,
+    ) -> bool {
+        let Some((path, index, start)) = self.mapped_bytes(bytes, target, displacement) else { return false };
+        // SAFETY: the caller of the public call promised a writable sink; the range was checked.
+        let done = unsafe { path.get_at_once(index, start, sink, bytes) };
+        if done {
+            self.count_at_once(Verb::Get, bytes);
+        }
+        done
+    }
+
+    /// Combines contiguous elements at once, as [`put_at_once`](Self::put_at_once) writes. What the target
+    /// held goes to `result`, unless that is null.
     ///
     /// # Safety
     /// `bytes` bytes are readable at `source`, and writable at `result` or it is null.
     #[inline]
     pub(crate) unsafe fn combine_at_once(
         &mut self,
-        (element, operation): (Element, Operation),
+        how: (Element, Operation),
         (source, result): (*const u8, *mut u8),
         bytes: usize,
-        (target, place): (Rank, i64),
+        (target, displacement): (Rank, i64),
     ) -> Result<bool, Error> {
-        let index = target.index();
-        let Some(direct) = self.path.mapped_mut() else { return Ok(false) };
-        let (Some(peer), Some(part)) = (direct.peers.get(index), self.parts.get(index)) else {
+        let Some((path, index, start)) = self.mapped_bytes(bytes, target, displacement) else {
             return Ok(false);
         };
-        if !peer.direct || bytes == 0 || !operation.is_defined_for(element) {
+        if bytes == 0 || !how.1.is_defined_for(how.0) {
             return Ok(false);
         }
-        let Some(start) = inside(*part, bytes, place) else { return Ok(false) };
-        // SAFETY: the caller promises a readable source.
+        // SAFETY: readable, which the caller promises.
         let brought = unsafe { std::slice::from_raw_parts(source, bytes) };
         let back = (!result.is_null()).then(|| {
-            // SAFETY: the caller promises a writable result.
+            // SAFETY: writable, which the caller promises.
             unsafe { std::slice::from_raw_parts_mut(result, bytes) }
         });
-        direct.dirty = true;
-        direct.combine(index, start.cast_signed(), (element, operation), brought, back)?;
-        self.epochs.fence_operations += 1;
-        let verb = if result.is_null() { Verb::Accumulate } else { Verb::GetAccumulate };
-        self.issued.count(verb, bytes as u64);
-        Ok(true)
+        let done = path.combine_at_once(index, start, how, brought, back)?;
+        if done {
+            let verb = if result.is_null() { Verb::Accumulate } else { Verb::GetAccumulate };
+            self.count_at_once(verb, bytes);
+        }
+        Ok(done)
     }
 
-    /// The address of a place in a part that may be accessed at once; counts the access.
+    /// Stages a short contiguous put without making an operation of it. False: it was not staged.
     #[inline]
-    fn reach_at_once(&mut self, bytes: usize, target: Rank, place: i64) -> Option<*mut u8> {
-        let direct = self.path.mapped_mut()?;
-        let peer = direct.peers.get(target.index()).filter(|peer| peer.direct)?;
-        let part = self.parts.get(target.index())?;
-        let start = inside(*part, bytes, place)?;
-        self.epochs.fence_operations += 1;
-        self.issued.count(Verb::Get, bytes as u64);
-        Some(peer.base.wrapping_add(start as usize))
-    }
-
-    /// Stages a short put in a row, without making an operation of it; `None`: it was not.
-    #[inline]
-    pub(crate) fn put_staged(&mut self, data: &[u8], target: &Target<'_>) -> Result<Option<()>, Error> {
+    pub(crate) fn put_staged(&mut self, data: &[u8], target: &Target<'_>) -> Result<bool, Error> {
         if !self.path.is_mapped() || data.is_empty() {
-            return Ok(None);
+            return Ok(false);
         }
         let reach = self.epochs.access("put", target.rank)?;
-        let place = self.locate(target)?;
-        let Some(direct) = self.path.mapped_mut() else { return Ok(None) };
-        if !direct.stage_put(reach, target.rank.index(), place, data) {
-            return Ok(None);
+        let offset = self.locate(target)?;
+        let Some(path) = self.path.mapped_mut() else { return Ok(false) };
+        let staged = path.stage_put(reach, target.rank.index(), offset, data);
+        if staged {
+            self.epochs.issued(reach);
+            self.issued.count(Verb::Put, data.len() as u64);
         }
-        self.epochs.issued(reach);
-        self.issued.count(Verb::Put, data.len() as u64);
-        Ok(Some(()))
+        Ok(staged)
     }
 
     /// Counts an operation that is not done at once: its kind of synchronization is known now.
-    fn count(&mut self, reach: Reach, verb: Verb, bytes: u64) {
+    fn count(&mut self, reach: EpochKind, verb: Verb, bytes: u64) {
         self.issued.count(verb, bytes);
         let amount = Amount { operations: 1, bytes };
         self.counted += amount;
@@ -178,8 +188,8 @@ impl Window {
         stats.bytes += bytes;
     }
 
-    /// Takes back one that has to be issued again.
-    fn discount(&mut self, reach: Reach, verb: Verb, bytes: u64) {
+    /// Takes the count of an operation back that the caller issues again.
+    fn discount(&mut self, reach: EpochKind, verb: Verb, bytes: u64) {
         self.issued.discount(verb, bytes);
         self.counted.operations -= 1;
         self.counted.bytes -= bytes;
@@ -188,21 +198,13 @@ impl Window {
         stats.bytes -= bytes;
     }
 
-    pub(crate) fn stats_of(&mut self, reach: Reach) -> &mut Stats {
+    pub(crate) fn stats_of(&mut self, reach: EpochKind) -> &mut Stats {
         match reach {
-            Reach::Fence => &mut self.stats.fence,
-            Reach::Started => &mut self.stats.pscw,
-            Reach::Locked => &mut self.stats.passive,
+            EpochKind::Fence => &mut self.stats.fence,
+            EpochKind::Started => &mut self.stats.pscw,
+            EpochKind::Locked => &mut self.stats.passive,
         }
     }
-}
-
-/// The byte that `place` names, if `bytes` from there on lie inside a part.
-#[inline]
-fn inside(part: Part, bytes: usize, place: i64) -> Option<u64> {
-    let start = u64::try_from(place).ok()?.checked_mul(u64::from(part.unit))?;
-    let end = start.checked_add(bytes as u64)?;
-    (end <= part.bytes).then_some(start)
 }
 
 /// Origin and target must agree on the amount of data.
@@ -226,7 +228,7 @@ fn agree(data: &Data, back: Option<&Back>, total: u64, verb: Verb) -> Result<(),
     back.map_or(Ok(()), |back| amount("result", back.layout.total(back.count)?))
 }
 
-/// A place for one element.
-pub(crate) fn one(element: &Layout, (rank, place): (Rank, i64)) -> Target<'_> {
-    Target { rank, place, count: 1, layout: element }
+/// One element at a target.
+pub(crate) fn one(element: &Layout, (rank, displacement): (Rank, i64)) -> Target<'_> {
+    Target { rank, displacement, count: 1, layout: element }
 }

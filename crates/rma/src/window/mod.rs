@@ -1,31 +1,23 @@
 //! A window: memory that the other members of a job access, and the calls of the standard on it.
 //!
-//! Two layers. The *safe* layer moves slices of [`Plain`](crate::Plain) values; data that cannot be moved at
-//! once is copied, and what is read is kept by the window until it is taken. The *raw* layer (functions
-//! whose names begin with `raw_`) takes addresses and [`Layout`](crate::Layout)s, never copies what it can
-//! leave in place, and leaves to the caller what the standard leaves to it: that origin buffers stay valid
-//! and untouched until the operation is complete. Both may be mixed.
+//! A call checks its arguments against the epochs and the parts, and then has the window's path do the work.
 //!
-//! Promised, whatever the transport and the [`Style`](crate::Style):
-//! - Every misuse is an [`Error`] at the caller, with nothing written or sent.
-//! - Ranges are checked at the origin against the size and unit that the target announced. (In a dynamic
-//!   window the target checks; the error comes with the call that ends the epoch.)
-//! - Accumulates, fetch-and-op and compare-and-swap on the same element are atomic among each other.
-//! - Operations of one origin to one target on the same element happen in the order issued (for
-//!   accumulates; puts and gets are unordered, as the standard has it).
-//! - A member that is gone makes every call that needs it fail within a second, naming it.
-//!
-//! A `Window` is used by one thread at a time (`&mut self`); it may move between threads.
+//! | file | holds |
+//! |---|---|
+//! | `mod.rs` | making, naming, freeing, attached memory |
+//! | `safe.rs` | put, get and their kin on slices of plain values |
+//! | `raw.rs` | the same on addresses and layouts |
+//! | `issue.rs` | from a call to an operation: the checks, and what is done at once |
+//! | `synchronize.rs` | the calls that begin and end epochs |
 
 mod issue;
-mod patience;
 mod raw;
 mod safe;
 mod synchronize;
 
 pub use safe::Pending;
 
-use crate::model::{Amount, Counts, Epochs, Error, Part, Rank, Spec, WindowStats};
+use crate::model::{Amount, Counts, Epochs, Error, Rank, Spec, WindowPart, WindowStats};
 use crate::path::{AnyPath, Path};
 use std::collections::HashMap;
 
@@ -40,17 +32,16 @@ pub enum Flavor {
     Dynamic,
 }
 
-/// A member's part of a window, directly accessible: what `MPI_Win_shared_query` answers.
+/// A member's part of a window, mapped into this process: what `MPI_Win_shared_query` returns.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapped {
-    /// Its first byte in this process's address space.
     pub base: *mut u8,
     pub bytes: u64,
-    /// Its displacement unit.
+    /// Bytes of its displacement unit.
     pub unit: u32,
 }
 
-/// An operation whose completion at the origin can be asked for; see [`Window::raw_rput`].
+/// Operations whose completion at the origin the program asks for; see [`Window::request`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a request is complete only after wait_request() or test_request()"]
 pub struct Request {
@@ -64,16 +55,18 @@ pub struct Request {
 /// between [`lock`](Self::lock) and [`unlock`](Self::unlock), without the target. They are complete when the
 /// epoch has ended.
 ///
-/// Two layers. The *safe* one ([`put`](Self::put), [`get`](Self::get), [`accumulate`](Self::accumulate))
-/// moves slices of [`Plain`](crate::Plain) values, and copies what cannot be moved at once. The *raw* one
-/// (names that begin with `raw_`) takes addresses and [`Layout`](crate::Layout)s, copies nothing that it can
-/// leave in place, and leaves to the caller that origin buffers stay valid and untouched until the operation
-/// is complete. Both may be mixed.
+/// There are two layers, which a program may mix. The *safe* one ([`put`](Self::put), [`get`](Self::get),
+/// [`accumulate`](Self::accumulate)) moves slices of [`Plain`](crate::Plain) values. It copies data that
+/// cannot be moved at once, and keeps what it reads until the program takes it. The *raw* one (names that
+/// begin with `raw_`) takes addresses and [`Layout`](crate::Layout)s and leaves data in place where it can.
+/// Its caller keeps origin buffers valid and unchanged until the operation is complete.
 ///
-/// Promised over every transport:
+/// Promised over every transport and in every [`Style`](crate::Style):
 /// - Every misuse is an [`Error`] at the caller, with nothing written or sent.
+/// - The origin checks ranges against the size and unit that the target announced. In a dynamic window the
+///   target checks, and the error comes with the call that ends the epoch.
 /// - Accumulates, fetch-and-op and compare-and-swap on the same element are atomic among each other, and
-///   those of one origin happen in the order issued.
+///   those of one origin happen in the order issued. Puts and gets have no order, as in the standard.
 /// - A member that is gone makes every call that needs it fail within a second, naming it ([`Error::Gone`]).
 ///
 /// A window is used by one thread at a time (`&mut self`), and may move between threads.
@@ -85,22 +78,22 @@ pub struct Window {
     pub(crate) rank: Rank,
     /// This rank's part in its own address space; null in a dynamic window.
     pub(crate) base: *mut u8,
-    pub(crate) parts: Box<[Part]>,
+    pub(crate) parts: Box<[WindowPart]>,
     pub(crate) epochs: Epochs,
     pub(crate) path: AnyPath,
     /// Operations so far.
     pub(crate) issued: Counts,
-    /// How many of them are in the counts of a synchronization; those done at once get there when their epoch
-    /// ends.
+    /// Operations that the counts of a synchronization contain. Operations that were done at once come in
+    /// when their epoch ends.
     pub(crate) counted: Amount,
     name: Option<String>,
-    /// What was asked for by the safe layer: where from, and the data.
+    /// Data that the safe layer has asked for, and its target, by the number of [`Pending`].
     kept: HashMap<u64, (Rank, Vec<u8>)>,
     next_kept: u64,
 }
 
-// SAFETY: the addresses are window memory, which may be accessed from any thread of the process as the
-// epochs allow; everything else is owned.
+// SAFETY: the addresses are those of window memory, which any thread of the process may access as the epochs
+// allow; everything else is owned.
 unsafe impl Send for Window {}
 
 impl Window {
@@ -109,7 +102,7 @@ impl Window {
         spec: Spec,
         rank: Rank,
         base: *mut u8,
-        parts: Box<[Part]>,
+        parts: Box<[WindowPart]>,
         path: AnyPath,
     ) -> Self {
         let epochs = Epochs::new(parts.len());
@@ -131,13 +124,11 @@ impl Window {
         }
     }
 
-    /// How it came by its memory.
     #[must_use]
     pub fn flavor(&self) -> Flavor {
         self.flavor
     }
 
-    /// What it was made as.
     #[must_use]
     pub fn spec(&self) -> Spec {
         self.spec
@@ -149,7 +140,7 @@ impl Window {
         self.rank
     }
 
-    /// How many members it has.
+    /// How many members the window has.
     #[must_use]
     pub fn size(&self) -> usize {
         self.parts.len()
@@ -172,13 +163,13 @@ impl Window {
         stats
     }
 
-    /// Names the window, for the table of the job ([`Ledger`](crate::Ledger)). Members may give it different
-    /// names, and are added up by name.
+    /// Names the window for the job's table ([`Ledger`](crate::Ledger)), which adds up what has the same
+    /// name. Members may give one window different names.
     pub fn set_name(&mut self, name: impl Into<String>) {
         self.name = Some(name.into());
     }
 
-    /// The name that it was given, or how it came by its memory.
+    /// The name that [`set_name`](Self::set_name) gave the window; without one its flavour.
     #[must_use]
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or(match self.flavor {
@@ -195,9 +186,9 @@ impl Window {
         }
     }
 
-    /// Where a member's part lies in this process's address space; `None` where it is out of reach.
-    /// One's own always is there, except in a dynamic window. Loads and stores through it race with
-    /// other members unless epochs order them.
+    /// A member's part in this process's address space. `None`: this process does not map it. It always has
+    /// its own part, except in a dynamic window. Loads and stores there race with the operations of other
+    /// members unless epochs order them.
     #[must_use]
     pub fn mapped(&self, rank: Rank) -> Option<Mapped> {
         let part = self.parts.get(rank.index())?;
@@ -209,7 +200,7 @@ impl Window {
         Some(Mapped { base, bytes: part.bytes, unit: part.unit })
     }
 
-    /// Whether [`free`](Self::free) would be an error now, at this member.
+    /// Checks that this member may call [`free`](Self::free) now.
     ///
     /// # Errors
     /// [`Error::Freed`], [`Error::Sync`] inside an epoch or while a lock is held.
@@ -217,8 +208,8 @@ impl Window {
         self.epochs.free("free")
     }
 
-    /// Frees the window; collective, and waits for everybody. Every later call is [`Error::Freed`]. A
-    /// window that is dropped without it frees this rank's part only.
+    /// Frees the window; collective, and waits for all members. Every later call is [`Error::Freed`]. A
+    /// window that is dropped and not freed frees this rank's part only.
     ///
     /// # Errors
     /// [`Error::Freed`], [`Error::Sync`] inside an epoch or while a lock is held, [`Error::Gone`].
@@ -231,7 +222,7 @@ impl Window {
         Ok(())
     }
 
-    /// Attaches memory to a dynamic window: others access it by its address.
+    /// Attaches memory to a dynamic window: other members access it by its address.
     ///
     /// # Safety
     /// `bytes` bytes at `address` stay valid, and are accessed only as the epochs allow, until detached.
@@ -250,7 +241,7 @@ impl Window {
         })
     }
 
-    /// Detaches memory, by the address it was attached with.
+    /// Detaches memory, by the address with which it was attached.
     ///
     /// # Errors
     /// [`Error::Flavor`], [`Error::Attach`] when nothing is attached there.

@@ -1,11 +1,11 @@
 //! The raw layer: addresses and layouts. What `abi/mpi` and `abi/c` call.
 //!
-//! Common to all: the operation is issued inside an access epoch to its target, and complete at the origin
-//! (buffers may be used again, results have come) after the call that ends the epoch, or a flush. Zero counts
-//! are allowed and do nothing.
+//! Each operation is issued inside an access epoch to its target. It is complete at the origin (buffers may
+//! be used again, results have come) after the call that ends the epoch, or after a flush. A count of zero is
+//! allowed and does nothing.
 
+use super::Window;
 use super::issue::one;
-use super::{Request, Window};
 use crate::memory::op::{Back, Data};
 use crate::model::{Element, Error, Layout, Operation, Rank, Sink, Source, Target, Verb};
 
@@ -18,20 +18,34 @@ impl Window {
     /// # Errors
     /// [`Error::Sync`], [`Error::Range`], [`Error::Rank`], [`Error::Type`] for different amounts of data,
     /// [`Error::Gone`].
+    #[inline]
     pub unsafe fn raw_put(&mut self, source: Source<'_>, target: Target<'_>) -> Result<(), Error> {
-        if source.layout.is_contiguous() && target.layout.is_contiguous() {
-            let bytes = source.layout.size().saturating_mul(source.count);
-            if bytes == target.layout.size().saturating_mul(target.count) {
-                if self.put_at_once(source.address, bytes as usize, target.rank, target.place) {
-                    return Ok(());
-                }
-                if bytes > 0 {
-                    // SAFETY: the caller promises that the source is readable.
-                    let data = unsafe { std::slice::from_raw_parts(source.address, bytes as usize) };
-                    if self.put_staged(data, &target)?.is_some() {
-                        return Ok(());
-                    }
-                }
+        let bytes = contiguous(&target, source.layout, source.count);
+        if let Some(bytes) = bytes
+            && self.put_at_once(source.address, bytes, target.rank, target.displacement)
+        {
+            return Ok(());
+        }
+        // SAFETY: readable and unchanged, which the caller promises.
+        unsafe { self.put_in_time(source, target, bytes) }
+    }
+
+    /// A put that is not done at once.
+    ///
+    /// # Safety
+    /// As [`raw_put`](Self::raw_put).
+    #[inline(never)] // so that a put that is done at once is inlined into its caller
+    unsafe fn put_in_time(
+        &mut self,
+        source: Source<'_>,
+        target: Target<'_>,
+        bytes: Option<usize>,
+    ) -> Result<(), Error> {
+        if let Some(bytes @ 1..) = bytes {
+            // SAFETY: readable, which the caller promises.
+            let data = unsafe { std::slice::from_raw_parts(source.address, bytes) };
+            if self.put_staged(data, &target)? {
+                return Ok(());
             }
         }
         self.issue("put", Verb::Put, None, target, Data::borrowed(source), None)
@@ -44,15 +58,18 @@ impl Window {
     ///
     /// # Errors
     /// As [`raw_put`](Self::raw_put).
+    #[inline]
     pub unsafe fn raw_get(&mut self, sink: Sink<'_>, target: Target<'_>) -> Result<(), Error> {
-        if sink.layout.is_contiguous() && target.layout.is_contiguous() {
-            let bytes = sink.layout.size().saturating_mul(sink.count);
-            if bytes == target.layout.size().saturating_mul(target.count)
-                && self.get_at_once(sink.address, bytes as usize, target.rank, target.place)
-            {
-                return Ok(());
-            }
+        if let Some(bytes) = contiguous(&target, sink.layout, sink.count)
+            && self.get_at_once(sink.address, bytes, target.rank, target.displacement)
+        {
+            return Ok(());
         }
+        self.get_in_time(sink, target)
+    }
+
+    #[inline(never)] // as `put_in_time`
+    fn get_in_time(&mut self, sink: Sink<'_>, target: Target<'_>) -> Result<(), Error> {
         self.issue("get", Verb::Get, None, target, Data::Nothing, Some(Back::new(sink)))
     }
 
@@ -72,14 +89,15 @@ impl Window {
     ) -> Result<(), Error> {
         let element = match element_of(target.layout, source.layout) {
             Ok(element) => element,
-            // the standard asks nothing of types and operation where no element is combined
+            // the standard does not ask that types and operation fit where no element is combined
             Err(_) if moves_nothing(&target) => {
                 let data = Data::borrowed(source);
                 return self.issue("accumulate", Verb::Accumulate, None, target, data, None);
             }
             Err(error) => return Err(error),
         };
-        let (bytes, at) = (in_a_row(&target, source.layout, source.count), (target.rank, target.place));
+        let (bytes, at) =
+            (contiguous(&target, source.layout, source.count), (target.rank, target.displacement));
         if let Some(bytes) = bytes {
             let (how, data) = ((element, operation), (source.address, std::ptr::null_mut()));
             // SAFETY: the caller promises that the source is readable.
@@ -91,7 +109,7 @@ impl Window {
         self.issue("accumulate", Verb::Accumulate, how, target, Data::borrowed(source), None)
     }
 
-    /// As [`raw_accumulate`](Self::raw_accumulate), and puts what was there before into `result`. With
+    /// As [`raw_accumulate`](Self::raw_accumulate), and stores what the target held before in `result`. With
     /// [`Operation::NoOp`] the source is ignored.
     ///
     /// # Safety
@@ -113,17 +131,17 @@ impl Window {
         }
         let element = element_of(target.layout, target.layout)?;
         let data = if operation == Operation::NoOp {
-            // Atomic and in order like the others, though it brings nothing.
+            // A get_accumulate of nothing is atomic and in order like any other: it travels as zeros.
             Data::Owned(vec![0; target.layout.total(target.count)? as usize].into())
         } else {
             element_of(target.layout, source.layout)?;
-            let bytes = in_a_row(&target, source.layout, source.count);
+            let bytes = contiguous(&target, source.layout, source.count);
             if let Some(bytes) =
-                bytes.filter(|bytes| in_a_row(&target, result.layout, result.count) == Some(*bytes))
+                bytes.filter(|bytes| contiguous(&target, result.layout, result.count) == Some(*bytes))
             {
                 let (how, data) = ((element, operation), (source.address, result.address));
                 // SAFETY: the caller promises that the source is readable and the result writable.
-                if unsafe { self.combine_at_once(how, data, bytes, (target.rank, target.place)) }? {
+                if unsafe { self.combine_at_once(how, data, bytes, (target.rank, target.displacement)) }? {
                     return Ok(());
                 }
             }
@@ -136,10 +154,10 @@ impl Window {
     /// [`raw_get_accumulate`](Self::raw_get_accumulate) of one element.
     ///
     /// # Safety
-    /// As there, for one `element` each.
+    /// As for [`raw_get_accumulate`](Self::raw_get_accumulate), for one `element` each.
     ///
     /// # Errors
-    /// As there.
+    /// As [`raw_get_accumulate`](Self::raw_get_accumulate).
     pub unsafe fn raw_fetch_and_op(
         &mut self,
         source: *const u8,
@@ -165,14 +183,14 @@ impl Window {
         self.issue("fetch_and_op", Verb::GetAccumulate, how, one(&layout, target), data, Some(back))
     }
 
-    /// Writes one element if what is there equals `compare`, and puts what was there into `result`.
+    /// Stores what the target holds in `result`, and writes `source` there if the target held `compare`.
     /// Elements are integers, bytes or bools.
     ///
     /// # Safety
     /// As [`raw_fetch_and_op`](Self::raw_fetch_and_op).
     ///
     /// # Errors
-    /// As there; [`Error::Operation`] for other elements.
+    /// As [`raw_fetch_and_op`](Self::raw_fetch_and_op); [`Error::Operation`] for other elements.
     pub unsafe fn raw_compare_and_swap(
         &mut self,
         source: *const u8,
@@ -197,78 +215,11 @@ impl Window {
         let (how, data) = (Some((element, Operation::Replace)), Data::small(&[compare, source]));
         self.issue("compare_and_swap", Verb::CompareAndSwap, how, one(&layout, target), data, Some(back))
     }
-
-    /// [`raw_put`](Self::raw_put) in a passive epoch, with a request for its completion at the origin.
-    ///
-    /// # Safety
-    /// As there, until the request is complete.
-    ///
-    /// # Errors
-    /// As there; [`Error::Sync`] in an active epoch.
-    pub unsafe fn raw_rput(&mut self, source: Source<'_>, target: Target<'_>) -> Result<Request, Error> {
-        self.epochs.passive("rput", Some(target.rank))?;
-        // SAFETY: the caller promises the same.
-        unsafe { self.raw_put(source, target) }?;
-        Ok(Request { target: target.rank })
-    }
-
-    /// [`raw_get`](Self::raw_get) with a request.
-    ///
-    /// # Safety
-    /// As there, until the request is complete.
-    ///
-    /// # Errors
-    /// As [`raw_rput`](Self::raw_rput).
-    pub unsafe fn raw_rget(&mut self, sink: Sink<'_>, target: Target<'_>) -> Result<Request, Error> {
-        self.epochs.passive("rget", Some(target.rank))?;
-        // SAFETY: the caller promises the same.
-        unsafe { self.raw_get(sink, target) }?;
-        Ok(Request { target: target.rank })
-    }
-
-    /// [`raw_accumulate`](Self::raw_accumulate) with a request.
-    ///
-    /// # Safety
-    /// As there, until the request is complete.
-    ///
-    /// # Errors
-    /// As [`raw_rput`](Self::raw_rput).
-    pub unsafe fn raw_raccumulate(
-        &mut self,
-        source: Source<'_>,
-        target: Target<'_>,
-        operation: Operation,
-    ) -> Result<Request, Error> {
-        self.epochs.passive("raccumulate", Some(target.rank))?;
-        // SAFETY: the caller promises the same.
-        unsafe { self.raw_accumulate(source, target, operation) }?;
-        Ok(Request { target: target.rank })
-    }
-
-    /// [`raw_get_accumulate`](Self::raw_get_accumulate) with a request.
-    ///
-    /// # Safety
-    /// As there, until the request is complete.
-    ///
-    /// # Errors
-    /// As [`raw_rput`](Self::raw_rput).
-    pub unsafe fn raw_rget_accumulate(
-        &mut self,
-        source: Source<'_>,
-        result: Sink<'_>,
-        target: Target<'_>,
-        operation: Operation,
-    ) -> Result<Request, Error> {
-        self.epochs.passive("rget_accumulate", Some(target.rank))?;
-        // SAFETY: the caller promises the same.
-        unsafe { self.raw_get_accumulate(source, result, target, operation) }?;
-        Ok(Request { target: target.rank })
-    }
 }
 
-/// The bytes at both sides, if they lie in a row at both and are as many.
+/// The number of bytes, if both sides are contiguous and have the same number.
 #[inline]
-fn in_a_row(target: &Target<'_>, layout: &Layout, count: u64) -> Option<usize> {
+fn contiguous(target: &Target<'_>, layout: &Layout, count: u64) -> Option<usize> {
     if !target.layout.is_contiguous() || !layout.is_contiguous() {
         return None;
     }
@@ -281,7 +232,7 @@ fn moves_nothing(target: &Target<'_>) -> bool {
     target.count == 0 || target.layout.size() == 0
 }
 
-/// The one predefined type that both layouts are made of.
+/// The predefined type that both layouts are made of.
 fn element_of(target: &Layout, source: &Layout) -> Result<Element, Error> {
     match (target.element(), source.element()) {
         (Some(target), Some(source)) if target == source => Ok(target),

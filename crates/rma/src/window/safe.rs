@@ -2,13 +2,13 @@
 
 use super::{Flavor, Window};
 use crate::memory::op::{Back, Data};
-use crate::model::{Error, Layout, Operation, Plain, Rank, Reach, Sink, Source, Target, Verb};
+use crate::model::{EpochKind, Error, Layout, Operation, Plain, Rank, Sink, Source, Target, Verb};
 use crate::path::Path;
 use std::marker::PhantomData;
 
-/// Data asked for by [`Window::get`]; the window keeps it until it is taken.
+/// Data that [`Window::get`] has asked for. The window keeps it until the program takes it.
 #[derive(Debug)]
-#[must_use = "the data is had by Window::take"]
+#[must_use = "Window::take returns the data"]
 pub struct Pending<T> {
     number: u64,
     values: PhantomData<T>,
@@ -26,30 +26,31 @@ fn bytes_of_mut<T: Plain>(values: &mut [T]) -> &mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
 }
 
-fn target<T: Plain>(layout: &Layout, rank: Rank, place: i64, count: usize) -> Target<'_> {
+fn target<T: Plain>(layout: &Layout, rank: Rank, displacement: i64, count: usize) -> Target<'_> {
     debug_assert_eq!(layout.element(), Some(T::ELEMENT));
-    Target { rank, place, count: count as u64, layout }
+    Target { rank, displacement, count: count as u64, layout }
 }
 
 impl Window {
-    /// Writes `data` to `target`, `place` units from its base. What cannot be written at once is copied.
+    /// Writes `data` to `target`, `displacement` units from its base. Data that cannot be written at once is
+    /// copied.
     ///
     /// # Errors
     /// As [`raw_put`](Self::raw_put).
-    pub fn put<T: Plain>(&mut self, data: &[T], target: Rank, place: i64) -> Result<(), Error> {
+    pub fn put<T: Plain>(&mut self, data: &[T], target: Rank, displacement: i64) -> Result<(), Error> {
         let layout = T::ELEMENT.layout();
         let bytes = bytes_of(data);
-        if self.put_at_once(bytes.as_ptr(), bytes.len(), target, place) {
+        if self.put_at_once(bytes.as_ptr(), bytes.len(), target, displacement) {
             return Ok(());
         }
-        let to = self::target::<T>(&layout, target, place, data.len());
-        if self.put_staged(bytes, &to)?.is_some() {
+        let to = self::target::<T>(&layout, target, displacement, data.len());
+        if self.put_staged(bytes, &to)? {
             return Ok(());
         }
         self.issue("put", Verb::Put, None, to, Data::Owned(bytes.into()), None)
     }
 
-    /// As [`put`](Self::put), of data that is there for ever: what cannot be written at once is not copied.
+    /// As [`put`](Self::put), of data that lives for ever and is therefore not copied.
     ///
     /// # Errors
     /// As [`raw_put`](Self::raw_put).
@@ -57,12 +58,12 @@ impl Window {
         &mut self,
         data: &'static [T],
         target: Rank,
-        place: i64,
+        displacement: i64,
     ) -> Result<(), Error> {
         let layout = T::ELEMENT.layout();
-        let to = self::target::<T>(&layout, target, place, data.len());
+        let to = self::target::<T>(&layout, target, displacement, data.len());
         let source = Source { address: data.as_ptr().cast(), count: data.len() as u64, layout: &layout };
-        // SAFETY: the data can be read for ever, and a shared slice of plain values is not changed.
+        // SAFETY: the data lives for ever, and nobody changes a shared slice of plain values.
         unsafe { self.raw_put(source, to) }
     }
 
@@ -70,28 +71,33 @@ impl Window {
     ///
     /// # Errors
     /// As [`raw_get`](Self::raw_get).
-    pub fn get<T: Plain>(&mut self, count: usize, target: Rank, place: i64) -> Result<Pending<T>, Error> {
+    pub fn get<T: Plain>(
+        &mut self,
+        count: usize,
+        target: Rank,
+        displacement: i64,
+    ) -> Result<Pending<T>, Error> {
         let layout = T::ELEMENT.layout();
         let bytes = layout.total(count as u64)?;
         let mut kept = vec![0_u8; bytes as usize];
         let back = Back::new(Sink { address: kept.as_mut_ptr(), count: count as u64, layout: &layout });
-        let from = self::target::<T>(&layout, target, place, count);
+        let from = self::target::<T>(&layout, target, displacement, count);
         self.issue("get", Verb::Get, None, from, Data::Nothing, Some(back))?;
         Ok(self.keep(target, kept))
     }
 
-    /// Keeps the memory that an answer goes to: its bytes do not move until they are taken or the window goes
-    /// away.
+    /// Keeps the memory that an answer goes to. The bytes do not move until the program takes them or the
+    /// window is dropped.
     fn keep<T: Plain>(&mut self, target: Rank, kept: Vec<u8>) -> Pending<T> {
         self.next_kept += 1;
         self.kept.insert(self.next_kept, (target, kept));
         Pending { number: self.next_kept, values: PhantomData }
     }
 
-    /// What was asked for.
+    /// The data that a get has asked for.
     ///
     /// # Errors
-    /// [`Error::Sync`] when it has not come: end the epoch or flush first.
+    /// [`Error::Sync`] when the data has not come: end the epoch or flush first.
     pub fn take<T: Plain>(&mut self, pending: Pending<T>) -> Result<Vec<T>, Error> {
         let gone = Error::Sync {
             call: "take",
@@ -104,9 +110,9 @@ impl Window {
         }
         let Some((_, bytes)) = self.kept.remove(&pending.number) else { return Err(gone) };
         let mut values: Vec<T> = Vec::with_capacity(bytes.len() / size_of::<T>());
-        // SAFETY: the vector has room for so many bytes, which lie in memory of its own.
+        // SAFETY: the vector was made with room for these bytes, which lie in other memory.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), values.as_mut_ptr().cast(), bytes.len()) };
-        // SAFETY: so many values were just written, and every bit pattern is a value.
+        // SAFETY: the line above has written these values, and every bit pattern is a value.
         unsafe { values.set_len(bytes.len() / size_of::<T>()) };
         Ok(values)
     }
@@ -121,13 +127,18 @@ impl Window {
     ///
     /// # Errors
     /// As [`raw_get`](Self::raw_get); [`Error::Sync`] in an active epoch, where data comes at its end.
-    pub fn get_now<T: Plain>(&mut self, into: &mut [T], target: Rank, place: i64) -> Result<(), Error> {
+    pub fn get_now<T: Plain>(
+        &mut self,
+        into: &mut [T],
+        target: Rank,
+        displacement: i64,
+    ) -> Result<(), Error> {
         self.epochs.passive("get_now", Some(target))?;
         let bytes = bytes_of_mut(into);
-        if self.get_at_once(bytes.as_mut_ptr(), bytes.len(), target, place) {
+        if self.get_at_once(bytes.as_mut_ptr(), bytes.len(), target, displacement) {
             return Ok(());
         }
-        let pending = self.get::<T>(into.len(), target, place)?;
+        let pending = self.get::<T>(into.len(), target, displacement)?;
         self.now(target, into, pending)
     }
 
@@ -139,16 +150,16 @@ impl Window {
         &mut self,
         data: &[T],
         target: Rank,
-        place: i64,
+        displacement: i64,
         operation: Operation,
     ) -> Result<(), Error> {
         let layout = T::ELEMENT.layout();
-        let to = self::target::<T>(&layout, target, place, data.len());
+        let to = self::target::<T>(&layout, target, displacement, data.len());
         let how = Some((T::ELEMENT, operation));
         self.issue("accumulate", Verb::Accumulate, how, to, Data::Owned(bytes_of(data).into()), None)
     }
 
-    /// As [`accumulate`](Self::accumulate), of data that is there for ever: it is not copied.
+    /// As [`accumulate`](Self::accumulate), of data that lives for ever and is therefore not copied.
     ///
     /// # Errors
     /// As [`raw_accumulate`](Self::raw_accumulate).
@@ -156,17 +167,17 @@ impl Window {
         &mut self,
         data: &'static [T],
         target: Rank,
-        place: i64,
+        displacement: i64,
         operation: Operation,
     ) -> Result<(), Error> {
         let layout = T::ELEMENT.layout();
-        let to = self::target::<T>(&layout, target, place, data.len());
+        let to = self::target::<T>(&layout, target, displacement, data.len());
         let source = Source { address: data.as_ptr().cast(), count: data.len() as u64, layout: &layout };
         // SAFETY: as in `put_static`.
         unsafe { self.raw_accumulate(source, to, operation) }
     }
 
-    /// As [`accumulate`](Self::accumulate), and asks for what was there before.
+    /// As [`accumulate`](Self::accumulate), and asks for what the target held before.
     ///
     /// # Errors
     /// As [`accumulate`](Self::accumulate).
@@ -174,7 +185,7 @@ impl Window {
         &mut self,
         data: &[T],
         target: Rank,
-        place: i64,
+        displacement: i64,
         operation: Operation,
     ) -> Result<Pending<T>, Error> {
         self.answered(
@@ -182,7 +193,7 @@ impl Window {
             "get_accumulate",
             bytes_of(data),
             data.len(),
-            (target, place),
+            (target, displacement),
             operation,
         )
     }
@@ -193,18 +204,19 @@ impl Window {
         call: &'static str,
         brought: &[u8],
         count: usize,
-        (target, place): (Rank, i64),
+        (target, displacement): (Rank, i64),
         operation: Operation,
     ) -> Result<Pending<T>, Error> {
         let layout = T::ELEMENT.layout();
         let mut kept = vec![0_u8; count * size_of::<T>()];
         let back = Back::new(Sink { address: kept.as_mut_ptr(), count: count as u64, layout: &layout });
-        let to = self::target::<T>(&layout, target, place, count);
+        let to = self::target::<T>(&layout, target, displacement, count);
         self.issue(call, verb, Some((T::ELEMENT, operation)), to, Data::Owned(brought.into()), Some(back))?;
         Ok(self.keep(target, kept))
     }
 
-    /// Combines one value into the target and says what was there; waits for it, in a passive epoch.
+    /// Combines one value into the target and returns what the target held before. Waits for it; in a passive
+    /// epoch.
     ///
     /// # Errors
     /// As [`get_now`](Self::get_now); [`Error::Operation`].
@@ -212,7 +224,7 @@ impl Window {
         &mut self,
         value: T,
         target: Rank,
-        place: i64,
+        displacement: i64,
         operation: Operation,
     ) -> Result<T, Error> {
         let call = "fetch_and_op";
@@ -220,18 +232,19 @@ impl Window {
         let (brought, mut result) = ([value], [value]);
         if self.is_direct() {
             let (source, back) = (brought.as_ptr().cast(), result.as_mut_ptr().cast());
-            // SAFETY: both are values of this function's, and the direct path is done with them at once in a
+            // SAFETY: both are values of this function's, and the mapped path is done with them at once in a
             // passive epoch.
-            unsafe { self.raw_fetch_and_op(source, back, T::ELEMENT, (target, place), operation) }?;
+            unsafe { self.raw_fetch_and_op(source, back, T::ELEMENT, (target, displacement), operation) }?;
             return Ok(result[0]);
         }
         let (verb, bytes) = (Verb::GetAccumulate, bytes_of(&brought));
-        let pending = self.answered::<T>(verb, call, bytes, 1, (target, place), operation)?;
+        let pending = self.answered::<T>(verb, call, bytes, 1, (target, displacement), operation)?;
         self.now(target, &mut result, pending)?;
         Ok(result[0])
     }
 
-    /// Writes `new` if `old` is there, and says what was there; waits for it, in a passive epoch.
+    /// Writes `new` if the target holds `old`, and returns what the target held. Waits for it; in a passive
+    /// epoch.
     ///
     /// # Errors
     /// As [`get_now`](Self::get_now); [`Error::Operation`].
@@ -240,7 +253,7 @@ impl Window {
         old: T,
         new: T,
         target: Rank,
-        place: i64,
+        displacement: i64,
     ) -> Result<T, Error> {
         let call = "compare_and_swap";
         self.epochs.passive(call, Some(target))?;
@@ -257,56 +270,56 @@ impl Window {
             let (compare, source) = ((&raw const pair[0]).cast(), (&raw const pair[1]).cast());
             let back = result.as_mut_ptr().cast();
             // SAFETY: as in `fetch_and_op`.
-            unsafe { self.raw_compare_and_swap(source, compare, back, T::ELEMENT, (target, place)) }?;
+            unsafe { self.raw_compare_and_swap(source, compare, back, T::ELEMENT, (target, displacement)) }?;
             return Ok(result[0]);
         }
         let (verb, how) = (Verb::CompareAndSwap, Operation::Replace);
-        let pending = self.answered::<T>(verb, call, bytes_of(&pair), 1, (target, place), how)?;
+        let pending = self.answered::<T>(verb, call, bytes_of(&pair), 1, (target, displacement), how)?;
         self.now(target, &mut result, pending)?;
         Ok(result[0])
     }
 
-    fn own_bytes(&self, place: usize, bytes: usize) -> Result<*mut u8, Error> {
+    fn own_bytes(&self, offset: usize, bytes: usize) -> Result<*mut u8, Error> {
         self.epochs.usable("load or store")?;
         if self.flavor == Flavor::Dynamic {
             return Err(Error::Flavor { call: "load or store", needs: "Job::allocate or Job::create" });
         }
         let part = self.parts[self.rank.index()];
-        let end = place as u64 as i128 + bytes as i128;
+        let end = offset as u64 as i128 + bytes as i128;
         if end > i128::from(part.bytes) {
-            let start = place as i128;
+            let start = offset as i128;
             return Err(Error::Range { target: self.rank, start, end, bytes: part.bytes, unit: 1 });
         }
-        Ok(self.base.wrapping_add(place))
+        Ok(self.base.wrapping_add(offset))
     }
 
-    /// Reads this rank's own part, `place` bytes from its base. Others may write at the same time; then what
-    /// is read is a mixture.
+    /// Reads this rank's own part, `offset` bytes from its base. If other members write there at the same
+    /// time, the result is a mixture of old and new bytes.
     ///
     /// # Errors
     /// [`Error::Range`].
-    pub fn load<T: Plain>(&self, place: usize, into: &mut [T]) -> Result<(), Error> {
+    pub fn load<T: Plain>(&self, offset: usize, into: &mut [T]) -> Result<(), Error> {
         let bytes = bytes_of_mut(into);
-        let address = self.own_bytes(place, bytes.len())?;
+        let address = self.own_bytes(offset, bytes.len())?;
         // SAFETY: the range was checked against this rank's part, which lives as long as the window.
         unsafe { std::ptr::copy(address, bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
     }
 
-    /// Writes this rank's own part, `place` bytes from its base.
+    /// Writes this rank's own part, `offset` bytes from its base.
     ///
     /// # Errors
     /// [`Error::Range`].
-    pub fn store<T: Plain>(&mut self, place: usize, data: &[T]) -> Result<(), Error> {
+    pub fn store<T: Plain>(&mut self, offset: usize, data: &[T]) -> Result<(), Error> {
         let bytes = bytes_of(data);
-        let address = self.own_bytes(place, bytes.len())?;
+        let address = self.own_bytes(offset, bytes.len())?;
         // SAFETY: as in `load`.
         unsafe { std::ptr::copy(bytes.as_ptr(), address, bytes.len()) };
         Ok(())
     }
 
     /// Counts an epoch as completed.
-    pub(crate) fn count_epoch(&mut self, reach: Reach) {
+    pub(crate) fn count_epoch(&mut self, reach: EpochKind) {
         let issued = self.issued.sum();
         let before = std::mem::replace(&mut self.counted, issued);
         let waited = self.path.take_gate_waits();

@@ -1,8 +1,9 @@
 //! The synchronization calls: fence, post-start-complete-wait, lock-unlock and flush.
 
 use super::{Request, Window};
-use crate::model::{Assert, Error, Lock, Locks, Rank, Reach};
+use crate::model::{Assert, EpochKind, Error, Lock, Locks, Rank};
 use crate::path::Path;
+use std::time::Duration;
 
 /// Refuses asserts that mean nothing to a call.
 fn meaningful(call: &'static str, assert: Assert, allowed: Assert) -> Result<(), Error> {
@@ -10,8 +11,8 @@ fn meaningful(call: &'static str, assert: Assert, allowed: Assert) -> Result<(),
     if beyond.is_none() { Ok(()) } else { Err(Error::Assert { call, assert: beyond.to_string() }) }
 }
 
-/// An epoch that a target refused an operation in ends; its caller learns why. `Ok(refusal)` or what it goes
-/// on with.
+/// An epoch ends although a target refused an operation in it, and the caller then learns of the refusal. The
+/// outer error: the epoch does not end. The inner one: the refusal.
 fn ended(result: Result<(), Error>) -> Result<Result<(), Error>, Error> {
     match result {
         Err(refused) if refused.ends_epoch() => Ok(Err(refused)),
@@ -36,7 +37,7 @@ impl Window {
         let refusal = ended(self.path.fence(closes, assert, &self.parts, &mut self.stats.fence))?;
         self.epochs.fenced(!assert.has(Assert::NO_SUCCEED));
         if closes {
-            self.count_epoch(Reach::Fence);
+            self.count_epoch(EpochKind::Fence);
         }
         refusal
     }
@@ -69,7 +70,7 @@ impl Window {
         let (targets, assert) = self.epochs.complete("complete")?;
         let refusal = ended(self.path.complete(targets, assert, &mut self.stats.pscw))?;
         self.epochs.completed();
-        self.count_epoch(Reach::Started);
+        self.count_epoch(EpochKind::Started);
         refusal
     }
 
@@ -103,7 +104,8 @@ impl Window {
         self.stats.pscw.add(self.path.take_gate_waits());
     }
 
-    /// Begins a passive access epoch to `target`. Need not wait for the lock.
+    /// Begins a passive access epoch to `target`. May return before this rank has the lock; the operations
+    /// wait for it.
     ///
     /// # Errors
     /// [`Error::Sync`] when `target` is locked already or an active epoch is open; [`Error::NoLocks`].
@@ -118,13 +120,13 @@ impl Window {
         locked
     }
 
-    /// Ends it; all its operations are complete at origin and target (but see
+    /// Ends the passive epoch to `target`: its operations are complete at origin and target (but see
     /// [`Completion::Local`](crate::Completion)).
     ///
-    /// Over messages an exclusive one need not wait for its target: whoever locks finds the operations done,
-    /// and this rank's next call of this job from which others could learn of it waits. Who tells them by
-    /// other means than this job's messages (or by a window in shared memory) calls [`settle`](Self::settle)
-    /// first.
+    /// On the message path an exclusive unlock does not wait for its target. A rank that locks the part later
+    /// finds the operations done; and before other ranks can learn of the unlock through this job, this
+    /// rank's calls wait until the target has done them. Before the program tells another rank in any other
+    /// way, such as through a window in shared memory, it calls [`settle`](Self::settle).
     ///
     /// # Errors
     /// [`Error::Sync`] when `target` is not locked; [`Error::Gone`].
@@ -132,11 +134,11 @@ impl Window {
         let lock = self.epochs.unlock("unlock", target)?;
         let refusal = ended(self.path.unlock(target, lock, &mut self.stats.passive))?;
         self.epochs.unlocked(target);
-        self.count_epoch(Reach::Locked);
+        self.count_epoch(EpochKind::Locked);
         refusal
     }
 
-    /// Begins a shared passive access epoch to everybody.
+    /// Begins a passive access epoch to all ranks, with a shared lock at each.
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
@@ -151,7 +153,7 @@ impl Window {
         locked
     }
 
-    /// Ends it.
+    /// Ends the epoch that [`lock_all`](Self::lock_all) began.
     ///
     /// # Errors
     /// As [`unlock`](Self::unlock).
@@ -159,12 +161,12 @@ impl Window {
         self.epochs.unlock_all("unlock_all")?;
         let refusal = self.path.unlock_all(&mut self.stats.passive)?;
         self.epochs.unlocked_all();
-        self.count_epoch(Reach::Locked);
+        self.count_epoch(EpochKind::Locked);
         refusal
     }
 
     /// Waits until every operation of passive epochs that have ended is complete at its target. Needs no
-    /// epoch; sends nothing unless the window promises completion at the origin only.
+    /// epoch. Sends nothing, unless the window was made with [`Completion::Local`](crate::Completion).
     ///
     /// # Errors
     /// [`Error::Freed`]; [`Error::Gone`]; [`Error::Unattached`] for memory that a target had not attached.
@@ -201,8 +203,7 @@ impl Window {
         Ok(())
     }
 
-    /// Completes all operations to `target` at the origin: buffers may be used again, what was asked for
-    /// has come.
+    /// Completes all operations to `target` at the origin: buffers may be used again, results have come.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
@@ -232,26 +233,37 @@ impl Window {
     /// [`Error::Sync`] outside a passive epoch.
     pub fn sync(&mut self) -> Result<(), Error> {
         self.epochs.passive("sync", None)?;
-        // SYNC(window) fence: this rank's loads and stores before and after; others' are ordered by their own
-        // synchronization calls.
+        // SYNC(window) fence: this rank's loads and stores before it and after it; other ranks order theirs
+        // by their own synchronization calls
         unisono_sync::atomics::fence(unisono_sync::atomics::Ordering::SeqCst);
         self.path.sync()
     }
 
-    /// Waits until a request-based operation is complete at the origin.
+    /// A request for the operations that this rank issues to `target` in its passive epoch, those before this
+    /// call and those after it. It is complete when all of them are complete at the origin.
+    ///
+    /// # Errors
+    /// [`Error::Sync`] outside a passive epoch to `target`.
+    #[inline]
+    pub fn request(&self, target: Rank) -> Result<Request, Error> {
+        self.epochs.passive("a request", Some(target))?;
+        Ok(Request { target })
+    }
+
+    /// Waits until a request is complete.
     ///
     /// # Errors
     /// [`Error::Gone`].
     pub fn wait_request(&mut self, request: Request) -> Result<(), Error> {
         match self.epochs.passive("wait", Some(request.target)) {
-            // The epoch is over, and with it the operation.
+            // The end of an epoch completes its operations.
             Err(Error::Sync { .. }) => Ok(()),
             Err(error) => Err(error),
             Ok(_) => self.flush_local(request.target),
         }
     }
 
-    /// Whether it is complete, after making progress once. A complete one may be dropped.
+    /// Whether a request is complete, after making progress once. A complete request may be dropped.
     ///
     /// # Errors
     /// [`Error::Gone`].
@@ -264,11 +276,24 @@ impl Window {
         self.path.test_local(request.target, lock)
     }
 
-    /// Makes progress: applies what others have sent, sends what waits. Never waits.
+    /// Applies what other ranks have sent, and sends what this rank holds back. Never waits.
     ///
     /// # Errors
     /// [`Error::Gone`].
     pub fn progress(&mut self) -> Result<(), Error> {
         self.path.progress()
+    }
+
+    /// Lets calls of all windows of this job give up with [`Error::NotYet`] after about `patience`; `None`
+    /// (as at first): they wait as long as it takes.
+    ///
+    /// This is for a binding whose threads take turns at a window. `wait`, `complete`, `lock`, `lock_all`,
+    /// `unlock`, the flushes and the first operation at a target within `lock_all` wait for what another
+    /// member's program does next, with the window in their hands. If that member waits in turn for what a
+    /// second thread here would do at the same window, neither goes on. With a patience such a call gives up
+    /// and has changed nothing, so that its caller lets the other threads have their turn and repeats the
+    /// call. Collective calls never give up: no other call may be made at the window meanwhile.
+    pub fn set_patience(&self, patience: Option<Duration>) {
+        self.path.shared().set_patience(patience);
     }
 }

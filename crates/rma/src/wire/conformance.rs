@@ -8,7 +8,7 @@
 
 use super::Transport;
 use crate::model::Rank;
-use crate::wire::packet::{Header, Kind, Packet};
+use crate::wire::packet::{Header, PacketKind, WirePacket};
 use std::io::IoSlice;
 use std::thread;
 use unisono_linux::clock::{Nanos, now};
@@ -40,7 +40,7 @@ pub fn ends_know_who_they_are(make: &impl Fn(usize) -> Ends) {
 }
 
 fn send(end: &mut dyn Transport, to: Rank, tag: u32, payload: &[u8]) {
-    let header = Header { tag, ..Header::new(Kind::Put, 1) }.encode(payload.len());
+    let header = Header { tag, ..Header::new(PacketKind::Put, 1) }.encode(payload.len());
     let (first, second) = payload.split_at(payload.len() / 3);
     end.send(to, &header, &[IoSlice::new(first), IoSlice::new(second)]).expect("sending works");
 }
@@ -48,13 +48,13 @@ fn send(end: &mut dyn Transport, to: Rank, tag: u32, payload: &[u8]) {
 /// Receives until `enough` says so or patience ends.
 fn receive_until(
     end: &mut dyn Transport,
-    mut take: impl FnMut(Rank, Packet<'_>),
+    mut take: impl FnMut(Rank, WirePacket<'_>),
     mut enough: impl FnMut(&dyn Transport) -> bool,
 ) {
     let (mut bytes, limit) = (Vec::new(), PATIENCE.after(now()));
     loop {
         while let Some(from) = end.receive(&mut bytes).expect("receiving works") {
-            take(from, Packet::parse(&bytes).expect("packets arrive whole"));
+            take(from, WirePacket::parse(&bytes).expect("packets arrive whole"));
         }
         if enough(end) {
             return;
@@ -88,7 +88,7 @@ pub fn packets_arrive_in_order_whole_and_once(make: &impl Fn(usize) -> Ends) {
                     }
                 }
                 let expected = std::cell::RefCell::new(vec![0_u32; size]);
-                let take = |from: Rank, packet: Packet<'_>| {
+                let take = |from: Rank, packet: WirePacket<'_>| {
                     let expected = &mut expected.borrow_mut()[from.index()];
                     assert_eq!(packet.header.tag, *expected, "packets from {from} to {me} in order");
                     assert_eq!(packet.payload, content(*expected, length(*expected, most)), "whole");

@@ -1,25 +1,24 @@
 //! Descriptions of layouts between two members: sent once and in pieces, kept within bounds on both sides.
 //!
-//! The idea: a target that was told a layout once is told its id from then on. A description longer than a
-//! message travels in pieces, one after the other, each of which says how long the whole is and where it
-//! belongs, so that there is one way only to put them together; anything else is refused. The origin has its
-//! layouts forgotten before the target would have to keep more than [`MOST`] of them or [`MOST_BYTES`]; a
-//! single longer one is kept alone.
+//! The idea: an origin describes a layout to a target once, and sends its id from then on. A description
+//! longer than a message travels in pieces, one after the other. Each piece says how long the whole is and
+//! where the piece belongs, so there is only one way to put them together; the target refuses anything else.
+//! Before the target would have to keep more than [`MOST`] layouts or [`MOST_BYTES`], the origin tells it to
+//! forget them all. A single longer description is kept alone.
 //!
 //! ```text
-//!   [layout 7: 0.. of 3.2 MB] [7: 1 MB..] [7: 2 MB..] [7: 3 MB..]  [put, layout 7]  ...  [forget 7] [layout 8: ...]
+//!   [layout 7: 0.. of 3.2 MB] [7: 1 MB..] [7: 2 MB..] [7: 3 MB..] [put, layout 7] ... [forget 7] [layout 8]
 //! ```
-//! Cost: a message of 48 bytes and 32 bytes a run, for each piece's length a copy at the target. When not to
-//! use: contiguous layouts have no id and need no description. Reference: the paper, section 6 (cached
-//! datatypes).
+//! Cost: one message of 48 bytes and 32 bytes for each run, and a copy at the target. When not to use:
+//! contiguous layouts have no id and need no description. Reference: the paper, section 6 (cached datatypes).
 
 use crate::model::{Layout, MOST_DESCRIPTION};
 use crate::wire::packet::Header;
 use std::collections::HashMap;
 
-/// Layouts a target keeps of one origin.
+/// Most layouts that a target keeps of one origin.
 const MOST: usize = 1024;
-/// Bytes of descriptions it keeps of one origin, of which one alone may have more.
+/// Most bytes of descriptions that a target keeps of one origin. A single description may have more.
 const MOST_BYTES: u64 = 32 << 20;
 
 /// What an origin has described to a target.
@@ -35,7 +34,7 @@ impl Told {
         self.known.contains_key(&id)
     }
 
-    /// Whether the target has room for a description of so many bytes.
+    /// Whether the target has room for a description of `bytes` bytes.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         has_room(self.known.len(), self.bytes, bytes)
     }
@@ -45,7 +44,7 @@ impl Told {
         self.bytes += bytes;
     }
 
-    /// Everything told, to be forgotten.
+    /// Takes all ids out, for the target to forget.
     pub(crate) fn clear(&mut self) -> impl Iterator<Item = u64> + use<> {
         std::mem::take(self).known.into_keys()
     }
@@ -79,8 +78,8 @@ impl Descriptions {
         }
     }
 
-    /// Takes a piece, which may say anything. It is refused unless it begins a description for which there is
-    /// room, or is what follows the last piece.
+    /// Takes a piece, which may say anything. Refuses it unless it begins a description for which there is
+    /// room, or follows the last piece.
     pub(crate) fn take(&mut self, header: &Header, piece: &[u8]) -> Result<(), String> {
         let (id, from, total) = (header.layout, header.extra, header.count);
         let length = piece.len() as u64;
@@ -116,11 +115,11 @@ impl Descriptions {
         if total > MOST_DESCRIPTION || !has_room(self.known.len(), self.bytes, total) {
             return Err(format!("no room for the description of layout {id}, {total} bytes long"));
         }
-        // Not more than has come is allocated, whatever the total says.
+        // Memory is allocated only for what has come, whatever the total says.
         Ok(Arriving { id, bytes: Vec::new(), total })
     }
 
-    #[cfg(any(test, fuzzing))]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn check(&self) {
         assert_eq!(self.bytes, self.known.values().map(|(_, bytes)| bytes).sum::<u64>(), "counted");
         assert!(self.known.len() <= MOST && (self.known.len() < 2 || self.bytes <= MOST_BYTES), "bounded");
@@ -136,11 +135,11 @@ fn has_room(known: usize, bytes: u64, more: u64) -> bool {
 mod tests {
     use super::*;
     use crate::model::Element;
-    use crate::wire::packet::Kind;
+    use crate::wire::packet::PacketKind;
     use proptest::prelude::*;
 
     fn piece(id: u64, from: u64, total: u64) -> Header {
-        Header { layout: id, extra: from, count: total, ..Header::new(Kind::Layout, 0) }
+        Header { layout: id, extra: from, count: total, ..Header::new(PacketKind::Layout, 0) }
     }
 
     fn scattered(runs: usize) -> Layout {

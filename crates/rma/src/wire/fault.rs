@@ -292,7 +292,7 @@ mod tests {
     use super::*;
     use crate::wire::conformance;
     use crate::wire::loopback::Loopback;
-    use crate::wire::packet::{Header, Kind, Packet};
+    use crate::wire::packet::{Header, PacketKind, WirePacket};
 
     const DELAY: Duration = Duration::from_millis(3);
 
@@ -311,13 +311,13 @@ mod tests {
     }
 
     fn send(end: &mut impl Transport, to: Rank, tag: u32) -> Result<(), Error> {
-        end.send(to, &Header { tag, ..Header::new(Kind::Done, 1) }.encode(0), &[])
+        end.send(to, &Header { tag, ..Header::new(PacketKind::Done, 1) }.encode(0), &[])
     }
 
     fn receive(end: &mut impl Transport) -> Option<(Rank, u32)> {
         let mut bytes = Vec::new();
         let from = end.receive(&mut bytes).expect("receives")?;
-        Some((from, Packet::parse(&bytes).expect("whole").header.tag))
+        Some((from, WirePacket::parse(&bytes).expect("whole").header.tag))
     }
 
     #[test]

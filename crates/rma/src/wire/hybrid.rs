@@ -25,8 +25,8 @@
 use super::ring::RingTransport;
 use super::tcp::{Door, ListeningSeat, Tcp};
 use super::{Bell, Transport};
-use crate::host::Host;
-use crate::model::{Error, Gone, Meeting, Place, Rank};
+use crate::host::HostMembers;
+use crate::model::{Error, Gone, JobMembership, Meeting, Rank};
 use crate::wire::packet::HEADER;
 use std::io::IoSlice;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -58,7 +58,7 @@ impl Hybrid {
     /// # Errors
     /// [`Error::Job`] for a meeting that cannot be; otherwise as [`ListeningSeat::gather`] and
     /// [`RingTransport::meet`].
-    pub fn meet(place: &Place, meeting: &Meeting, patience: Duration) -> Result<Self, Error> {
+    pub fn meet(place: &JobMembership, meeting: &Meeting, patience: Duration) -> Result<Self, Error> {
         let start = Instant::now();
         let root = address_of(&meeting.root)?;
         let anywhere: IpAddr =
@@ -79,7 +79,7 @@ impl Hybrid {
             here.iter().filter(|rank| **rank != place.rank).for_each(|rank| tcp.release(*rank));
             // Jobs of several groups may share one host: each group meets under a key of its own.
             let rank = local[place.rank.index()].unwrap_or_default();
-            let group = Place { rank, size: here.len(), key: place.key.of_group(here[0]) };
+            let group = JobMembership { rank, size: here.len(), key: place.key.of_group(here[0]) };
             ring = Some(RingTransport::meet(&group, patience.saturating_sub(start.elapsed()))?);
         }
         let relay = match &ring {
@@ -204,7 +204,7 @@ fn lock(state: &Mutex<RelayState>) -> MutexGuard<'_, RelayState> {
 }
 
 impl Relay {
-    fn start(door: Arc<Door>, host: Arc<Host>) -> Result<Self, Error> {
+    fn start(door: Arc<Door>, host: Arc<HostMembers>) -> Result<Self, Error> {
         let state = Arc::new((Mutex::new(RelayState::default()), Condvar::new()));
         let (watched, shared) = (Arc::clone(&door), Arc::clone(&state));
         let run = move || {
@@ -261,7 +261,7 @@ mod tests {
             .map(|rank| {
                 let here = (rank / 2 * 2..size.min(rank / 2 * 2 + 2)).map(Rank::at).collect();
                 let (place, meeting) =
-                    (Place { rank: Rank::at(rank), size, key }, Meeting { root: root.clone(), here });
+                    (JobMembership { rank: Rank::at(rank), size, key }, Meeting { root: root.clone(), here });
                 thread::spawn(move || {
                     Hybrid::meet(&place, &meeting, Duration::from_secs(60)).expect("all come")
                 })
@@ -280,7 +280,7 @@ mod tests {
     fn a_port_that_is_in_use_is_named_with_the_remedy() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let root = taken.local_addr().expect("it has an address").to_string();
-        let place = Place { rank: Rank(0), size: 2, key: Key::from_bytes([7; 16]) };
+        let place = JobMembership { rank: Rank(0), size: 2, key: Key::from_bytes([7; 16]) };
         let meeting = Meeting { root: root.clone(), here: vec![Rank(0)] };
         let error = Hybrid::meet(&place, &meeting, Duration::from_secs(5)).expect_err("it is taken");
         assert!(error.to_string().contains(&root) && error.to_string().contains("--port"), "{error}");

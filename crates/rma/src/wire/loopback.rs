@@ -1,9 +1,9 @@
 //! Loopback: packets between threads of one process.
 //!
-//! The idea: a mailbox a rank, a mutex around a queue of owned packets, and a flag to sleep on. It is the
-//! simplest transport that keeps the contract, and what the engine's own tests run on. Cost: one
-//! allocation and one lock a packet, a wake-up where the receiver sleeps. When not to use: for speed; threads
-//! that share memory have the direct path. Reference: none, it is a queue.
+//! The idea: each rank has a mailbox, which is a mutex around a queue of packets, and a flag to sleep on. It
+//! is the simplest transport that keeps the contract, and the engine's own tests run on it. Cost for each
+//! packet: one allocation, one lock, and a wake-up if the receiver sleeps. When not to use: for speed;
+//! processes that share memory have the mapped path.
 
 use super::{Bell, Gone, Transport};
 use crate::model::{Error, Rank};
@@ -15,14 +15,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::{self, Scope, WakeCount};
 
-/// How long a sleeper sleeps before it looks whether a peer is gone.
+/// The longest sleep before a waiter checks whether a peer is gone.
 const SLICE: Nanos = Nanos(100_000_000);
 
 /// One rank's mailbox.
 #[derive(Debug, Default)]
 struct Mailbox {
     packets: Mutex<VecDeque<(Rank, Vec<u8>)>>,
-    /// Goes up with every packet, ring and loss: what one sleeps on.
+    /// Goes up with every packet, ring and loss. A waiter sleeps on it.
     events: AtomicU32,
     /// Set when its owner is gone.
     closed: AtomicU32,
@@ -72,14 +72,14 @@ impl Bell for Mailbox {
 pub struct Loopback {
     rank: Rank,
     mailboxes: Arc<[Arc<Mailbox>]>,
-    /// Events before the last look into the mailbox.
+    /// The count of events before the last look into the mailbox.
     seen: u32,
     gone: Vec<Gone>,
     refused: Vec<Rank>,
 }
 
 impl Loopback {
-    /// The ends of a job of so many ranks, in the order of ranks.
+    /// The ends of a job of `size` ranks, in the order of ranks.
     #[must_use]
     pub fn job(size: usize) -> Vec<Self> {
         let mailboxes: Arc<[Arc<Mailbox>]> = (0..size).map(|_| Arc::new(Mailbox::default())).collect();

@@ -1,7 +1,7 @@
-//! How packets get from rank to rank: the trait, its contract, and one file a transport.
+//! How packets get from rank to rank: the trait, its contract, and one file for each transport.
 //!
-//! The engine above is a state machine that knows neither sockets nor threads; it sends packets
-//! ([`crate::wire::packet`]) and asks what came. A transport promises:
+//! The engine above is a state machine that knows neither sockets nor threads. It sends packets
+//! ([`crate::wire::packet`]) and asks what has come. A transport promises:
 //!
 //! 1. *Order.* Packets from one rank to another arrive in the order sent, each exactly once and unchanged,
 //!    or the peer is reported gone. Nothing is promised about packets of different senders.
@@ -16,14 +16,14 @@
 //! 5. *Death.* A peer that cannot be reached any more (its process ended, its connection broke, it broke the
 //!    protocol) is reported by [`Transport::gone`] within a second of waiting or polling, for ever after.
 //!    Packets that arrived before are still delivered. Packets sent to it are dropped silently. A peer that
-//!    said goodbye first ([`crate::wire::packet::Kind::Goodbye`]) is not reported by a transport that sees
-//!    its end: the engine knows.
+//!    said goodbye first ([`crate::wire::packet::PacketKind::Goodbye`]) is not reported by a transport that
+//!    sees its end: the engine knows.
 //! 6. *Bytes are untrusted*: a transport that frames a stream checks lengths (with
 //!    [`crate::wire::packet::announced`]); the engine parses, and calls [`Transport::refuse`] for a peer
 //!    whose packet was malformed or impossible. The peer is then cut off and reported gone with that reason.
 //!
 //! A transport belongs to one rank and is used by one thread at a time. The suite that every transport has to
-//! pass is [`conformance`].
+//! pass is `conformance`.
 //!
 //! | transport | reaches | file |
 //! |---|---|---|
@@ -32,10 +32,12 @@
 //! | TCP | processes of any hosts | [`tcp`] |
 //! | hybrid | ranks of one host through rings, others over TCP | [`hybrid`] |
 //!
-//! [`fault`] wraps any of them and lets happen what the contract leaves open.
+//! `fault` wraps any of them and lets happen what the contract leaves open.
 
+#[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 pub(crate) mod descriptions;
+#[cfg(any(test, feature = "testing"))]
 pub mod fault;
 pub mod hybrid;
 pub mod loopback;
@@ -53,7 +55,7 @@ use unisono_linux::clock::Nanos;
 
 /// A rank's connection to all others. The contract is the module's.
 pub trait Transport: Send + fmt::Debug {
-    /// Whose it is.
+    /// The rank to which it belongs.
     fn rank(&self) -> Rank;
 
     /// How many ranks it connects.
@@ -90,7 +92,7 @@ pub trait Transport: Send + fmt::Debug {
     /// As [`send`](Self::send).
     fn flush(&mut self) -> Result<bool, Error>;
 
-    /// Whoever is gone, in the order in which it was noticed.
+    /// The peers that are gone, in the order in which this rank noticed it.
     fn gone(&self) -> &[Gone];
 
     /// Cuts off a peer that broke the protocol; it is reported gone with this reason.
@@ -112,50 +114,8 @@ pub trait Bell: Send + Sync + fmt::Debug {
     /// [`listen`](Self::listen) with after it, so that nothing is missed that came in between.
     fn events(&self) -> u32;
 
-    /// Waits until a packet has arrived since [`events`](Self::events) was `seen`, whether or not another
-    /// thread has received it since, or the bell has been rung, at most until the moment `until`; may return
-    /// early. How much of the time it was asleep.
+    /// Waits until a packet has arrived since [`events`](Self::events) was `seen` (another thread may have
+    /// received it since) or the bell was rung, at most until the moment `until`. May return early. Returns
+    /// how long it slept.
     fn listen(&self, seen: u32, until: Option<Nanos>) -> Nanos;
-}
-
-impl<T: Transport + ?Sized> Transport for Box<T> {
-    fn rank(&self) -> Rank {
-        (**self).rank()
-    }
-
-    fn size(&self) -> usize {
-        (**self).size()
-    }
-
-    fn max_payload(&self) -> usize {
-        (**self).max_payload()
-    }
-
-    fn send(&mut self, to: Rank, header: &[u8; HEADER], payload: &[IoSlice<'_>]) -> Result<(), Error> {
-        (**self).send(to, header, payload)
-    }
-
-    fn receive(&mut self, packet: &mut Vec<u8>) -> Result<Option<Rank>, Error> {
-        (**self).receive(packet)
-    }
-
-    fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
-        (**self).wait(until)
-    }
-
-    fn flush(&mut self) -> Result<bool, Error> {
-        (**self).flush()
-    }
-
-    fn gone(&self) -> &[Gone] {
-        (**self).gone()
-    }
-
-    fn refuse(&mut self, peer: Rank, why: &str) {
-        (**self).refuse(peer, why);
-    }
-
-    fn bell(&self) -> Option<Arc<dyn Bell>> {
-        (**self).bell()
-    }
 }

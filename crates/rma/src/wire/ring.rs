@@ -1,24 +1,25 @@
-//! Shared memory: packets between processes of one host, through rings.
+//! Packets between processes of one host, through rings in shared memory.
 //!
-//! The idea: one ring of bytes for each ordered pair of ranks, written by one and read by the other, so that
-//! no ring is ever contended; a packet longer than its ring travels in parts. What finds no room is kept by
-//! the sender. A bell a rank (a counter with sleepers) says that something has come. Cost: two copies a
-//! packet, one atomic addition; a wake-up where the receiver sleeps; memory for size squared rings. When not
-//! to use: for windows that the engine allocates, whose memory is in reach (the direct path).
+//! The idea: each ordered pair of ranks has a ring of bytes, which one writes and the other reads, so that no
+//! ring is contended. A packet longer than its ring travels in parts. The sender keeps what finds no room.
+//! Each rank has a bell (a counter with sleepers) that says that something has come. Cost for each packet:
+//! two copies, one atomic addition, and a wake-up if the receiver sleeps; memory for size squared rings. When
+//! not to use: for windows that the mapped path reaches.
 //!
 //! ```text
-//!   segment:  host lines | ring lines: for each pair, tail (the writer's) and head (the reader's) | ring bytes
+//!   segment:  host lines | ring lines, for each pair the writer's tail and the reader's head | ring bytes
 //! ```
-//! Beside its tail lies the writer's wish to be told about room, which works like a sleeper's count: the
-//! writer wishes, fences, and looks at the head once more; the reader gives room back, fences, and looks
-//! whether somebody wishes. It tells once half of the ring is free.
+//! Beside the tail lies the writer's wish to be told about room, which works like a sleeper's count: the
+//! writer wishes, fences, and looks at the head once more; the reader gives room back, fences, and looks for
+//! a wish. The reader tells the writer once half of the ring is free.
 //!
-//! Memory that others map is hostile: heads and tails are checked, bytes are copied before they are parsed.
+//! A process that maps the memory may be hostile: heads and tails are checked, and bytes are copied before
+//! they are parsed.
 
 use super::{Bell, Gone, Transport};
 use crate::host::waiting::Waiting;
-use crate::host::{Host, rendezvous};
-use crate::model::{Error, Place, Rank};
+use crate::host::{HostMembers, rendezvous};
+use crate::model::{Error, JobMembership, Rank};
 use crate::wire::packet::{HEADER, announced};
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -27,18 +28,18 @@ use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::Scope;
 use unisono_sync::atomics::{AtomicU32, Ordering};
-use unisono_sync::{Line, Until, Wakeups};
+use unisono_sync::{CacheLine, Until, Wakeups};
 
 /// One rank's end; see the module.
 #[derive(Debug)]
 pub struct RingTransport {
-    host: Arc<Host>,
+    host: Arc<HostMembers>,
     ring_bytes: usize,
-    /// What found no room, by receiver; and how much of the first is sent.
+    /// By receiver: the packets that found no room, and the bytes of the first one that are sent.
     kept: Vec<(VecDeque<Vec<u8>>, usize)>,
-    /// Parts of packets, by sender.
+    /// By sender: the part of a packet that has come.
     parts: Vec<Vec<u8>>,
-    /// The sender to look at next, so that nobody starves.
+    /// The sender to look at next, so that none starves.
     next: usize,
     seen: u32,
     waiting: Waiting,
@@ -46,7 +47,7 @@ pub struct RingTransport {
     refused: Vec<bool>,
 }
 
-/// Bytes of each ring in a job of so many.
+/// Bytes of each ring in a job of `size` ranks.
 const fn ring_bytes(size: usize) -> usize {
     match size {
         0..=8 => 64 << 10,
@@ -57,7 +58,7 @@ const fn ring_bytes(size: usize) -> usize {
 
 /// The first line of a pair's ring.
 const fn pair(size: usize, from: usize, to: usize) -> usize {
-    Host::lines(size) + 2 * (from * size + to)
+    HostMembers::lines(size) + 2 * (from * size + to)
 }
 
 /// Lines before the rings' bytes.
@@ -71,9 +72,9 @@ impl RingTransport {
     ///
     /// # Errors
     /// As [`crate::Job::shared`].
-    pub fn meet(place: &Place, patience: Duration) -> Result<Self, Error> {
+    pub fn meet(place: &JobMembership, patience: Duration) -> Result<Self, Error> {
         let size = place.size;
-        let bytes = lines(size) * size_of::<Line>() + size * size * ring_bytes(size);
+        let bytes = lines(size) * size_of::<CacheLine>() + size * size * ring_bytes(size);
         let host = rendezvous::meet(place, bytes, patience)?;
         Ok(Self {
             host: Arc::new(host),
@@ -88,14 +89,14 @@ impl RingTransport {
         })
     }
 
-    pub(crate) fn host(&self) -> &Arc<Host> {
+    pub(crate) fn host(&self) -> &Arc<HostMembers> {
         &self.host
     }
 
     fn ring(&self, from: usize, to: usize) -> Ring<'_> {
         let size = self.host.size;
         let first = pair(size, from, to);
-        let start = lines(size) * size_of::<Line>() + (from * size + to) * self.ring_bytes;
+        let start = lines(size) * size_of::<CacheLine>() + (from * size + to) * self.ring_bytes;
         let base = self.host.lines.start().as_ptr();
         Ring {
             tail: self.host.lines.line(first).word(0),
@@ -106,7 +107,7 @@ impl RingTransport {
         }
     }
 
-    /// Sends what is kept for `to`, as far as there is room; whether nothing is left.
+    /// Sends what is kept for `to`, as far as there is room. True: nothing is left.
     fn pass_on(&mut self, to: usize) -> bool {
         let me = self.host.rank.index();
         let (mut queue, mut sent) = std::mem::take(&mut self.kept[to]);
@@ -136,7 +137,7 @@ impl RingTransport {
         empty
     }
 
-    /// Reads what has come from `from`; whether a packet is whole now.
+    /// Reads what has come from `from`. True: a packet is whole now.
     fn take(&mut self, from: usize) -> Result<bool, String> {
         let mut part = std::mem::take(&mut self.parts[from]);
         let ring = self.ring(from, self.host.rank.index());
@@ -214,7 +215,7 @@ struct Ring<'a> {
 }
 
 impl Ring<'_> {
-    /// For the writer of a full ring: whether there is room after all; if not, it will be told.
+    /// Called by the writer of a full ring. True: there is room after all. False: the reader will tell.
     fn has_room_or_tells(&self) -> bool {
         self.wish.store(1, Ordering::Relaxed);
         // SYNC(ring-wish) fence: the wish before the head; the other side is in `tells`
@@ -223,7 +224,7 @@ impl Ring<'_> {
         self.head.load(Ordering::Acquire) != self.tail.load(Ordering::Relaxed).wrapping_sub(self.size as u32)
     }
 
-    /// For the reader, after it gave room back: whether to tell the writer.
+    /// Called by the reader after it gave room back. True: it tells the writer.
     fn tells(&self) -> bool {
         // SYNC(ring-wish) fence: the head before the wish; the other side is in `has_room_or_tells`
         unisono_sync::atomics::fence(Ordering::SeqCst);
@@ -231,7 +232,7 @@ impl Ring<'_> {
         self.wish.load(Ordering::Relaxed) != 0 && used as usize <= self.size / 2
     }
 
-    /// Writes as much of `bytes` as finds room; how much.
+    /// Writes as much of `bytes` as finds room. Returns how much.
     fn write(&self, bytes: &[u8]) -> usize {
         let tail = self.tail.load(Ordering::Relaxed);
         // SYNC(ring-head) acquire: the reader has copied what it gave back
@@ -250,7 +251,7 @@ impl Ring<'_> {
         length
     }
 
-    /// Appends to `part` until it has `wanted` bytes or the ring is empty; how much.
+    /// Appends to `part` until it has `wanted` bytes or the ring is empty. Returns how much.
     fn read(&self, part: &mut Vec<u8>, wanted: usize) -> Result<usize, String> {
         let head = self.head.load(Ordering::Relaxed);
         // SYNC(ring-tail) acquire: the bytes after their count
@@ -267,7 +268,7 @@ impl Ring<'_> {
             let (from, into) = (self.bytes.wrapping_add(start), part.spare_capacity_mut().as_mut_ptr());
             // SAFETY: the range is within the ring; `reserve` made room for all of it.
             unsafe { std::ptr::copy_nonoverlapping(from, into.cast::<u8>(), bytes) };
-            // SAFETY: so many bytes were just written behind the vector's end.
+            // SAFETY: the line above has written these bytes behind the vector's end.
             unsafe { part.set_len(part.len() + bytes) };
         }
         // SYNC(ring-head) release: the copy before the room is given back
@@ -366,7 +367,7 @@ impl Transport for RingTransport {
 /// The bell, for threads that do not hold the transport.
 #[derive(Debug)]
 struct Listener {
-    host: Arc<Host>,
+    host: Arc<HostMembers>,
     waiting: Mutex<Waiting>,
 }
 
@@ -385,7 +386,7 @@ impl Bell for Listener {
         if bell.reached(next) {
             return Nanos::ZERO;
         }
-        // One thread waits awake; a second, such as the agent, asleep.
+        // One thread waits by the policy. A second one, such as the agent, sleeps at once.
         let mut waiting = match self.waiting.try_lock() {
             Ok(waiting) => waiting,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -414,7 +415,7 @@ mod tests {
         let joining: Vec<_> = (0..size)
             .map(|rank| {
                 thread::spawn(move || {
-                    let place = Place { rank: Rank::at(rank), size, key };
+                    let place = JobMembership { rank: Rank::at(rank), size, key };
                     RingTransport::meet(&place, Duration::from_secs(60)).expect("all come")
                 })
             })
@@ -435,7 +436,8 @@ mod tests {
         let (mut receiver, mut sender) = (ends.remove(1), ends.remove(0));
         thread::scope(|threads| {
             let waits = threads.spawn(move || {
-                let header = crate::wire::packet::Header::new(crate::wire::packet::Kind::Put, 1).encode(200);
+                let header =
+                    crate::wire::packet::Header::new(crate::wire::packet::PacketKind::Put, 1).encode(200);
                 for _ in 0..PACKETS {
                     sender.send(Rank(1), &header, &[IoSlice::new(&[7; 200])]).expect("sending works");
                 }
@@ -468,8 +470,8 @@ mod tests {
         let key = Key::random().expect("the kernel has random bytes");
         let mut other = *key.bytes();
         other[15] ^= 1;
-        let wrong = Place { rank: Rank(1), size: 2, key: Key::from_bytes(other) };
-        let right = Place { rank: Rank(0), size: 2, key };
+        let wrong = JobMembership { rank: Rank(1), size: 2, key: Key::from_bytes(other) };
+        let right = JobMembership { rank: Rank(0), size: 2, key };
         let invites = thread::spawn(move || RingTransport::meet(&right, Duration::from_millis(400)));
         let refused = RingTransport::meet(&wrong, Duration::from_millis(200)).expect_err("a wrong key");
         assert!(matches!(refused, Error::TimedOut { .. }), "{refused}");

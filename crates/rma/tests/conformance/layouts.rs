@@ -93,7 +93,7 @@ fn member(mut job: Job, epochs: &[Epoch], style: Style) -> Result<(), Error> {
             }
             How::Lock(lock) => window.lock(other, lock, Assert::NONE)?,
         }
-        let target = Target { rank: other, place: 0, count: 1, layout: &layout };
+        let target = Target { rank: other, displacement: 0, count: 1, layout: &layout };
         let source = Source { address: data.as_ptr().cast(), count: elements, layout: &one };
         if epoch.short_before {
             window.put(&[number], other, SLOTS as i64 - 1)?;
@@ -193,7 +193,7 @@ fn many_layouts(mut job: Job) -> Result<(), Error> {
     for (number, value) in (0_i64..).zip(&values) {
         let layout = Layout::indexed(Element::U8, &[(0, 1), (2, 1)])?;
         let source = Source { address: value.as_ptr(), count: 2, layout: &Element::U8.layout() };
-        let target = Target { rank: other, place: 4 * number, count: 1, layout: &layout };
+        let target = Target { rank: other, displacement: 4 * number, count: 1, layout: &layout };
         // SAFETY: the values live until the epoch has ended.
         unsafe { window.raw_put(source, target) }?;
     }

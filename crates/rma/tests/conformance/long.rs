@@ -49,7 +49,7 @@ fn member(mut job: Job, epochs: &[(How, [usize; PLACES], bool)]) -> Result<(), E
         for (place, data) in data.iter().enumerate() {
             let count = data.len() as u64;
             let source = Source { address: data.as_ptr(), count, layout: &layout };
-            let target = Target { rank: other, place: (place * MOST) as i64, count, layout: &layout };
+            let target = Target { rank: other, displacement: (place * MOST) as i64, count, layout: &layout };
             if *combines {
                 // SAFETY: the data lives until the epoch has ended, and nobody writes it.
                 unsafe { window.raw_accumulate(source, target, Operation::Sum) }?;

@@ -23,7 +23,7 @@ mod waits;
 mod wires;
 
 use proptest::prelude::*;
-use unisono_rma::{Flavor, Job, Key, Place, Rank, Style};
+use unisono_rma::{Flavor, Job, JobMembership, Key, Rank, Style};
 
 /// Ends the test program, with a word, when it hangs.
 fn watch() {
@@ -42,7 +42,7 @@ fn watch() {
 fn shared(size: usize) -> Vec<Job> {
     let key = Key::random().expect("the kernel has random bytes");
     let join = move |rank| {
-        let place = Place { rank: Rank::at(rank), size, key };
+        let place = JobMembership { rank: Rank::at(rank), size, key };
         Job::shared(&place, std::time::Duration::from_secs(60)).expect("all come")
     };
     let joining: Vec<_> = (0..size).map(|rank| std::thread::spawn(move || join(rank))).collect();

@@ -82,7 +82,7 @@ fn operations_and_types_that_do_not_fit_are_errors() {
         assert_eq!(class(window.fence(Assert::NO_CHECK)), ErrorClass::Assert);
         let (four, eight) = (Layout::bytes(4), Layout::bytes(8));
         let source = Source { address: [0_u8; 8].as_ptr(), count: 1, layout: &eight };
-        let target = Target { rank: Rank(0), place: 0, count: 1, layout: &four };
+        let target = Target { rank: Rank(0), displacement: 0, count: 1, layout: &four };
         // SAFETY: the source is eight readable bytes; nothing is queued because the amounts differ.
         assert_eq!(class(unsafe { window.raw_put(source, target) }), ErrorClass::Type);
         // SAFETY: nothing is attached because the window is of another flavour.

@@ -200,7 +200,7 @@ impl Row {
     ) -> Result<(), Error> {
         let (first, second, third) = (self.values(0), self.values(1), self.values(4));
         let (layout, count) = (self.element.layout(), self.length as u64);
-        let target = Target { rank: Rank(1), place: self.place, count, layout: &layout };
+        let target = Target { rank: Rank(1), displacement: self.place, count, layout: &layout };
         let source = |bytes: &[u8]| Source { address: bytes.as_ptr(), count, layout: &layout };
         let [there, more, most] = [&first, &second, &third].map(|values| self.bytes(values));
         let (mut before, mut after) = (vec![0xa5; there.len()], vec![0xa5; there.len()]);
@@ -246,7 +246,7 @@ fn all_rows(
                 } else {
                     let (layout, bytes) = (element.layout(), [0; 32]);
                     let source = Source { address: bytes.as_ptr(), count: 1, layout: &layout };
-                    let target = Target { rank: Rank(1), place, count: 1, layout: &layout };
+                    let target = Target { rank: Rank(1), displacement: place, count: 1, layout: &layout };
                     // SAFETY: the bytes live on this screen, and nothing is queued because it is refused.
                     let refused = unsafe { window.raw_accumulate(source, target, operation) };
                     assert!(matches!(refused, Err(Error::Operation { .. })), "{operation:?} {element:?}");

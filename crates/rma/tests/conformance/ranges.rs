@@ -33,7 +33,7 @@ fn reach_outside(window: &mut Window) -> Result<(), Error> {
         let layout =
             if apart == 1 { Layout::of(Element::I64) } else { Layout::strided(Element::I64, 3, 1, apart)? };
         let count = if apart == 1 { 3 } else { 1 };
-        let target = Target { rank: Rank(1), place, count, layout: &layout };
+        let target = Target { rank: Rank(1), displacement: place, count, layout: &layout };
         let source = Source { address: data.as_ptr().cast(), count: 3, layout: &one };
         let sink = Sink { address: came.as_mut_ptr().cast(), count: 3, layout: &one };
         let what = |call: &str| format!("{call} at {place}, {apart} apart");

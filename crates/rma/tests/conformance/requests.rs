@@ -24,27 +24,27 @@ fn each_form(window: &mut Window, target: Rank, tests: bool) -> Result<(), Error
     let (one, strided) = (Element::U32.layout(), Layout::strided(Element::U32, COUNT as u64, 1, 2)?);
     let mut data: Vec<u32> = (0..COUNT as u32).collect();
     let mut came = vec![0_u32; COUNT];
-    let to = |place| Target { rank: target, place, count: 1, layout: &strided };
+    let to = |place| Target { rank: target, displacement: place, count: 1, layout: &strided };
     let source = |data: &[u32]| Source { address: data.as_ptr().cast(), count: COUNT as u64, layout: &one };
     let sink =
         |came: &mut [u32]| Sink { address: came.as_mut_ptr().cast(), count: COUNT as u64, layout: &one };
     // SAFETY: each buffer lives, and is left alone, until its request is complete.
-    let put = unsafe { window.raw_rput(source(&data), to(0)) }?;
-    end(window, put, tests)?;
+    unsafe { window.raw_put(source(&data), to(0)) }?;
+    end(window, window.request(target)?, tests)?;
     data.fill(1000);
     // SAFETY: as above.
-    let accumulate = unsafe { window.raw_raccumulate(source(&data), to(0), Operation::Sum) }?;
-    end(window, accumulate, tests)?;
+    unsafe { window.raw_accumulate(source(&data), to(0), Operation::Sum) }?;
+    end(window, window.request(target)?, tests)?;
     data.fill(1);
     // SAFETY: as above.
-    let fetch = unsafe { window.raw_rget_accumulate(source(&data), sink(&mut came), to(0), Operation::Sum) }?;
-    end(window, fetch, tests)?;
+    unsafe { window.raw_get_accumulate(source(&data), sink(&mut came), to(0), Operation::Sum) }?;
+    end(window, window.request(target)?, tests)?;
     let expected: Vec<u32> = (1000..1000 + COUNT as u32).collect();
     assert_eq!(came, expected, "what was there before");
     came.fill(0);
     // SAFETY: as above.
-    let get = unsafe { window.raw_rget(sink(&mut came), to(0)) }?;
-    end(window, get, tests)?;
+    unsafe { window.raw_get(sink(&mut came), to(0)) }?;
+    end(window, window.request(target)?, tests)?;
     let expected: Vec<u32> = (1001..1001 + COUNT as u32).collect();
     assert_eq!(came, expected, "what is there");
     Ok(())
@@ -66,21 +66,17 @@ fn member(path: &Path, mut job: Job) -> Result<(), Error> {
         // A request outlives its epoch, and is complete then.
         let (one, value) = (Element::U32.layout(), [7_u32]);
         let source = Source { address: value.as_ptr().cast(), count: 1, layout: &one };
-        let target = Target { rank: other, place: 0, count: 1, layout: &one };
+        let target = Target { rank: other, displacement: 0, count: 1, layout: &one };
         window.lock(other, Lock::Exclusive, Assert::NONE)?;
         // SAFETY: the value lives on this screen.
-        let [first, second] = [(); 2].map(|()| unsafe { window.raw_rput(source, target) });
-        let (first, second) = (first?, second?);
+        unsafe { window.raw_put(source, target) }?;
+        let (first, second) = (window.request(other)?, window.request(other)?);
         window.unlock(other)?;
         assert!(window.test_request(&first)?);
         window.wait_request(second)?;
     }
     window.fence(Assert::NONE)?;
-    let (one, value) = (Element::U32.layout(), [7_u32]);
-    let source = Source { address: value.as_ptr().cast(), count: 1, layout: &one };
-    let target = Target { rank: other, place: 0, count: 1, layout: &one };
-    // SAFETY: the value lives on this screen.
-    let refused = unsafe { window.raw_rput(source, target) }.expect_err("requests are for passive epochs");
+    let refused = window.request(other).expect_err("requests are for passive epochs");
     assert_eq!(refused.class(), ErrorClass::RmaSync);
     window.fence(Assert::NO_SUCCEED)?;
     window.free()?;

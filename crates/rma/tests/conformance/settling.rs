@@ -20,7 +20,7 @@ fn member(mut job: Job, after: Assert, lock: Assert) -> Result<(), Error> {
     let layout = Element::U64.layout();
     for round in 0..ROUNDS {
         let values: Vec<u64> = (0..=STAGED).map(|number| round * 1000 + number).collect();
-        let target = Target { rank: Rank(1), place: 0, count: 1, layout: &layout };
+        let target = Target { rank: Rank(1), displacement: 0, count: 1, layout: &layout };
         let source = |value: &u64| Source { address: (&raw const *value).cast(), count: 1, layout: &layout };
         window.fence(Assert::NO_PRECEDE)?;
         if job.rank() == Rank(0) {

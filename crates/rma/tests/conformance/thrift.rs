@@ -7,7 +7,7 @@ use std::io::IoSlice;
 use std::sync::{Arc, Mutex};
 use unisono_linux::clock::Nanos;
 use unisono_rma::wire::loopback::Loopback;
-use unisono_rma::wire::packet::{HEADER, Kind, Packet, PacketFlags};
+use unisono_rma::wire::packet::{HEADER, PacketFlags, PacketKind, WirePacket};
 use unisono_rma::wire::{Bell, Gone, Transport};
 use unisono_rma::{
     Assert, Completion, Element, Error, Job, Layout, Lock, Operation, Rank, Source, Spec, Style, Target,
@@ -19,10 +19,10 @@ use unisono_rma::{
 struct Sent {
     from: Rank,
     to: Rank,
-    kind: Kind,
+    kind: PacketKind,
     flags: PacketFlags,
     /// Of a batch.
-    members: Vec<(Kind, PacketFlags)>,
+    members: Vec<(PacketKind, PacketFlags)>,
 }
 
 type Log = Arc<Mutex<Vec<Sent>>>;
@@ -51,9 +51,9 @@ impl Transport for Counting {
     fn send(&mut self, to: Rank, header: &[u8; HEADER], payload: &[IoSlice<'_>]) -> Result<(), Error> {
         let mut bytes = header.to_vec();
         payload.iter().for_each(|piece| bytes.extend_from_slice(piece));
-        let packet = Packet::parse(&bytes).expect("the engine sends what it understands");
+        let packet = WirePacket::parse(&bytes).expect("the engine sends what it understands");
         let (kind, flags) = (packet.header.kind, packet.header.flags);
-        let is_batch = kind == Kind::Batch;
+        let is_batch = kind == PacketKind::Batch;
         let members = packet.members().filter(|_| is_batch).map(|one| {
             let header = one.expect("as above").header;
             (header.kind, header.flags)
@@ -134,12 +134,12 @@ fn deferred() -> Spec {
     Spec::new().unit(8).style(Style::Deferred)
 }
 
-fn kinds(sent: &[Sent]) -> Vec<Kind> {
+fn kinds(sent: &[Sent]) -> Vec<PacketKind> {
     sent.iter().map(|sent| sent.kind).collect()
 }
 
 /// How many of a kind.
-fn count(sent: &[Sent], kind: Kind) -> usize {
+fn count(sent: &[Sent], kind: PacketKind) -> usize {
     sent.iter().filter(|sent| sent.kind == kind).count()
 }
 
@@ -166,17 +166,18 @@ fn a_fence_that_ends_an_epoch_is_one_reduce_scatter_and_one_message_a_target_and
         let rounds = size.next_power_of_two().ilog2() as usize;
         for (rank, sent) in sent.iter().enumerate() {
             let what = format!("rank {rank} of {size}: {sent:?}");
-            assert!(count(sent, Kind::FenceCount) <= rounds + 2, "{what}");
-            assert_eq!(count(sent, Kind::Collect), 0, "{what}");
-            let [batch] = sent.iter().filter(|sent| sent.kind != Kind::FenceCount).collect::<Vec<_>>()[..]
+            assert!(count(sent, PacketKind::FenceCount) <= rounds + 2, "{what}");
+            assert_eq!(count(sent, PacketKind::Collect), 0, "{what}");
+            let [batch] =
+                sent.iter().filter(|sent| sent.kind != PacketKind::FenceCount).collect::<Vec<_>>()[..]
             else {
                 panic!("{what}");
             };
             let marks = PacketFlags::LAST.with(PacketFlags::FENCE);
-            let plain = (Kind::Put, PacketFlags(0));
-            assert_eq!(batch.members, [plain, plain, plain, (Kind::Put, marks)], "{what}");
+            let plain = (PacketKind::Put, PacketFlags(0));
+            assert_eq!(batch.members, [plain, plain, plain, (PacketKind::Put, marks)], "{what}");
         }
-        let total: usize = sent.iter().map(|sent| count(sent, Kind::FenceCount)).sum();
+        let total: usize = sent.iter().map(|sent| count(sent, PacketKind::FenceCount)).sum();
         assert!(total <= size * rounds + 2 * (size - size.next_power_of_two() / 2), "{total} of {size}");
     }
 }
@@ -189,8 +190,8 @@ fn a_naive_fence_has_a_barrier_at_both_ends_and_asks_whether_all_is_complete() {
         window.fence(Assert::NONE)
     });
     for sent in sent {
-        assert_eq!(count(&sent, Kind::Collect), 2 * 2, "{sent:?}");
-        assert_eq!((count(&sent, Kind::Flush), count(&sent, Kind::Complete)), (1, 1), "{sent:?}");
+        assert_eq!(count(&sent, PacketKind::Collect), 2 * 2, "{sent:?}");
+        assert_eq!((count(&sent, PacketKind::Flush), count(&sent, PacketKind::Complete)), (1, 1), "{sent:?}");
     }
 }
 
@@ -218,17 +219,20 @@ fn post_and_start(
 fn post_and_complete_send_a_message_a_pair_and_a_target_without_operations_gets_its_mark() {
     let meet = std::sync::Barrier::new(3);
     let sent = sent((3, deferred()), |window, rank| post_and_start(window, rank, Assert::NONE, &meet));
-    assert_eq!(kinds(&sent[0]), [Kind::Batch, Kind::Done]);
-    assert_eq!(sent[0][0].members, [(Kind::Put, PacketFlags(0)), (Kind::Put, PacketFlags::LAST)]);
+    assert_eq!(kinds(&sent[0]), [PacketKind::Batch, PacketKind::Done]);
+    assert_eq!(
+        sent[0][0].members,
+        [(PacketKind::Put, PacketFlags(0)), (PacketKind::Put, PacketFlags::LAST)]
+    );
     assert_eq!((sent[0][1].to, sent[0][1].flags), (Rank(2), PacketFlags::LAST));
-    assert_eq!((kinds(&sent[1]), kinds(&sent[2])), (vec![Kind::Post], vec![Kind::Post]));
+    assert_eq!((kinds(&sent[1]), kinds(&sent[2])), (vec![PacketKind::Post], vec![PacketKind::Post]));
 }
 
 #[test]
 fn no_check_removes_the_posts_message() {
     let meet = std::sync::Barrier::new(3);
     let sent = sent((3, deferred()), |window, rank| post_and_start(window, rank, Assert::NO_CHECK, &meet));
-    assert_eq!(kinds(&sent[0]), [Kind::Batch, Kind::Done]);
+    assert_eq!(kinds(&sent[0]), [PacketKind::Batch, PacketKind::Done]);
     assert_eq!((sent[1].len(), sent[2].len()), (0, 0));
 }
 
@@ -258,12 +262,12 @@ fn one_short_operation_is_one_message_with_its_lock_and_one_answer() {
     {
         let marks = request.with(PacketFlags::LAST).with(PacketFlags::UNLOCK);
         let [zero, one] = passive(deferred(), lock, put);
-        assert_eq!(kinds(&zero), [Kind::Put]);
+        assert_eq!(kinds(&zero), [PacketKind::Put]);
         assert_eq!(zero[0].flags, marks.with(PacketFlags::ACKNOWLEDGE));
-        assert_eq!(kinds(&one), [Kind::Complete]);
+        assert_eq!(kinds(&one), [PacketKind::Complete]);
         let [zero, one] = passive(deferred(), lock, fetch);
-        assert_eq!((kinds(&zero), zero[0].flags), (vec![Kind::GetAccumulate], marks));
-        assert_eq!(kinds(&one), [Kind::Data]);
+        assert_eq!((kinds(&zero), zero[0].flags), (vec![PacketKind::GetAccumulate], marks));
+        assert_eq!(kinds(&one), [PacketKind::Data]);
     }
 }
 
@@ -275,10 +279,13 @@ fn the_last_operation_releases_the_lock_and_a_get_goes_last_so_that_nothing_is_a
             window.put(&[1_u64], Rank(1), 0)?;
             window.put(&[1_u64], Rank(1), 1)
         });
-        assert_eq!(kinds(&zero), [Kind::LockRequest, Kind::Batch]);
+        assert_eq!(kinds(&zero), [PacketKind::LockRequest, PacketKind::Batch]);
         let (plain, marks) = (PacketFlags(0), PacketFlags::LAST.with(PacketFlags::UNLOCK));
-        assert_eq!(zero[1].members, [(Kind::Put, plain), (Kind::Put, plain), (Kind::Get, marks)]);
-        assert_eq!(kinds(&one), [Kind::LockGranted, Kind::Data]);
+        assert_eq!(
+            zero[1].members,
+            [(PacketKind::Put, plain), (PacketKind::Put, plain), (PacketKind::Get, marks)]
+        );
+        assert_eq!(kinds(&one), [PacketKind::LockGranted, PacketKind::Data]);
     }
 }
 
@@ -287,14 +294,14 @@ fn several_operations_without_a_get_are_acknowledged_once_and_not_at_all_if_that
     let puts = |window: &mut Window| (0..2).try_for_each(|place| window.put(&[1_u64], Rank(1), place));
     for lock in [Lock::Shared, Lock::Exclusive] {
         let [zero, one] = passive(deferred(), lock, puts);
-        assert_eq!(kinds(&zero), [Kind::LockRequest, Kind::Batch]);
+        assert_eq!(kinds(&zero), [PacketKind::LockRequest, PacketKind::Batch]);
         assert!(zero[1].members[1].1.has(PacketFlags::UNLOCK.with(PacketFlags::ACKNOWLEDGE)), "{zero:?}");
-        assert_eq!(kinds(&one), [Kind::LockGranted, Kind::Complete]);
+        assert_eq!(kinds(&one), [PacketKind::LockGranted, PacketKind::Complete]);
         // `settle` of such a window asks after all, once: not the epoch.
         let [zero, one] = passive(deferred().completion(Completion::Local), lock, puts);
-        assert_eq!(kinds(&zero), [Kind::LockRequest, Kind::Batch, Kind::Flush]);
+        assert_eq!(kinds(&zero), [PacketKind::LockRequest, PacketKind::Batch, PacketKind::Flush]);
         assert_eq!(zero[1].members[1].1, PacketFlags::LAST.with(PacketFlags::UNLOCK));
-        assert_eq!(kinds(&one), [Kind::LockGranted, Kind::Complete]);
+        assert_eq!(kinds(&one), [PacketKind::LockGranted, PacketKind::Complete]);
     }
 }
 
@@ -302,8 +309,8 @@ fn several_operations_without_a_get_are_acknowledged_once_and_not_at_all_if_that
 fn a_naive_lock_waits_to_be_granted_and_unlocks_with_a_message_of_its_own() {
     let [zero, one] =
         passive(deferred().style(Style::Naive), Lock::Shared, |window| window.put(&[1_u64], Rank(1), 0));
-    assert_eq!(kinds(&zero), [Kind::LockRequest, Kind::Put, Kind::Unlock]);
-    assert_eq!(kinds(&one), [Kind::LockGranted, Kind::Complete]);
+    assert_eq!(kinds(&zero), [PacketKind::LockRequest, PacketKind::Put, PacketKind::Unlock]);
+    assert_eq!(kinds(&one), [PacketKind::LockGranted, PacketKind::Complete]);
 }
 
 #[test]
@@ -318,8 +325,8 @@ fn a_lock_without_operations_and_a_promise_that_nobody_conflicts_send_nothing_fo
         }
         Ok(())
     });
-    assert_eq!(kinds(&sent[0]), [Kind::Put, Kind::Flush]);
-    assert_eq!(kinds(&sent[1]), [Kind::Complete]);
+    assert_eq!(kinds(&sent[0]), [PacketKind::Put, PacketKind::Flush]);
+    assert_eq!(kinds(&sent[1]), [PacketKind::Complete]);
 }
 
 #[test]
@@ -331,8 +338,11 @@ fn a_local_flush_of_puts_asks_for_nothing_and_a_flush_once() {
         window.flush(Rank(1))?;
         window.flush(Rank(1))
     });
-    assert_eq!(kinds(&zero), [Kind::LockRequest, Kind::Put, Kind::Put, Kind::Flush, Kind::Unlock]);
-    assert_eq!(kinds(&one), [Kind::LockGranted, Kind::Complete]);
+    assert_eq!(
+        kinds(&zero),
+        [PacketKind::LockRequest, PacketKind::Put, PacketKind::Put, PacketKind::Flush, PacketKind::Unlock]
+    );
+    assert_eq!(kinds(&one), [PacketKind::LockGranted, PacketKind::Complete]);
 }
 
 #[test]
@@ -344,7 +354,7 @@ fn a_layout_is_described_once_and_referred_to_from_then_on() {
             window.fence(Assert::NO_PRECEDE)?;
             let source = Source { address: data.as_ptr().cast(), count: 4, layout: &Element::U64.layout() };
             let next = Rank::at((rank.index() + 1 + round % 2) % 3);
-            let target = Target { rank: next, place: 16, count: 1, layout: &layout };
+            let target = Target { rank: next, displacement: 16, count: 1, layout: &layout };
             // SAFETY: the data lives until the epoch has ended.
             unsafe { window.raw_put(source, target) }?;
             window.fence(Assert::NO_SUCCEED)?;
@@ -352,9 +362,9 @@ fn a_layout_is_described_once_and_referred_to_from_then_on() {
         Ok(())
     });
     for sent in sent {
-        assert_eq!(count(&sent, Kind::Put), 5);
+        assert_eq!(count(&sent, PacketKind::Put), 5);
         let described: Vec<Rank> =
-            sent.iter().filter(|sent| sent.kind == Kind::Layout).map(|sent| sent.to).collect();
+            sent.iter().filter(|sent| sent.kind == PacketKind::Layout).map(|sent| sent.to).collect();
         assert_eq!(described.len(), 2, "once to each of two targets: {sent:?}");
         assert_ne!(described[0], described[1]);
     }
@@ -370,6 +380,9 @@ fn long_data_goes_in_pieces_beside_batches_of_what_is_short() {
         window.put_static(&LONG, Rank(1), 0)?;
         window.put(&[1_u64], Rank(1), 0)
     });
-    assert_eq!(kinds(&zero), [Kind::LockRequest, Kind::Batch, Kind::Put, Kind::Put]);
+    assert_eq!(
+        kinds(&zero),
+        [PacketKind::LockRequest, PacketKind::Batch, PacketKind::Put, PacketKind::Put]
+    );
     assert_eq!(zero[1].members.len(), 100);
 }

@@ -9,7 +9,7 @@ use unisono_rma::wire::fault::{FaultPlan, Faulty};
 use unisono_rma::wire::loopback::Loopback;
 use unisono_rma::wire::ring::RingTransport;
 use unisono_rma::wire::tcp::{ListeningSeat, Tcp};
-use unisono_rma::{Assert, Error, Flavor, Job, Key, Lock, Place, Rank, Spec, Style};
+use unisono_rma::{Assert, Error, Flavor, Job, JobMembership, Key, Lock, Rank, Spec, Style};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -17,8 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn ends(size: usize) -> Vec<Tcp> {
     let key = Key::random().expect("the kernel has random bytes");
     let anywhere: SocketAddr = "127.0.0.1:0".parse().expect("an address");
-    let seat =
-        |rank| ListeningSeat::take(Place { rank: Rank::at(rank), size, key }, anywhere).expect("a free port");
+    let seat = |rank| {
+        ListeningSeat::take(JobMembership { rank: Rank::at(rank), size, key }, anywhere).expect("a free port")
+    };
     let seats: Vec<ListeningSeat> = (0..size).map(seat).collect();
     let root = seats[0].address();
     let meeting: Vec<_> =
@@ -41,7 +42,7 @@ pub(crate) fn faulty_loopback(size: usize, plan: FaultPlan) -> Vec<Job> {
 /// Over shared memory, of threads that each map the segment, as processes do.
 fn faulty_shared(size: usize, plan: FaultPlan) -> Vec<Job> {
     let key = Key::random().expect("the kernel has random bytes");
-    let meet = |rank| RingTransport::meet(&Place { rank: Rank::at(rank), size, key }, PATIENCE);
+    let meet = |rank| RingTransport::meet(&JobMembership { rank: Rank::at(rank), size, key }, PATIENCE);
     thread::scope(|threads| {
         let meeting: Vec<_> = (0..size).map(|rank| threads.spawn(move || meet(rank))).collect();
         let ends = meeting.into_iter().map(|thread| thread.join().expect("no panic").expect("all come"));

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use unisono_rma::{Job, Key, Place, Rank, environment};
+use unisono_rma::{Job, JobMembership, Key, Rank, environment};
 
 /// Which part a child plays.
 const PART: &str = "UNISONO_TEST_PART";
@@ -13,12 +13,12 @@ pub(crate) const WELL: i32 = 17;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A place in a job.
-pub(crate) fn place(rank: u32, size: usize, key: Key) -> Place {
-    Place { rank: Rank(rank), size, key }
+pub(crate) fn place(rank: u32, size: usize, key: Key) -> JobMembership {
+    JobMembership { rank: Rank(rank), size, key }
 }
 
 /// A process that plays a part at a place.
-pub(crate) fn command(part: &str, place: &Place) -> Command {
+pub(crate) fn command(part: &str, place: &JobMembership) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("a test knows its file"));
     command
         .args(["--exact", "children::plays_a_part", "--include-ignored", "--nocapture"])
@@ -32,12 +32,12 @@ pub(crate) fn command(part: &str, place: &Place) -> Command {
 }
 
 /// Starts it.
-pub(crate) fn start(part: &str, place: &Place) -> Child {
+pub(crate) fn start(part: &str, place: &JobMembership) -> Child {
     command(part, place).spawn().expect("this test can be started again")
 }
 
 /// Starts it, told more.
-pub(crate) fn start_with(part: &str, place: &Place, more: &[(&str, &str)]) -> Child {
+pub(crate) fn start_with(part: &str, place: &JobMembership, more: &[(&str, &str)]) -> Child {
     command(part, place).envs(more.iter().copied()).spawn().expect("this test can be started again")
 }
 
@@ -52,7 +52,8 @@ pub(crate) fn went_well(mut child: Child) {
 #[ignore = "started by the tests that need more processes"]
 fn plays_a_part() {
     let Ok(part) = std::env::var(PART) else { return };
-    let place = Place::from_environment().expect("values that make sense").expect("the parent set them");
+    let place =
+        JobMembership::from_environment().expect("values that make sense").expect("the parent set them");
     match part.as_str() {
         "orphan" => {
             // A process between: what it starts is nobody's child once it has ended.

@@ -5,7 +5,7 @@ use crate::watchdog::watched;
 use std::io::Read;
 use std::process::Child;
 use std::time::Duration;
-use unisono_rma::{Assert, Error, Job, Key, Lock, Place, Rank, Spec, Style, Window};
+use unisono_rma::{Assert, Error, Job, JobMembership, Key, Lock, Rank, Spec, Style, Window};
 
 /// Which synchronization, and how the window is made: `fence-direct-allocated`; and whether waits call a
 /// hook.
@@ -22,7 +22,7 @@ struct Part {
 }
 
 impl Part {
-    fn new(place: &Place, how: &str) -> Self {
+    fn new(place: &JobMembership, how: &str) -> Self {
         let mut job = Job::shared(place, PATIENCE).expect("all come");
         if how.contains("hooked") {
             // The waits of a binding: each lasts half a millisecond, and then begins anew.
@@ -106,7 +106,7 @@ impl Part {
 }
 
 /// What a child does.
-pub(crate) fn child(place: &Place) {
+pub(crate) fn child(place: &JobMembership) {
     let how = std::env::var(HOW).expect("the parent says how");
     let mut part = Part::new(place, &how);
     if place.rank == VICTIM {

@@ -4,7 +4,7 @@ use crate::children::{PATIENCE, WELL, command, place};
 use crate::watchdog::watched;
 use std::fs::File;
 use std::process::Command;
-use unisono_rma::{Assert, Error, ErrorClass, Job, Key, Place, Rank, Spec, Window};
+use unisono_rma::{Assert, Error, ErrorClass, Job, JobMembership, Key, Rank, Spec, Window};
 
 /// Windows alive at a time.
 const WINDOWS: usize = 10_000;
@@ -27,7 +27,7 @@ fn passes_on(window: &mut Window, word: u64) -> Result<(), Error> {
 }
 
 /// Has many windows at a time, of both kinds of memory, and uses and frees them.
-pub(crate) fn has_many_windows(place: &Place) {
+pub(crate) fn has_many_windows(place: &JobMembership) {
     let mut job = Job::shared(place, PATIENCE).expect("all come");
     let make = |job: &mut Job, number: usize| {
         if number.is_multiple_of(16) {
@@ -53,7 +53,7 @@ pub(crate) fn has_many_windows(place: &Place) {
 }
 
 /// Rank 1 has no descriptor left when it makes a window.
-pub(crate) fn runs_out(place: &Place) {
+pub(crate) fn runs_out(place: &JobMembership) {
     let mut job = Job::shared(place, PATIENCE).expect("all come");
     job.allocate(8, Spec::new()).and_then(|mut window| window.free()).expect("a small window");
     for without in [Rank(1), Rank(0)] {

@@ -3,13 +3,13 @@
 use crate::children::{PATIENCE, WELL, command, place, start, went_well};
 use crate::watchdog::watched;
 use std::process::Stdio;
-use unisono_rma::{Assert, Job, Key, Place, Rank, STATS, Spec};
+use unisono_rma::{Assert, Job, JobMembership, Key, Rank, STATS, Spec};
 
 const RANKS: usize = 64;
 
 /// Every rank puts its number to the next; what has come is the number of the one before. How much shared
 /// memory this process had touched in the end, in kilobytes.
-pub(crate) fn passes_its_number_on(place: &Place) -> Option<u64> {
+pub(crate) fn passes_its_number_on(place: &JobMembership) -> Option<u64> {
     let (rank, size) = (place.rank.index(), place.size);
     let mut job = Job::shared(place, PATIENCE).expect("all come");
     let mut window = job.allocate(8, Spec::new()).expect("a small window");

@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use unisono_rma::{Assert, Error, Job, Key, Lock, Place, Rank, Spec, Window};
+use unisono_rma::{Assert, Error, Job, JobMembership, Key, Lock, Rank, Spec, Window};
 
 const BYTES: usize = 64 << 10;
 const VICTIM: Rank = Rank(1);
@@ -22,14 +22,14 @@ fn exposed() -> &'static mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(start, BYTES) }
 }
 
-fn window(place: &Place) -> (Job, Window) {
+fn window(place: &JobMembership) -> (Job, Window) {
     let mut job = Job::shared(place, PATIENCE).expect("all come");
     let window = job.create_static(exposed(), Spec::new()).expect("a small window");
     (job, window)
 }
 
 /// Exposes memory until it is killed, or until it is told to become another program.
-pub(crate) fn exposes(place: &Place) {
+pub(crate) fn exposes(place: &JobMembership) {
     let (mut job, _window) = window(place);
     job.barrier().expect("all live");
     if std::io::stdin().read(&mut [0; 1]).is_ok_and(|read| read == 1) {
@@ -142,7 +142,7 @@ fn whoever_accesses_the_memory_of_a_rank_that_became_another_program_is_told_who
 }
 
 /// A stranger with the number of a process that has ended. `None`: this host does not let one choose.
-fn stranger(number: u32, place: &Place) -> Option<Child> {
+fn stranger(number: u32, place: &JobMembership) -> Option<Child> {
     for _ in 0..100 {
         std::fs::write("/proc/sys/kernel/ns_last_pid", (number - 1).to_string()).ok()?;
         let mut stranger = unmoved("stranger", place).stderr(Stdio::piped()).spawn().ok()?;
@@ -158,7 +158,7 @@ fn stranger(number: u32, place: &Place) -> Option<Child> {
 }
 
 /// A part of this program that lies where every other run of it lies: setarch(8), which keeps its process.
-fn unmoved(part: &str, place: &Place) -> Command {
+fn unmoved(part: &str, place: &JobMembership) -> Command {
     let told = command(part, place);
     let mut command = Command::new("setarch");
     command

@@ -4,105 +4,100 @@
 //! streams draw one schedule from one seed. The figure is the latency from a request's arrival to its answer,
 //! its time in the queue included.
 
-use super::figures::figure;
 use super::launch::{self, App};
-use super::{Context, Driver, NoOutcome, Outcome, pair};
+use super::regime::{self, RegimeSettings, SharingRegime};
+use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use crate::peer::{PeerFile, PeerKind};
-use crate::settings::{Regime, Settings};
 use crate::workload::{Measurement, Options};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::time::Duration;
 use unisono_measure::record::{Distribution, Figure};
 
-#[derive(Debug)]
-pub struct BurstDriver;
+pub const BURST: DriverKind = DriverKind::of::<BurstDriver>("burst");
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BurstDriver {
+    /// Threads of each stream; one for each processor if absent.
+    threads: Option<usize>,
+    /// How a stream waits at barriers.
+    wait: Option<String>,
+    spin_budget_us: Option<f64>,
+    /// Problem size of a request.
+    size: Option<usize>,
+    #[serde(flatten)]
+    regime: RegimeSettings,
+    /// Requests a second, of all streams together.
+    requests_per_s: Option<f64>,
+    /// Requests that arrive together.
+    burst: Option<u32>,
+    /// Rounds of computation of a request, two barriers each.
+    rounds: Option<u32>,
+}
 
 impl Driver for BurstDriver {
-    fn name(&self) -> &'static str {
-        "burst"
+    fn around(&self, _: f64) -> Duration {
+        self.regime.around()
     }
 
-    fn reads(&self) -> &'static [&'static str] {
-        &[
-            "threads",
-            "wait",
-            "spin_budget_us",
-            "size",
-            "regime",
-            "slice_ms",
-            "mechanism",
-            "nice",
-            "favoured",
-            "others",
-            "requests_per_s",
-            "burst",
-            "rounds",
-        ]
-    }
-
-    fn around(&self, settings: &Settings, seconds: f64) -> Duration {
-        super::pair::PairDriver.around(settings, seconds)
-    }
-
-    fn beside_others(&self) -> bool {
-        true
-    }
-
-    fn run(
-        &self,
-        context: Context,
-        settings: &Settings,
-        seconds: f64,
-        seed: u64,
-    ) -> Result<Outcome, NoOutcome> {
-        if settings.regime == Some(Regime::Batch) {
-            return Err(NoOutcome::Skipped(
+    fn run(&self, context: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult> {
+        if self.regime.regime == SharingRegime::Batch {
+            return Err(NoResult::Skipped(
                 "requests that arrive over time cannot be run as batch jobs".into(),
             ));
         }
-        let streams = 1 + settings.others.unwrap_or(1);
+        let streams = 1 + self.regime.others.unwrap_or(1);
         let app = |stream: usize| App {
             program: PeerFile::own(
                 context.unisono,
                 &format!("stream {stream}"),
                 PeerKind::Requests,
-                arguments(settings, stream, streams),
+                self.arguments(stream, streams),
             ),
             options: Options {
-                threads: settings.threads.unwrap_or_else(|| launch::threads(context)),
-                size: settings.size,
+                threads: self.threads.unwrap_or_else(|| launch::threads(context)),
+                size: self.size,
                 // one seed: each stream draws the whole schedule and serves its own part
                 seed,
                 ..Options::default()
             },
         };
-        let (measured, figures) = pair::under(context, settings, (0..streams).map(app).collect(), seconds)?;
-        let mut outcome = latencies(&measured)?;
-        outcome.figures.extend(figures);
-        Ok(outcome)
+        let apps = (0..streams).map(app).collect();
+        let (measured, figures) = regime::under(context, &self.regime, apps, seconds)?;
+        let mut result = latencies(&measured)?;
+        result.figures.extend(figures);
+        Ok(result)
+    }
+
+    fn chosen(&self, context: Context) -> Option<(&'static str, Value)> {
+        launch::chosen_threads(self.threads, context)
     }
 }
 
-fn arguments(settings: &Settings, stream: usize, streams: usize) -> Vec<String> {
-    let mut arguments = vec!["workload".to_owned(), "bursts".to_owned()];
-    let mut flag = |name: &str, value: Option<String>| {
-        arguments.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
-    };
-    flag("--stream", Some(stream.to_string()));
-    flag("--streams", Some(streams.to_string()));
-    flag("--rate", settings.requests_per_s.map(|r| r.to_string()));
-    flag("--burst", settings.burst.map(|b| b.to_string()));
-    flag("--rounds", settings.rounds.map(|r| r.to_string()));
-    flag("--wait", settings.wait.clone());
-    flag("--spin-budget", settings.spin_budget_us.map(|us| format!("{us}us")));
-    arguments
+impl BurstDriver {
+    fn arguments(&self, stream: usize, streams: usize) -> Vec<String> {
+        let mut arguments = vec!["workload".to_owned(), "bursts".to_owned()];
+        let mut flag = |name: &str, value: Option<String>| {
+            arguments.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
+        };
+        flag("--stream", Some(stream.to_string()));
+        flag("--streams", Some(streams.to_string()));
+        flag("--rate", self.requests_per_s.map(|r| r.to_string()));
+        flag("--burst", self.burst.map(|b| b.to_string()));
+        flag("--rounds", self.rounds.map(|r| r.to_string()));
+        flag("--wait", self.wait.clone());
+        flag("--spin-budget", self.spin_budget_us.map(|us| format!("{us}us")));
+        arguments
+    }
 }
 
 /// The figures over all streams: every request counts once.
-fn latencies(measured: &[Measurement]) -> Result<Outcome, NoOutcome> {
+fn latencies(measured: &[Measurement]) -> Result<RunResult, NoResult> {
     let streams: Vec<&Distribution> = measured.iter().filter_map(|m| m.latency_us.as_ref()).collect();
     let served: u64 = streams.iter().map(|d| d.n).sum();
     if served == 0 {
-        return Err(NoOutcome::Failed("no request was served".into()));
+        return Err(NoResult::Failed("no request was served".into()));
     }
     let unfinished: u64 = measured.iter().filter_map(|m| m.unfinished).sum();
     let weighted = |of: fn(&Distribution) -> f64| {
@@ -119,28 +114,22 @@ fn latencies(measured: &[Measurement]) -> Result<Outcome, NoOutcome> {
         p99: greatest(|d| d.p99),
         max: greatest(|d| d.max),
     };
-    let latency = Figure {
-        name: "latency_ms".into(),
-        value: distribution.median,
-        unit: "ms".into(),
-        distribution: Some(distribution),
-    };
-    let mut outcome = Outcome {
+    let mut result = RunResult {
         figures: vec![
-            latency,
-            figure("latency_p99_ms", distribution.p99, "ms"),
-            figure("served", served as f64, "1"),
-            figure("unfinished", unfinished as f64, "1"),
+            Figure::median("latency_ms", "ms", distribution),
+            Figure::new("latency_p99_ms", distribution.p99, "ms"),
+            Figure::new("served", served as f64, "1"),
+            Figure::new("unfinished", unfinished as f64, "1"),
         ],
-        ..Outcome::default()
+        ..RunResult::default()
     };
     if unfinished > 0 {
-        outcome.warnings.push(format!(
+        result.warnings.push(format!(
             "{unfinished} of {} requests were still waiting at the end: this regime cannot keep up with the demand",
             unfinished + served
         ));
     }
-    Ok(outcome)
+    Ok(result)
 }
 
 #[cfg(test)]
@@ -155,9 +144,9 @@ mod tests {
 
     #[test]
     fn streams_count_by_their_requests_and_overload_is_said() {
-        let outcome = latencies(&[stream(30, 1000.0, 0), stream(10, 5000.0, 2)]).expect("served");
-        assert!((outcome.figures[0].value - 2.0).abs() < 1e-9, "{outcome:?}");
-        assert!(outcome.warnings[0].contains("2 of 42 requests"), "{outcome:?}");
+        let result = latencies(&[stream(30, 1000.0, 0), stream(10, 5000.0, 2)]).expect("served");
+        assert!((result.figures[0].value - 2.0).abs() < 1e-9, "{result:?}");
+        assert!(result.warnings[0].contains("2 of 42 requests"), "{result:?}");
         assert!(latencies(&[Measurement::default()]).is_err());
     }
 }

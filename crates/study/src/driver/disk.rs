@@ -7,12 +7,11 @@
 //! the rule. For the kernel's order there are as many threads as there can be requests, so that nothing waits
 //! in the service.
 
-use super::figures::figure;
-use super::{Context, Driver, NoOutcome, Outcome};
-use crate::settings::Settings;
+use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use crate::workload::disk::{Got, NAMES, SLOTS, SharedFile, hierarchy, serve};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use unisono_enforce::disk::Rule;
+use unisono_enforce::disk::DiskRule;
 use unisono_fairqueue::{Disk, Purpose};
 use unisono_measure::record::Figure;
 
@@ -22,39 +21,45 @@ const OUT: usize = 2;
 /// A guess from below: what is promised has to hold.
 const DISK: Disk = Disk { request: 300_000, rate: 200_000_000, ahead: 256 << 10 };
 
-#[derive(Debug)]
-pub struct DiskDriver;
+pub const DISK_SHARES: DriverKind = DriverKind::of::<DiskDriver>("disk");
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DiskDriver {
+    backend: RequestOrder,
+}
+
+/// Who orders the requests.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RequestOrder {
+    #[default]
+    Cello,
+    /// One queue for all classes.
+    Fifo,
+    /// The kernel, to which every request is handed at once.
+    Kernel,
+}
 
 impl Driver for DiskDriver {
-    fn name(&self) -> &'static str {
-        "disk"
-    }
-
-    fn reads(&self) -> &'static [&'static str] {
-        &["backend"]
-    }
-
-    fn around(&self, _: &Settings, _: f64) -> Duration {
+    fn around(&self, _: f64) -> Duration {
         Duration::from_millis(700)
     }
 
-    fn run(&self, context: Context, settings: &Settings, seconds: f64, _: u64) -> Result<Outcome, NoOutcome> {
+    fn run(&self, context: Context, seconds: f64, _: u64) -> Result<RunResult, NoResult> {
         let tree = hierarchy();
-        let (rule, threads) = match settings.backend.as_deref() {
-            Some("kernel") => (Rule::Fifo { hierarchy: tree }, SLOTS),
-            Some("fifo") => (Rule::Fifo { hierarchy: tree }, OUT),
-            None | Some("cello") => {
+        let (rule, threads) = match self.backend {
+            RequestOrder::Kernel => (DiskRule::Fifo { hierarchy: tree }, SLOTS),
+            RequestOrder::Fifo => (DiskRule::Fifo { hierarchy: tree }, OUT),
+            RequestOrder::Cello => {
                 let purposes = [("interactive", Purpose::Interactive), ("real-time", Purpose::RealTime)];
                 let named = |(name, purpose)| tree.find(name).map(|class| (class, purpose));
                 let purposes = purposes.into_iter().filter_map(named).collect();
-                (Rule::Cello { hierarchy: tree.clone(), purposes, disk: DISK }, OUT)
-            }
-            Some(other) => {
-                return Err(NoOutcome::Failed(format!("backend {other:?}; write cello, fifo or kernel")));
+                (DiskRule::Cello { hierarchy: tree.clone(), purposes, disk: DISK }, OUT)
             }
         };
         let file = SharedFile::at(context.directory).map_err(|error| {
-            NoOutcome::Skipped(format!(
+            NoResult::Skipped(format!(
                 "{} cannot be read past the page cache: {error}; set TMPDIR to a directory on a disk",
                 context.directory.display()
             ))
@@ -63,26 +68,26 @@ impl Driver for DiskDriver {
             (context.interrupted)().is_some()
         });
         if let Some(signal) = (context.interrupted)() {
-            return Err(NoOutcome::Interrupted(format!("stopped by {signal}")));
+            return Err(NoResult::Interrupted(format!("stopped by {signal}")));
         }
-        let got = got.map_err(|error| NoOutcome::Failed(format!("a request failed: {error}")))?;
-        Ok(outcome(&got))
+        let got = got.map_err(|error| NoResult::Failed(format!("a request failed: {error}")))?;
+        Ok(result(&got))
     }
 }
 
-fn outcome(got: &[Got; 3]) -> Outcome {
-    let mut figures = vec![figure("all_mb_per_s", got.iter().map(|got| got.mb_per_s).sum::<f64>(), "MB/s")];
+fn result(got: &[Got; 3]) -> RunResult {
+    let mut figures =
+        vec![Figure::new("all_mb_per_s", got.iter().map(|got| got.mb_per_s).sum::<f64>(), "MB/s")];
     for (name, got) in NAMES.iter().zip(got) {
         let name = name.replace('-', "_");
-        figures.push(figure(format!("{name}_mb_per_s"), got.mb_per_s, "MB/s"));
+        figures.push(Figure::new(format!("{name}_mb_per_s"), got.mb_per_s, "MB/s"));
         if got.due > 0 {
             let late = got.late as f64 * 100.0 / got.due as f64;
-            figures.push(figure(format!("{name}_late_percent"), late, "%"));
+            figures.push(Figure::new(format!("{name}_late_percent"), late, "%"));
         }
         let Some(took) = got.took_ms else { continue };
-        let (value, unit, distribution) = (took.median, "ms".to_owned(), Some(took));
-        figures.push(Figure { name: format!("{name}_ms"), value, unit, distribution });
-        figures.push(figure(format!("{name}_p99_ms"), took.p99, "ms"));
+        figures.push(Figure::median(format!("{name}_ms"), "ms", took));
+        figures.push(Figure::new(format!("{name}_p99_ms"), took.p99, "ms"));
     }
-    Outcome { figures, ..Outcome::default() }
+    RunResult { figures, ..RunResult::default() }
 }

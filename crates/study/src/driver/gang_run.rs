@@ -1,10 +1,9 @@
 //! The regime `gang`: the programs run by `unisono gang run`, unmodified and unpinned.
 
-use super::figures::figure;
 use super::launch::{self, App, PreparedProgram, StartedBy};
-use super::{Context, NoOutcome};
+use super::regime::RegimeSettings;
+use super::{Context, NoResult};
 use crate::child::{self, StudyChild};
-use crate::settings::Settings;
 use crate::workload::Measurement;
 use serde_json::Value;
 use std::ffi::OsString;
@@ -23,11 +22,11 @@ pub const SLICE_MS: f64 = 20.0;
 /// Why there is nothing; what the host lacks is a skip with the scheduler's reason.
 pub fn run(
     context: Context,
-    settings: &Settings,
+    settings: &RegimeSettings,
     apps: Vec<App>,
     seconds: f64,
     lead: Duration,
-) -> Result<(Vec<Measurement>, Vec<Figure>), NoOutcome> {
+) -> Result<(Vec<Measurement>, Vec<Figure>), NoResult> {
     let summary = context.directory.join("gang-summary.json");
     let mut command = Command::new(context.unisono);
     command.args(["gang", "run", "--slice", &format!("{}ms", settings.slice_ms.unwrap_or(SLICE_MS))]);
@@ -81,8 +80,8 @@ fn words(command: &Command) -> Vec<OsString> {
     words
 }
 
-fn read_summary(path: &std::path::Path) -> Result<Vec<Figure>, NoOutcome> {
-    let failed = |why: String| NoOutcome::Failed(format!("the gang scheduler's summary: {why}"));
+fn read_summary(path: &std::path::Path) -> Result<Vec<Figure>, NoResult> {
+    let failed = |why: String| NoResult::Failed(format!("the gang scheduler's summary: {why}"));
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
     let removed = std::fs::remove_file(path);
     let summary: Value = serde_json::from_str(text.trim()).map_err(|error| failed(error.to_string()))?;
@@ -95,7 +94,7 @@ fn figures_of(summary: &Value) -> Vec<Figure> {
     let number = |path: &str| summary.pointer(path).and_then(Value::as_f64);
     let mut figures = Vec::new();
     let mut add = |name: &str, unit: &str, value: Option<f64>| {
-        figures.extend(value.map(|value| figure(name, value, unit)));
+        figures.extend(value.map(|value| Figure::new(name, value, unit)));
     };
     add("switches", "1", number("/switches"));
     add("switch_us", "us", number("/switch_us/median").or_else(|| number("/switch_us")));

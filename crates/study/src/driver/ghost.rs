@@ -1,21 +1,20 @@
 //! The exchange of ghost areas: by messages and by windows, over the engine, over MPIs, over the preload.
 //!
-//! One run is one start of a program that measures many places: each method in each kind of window at each
-//! size. So a run brings several records, each a [`Place`]: its variant is the run's with the method after it
-//! (`mpich-messages`, `engine-fence`, `engine-fence-created`), and its parameter `bytes` says the size. What
-//! was measured before a program failed is kept; the rest is recorded as failed, with the reason.
+//! One start of a program measures each method in each kind of window at each size, and each of them is a
+//! [`MeasuredPart`]. Its variant is the run's with the method after it (`mpich-messages`, `engine-fence`,
+//! `engine-fence-created`), and its parameter `bytes` says the size. What was measured before a program
+//! failed is kept; the rest is recorded as failed, with the reason.
 //!
 //! Where ranks outnumber processors a stock MPI may need a tenth of a second a step: the programs are bound
 //! by time, and a step that takes longer than the time there is counts as the measurement.
 
-use super::figures::figure;
-use super::{Context, Driver, NoOutcome, Outcome, Place};
+use super::launch;
+use super::{Context, Driver, DriverKind, MeasuredPart, NoResult, RunResult};
 use crate::child::{self, ChildError, StudyChild};
 use crate::peer::PeerFile;
-use crate::settings::Settings;
 use crate::workload::Pin;
-use crate::workload::competitor::Competitors;
 use crate::workload::ghost::Measured;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;
@@ -42,112 +41,181 @@ const LENGTHS: usize = 4;
 /// Longer than this no run is waited for, beyond the time that it should take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The engine has windows only, and the preload leaves messages to its MPI.
-fn is_possible(settings: &Settings, method: &str) -> bool {
-    method != "messages" || !(is_engine(settings) || settings.preload == Some(true))
-}
-
-fn is_engine(settings: &Settings) -> bool {
-    matches!(settings.program.as_deref(), None | Some("unisono"))
-}
-
 fn ending(method: &str, window: &str) -> String {
     let method = method.replace('_', "-");
     if window == "created" { format!("{method}-created") } else { method }
 }
 
-fn methods(settings: &Settings) -> Vec<String> {
-    settings.methods.clone().unwrap_or_else(|| METHODS.map(str::to_owned).into())
+pub const GHOST: DriverKind = DriverKind { adds: &["bytes"], ..DriverKind::of::<GhostDriver>("ghost") };
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GhostDriver {
+    /// `unisono` for the engine, or an MPI's program (`ghost-mpich`, `ghost-openmpi`).
+    program: String,
+    processes: usize,
+    /// Whether an MPI's program runs on `unisono mpi`.
+    preload: bool,
+    /// How the engine synchronizes: `direct`, `deferred` (the paper's design), `naive`.
+    style: String,
+    /// Bytes to each neighbour, one measurement each.
+    sizes: Vec<u64>,
+    /// What is measured: `messages`, `fence`, `pscw`, `lock`, `put-flush`, `barrier`, ...
+    methods: Vec<String>,
+    /// In which windows: `allocated`, `created`.
+    windows: Vec<String>,
+    /// Whether processes are pinned, one after the other around the processors.
+    pinned: bool,
+    /// Busy loops beside the processes, one after the other around the processors.
+    competitors: usize,
 }
 
-fn windows(settings: &Settings) -> Vec<String> {
-    settings.windows.clone().unwrap_or_else(|| vec!["allocated".to_owned()])
-}
-
-fn sizes(settings: &Settings) -> Vec<u64> {
-    settings.sizes.clone().unwrap_or_else(|| SIZES.into())
-}
-
-/// How many measurements a run makes.
-fn count(settings: &Settings) -> usize {
-    let sizes = sizes(settings).len();
-    let of = |part: &String| match part.trim_end_matches("-created") {
-        "barrier" | "fetch-flush" => 1,
-        operation if OPERATIONS.contains(&operation) => LENGTHS,
-        _ => sizes,
-    };
-    parts(settings).iter().map(of).sum()
-}
-
-/// What more processes than two processors add, in milliseconds: MPICH's spin while they start, make windows
-/// and end, and a step of its windows takes longer than the time there is.
-fn crowding(settings: &Settings) -> u64 {
-    let processes = settings.processes.unwrap_or(2) as u64;
-    match (settings.program.as_deref(), settings.preload) {
-        _ if processes <= 2 => 0,
-        (Some("ghost-mpich"), Some(true)) => 12 * processes * processes,
-        (Some("ghost-mpich"), _) => 16 * processes * processes,
-        _ => 8 * (processes - 2),
+impl Default for GhostDriver {
+    fn default() -> Self {
+        Self {
+            program: "unisono".to_owned(),
+            processes: 2,
+            preload: false,
+            style: "direct".to_owned(),
+            sizes: SIZES.into(),
+            methods: METHODS.map(str::to_owned).into(),
+            windows: vec!["allocated".to_owned()],
+            pinned: false,
+            competitors: 0,
+        }
     }
 }
 
-/// What a run measures: a method in a kind of window each.
-fn parts(settings: &Settings) -> Vec<String> {
-    let windows = windows(settings);
-    let of = |method: String| -> Vec<String> {
-        if WITHOUT_WINDOW.contains(&method.as_str()) {
-            return vec![method];
-        }
-        windows.iter().map(|window| ending(&method, window)).collect()
-    };
-    methods(settings).into_iter().filter(|method| is_possible(settings, method)).flat_map(of).collect()
-}
+impl GhostDriver {
+    /// The engine has windows only, and the preload leaves messages to its MPI.
+    fn is_possible(&self, method: &str) -> bool {
+        method != "messages" || !(self.is_engine() || self.preload)
+    }
 
-#[derive(Debug)]
-pub struct GhostDriver;
+    fn is_engine(&self) -> bool {
+        self.program == "unisono"
+    }
+
+    /// A method in a kind of window for each measurement of a run.
+    fn measurements(&self) -> Vec<String> {
+        let of = |method: &String| -> Vec<String> {
+            if WITHOUT_WINDOW.contains(&method.as_str()) {
+                return vec![method.clone()];
+            }
+            self.windows.iter().map(|window| ending(method, window)).collect()
+        };
+        self.methods.iter().filter(|method| self.is_possible(method)).flat_map(of).collect()
+    }
+
+    /// How many measurements a run makes, at all sizes.
+    fn count(&self) -> usize {
+        let of = |part: &String| match part.trim_end_matches("-created") {
+            "barrier" | "fetch-flush" => 1,
+            operation if OPERATIONS.contains(&operation) => LENGTHS,
+            _ => self.sizes.len(),
+        };
+        self.measurements().iter().map(of).sum()
+    }
+
+    /// What more processes than two processors add, in milliseconds: MPICH's spin while they start, make
+    /// windows and end, and a step of its windows takes longer than the time there is.
+    fn crowding(&self) -> u64 {
+        let processes = self.processes as u64;
+        match (self.program.as_str(), self.preload) {
+            _ if processes <= 2 => 0,
+            ("ghost-mpich", true) => 12 * processes * processes,
+            ("ghost-mpich", false) => 16 * processes * processes,
+            _ => 8 * (processes - 2),
+        }
+    }
+
+    /// What starts the processes.
+    fn command(&self, context: Context) -> Result<Command, NoResult> {
+        if self.is_engine() {
+            let mut command = Command::new(context.unisono);
+            command.args([
+                "workload",
+                "ghost",
+                "--die-with-parent",
+                "--processes",
+                &self.processes.to_string(),
+            ]);
+            command.args(["--style", &self.style]);
+            return Ok(command);
+        }
+        let program = context.bench.program(&self.program)?;
+        let mut command = launcher(program, self.processes)?;
+        if self.preload {
+            probe(context, program)?;
+            command.arg(context.unisono).args(["mpi", "--"]);
+        }
+        command.arg(program.executable());
+        Ok(command)
+    }
+
+    fn arguments(&self, context: Context, seconds: f64) -> Vec<String> {
+        let list = |items: &mut dyn Iterator<Item = String>| items.collect::<Vec<_>>().join(",");
+        let possible = self.methods.iter().filter(|method| self.is_possible(method));
+        let mut arguments = Vec::new();
+        let mut flag = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+        flag("--seconds", seconds.to_string());
+        flag("--repetitions", REPETITIONS.to_string());
+        flag("--sizes", list(&mut self.sizes.iter().map(ToString::to_string)));
+        flag("--only", list(&mut possible.map(|method| method.replace('-', "_"))));
+        flag("--windows", self.windows.join(","));
+        if self.pinned {
+            flag("--pin", list(&mut context.cpus.iter().map(ToString::to_string)));
+        }
+        arguments
+    }
+
+    /// Each measurement as a part of the run; parts that are missing, with the reason.
+    fn result(&self, measured: &[Measured], failed: Option<&str>) -> RunResult {
+        let part = |m: &Measured| MeasuredPart {
+            name: ending(&m.method, &m.window),
+            parameters: BTreeMap::from([("bytes".to_owned(), m.bytes.into())]),
+            figures: figures(m),
+        };
+        let parts: Vec<MeasuredPart> = measured.iter().map(part).collect();
+        let reason = failed.unwrap_or("the program left it out");
+        let is_there = |name: &String| parts.iter().any(|part| part.name == *name);
+        let missing = self.measurements().into_iter().filter(|name| !is_there(name));
+        let missing = missing.map(|name| (name, reason.to_owned())).collect();
+        let warnings =
+            failed.map(|reason| format!("it failed after {} measurements: {reason}", measured.len()));
+        RunResult { parts, missing, warnings: warnings.into_iter().collect(), ..RunResult::default() }
+    }
+}
 
 impl Driver for GhostDriver {
-    fn name(&self) -> &'static str {
-        "ghost"
+    fn parts(&self) -> Option<Vec<String>> {
+        Some(self.measurements())
     }
 
-    fn reads(&self) -> &'static [&'static str] {
-        &["program", "processes", "preload", "style", "sizes", "methods", "windows", "pinned", "competitors"]
+    fn programs(&self) -> Vec<&str> {
+        vec![&self.program]
     }
 
-    fn adds(&self) -> &'static [&'static str] {
-        &["bytes"]
-    }
-
-    fn parts(&self, settings: &Settings) -> Option<Vec<String>> {
-        Some(parts(settings))
-    }
-
-    fn around(&self, settings: &Settings, seconds: f64) -> Duration {
-        let program = match settings.program.as_deref() {
-            Some("ghost-openmpi") => 240,
-            Some("ghost-mpich") => 120,
+    fn around(&self, seconds: f64) -> Duration {
+        let program = match self.program.as_str() {
+            "ghost-openmpi" => 240,
+            "ghost-mpich" => 120,
             _ => 60,
         };
-        let preload = if settings.preload == Some(true) { 50 } else { 0 };
+        let preload = if self.preload { 50 } else { 0 };
         // who starts beside busy loops has half of the processors
-        let starting = (program + preload) * if settings.competitors.unwrap_or(0) > 0 { 2 } else { 1 };
+        let starting = (program + preload) * if self.competitors > 0 { 2 } else { 1 };
         // finding out how many steps fill the time takes about half of it again
-        let measuring = Duration::from_secs_f64(seconds * (1.5 * count(settings) as f64 - 1.0).max(0.0));
-        Duration::from_millis(starting + crowding(settings)) + measuring
+        let measuring = Duration::from_secs_f64(seconds * (1.5 * self.count() as f64 - 1.0).max(0.0));
+        Duration::from_millis(starting + self.crowding()) + measuring
     }
 
-    fn run(&self, context: Context, settings: &Settings, seconds: f64, _: u64) -> Result<Outcome, NoOutcome> {
-        let processes = settings.processes.unwrap_or(2);
+    fn run(&self, context: Context, seconds: f64, _: u64) -> Result<RunResult, NoResult> {
         let result = result_file(context);
-        let mut command = command(context, settings, processes)?;
-        command.args(arguments(context, settings, seconds)).arg("--result").arg(&result);
-        let competitors = settings.competitors.unwrap_or(0);
-        let beside = (competitors > 0)
-            .then(|| Competitors::start(context.unisono, competitors, &Pin::Spread))
-            .transpose()
-            .map_err(|error| NoOutcome::Failed(error.to_string()))?;
-        let expected = self.around(settings, seconds) + Duration::from_secs_f64(seconds);
+        let mut command = self.command(context)?;
+        command.args(self.arguments(context, seconds)).arg("--result").arg(&result);
+        let beside = launch::competitors(context, self.competitors, &Pin::Spread)?;
+        let expected = self.around(seconds) + Duration::from_secs_f64(seconds);
         let ended = StudyChild::start(command)
             .and_then(|child| child::wait_all(&mut [child], expected * 4 + PATIENCE, context.interrupted));
         drop(beside);
@@ -155,12 +223,12 @@ impl Driver for GhostDriver {
         // a file that was never made is as good as removed
         std::fs::remove_file(&result).ok();
         let measured = Measured::read(&text)
-            .map_err(|error| NoOutcome::Failed(format!("the exchange wrote what is no result: {error}")))?;
+            .map_err(|error| NoResult::Failed(format!("the exchange wrote what is no result: {error}")))?;
         match ended {
             Err(error @ ChildError::Interrupted(_)) => Err(error.into()),
             Err(error) if measured.is_empty() => Err(error.into()),
-            Err(error) => Ok(outcome(settings, &measured, Some(&error.to_string()))),
-            Ok(()) => Ok(outcome(settings, &measured, None)),
+            Err(error) => Ok(self.result(&measured, Some(&error.to_string()))),
+            Ok(()) => Ok(self.result(&measured, None)),
         }
     }
 }
@@ -171,35 +239,16 @@ fn result_file(context: Context) -> PathBuf {
     context.directory.join(format!("exchange-{number}.jsonl"))
 }
 
-/// What starts the processes.
-fn command(context: Context, settings: &Settings, processes: usize) -> Result<Command, NoOutcome> {
-    if is_engine(settings) {
-        let mut command = Command::new(context.unisono);
-        command.args(["workload", "ghost", "--die-with-parent", "--processes", &processes.to_string()]);
-        command.args(["--style", settings.style.as_deref().unwrap_or("direct")]);
-        return Ok(command);
-    }
-    let name = settings.program.as_deref().unwrap_or_default();
-    let program = context.bench.program(name)?;
-    let mut command = launcher(program, processes)?;
-    if settings.preload == Some(true) {
-        probe(context, program)?;
-        command.arg(context.unisono).args(["mpi", "--"]);
-    }
-    command.arg(program.executable());
-    Ok(command)
-}
-
 /// The MPI's own `mpiexec`, told nothing but what is needed to start at all.
-fn launcher(program: &PeerFile, processes: usize) -> Result<Command, NoOutcome> {
+fn launcher(program: &PeerFile, processes: usize) -> Result<Command, NoResult> {
     let (mpiexec, remedy) = match program.name.as_str() {
         "ghost-mpich" => ("mpiexec.mpich", "apt install mpich"),
         "ghost-openmpi" => ("mpiexec.openmpi", "apt install openmpi-bin"),
-        other => return Err(NoOutcome::Failed(format!("{other} is no program of an MPI"))),
+        other => return Err(NoResult::Failed(format!("{other} is no program of an MPI"))),
     };
     let is_there = |directory: PathBuf| directory.join(mpiexec).is_file();
     if !std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(is_there)) {
-        return Err(NoOutcome::Skipped(format!("{mpiexec} not found; {remedy}")));
+        return Err(NoResult::Skipped(format!("{mpiexec} not found; {remedy}")));
     }
     let mut command = Command::new(mpiexec);
     if program.name == "ghost-openmpi" {
@@ -222,7 +271,7 @@ fn has_fabric() -> bool {
 }
 
 /// Whether the preload can be had for this program; builds it where it has to be built. Asked once a program.
-fn probe(context: Context, program: &PeerFile) -> Result<(), NoOutcome> {
+fn probe(context: Context, program: &PeerFile) -> Result<(), NoResult> {
     static FOUND: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     // whatever panicked with it, a set of paths is whole
     let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
@@ -240,48 +289,13 @@ fn probe(context: Context, program: &PeerFile) -> Result<(), NoOutcome> {
         }
         // the last words of a command line that is not understood
         Err(ChildError::Failed { code: Some(2), said, .. }) if said.contains("--help") => Err(
-            NoOutcome::Skipped("this unisono has no `unisono mpi`; build the whole workspace".to_owned()),
+            NoResult::Skipped("this unisono has no `unisono mpi`; build the whole workspace".to_owned()),
         ),
         Err(ChildError::Failed { code: Some(2), said, .. }) => {
-            Err(NoOutcome::Skipped(format!("no preload for this program{said}")))
+            Err(NoResult::Skipped(format!("no preload for this program{said}")))
         }
         Err(error) => Err(error.into()),
     }
-}
-
-fn arguments(context: Context, settings: &Settings, seconds: f64) -> Vec<String> {
-    let list = |items: &mut dyn Iterator<Item = String>| items.collect::<Vec<_>>().join(",");
-    let only = methods(settings).into_iter().filter(|method| is_possible(settings, method));
-    let mut arguments = Vec::new();
-    let mut flag = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
-    flag("--seconds", seconds.to_string());
-    flag("--repetitions", REPETITIONS.to_string());
-    flag("--sizes", list(&mut sizes(settings).iter().map(ToString::to_string)));
-    flag("--only", list(&mut only.map(|method| method.replace('-', "_"))));
-    flag("--windows", list(&mut windows(settings).into_iter()));
-    if settings.pinned == Some(true) {
-        flag("--pin", list(&mut context.cpus.iter().map(ToString::to_string)));
-    }
-    arguments
-}
-
-/// Each measurement as a place; parts that are missing, with the reason.
-fn outcome(settings: &Settings, measured: &[Measured], failed: Option<&str>) -> Outcome {
-    let place = |m: &Measured| Place {
-        part: ending(&m.method, &m.window),
-        parameters: BTreeMap::from([("bytes".to_owned(), m.bytes.into())]),
-        figures: figures(m),
-    };
-    let places: Vec<Place> = measured.iter().map(place).collect();
-    let reason = failed.unwrap_or("the program left it out");
-    let is_there = |part: &String| places.iter().any(|place| place.part == *part);
-    let missing = parts(settings).into_iter().filter(|part| !is_there(part));
-    let missing: Vec<(String, String)> = missing.map(|part| (part, reason.to_owned())).collect();
-    let mut warnings = Vec::new();
-    if let Some(reason) = failed {
-        warnings.push(format!("it failed after {} measurements: {reason}", measured.len()));
-    }
-    Outcome { places, missing, warnings, ..Outcome::default() }
 }
 
 fn figures(m: &Measured) -> Vec<Figure> {
@@ -294,12 +308,10 @@ fn figures(m: &Measured) -> Vec<Figure> {
         p99: m.max_ns,
         max: m.max_ns,
     };
-    let mut figures = vec![
-        Figure { name: "step_ns".into(), value: m.median_ns, unit: "ns".into(), distribution: Some(step) },
-        figure("worst_step_ns", m.max_ns, "ns"),
-    ];
+    let mut figures =
+        vec![Figure::median("step_ns", "ns", step), Figure::new("worst_step_ns", m.max_ns, "ns")];
     if m.bytes > 0 {
-        figures.push(figure("mb_per_s", m.median_mb_s, "MB/s"));
+        figures.push(Figure::new("mb_per_s", m.median_mb_s, "MB/s"));
     }
     figures
 }
@@ -308,23 +320,23 @@ fn figures(m: &Measured) -> Vec<Figure> {
 mod tests {
     use super::*;
 
-    fn engine() -> Settings {
-        Settings {
-            methods: Some(["messages", "fence", "put-flush", "barrier"].map(str::to_owned).into()),
-            windows: Some(["allocated", "created"].map(str::to_owned).into()),
-            sizes: Some(vec![16, 1024, 65_536]),
-            ..Settings::default()
+    fn engine() -> GhostDriver {
+        GhostDriver {
+            methods: ["messages", "fence", "put-flush", "barrier"].map(str::to_owned).into(),
+            windows: ["allocated", "created"].map(str::to_owned).into(),
+            sizes: vec![16, 1024, 65_536],
+            ..GhostDriver::default()
         }
     }
 
     #[test]
     fn parts_are_methods_by_window_and_the_engine_has_no_messages() {
         let names = ["fence", "fence-created", "put-flush", "put-flush-created", "barrier"];
-        assert_eq!(parts(&engine()), names);
-        assert_eq!(count(&engine()), 3 + 3 + 4 + 4 + 1);
-        let mpich = Settings { program: Some("ghost-mpich".into()), ..engine() };
-        assert_eq!(parts(&mpich)[0], "messages");
-        assert_eq!(parts(&Settings { preload: Some(true), ..mpich })[0], "fence");
+        assert_eq!(engine().measurements(), names);
+        assert_eq!(engine().count(), 3 + 3 + 4 + 4 + 1);
+        let mpich = GhostDriver { program: "ghost-mpich".into(), ..engine() };
+        assert_eq!(mpich.measurements()[0], "messages");
+        assert_eq!(GhostDriver { preload: true, ..mpich }.measurements()[0], "fence");
     }
 
     #[test]
@@ -339,13 +351,13 @@ mod tests {
             ..Measured::default()
         };
         let lines = [line("fence", "created", 16, 300.0), line("put_flush", "allocated", 8, 30.0)];
-        let got = outcome(&engine(), &lines, Some("killed"));
+        let got = engine().result(&lines, Some("killed"));
         assert_eq!(
-            (got.places[0].part.as_str(), &got.places[0].parameters["bytes"]),
+            (got.parts[0].name.as_str(), &got.parts[0].parameters["bytes"]),
             ("fence-created", &16.into())
         );
-        assert_eq!(got.places[1].part, "put-flush");
-        let values: Vec<f64> = got.places[0].figures.iter().map(|f| f.value).collect();
+        assert_eq!(got.parts[1].name, "put-flush");
+        let values: Vec<f64> = got.parts[0].figures.iter().map(|f| f.value).collect();
         assert_eq!(values[..2], [300.0, 600.0]);
         let missing: Vec<&str> = got.missing.iter().map(|(part, _)| part.as_str()).collect();
         assert_eq!(missing, ["fence", "put-flush-created", "barrier"]);
@@ -354,8 +366,8 @@ mod tests {
 
     #[test]
     fn more_to_measure_takes_longer() {
-        let few = Settings { sizes: Some(vec![16]), ..Settings::default() };
-        assert!(GhostDriver.around(&Settings::default(), 0.01) > GhostDriver.around(&few, 0.01));
-        assert!(GhostDriver.around(&few, 1.0) >= Duration::from_secs(3));
+        let few = GhostDriver { sizes: vec![16], ..GhostDriver::default() };
+        assert!(GhostDriver::default().around(0.01) > few.around(0.01));
+        assert!(few.around(1.0) >= Duration::from_secs(3));
     }
 }

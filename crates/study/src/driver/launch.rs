@@ -4,11 +4,13 @@
 //! moment at which to begin ([`Options::start_at`]), a little after the last can have started. What they
 //! measured is checked: a program that was not ready in time makes the run doubtful.
 
-use super::{Context, NoOutcome};
+use super::{Context, NoResult};
 use crate::child::{self, StudyChild};
 use crate::peer::{PeerFile, PeerKind};
-use crate::settings::Settings;
+use crate::workload::competitor::Competitors;
 use crate::workload::{Measurement, Options, Pin};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +19,28 @@ use unisono_linux::clock;
 
 /// The measured time may be exceeded by this much before a program is taken for hung.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A program that meets at barriers, as settings describe it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProgramSettings {
+    /// Whose program: `unisono`, or a peer or kernel by name (`libgomp`, `std`, ...).
+    pub program: Option<String>,
+    /// Participants of each program. `None`: the driver decides.
+    pub threads: Option<usize>,
+    /// Computation before each barrier.
+    pub interval_us: Option<f64>,
+    /// Most additional computation.
+    pub variance_us: Option<f64>,
+    /// Barrier algorithm of our own program.
+    pub algorithm: Option<String>,
+    /// How to wait: `spin`, `yield`, `block`, `spin-block`, `adaptive`.
+    pub wait: Option<String>,
+    /// How long `spin-block` spins.
+    pub spin_budget_us: Option<f64>,
+    /// Problem size of a kernel.
+    pub size: Option<usize>,
+}
 
 /// A program with its options, ready to start.
 #[derive(Clone, Debug)]
@@ -27,19 +51,11 @@ pub struct App {
 }
 
 impl App {
-    /// The first program of a run, as the settings say.
+    /// The program that the settings describe.
     ///
     /// # Errors
     /// A program that is not to be had here.
-    pub fn first(context: Context, settings: &Settings, seed: u64) -> Result<Self, NoOutcome> {
-        let name = settings.program.as_deref();
-        let program = program(
-            context,
-            name,
-            settings.algorithm.as_deref(),
-            settings.wait.as_deref(),
-            settings.spin_budget_us,
-        )?;
+    pub fn new(context: Context, settings: &ProgramSettings, seed: u64) -> Result<Self, NoResult> {
         let options = Options {
             threads: settings.threads.unwrap_or_else(|| threads(context)),
             interval: micros(settings.interval_us),
@@ -48,25 +64,7 @@ impl App {
             seed,
             ..Options::default()
         };
-        Ok(Self { program, options })
-    }
-
-    /// One of the others: like the first, but for what the settings say of others.
-    ///
-    /// # Errors
-    /// A program that is not to be had here.
-    pub fn other(context: Context, settings: &Settings, seed: u64) -> Result<Self, NoOutcome> {
-        let like_first = settings.clone();
-        let settings = Settings {
-            program: settings.other_program.clone().or(like_first.program),
-            threads: settings.other_threads.or(like_first.threads),
-            interval_us: settings.other_interval_us.or(like_first.interval_us),
-            variance_us: settings.other_variance_us.or(like_first.variance_us),
-            wait: settings.other_wait.clone().or(like_first.wait),
-            spin_budget_us: settings.other_spin_budget_us.or(like_first.spin_budget_us),
-            ..settings.clone()
-        };
-        Self::first(context, &settings, seed)
+        Ok(Self { program: program(context, settings)?, options })
     }
 
     /// The same, pinned.
@@ -84,22 +82,24 @@ pub fn threads(context: Context) -> usize {
     context.cpus.len().clamp(2, 64)
 }
 
-fn program(
-    context: Context,
-    name: Option<&str>,
-    algorithm: Option<&str>,
-    wait: Option<&str>,
-    spin_budget_us: Option<f64>,
-) -> Result<PeerFile, NoOutcome> {
-    match name.unwrap_or("unisono") {
+/// The parameter `threads` of a record whose study names no number.
+#[must_use]
+pub fn chosen_threads(set: Option<usize>, context: Context) -> Option<(&'static str, Value)> {
+    set.is_none().then(|| ("threads", threads(context).into()))
+}
+
+fn program(context: Context, settings: &ProgramSettings) -> Result<PeerFile, NoResult> {
+    let ProgramSettings { algorithm, wait, spin_budget_us, .. } = settings;
+    match settings.program.as_deref().unwrap_or("unisono") {
         "tight-loop" => {
             let arguments = ["workload", "tight-loop"].map(str::to_owned).to_vec();
             Ok(PeerFile::own(context.unisono, "tight-loop", PeerKind::Kernel, arguments))
         }
         "unisono" if algorithm.is_some() || wait.is_some() || spin_budget_us.is_some() => {
             let budget = spin_budget_us.map(|us| micros(Some(us)));
-            let wait = wait.unwrap_or(if budget.is_some() { "spin-block" } else { "adaptive" });
-            Ok(PeerFile::unisono(context.unisono, algorithm.unwrap_or("recommended"), wait, budget))
+            let wait = wait.as_deref().unwrap_or(if budget.is_some() { "spin-block" } else { "adaptive" });
+            let algorithm = algorithm.as_deref().unwrap_or("recommended");
+            Ok(PeerFile::unisono(context.unisono, algorithm, wait, budget))
         }
         name => Ok(context.bench.program(name)?.clone()),
     }
@@ -145,18 +145,17 @@ impl PreparedProgram {
     ///
     /// # Errors
     /// It wrote nothing, or nonsense.
-    pub fn read(&self) -> Result<Measurement, NoOutcome> {
+    pub fn read(&self) -> Result<Measurement, NoResult> {
         let text = std::fs::read_to_string(&self.result).map_err(|error| {
-            NoOutcome::Failed(format!("{} ended without a result: {error}", self.program.name))
+            NoResult::Failed(format!("{} ended without a result: {error}", self.program.name))
         })?;
         let removed = std::fs::remove_file(&self.result);
         let measured = self.program.read(&text)?;
         if measured.elapsed_s <= 0.0 {
-            return Err(NoOutcome::Failed(format!("{} measured nothing", self.program.name)));
+            return Err(NoResult::Failed(format!("{} measured nothing", self.program.name)));
         }
-        removed.map_err(|error| {
-            NoOutcome::Failed(format!("cannot remove {}: {error}", self.result.display()))
-        })?;
+        removed
+            .map_err(|error| NoResult::Failed(format!("cannot remove {}: {error}", self.result.display())))?;
         Ok(measured)
     }
 }
@@ -176,8 +175,8 @@ pub fn concurrently(
     context: Context,
     prepared: Vec<PreparedProgram>,
     expected: Duration,
-    mut started: impl FnMut(usize, &StudyChild) -> Result<(), NoOutcome>,
-) -> Result<Vec<Measurement>, NoOutcome> {
+    mut started: impl FnMut(usize, &StudyChild) -> Result<(), NoResult>,
+) -> Result<Vec<Measurement>, NoResult> {
     let mut children = Vec::new();
     let mut results = Vec::new();
     for (i, PreparedProgram { command, result, program }) in prepared.into_iter().enumerate() {
@@ -188,6 +187,15 @@ pub fn concurrently(
     }
     child::wait_all(&mut children, expected + PATIENCE, context.interrupted)?;
     results.iter().map(PreparedProgram::read).collect()
+}
+
+/// Busy loops beside a program, until this is dropped; `None` if there are none.
+///
+/// # Errors
+/// They cannot be started.
+pub fn competitors(context: Context, count: usize, at: &Pin) -> Result<Option<Competitors>, NoResult> {
+    let start = || Competitors::start(context.unisono, count, at);
+    (count > 0).then(start).transpose().map_err(|error| NoResult::Failed(error.to_string()))
 }
 
 /// A warning about programs that were not ready when the measurement began.

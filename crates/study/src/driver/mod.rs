@@ -1,9 +1,20 @@
-//! What a run is: one file a driver.
+//! What a run is: one file for each driver.
 //!
-//! A driver turns settings into programs, runs them, and answers figures; it knows nothing of
-//! repetitions, records or reports. All of them start programs through [`launch`], which owns deadlines,
-//! interruption and cleaning up.
+//! A driver is a struct of the settings that it has. It starts programs (or simulates) as they say, and
+//! returns figures; it knows nothing of repetitions, records or reports. A new driver is one file in this
+//! folder and one line in [`DRIVERS`]:
+//!
+//! ```text
+//!   #[derive(Debug, Default, Serialize, Deserialize)]
+//!   #[serde(default)]
+//!   pub struct MyDriver { pub rate: Option<f64>, ... }   // every setting has a default
+//!   impl Driver for MyDriver { ... }
+//!   pub const MY: DriverKind = DriverKind::of::<MyDriver>("my");
+//! ```
+//! What several drivers have in common is a struct that each flattens into its own (`#[serde(flatten)]`). All
+//! drivers start programs through [`launch`], which owns deadlines, interruption and cleaning up.
 
+mod apart;
 pub mod burst;
 pub mod decisions;
 pub mod disk;
@@ -14,16 +25,20 @@ pub mod launch;
 pub mod link;
 pub mod pair;
 pub mod processor;
+pub mod regime;
+pub mod service;
 pub mod single;
+mod stage;
 pub mod tree;
 pub mod tree_plans;
 pub mod wait_cost;
+mod web;
 
 use crate::child::{ChildError, Interrupted};
 use crate::peer::{self, Bench};
-use crate::settings::Settings;
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -31,97 +46,126 @@ use std::sync::LazyLock;
 use std::time::Duration;
 use unisono_measure::record::Figure;
 
-/// What a run is.
-pub trait Driver: fmt::Debug + Sync {
-    /// What study files call it.
-    fn name(&self) -> &'static str;
+/// Every driver that a study file can name.
+pub static DRIVERS: [DriverKind; 12] = [
+    single::SINGLE,
+    pair::PAIR,
+    wait_cost::WAIT_COST,
+    burst::BURST,
+    ghost::GHOST,
+    tree::TREE,
+    tree_plans::TREE_PLANS,
+    decisions::DECISIONS,
+    processor::PROCESSOR,
+    disk::DISK_SHARES,
+    link::LINK,
+    service::SERVICE,
+];
 
-    /// The settings that it reads; a study file that names another is refused.
-    fn reads(&self) -> &'static [&'static str];
+/// Settings by name, as a study file writes them.
+pub type Settings = Map<String, Value>;
 
-    /// The parameters that its runs add to their records, beside settings.
-    fn adds(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// The endings of the variant's names under which a run records several measurements.
-    fn parts(&self, _: &Settings) -> Option<Vec<String>> {
-        None
-    }
-
-    /// Whether its figures are calculated: what else the machine does changes nothing.
-    fn is_simulated(&self) -> bool {
-        false
-    }
-
-    /// Whether its programs run at the same time, each with a thread for every processor if the study names
-    /// no number.
-    fn beside_others(&self) -> bool {
-        false
-    }
-
-    /// Roughly the time around the measured seconds; of a simulation all of it.
-    fn around(&self, settings: &Settings, seconds: f64) -> Duration;
+/// A driver with the settings of one run.
+pub trait Driver: fmt::Debug {
+    /// Roughly the time around the measured seconds; for a simulation all of it.
+    fn around(&self, seconds: f64) -> Duration;
 
     /// Makes one run.
     ///
     /// # Errors
     /// Why there are no figures.
-    fn run(
-        &self,
-        context: Context,
-        settings: &Settings,
-        seconds: f64,
-        seed: u64,
-    ) -> Result<Outcome, NoOutcome>;
-}
+    fn run(&self, context: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult>;
 
-static ALL: [&dyn Driver; 11] = [
-    &single::SingleDriver,
-    &pair::PairDriver,
-    &wait_cost::WaitCostDriver,
-    &burst::BurstDriver,
-    &ghost::GhostDriver,
-    &tree::TreeDriver,
-    &tree_plans::TreePlansDriver,
-    &decisions::DecisionsDriver,
-    &processor::ProcessorDriver,
-    &disk::DiskDriver,
-    &link::LinkDriver,
-];
+    /// The endings of the variant's names under which a run records several measurements.
+    fn parts(&self) -> Option<Vec<String>> {
+        None
+    }
+
+    /// The programs that a run starts, by name. The study builds them before its first run.
+    fn programs(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
+    /// Parameters that the driver chooses on this host because no setting does, for the record.
+    fn chosen(&self, _: Context) -> Option<(&'static str, Value)> {
+        None
+    }
+}
 
 impl dyn Driver {
     /// The names under which a variant with these settings is recorded: its own, or one for each part.
     #[must_use]
-    pub fn recorded_as(&self, variant: &str, settings: &Settings) -> Vec<String> {
-        match self.parts(settings) {
+    pub fn recorded_as(&self, variant: &str) -> Vec<String> {
+        match self.parts() {
             Some(parts) => parts.into_iter().map(|part| format!("{variant}-{part}")).collect(),
             None => vec![variant.to_owned()],
         }
     }
+}
 
-    /// Roughly how long a run takes, with everything around the measured seconds.
-    #[must_use]
-    pub fn estimate(&self, settings: &Settings, seconds: f64) -> Duration {
-        let around = self.around(settings, seconds);
-        if self.is_simulated() {
-            return around;
-        }
-        Duration::from_secs_f64(seconds) + around + crate::host::GAP
+/// A driver as study files know it: its name, and how it reads its settings.
+#[derive(Debug)]
+pub struct DriverKind {
+    pub name: &'static str,
+    /// Parameters that its runs add to their records, beside settings.
+    pub adds: &'static [&'static str],
+    /// Whether its figures are calculated, so that what else the machine does changes nothing.
+    pub is_simulated: bool,
+    read: fn(Settings) -> serde_json::Result<ReadSettings>,
+}
+
+/// A driver, and all its settings, those that it was not given with their defaults.
+type ReadSettings = (Box<dyn Driver>, Settings);
+
+impl DriverKind {
+    /// The driver `D` under this name; it measures, and adds no parameters.
+    const fn of<D: Driver + Default + Serialize + DeserializeOwned + 'static>(name: &'static str) -> Self {
+        Self { name, adds: &[], is_simulated: false, read: read_settings::<D> }
     }
 
-    /// The programs that a run with these settings starts, by name (to be built beforehand).
-    pub fn programs<'a>(&self, settings: &'a Settings) -> impl Iterator<Item = &'a str> + use<'a> {
-        [settings.program.as_deref(), settings.other_program.as_deref()].into_iter().flatten()
+    /// A run with these settings.
+    ///
+    /// # Errors
+    /// A value that does not fit its setting.
+    pub fn with(&self, settings: Settings) -> Result<Box<dyn Driver>, String> {
+        (self.read)(settings).map(|(driver, _)| driver).map_err(|error| error.to_string())
+    }
+
+    /// The settings that it has, by name.
+    #[must_use]
+    pub fn settings(&self) -> Vec<String> {
+        (self.read)(Settings::new())
+            .map(|(_, all)| all.into_iter().map(|(name, _)| name).collect())
+            .unwrap_or_default()
+    }
+
+    /// One setting as the driver understands it: `20` as `20.0` where it has fractions.
+    ///
+    /// # Errors
+    /// What does not fit about the value. The name must be one of [`Self::settings`].
+    pub fn understand(&self, name: &str, value: &Value) -> serde_json::Result<Value> {
+        let (_, mut all) = (self.read)(Settings::from_iter([(name.to_owned(), value.clone())]))?;
+        Ok(all.remove(name).unwrap_or_default())
     }
 }
 
-impl<'de> Deserialize<'de> for &'static dyn Driver {
+fn read_settings<D: Driver + Default + Serialize + DeserializeOwned + 'static>(
+    settings: Settings,
+) -> serde_json::Result<ReadSettings> {
+    let driver: D = serde_json::from_value(Value::Object(settings))?;
+    let all = match serde_json::to_value(&driver)? {
+        Value::Object(all) => all,
+        _ => Settings::new(),
+    };
+    Ok((Box::new(driver), all))
+}
+
+impl<'de> Deserialize<'de> for &'static DriverKind {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         static NAMES: LazyLock<Vec<&str>> =
-            LazyLock::new(|| ALL.iter().map(|driver| driver.name()).collect());
+            LazyLock::new(|| DRIVERS.iter().map(|driver| driver.name).collect());
         let name = String::deserialize(deserializer)?;
-        let found = ALL.into_iter().find(|driver| driver.name() == name);
+        let found = DRIVERS.iter().find(|driver| driver.name == name);
         found.ok_or_else(|| D::Error::unknown_variant(&name, &NAMES))
     }
 }
@@ -141,31 +185,32 @@ pub struct Context<'a> {
     pub interrupted: Interrupted<'a>,
 }
 
-/// What a run brought.
+/// What a run measured.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
+pub struct RunResult {
+    /// Figures of the whole run; empty where `parts` holds them.
     pub figures: Vec<Figure>,
-    /// What makes them doubtful.
+    /// What makes the figures doubtful.
     pub warnings: Vec<String>,
-    /// What was measured at several places by one start, each a record of its own.
-    pub places: Vec<Place>,
+    /// Measurements that one start made, each recorded by itself.
+    pub parts: Vec<MeasuredPart>,
     /// Parts that should have been measured and were not, each with the reason.
     pub missing: Vec<(String, String)>,
 }
 
-/// A place that a run measured beside others.
+/// One of several measurements that one start made.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Place {
-    /// What was measured: the ending of the variant's name.
-    pub part: String,
-    /// Where, beside the run's own parameters.
-    pub parameters: BTreeMap<String, serde_json::Value>,
+pub struct MeasuredPart {
+    /// The ending of the variant's name.
+    pub name: String,
+    /// Parameters beside the run's own.
+    pub parameters: BTreeMap<String, Value>,
     pub figures: Vec<Figure>,
 }
 
-/// Why a run brought nothing.
+/// Why a run measured nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoOutcome {
+pub enum NoResult {
     /// The host lacks something: what, and the remedy.
     Skipped(String),
     /// It was tried and failed.
@@ -174,7 +219,7 @@ pub enum NoOutcome {
     Interrupted(String),
 }
 
-impl From<ChildError> for NoOutcome {
+impl From<ChildError> for NoResult {
     fn from(error: ChildError) -> Self {
         match error {
             ChildError::Interrupted(_) => Self::Interrupted(error.to_string()),
@@ -187,7 +232,7 @@ impl From<ChildError> for NoOutcome {
     }
 }
 
-impl From<peer::Error> for NoOutcome {
+impl From<peer::Error> for NoResult {
     fn from(error: peer::Error) -> Self {
         match error {
             peer::Error::Unavailable { .. } => Self::Skipped(error.to_string()),

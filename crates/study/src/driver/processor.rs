@@ -4,10 +4,9 @@
 //! One busy loop a class, all on one processor, each in a control group of its own. Under the kernel the
 //! groups have weights; under the core they take turns, as `unisono queue cpu` has them.
 
-use super::figures::figure;
-use super::{Context, Driver, NoOutcome, Outcome};
-use crate::settings::Settings;
+use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -16,58 +15,59 @@ use unisono_fairqueue::Policy;
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{self, ControlGroup};
 use unisono_linux::{schedstat, timer};
+use unisono_measure::record::Figure;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const WARM_UP: Duration = Duration::from_millis(100);
 
 /// Who shares the processor out.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 enum SharedBy {
     /// The kernel's scheduler, which knows no weights here.
+    #[default]
+    #[serde(rename = "none")]
     Nobody,
     Kernel,
     /// Start-time fair queuing of quanta.
     Core,
 }
 
-#[derive(Debug)]
-pub struct ProcessorDriver;
+pub const PROCESSOR: DriverKind = DriverKind::of::<ProcessorDriver>("processor");
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProcessorDriver {
+    backend: SharedBy,
+    /// Weights of the classes, two to four.
+    weights: Vec<u32>,
+    /// The quantum of the core.
+    slice_ms: f64,
+}
+
+impl Default for ProcessorDriver {
+    fn default() -> Self {
+        Self { backend: SharedBy::Nobody, weights: vec![60, 30, 10], slice_ms: 1.0 }
+    }
+}
 
 impl Driver for ProcessorDriver {
-    fn name(&self) -> &'static str {
-        "processor"
-    }
-
-    fn reads(&self) -> &'static [&'static str] {
-        &["backend", "weights", "slice_ms"]
-    }
-
-    fn around(&self, _: &Settings, _: f64) -> Duration {
+    fn around(&self, _: f64) -> Duration {
         Duration::from_millis(150)
     }
 
-    fn run(&self, context: Context, settings: &Settings, seconds: f64, _: u64) -> Result<Outcome, NoOutcome> {
-        let place = match settings.backend.as_deref() {
-            None | Some("none") => SharedBy::Nobody,
-            Some("kernel") => SharedBy::Kernel,
-            Some("core") => SharedBy::Core,
-            Some(other) => {
-                return Err(NoOutcome::Failed(format!("backend {other:?}; write none, kernel or core")));
-            }
-        };
-        let weights = settings.weights.clone().unwrap_or_else(|| vec![60, 30, 10]);
+    fn run(&self, context: Context, seconds: f64, _: u64) -> Result<RunResult, NoResult> {
+        let (place, weights) = (self.backend, &self.weights);
         if weights.len() < 2 || weights.len() > NAMES.len() || weights.contains(&0) {
-            return Err(NoOutcome::Failed(format!("weights {weights:?}; write 2 to 4 positive numbers")));
+            return Err(NoResult::Failed(format!("weights {weights:?}; write 2 to 4 positive numbers")));
         }
         // the last processor is the one that interrupts visit least
         let cpu = context.cpus.last().copied().unwrap_or_default();
         let loops = Loops::start(context.unisono, weights.len(), cpu)?;
         let groups =
-            if place == SharedBy::Nobody { None } else { Some(Groups::make(&loops, place, &weights)?) };
+            if place == SharedBy::Nobody { None } else { Some(Groups::make(&loops, place, weights)?) };
         let mut keeper = match (&groups, place) {
-            (Some(groups), SharedBy::Core) => {
-                Some(keeper(context.unisono, groups, &weights, settings.slice_ms.unwrap_or(1.0))?)
-            }
+            (Some(groups), SharedBy::Core) => Some(keeper(context.unisono, groups, weights, self.slice_ms)?),
             _ => None,
         };
         let total = WARM_UP + Duration::from_secs_f64(seconds);
@@ -85,7 +85,7 @@ impl Driver for ProcessorDriver {
                 break;
             }
             if let Some(signal) = (context.interrupted)() {
-                return Err(NoOutcome::Interrupted(format!("stopped by {signal}")));
+                return Err(NoResult::Interrupted(format!("stopped by {signal}")));
             }
             if let Some(keeper) = &mut keeper {
                 timer::sleep_until(keeper.turn().min(until));
@@ -97,25 +97,25 @@ impl Driver for ProcessorDriver {
         let used: Vec<u64> =
             loops.used()?.iter().zip(&before).map(|(after, before)| after - before).collect();
         let seconds = (timer::now() - began) as f64 / 1e9;
-        Ok(outcome(&weights, &used, seconds, (place == SharedBy::Core).then_some(switches)))
+        Ok(result(weights, &used, seconds, (place == SharedBy::Core).then_some(switches)))
     }
 }
 
-fn outcome(weights: &[u32], used: &[u64], seconds: f64, switches: Option<u32>) -> Outcome {
+fn result(weights: &[u32], used: &[u64], seconds: f64, switches: Option<u32>) -> RunResult {
     let (all, wanted) = (used.iter().sum::<u64>().max(1) as f64, weights.iter().sum::<u32>());
-    let mut outcome = Outcome::default();
+    let mut result = RunResult::default();
     let mut worst = 0.0_f64;
     for ((name, used), weight) in NAMES.iter().zip(used).zip(weights) {
         let (got, ideal) = (*used as f64 / all, f64::from(*weight) / f64::from(wanted));
         worst = worst.max((got / ideal - 1.0).abs() * 100.0);
-        outcome.figures.push(figure(format!("{name}_share_percent"), got * 100.0, "%"));
+        result.figures.push(Figure::new(format!("{name}_share_percent"), got * 100.0, "%"));
     }
-    outcome.figures.push(figure("share_off_percent", worst, "%"));
-    outcome.figures.push(figure("used_percent", all / seconds / 1e7, "%"));
+    result.figures.push(Figure::new("share_off_percent", worst, "%"));
+    result.figures.push(Figure::new("used_percent", all / seconds / 1e7, "%"));
     if let Some(switches) = switches {
-        outcome.figures.push(figure("quanta_per_s", f64::from(switches) / seconds, "1/s"));
+        result.figures.push(Figure::new("quanta_per_s", f64::from(switches) / seconds, "1/s"));
     }
-    outcome
+    result
 }
 
 fn number(child: &Child) -> Tid {
@@ -126,26 +126,26 @@ fn number(child: &Child) -> Tid {
 struct Loops(Vec<Child>);
 
 impl Loops {
-    fn start(unisono: &Path, count: usize, cpu: usize) -> Result<Self, NoOutcome> {
+    fn start(unisono: &Path, count: usize, cpu: usize) -> Result<Self, NoResult> {
         let mut loops = Self(Vec::new());
         for _ in 0..count {
             let mut command = Command::new(unisono);
             command.args(["workload", "busy-loop", "--parent", &std::process::id().to_string()]);
             command.args(["--cpu", &cpu.to_string()]).stdin(Stdio::null()).stdout(Stdio::null());
             let child = command.spawn();
-            loops.0.push(
-                child.map_err(|error| NoOutcome::Failed(format!("cannot start a busy loop: {error}")))?,
-            );
+            loops
+                .0
+                .push(child.map_err(|error| NoResult::Failed(format!("cannot start a busy loop: {error}")))?);
         }
         Ok(loops)
     }
 
-    fn ran(&self, at: usize) -> Result<u64, NoOutcome> {
+    fn ran(&self, at: usize) -> Result<u64, NoResult> {
         schedstat::refresh(number(&self.0[at]))
-            .map_err(|error| NoOutcome::Skipped(format!("this kernel does not tell processor time: {error}")))
+            .map_err(|error| NoResult::Skipped(format!("this kernel does not tell processor time: {error}")))
     }
 
-    fn used(&self) -> Result<Vec<u64>, NoOutcome> {
+    fn used(&self) -> Result<Vec<u64>, NoResult> {
         (0..self.0.len()).map(|at| self.ran(at)).collect()
     }
 }
@@ -164,9 +164,8 @@ impl Drop for Loops {
 struct Groups(Vec<ControlGroup>);
 
 impl Groups {
-    fn make(loops: &Loops, place: SharedBy, weights: &[u32]) -> Result<Self, NoOutcome> {
-        let skipped =
-            |why: String| NoOutcome::Skipped(format!("no control groups for processor time: {why}"));
+    fn make(loops: &Loops, place: SharedBy, weights: &[u32]) -> Result<Self, NoResult> {
+        let skipped = |why: String| NoResult::Skipped(format!("no control groups for processor time: {why}"));
         let all = cgroup::hierarchies().map_err(|error| skipped(error.to_string()))?;
         let (tree, lacking) = match place {
             SharedBy::Core => (
@@ -211,8 +210,8 @@ impl Drop for Groups {
 }
 
 /// The core's turns over the groups, as `unisono queue cpu` takes them.
-fn keeper(unisono: &Path, groups: &Groups, weights: &[u32], quantum_ms: f64) -> Result<Keeper, NoOutcome> {
-    let failed = |error: String| NoOutcome::Failed(format!("the core cannot share the processor: {error}"));
+fn keeper(unisono: &Path, groups: &Groups, weights: &[u32], quantum_ms: f64) -> Result<Keeper, NoResult> {
+    let failed = |error: String| NoResult::Failed(format!("the core cannot share the processor: {error}"));
     let named = || groups.0.iter().zip(NAMES);
     let class = |(group, name): (&ControlGroup, &str)| {
         let path = group.path().file_name().unwrap_or_default().to_string_lossy();
@@ -238,8 +237,8 @@ mod tests {
 
     #[test]
     fn shares_are_compared_with_weights() {
-        let outcome = outcome(&[3, 1], &[600, 400], 1.0, None);
-        let value = |name: &str| outcome.figures.iter().find(|f| f.name == name).expect("it is there").value;
+        let result = result(&[3, 1], &[600, 400], 1.0, None);
+        let value = |name: &str| result.figures.iter().find(|f| f.name == name).expect("it is there").value;
         assert_eq!((value("a_share_percent"), value("b_share_percent")), (60.0, 40.0));
         assert!((value("share_off_percent") - 60.0).abs() < 1e-9);
     }

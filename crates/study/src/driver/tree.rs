@@ -1,17 +1,16 @@
 //! Barriers over networks, simulated: the same networks and groups under each scheme.
 //!
-//! One run draws some networks and simulates every scheme and every size of group on each, so it brings
-//! several records, each a [`Place`]: its variant is the run's with the scheme after it (`small-multicast`),
+//! One run draws some networks and simulates every scheme and every size of group on each. Each scheme at
+//! each size is a [`MeasuredPart`]: its variant is the run's with the scheme after it (`small-multicast`),
 //! and its parameter `members` says the size. A figure is the mean over the networks, as in the paper, with
-//! the distribution beside it. Nothing here measures time: the same seed brings the same figures on every
+//! the distribution beside it. Nothing here measures time: the same seed gives the same figures on every
 //! machine.
 
-use super::figures::figure;
-use super::{Context, Driver, NoOutcome, Outcome, Place};
-use crate::settings::Settings;
+use super::{Context, Driver, DriverKind, MeasuredPart, NoResult, RunResult};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use unisono_btin::generate::{NetworkWish, Sparse, generate};
@@ -19,11 +18,60 @@ use unisono_btin::simulate::analytic;
 use unisono_btin::simulate::{
     Channels, Conditions, Intake, Scheme, SimulatedBarrier, SimulatedTime, Simulator,
 };
-use unisono_btin::{BarrierGroup, GroupId, Network, NodeId, PlanOptions, ReductionOperator, plan};
+use unisono_btin::{BarrierGroup, GroupId, NodeId, PlanOptions, ReductionOperator, SwitchNetwork, plan};
 use unisono_measure::quantile;
 use unisono_measure::record::Figure;
 
 const SCHEMES: [Scheme; 4] = Scheme::ALL;
+
+/// The networks that a run draws, and the groups on them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct NetworkSettings {
+    pub switches: Option<u32>,
+    pub nodes: Option<u32>,
+    /// Nodes for each switch of the network; instead of `nodes`.
+    pub nodes_per_switch: Option<u32>,
+    /// Ports of each switch.
+    pub ports: Option<u16>,
+    /// The part of all ports that is in use.
+    pub connectivity_percent: Option<f64>,
+    /// How many networks a run draws; its figures are averages over them. One if absent.
+    pub networks: Option<u32>,
+    /// How many members groups have, one measurement each. Every node if absent.
+    pub groups: Option<Vec<u32>>,
+}
+
+impl NetworkSettings {
+    pub(super) fn wish(&self, sparse: Sparse) -> NetworkWish {
+        let default = NetworkWish::default();
+        let switches = self.switches.unwrap_or(default.switches);
+        let per_switch = self.nodes_per_switch.map(|nodes| nodes * switches);
+        let percent = |percent| percent / 100.0;
+        NetworkWish {
+            switches,
+            ports: self.ports.unwrap_or(default.ports),
+            nodes: self.nodes.or(per_switch).unwrap_or(default.nodes),
+            connectivity: self.connectivity_percent.map_or(default.connectivity, percent),
+            members: 0,
+            seed: 0,
+            sparse,
+        }
+    }
+
+    /// The sizes of groups on a network of this many nodes.
+    pub(super) fn groups(&self, nodes: u32) -> Result<Vec<u32>, String> {
+        let groups = self.groups.clone().unwrap_or_else(|| vec![nodes]);
+        if groups.is_empty() || groups.iter().any(|members| !(2..=nodes).contains(members)) {
+            return Err(format!("a group of {nodes} nodes has 2 to {nodes} members"));
+        }
+        Ok(groups)
+    }
+
+    pub(super) fn networks(&self) -> u32 {
+        self.networks.unwrap_or(1).max(1)
+    }
+}
 
 /// What is drawn and simulated.
 struct DrawnTrees {
@@ -35,53 +83,35 @@ struct DrawnTrees {
 }
 
 impl DrawnTrees {
-    fn new(settings: &Settings) -> Result<Self, String> {
+    fn new(settings: &TreeDriver) -> Result<Self, String> {
         let known = |name: &String| {
             let found = SCHEMES.into_iter().find(|scheme| scheme.name() == name);
             found.ok_or_else(|| {
                 format!("there is no scheme {name:?}; write unicast, multicast, btin or btin_turn")
             })
         };
-        let schemes = parts(settings).iter().map(known).collect::<Result<Vec<_>, _>>()?;
+        let schemes = settings.schemes.iter().map(known).collect::<Result<Vec<_>, _>>()?;
         let intake = match &settings.intake {
             None => Intake::default(),
             Some(name) => Intake::ALL.into_iter().find(|intake| intake.name() == name).ok_or_else(|| {
                 format!("there is no intake {name:?}; write parallel-links, one-port or startup-each")
             })?,
         };
-        let default = NetworkWish::default();
-        let switches = settings.switches.unwrap_or(default.switches);
-        let ports = settings.ports.unwrap_or(default.ports);
-        let per_switch = settings.nodes_per_switch.map(|nodes| nodes * switches);
-        let nodes = settings.nodes.or(per_switch).unwrap_or(default.nodes);
-        let connectivity =
-            settings.connectivity_percent.map_or(default.connectivity, |percent| percent / 100.0);
-        let groups = settings.groups.clone().unwrap_or_else(|| vec![nodes]);
-        if groups.is_empty() || groups.iter().any(|members| !(2..=nodes).contains(members)) {
-            return Err(format!("a group of {nodes} nodes has 2 to {nodes} members"));
-        }
+        let wish = settings.network.wish(Sparse::BareTree);
+        let groups = settings.network.groups(wish.nodes)?;
         // L from what is asked for: where the bare tree is built instead, the paper's formula knows nothing
         // of it
-        let links = connectivity * f64::from(ports) - f64::from(nodes) / f64::from(switches.max(1));
+        let links = wish.connectivity * f64::from(wish.ports)
+            - f64::from(wish.nodes) / f64::from(wish.switches.max(1));
         Ok(Self {
-            wish: NetworkWish {
-                switches,
-                ports,
-                nodes,
-                connectivity,
-                members: 0,
-                seed: 0,
-                sparse: Sparse::BareTree,
-            },
-            networks: settings.networks.unwrap_or(1).max(1),
+            wish,
+            networks: settings.network.networks(),
             groups,
             schemes,
             conditions: Conditions {
                 intake,
-                channels: if settings.contended == Some(true) { Channels::Contended } else { Channels::Free },
-                arrivals: SimulatedTime::nanoseconds(
-                    (settings.arrivals_us.unwrap_or(0.0).max(0.0) * 1e3) as u64,
-                ),
+                channels: if settings.contended { Channels::Contended } else { Channels::Free },
+                arrivals: SimulatedTime::nanoseconds((settings.arrivals_us.max(0.0) * 1e3) as u64),
                 parallel_links: Some(links.round().max(1.0) as u64),
                 ..Conditions::default()
             },
@@ -104,84 +134,75 @@ impl Seen {
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         let one = |(name, (unit, values)): (&&str, &(&str, Vec<f64>))| Figure {
             distribution: quantile::distribution(values),
-            ..figure(*name, mean(values), unit)
+            ..Figure::new(*name, mean(values), unit)
         };
         self.values.iter().map(one).collect()
     }
 }
 
-/// What a run measures: one part for each scheme.
-fn parts(settings: &Settings) -> Vec<String> {
-    let all = || SCHEMES.map(|scheme| scheme.name().to_owned()).into();
-    settings.schemes.clone().unwrap_or_else(all)
+pub const TREE: DriverKind =
+    DriverKind { adds: &["members"], is_simulated: true, ..DriverKind::of::<TreeDriver>("tree") };
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TreeDriver {
+    #[serde(flatten)]
+    network: NetworkSettings,
+    /// How a barrier is carried out: `unicast`, `multicast`, `btin`, `btin_turn`.
+    schemes: Vec<String>,
+    /// How fast a root node takes messages in: `parallel-links`, `one-port`, `startup-each`.
+    intake: Option<String>,
+    /// Whether messages wait for each other at links; in the paper they do not.
+    contended: bool,
+    /// Members arrive within this time; 0: all at once.
+    arrivals_us: f64,
 }
 
-#[derive(Debug)]
-pub struct TreeDriver;
+impl Default for TreeDriver {
+    fn default() -> Self {
+        Self {
+            network: NetworkSettings::default(),
+            schemes: SCHEMES.map(|scheme| scheme.name().to_owned()).into(),
+            intake: None,
+            contended: false,
+            arrivals_us: 0.0,
+        }
+    }
+}
 
 impl Driver for TreeDriver {
-    fn name(&self) -> &'static str {
-        "tree"
+    fn parts(&self) -> Option<Vec<String>> {
+        Some(self.schemes.clone())
     }
 
-    fn reads(&self) -> &'static [&'static str] {
-        &[
-            "switches",
-            "nodes",
-            "nodes_per_switch",
-            "ports",
-            "connectivity_percent",
-            "networks",
-            "groups",
-            "schemes",
-            "intake",
-            "contended",
-            "arrivals_us",
-        ]
-    }
-
-    fn adds(&self) -> &'static [&'static str] {
-        &["members"]
-    }
-
-    fn parts(&self, settings: &Settings) -> Option<Vec<String>> {
-        Some(parts(settings))
-    }
-
-    fn is_simulated(&self) -> bool {
-        true
-    }
-
-    fn around(&self, settings: &Settings, _: f64) -> Duration {
+    fn around(&self, _: f64) -> Duration {
         const NANOS_A_HOP: f64 = 100.0;
         const MEMBERS_IN_CACHE: f64 = 80_000.0;
-        let switches = settings.switches.unwrap_or(75);
-        let per_switch = settings.nodes_per_switch.map(|nodes| nodes * switches);
-        let nodes = settings.nodes.or(per_switch).unwrap_or(256);
+        let NetworkWish { switches, nodes, .. } = self.network.wish(Sparse::BareTree);
         let members = |sizes: &Vec<u32>| sizes.iter().copied().map(f64::from).sum();
-        let members: f64 = settings.groups.as_ref().map_or_else(|| f64::from(nodes), members);
-        let sizes = settings.groups.as_ref().map_or(1, Vec::len) as f64;
+        let members: f64 = self.network.groups.as_ref().map_or_else(|| f64::from(nodes), members);
+        let sizes = self.network.groups.as_ref().map_or(1, Vec::len) as f64;
         let places = members + sizes * f64::from(switches);
-        let hops = places * f64::from(switches.max(2)).log2() * f64::from(settings.networks.unwrap_or(1));
+        let hops = places * f64::from(switches.max(2)).log2() * f64::from(self.network.networks());
         let slower = 1.0 + f64::from(nodes) / MEMBERS_IN_CACHE;
         Duration::from_nanos((hops * NANOS_A_HOP * slower) as u64)
     }
 
-    fn run(&self, context: Context, settings: &Settings, _: f64, seed: u64) -> Result<Outcome, NoOutcome> {
-        let wanted = DrawnTrees::new(settings).map_err(NoOutcome::Failed)?;
+    fn run(&self, context: Context, _: f64, seed: u64) -> Result<RunResult, NoResult> {
+        let wanted = DrawnTrees::new(self).map_err(NoResult::Failed)?;
         let mut seen: BTreeMap<(u32, Scheme), Seen> = BTreeMap::new();
         let mut bare_trees = 0;
         for number in 0..wanted.networks {
             if let Some(signal) = (context.interrupted)() {
-                return Err(NoOutcome::Interrupted(signal.to_owned()));
+                return Err(NoResult::Interrupted(signal.to_owned()));
             }
             let seed = seed_of(seed, number);
-            bare_trees += u32::from(one_network(&wanted, seed, &mut seen).map_err(NoOutcome::Failed)?);
+            bare_trees += u32::from(one_network(&wanted, seed, &mut seen).map_err(NoResult::Failed)?);
         }
-        let places = seen
+        let parts = seen
             .iter()
-            .map(|((members, scheme), seen)| Place {
-                part: scheme.name().to_owned(),
+            .map(|((members, scheme), seen)| MeasuredPart {
+                name: scheme.name().to_owned(),
                 parameters: BTreeMap::from([("members".to_owned(), (*members).into())]),
                 figures: seen.figures(),
             })
@@ -195,7 +216,7 @@ impl Driver for TreeDriver {
                 wanted.wish.nodes
             ));
         }
-        Ok(Outcome { places, warnings, ..Outcome::default() })
+        Ok(RunResult { parts, warnings, ..RunResult::default() })
     }
 }
 
@@ -205,7 +226,7 @@ fn seed_of(run: u64, number: u32) -> u64 {
 }
 
 /// The network of a run with this number, and whether it is a bare tree.
-pub(super) fn draw(wish: &NetworkWish, run: u64, number: u32) -> Result<(Network, bool), String> {
+pub(super) fn draw(wish: &NetworkWish, run: u64, number: u32) -> Result<(SwitchNetwork, bool), String> {
     let wish = NetworkWish { seed: seed_of(run, number), ..wish.clone() };
     let topology = generate(&wish).map_err(|error| error.to_string())?;
     Ok((topology.network, topology.generated.is_some_and(|how| how.bare_tree)))
@@ -277,11 +298,13 @@ fn one_network(
 mod tests {
     use super::*;
 
-    fn small() -> Settings {
-        Settings { groups: Some(vec![2, 256]), networks: Some(3), ..Settings::default() }
+    fn small() -> TreeDriver {
+        let network =
+            NetworkSettings { groups: Some(vec![2, 256]), networks: Some(3), ..NetworkSettings::default() };
+        TreeDriver { network, ..TreeDriver::default() }
     }
 
-    fn seen(settings: &Settings) -> BTreeMap<(u32, Scheme), Seen> {
+    fn seen(settings: &TreeDriver) -> BTreeMap<(u32, Scheme), Seen> {
         let wanted = DrawnTrees::new(settings).expect("good settings");
         let mut seen = BTreeMap::new();
         for seed in 0..u64::from(wanted.networks) {
@@ -298,7 +321,7 @@ mod tests {
     #[test]
     fn with_parallel_links_the_smaller_system_comes_near_the_papers_factor_and_otherwise_far_above() {
         let factor = |intake: &str| {
-            let settings = Settings { intake: Some(intake.to_owned()), ..small() };
+            let settings = TreeDriver { intake: Some(intake.to_owned()), ..small() };
             mean(&seen(&settings), (256, Scheme::Btin), "times_faster")
         };
         assert!((3.3..4.3).contains(&factor("parallel-links")), "{}", factor("parallel-links"));
@@ -315,9 +338,12 @@ mod tests {
     #[test]
     fn a_hundred_times_the_switches_are_estimated_at_more_than_a_hundred_times_the_time() {
         let of = |switches| {
-            let settings =
-                Settings { switches: Some(switches), nodes_per_switch: Some(10), ..Settings::default() };
-            TreeDriver.around(&settings, 0.0).as_secs_f64()
+            let network = NetworkSettings {
+                switches: Some(switches),
+                nodes_per_switch: Some(10),
+                ..NetworkSettings::default()
+            };
+            TreeDriver { network, ..TreeDriver::default() }.around(0.0).as_secs_f64()
         };
         assert!(of(100_000) > 100.0 * of(1_000), "{} s against {} s", of(100_000), of(1_000));
         assert!((0.1..1.0).contains(&of(10_000)), "{} s for 10,000 switches", of(10_000));
@@ -325,9 +351,11 @@ mod tests {
 
     #[test]
     fn a_wrong_setting_is_named() {
-        let wrong = |settings: Settings| DrawnTrees::new(&settings).err().expect("refused");
-        assert!(wrong(Settings { schemes: Some(vec!["tree".into()]), ..small() }).contains("\"tree\""));
-        assert!(wrong(Settings { intake: Some("fast".into()), ..small() }).contains("\"fast\""));
-        assert!(wrong(Settings { groups: Some(vec![257]), ..small() }).contains("256"));
+        let wrong = |settings: TreeDriver| DrawnTrees::new(&settings).err().expect("refused");
+        assert!(wrong(TreeDriver { schemes: vec!["tree".into()], ..small() }).contains("\"tree\""));
+        assert!(wrong(TreeDriver { intake: Some("fast".into()), ..small() }).contains("\"fast\""));
+        let mut large = small();
+        large.network.groups = Some(vec![257]);
+        assert!(wrong(large).contains("256"));
     }
 }

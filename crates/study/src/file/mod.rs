@@ -26,12 +26,13 @@
 //! where a key is unknown, the nearest known one.
 
 mod nearest;
+mod settings;
 
-use crate::driver::Driver;
+use crate::driver::{Driver, DriverKind, Settings};
 use crate::profile::{PerProfile, Profile};
-use crate::settings::Settings;
 use serde::Deserialize;
 use serde_json::Value;
+pub use settings::WrittenSettings;
 use std::collections::BTreeMap;
 use std::path::Path;
 use unisono_linux::read::HAND_WRITTEN;
@@ -70,13 +71,13 @@ pub struct StudyFile {
     #[serde(default)]
     pub paper: Option<Paper>,
     /// What a run is.
-    pub driver: &'static dyn Driver,
+    pub driver: &'static DriverKind,
     pub repetitions: PerProfile<u32>,
     /// Measured seconds of a run.
     pub seconds: PerProfile<f64>,
     /// Settings of every run.
     #[serde(default)]
-    pub settings: Settings,
+    pub settings: WrittenSettings,
     /// What is compared.
     #[serde(rename = "variant")]
     pub variants: Vec<Variant>,
@@ -102,7 +103,7 @@ pub struct Variant {
     pub name: String,
     /// Its settings, over the study's.
     #[serde(default)]
-    pub settings: Settings,
+    pub settings: WrittenSettings,
     /// How many times as often as the others it is started: what is bimodal needs more starts.
     #[serde(default = "once")]
     pub starts: u32,
@@ -168,10 +169,14 @@ impl StudyFile {
             let (line, column) = place(text, at);
             BadStudy::Wrong { path: path.to_owned(), line, column, problem }
         };
-        let file: Self = toml::from_str(text).map_err(|error| {
+        let mut file: Self = toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             wrong(at, nearest::explain(error.message()))
         })?;
+        let written = file.variants.iter_mut().map(|variant| &mut variant.settings);
+        for settings in std::iter::once(&mut file.settings).chain(written) {
+            settings.understand(file.driver).map_err(|(at, problem)| wrong(at, problem))?;
+        }
         file.check().map_err(|(needle, problem)| wrong(find_value(text, &needle), problem))?;
         Ok(file)
     }
@@ -211,21 +216,6 @@ impl StudyFile {
     }
 
     fn check_variants(&self) -> Result<(), (String, String)> {
-        let reads = self.driver.reads();
-        let known = |name: &str| -> Result<(), (String, String)> {
-            if reads.contains(&name) {
-                return Ok(());
-            }
-            let nearest = nearest::nearest(name, reads.iter().copied())
-                .map_or_else(|| format!("it reads {}", reads.join(", ")), |n| format!("did you mean `{n}`?"));
-            Err((
-                name.into(),
-                format!("the driver `{}` does not read `{name}`; {nearest}", self.driver.name()),
-            ))
-        };
-        for name in self.settings.present().keys() {
-            known(name)?;
-        }
         for (i, variant) in self.variants.iter().enumerate() {
             if !is_variant_name(&variant.name) {
                 return Err((
@@ -239,9 +229,6 @@ impl StudyFile {
             if !(1..=100).contains(&variant.starts) {
                 return Err(("starts".into(), format!("{} starts; write 1 to 100", variant.starts)));
             }
-            for name in variant.settings.present().keys() {
-                known(name)?;
-            }
             for name in variant.only.keys() {
                 if !self.sweeps.iter().any(|s| &s.parameter == name) {
                     return Err((name.clone(), format!("`only` names {name:?}, which is not swept")));
@@ -249,7 +236,8 @@ impl StudyFile {
             }
         }
         for sweep in &self.sweeps {
-            known(&sweep.parameter)?;
+            settings::known(self.driver, &sweep.parameter)
+                .map_err(|problem| (sweep.parameter.clone(), problem))?;
             for (profile, values) in [
                 ("smoke", &sweep.values.smoke),
                 ("quick", &sweep.values.quick),
@@ -262,8 +250,7 @@ impl StudyFile {
                     ));
                 }
                 for value in values {
-                    let over = serde_json::Map::from_iter([(sweep.parameter.clone(), value.clone())]);
-                    self.settings.overlaid(&over).map_err(|e| {
+                    self.driver.understand(&sweep.parameter, value).map_err(|e| {
                         (sweep.parameter.clone(), format!("{value} is no {}: {e}", sweep.parameter))
                     })?;
                 }
@@ -274,14 +261,12 @@ impl StudyFile {
 
     /// Verdicts and charts name variants that exist: a typing error would leave them silently empty.
     fn check_names(&self) -> Result<(), (String, String)> {
-        let recorded: Vec<String> = self
-            .variants
-            .iter()
-            .flat_map(|v| {
-                let settings = self.settings.overlaid(&v.settings.present()).unwrap_or_default();
-                self.driver.recorded_as(&v.name, &settings)
-            })
-            .collect();
+        let mut recorded = Vec::new();
+        for variant in &self.variants {
+            let driver = self.run_of(variant, Settings::new());
+            let driver = driver.map_err(|problem| (variant.name.clone(), problem))?;
+            recorded.extend(driver.recorded_as(&variant.name));
+        }
         let names: Vec<&str> = recorded.iter().map(String::as_str).collect();
         let asked = self.verdicts.iter().flat_map(|v| [&v.variant, &v.against]);
         let drawn = self.charts.iter().flat_map(|c| &c.variants);
@@ -305,12 +290,23 @@ impl StudyFile {
             .filter_map(|v| v.by.as_ref())
             .chain(self.charts.iter().filter_map(|c| c.x.as_ref()))
         {
-            let is_added = self.driver.adds().contains(&by.as_str());
+            let is_added = self.driver.adds.contains(&by.as_str());
             if !is_added && !self.sweeps.iter().any(|s| &s.parameter == by) {
                 return Err((by.clone(), format!("{by:?} is not swept; write a [[sweep]] of it")));
             }
         }
         Ok(())
+    }
+
+    /// The run of a variant at a point of the sweeps.
+    ///
+    /// # Errors
+    /// A value that does not fit its setting; [`Self::parse`] has checked them.
+    pub fn run_of(&self, variant: &Variant, point: Settings) -> Result<Box<dyn Driver>, String> {
+        let mut settings = self.settings.values();
+        settings.extend(point);
+        settings.extend(variant.settings.values());
+        self.driver.with(settings)
     }
 
     /// What the records say about the study.
@@ -350,7 +346,7 @@ impl StudyFile {
                     // a variant of many parts is recorded under names that begin with its own
                     let parts = |side: &&String| {
                         side.strip_prefix(&v.name).is_some_and(|rest| rest.starts_with('-'))
-                            && !self.driver.adds().is_empty()
+                            && !self.driver.adds.is_empty()
                     };
                     sides.contains(&&v.name) || sides.iter().any(parts)
                 };

@@ -44,7 +44,7 @@ pub fn run(told: &Options, wait: Wait, budget: SpinBudget) -> Result<Measurement
             run_with(&told, wakeups, |thread| {
                 let mut waiter = Waiter::new(wait, budget, wakeups);
                 move |flag: Flag<'_>, target| {
-                    let company = Company { regime, crowded, whereabouts: None };
+                    let company = || Company { regime, crowded, whereabouts: None };
                     waiter.among(company).wait(flag, target, &mut Unwatched);
                     if thread == 0 {
                         waiter.learn(regime);

@@ -51,7 +51,7 @@ fn of_study(study: &StudyLine, runs: &[&RunLine]) -> String {
 }
 
 /// The values of a variant under one set of parameters: its runs differ in nothing but the repetition.
-struct Row<'a> {
+struct SummaryRow<'a> {
     variant: &'a str,
     /// The values of the [`varying`] parameters, in their order.
     at: Vec<String>,
@@ -61,8 +61,8 @@ struct Row<'a> {
 
 /// One row a variant and value of everything that varies; whatever a chart chooses to draw, a row never
 /// takes different things together.
-fn rows<'a>(figure: &str, varying: &[String], runs: &[&'a RunLine]) -> Vec<Row<'a>> {
-    let mut rows: Vec<Row<'_>> = Vec::new();
+fn rows<'a>(figure: &str, varying: &[String], runs: &[&'a RunLine]) -> Vec<SummaryRow<'a>> {
+    let mut rows: Vec<SummaryRow<'_>> = Vec::new();
     for run in runs {
         let Some(value) = run.value(figure) else { continue };
         let at: Vec<String> =
@@ -71,12 +71,12 @@ fn rows<'a>(figure: &str, varying: &[String], runs: &[&'a RunLine]) -> Vec<Row<'
             Some(row) => row.values.push(value),
             None => {
                 let unit = run.figures.iter().find(|f| f.name == figure).map_or("", |f| f.unit.as_str());
-                rows.push(Row { variant: &run.variant, at, values: vec![value], unit });
+                rows.push(SummaryRow { variant: &run.variant, at, values: vec![value], unit });
             }
         }
     }
     // by the varying parameters (as numbers where they are), then in order of appearance
-    let place = |row: &Row<'_>| -> Vec<(f64, String)> {
+    let place = |row: &SummaryRow<'_>| -> Vec<(f64, String)> {
         row.at.iter().map(|t| (t.parse().unwrap_or(f64::MAX), t.clone())).collect()
     };
     rows.sort_by(|a, b| place(a).partial_cmp(&place(b)).unwrap_or(std::cmp::Ordering::Equal));
@@ -95,7 +95,7 @@ fn table(study: &StudyLine, figure: &str, runs: &[&RunLine]) -> String {
         head.push(String::new());
         cells.push(head);
     }
-    for Row { variant, at, values, unit } in rows {
+    for SummaryRow { variant, at, values, unit } in rows {
         let quantile = |q| quantile::quantile(&values, q).unwrap_or(f64::NAN);
         let unit = if unit == "1" { String::new() } else { format!(" {unit}") };
         let mut row = vec![label(variant)];

@@ -15,8 +15,8 @@
 //! one wait in a barrier. What is still queued when twice the time has passed is counted, not computed.
 
 use super::barrier::run_iterations;
-use super::kernel::clustering::{Batch, Share};
-use super::own::{Choice, OwnSeat};
+use super::kernel::clustering::{Batch, BatchPart};
+use super::own::{BarrierChoice, OwnSeat};
 use super::{Error, Measurement, Options};
 use crossbeam_utils::CachePadded;
 use rand::RngCore;
@@ -98,7 +98,7 @@ impl BurstLoad {
 ///
 /// # Errors
 /// As [`run`](super::barrier::run).
-pub fn run(load: &BurstLoad, choice: &Choice, options: &Options) -> Result<Measurement, Error> {
+pub fn run(load: &BurstLoad, choice: &BarrierChoice, options: &Options) -> Result<Measurement, Error> {
     serve(
         load,
         choice,
@@ -110,7 +110,7 @@ pub fn run(load: &BurstLoad, choice: &Choice, options: &Options) -> Result<Measu
 /// Requests that `patience` after the first could have come have not begun are counted, not served.
 fn serve(
     load: &BurstLoad,
-    choice: &Choice,
+    choice: &BarrierChoice,
     options: &Options,
     patience: Duration,
 ) -> Result<Measurement, Error> {
@@ -133,7 +133,7 @@ fn serve(
     let serving = Options { iterations: Some(arrivals.len() as u64), ..options.clone() };
     let barriers = 1 + 2 * load.rounds;
     let measured = run_iterations(&serving, barriers, |index| {
-        let mut share = Share::new(&batch, index, options.threads);
+        let mut share = BatchPart::new(&batch, index, options.threads);
         let mut seat = OwnSeat::take(&group, index);
         let (savings, given_up, latencies, arrivals) = (&savings, &given_up, &latencies, &arrivals);
         let rounds = u64::from(load.rounds);
@@ -206,7 +206,7 @@ mod tests {
         let options = Options { threads: 3, seconds: 0.2, size: Some(100), ..Options::default() };
         // A busy machine may take long: none is given up here.
         let patience = Duration::from_secs(3600);
-        let measured = serve(&load, &Choice::default(), &options, patience).expect("measured");
+        let measured = serve(&load, &BarrierChoice::default(), &options, patience).expect("measured");
         let expected = load.arrivals(0.2, options.seed).len() as u64;
         assert_eq!((measured.requests, measured.unfinished), (Some(expected), Some(0)));
         let latency = measured.latency_us.expect("latencies");
@@ -217,7 +217,7 @@ mod tests {
     fn requests_that_are_too_late_are_counted_and_not_served() {
         let load = BurstLoad { rate: 200.0, ..BurstLoad::default() };
         let options = Options { threads: 2, seconds: 0.2, size: Some(100), ..Options::default() };
-        let measured = serve(&load, &Choice::default(), &options, Duration::ZERO).expect("measured");
+        let measured = serve(&load, &BarrierChoice::default(), &options, Duration::ZERO).expect("measured");
         let expected = load.arrivals(0.2, options.seed).len() as u64;
         assert_eq!((measured.requests, measured.unfinished), (Some(0), Some(expected)));
         assert!(measured.latency_us.is_none());

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-use unisono_enforce::disk::{Operation, Reply, Rule, Service};
+use unisono_enforce::disk::{DiskOperation, DiskRule, Reply, Service};
 use unisono_fairqueue::{ClassId, ClassSpec, Hierarchy, Weight};
 use unisono_linux::direct::{FileAccess, open};
 use unisono_measure::Histogram;
@@ -107,7 +107,7 @@ impl<'a> DiskClient<'a> {
             self.class,
             &self.file.0,
             position % FILE,
-            Operation::Read(length),
+            DiskOperation::Read(length),
             due,
             &self.reply,
         );
@@ -129,7 +129,7 @@ impl<'a> DiskClient<'a> {
 /// # Errors
 /// A request failed.
 pub fn serve(
-    rule: Rule,
+    rule: DiskRule,
     threads: usize,
     file: &SharedFile,
     length: Duration,
@@ -225,7 +225,7 @@ mod tests {
             Err(error) => return eprintln!("skipped: not past the page cache here: {error}"),
         };
         for threads in [1, SLOTS] {
-            let rule = Rule::Fifo { hierarchy: hierarchy() };
+            let rule = DiskRule::Fifo { hierarchy: hierarchy() };
             let got = serve(rule, threads, &file, Duration::from_millis(100), &|| false).expect("it is read");
             for got in got {
                 assert!(got.mb_per_s > 0.0 && got.took_ms.is_some_and(|took| took.n > 0), "{got:?}");

@@ -14,18 +14,18 @@ const UNITS: f64 = 64.0;
 
 /// Counts of lengths of time.
 #[derive(Clone, Debug)]
-pub struct Histogram {
+pub struct BatchHistogram {
     total: u64,
     counts: Box<[u64]>,
 }
 
-impl Default for Histogram {
+impl Default for BatchHistogram {
     fn default() -> Self {
         Self { total: 0, counts: vec![0; BUCKETS].into_boxed_slice() }
     }
 }
 
-impl Histogram {
+impl BatchHistogram {
     /// Counts `weight` events of this length.
     pub fn add(&mut self, ns: f64, weight: u64) {
         self.counts[bucket((ns * UNITS) as u64)] += weight;
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn quantiles_weigh_events_by_their_number() {
-        let mut histogram = Histogram::default();
+        let mut histogram = BatchHistogram::default();
         histogram.add(50.0, 90);
         histogram.add(5000.0, 10);
         assert!((histogram.quantile(0.5) - 50.0).abs() < 0.5);
@@ -103,6 +103,6 @@ mod tests {
 
     #[test]
     fn nothing_measured_has_no_median() {
-        assert!(Histogram::default().quantile(0.5).abs() < f64::EPSILON);
+        assert!(BatchHistogram::default().quantile(0.5).abs() < f64::EPSILON);
     }
 }

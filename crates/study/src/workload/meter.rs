@@ -11,7 +11,7 @@
 //!
 //! Cost: one comparison an episode, one clock reading and one histogram count a batch.
 
-use super::histogram::Histogram;
+use super::histogram::BatchHistogram;
 use super::options::Options;
 use serde::{Deserialize, Serialize};
 use unisono_linux::clock::{self, Nanos};
@@ -34,7 +34,7 @@ pub struct LeaderNotes {
     next: u64,
     last: (u64, Nanos),
     phase: MeterPhase,
-    histogram: Histogram,
+    histogram: BatchHistogram,
     least: f64,
     longest: (Nanos, u64),
 }
@@ -69,7 +69,7 @@ impl LeaderNotes {
             next: 1,
             last: (0, now),
             phase: MeterPhase::WarmingUp,
-            histogram: Histogram::default(),
+            histogram: BatchHistogram::default(),
             least: f64::INFINITY,
             longest: (Nanos::ZERO, 1),
         }
@@ -265,6 +265,15 @@ pub struct NsPerBarrier {
     pub max: f64,
     /// Measured time divided by barriers: what throughput feels.
     pub mean: f64,
+}
+
+impl NsPerBarrier {
+    /// All but the mean.
+    #[must_use]
+    pub fn distribution(&self) -> Distribution {
+        let Self { n, min, p25, median, p75, p99, max, .. } = *self;
+        Distribution { n, min, p25, median, p75, p99, max }
+    }
 }
 
 #[cfg(test)]

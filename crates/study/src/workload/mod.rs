@@ -19,7 +19,10 @@ pub mod kernel;
 pub mod meter;
 pub mod options;
 pub mod own;
+mod patience;
+pub mod service;
 pub mod spin;
+mod stamp;
 pub mod traffic;
 
 pub use meter::{Measurement, NsPerBarrier};

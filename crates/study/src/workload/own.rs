@@ -3,12 +3,14 @@
 use super::options::{Options, Pin};
 use super::{Error, Measurement, barrier};
 use std::sync::Barrier;
-use unisono_barrier::{Algorithm, Group, Participant, RecommendedLoad, Spec, SpinBudget, Wait, recommended};
+use unisono_barrier::{
+    Algorithm, Group, GroupSpec, Participant, RecommendedLoad, SpinBudget, Wait, recommended,
+};
 use unisono_linux::clock::Nanos;
 
 /// Which of Unisono's barriers; what is `None` is chosen for the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Choice {
+pub struct BarrierChoice {
     /// The algorithm, or the recommended one.
     pub algorithm: Option<Algorithm>,
     /// How to wait, or as recommended.
@@ -17,7 +19,7 @@ pub struct Choice {
     pub spin_budget: Option<SpinBudget>,
 }
 
-impl Choice {
+impl BarrierChoice {
     /// As `--algorithm` takes it.
     #[must_use]
     pub fn algorithm_name(&self) -> &'static str {
@@ -44,7 +46,7 @@ impl Choice {
         cpus.dedup();
         let cpus = if cpus.is_empty() { Pin::Spread.placement()?.len() } else { cpus.len() };
         let recommended = recommended(options.threads, cpus, RecommendedLoad::Unknown);
-        let mut spec = Spec::new(options.threads)
+        let mut spec = GroupSpec::new(options.threads)
             .map_err(refused)?
             .algorithm(self.algorithm.unwrap_or(recommended.algorithm))
             .wait(self.wait.unwrap_or(recommended.wait));
@@ -80,7 +82,7 @@ impl Choice {
 ///
 /// # Errors
 /// As [`barrier::run`].
-pub fn run(choice: &Choice, options: &Options) -> Result<Measurement, Error> {
+pub fn run(choice: &BarrierChoice, options: &Options) -> Result<Measurement, Error> {
     options.check()?;
     let (group, chosen_because) = choice.group(options)?;
     let measured = barrier::run(options, |index| {

@@ -1,11 +1,12 @@
 //! Datatypes: what MPI's constructors describe, flattened into the engine's layouts.
 //!
-//! The idea: a type is its runs (see [`Layout`]), its extent and the element that all of it is made of, if it
-//! is one. Constructors combine the runs of their parts and merge what touches: a vector of blocks is one
-//! run, a contiguous type of contiguous types is one block. Offsets count from the buffer's address, so that
-//! lower bounds need no place here; the extent is what MPI says.
+//! The idea: a type is its runs (see [`Layout`]), its extent, and the element that all of it is made of if
+//! there is only one. A constructor combines the runs of its parts and merges runs that touch: a vector of
+//! blocks is one run, a contiguous type of contiguous types is one block. Offsets count from the buffer's
+//! address, so a lower bound needs no field here. The extent is the one that MPI says.
 //!
-//! Cost: a run a block that does not continue the one before. Reference: MPI-4.0 sections 5.1.2 to 5.1.8.
+//! Cost: one run for each block that does not continue the block before. Reference: MPI-4.0 sections 5.1.2 to
+//! 5.1.8.
 
 use crate::error::{answer_or, argument};
 use crate::layout::{LayoutHandle, layout, slice};
@@ -13,10 +14,10 @@ use std::borrow::Cow;
 use std::ffi::c_int;
 use unisono_rma::{Element, Error, Layout, Run};
 
-/// More runs than any type needs; beyond, describing it would take more memory than its data.
+/// A description of more runs would take more memory than the data of any type in use.
 const MOST_RUNS: usize = 1 << 22;
 
-/// The runs of a layout, also of one that lies in a row.
+/// The runs of a layout. A contiguous layout has one here.
 fn runs_of(layout: &Layout) -> Cow<'_, [Run]> {
     if layout.is_contiguous() && layout.size() > 0 {
         let bytes = layout.size();
@@ -25,7 +26,7 @@ fn runs_of(layout: &Layout) -> Cow<'_, [Run]> {
     layout.runs().into()
 }
 
-/// The element that all of these are made of. Types without data and of a known element do not matter.
+/// The element that all of these are made of. A type without data does not count if its element is known.
 fn common(types: &[&Layout]) -> Option<Element> {
     let known = types.iter().filter(|one| one.element().is_none() || one.size() > 0);
     let mut known = known.map(|one| one.element());
@@ -74,7 +75,7 @@ impl Runs {
         Ok(())
     }
 
-    /// `count` times what `part` is, `stride` apart, beginning at `start`.
+    /// Adds `count` copies of `part`, `stride` bytes apart; the first begins at `start`.
     fn repeat(&mut self, part: &[Run], start: i64, count: i64, stride: i64) -> Result<(), Error> {
         let Ok(times) = u64::try_from(count) else {
             return Err(Error::Type(format!("a datatype with {count} blocks")));
@@ -123,7 +124,8 @@ pub enum Combiner {
     Contiguous = 0,
     /// Integers: count, length. Addresses: stride in bytes.
     Vector = 1,
-    /// Integers: the length of each. Addresses: the displacement of each in bytes. One child, or one each.
+    /// Integers: the length of each block. Addresses: the displacement of each block in bytes. One child, or
+    /// one for each block.
     Blocks = 2,
     /// Integers: dimensions, sizes, parts, starts, order (0 C, 1 Fortran).
     Subarray = 3,
@@ -176,7 +178,8 @@ fn combine(
     Layout::from_runs(runs.0, extent, common(children))
 }
 
-/// A box cut out of an array: the fastest dimension is a block, each further one repeats what there is.
+/// A box cut out of an array. The fastest dimension is a block; each further dimension repeats the box so
+/// far.
 fn subarray(
     child: &Layout,
     sizes: &[i64],
@@ -202,7 +205,7 @@ fn subarray(
     Ok(placed)
 }
 
-/// From the offset of each byte of the data, in order.
+/// Makes a layout from a list: the offset of each byte of the data, in order.
 fn traced(offsets: &[i64], extent: i64, element: Option<Element>) -> Result<Layout, Error> {
     let mut blocks: Vec<(i64, u64)> = Vec::new();
     for offset in offsets {
@@ -222,19 +225,20 @@ fn element_of(code: c_int) -> Option<Element> {
     Element::from_code(u8::try_from(code).ok()?)
 }
 
-/// A layout for C; null after an error.
+/// Hands a layout to C; null after an error.
 fn hand_out(make: impl FnOnce() -> Result<Layout, Error>) -> *mut LayoutHandle {
     answer_or(std::ptr::null_mut(), || Ok(Box::into_raw(Box::new(LayoutHandle(make()?)))))
 }
 
-/// A predefined type of so many bytes, one of unisono_element or 0 for data that only moves. NULL after an
-/// error, as in all calls that make a layout.
+/// A predefined type of `bytes` bytes. `element` is one of unisono_element, or 0 for data that only moves.
+/// Every call that makes a layout returns NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_layout_named(element: c_int, bytes: u64) -> *mut LayoutHandle {
     hand_out(|| Ok(named(element_of(element), bytes)))
 }
 
-/// A type made of others; `combiner` is one of unisono_mpi_combiner, which says what the numbers are.
+/// A type made of others. `combiner` is one of unisono_mpi_combiner, which says what the integers and
+/// addresses mean.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_layout_combine(
     combiner: c_int,
@@ -247,19 +251,19 @@ pub unsafe extern "C" fn unisono_mpi_layout_combine(
     child_count: usize,
 ) -> *mut LayoutHandle {
     hand_out(|| {
-        // SAFETY: the shim's array.
+        // SAFETY: the shim passes arrays of these lengths.
         let integers = unsafe { slice(integers, integer_count, "integers") }?;
-        // SAFETY: the shim's array.
+        // SAFETY: as above.
         let addresses = unsafe { slice(addresses, address_count, "addresses") }?;
-        // SAFETY: the shim's array.
+        // SAFETY: as above.
         let children = unsafe { slice(children, child_count, "children") }?;
-        // SAFETY: each is a live handle of the shim's.
+        // SAFETY: the shim passes live handles.
         let children: Result<Vec<_>, _> = children.iter().map(|child| unsafe { layout(*child) }).collect();
         combine(Combiner::from_code(combiner)?, extent, integers, addresses, &children?)
     })
 }
 
-/// A type whose data lies at these offsets, one a byte, in the order of the data.
+/// A type from the offsets of its bytes, one for each byte, in the order of the data.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_layout_traced(
     offsets: *const i64,
@@ -267,25 +271,25 @@ pub unsafe extern "C" fn unisono_mpi_layout_traced(
     extent: i64,
     element: c_int,
 ) -> *mut LayoutHandle {
-    // SAFETY: the shim's array.
+    // SAFETY: the shim passes an array of `count` offsets.
     hand_out(|| traced(unsafe { slice(offsets, count, "offsets") }?, extent, element_of(element)))
 }
 
-/// The element that all data is made of; 0 for none.
+/// The element that all data of a layout is made of; 0: there is no such element.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_layout_element(layout: *const LayoutHandle) -> c_int {
     answer_or(0, || {
-        // SAFETY: the shim's handle.
+        // SAFETY: the shim passes a live handle.
         let layout = unsafe { self::layout(layout) }?;
         Ok(layout.element().map_or(0, |element| element as c_int))
     })
 }
 
-/// The element, if the layout is one of them and nothing else; 0 otherwise.
+/// The element if the layout is exactly one of it; 0 otherwise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_layout_single(layout: *const LayoutHandle) -> c_int {
     answer_or(0, || {
-        // SAFETY: the shim's handle.
+        // SAFETY: the shim passes a live handle.
         let layout = unsafe { self::layout(layout) }?;
         let single = layout.element().filter(|element| {
             let in_a_row = || matches!(layout.runs(), [run] if run.offset == 0 && run.count == 1);

@@ -1,15 +1,15 @@
 //! A transport over the host MPI's own messages, for ranks on other hosts.
 //!
-//! What is this? [`Transport`] in terms of four callbacks of the shim: `MPI_Isend`, `MPI_Test`, `MPI_Improbe`
-//! and `MPI_Mrecv` on a communicator of its own, so that no packet meets a message of the program.
+//! It is a [`Transport`] made of four callbacks of the shim: `MPI_Isend`, `MPI_Test`, `MPI_Improbe` and
+//! `MPI_Mrecv`, on a communicator of their own, so that no packet meets a message of the program.
 //!
-//! The idea: users on clusters already run an MPI that reaches all their hosts; its messages are ordered and
-//! reliable, which is all that the engine asks for. MPI offers no way to sleep until a message comes, so
-//! waiting is polling with pauses that grow: short waits end at once, long ones cost little.
+//! The idea: users on clusters already run an MPI that reaches all their hosts. Its messages are ordered and
+//! reliable, and the engine asks for nothing else. MPI offers no way to sleep until a message comes, so a
+//! waiter polls with pauses that grow: a short wait ends at once, a long wait costs little.
 //!
-//! Cost: one message a packet, copied once at each end; up to [`LONGEST_PAUSE`] late when nothing came for a
-//! while. When not to use it: on one host, where memory is shared. Death is not noticed: a host MPI ends the
-//! job itself when one of its ranks dies.
+//! Cost: one message for each packet, copied once at each end. A packet is noticed up to [`LONGEST_PAUSE`]
+//! late if nothing came for a while. When not to use it: on one host, where memory is shared. The transport
+//! does not notice the death of a rank: a host MPI ends the whole job then.
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
@@ -17,24 +17,25 @@ use std::io::{self, IoSlice};
 use std::ptr;
 use std::time::Duration;
 use unisono_linux::clock::{self, Nanos};
-use unisono_rma::wire::packet::{HEADER, Kind};
+use unisono_rma::wire::packet::{HEADER, PacketKind};
 use unisono_rma::wire::{Gone, Transport};
 use unisono_rma::{Error, Rank};
 
-/// Polls without a pause: as many as take about as long as a message between idle hosts.
+/// Polls without a pause. They take about as long as a message between idle hosts.
 const POLLS: u32 = 200;
 const FIRST_PAUSE: Duration = Duration::from_micros(5);
 const LONGEST_PAUSE: Duration = Duration::from_micros(200);
-/// Above this MPIs switch to a rendezvous anyway; more packets in flight help more than longer ones.
+/// MPIs send longer messages by a rendezvous; several packets in flight are faster than one long packet.
 const MOST_PAYLOAD: usize = 256 * 1024;
 
-/// The host MPI's messages, for jobs that leave the host. All answer 0 or an MPI error code.
+/// The host MPI's messages, for jobs of several hosts. Each function returns 0 or an MPI error code.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Callbacks {
-    /// The first argument of each.
+    /// The first argument of each function.
     pub context: *mut c_void,
-    /// Begins to send a packet, which stays where it is until `sent` says so; `pending` is for that call.
+    /// Begins to send a packet. The packet stays where it is until `sent` says that it was sent; `*pending`
+    /// names it there.
     pub send: unsafe extern "C" fn(
         context: *mut c_void,
         to: c_int,
@@ -42,17 +43,18 @@ pub struct Callbacks {
         bytes: usize,
         pending: *mut *mut c_void,
     ) -> c_int,
-    /// Whether a packet was sent.
+    /// Sets `*done` to 1 if a packet was sent, else to 0.
     pub sent:
         unsafe extern "C" fn(context: *mut c_void, pending: *mut *mut c_void, done: *mut c_int) -> c_int,
-    /// Matches a packet that has arrived: from whom, its length, and what to take it by; NULL where none has.
+    /// Matches a packet that has arrived: its sender, its length, and in `*message` a name for `take`.
+    /// `*message` is NULL if none has arrived.
     pub receive: unsafe extern "C" fn(
         context: *mut c_void,
         from: *mut c_int,
         bytes: *mut usize,
         message: *mut *mut c_void,
     ) -> c_int,
-    /// Takes the packet that was matched.
+    /// Takes the packet that `receive` matched.
     pub take: unsafe extern "C" fn(
         context: *mut c_void,
         message: *mut *mut c_void,
@@ -61,14 +63,14 @@ pub struct Callbacks {
     ) -> c_int,
 }
 
-/// A packet that the host MPI has not sent yet: its memory must stay where it is.
+/// A packet that the host MPI has not sent yet. Its memory must not move.
 #[derive(Debug)]
 struct UnsentPacket {
     _packet: Box<[u8]>,
     pending: *mut c_void,
 }
 
-/// See the module.
+/// One rank's end.
 #[derive(Debug)]
 pub(crate) struct HostMessages {
     rank: Rank,
@@ -77,13 +79,14 @@ pub(crate) struct HostMessages {
     outgoing: VecDeque<UnsentPacket>,
     arrived: VecDeque<(Rank, Vec<u8>)>,
     gone: Vec<Gone>,
-    /// Peers that have said goodbye, and whether this member has: their last packets are then on their way.
+    /// Peers that have said goodbye: their last packets are on their way.
     left: Vec<bool>,
+    /// This rank has said goodbye.
     leaving: bool,
 }
 
-// SAFETY: the context and the pending requests are the shim's, which may be called from any thread as long as
-// the host MPI may; a job that leaves the host asks for MPI_THREAD_MULTIPLE before it uses threads.
+// SAFETY: the context and the pending requests are the shim's. Any thread may call the shim if any thread may
+// call the host MPI; a job of several hosts asks for MPI_THREAD_MULTIPLE before it uses threads.
 unsafe impl Send for HostMessages {}
 
 impl HostMessages {
@@ -92,13 +95,13 @@ impl HostMessages {
         Self { rank, size, callbacks, outgoing, arrived, gone, left: vec![false; size], leaving: false }
     }
 
-    /// Takes what has arrived from the host MPI; whether there was anything.
+    /// Takes what has arrived out of the host MPI; true if there was anything.
     fn pump(&mut self) -> Result<bool, Error> {
         let mut any = false;
         loop {
             let (mut from, mut bytes, mut message) = (0, 0, ptr::null_mut());
             let Callbacks { context, receive, take, .. } = self.callbacks;
-            // SAFETY: the shim's callback, with its context and places for its answers.
+            // SAFETY: a function of the shim's with its own context, and places for its answers.
             let code = unsafe { receive(context, &raw mut from, &raw mut bytes, &raw mut message) };
             check("MPI_Improbe", code)?;
             if message.is_null() {
@@ -111,7 +114,7 @@ impl HostMessages {
             any = true;
             let Ok(from) = u32::try_from(from) else { continue };
             if let Some(left) = self.left.get_mut(from as usize) {
-                *left |= packet.first() == Some(&(Kind::Goodbye as u8));
+                *left |= packet.first() == Some(&(PacketKind::Goodbye as u8));
             }
             if !self.gone.iter().any(|gone| gone.rank == Rank(from)) {
                 self.arrived.push_back((Rank(from), packet));
@@ -119,14 +122,14 @@ impl HostMessages {
         }
     }
 
-    /// Forgets packets that are on their way; whether none is left.
+    /// Drops the packets that the host MPI has sent; true if none is left.
     fn settle(&mut self) -> Result<bool, Error> {
         let Callbacks { context, sent, .. } = self.callbacks;
         let mut kept = VecDeque::with_capacity(self.outgoing.len());
         let mut failure = None;
         for mut packet in self.outgoing.drain(..) {
             let mut done = 0;
-            // SAFETY: the shim's callback, with a request that it handed out.
+            // SAFETY: a function of the shim's with its own context, and a request that it handed out.
             let code = unsafe { sent(context, &raw mut packet.pending, &raw mut done) };
             match check("MPI_Test", code) {
                 Err(error) => failure = Some(error),
@@ -170,13 +173,13 @@ impl Transport for HostMessages {
         let mut packet = Vec::with_capacity(HEADER + length);
         packet.extend_from_slice(header);
         payload.iter().for_each(|piece| packet.extend_from_slice(piece));
-        self.leaving |= header[0] == Kind::Goodbye as u8;
+        self.leaving |= header[0] == PacketKind::Goodbye as u8;
         let mut packet = packet.into_boxed_slice();
         let mut pending = ptr::null_mut();
         let Callbacks { context, send, .. } = self.callbacks;
         let to = c_int::try_from(to.0).map_err(|_| Error::Job(format!("rank {to} is beyond MPI's")))?;
         let (start, bytes) = (packet.as_mut_ptr(), packet.len());
-        // SAFETY: the packet is kept, unmoved, until the host MPI has sent it.
+        // SAFETY: `outgoing` keeps the packet unmoved until the host MPI has sent it.
         let code = unsafe { send(context, to, start.cast(), bytes, &raw mut pending) };
         check("MPI_Isend", code)?;
         self.outgoing.push_back(UnsentPacket { _packet: packet, pending });
@@ -233,27 +236,27 @@ impl Transport for HostMessages {
 }
 
 impl HostMessages {
-    /// Whether a peer's goodbye is still to come.
+    /// Whether the goodbye of a peer has not come yet.
     fn expects_goodbyes(&self) -> bool {
         let comes = |rank: usize| rank != self.rank.index() && !self.left[rank];
         self.leaving && (0..self.size).any(comes)
     }
 }
 
-/// What was sent has to arrive, and its memory must not go before the host MPI has read it. What the others
-/// have sent last has to be received: an MPI that ends with messages left in it warns, or never ends.
+/// Waits until the host MPI has read the packets of this rank, and has delivered the last packets of the
+/// others: an MPI that ends with messages left in it warns, or never ends.
 impl Drop for HostMessages {
     fn drop(&mut self) {
         let deadline = Nanos(5_000_000_000).after(clock::now());
         while clock::now() < deadline {
             let settled = self.settle().unwrap_or(true);
-            // an error here ends the wait, and is one of the host's own
+            // an error of the host MPI ends the wait
             if settled && (!self.expects_goodbyes() || self.pump().is_err()) {
                 break;
             }
             std::thread::sleep(FIRST_PAUSE);
         }
-        // the host MPI may still read what is left: better lost than freed
+        // the host MPI may still read what is left: it is leaked, not freed
         self.outgoing.drain(..).for_each(std::mem::forget);
     }
 }

@@ -1,25 +1,25 @@
-//! For `unisono tree plan --ties exact` in regular networks such as tori and fat trees: which roots have
-//! equal trees, because the network is the same from many of its switches.
+//! For `unisono tree plan` in regular networks such as tori and fat trees, both kinds of ties: which roots
+//! have equal trees, because the network looks the same from many of its switches.
 //!
-//! A symmetry of the network maps the ways from a root onto the ways from the root's image, but not always
-//! the tree: where several neighbours are nearer, the one with the lowest id is taken, and ids are not in the
-//! same order everywhere. It does map the tree, and so height and leaves, if wherever the tree chooses it
-//! maps the choice onto the choice. By level order the tree around r chooses at every w, among the neighbours
-//! of w that are nearer to r. By queue it chooses, for every u, at every w of the way from r to u, among
-//! those nearer to u (see [`branches`](super::branches)). So a symmetry fails only for roots r from which
-//! somebody, w, sees a target
-//! - r itself, or by queue a u behind w - in directions among which it does not keep the choice.
+//! A symmetry of the network maps the ways from a root onto the ways from the root's image. It need not map
+//! the tree: where several neighbours are nearer, the tree takes the one with the lowest id, and the symmetry
+//! may change the order of ids. It does map the tree, and so height and leaves, if it maps every choice of
+//! the tree onto the choice of the image's tree. By level order the tree around r chooses at every switch w
+//! among the neighbours of w that are nearer to r. By queue it chooses, for every u, at every w on the way
+//! from r to u, among the neighbours that are nearer to u (see [`branches`](super::branches)). So a symmetry
+//! fails only for roots r for which some w has a target (r itself; by queue also a u behind w) in several
+//! directions, and the symmetry does not keep the choice among those directions.
 //!
-//! Which directions ever compete is the same from all switches that symmetries map onto each other, so that
-//! one search from one switch of each [kind](Numbers::kinds) tells them for all. Where the order of ids is
-//! changed and those directions compete, the roots concerned are enumerated, and left out. In a torus of even
-//! width a row falls into two classes, in one of odd width it is one; in a k-ary fat tree, roots of a level
-//! whose digits differ, but are 0 in the same places, are one class. Symmetries are found by [`numbers`], and
-//! everything else that is said here is checked link by link.
+//! Which directions compete is the same for all switches that symmetries map onto each other. One search from
+//! one switch of each [kind](SymmetricDigits::kinds) tells it for all. Where a symmetry changes the order of
+//! ids and those directions compete, the roots concerned are listed and left out. In a torus of even width a
+//! row falls into two classes, in one of odd width it is one. In a k-ary fat tree the roots of one level
+//! whose digits are 0 in the same places are one class. [`numbers`] guesses symmetries; every link is then
+//! checked.
 //!
-//! Cost: O(links) for each symmetry and each kind. When not to use it: where nothing is regular nothing is
-//! found, after a look at some hundred switches for each way to take the numbers apart; and in networks that
-//! are regular but numbered at random.
+//! Cost: O(links) for each symmetry and each kind. When not to use it: in irregular networks it finds
+//! nothing, after a look at some hundred switches for each way to take the numbers apart, and so in regular
+//! networks that are numbered at random.
 
 mod numbers;
 mod ways;
@@ -32,25 +32,26 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use ways::{AllWays, OriginWays, Slots};
 
-/// More kinds are not worth a search each.
+/// With more kinds than this, one search for each kind costs more than symmetries save.
 const MOST_KINDS: u32 = 64;
 
-/// Roots are enumerated until there were so many for each switch of the network.
+/// Roots that a symmetry fails for are listed until the list has this many entries for each switch of the
+/// network; then the symmetry is of no use.
 const MOST_LEFT_OUT: usize = 4;
 
-/// More roots than one in so many are too many for one switch.
+/// If one switch rules out more than one root in this many, the symmetry is of no use.
 const HOPELESS: usize = 32;
 
-/// What symmetries tell about trees over switches that all have members.
+/// What symmetries say about trees of groups with members at every switch.
 pub(super) struct Alike {
     lowest: Vec<u32>,
     kind: Vec<u8>,
-    /// By kind, from each depth on.
+    /// By kind and depth: a tree has at least this many leaves at that depth and below.
     leaves_at_least: Vec<Vec<u32>>,
 }
 
 impl Alike {
-    /// None if they tell nothing.
+    /// `None`: the network has no symmetries that help.
     pub(super) fn find(graph: &Graph, scan: Scan, crew: Workers) -> Option<Self> {
         let numbers = SymmetricDigits::guess(graph)?;
         if numbers.kinds() > MOST_KINDS {
@@ -90,7 +91,7 @@ impl Alike {
         Some(Self { lowest, kind: places.kind, leaves_at_least })
     }
 
-    /// The lowest root with a tree of the same height and as many leaves, as far as symmetries tell.
+    /// The lowest root whose tree has the same height and leaves, as far as symmetries show.
     pub(super) fn lowest(&self, root: u32) -> u32 {
         self.lowest[root as usize]
     }
@@ -164,7 +165,6 @@ impl NeighbourOrder {
     }
 }
 
-/// Judges a symmetry.
 struct SymmetryJudge<'a> {
     ways: &'a AllWays<'a>,
     places: &'a NeighbourOrder,
@@ -172,7 +172,7 @@ struct SymmetryJudge<'a> {
     /// By kind, places of neighbours and places of their images: among which directions the choice is not
     /// kept.
     broken: HashMap<Vec<u8>, Vec<Slots>>,
-    /// By kind and such directions: the roots concerned, as seen from the origin; none if there are too many.
+    /// By kind and such directions: the roots concerned, as seen from the origin. `None`: there are too many.
     concerned: HashMap<(u8, Slots), Option<Vec<u32>>>,
 }
 
@@ -181,7 +181,7 @@ impl<'a> SymmetryJudge<'a> {
         Self { ways, places, scan, broken: HashMap::new(), concerned: HashMap::new() }
     }
 
-    /// For which roots a symmetry cannot be said to map tree onto tree; none if for too many to be of use.
+    /// The roots for which a symmetry may not map tree onto tree. `None`: they are too many.
     fn fails_for(mut self, images: &[u32]) -> Option<Vec<bool>> {
         let AllWays { graph, numbers, kinds } = *self.ways;
         let mut fails = vec![false; graph.len()];
@@ -226,7 +226,7 @@ fn lowest(places: &[u8], slots: Slots) -> Option<usize> {
     (0..places.len()).filter(|slot| slots >> slot & 1 == 1).min_by_key(|&slot| places[slot])
 }
 
-/// The roots in whose trees the origin of a kind chooses among just these directions.
+/// The roots in whose trees the origin of a kind chooses among exactly these directions.
 fn concerned(ways: &AllWays, scan: Scan, kind: u8, first: Slots) -> Option<Vec<u32>> {
     let kind = usize::from(kind);
     let targets = ways.kinds[kind].towards(first);
@@ -240,7 +240,7 @@ fn concerned(ways: &AllWays, scan: Scan, kind: u8, first: Slots) -> Option<Vec<u
     }
 }
 
-/// Sets of switches, each known by its lowest.
+/// Disjoint sets of switches; the lowest switch of a set stands for it.
 struct Classes(Vec<u32>);
 
 impl Classes {

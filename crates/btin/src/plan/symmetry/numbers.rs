@@ -1,22 +1,22 @@
-//! Symmetries that can be read off the numbers of switches.
+//! For [`symmetry`](super): symmetries that can be read off the numbers of switches.
 //!
-//! Who builds a regular network numbers it regularly: a switch's number is made of digits, its place in the
-//! row, its row, its level. What looks the same from everywhere stays the same when a digit is turned on by
-//! one at all switches (a torus), or when two of its values change places (a fat tree). Which digits there
-//! are is guessed from the divisors of the number of switches, a few switches are tried, and
-//! [`SymmetricDigits::keeps`] then looks at every link: a symmetry is what maps each link onto a link,
-//! whatever the network is called.
+//! People number a regular network regularly: the number of a switch is made of digits, such as its place in
+//! the row, its row and its level. A network that looks the same from everywhere stays the same when one
+//! digit of all numbers is increased by one, round and round (a torus), or when two values of a digit change
+//! places (a fat tree). The divisors of the number of switches give guesses of the digits; a few switches are
+//! tried; and then [`SymmetricDigits::keeps`] looks at every link. A symmetry is what maps each link onto a
+//! link.
 
 use super::super::graph::Graph;
 
-/// A digit of the number of each switch.
+/// The number of a switch is written in digits of several radices; this is one of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Digit {
     stride: u32,
     radix: u32,
 }
 
-/// What is done to one digit of all numbers.
+/// A symmetry that changes one digit of every switch's number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Move {
     digit: Digit,
@@ -25,7 +25,7 @@ pub(super) struct Move {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum What {
-    /// One on, the last value to 0.
+    /// Every value becomes the next one; the last becomes 0.
     Turn,
     /// This value and the next change places.
     Swap(u32),
@@ -38,10 +38,10 @@ pub(super) struct SymmetricDigits {
     pub(super) moves: Vec<Move>,
 }
 
-/// So many switches are tried before every link is looked at.
+/// A guess is tried on this many switches before the proof looks at every link.
 const TRIED: u32 = 128;
 
-/// A digit of more values is only turned: there are as many swaps as values.
+/// A digit with more values than this is only turned, because there are as many swaps as values.
 const MOST_SWAPPED: u32 = 64;
 
 impl Digit {
@@ -65,7 +65,7 @@ impl Move {
         switch - value * self.digit.stride + self.value(value) * self.digit.stride
     }
 
-    /// Where each of so many switches goes.
+    /// The image of each of `count` switches.
     pub(super) fn images(self, count: u32) -> Vec<u32> {
         let Digit { stride, radix } = self.digit;
         let mut images = Vec::with_capacity(count as usize);
@@ -80,7 +80,7 @@ impl Move {
 }
 
 impl SymmetricDigits {
-    /// Guesses: what it says still has to be proved by [`keeps`](Self::keeps).
+    /// Guesses. [`keeps`](Self::keeps) has to prove each move.
     pub(super) fn guess(graph: &Graph) -> Option<Self> {
         let count = u32::try_from(graph.len()).ok()?;
         let divisors: Vec<u32> = divisors(count);
@@ -121,7 +121,7 @@ impl SymmetricDigits {
         })
     }
 
-    /// One switch of each kind: those whose digits are all 0.
+    /// The switches whose digits are all 0, one of each kind.
     pub(super) fn origins(&self) -> impl Iterator<Item = u32> {
         (0..self.count).filter(|&switch| self.origin(switch) == switch)
     }
@@ -163,7 +163,7 @@ fn divisors(count: u32) -> Vec<u32> {
     all
 }
 
-/// Whether links of switches here and there are mapped onto links.
+/// Whether a sample of links is mapped onto links.
 fn seems_kept(graph: &Graph, one: Move) -> bool {
     let count = graph.len() as u64;
     let tried = (0..TRIED).map(|at| ((u64::from(at.wrapping_mul(0x9E37_79B1)) * count) >> 32) as u32);

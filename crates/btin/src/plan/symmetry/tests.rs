@@ -1,8 +1,8 @@
 //! Roots that are said to have equal trees, against their trees; and that many are said to.
 
-use super::super::families::{Links, any_family, fat_tree, regular, torus};
+use super::super::families::{Links, any_family, fat_tree, network, regular, torus, with_nodes};
 use super::super::search::Search;
-use super::super::tests::{everybody, network};
+use super::super::tests::everybody;
 use super::super::{PlanOptions, plan};
 use super::*;
 use proptest::prelude::*;
@@ -33,7 +33,8 @@ fn classes(graph: &Graph, scan: Scan) -> usize {
     classes.iter().enumerate().filter(|&(root, &lowest)| root == lowest as usize).count()
 }
 
-/// Joined to those whose number is so much more, digit by digit, round and round: a torus with other links.
+/// Each switch is joined to those whose number is greater by an offset, digit by digit, round and round: a
+/// torus with other links.
 fn shifts(radices: &[u32], offsets: &[Vec<u32>]) -> Links {
     let count = radices.iter().product();
     let to = |switch: u32, offset: &[u32]| {
@@ -127,7 +128,7 @@ fn the_best_of_those_left_is_the_best_of_all() {
     let cases = [torus(31, 33), torus(30, 40), torus(40, 30), fat_tree(4, 5), level_last(fat_tree(4, 5), 5)];
     for links in cases {
         let graph = graph(&links);
-        let network = network(links.0, &links.1, &(0..links.0).collect::<Vec<_>>());
+        let network = with_nodes(&links);
         let mut search = Search::new(&graph);
         for scan in [Scan::Queue, Scan::Level] {
             let of = |root| {

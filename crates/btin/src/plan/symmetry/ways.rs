@@ -1,4 +1,5 @@
-//! All shortest ways from one switch of each kind, by what they begin with.
+//! For [`symmetry`](super): all shortest ways from one switch of each kind, by the neighbours that they begin
+//! with.
 
 use super::super::graph::Graph;
 use super::numbers::SymmetricDigits;
@@ -7,18 +8,18 @@ use std::collections::BTreeMap;
 /// Which neighbours of a switch, by their place among the neighbours of the origin of its kind.
 pub(super) type Slots = u64;
 
-/// From the origin of a kind.
+/// All shortest ways from the origin of one kind.
 pub(super) struct OriginWays {
     pub(super) origin: u32,
     distance: Vec<u32>,
     /// By switch: which neighbours of the origin are nearer to it.
     first: Vec<Slots>,
-    /// What there is in `first`, each once.
+    /// The different values of `first`.
     pub(super) firsts: Vec<Slots>,
 }
 
 impl OriginWays {
-    /// None where there are too many neighbours to tell apart.
+    /// `None`: the origin has more than 64 neighbours, so that a word has no bit for each.
     pub(super) fn new(graph: &Graph, origin: u32) -> Option<Self> {
         let mut distance = vec![u32::MAX; graph.len()];
         let mut first: Vec<Slots> = vec![0; graph.len()];
@@ -54,8 +55,8 @@ impl OriginWays {
         Some(Self { origin, distance, first, firsts })
     }
 
-    /// From each depth on, how many leaves a breadth-first tree around the origin has at least: in each level
-    /// as many as the next has switches less.
+    /// From each depth on, a lower bound of the leaves of a breadth-first tree around the origin: in each
+    /// level, as many as the next level has switches less.
     pub(super) fn leaves_at_least(&self) -> Vec<u32> {
         let mut leaves: Vec<u32> = Vec::new();
         for &depth in self.distance.iter().filter(|&&depth| depth != u32::MAX) {
@@ -70,13 +71,13 @@ impl OriginWays {
         leaves
     }
 
-    /// Which switches these neighbours, and no others, are nearer to.
+    /// The switches to which exactly these neighbours are nearer.
     pub(super) fn towards(&self, first: Slots) -> Vec<u32> {
         (0..).zip(&self.first).filter(|(_, ways)| **ways == first).map(|(switch, _)| switch).collect()
     }
 }
 
-/// From the origins of all kinds.
+/// All shortest ways from the origins of all kinds.
 pub(super) struct AllWays<'a> {
     pub(super) graph: &'a Graph,
     pub(super) numbers: &'a SymmetricDigits,
@@ -93,8 +94,8 @@ impl AllWays<'_> {
         self.kinds[self.kind(from)].distance[self.numbers.relative(to, from) as usize]
     }
 
-    /// From which switches a shortest way to one of the targets leads over the origin, which is from there on
-    /// the way that the targets say; none if that takes more than so many steps to find out.
+    /// The switches from which a shortest way to one of the targets leads over the origin. `None`: it takes
+    /// more than `steps` steps to find out.
     pub(super) fn over(&self, kind: usize, targets: Vec<u32>, mut steps: usize) -> Option<Vec<u32>> {
         let kind = &self.kinds[kind];
         let far = |switch: u32| kind.distance[switch as usize];

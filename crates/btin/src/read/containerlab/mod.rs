@@ -26,16 +26,16 @@ use std::collections::{BTreeSet, HashMap};
 use unisono_linux::counted::counted;
 use yaml::{Yaml, YamlValue};
 
-/// Kinds that run programs of a user.
+/// Kinds of nodes that run a user's programs.
 const HOSTS: [&str; 6] = ["linux", "host", "ext-container", "k8s-kind", "generic_vm", "keysight_ixia-c-one"];
 
 /// Kinds that are switches without a doubt; other kinds are named in the report.
 const BRIDGES: [&str; 2] = ["bridge", "ovs-bridge"];
 
-/// Ends of links that are no nodes of the lab.
+/// Names at ends of links that mean something outside the lab.
 const OUTSIDE: [&str; 5] = ["host", "mgmt-net", "macvlan", "vxlan", "dummy"];
 
-/// Most keys of a node, of its labels, and of a link: an alias may repeat all of them in two bytes, so that
+/// Most keys of a node, of its labels, and of a link. An alias repeats all of them in two bytes, so that
 /// without a limit the time to read them would grow with the square of the file. Containerlab knows about 50
 /// keys of a node.
 const MOST_KEYS: usize = 256;
@@ -132,7 +132,7 @@ fn settings<'y>(
     Ok(all)
 }
 
-/// The cable of a link; none if it ends outside of the lab's nodes.
+/// The cable of a link. `None`: it ends outside of the lab's nodes.
 fn cable(draft: &mut Draft, link: YamlValue<'_>) -> Result<Option<DraftCable>, ReadError> {
     let mut ends = None;
     for (key, value) in settings("link", link)? {
@@ -157,7 +157,7 @@ fn cable(draft: &mut Draft, link: YamlValue<'_>) -> Result<Option<DraftCable>, R
     Ok(Some(DraftCable { a, b, at: link.at() }))
 }
 
-/// What an end of a link is plugged into; none if that is no node of the lab.
+/// What an end of a link is plugged into. `None`: no node of the lab.
 fn plug(draft: &Draft, end: YamlValue<'_>) -> Result<Option<Plug>, ReadError> {
     let said = match end.word() {
         Some(word) => word.split_once(':'),
@@ -179,9 +179,9 @@ fn plug(draft: &Draft, end: YamlValue<'_>) -> Result<Option<Plug>, ReadError> {
 #[cfg(test)]
 mod tests {
     use crate::read::{Assume, Language, ReadReport, read};
-    use crate::{Port, SwitchId, Topology};
+    use crate::{NetworkFile, Port, SwitchId};
 
-    fn parsed(text: &str, roles: &[&str]) -> (Topology, ReadReport) {
+    fn parsed(text: &str, roles: &[&str]) -> (NetworkFile, ReadReport) {
         let roles = roles.iter().map(|role| role.parse().expect("it is a role")).collect();
         let assume = Assume { roles, ..Assume::default() };
         read(text, None, &assume).unwrap_or_else(|error| panic!("{error}\n{text}"))

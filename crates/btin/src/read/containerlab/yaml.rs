@@ -1,8 +1,8 @@
 //! A YAML text as values, each with its place in the text.
 //!
-//! An alias (`*name`) is another reference to the anchored value, not a copy, so the values never take more
-//! memory than the text is worth. Depth and number of values are limited; a key is a word that stands once in
-//! its mapping.
+//! An alias (`*name`) is another reference to the anchored value, not a copy, so that values never take more
+//! memory than the text warrants. Depth and number of values are limited. A key must be a word, and may stand
+//! once in its mapping.
 
 use crate::format::ReadError;
 use saphyr_parser::{Event, Parser, ScanError};
@@ -16,7 +16,6 @@ const DEEPEST: usize = 64;
 /// values.
 const MOST_VALUES: usize = 4_000_000;
 
-/// All values of a text.
 pub(super) struct Yaml<'t> {
     text: &'t str,
     /// The byte at which each value begins, and the value.
@@ -26,7 +25,7 @@ pub(super) struct Yaml<'t> {
 enum Content<'t> {
     Scalar(Cow<'t, str>),
     Sequence(Vec<u32>),
-    /// Keys and values in turn.
+    /// Keys and values, alternating.
     Mapping(Vec<u32>),
 }
 
@@ -36,7 +35,7 @@ pub(super) struct YamlValue<'y> {
     number: u32,
 }
 
-/// A sequence or mapping of which not all has been read.
+/// A sequence or mapping whose end has not been read yet.
 struct Unfinished {
     anchor: usize,
     at: usize,
@@ -160,13 +159,13 @@ impl<'y> YamlValue<'y> {
         }
     }
 
-    /// The elements of a sequence; none of another value.
+    /// The elements of a sequence; empty for other values.
     pub(super) fn items(self) -> impl ExactSizeIterator<Item = Self> {
         let parts = if let Content::Sequence(parts) = self.content() { &parts[..] } else { &[] };
         parts.iter().map(move |number| Self { number: *number, ..self })
     }
 
-    /// Keys and values of a mapping; none of another value.
+    /// Keys and values of a mapping; empty for other values.
     pub(super) fn entries(self) -> impl ExactSizeIterator<Item = (&'y str, Self)> {
         let parts = if let Content::Mapping(parts) = self.content() { &parts[..] } else { &[] };
         parts.chunks_exact(2).map(move |pair| {

@@ -24,7 +24,6 @@ pub(super) enum Token {
 }
 
 impl Token {
-    /// Whether it is a word of the language, in whatever case.
     pub(super) fn is_word(&self, word: &str) -> bool {
         matches!(self, Self::Name { text, bare: true } if text.eq_ignore_ascii_case(word))
     }

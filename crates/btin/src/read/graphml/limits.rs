@@ -1,10 +1,10 @@
-//! What a GraphML text may not hold, looked for before the XML parser sees the text.
+//! Refuses GraphML that would take too long to parse, before the XML parser sees the text.
 //!
-//! The parser compares each attribute of an element with all others of the element, and whoever looks at the
-//! ancestors of an element pays for its depth; both take a time that grows with the square. A document type
-//! may define entities that grow without bound when they are used; GraphML has none. So the text is walked
-//! once from `<` to `<`, with no memory but the depth. What is no XML at all is left for the parser to place
-//! and name.
+//! The parser compares each attribute of an element with all others, and a look at the ancestors of an
+//! element costs its depth; both times grow with the square of the text. A document type may define entities
+//! that grow without bound when they are used; GraphML has none. So this check walks over the text once, from
+//! `<` to `<`, with no memory but the depth. It leaves text that is no XML to the parser, which names the
+//! place.
 
 use crate::format::ReadError;
 
@@ -49,7 +49,7 @@ pub(super) fn check(text: &str) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// What a tag says that begins an element.
+/// The tag that begins an element.
 struct ElementTag {
     attributes: usize,
     /// The element has content, so that a closing tag follows.

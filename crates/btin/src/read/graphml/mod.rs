@@ -55,7 +55,7 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
             "hyperedge" => reader.draft.unknown("element", "hyperedge"),
             "graphml" | "graph" | "node" | "key" | "data" | "port" | "desc" | "default" => {}
             // what is inside data belongs to some other program
-            name if !element.ancestors().skip(1).any(|outer| outer.has_tag_name_any("data")) => {
+            name if !element.ancestors().skip(1).any(|outer| is_named(&outer, "data")) => {
                 reader.draft.unknown("element", name);
             }
             _ => {}
@@ -65,21 +65,15 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
     Ok(draft)
 }
 
-trait TagNameAny {
-    fn has_tag_name_any(&self, name: &str) -> bool;
-}
-
-impl TagNameAny for Node<'_, '_> {
-    /// Whether it is an element of that name, in whatever namespace.
-    fn has_tag_name_any(&self, name: &str) -> bool {
-        self.is_element() && self.tag_name().name() == name
-    }
+/// Whether a node is an element of this name, in any namespace.
+fn is_named(node: &Node<'_, '_>, name: &str) -> bool {
+    node.is_element() && node.tag_name().name() == name
 }
 
 struct GraphmlReader<'a> {
     text: &'a str,
     draft: Draft,
-    /// What the ids of data keys stand for.
+    /// By id of a data key: the attribute's name.
     keys: HashMap<&'a str, &'a str>,
     said: Vec<(&'a str, &'a str)>,
 }
@@ -94,7 +88,7 @@ impl<'a> GraphmlReader<'a> {
     /// The data of an element, by the names of their keys.
     fn data(&mut self, element: Node<'a, 'a>) {
         self.said.clear();
-        for data in element.children().filter(|inner| inner.has_tag_name_any("data")) {
+        for data in element.children().filter(|inner| is_named(inner, "data")) {
             let id = data.attribute("key").unwrap_or_default();
             let name = self.keys.get(id).copied().unwrap_or(id);
             self.said.push((name, data.text().unwrap_or_default().trim()));

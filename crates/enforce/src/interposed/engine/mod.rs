@@ -1,7 +1,7 @@
 //! What waits, what leaves next, and when: the scheduler behind a link of the policy's rate.
 //!
 //! ```text
-//!   accept(now, class, frame) --> hierarchical start-time fair queuing --> next(now): a frame, or when to ask again
+//!   accept(now, class, frame) --> hierarchical fair queuing --> next(now): a frame, or when to ask
 //!                                        ^ held            ^ free
 //!                                   classes at            the link
 //!                                   their ceiling       (a virtual clock, pace.rs)
@@ -57,7 +57,7 @@ enum EngineQueue<F> {
 /// Why a policy cannot follow another.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ChangeError {
+pub enum EngineChangeError {
     /// There are no classes.
     #[error("first in, first out there are no classes to change; clear first")]
     Fifo,
@@ -71,7 +71,7 @@ pub enum ChangeError {
 
 /// What to do next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Next<F> {
+pub enum NextFrame<F> {
     Send(F),
     /// Ask again at this time, or when a frame has come.
     Wait(u64),
@@ -139,8 +139,8 @@ impl<F> Engine<F> {
     ///
     /// # Errors
     /// First in, first out there are no classes to change. Nothing has changed then.
-    pub fn change(&mut self, policy: Policy) -> Result<(), ChangeError> {
-        let EngineQueue::Fair(scheduler) = &mut self.queue else { return Err(ChangeError::Fifo) };
+    pub fn change(&mut self, policy: Policy) -> Result<(), EngineChangeError> {
+        let EngineQueue::Fair(scheduler) = &mut self.queue else { return Err(EngineChangeError::Fifo) };
         for (_, class) in self.held.drain(..) {
             scheduler.release(self.layout.place(class));
         }
@@ -212,9 +212,9 @@ impl<F> Engine<F> {
     }
 
     /// What to do now.
-    pub fn next(&mut self, now: u64) -> Next<F> {
+    pub fn next(&mut self, now: u64) -> NextFrame<F> {
         if self.link.free_at() > now {
-            return Next::Wait(self.link.free_at());
+            return NextFrame::Wait(self.link.free_at());
         }
         let earliest = if self.held.is_empty() { u64::MAX } else { self.release(now) };
         if self.is_resting {
@@ -228,7 +228,7 @@ impl<F> Engine<F> {
         let Some((class, packet)) = chosen else {
             self.is_resting = true;
             self.link.rest_until(now);
-            return if earliest == u64::MAX { Next::Rest } else { Next::Wait(earliest) };
+            return if earliest == u64::MAX { NextFrame::Rest } else { NextFrame::Wait(earliest) };
         };
         let class = self.layout.owner(class);
         self.is_resting = false;
@@ -240,7 +240,7 @@ impl<F> Engine<F> {
         let waited = now.saturating_sub(packet.item.since);
         self.delays[class.index()].record_nanos(waited);
         self.was_late = self.policy.congestion(class).is_some_and(|most| waited > most);
-        Next::Send(packet.item.frame)
+        NextFrame::Send(packet.item.frame)
     }
 
     /// Whether the frame that was sent last waited longer than `ecn` of its class says.
@@ -314,6 +314,7 @@ impl<F> Engine<F> {
                     bytes: served.bytes,
                     dropped: served.dropped,
                     backlog,
+                    queue: None,
                     delay: figures(&delays),
                 }
             })

@@ -22,11 +22,11 @@ fn busy(engine: &mut Engine<u32>, names: &[&str], length: u32, seconds: f64, lat
     }
     while now < end {
         match engine.next(now) {
-            Next::Send(frame) => {
+            NextFrame::Send(frame) => {
                 engine.accept(now, classes[frame as usize], FlowNumber::default(), length, frame);
             }
-            Next::Wait(until) => now = until + late,
-            Next::Rest => panic!("something always waits"),
+            NextFrame::Wait(until) => now = until + late,
+            NextFrame::Rest => panic!("something always waits"),
         }
         while engine.dropped().is_some() {}
     }
@@ -111,7 +111,7 @@ fn first_in_first_out_keeps_the_order_of_arrival() {
     }
     let mut now = 0;
     for frame in 0..10 {
-        assert_eq!(engine.next(now), Next::Send(frame));
+        assert_eq!(engine.next(now), NextFrame::Send(frame));
         now = engine.link.free_at();
     }
     assert_eq!(now, 8_000_000);
@@ -133,14 +133,14 @@ proptest! {
         }).zip(0_u32..).peekable();
         loop {
             let next = match engine.next(now) {
-                Next::Send(frame) => {
+                NextFrame::Send(frame) => {
                     prop_assert!(!std::mem::replace(&mut seen[frame as usize], true));
                     first.get_or_insert(now);
                     bits += u64::from(arrivals[frame as usize].2) * 8;
                     continue;
                 }
-                Next::Wait(until) => until,
-                Next::Rest => u64::MAX,
+                NextFrame::Wait(until) => until,
+                NextFrame::Rest => u64::MAX,
             };
             match coming.peek().copied() {
                 Some(((time, class, length), frame)) if time <= next => {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   policy:     class a            class b, flows = "fair"
-//!   scheduler:  a                  b --> b/0, b/1, ... b/1023     a flow's frames wait in the bucket of its hash
+//!   scheduler:  a                  b --> b/0, b/1, ... b/1023     frames wait in the bucket of their hash
 //! ```
 //! Why a level of the tree: the order stays start-time fair queuing, so that classes get what they got
 //! without flows, and the bound between two classes holds between two flows of one class. A flow that begins
@@ -13,7 +13,7 @@
 //! level. Reference: McKenney, "Stochastic Fairness Queueing" (INFOCOM 1990) for the buckets; RFC 8290 for
 //! why.
 
-use super::parse::Packet;
+use super::parse::ParsedPacket;
 use std::hash::{BuildHasher, RandomState};
 use unisono_fairqueue::{ClassId, ClassSpec, Flows, Hierarchy, HierarchyError, Limit, Overflow, Policy};
 
@@ -36,7 +36,7 @@ pub(super) struct FlowHash(RandomState);
 impl FlowHash {
     /// The flow of a packet. Fragments have no ports, or their later ones have none: all of them go by the
     /// rest, so that those of one packet stay together.
-    pub(super) fn of(&self, packet: &Packet) -> FlowNumber {
+    pub(super) fn of(&self, packet: &ParsedPacket) -> FlowNumber {
         let ports = packet.ports.filter(|_| packet.fragment.is_none());
         FlowNumber(self.0.hash_one((packet.source, packet.destination, packet.protocol, ports)))
     }

@@ -1,4 +1,4 @@
-use super::super::engine::{Choice, Engine, Next};
+use super::super::engine::{Choice, Engine, NextFrame};
 use super::*;
 use proptest::prelude::*;
 
@@ -17,9 +17,9 @@ fn order(engine: &mut Engine<u32>) -> Vec<u32> {
     let (mut now, mut left) = (0, Vec::new());
     loop {
         match engine.next(now) {
-            Next::Send(frame) => left.push(frame),
-            Next::Wait(until) => now = until,
-            Next::Rest => return left,
+            NextFrame::Send(frame) => left.push(frame),
+            NextFrame::Wait(until) => now = until,
+            NextFrame::Rest => return left,
         }
     }
 }
@@ -58,7 +58,7 @@ fn a_frame_that_waited_longer_than_its_class_says_is_late() {
         let mut engine = engine("rate = \"8mbit\"\n[class.a]\necn = \"2ms\"\n[class.b]\n");
         let class = class(&engine, name);
         engine.accept(0, class, FlowNumber(1), 1000, 7);
-        assert_eq!((engine.next(at), engine.was_late()), (Next::Send(7), late), "{name} {at}");
+        assert_eq!((engine.next(at), engine.was_late()), (NextFrame::Send(7), late), "{name} {at}");
     }
 }
 
@@ -89,9 +89,9 @@ fn a_ceiling_holds_a_class_with_flows_back() {
     let (mut now, mut at) = (0, Vec::new());
     loop {
         match engine.next(now) {
-            Next::Send(_) => at.push(now),
-            Next::Wait(until) => now = until,
-            Next::Rest => break,
+            NextFrame::Send(_) => at.push(now),
+            NextFrame::Wait(until) => now = until,
+            NextFrame::Rest => break,
         }
     }
     assert_eq!(at, [0, 1_000_000, 2_000_000, 3_000_000, 4_000_000]);

@@ -52,7 +52,7 @@ impl Version {
 
 /// Frames that can be handed over as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Run {
+pub struct FrameRun {
     version: Version,
     /// Where the payload begins in each.
     payload: usize,
@@ -67,7 +67,7 @@ pub struct Run {
 
 /// How a device has to cut what a run makes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cut {
+pub struct RunSegmentation {
     pub version: Version,
     /// Bytes of headers, which each frame gets.
     pub headers: usize,
@@ -77,7 +77,7 @@ pub struct Cut {
     pub transport: usize,
 }
 
-impl Run {
+impl FrameRun {
     /// A run of one frame; none if nothing could follow it.
     #[must_use]
     pub fn begin(frame: &[u8]) -> Option<Self> {
@@ -152,7 +152,7 @@ impl Run {
 
     /// Writes the header of the one that stands for all into a place for [`MOST_HEADERS`] bytes; answers how
     /// to cut it.
-    pub fn header(&self, first: &[u8], into: &mut [u8; MOST_HEADERS]) -> Cut {
+    pub fn header(&self, first: &[u8], into: &mut [u8; MOST_HEADERS]) -> RunSegmentation {
         let (at, end) = (self.version.transport(), self.payload);
         let into = &mut into[..end];
         into.copy_from_slice(&first[..end]);
@@ -172,7 +172,7 @@ impl Run {
         // the device adds the rest: what is behind the pseudo header
         let sum = folded(pseudo_header(self.version, into, behind));
         into[at + 16..at + 18].copy_from_slice(&sum.to_be_bytes());
-        Cut { version: self.version, headers: end, segment: self.segment, transport: at }
+        RunSegmentation { version: self.version, headers: end, segment: self.segment, transport: at }
     }
 }
 

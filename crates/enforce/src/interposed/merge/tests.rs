@@ -80,13 +80,13 @@ impl Connection {
 }
 
 /// A run: how many frames, and what is made of several with how to cut it.
-type Merged = (usize, Option<(Vec<u8>, Cut)>);
+type Merged = (usize, Option<(Vec<u8>, RunSegmentation)>);
 
 /// Merges what can be, in order.
 fn merged(frames: &[Vec<u8>]) -> Vec<Merged> {
     let (mut runs, mut at) = (Vec::new(), 0);
     while at < frames.len() {
-        let Some(mut run) = Run::begin(&frames[at]) else {
+        let Some(mut run) = FrameRun::begin(&frames[at]) else {
             runs.push((1, None));
             at += 1;
             continue;
@@ -108,7 +108,7 @@ fn merged(frames: &[Vec<u8>]) -> Vec<Merged> {
 }
 
 /// What a device makes of a large segment.
-fn cut(whole: &[u8], how: Cut) -> Vec<Vec<u8>> {
+fn cut(whole: &[u8], how: RunSegmentation) -> Vec<Vec<u8>> {
     let header = &whole[..how.headers];
     let (sequence, number) = (word(header, how.transport + 4), half(header, 18));
     let payload = &whole[how.headers..];

@@ -3,8 +3,8 @@
 //!
 //! The idea: only what a policy can match is read, every length is checked against what is there, and what
 //! contradicts itself is [`Malformed`], with the reason. Bytes behind the end of the IP packet are padding.
-//! The second and later fragments of a packet carry no ports: [`Packet::fragment`] says to which packet they
-//! belong.
+//! The second and later fragments of a packet carry no ports: [`ParsedPacket::fragment`] says to which packet
+//! they belong.
 //!
 //! Pure, without allocation; some 10 ns a frame. Reference: IEEE 802.3, 802.1Q; RFC 791, 8200, 4302, 9293,
 //! 768.
@@ -13,16 +13,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What a frame carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Frame {
+pub enum ParsedFrame {
     /// An IP packet, or a fragment of one.
-    Ip(Packet),
+    Ip(ParsedPacket),
     /// Something else, such as ARP; by EtherType, or by length where there is none.
     Other(u16),
 }
 
 /// What an IP packet says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Packet {
+pub struct ParsedPacket {
     pub source: IpAddr,
     pub destination: IpAddr,
     /// The protocol above IP, behind all extension headers.
@@ -32,12 +32,12 @@ pub struct Packet {
     /// Source and destination port, of protocols that have some, where they are in the packet.
     pub ports: Option<(u16, u16)>,
     /// For a fragment: of which packet (its identification), and which part.
-    pub fragment: Option<(u32, Part)>,
+    pub fragment: Option<(u32, FragmentPosition)>,
 }
 
 /// Which part of a packet a fragment is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum FragmentPosition {
     /// The first, with the ports.
     First,
     /// A later one.
@@ -91,7 +91,7 @@ const SHIM6: u8 = 140;
 ///
 /// # Errors
 /// It contradicts itself.
-pub fn parse(frame: &[u8]) -> Result<Frame, Malformed> {
+pub fn parse(frame: &[u8]) -> Result<ParsedFrame, Malformed> {
     const ETHERNET: &str = "Ethernet";
     let mut kind = half(frame, 12).ok_or(Malformed::Short(ETHERNET))?;
     let mut at = 14;
@@ -107,16 +107,16 @@ pub fn parse(frame: &[u8]) -> Result<Frame, Malformed> {
     }
     let rest = frame.get(at..).unwrap_or_default();
     match kind {
-        IPV4 => ipv4(rest).map(Frame::Ip),
-        IPV6 => ipv6(rest).map(Frame::Ip),
+        IPV4 => ipv4(rest).map(ParsedFrame::Ip),
+        IPV6 => ipv6(rest).map(ParsedFrame::Ip),
         ..=LAST_LENGTH if usize::from(kind) > rest.len() => {
             Err(Malformed::Length { header: ETHERNET, length: kind.into() })
         }
-        _ => Ok(Frame::Other(kind)),
+        _ => Ok(ParsedFrame::Other(kind)),
     }
 }
 
-fn ipv4(bytes: &[u8]) -> Result<Packet, Malformed> {
+fn ipv4(bytes: &[u8]) -> Result<ParsedPacket, Malformed> {
     const NAME: &str = "IPv4";
     let header: &[u8; 20] = bytes.first_chunk().ok_or(Malformed::Short(NAME))?;
     if header[0] >> 4 != 4 {
@@ -133,7 +133,7 @@ fn ipv4(bytes: &[u8]) -> Result<Packet, Malformed> {
     let identification = u32::from(u16::from_be_bytes([header[4], header[5]]));
     let fragment = part(offset, more).map(|part| (identification, part));
     let protocol = header[9];
-    Ok(Packet {
+    Ok(ParsedPacket {
         source: Ipv4Addr::from(four(header, 12)).into(),
         destination: Ipv4Addr::from(four(header, 16)).into(),
         protocol,
@@ -143,7 +143,7 @@ fn ipv4(bytes: &[u8]) -> Result<Packet, Malformed> {
     })
 }
 
-fn ipv6(bytes: &[u8]) -> Result<Packet, Malformed> {
+fn ipv6(bytes: &[u8]) -> Result<ParsedPacket, Malformed> {
     const NAME: &str = "IPv6";
     let header: &[u8; 40] = bytes.first_chunk().ok_or(Malformed::Short(NAME))?;
     if header[0] >> 4 != 6 {
@@ -178,11 +178,11 @@ fn ipv6(bytes: &[u8]) -> Result<Packet, Malformed> {
         let next = *content.first().ok_or(Malformed::Short(EXTENSION))?;
         content = content.get(length..).ok_or(Malformed::Length { header: EXTENSION, length })?;
         protocol = next;
-        if matches!(fragment, Some((_, Part::Later))) {
+        if matches!(fragment, Some((_, FragmentPosition::Later))) {
             break; // what follows are not headers
         }
     }
-    Ok(Packet {
+    Ok(ParsedPacket {
         source: Ipv6Addr::from(sixteen(header, 8)).into(),
         destination: Ipv6Addr::from(sixteen(header, 24)).into(),
         protocol,
@@ -192,18 +192,18 @@ fn ipv6(bytes: &[u8]) -> Result<Packet, Malformed> {
     })
 }
 
-fn part(offset: u16, more: bool) -> Option<Part> {
+fn part(offset: u16, more: bool) -> Option<FragmentPosition> {
     match (offset, more) {
         (0, false) => None,
-        (0, true) => Some(Part::First),
-        _ => Some(Part::Later),
+        (0, true) => Some(FragmentPosition::First),
+        _ => Some(FragmentPosition::Later),
     }
 }
 
 fn ports(
     protocol: u8,
     content: &[u8],
-    fragment: Option<(u32, Part)>,
+    fragment: Option<(u32, FragmentPosition)>,
 ) -> Result<Option<(u16, u16)>, Malformed> {
     let (name, least) = match protocol {
         TCP => ("TCP", 20),
@@ -213,7 +213,7 @@ fn ports(
         DCCP => ("DCCP", 12),
         _ => return Ok(None),
     };
-    if matches!(fragment, Some((_, Part::Later))) {
+    if matches!(fragment, Some((_, FragmentPosition::Later))) {
         return Ok(None);
     }
     // a first fragment may be as short as eight bytes, and has the ports all the same

@@ -46,10 +46,10 @@ fn tcp(source: u16, destination: u16) -> Vec<u8> {
     packet
 }
 
-fn packet(frame: &[u8]) -> Packet {
+fn packet(frame: &[u8]) -> ParsedPacket {
     match parse(frame).expect("it is well formed") {
-        Frame::Ip(packet) => packet,
-        Frame::Other(kind) => panic!("{kind:#x} instead of IP"),
+        ParsedFrame::Ip(packet) => packet,
+        ParsedFrame::Other(kind) => panic!("{kind:#x} instead of IP"),
     }
 }
 
@@ -79,10 +79,12 @@ fn ports_are_found_behind_options_tags_and_extension_headers() {
 #[test]
 fn only_the_first_fragment_has_ports_and_all_name_their_packet() {
     let first = packet(&ethernet(IPV4, &ipv4_packet(0, 0x2000, UDP, &udp(9, 10, 1000)[..512])));
-    assert_eq!((first.ports, first.fragment), (Some((9, 10)), Some((0x1234, Part::First))));
+    assert_eq!((first.ports, first.fragment), (Some((9, 10)), Some((0x1234, FragmentPosition::First))));
     let later = packet(&ethernet(IPV4, &ipv4_packet(0, 64, UDP, &[1, 2, 3])));
-    assert_eq!((later.ports, later.fragment), (None, Some((0x1234, Part::Later))));
-    for (place, ports, part) in [(1_u16, Some((9, 10)), Part::First), (65 << 3, None, Part::Later)] {
+    assert_eq!((later.ports, later.fragment), (None, Some((0x1234, FragmentPosition::Later))));
+    for (place, ports, part) in
+        [(1_u16, Some((9, 10)), FragmentPosition::First), (65 << 3, None, FragmentPosition::Later)]
+    {
         let mut content = vec![UDP, 0];
         content.extend(place.to_be_bytes());
         content.extend([0, 0, 0, 7]);
@@ -135,8 +137,8 @@ fn what_contradicts_itself_is_malformed_and_the_reason_is_told() {
 
 #[test]
 fn what_is_not_ip_is_named_by_its_type() {
-    assert_eq!(parse(&ethernet(0x0806, &[0; 28])), Ok(Frame::Other(0x0806)));
-    assert_eq!(parse(&ethernet(38, &[0; 46])), Ok(Frame::Other(38)), "with padding");
+    assert_eq!(parse(&ethernet(0x0806, &[0; 28])), Ok(ParsedFrame::Other(0x0806)));
+    assert_eq!(parse(&ethernet(38, &[0; 46])), Ok(ParsedFrame::Other(38)), "with padding");
 }
 
 proptest! {
@@ -161,8 +163,8 @@ proptest! {
         let whole = parse(&frame);
         frame.truncate(cut);
         // a shorter frame never says anything that the longer one did not
-        if let Ok(Frame::Ip(shorter)) = parse(&frame) {
-            prop_assert_eq!(whole, Ok(Frame::Ip(shorter)));
+        if let Ok(ParsedFrame::Ip(shorter)) = parse(&frame) {
+            prop_assert_eq!(whole, Ok(ParsedFrame::Ip(shorter)));
         }
     }
 

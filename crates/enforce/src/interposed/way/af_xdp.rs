@@ -7,14 +7,14 @@
 //! each.
 
 use super::{HEADERS, Lost, MOST_TRIES, Way, is_full, is_too_long};
-use crate::interposed::merge::{MOST_HEADERS, Run, Version};
+use crate::interposed::merge::{FrameRun, MOST_HEADERS, Version};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use unisono_linux::netlink::link::Index;
-use unisono_linux::packet::{Below, Cut, LargePacketSocket};
-use unisono_linux::xdp::{Chunk, DeviceQueue, Mode, Socket, Umem};
+use unisono_linux::packet::{Below, LargePacketSocket, Segmentation};
+use unisono_linux::xdp::{Chunk, DeviceQueue, Umem, XdpMode, XdpSocket};
 
 /// Frames that there is room for, waiting or on their way.
 const FRAMES: u32 = 16 * 1024;
@@ -27,11 +27,11 @@ const MOST_LEAVING: usize = 256;
 #[derive(Debug)]
 pub(in super::super) struct AfXdp {
     umem: Rc<Umem>,
-    arrivals: Socket,
+    arrivals: XdpSocket,
     device: LargePacketSocket,
     free: Vec<Chunk>,
     /// In the order in which they go.
-    leaving: VecDeque<Frame>,
+    leaving: VecDeque<RingFrame>,
     merges: Merges,
     /// Runs that the device refused, none of them taken since.
     refused: u32,
@@ -57,13 +57,13 @@ enum Merges {
 
 /// A frame in shared memory.
 #[derive(Debug)]
-pub(in super::super) struct Frame {
+pub(in super::super) struct RingFrame {
     chunk: Chunk,
     start: u32,
     length: u32,
 }
 
-impl Frame {
+impl RingFrame {
     fn bytes<'a>(&'a self, umem: &'a Umem) -> &'a [u8] {
         &umem.bytes(&self.chunk)[self.start as usize..][..self.length as usize]
     }
@@ -90,7 +90,7 @@ impl AfXdp {
         let (umem, mut free) = Umem::new(chunk, FRAMES)?;
         let umem = Rc::new(umem);
         enter_far()?;
-        let mut arrivals = Socket::open(&umem, far, Mode::Copy)?;
+        let mut arrivals = XdpSocket::open(&umem, far, XdpMode::Copy)?;
         enter_home()?;
         let device = LargePacketSocket::open(device)?;
         arrivals.fill(&mut free);
@@ -120,7 +120,7 @@ impl AfXdp {
     fn hand_over(&self) -> (usize, io::Result<()>) {
         let first = self.leaving[0].bytes(&self.umem);
         let merges = self.merges == Merges::Yes && self.alone == 0;
-        let mut run = if merges { Run::begin(first) } else { None };
+        let mut run = if merges { FrameRun::begin(first) } else { None };
         let mut parts = [IoSlice::new(&[]); LargePacketSocket::MOST_PARTS];
         if let Some(run) = &mut run {
             for frame in self.leaving.iter().skip(1) {
@@ -138,7 +138,7 @@ impl AfXdp {
                 let cut = run.header(first, &mut header);
                 parts[0] = IoSlice::new(&header[..cut.headers]);
                 parts[1] = IoSlice::new(&first[run.payload()..]);
-                let cut = Cut {
+                let cut = Segmentation {
                     below: if cut.version == Version::Four { Below::Four } else { Below::Six },
                     headers: cut.headers as u16,
                     segment: cut.segment as u16,
@@ -164,11 +164,11 @@ fn is_unable(error: &io::Error) -> bool {
 }
 
 impl Way for AfXdp {
-    type Frame = Frame;
+    type Frame = RingFrame;
 
-    fn receive(&mut self, most: usize, frames: &mut Vec<Frame>) -> io::Result<()> {
+    fn receive(&mut self, most: usize, frames: &mut Vec<RingFrame>) -> io::Result<()> {
         let came = self.arrivals.receive(most, |frame| {
-            frames.push(Frame {
+            frames.push(RingFrame {
                 chunk: frame.chunk,
                 start: frame.offset as u32,
                 length: frame.length as u32,
@@ -180,12 +180,12 @@ impl Way for AfXdp {
         Ok(())
     }
 
-    fn bytes<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
+    fn bytes<'a>(&'a self, frame: &'a mut RingFrame) -> &'a mut [u8] {
         let (start, end) = (frame.start as usize, (frame.start + frame.length) as usize);
         &mut self.umem.bytes_mut(&mut frame.chunk)[start..end]
     }
 
-    fn advance(&self, frame: &mut Frame, bytes: usize) {
+    fn advance(&self, frame: &mut RingFrame, bytes: usize) {
         let bytes = (bytes as u32).min(frame.length);
         frame.start += bytes;
         frame.length -= bytes;
@@ -195,7 +195,7 @@ impl Way for AfXdp {
         !self.is_full && self.leaving.len() < MOST_LEAVING
     }
 
-    fn send(&mut self, frame: Frame) -> io::Result<()> {
+    fn send(&mut self, frame: RingFrame) -> io::Result<()> {
         self.leaving.push_back(frame);
         Ok(())
     }
@@ -241,7 +241,7 @@ impl Way for AfXdp {
         Ok(())
     }
 
-    fn discard(&mut self, frame: Frame) {
+    fn discard(&mut self, frame: RingFrame) {
         self.free.push(frame.chunk);
     }
 

@@ -21,7 +21,7 @@ pub(in super::super) struct Tun {
     used: usize,
     longest: usize,
     /// The device has no room for it at the moment.
-    stuck: Option<Frame>,
+    stuck: Option<TunFrame>,
     /// How often it had none for that one.
     tries: u32,
     lost: Lost,
@@ -29,7 +29,7 @@ pub(in super::super) struct Tun {
 
 /// A frame in memory of its own.
 #[derive(Debug)]
-pub(in super::super) struct Frame {
+pub(in super::super) struct TunFrame {
     bytes: Vec<u8>,
     start: usize,
 }
@@ -51,7 +51,7 @@ impl Tun {
         })
     }
 
-    fn try_send(&mut self, frame: Frame) -> io::Result<()> {
+    fn try_send(&mut self, frame: TunFrame) -> io::Result<()> {
         match self.device.send(&frame.bytes[frame.start..]) {
             Ok(()) => {}
             Err(error) if is_full(&error) && self.tries < MOST_TRIES => {
@@ -74,9 +74,9 @@ impl Tun {
 }
 
 impl Way for Tun {
-    type Frame = Frame;
+    type Frame = TunFrame;
 
-    fn receive(&mut self, most: usize, frames: &mut Vec<Frame>) -> io::Result<()> {
+    fn receive(&mut self, most: usize, frames: &mut Vec<TunFrame>) -> io::Result<()> {
         for _ in 0..most {
             let mut bytes = self.free.pop().unwrap_or_else(|| vec![0; self.longest]);
             bytes.resize(self.longest, 0);
@@ -91,16 +91,16 @@ impl Way for Tun {
             }
             bytes.truncate(length);
             self.used += 1;
-            frames.push(Frame { bytes, start: 0 });
+            frames.push(TunFrame { bytes, start: 0 });
         }
         Ok(())
     }
 
-    fn bytes<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
+    fn bytes<'a>(&'a self, frame: &'a mut TunFrame) -> &'a mut [u8] {
         &mut frame.bytes[frame.start..]
     }
 
-    fn advance(&self, frame: &mut Frame, bytes: usize) {
+    fn advance(&self, frame: &mut TunFrame, bytes: usize) {
         frame.start = (frame.start + bytes).min(frame.bytes.len());
     }
 
@@ -108,7 +108,7 @@ impl Way for Tun {
         self.stuck.is_none()
     }
 
-    fn send(&mut self, frame: Frame) -> io::Result<()> {
+    fn send(&mut self, frame: TunFrame) -> io::Result<()> {
         self.try_send(frame)
     }
 
@@ -119,7 +119,7 @@ impl Way for Tun {
         }
     }
 
-    fn discard(&mut self, frame: Frame) {
+    fn discard(&mut self, frame: TunFrame) {
         self.used -= 1;
         self.free.push(frame.bytes);
     }

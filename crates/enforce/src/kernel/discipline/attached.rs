@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   plan, change = 1          a packet with the priority that says so (it goes no further)     change = 0
-//!   ------------------------> enqueue: hsfq_change, under the lock of the discipline --------> generation + 1
+//!   ----------------------> enqueue: hsfq_change, under the lock of the discipline --------> generation + 1
 //! ```
 //! No packet is lost, and none overtakes another of its class. Whoever classifies by numbers of the
 //! generation before is still understood, so that the classifier can be replaced afterwards. A plan that
 //! nobody has carried out yet can be taken back.
 
 use super::Error;
-use super::delays::{self, Delays};
+use super::delays::{self, DelayHistogram};
 use super::layout::{self, Counted};
 use super::loaded::{KIND, Setup};
 use unisono_fairqueue::{ClassId, Hierarchy};
@@ -36,11 +36,11 @@ pub struct Attached {
 
 /// What a discipline has counted.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Figures {
+pub struct DisciplineFigures {
     /// Of which generation the classes are.
     pub generation: u32,
     /// For each class, by number.
-    pub classes: Vec<(Counted, Delays)>,
+    pub classes: Vec<(Counted, DelayHistogram)>,
 }
 
 impl Attached {
@@ -93,17 +93,17 @@ impl Attached {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn figures(&self) -> Result<Figures, ProgramError> {
+    pub fn figures(&self) -> Result<DisciplineFigures, ProgramError> {
         let structure = read(&self.scheduler)?;
         let delays = |counted: Counted| {
             let mut bytes = vec![0; delays::SIZE];
             let read = self.delays.read(counted.histogram, &mut bytes);
             read.map_err(ProgramError::io("read how long packets waited"))?;
-            Ok((counted, Delays::read(&bytes)))
+            Ok((counted, DelayHistogram::read(&bytes)))
         };
         let classes: Result<_, ProgramError> =
             layout::all_counted(&structure).into_iter().map(delays).collect();
-        Ok(Figures { generation: layout::generation(&structure), classes: classes? })
+        Ok(DisciplineFigures { generation: layout::generation(&structure), classes: classes? })
     }
 
     /// Of which generation its classes are.

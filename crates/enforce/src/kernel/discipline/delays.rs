@@ -11,15 +11,15 @@ const BUCKETS: usize = 96;
 pub(super) const SIZE: usize = BUCKETS * size_of::<u64>();
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Delays([u64; BUCKETS]);
+pub struct DelayHistogram([u64; BUCKETS]);
 
-impl Default for Delays {
+impl Default for DelayHistogram {
     fn default() -> Self {
         Self([0; BUCKETS])
     }
 }
 
-impl Delays {
+impl DelayHistogram {
     pub(super) fn read(bytes: &[u8]) -> Self {
         let (words, _) = bytes.as_chunks::<8>();
         let mut counts = [0; BUCKETS];
@@ -42,7 +42,7 @@ impl Delays {
     }
 }
 
-impl std::ops::AddAssign<&Self> for Delays {
+impl std::ops::AddAssign<&Self> for DelayHistogram {
     fn add_assign(&mut self, other: &Self) {
         self.0.iter_mut().zip(&other.0).for_each(|(count, more)| *count += more);
     }
@@ -52,15 +52,15 @@ impl std::ops::AddAssign<&Self> for Delays {
 mod tests {
     use super::*;
 
-    fn of(counts: &[(usize, u64)]) -> Delays {
-        let mut delays = Delays::default();
+    fn of(counts: &[(usize, u64)]) -> DelayHistogram {
+        let mut delays = DelayHistogram::default();
         counts.iter().for_each(|(at, count)| delays.0[*at] = *count);
         delays
     }
 
     #[test]
     fn a_part_of_all_packets_waited_at_most_as_long_as_its_bucket_says() {
-        assert_eq!(Delays::default().quantile(0.5), None);
+        assert_eq!(DelayHistogram::default().quantile(0.5), None);
         assert_eq!(of(&[(0, 1)]).quantile(0.5), Some(640), "512 ns and a quarter");
         assert_eq!(of(&[(3, 7)]).quantile(0.99), Some(1024));
         assert_eq!(of(&[(4, 7)]).quantile(0.99), Some(1280));
@@ -74,7 +74,7 @@ mod tests {
     fn what_is_counted_twice_is_read_and_added() {
         let mut bytes = vec![0; SIZE];
         bytes[8..16].copy_from_slice(&3_u64.to_ne_bytes());
-        let mut delays = Delays::read(&bytes);
+        let mut delays = DelayHistogram::read(&bytes);
         delays += &of(&[(1, 2), (95, 1)]);
         assert_eq!(delays, of(&[(1, 5), (95, 1)]));
     }

@@ -1,9 +1,9 @@
 //! The queueing discipline in the kernel, with its maps.
 //!
 //! Each one that is loaded has a name and maps of its own and serves one device: `unisono_` and the number of
-//! the scheduler's map, so that who sees the name can open the map. While [`Discipline`] is there, devices
-//! can be given the discipline; a device that has it keeps it, and everything behind it, until it gets
-//! another.
+//! the scheduler's map, so that a program that sees the name can open the map. While [`LoadedDiscipline`] is
+//! there, devices can be given the discipline; a device that has it keeps it, and everything behind it, until
+//! it gets another.
 
 use super::attached::Attached;
 use super::kernel_types::{KernelTypes, Structure};
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use unisono_fairqueue::{ClassId, Hierarchy};
 use unisono_linux::bpf::compile::{ProgramError, compile};
 use unisono_linux::bpf::object::{self, Meaning};
-use unisono_linux::bpf::{Array, Operation, Operations, TypeInformation};
+use unisono_linux::bpf::{Array, LoadedOperations, Operations, TypeInformation};
 
 /// How many priorities of sockets and packets can stand for classes.
 pub const PRIORITIES: usize = 16;
@@ -44,7 +44,7 @@ pub struct Setup<'a> {
 
 /// A queueing discipline that devices can be given by its [`kind`](Self::kind).
 #[derive(Debug)]
-pub struct Discipline {
+pub struct LoadedDiscipline {
     kind: String,
     maps: Attached,
     clock: Array,
@@ -72,7 +72,7 @@ pub fn supported() -> Result<KernelTypes, ProgramError> {
     Ok(types)
 }
 
-impl Discipline {
+impl LoadedDiscipline {
     /// Compiles it and registers it.
     ///
     /// # Errors
@@ -127,7 +127,7 @@ impl Discipline {
             let instructions = object::link(object, &format!("struct_ops/{name}"), meaning)?;
             let member =
                 types.member(inside, &[name]).ok_or_else(|| unknown(&format!("Qdisc_ops.{name}")))?;
-            let program = Operation::load(name, &instructions, inside.id, member.position)
+            let program = LoadedOperations::load(name, &instructions, inside.id, member.position)
                 .map_err(ProgramError::from)?;
             put(&mut value, begin + member.offset as usize, &program.as_fd().as_raw_fd().to_ne_bytes());
             programs.push(program);
@@ -239,7 +239,7 @@ fn held_types() -> Vec<u8> {
     words.chain(names.iter().copied()).collect()
 }
 
-impl AsFd for Discipline {
+impl AsFd for LoadedDiscipline {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.maps.scheduler.as_fd()
     }

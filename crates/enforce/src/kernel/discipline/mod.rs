@@ -3,9 +3,9 @@
 //! ```text
 //!   Hierarchy --> layout: bytes of struct hsfq --> a map's value <-- fairqueue.bpf.c (enqueue, dequeue, ...)
 //!   kernel_types: offsets, numbers ---------------------------------^  `-- fairqueue.h: the decisions
-//!                                                  Discipline: registered under a name of its own, which
+//!                                                  LoadedDiscipline: registered under its own name, which
 //!                                                  a device can be given (netlink::qdisc)
-//!                                                  Attached: what it has counted; other classes, while packets wait
+//!                                                  Attached: counters; other classes, while packets wait
 //! ```
 //!
 //! Needs Linux 6.16 or later with `CONFIG_NET_SCH_BPF`, and clang when it is loaded. See
@@ -17,9 +17,9 @@ mod kernel_types;
 pub mod layout;
 mod loaded;
 
-pub use attached::{Attached, Figures, kick, priority};
-pub use delays::Delays;
-pub use loaded::{Discipline, KIND, PRIORITIES, Setup, supported};
+pub use attached::{Attached, DisciplineFigures, kick, priority};
+pub use delays::DelayHistogram;
+pub use loaded::{KIND, LoadedDiscipline, PRIORITIES, Setup, supported};
 
 use unisono_linux::bpf::compile::{CSource, ProgramError};
 

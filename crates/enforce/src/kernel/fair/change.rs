@@ -10,12 +10,12 @@
 use super::{FairQueue, classifier, rooms, setup};
 use crate::error::Error;
 use crate::journal::{Journal, Record};
-use crate::kernel::HostDevice;
 use crate::kernel::discipline::layout::GENERATIONS;
 use crate::kernel::discipline::{self, Attached};
+use crate::kernel::site::{HostDevice, KernelPlace};
 use std::os::fd::AsFd;
 use unisono_fairqueue::Policy;
-use unisono_linux::bpf::Classifier;
+use unisono_linux::bpf::ClassifierProgram;
 use unisono_linux::netlink::{egress, qdisc};
 use unisono_linux::packet::PacketSocket;
 
@@ -49,10 +49,10 @@ impl FairQueue {
         let later = |generations: u32| (generation + generations) % GENERATIONS;
         let new_classes = classifier(policy, there.major, later(1))?;
         let old_classes = classifier(&old, there.major, later(2));
-        self.go_on()?;
+        self.site.go_on()?;
 
-        let record =
-            Record::new(Self::NAME, &self.device, host.link.index.0, &policy.text, held.before.clone());
+        let device = self.site.device();
+        let record = Record::new(Self::NAME, &device, host.link.index.0, &policy.text, held.before.clone());
         // whatever comes of it, there is room to write it down
         let as_wanted = journal.prepare(&record.clone().that_holds())?;
         let as_before = journal.prepare(held)?;
@@ -65,16 +65,16 @@ impl FairQueue {
                 return not_yet;
             }
         }
-        if let Err(error) = attach(host, &new_classes).and_then(|()| self.go_on()) {
+        if let Err(error) = attach(host, &new_classes).and_then(|()| self.site.go_on()) {
             let back = there.put(host, policy, &old).and_then(|_| attach(host, &old_classes?));
             let undone = match back {
                 Ok(()) => journal.commit(as_before).map_err(Error::from),
                 Err(_) => {
-                    self.notes.push(format!("{} has no policy now", self.device));
-                    self.put_back(host, &held.before).and_then(|()| Ok(journal.remove()?))
+                    self.site.note(format!("{device} has no policy now"));
+                    self.put_back(host, held).and_then(|()| Ok(journal.remove()?))
                 }
             };
-            return Err(error.unless_half_way(&self.device, undone));
+            return Err(error.unless_half_way(&device, undone));
         }
         journal.commit(as_wanted)?;
         Ok(true)
@@ -97,7 +97,7 @@ impl There {
     }
 }
 
-fn attach(host: &mut HostDevice, classifier: &Classifier) -> Result<(), Error> {
+fn attach(host: &mut HostDevice, classifier: &ClassifierProgram) -> Result<(), Error> {
     let request = egress::attach(host.link.index, classifier.as_fd(), "unisono_queue");
     Ok(host.socket.run(&[request])?)
 }

@@ -2,11 +2,11 @@
 
 use super::FairQueue;
 use crate::kernel::discipline::layout::Counted;
-use crate::kernel::discipline::{Delays, Figures};
-use unisono_fairqueue::{Backlog, Class, ClassId, DelayFigures, Live, LiveClass, Policy};
+use crate::kernel::discipline::{DelayHistogram, DisciplineFigures};
+use unisono_fairqueue::{Backlog, Class, ClassId, DelayFigures, Live, LiveClass, Policy, TrafficDirection};
 
 /// What it counts at leaves alone is summed up for the classes above.
-pub(super) fn live(device: &str, policy: &Policy, figures: Figures) -> Live {
+pub(super) fn live(device: &str, policy: &Policy, figures: DisciplineFigures) -> Live {
     let tree = &policy.hierarchy;
     let mut counted = figures.classes;
     counted.resize_with(tree.classes().count(), Default::default);
@@ -29,12 +29,14 @@ pub(super) fn live(device: &str, policy: &Policy, figures: Figures) -> Live {
             bytes: own.served_bytes,
             dropped: own.dropped,
             backlog: Backlog { packets: own.packets.into(), bytes: own.bytes },
+            queue: None,
             delay: delay(own, delays),
         }
     };
     Live {
         backend: FairQueue::NAME.to_owned(),
         device: device.to_owned(),
+        direction: TrafficDirection::Out,
         at_ns: unisono_linux::clock::now().0,
         rate: policy.rate.bits_per_second(),
         classes: tree.classes().skip(1).map(class).collect(),
@@ -53,7 +55,7 @@ fn add(above: &mut Counted, below: &Counted) {
 }
 
 /// How long packets waited; buckets end where the longest wait did.
-fn delay(counted: &Counted, delays: &Delays) -> Option<DelayFigures> {
+fn delay(counted: &Counted, delays: &DelayHistogram) -> Option<DelayFigures> {
     let (shortest, longest) = (counted.shortest_wait_ns, counted.longest_wait_ns);
     let part = |part| Some(delays.quantile(part)?.clamp(shortest, longest.max(shortest)));
     Some(DelayFigures {
@@ -73,7 +75,7 @@ mod tests {
     fn a_class_above_has_what_all_below_it_have() {
         let policy = "rate = \"1mbit\"\n[class.a.b]\n[class.a.c]\n[class.d]";
         let policy = Policy::parse(policy).expect("it is sound");
-        let mut figures = Figures { generation: 0, classes: Vec::new() };
+        let mut figures = DisciplineFigures { generation: 0, classes: Vec::new() };
         for (id, class) in policy.hierarchy.classes() {
             let served = if class.name == "c" || class.name == "b" { id.index() as u64 } else { 0 };
             let counted = Counted {
@@ -83,7 +85,7 @@ mod tests {
                 longest_wait_ns: 1000 * served,
                 ..Counted::default()
             };
-            figures.classes.push((counted, Delays::default()));
+            figures.classes.push((counted, DelayHistogram::default()));
         }
         let live = live("eth0", &policy, figures.clone());
         let of = |name: &str| live.classes.iter().find(|class| class.name == name).expect("it is there");

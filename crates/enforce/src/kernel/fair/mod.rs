@@ -2,7 +2,7 @@
 //! later).
 //!
 //! ```text
-//!   packet --> classifier (clsact, where the device sends) --> its class as its priority --> our discipline --> device
+//!   packet --> classifier (clsact, egress) --> its class as its priority --> our discipline --> device
 //! ```
 //! The same decisions as `unisono-fairqueue`, packet by packet (docs/decisions/0011): what nobody uses is
 //! lent by weight. A policy that is applied over another has its classes put in the place of the old ones in
@@ -17,17 +17,18 @@
 mod change;
 mod figures;
 
-use super::discipline::{self, Attached, Discipline, KIND, PRIORITIES, Setup};
+use super::discipline::{self, Attached, KIND, LoadedDiscipline, PRIORITIES, Setup};
 use super::saved::{self, Root, root_of};
-use super::{HostDevice, Kernel, program};
+use super::site::{HostDevice, KernelPlace, KernelSite};
+use super::{incoming, program};
 use crate::error::Error;
 use crate::interposed;
-use crate::journal::{Journal, Phase, Record};
+use crate::journal::{LinkSide, Phase, Record};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::os::fd::AsFd;
 use unisono_fairqueue::{Backend, ClassId, Live, Order, Policy};
-use unisono_linux::bpf::Classifier;
+use unisono_linux::bpf::ClassifierProgram;
 use unisono_linux::bpf::compile::ProgramError;
 use unisono_linux::netlink::qdisc::{self, Qdisc};
 use unisono_linux::netlink::{egress, traffic};
@@ -43,20 +44,18 @@ const LEAST_ROOM: u64 = 2 * (65_536 + 1514);
 
 /// Our scheduler in the kernel, on one device.
 pub struct FairQueue {
-    device: String,
-    stopped: Box<dyn FnMut() -> Option<String> + Send>,
-    notes: Vec<String>,
+    site: KernelSite,
 }
 
 impl fmt::Debug for FairQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FairQueue").field("device", &self.device).finish_non_exhaustive()
+        f.debug_struct("FairQueue").field("side", &self.site.side).finish_non_exhaustive()
     }
 }
 
 /// What is to be put back.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-struct BeforeFair {
+pub(crate) struct BeforeFair {
     /// What the device began with; none if the kernel had put it there itself.
     root: Option<Qdisc>,
     /// Whether it had a place for programs.
@@ -65,8 +64,8 @@ struct BeforeFair {
 
 /// All that a policy means on this host, loaded, with nothing changed.
 struct LoadedPolicy {
-    discipline: Discipline,
-    classifier: Classifier,
+    discipline: LoadedDiscipline,
+    classifier: ClassifierProgram,
 }
 
 impl FairQueue {
@@ -76,72 +75,23 @@ impl FairQueue {
     /// Our scheduler for a device of this thread's network namespace.
     #[must_use]
     pub fn new(device: &str) -> Self {
-        Self { device: device.to_owned(), stopped: Box::new(|| None), notes: Vec::new() }
+        Self { site: KernelSite::at(LinkSide::out(device)) }
     }
 
     /// Asks before a change of the device, and before it holds, whether to leave it, and by whom.
     #[must_use]
     pub fn until(mut self, stopped: impl FnMut() -> Option<String> + Send + 'static) -> Self {
-        self.stopped = Box::new(stopped);
+        self.site.stopped = Box::new(stopped);
         self
-    }
-
-    fn go_on(&mut self) -> Result<(), Error> {
-        match (self.stopped)() {
-            Some(by) => Err(Error::Stopped { by, device: self.device.clone() }),
-            None => Ok(()),
-        }
-    }
-
-    fn host(&self) -> Result<HostDevice, Error> {
-        Kernel::new(&self.device).host()
-    }
-
-    fn record(&self, journal: &Journal) -> Result<Option<Record<BeforeFair>>, Error> {
-        super::record_of(Self::NAME, &self.device, journal)
     }
 
     /// What a device without a policy begins with.
     fn theirs(&self, host: &mut HostDevice) -> Result<Option<Qdisc>, Error> {
-        match root_of(&mut host.socket, &self.device, host.link.index)? {
-            Root::Ours => Err(Error::Occupied { device: self.device.clone(), kind: "htb".to_owned() }),
+        let device = self.site.device();
+        match root_of(&mut host.socket, &device, host.queue)? {
+            Root::Ours => Err(Error::Occupied { device, kind: "htb".to_owned() }),
             Root::Theirs(root) => Ok(root),
         }
-    }
-
-    /// The record of a policy that holds. What was left half way is put back first.
-    fn settled(
-        &mut self,
-        host: &mut HostDevice,
-        journal: &Journal,
-    ) -> Result<Option<Record<BeforeFair>>, Error> {
-        let Some(record) = self.record(journal)? else { return Ok(None) };
-        if record.index == host.link.index.0 {
-            if record.phase == Phase::Holds {
-                return Ok(Some(record));
-            }
-            self.put_back(host, &record.before)?;
-            self.notes.push(format!("put back what was left half way on {}", self.device));
-        } else {
-            self.notes.push(format!("{} is another device than the one that had a policy", self.device));
-        }
-        journal.remove()?;
-        Ok(None)
-    }
-
-    /// As that of [`Kernel`].
-    pub(crate) fn mend(&mut self, journal: &Journal) -> Result<(), Error> {
-        self.notes.clear();
-        match self.host() {
-            Ok(mut host) => self.settled(&mut host, journal).map(drop),
-            Err(Error::NoDevice { .. }) => self.forget(journal),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn forget(&mut self, journal: &Journal) -> Result<(), Error> {
-        self.notes.push(super::gone(&self.device));
-        Ok(journal.remove()?)
     }
 
     /// Whether this place can do what a policy asks for; what it leaves out is noted.
@@ -152,7 +102,7 @@ impl FairQueue {
                         --cpu-shares core".to_owned();
             return Err(Error::NotByThis { what });
         }
-        self.notes.extend(super::tree::not_in_classes(policy));
+        self.site.notes.extend(super::tree::not_in_classes(policy));
         for (id, class) in tree.classes() {
             if policy.ceiling(id) != policy.rate {
                 let what = format!(
@@ -162,7 +112,7 @@ impl FairQueue {
                 return Err(Error::NotByThis { what });
             }
             if class.order == Order::Deadline {
-                self.notes.push(format!(
+                self.site.note(format!(
                     "class `{}`: packets of the kernel have no deadlines; they leave in the order in which they come",
                     class.name
                 ));
@@ -188,34 +138,40 @@ impl FairQueue {
         ])?;
         Ok(())
     }
+}
 
-    fn put_back(&mut self, host: &mut HostDevice, before: &BeforeFair) -> Result<(), Error> {
-        let device = host.link.index;
+impl KernelPlace for FairQueue {
+    const NAME: &'static str = Self::NAME;
+    type Before = BeforeFair;
+
+    fn site(&mut self) -> &mut KernelSite {
+        &mut self.site
+    }
+
+    fn put_back(&mut self, host: &mut HostDevice, record: &Record<BeforeFair>) -> Result<(), Error> {
+        let (device, before) = (host.link.index, &record.before);
         let now = qdisc::of_device(&mut host.socket, device)?;
         match now.iter().find(|qdisc| qdisc.parent == qdisc::ROOT) {
             Some(root) if root.kind.starts_with(KIND) => {
                 host.socket.run(&[saved::put_back(before.root.as_ref(), device)])?;
             }
-            root => {
-                // a policy that was given up before it got so far has changed nothing here
-                if root.is_some_and(|root| root.handle != 0) && root != before.root.as_ref() {
-                    self.notes.push(format!(
-                        "somebody else has replaced the queueing discipline of {} since; it stays",
-                        self.device
-                    ));
-                }
+            // a policy that was given up before it got so far has changed nothing here
+            Some(root) if root.handle != 0 && Some(root) != before.root.as_ref() => {
+                self.site.note(saved::stays(&self.site.side.device));
             }
+            _ => {}
         }
         if now.iter().any(|qdisc| qdisc.kind == CLSACT) {
             // one that was never attached cannot be detached
             let _ = host.socket.run(&[egress::detach(device)]);
-            if !before.clsact && !egress::remove_unused_clsact(&mut host.socket, device)? {
-                self.notes.push(format!(
-                    "somebody else has filters at {} since, at its clsact queueing discipline; it stays",
-                    self.device
-                ));
+            if !before.clsact {
+                incoming::remove_clsact(host, &self.site.side, &mut self.site.notes)?;
             }
         }
+        Ok(())
+    }
+
+    fn put_back_elsewhere(&mut self, _record: &Record<BeforeFair>) -> Result<(), Error> {
         Ok(())
     }
 }
@@ -249,17 +205,17 @@ impl Backend for FairQueue {
     }
 
     fn device(&self) -> &str {
-        &self.device
+        &self.site.side.device
     }
 
     fn notes(&self) -> &[String] {
-        &self.notes
+        &self.site.notes
     }
 
     fn check(&mut self, policy: &Policy) -> Result<(), Error> {
-        self.notes.clear();
-        let mut host = self.host()?;
-        let record = Journal::of(&self.device)?.read::<serde_json::Value>()?;
+        self.site.notes.clear();
+        let mut host = self.site.host()?;
+        let record = self.site.journal()?.read::<serde_json::Value>()?;
         // a queue in front of the device leaves the discipline what it was
         if record.is_none_or(|record| record.backend == interposed::NAME) {
             self.theirs(&mut host)?;
@@ -269,12 +225,12 @@ impl Backend for FairQueue {
     }
 
     fn apply(&mut self, policy: &Policy) -> Result<(), Error> {
-        self.notes.clear();
-        self.host()?;
-        let journal = Journal::of(&self.device)?;
+        self.site.notes.clear();
+        self.site.host()?;
+        let journal = self.site.journal()?;
         let _lock = journal.lock()?;
         // another command may have changed the device until now
-        let mut host = self.host()?;
+        let mut host = self.site.host()?;
         let held = self.settled(&mut host, &journal)?;
         if let Some(held) = &held {
             self.suits(policy)?;
@@ -291,82 +247,61 @@ impl Backend for FairQueue {
             None => {
                 let root = self.theirs(&mut host)?;
                 self.suits(policy)?;
-                BeforeFair { root, clsact: has_clsact }
+                // one that the policy of incoming packets has made goes with the last of both
+                let is_theirs = journal.of_other_direction().read::<serde_json::Value>()?.is_none();
+                BeforeFair { root, clsact: has_clsact && is_theirs }
             }
         };
         let wanted = wanted(policy, major)?;
-        self.go_on()?;
+        self.site.go_on()?;
+        let device = self.site.device();
         let waiting = held.as_ref().map_or(0, |held| waiting(&held.policy, &now));
-        let record = Record::new(Self::NAME, &self.device, host.link.index.0, &policy.text, before);
+        let record = Record::new(Self::NAME, &device, host.link.index.0, &policy.text, before);
         let as_wanted = journal.prepare(&record.clone().that_holds())?;
         journal.write(&record)?;
-        let done = self.replace(&mut host, &wanted, major, has_clsact).and_then(|()| self.go_on());
+        let done = self.replace(&mut host, &wanted, major, has_clsact).and_then(|()| self.site.go_on());
         if let Err(error) = done {
             if held.is_some() {
-                self.notes.push(format!("{} has no policy now", self.device));
+                self.site.note(format!("{device} has no policy now"));
             }
-            let undone = self.put_back(&mut host, &record.before).and_then(|()| Ok(journal.remove()?));
-            return Err(error.unless_half_way(&self.device, undone));
+            let undone = self.put_back(&mut host, &record).and_then(|()| Ok(journal.remove()?));
+            return Err(error.unless_half_way(&device, undone));
         }
         if waiting > 0 {
-            self.notes.push(format!(
+            self.site.note(format!(
                 "{waiting} packets that waited under the policy before were dropped with its discipline, whose classes could \
-                 not be changed: another version of Unisono had made it, or {} is down",
-                self.device
+                 not be changed: another version of Unisono had made it, or {device} is down"
             ));
         }
         Ok(journal.commit(as_wanted)?)
     }
 
     fn live(&mut self) -> Result<Live, Error> {
-        self.notes.clear();
-        let mut host = self.host()?;
-        let journal = Journal::of(&self.device)?;
+        self.site.notes.clear();
+        let mut host = self.site.host()?;
+        let journal = self.site.journal()?;
         loop {
             let mut record = self.record(&journal)?;
             if record.as_ref().is_some_and(|record| record.phase == Phase::Changing) {
                 let _lock = journal.lock()?; // when whoever changes it is done
                 record = self.settled(&mut host, &journal)?;
             }
-            let record = record.ok_or_else(|| Error::NoPolicy { device: self.device.clone() })?;
+            let record = record.ok_or_else(|| self.site.no_policy())?;
             let now = qdisc::of_device(&mut host.socket, host.link.index)?;
             let root = now.iter().find(|qdisc| qdisc.parent == qdisc::ROOT);
             let Some(attached) = root.and_then(|root| Attached::open(&root.kind)) else {
-                return Err(Error::Lacks {
-                    what: format!("somebody else has removed our queueing discipline from {}", self.device),
-                    remedy: format!(
-                        "apply the policy again, or forget it: unisono queue clear --dev {}",
-                        self.device
-                    ),
-                });
+                return Err(self.site.removed("our queueing discipline"));
             };
             let counted = attached?.figures()?;
             // or else they may be of the classes that are there by now
             if self.record(&journal)?.is_some_and(|after| after.policy == record.policy) {
-                return Ok(figures::live(&self.device, &Policy::parse(&record.policy)?, counted));
+                return Ok(figures::live(&self.site.side.device, &Policy::parse(&record.policy)?, counted));
             }
         }
     }
 
     fn clear(&mut self) -> Result<(), Error> {
-        self.notes.clear();
-        let journal = Journal::of(&self.device)?;
-        let _lock = Journal::lock_what_is_there()?;
-        if self.record(&journal)?.is_none() {
-            self.notes.push(format!("{} has no policy: nothing to put back", self.device));
-            return Ok(());
-        }
-        match self.host() {
-            Ok(mut host) => {
-                if let Some(record) = self.settled(&mut host, &journal)? {
-                    self.put_back(&mut host, &record.before)?;
-                    journal.remove()?;
-                }
-                Ok(())
-            }
-            Err(Error::NoDevice { .. }) => self.forget(&journal),
-            Err(error) => Err(error),
-        }
+        self.take_away()
     }
 }
 
@@ -389,19 +324,19 @@ fn rooms(policy: &Policy) -> Vec<u64> {
 }
 
 fn wanted(policy: &Policy, major: u16) -> Result<LoadedPolicy, Error> {
-    let discipline = Discipline::load(&setup(policy, &rooms(policy)))?;
+    let discipline = LoadedDiscipline::load(&setup(policy, &rooms(policy)))?;
     Ok(LoadedPolicy { discipline, classifier: classifier(policy, major, 0)? })
 }
 
 /// The program that gives packets the priorities of classes of a generation.
-fn classifier(policy: &Policy, major: u16, generation: u32) -> Result<Classifier, Error> {
+fn classifier(policy: &Policy, major: u16, generation: u32) -> Result<ClassifierProgram, Error> {
     let number = |class: ClassId| discipline::priority(major, generation, class);
     let sources = super::sources(policy)?;
     let program = program::write_marking(policy, &sources, discipline::kick(major), number);
     let program = program.ok_or_else(|| Error::NotByThis {
         what: "the rules make a program that is too long for the kernel".to_owned(),
     })?;
-    Ok(Classifier::load("unisono_queue", &program)?)
+    Ok(ClassifierProgram::load("unisono_queue", &program)?)
 }
 
 /// How many packets wait under a policy that holds, in the discipline that a device begins with.

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use unisono_fairqueue::{ClassId, Dscp, Matcher, Network, Policy, Protocol};
+use unisono_fairqueue::{ClassId, Dscp, IpProtocol, Matcher, Network, Policy};
 use unisono_linux::bpf::Recent;
 use unisono_linux::bpf::assembler::{
     AluOperation, Assembler, BpfRegister, JumpWhen, Label, LoadSize, R0, R1, R2, R3, R4, R5, STACK,
@@ -177,7 +177,7 @@ fn write_after(
             code.load(LoadSize::Eight, R1, STACK, slot(place.depth)).set_long(R2, place.number);
             code.jump_if_registers(JumpWhen::Not, R1, R2, next);
         }
-        if let Some(Protocol(number)) = protocol {
+        if let Some(IpProtocol(number)) = protocol {
             code.jump_if(JumpWhen::Not, CARRIES, i32::from(*number), next);
         }
         if let Some(priority) = priority {
@@ -277,7 +277,7 @@ fn read(code: &mut Assembler, fragments: Option<&Recent>, end: ClassUse) {
 
     code.here(ports);
     let has_ports = code.label();
-    for Protocol(number) in Protocol::WITH_PORTS {
+    for IpProtocol(number) in IpProtocol::WITH_PORTS {
         code.jump_if(JumpWhen::Equal, CARRIES, i32::from(number), has_ports);
     }
     code.jump(nothing).here(has_ports);

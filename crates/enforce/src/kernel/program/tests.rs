@@ -7,14 +7,14 @@ use proptest::prelude::*;
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use unisono_fairqueue::Facts;
-use unisono_linux::bpf::Classifier;
+use unisono_linux::bpf::ClassifierProgram;
 use unisono_linux::process::is_root;
 
-fn load(policy: &Policy) -> Result<Classifier, String> {
+fn load(policy: &Policy) -> Result<ClassifierProgram, String> {
     let answer = |class: ClassId| u32::try_from(class.index()).expect("few classes") + 100;
     let sources = ProgramSources::of(policy, BTreeMap::new()).map_err(|error| error.to_string())?;
     let program = write(policy, &sources, answer).expect("it is short");
-    Classifier::load("unisono_test", &program).map_err(|error| error.to_string())
+    ClassifierProgram::load("unisono_test", &program).map_err(|error| error.to_string())
 }
 
 /// Whether programs can be loaded here; says so if not.
@@ -23,7 +23,7 @@ fn can_load() -> bool {
         eprintln!("skipped: it needs root");
         return false;
     }
-    let loaded = Classifier::load("unisono_test", &[0x2_0000_00b7, 0x95]);
+    let loaded = ClassifierProgram::load("unisono_test", &[0x2_0000_00b7, 0x95]);
     if let Err(error) = &loaded {
         eprintln!("skipped: no BPF programs here: {error}");
     }
@@ -95,7 +95,7 @@ fn matchers() -> impl Strategy<Value = Matcher> {
     ];
     let network = network.prop_map(|(address, prefix)| Network::new(address, prefix).expect("short enough"));
     let ports = (1_u16..6, 0_u16..3).prop_map(|(first, more)| first..=first + more);
-    let protocol = prop_oneof![Just(Protocol::TCP), Just(Protocol::UDP), Just(Protocol(1))];
+    let protocol = prop_oneof![Just(IpProtocol::TCP), Just(IpProtocol::UDP), Just(IpProtocol(1))];
     let priority = prop_oneof![Just(0_u32), Just(6), Just(u32::MAX)];
     let mark = prop_oneof![Just(0_u32), Just(1 << 31)];
     let dscp =
@@ -137,7 +137,7 @@ fn packets() -> impl Strategy<Value = (Facts<'static>, Before)> {
         1 => proptest::collection::vec(prop_oneof![Just(0_u8), Just(43), Just(60)], 1..5).prop_map(Before::Extensions),
     ];
     let protocol =
-        prop_oneof![Just(Protocol::TCP), Just(Protocol::UDP), Just(Protocol(1)), Just(Protocol(136))];
+        prop_oneof![Just(IpProtocol::TCP), Just(IpProtocol::UDP), Just(IpProtocol(1)), Just(IpProtocol(136))];
     let priority = prop_oneof![Just(0_u32), Just(6), Just(u32::MAX), Just(7)];
     let mark = prop_oneof![Just(0_u32), Just(1), Just(1 << 31)];
     let dscp = prop_oneof![Just(0), Just(46), Just(63), Just(7)].prop_map(Dscp::new);
@@ -145,7 +145,7 @@ fn packets() -> impl Strategy<Value = (Facts<'static>, Before)> {
         |((source, destination), (from, to), protocol, (priority, mark, dscp), before)| {
             let protocol = source.map(|_| protocol);
             let has_ports =
-                protocol.is_some_and(Protocol::has_ports) && !matches!(before, Before::Fragment(_));
+                protocol.is_some_and(IpProtocol::has_ports) && !matches!(before, Before::Fragment(_));
             let facts = Facts {
                 source,
                 destination,
@@ -257,7 +257,7 @@ fn a_program_of_a_thousand_rules_is_loaded() {
         destination: server,
         source_port: Some(9999),
         destination_port: Some(1000),
-        protocol: Some(Protocol::TCP),
+        protocol: Some(IpProtocol::TCP),
         ..Facts::default()
     };
     let last = policy.hierarchy.find("c999").expect("it was declared");
@@ -301,7 +301,7 @@ fn datagram(version: u8, fragment: Option<(u8, u16, bool)>) -> Vec<u8> {
 /// The class by the kernel's classifier, and by that of the place which reads frames itself.
 struct Both {
     policy: Policy,
-    kernel: Classifier,
+    kernel: ClassifierProgram,
     interposed: interposed::Classifier,
 }
 

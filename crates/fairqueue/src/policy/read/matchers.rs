@@ -2,7 +2,7 @@
 
 use super::super::dscp::Dscp;
 use super::super::error::{Wrong, meant, wrong};
-use super::super::matcher::{Matcher, Network, Protocol};
+use super::super::matcher::{IpProtocol, Matcher, Network};
 use super::{Placed, WrittenValue, entries, kind, number_of, start, text_of};
 use std::ops::RangeInclusive;
 use toml::de::{DeArray, DeValue};
@@ -107,14 +107,14 @@ fn read_ports(value: &WrittenValue<'_>) -> Result<RangeInclusive<u16>, Wrong> {
     }
 }
 
-fn read_protocol(value: &WrittenValue<'_>) -> Result<Protocol, Wrong> {
+fn read_protocol(value: &WrittenValue<'_>) -> Result<IpProtocol, Wrong> {
     match (value.get_ref(), number_of(value).map(u8::try_from)) {
-        (_, Some(Ok(number))) => Ok(Protocol(number)),
-        (DeValue::String(name), _) => match Protocol::named(name) {
+        (_, Some(Ok(number))) => Ok(IpProtocol(number)),
+        (DeValue::String(name), _) => match IpProtocol::named(name) {
             Some(protocol) => Ok(protocol),
             None => wrong(
                 start(value),
-                format!("unknown protocol `{name}`; {}, or its number", meant(name, &Protocol::names())),
+                format!("unknown protocol `{name}`; {}, or its number", meant(name, &IpProtocol::names())),
             ),
         },
         (other, _) => wrong(

@@ -1,10 +1,10 @@
 //! Accumulates, fetch-and-op and compare-and-swap on memory that is in reach.
 //!
-//! The idea: a few aligned elements are combined with atomic instructions beside others; everything else with
-//! vector instructions, by one rank at a time. Which of the two happens is the target's gate's to say
-//! (`gate.rs`); under an exclusive lock of the window nobody else can be there, and neither is needed. Memory
-//! out of reach is read, combined and written back behind the gate. Cost: see `gate.rs`. When not to use:
-//! puts, which are not atomic.
+//! The idea: a rank combines a few aligned elements by atomic instructions, beside other ranks. It combines
+//! everything else by vector instructions, one rank at a time. The target's gate says which of the two
+//! happens (`gate.rs`). Under an exclusive lock of the window no other rank can be there, and the rank needs
+//! no gate. A part that is not mapped is read, combined and written back behind the gate. Cost: see
+//! `gate.rs`. When not to use: for puts, which are not atomic.
 
 use super::atomic;
 use super::execute::TargetPart;
@@ -15,19 +15,19 @@ use unisono_linux::clock::{Nanos, now, ticks};
 use unisono_linux::futex::{self, Scope, WakeCount};
 use unisono_sync::atomics::{AtomicU32, Ordering};
 
-/// More elements than this are combined faster with the gate's lock than by atomic instructions.
+/// Elements up to which atomic instructions are faster than the gate's lock.
 const FEW: usize = 4;
-/// Polls of a lock before one sleeps, where there is a processor for everybody: some microseconds.
+/// Polls of the lock before a sleep, if there is a processor for every member. They take some microseconds.
 const POLLS: u32 = 200;
-/// How long one sleeps at most before one looks whether the awaited lives.
+/// The longest sleep before a waiter checks whether a member is gone.
 const SLICE: Nanos = Nanos(100_000_000);
 
 impl TargetPart<'_> {
-    /// Combines `brought` into the part from byte `place` on; what was there goes to `result`.
+    /// Combines `brought` into the part from byte `offset` on, and stores what the part held in `result`.
     #[inline]
     pub(super) fn accumulate(
         &self,
-        place: i64,
+        offset: i64,
         (element, operation): (Element, Operation),
         brought: &[u8],
         result: Option<&mut [u8]>,
@@ -36,9 +36,9 @@ impl TargetPart<'_> {
             return Err(Error::Type("a block of the layout splits an element".to_owned()));
         }
         if self.peer.base.is_null() {
-            return self.alone(Length::Long, || self.remotely(place, element, operation, brought, result));
+            return self.alone(Length::Long, || self.remotely(offset, element, operation, brought, result));
         }
-        let address = self.address(place);
+        let address = self.address(offset);
         let back = result.map_or(std::ptr::null_mut(), <[u8]>::as_mut_ptr);
         let few = brought.len() <= FEW * element.size();
         let work = || {
@@ -61,10 +61,10 @@ impl TargetPart<'_> {
         })
     }
 
-    /// Writes `new` if `compare` is there; what was there goes to `result`.
+    /// Writes `new` if the part holds `compare`, and stores what the part held in `result`.
     pub(super) fn swap(
         &self,
-        place: i64,
+        offset: i64,
         element: Element,
         compare: &[u8],
         new: &[u8],
@@ -72,11 +72,11 @@ impl TargetPart<'_> {
     ) -> Result<(), Error> {
         if self.peer.base.is_null() {
             return self.alone(Length::Long, || {
-                self.read(place, result)?;
-                if result == compare { self.write(place, new) } else { Ok(()) }
+                self.read(offset, result)?;
+                if result == compare { self.write(offset, new) } else { Ok(()) }
             });
         }
-        let address = self.address(place);
+        let address = self.address(offset);
         let back = result.as_mut_ptr();
         let plainly = || {
             // SAFETY: the slice that this address is of; the other use of it comes instead of this one.
@@ -104,20 +104,20 @@ impl TargetPart<'_> {
     /// Reads, combines and writes back the memory of another process.
     fn remotely(
         &self,
-        place: i64,
+        offset: i64,
         element: Element,
         operation: Operation,
         brought: &[u8],
         result: Option<&mut [u8]>,
     ) -> Result<(), Error> {
         let mut there = vec![0; brought.len()];
-        self.read(place, &mut there)?;
+        self.read(offset, &mut there)?;
         if let Some(result) = result {
             result.copy_from_slice(&there);
         }
         // SAFETY: two slices of equal length; the operation was checked.
         unsafe { combine(element, operation, there.as_mut_ptr(), brought.as_ptr(), there.len()) };
-        if operation == Operation::NoOp { Ok(()) } else { self.write(place, &there) }
+        if operation == Operation::NoOp { Ok(()) } else { self.write(offset, &there) }
     }
 
     #[inline]
@@ -134,8 +134,7 @@ impl TargetPart<'_> {
         }
     }
 
-    /// Does something short with atomic instructions beside others, or otherwise while nobody else
-    /// accumulates.
+    /// Does `beside` beside other ranks, or `work` while no other rank accumulates, as the gate says.
     #[inline]
     fn passing(&self, work: impl FnOnce() -> Result<(), Error>, beside: impl FnOnce()) -> Result<(), Error> {
         if self.is_alone() {
@@ -154,12 +153,12 @@ impl TargetPart<'_> {
                 self.give_back(&gate, Length::Short);
                 return done;
             }
-            // It was turned back while this rank waited for the lock.
+            // Another rank has turned the gate back while this one waited for the lock.
             self.give_back(&gate, Length::Long);
         }
     }
 
-    /// Does something while nobody else accumulates at the target.
+    /// Does `work` while no other rank accumulates at the target.
     #[inline]
     fn alone(&self, length: Length, work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         if self.is_alone() {
@@ -229,7 +228,7 @@ impl TargetPart<'_> {
         taken
     }
 
-    /// Waits until nobody is inside side by side: each executes a few instructions there, unless it lost its
+    /// Waits until every rank has left the gate. Each executes a few instructions inside, unless it lost its
     /// core.
     #[cold]
     fn await_leavers(&self, gate: &TargetGate<'_>) -> Result<(), Error> {
@@ -255,7 +254,7 @@ impl TargetPart<'_> {
     }
 }
 
-/// Sleeps while `word` stays as it is, a millisecond at most; how long.
+/// Sleeps while `word` stays as it is, at most a millisecond. Returns how long.
 fn nap(word: &AtomicU32) -> Nanos {
     let seen = word.load(Ordering::Relaxed);
     for _ in 0..64 {
@@ -264,7 +263,7 @@ fn nap(word: &AtomicU32) -> Nanos {
         }
         std::hint::spin_loop();
     }
-    // Nobody wakes who waits for a presence.
+    // A rank that leaves wakes nobody: the wait ends by its deadline.
     let before = now();
     futex::wait(word, seen, Some(Nanos(1_000_000).after(before)), Scope::Shared);
     now().since(before)

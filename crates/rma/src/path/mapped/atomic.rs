@@ -1,8 +1,8 @@
 //! Combining element by element with the processor's atomic instructions.
 //!
-//! For elements of 1, 2, 4 or 8 bytes at aligned addresses; what has an instruction of its own (sums,
-//! bitwise, replace) uses it, the rest a compare-and-swap loop around [`combine`]. Cost: one locked
-//! instruction an element, ~5 ns where the line is near.
+//! For elements of 1, 2, 4 or 8 bytes at aligned addresses. Operations with an instruction of their own
+//! (sums, bitwise, replace) use it, the others a compare-and-swap loop around [`combine`]. Cost: one locked
+//! instruction for each element, about 5 ns if the cache line is near.
 
 use crate::memory::combine::combine;
 use crate::model::{Element, Operation};
@@ -15,7 +15,7 @@ pub(super) fn is_possible(element: Element, address: *const u8) -> bool {
     size <= 8 && (address as usize).is_multiple_of(size)
 }
 
-/// Whether the operation works on the sum of bits of two's complement.
+/// Whether a sum of these elements is the processor's addition of words.
 const fn is_integer(element: Element) -> bool {
     matches!(
         element,
@@ -71,7 +71,7 @@ macro_rules! each {
     }};
 }
 
-/// Combines `bytes` of `source` into `target`; what was there goes to `result`, unless that is null.
+/// Combines `bytes` of `source` into `target`, and stores what was there in `result`, unless that is null.
 ///
 /// # Safety
 /// [`is_possible`] holds, `target` is valid for atomic access and `source` and `result` for `bytes` bytes;
@@ -94,7 +94,7 @@ pub(super) unsafe fn accumulate(
     }
 }
 
-/// Writes `new` if `compare` is there; answers what was there. All are the low bytes of a word.
+/// Writes `new` if `target` holds `compare`, and returns what it held. All three are the low bytes of a word.
 ///
 /// # Safety
 /// [`is_possible`] holds, and `target` is valid for atomic access.
@@ -102,10 +102,10 @@ pub(super) unsafe fn accumulate(
 pub(super) unsafe fn compare_and_swap(element: Element, target: *mut u8, compare: u64, new: u64) -> u64 {
     macro_rules! swap {
         ($atomic:ty, $word:ty) => {{
-            // SAFETY: as the caller promises.
+            // SAFETY: valid for atomic access, which the caller promises.
             let there = unsafe { <$atomic>::from_ptr(target.cast()) };
             let (compare, new) = (compare as $word, new as $word);
-            // Programs build locks of it.
+            // programs build locks of this, so it orders memory
             // SYNC(window-cas) release: what the origin did before
             // SYNC(window-cas) acquire: what the last to swap did before
             let before = there.compare_exchange(compare, new, Ordering::AcqRel, Ordering::Acquire);

@@ -1,40 +1,44 @@
 //! Barrier episodes of a job's members, for fences and for the job's own barrier.
 //!
-//! The idea: where memory is shared a barrier needs no messages ([`unisono_barrier`]); what a job adds is its
-//! hook, its progress, and its word on who was gone first. Cost: that of the episode; where the message path
-//! has windows, a look at the packets every so often. When not to use: between hosts.
+//! The idea: in shared memory a barrier needs no messages ([`unisono_barrier`]). A job adds its hook, its
+//! progress, and its knowledge of who was gone first. Cost: that of the episode; if the job has windows on
+//! the message path, a look at the packets every [`SERVING`]. When not to use: between hosts.
 
 use super::segment::{Segment, agreed, outcome};
-use crate::host::Host;
+use crate::host::HostMembers;
 use crate::model::{Error, Rank};
-use crate::path::message::{MessageEngine, Serving};
+use crate::path::message::{MessageEngine, PacketServing};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use unisono_barrier::{Cause, Group, Participant, RecommendedLoad, Spec, recommended};
+use unisono_barrier::{Cause, Group, GroupSpec, Participant, RecommendedLoad, recommended};
 use unisono_linux::clock::Nanos;
-use unisono_sync::{Line, Lines, Waited};
+use unisono_sync::{CacheLine, Lines, Waited};
 
-/// How long one waits between two looks at packets that others may need served.
+/// How long a member waits between two looks at packets that others may need served.
 const SERVING: Nanos = Nanos(200_000);
 
-/// One member's end.
+/// One member's end of the barrier.
 #[derive(Debug)]
 pub(crate) struct Episodes {
-    host: Arc<Host>,
+    host: Arc<HostMembers>,
     shared: Arc<MessageEngine>,
     participant: Participant,
 }
 
 impl Episodes {
-    pub(crate) fn new(host: &Arc<Host>, shared: &Arc<MessageEngine>, participant: Participant) -> Self {
+    pub(crate) fn new(
+        host: &Arc<HostMembers>,
+        shared: &Arc<MessageEngine>,
+        participant: Participant,
+    ) -> Self {
         Self { host: Arc::clone(host), shared: Arc::clone(shared), participant }
     }
 
     /// Makes a group of the job's members; collective.
-    pub(crate) fn make(host: &Arc<Host>, shared: &Arc<MessageEngine>) -> Result<Self, Error> {
+    pub(crate) fn make(host: &Arc<HostMembers>, shared: &Arc<MessageEngine>) -> Result<Self, Error> {
         let spec = spec(host)?;
-        let bytes = spec.lines() * size_of::<Line>();
+        let bytes = spec.lines() * size_of::<CacheLine>();
         let prepare = |lines: &Lines| drop(spec.for_processes_in(lines));
         let Segment { lines, descriptor } = Segment::share(host, shared, bytes, prepare)?;
         let joined = lines.and_then(|lines| join(host, &lines));
@@ -52,18 +56,18 @@ impl Episodes {
     }
 
     #[inline]
-    pub(crate) fn meet(&mut self, serving: Serving) -> Result<(), Error> {
+    pub(crate) fn meet(&mut self, serving: PacketServing) -> Result<(), Error> {
         let mut pause = match (self.shared.hook.first(), serving) {
-            (None, Serving::Unneeded) => {
+            (None, PacketServing::Unneeded) => {
                 return self.participant.wait().map(drop).map_err(|error| self.stopped(error));
             }
-            (pause, Serving::Unneeded) => pause.unwrap_or(SERVING),
-            (pause, Serving::Needed) => pause.unwrap_or(SERVING).min(SERVING),
+            (pause, PacketServing::Unneeded) => pause.unwrap_or(SERVING),
+            (pause, PacketServing::Needed) => pause.unwrap_or(SERVING).min(SERVING),
         };
         loop {
             match self.participant.wait_timeout(Duration::from(pause)) {
                 Ok(_) => return Ok(()),
-                Err(unisono_barrier::Error::TimedOut { .. }) if serving == Serving::Needed => {
+                Err(unisono_barrier::Error::TimedOut { .. }) if serving == PacketServing::Needed => {
                     pause = self.shared.hook.call().map_or(SERVING, |soon| soon.min(SERVING));
                     self.shared.core().progress()?;
                     self.look_around()?;
@@ -77,15 +81,16 @@ impl Episodes {
         }
     }
 
-    /// Between two pieces of a wait, each too short for the barrier to find out who died. Who has left has
-    /// met everybody before: only the barrier knows whether this member is still to hear of it.
+    /// Checks for deaths between two pieces of a wait: each piece is too short for the barrier to do so. A
+    /// member that left has already passed the current episode; only the barrier knows whether this member
+    /// has been told.
     #[cold]
     fn look_around(&self) -> Result<(), Error> {
         self.host.who_died().map_or(Ok(()), |gone| Err(gone.into()))
     }
 
-    /// A barrier's error as this crate's. Who died is declared to the job, whose word on who was first
-    /// counts: those who wait elsewhere are to name the same one.
+    /// A barrier's error as this crate's. A death is declared to the job, and the error names the member that
+    /// the job knows as the first: members that wait elsewhere name the same one.
     #[cold]
     fn stopped(&self, error: unisono_barrier::Error) -> Error {
         if let unisono_barrier::Error::Gone(gone) = &error {
@@ -100,14 +105,18 @@ impl Episodes {
     }
 }
 
-/// A barrier for the members of a job; all compute the same.
-pub(crate) fn spec(host: &Host) -> Result<Spec, Error> {
+/// The barrier for the members of a job, which all members compute alike, and each only once.
+pub(crate) fn spec(host: &HostMembers) -> Result<GroupSpec, Error> {
+    if let Some(spec) = host.barrier.get() {
+        return Ok(*spec);
+    }
     let algorithm = recommended(host.size, host.processors, RecommendedLoad::Unknown).algorithm;
-    Spec::new(host.size).map(|spec| spec.algorithm(algorithm)).map_err(refused)
+    let spec = GroupSpec::with_algorithm(host.size, algorithm).map_err(refused)?;
+    Ok(*host.barrier.get_or_init(|| spec))
 }
 
-/// Takes this member's place in the barrier that rank 0 has made in the first lines of a segment.
-pub(crate) fn join(host: &Host, lines: &Lines) -> Result<Participant, Error> {
+/// Joins this member to the barrier that rank 0 has made in the first lines of a segment.
+pub(crate) fn join(host: &HostMembers, lines: &Lines) -> Result<Participant, Error> {
     let group = Group::open_in(lines.clone(), Path::new("the job's memory")).map_err(refused)?;
     group.participant(host.rank.index()).map_err(refused)
 }

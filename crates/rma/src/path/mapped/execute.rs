@@ -2,26 +2,26 @@
 
 use super::region::Region;
 use super::staging::Head;
-use super::{Held, MappedPath, MappedPeer};
-use crate::host::Host;
+use super::{LockHeld, MappedPath, MappedPeer};
+use crate::host::HostMembers;
 use crate::memory::copy::copy;
 use crate::memory::cursor::walk;
 use crate::memory::op::Op;
-use crate::model::{Element, Error, Lock, Noted, Operation, Rank, Verb};
+use crate::model::{Error, Lock, Noted, Rank, Verb};
 use rustix::io::Errno;
 use std::io::ErrorKind;
 use unisono_linux::process_vm;
 use unisono_sync::Wakeups;
 
-/// Up to this length (bytes) a copy through the held memory is faster than a call that has to look the
-/// process up.
+/// Bytes up to which a copy through /proc/PID/mem, which stays open, is faster than process_vm_readv(2),
+/// which looks the process up in each call (`unisono_linux::process_vm` has the figures).
 const HELD: usize = 4096;
 
 impl MappedPath {
     /// Does an operation whose target is in its epoch.
     pub(super) fn execute(&self, target: usize, op: &Op) -> Result<(), Error> {
-        let place = self.place(target);
-        if place.peer.base.is_null() {
+        let part = self.part(target);
+        if part.peer.base.is_null() {
             self.by_kernel.count(op.verb, op.total);
         }
         let copied;
@@ -35,66 +35,54 @@ impl MappedPath {
                 &copied
             }
         };
-        let Some(back) = &op.back else { return place.perform(op, brought, None) };
+        let Some(back) = &op.back else { return part.perform(op, brought, None) };
         if back.layout.is_contiguous() {
-            // SAFETY: whoever issued the operation promised that its sink is writable; amounts agree.
+            // SAFETY: the sink is writable until the operation is complete, which the raw layer asks of its
+            // caller; `agree` has compared the amounts.
             let result = unsafe { std::slice::from_raw_parts_mut(back.address, op.total as usize) };
-            return place.perform(op, brought, Some(result));
+            return part.perform(op, brought, Some(result));
         }
         let mut result = vec![0; op.total as usize];
-        place.perform(op, brought, Some(&mut result))?;
+        part.perform(op, brought, Some(&mut result))?;
         back.write(0, &result);
         Ok(())
     }
 
-    /// Does what another staged for this member; an entry that cannot be right is left out.
+    /// Does an operation that another member staged for this one. An entry that reaches outside is left out.
     #[inline]
     pub(super) fn apply(&self, head: Head, data: *const u8, bytes: u64) {
-        let end = u64::try_from(head.place).ok().and_then(|place| place.checked_add(head.length as u64));
+        let end = u64::try_from(head.offset).ok().and_then(|offset| offset.checked_add(head.length as u64));
         if end.is_none_or(|end| end > bytes) {
             return;
         }
         if head.how.is_none() {
-            let into = self.peers[self.me].base.wrapping_offset(head.place as isize);
-            // SAFETY: the range was checked against this member's own part, the entry lies in the ring.
+            let into = self.peers[self.me].base.wrapping_offset(head.offset as isize);
+            // SAFETY: the range lies inside this member's own part, and the entry inside the ring.
             unsafe { copy(data, into, head.length) };
             return;
         }
-        // SAFETY: the entry lies in the ring, its length limited to it.
+        // SAFETY: `In::next` has limited the entry to the ring.
         let data = unsafe { std::slice::from_raw_parts(data, head.length) };
-        // This member's own part is always mapped: no error is possible.
+        // This member's own part is always mapped, so there can be no error.
         let _ = self.enter(self.me, head, data);
     }
 
     /// Does a staged operation.
     pub(super) fn enter(&self, target: usize, head: Head, data: &[u8]) -> Result<(), Error> {
-        let place = self.place(target);
-        if place.peer.base.is_null() {
+        let part = self.part(target);
+        if part.peer.base.is_null() {
             let verb = if head.how.is_none() { Verb::Put } else { Verb::Accumulate };
             self.by_kernel.count(verb, head.length as u64);
         }
         match head.how {
-            None => place.write(head.place, data),
-            Some(how) => place.accumulate(head.place, how, data, None),
+            None => part.write(head.offset, data),
+            Some(how) => part.accumulate(head.offset, how, data, None),
         }
-    }
-
-    /// Combines with a target that is in its epoch, nothing being staged or queued before it.
-    #[inline]
-    pub(crate) fn combine(
-        &self,
-        target: usize,
-        place: i64,
-        how: (Element, Operation),
-        brought: &[u8],
-        result: Option<&mut [u8]>,
-    ) -> Result<(), Error> {
-        self.place(target).accumulate(place, how, brought, result)
     }
 
     /// A target's part.
     #[inline]
-    pub(super) fn place(&self, target: usize) -> TargetPart<'_> {
+    pub(super) fn part(&self, target: usize) -> TargetPart<'_> {
         TargetPart {
             region: &self.region,
             host: &self.host,
@@ -110,7 +98,7 @@ impl MappedPath {
 /// A target's part, as one member reaches it.
 pub(super) struct TargetPart<'a> {
     pub(super) region: &'a Region,
-    pub(super) host: &'a Host,
+    pub(super) host: &'a HostMembers,
     pub(super) me: usize,
     pub(super) target: usize,
     pub(super) peer: &'a MappedPeer,
@@ -121,22 +109,22 @@ pub(super) struct TargetPart<'a> {
 impl TargetPart<'_> {
     fn perform(&self, op: &Op, brought: &[u8], mut result: Option<&mut [u8]>) -> Result<(), Error> {
         let mut done = Ok(());
-        // Blocks are visited as places relative to a null base.
-        walk(&op.layout, op.count, std::ptr::null_mut(), 0, op.total, |offset, from, to| {
+        // With a null base the address of a block is its offset.
+        walk(&op.layout, op.count, std::ptr::null_mut(), 0, op.total, |block, from, to| {
             if done.is_err() {
                 return;
             }
-            let place = op.place.wrapping_add(offset as isize as i64);
+            let offset = op.offset.wrapping_add(block as isize as i64);
             let back = result.as_deref_mut().map(|result| &mut result[from..to]);
             done = match (op.verb, op.element, op.operation) {
-                (Verb::Put, ..) => self.write(place, &brought[from..to]),
-                (Verb::Get, ..) => back.map_or(Ok(()), |back| self.read(place, back)),
+                (Verb::Put, ..) => self.write(offset, &brought[from..to]),
+                (Verb::Get, ..) => back.map_or(Ok(()), |back| self.read(offset, back)),
                 (Verb::CompareAndSwap, Some(element), _) => {
                     let (compare, new) = brought.split_at(op.total as usize);
-                    back.map_or(Ok(()), |back| self.swap(place, element, compare, new, back))
+                    back.map_or(Ok(()), |back| self.swap(offset, element, compare, new, back))
                 }
                 (_, Some(element), Some(operation)) => {
-                    self.accumulate(place, (element, operation), &brought[from..to], back)
+                    self.accumulate(offset, (element, operation), &brought[from..to], back)
                 }
                 _ => Ok(()),
             };
@@ -145,17 +133,16 @@ impl TargetPart<'_> {
     }
 
     #[inline]
-    pub(super) fn address(&self, place: i64) -> *mut u8 {
-        self.peer.base.wrapping_offset(place as isize)
+    pub(super) fn address(&self, offset: i64) -> *mut u8 {
+        self.peer.base.wrapping_offset(offset as isize)
     }
 
-    fn remote(&self, place: i64) -> usize {
-        self.peer.address.wrapping_add_signed(place) as usize
+    fn remote(&self, offset: i64) -> usize {
+        self.peer.address.wrapping_add_signed(offset) as usize
     }
 
-    /// Why a copy did not come about. Memory that was held on to belongs to nobody any more when its process
-    /// has ended or has executed another program; the kernel knows no process of that number when it has just
-    /// ended.
+    /// The error for a copy that failed. A held memory reads and writes nothing once its process has ended or
+    /// has executed another program; a process that has just ended is unknown by its number.
     #[cold]
     fn failed(&self, source: std::io::Error) -> Error {
         let rank = Rank::at(self.target);
@@ -168,34 +155,34 @@ impl TargetPart<'_> {
         Error::system(format!("cannot access the memory of rank {rank} (process {process})"))(source)
     }
 
-    /// The target's memory, if it is held on to and the faster way for this length.
+    /// The target's held memory, if there is one and it is the faster way for this length.
     #[inline]
-    fn held(&self, bytes: usize) -> Option<&process_vm::Held> {
+    fn held(&self, bytes: usize) -> Option<&process_vm::HeldMemory> {
         if bytes <= HELD { self.host.memory(Rank::at(self.target)) } else { None }
     }
 
-    pub(super) fn write(&self, place: i64, bytes: &[u8]) -> Result<(), Error> {
+    pub(super) fn write(&self, offset: i64, bytes: &[u8]) -> Result<(), Error> {
         if self.peer.base.is_null() {
-            let address = self.remote(place);
+            let address = self.remote(offset);
             let written = if let Some(memory) = self.held(bytes.len()) {
-                // SAFETY: the range was checked against the part that its owner announced and vouched for.
+                // SAFETY: the range lies inside the part that its owner announced and vouched for.
                 unsafe { memory.write(address, bytes) }
             } else {
                 let process = self.host.number_of_living(Rank::at(self.target))?;
-                // SAFETY: as above; the number still is that owner's, as was just asked.
+                // SAFETY: as above; the line above has checked that the number is still that owner's.
                 unsafe { process_vm::write(process, address, bytes) }
             };
             return written.map_err(|source| self.failed(source));
         }
-        // SAFETY: the range was checked against the mapped part; a caller may put a window onto itself, so
-        // the two may overlap.
-        unsafe { copy(bytes.as_ptr(), self.address(place), bytes.len()) };
+        // SAFETY: the range lies inside the mapped part; a program may put a window onto itself, so `copy`
+        // allows that the two overlap.
+        unsafe { copy(bytes.as_ptr(), self.address(offset), bytes.len()) };
         Ok(())
     }
 
-    pub(super) fn read(&self, place: i64, into: &mut [u8]) -> Result<(), Error> {
+    pub(super) fn read(&self, offset: i64, into: &mut [u8]) -> Result<(), Error> {
         if self.peer.base.is_null() {
-            let address = self.remote(place);
+            let address = self.remote(offset);
             let read = if let Some(memory) = self.held(into.len()) {
                 memory.read(address, into)
             } else {
@@ -205,13 +192,13 @@ impl TargetPart<'_> {
             return read.map_err(|source| self.failed(source));
         }
         // SAFETY: as in `write`.
-        unsafe { copy(self.address(place), into.as_mut_ptr(), into.len()) };
+        unsafe { copy(self.address(offset), into.as_mut_ptr(), into.len()) };
         Ok(())
     }
 
-    /// Whether nobody else can be accumulating here.
+    /// Whether an exclusive lock keeps all others from accumulating here.
     #[inline]
     pub(super) fn is_alone(&self) -> bool {
-        self.peer.held == Held::Lock(Lock::Exclusive)
+        self.peer.held == LockHeld::Lock(Lock::Exclusive)
     }
 }

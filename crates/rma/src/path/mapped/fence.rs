@@ -1,4 +1,4 @@
-//! Fence on the direct path: one barrier episode, and none where nothing has to end.
+//! Fence on the mapped path: one barrier episode, and none where no epoch ends.
 //!
 //! ```text
 //!   fence (ends nothing)     put put put            fence
@@ -6,24 +6,25 @@
 //!                            where exposed          barrier
 //!                                                   apply what was staged here
 //! ```
-//! After a fence with a barrier all are known to be in their epoch, and operations are stores - unless what
-//! was staged is still being applied somewhere, in which case origins look at the exposure first ([`After`]).
-//! Which of these holds follows from the fences called, so that all members know it alike.
+//! After a fence with a barrier all members are known to be in their epoch, and operations are stores. There
+//! is one exception: if puts were staged in the epoch that ended, a target may still apply them, and for one
+//! epoch origins look at its exposure first ([`After`]). Which case holds follows from the fences that all
+//! members call, so that all know it alike.
 //!
 //! Cost: a barrier episode; a store for a fence that ends nothing. Reference: the paper, section 4.1, for the
 //! fence that does nothing; `unisono-barrier` for the episode.
 
 use super::staging::Stamp;
 use super::{After, MappedPath};
-use crate::model::{Assert, Error, Part, Reach};
-use crate::path::message::Serving;
+use crate::model::{Assert, EpochKind, Error, WindowPart};
+use crate::path::message::PacketServing;
 
 impl MappedPath {
-    pub(crate) fn fence(&mut self, closes: bool, assert: Assert, parts: &[Part]) -> Result<(), Error> {
+    pub(crate) fn fence(&mut self, closes: bool, assert: Assert, parts: &[WindowPart]) -> Result<(), Error> {
         let staged = self.after == After::Unknown;
         if closes {
             self.end_access()?;
-            self.barrier.meet(Serving::Unneeded)?;
+            self.barrier.meet(PacketServing::Unneeded)?;
             if staged {
                 self.apply_all(Stamp::fence(self.epoch), parts);
             }
@@ -50,13 +51,13 @@ impl MappedPath {
         Ok(())
     }
 
-    /// Does what is queued; what is staged is the targets' from here on.
+    /// Does the queued operations, and leaves the staged ones to their targets.
     fn end_access(&mut self) -> Result<(), Error> {
         for target in 0..self.peers.len() {
             if !self.peers[target].queue.is_empty() {
                 let exposure = self.region.exposure(target);
-                self.waiter.wait_for(Reach::Fence, exposure, self.epoch)?;
-                self.execute_queue(Reach::Fence, target)?;
+                self.waiter.wait_for(EpochKind::Fence, exposure, self.epoch)?;
+                self.execute_queue(EpochKind::Fence, target)?;
             }
             self.peers[target].stages = None;
             self.peers[target].out.commit(self.region.ring(self.me, target));
@@ -64,7 +65,7 @@ impl MappedPath {
         Ok(())
     }
 
-    fn apply_all(&mut self, stamp: Stamp, parts: &[Part]) {
+    fn apply_all(&mut self, stamp: Stamp, parts: &[WindowPart]) {
         let me = self.me;
         let origins = (0..self.peers.len()).filter(|origin| *origin != me);
         for origin in origins.clone() {
@@ -75,17 +76,17 @@ impl MappedPath {
         }
     }
 
-    /// Waits until a target has applied what the last fence left staged for it; a lock's operations come
-    /// after.
+    /// Waits until a target has applied the puts that the last fence left staged for it: the operations of a
+    /// lock come after them.
     #[cold]
     pub(super) fn await_settled(&mut self, target: usize, epoch: u32) -> Result<(), Error> {
         let exposure = self.region.exposure(target);
-        self.waiter.wait_for(Reach::Locked, exposure, epoch)?;
+        self.waiter.wait_for(EpochKind::Locked, exposure, epoch)?;
         self.peers[target].settling = None;
         Ok(())
     }
 
-    /// Applies what `origin` staged in an epoch that is over.
+    /// Applies the operations that `origin` staged in the epoch of `stamp`, which is over.
     #[inline]
     pub(super) fn apply_from(&mut self, origin: usize, stamp: Stamp, bytes: u64) {
         let mut came = std::mem::take(&mut self.peers[origin].came);

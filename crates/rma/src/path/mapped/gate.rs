@@ -1,12 +1,13 @@
-//! The gate of accumulates: single elements pass side by side, longer ones one by one; and which of the two
-//! it is stays until the other kind comes often.
+//! The gate of accumulates: single elements pass side by side, longer accumulates one by one. The gate stays
+//! in one of these two states until the other kind comes often.
 //!
-//! Elements can be combined with the processor's atomic instructions, which any number of ranks may do at
-//! once, but each costs 5 to 8 ns; or with vector instructions, at memory speed, by one at a time behind a
-//! lock. The two do not mix. The idea is that of biased locks: while only single elements come, everybody
-//! passes without a lock. The first longer accumulate turns the gate round - takes the lock, says so, waits
-//! until everybody inside has left - and from then on everybody takes the lock, until [`SHORTS`] single
-//! elements in a row have come. The danger is the classic one: one enters while another turns the gate round.
+//! A rank can combine elements with the processor's atomic instructions, which any number of ranks may do at
+//! the same time, at 5 to 8 ns for each element. Or it combines them with vector instructions at memory
+//! speed, one rank at a time behind a lock. The two do not mix. The idea is that of biased locks: while only
+//! single elements come, every rank passes without a lock. The first longer accumulate turns the gate round:
+//! its rank takes the lock, says so, and waits until every rank inside has left. From then on every rank
+//! takes the lock, until [`SHORTS`] single elements in a row have come. The danger is that a rank enters
+//! while another turns the gate:
 //!
 //! ```text
 //!   side by side                      turns it round (has the lock)
@@ -14,12 +15,13 @@
 //!   ---- light fence ----             ---- heavy fence ----
 //!   one by one? leave, take the lock  presence = target? wait
 //! ```
-//! Either fence comes first: the one who enters sees that the gate has turned, or the other sees who is
-//! inside. The light one is no instruction where membarrier fences for both. Turning it back needs no fence:
-//! with the lock held nobody is inside, and whoever gets the lock next looks again.
+//! One of the two fences comes first: then the rank that enters sees that the gate has turned, or the other
+//! rank sees who is inside. The light fence is no instruction where membarrier(2) fences for both. To turn
+//! the gate back needs no fence: with the lock held no rank is inside, and the next holder of the lock looks
+//! again.
 //!
-//! Cost: side by side two stores to a line of one's own and a load; one by one a compare-and-swap and a
-//! store; a turn a membarrier (about a microsecond), at most every [`SHORTS`] operations. Checked by
+//! Cost: side by side two stores to the rank's own line and a load; one by one a compare-and-swap and a
+//! store; for a turn a membarrier (about a microsecond), at most once in [`SHORTS`] operations. Checked by
 //! `tests/loom.rs`. Reference: Russell, Detlefs, "Eliminating synchronization-related atomic operations with
 //! biased locking and bulk rebiasing", OOPSLA 2006.
 
@@ -29,7 +31,7 @@ use unisono_linux::membarrier;
 use unisono_sync::Wakeups;
 use unisono_sync::atomics::{AtomicU32, Ordering, fence, light_fence};
 
-/// So many single elements in a row turn the gate back.
+/// Single elements in a row that turn the gate back.
 #[cfg(not(loom))]
 const SHORTS: u32 = 1024;
 #[cfg(loom)]
@@ -38,15 +40,15 @@ const SHORTS: u32 = 1;
 /// A target's gate, as one rank sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TargetGate<'a> {
-    /// Whether one passes one by one, with the lock.
+    /// Nonzero: ranks pass one by one, with the lock.
     pub(crate) one_by_one: &'a AtomicU32,
-    /// The lock: zero, or who has it, plus one.
+    /// The lock: zero, or the rank of its holder plus one.
     pub(crate) holder: &'a AtomicU32,
-    /// How many sleep until it is free.
+    /// Ranks that sleep until the lock is free.
     pub(crate) sleepers: &'a AtomicU32,
-    /// Single elements in a row, one by one. The holder's.
+    /// Single elements in a row that passed one by one. Only the holder of the lock touches it.
     pub(crate) shorts: &'a AtomicU32,
-    /// This rank's presence: zero, or at whom it accumulates side by side, plus one.
+    /// This rank's presence: zero, or the target at which it accumulates side by side, plus one.
     pub(crate) presence: &'a AtomicU32,
     pub(crate) target: u32,
     pub(crate) wakeups: Wakeups,
@@ -60,7 +62,7 @@ pub(crate) enum Length {
 }
 
 impl TargetGate<'_> {
-    /// Enters beside others; whether that is possible now.
+    /// Enters beside others. False: the gate has turned.
     #[inline]
     pub(crate) fn try_enter(&self) -> bool {
         self.presence.store(self.target + 1, Ordering::Relaxed);
@@ -79,7 +81,7 @@ impl TargetGate<'_> {
         self.presence.store(0, Ordering::Release);
     }
 
-    /// Whether one passes one by one: a hint without the lock, and true with it.
+    /// Whether ranks pass one by one. Without the lock this is a hint; with the lock it is exact.
     #[inline]
     pub(crate) fn is_one_by_one(&self) -> bool {
         self.one_by_one.load(Ordering::Relaxed) != 0
@@ -93,8 +95,7 @@ impl TargetGate<'_> {
             && self.holder.compare_exchange(0, rank + 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// With the lock: has everybody pass one by one from now on. Who is inside has to be waited for
-    /// afterwards.
+    /// With the lock: makes ranks pass one by one from now on. The caller then waits for those inside.
     #[cold]
     pub(crate) fn turn(&self) {
         self.one_by_one.store(1, Ordering::Relaxed);
@@ -107,7 +108,7 @@ impl TargetGate<'_> {
         presence.load(Ordering::Acquire) == self.target + 1
     }
 
-    /// Gives the lock back; whether to wake sleepers.
+    /// Gives the lock back. True: the caller wakes the sleepers.
     #[inline]
     pub(crate) fn unlock(&self, passed: Length) -> bool {
         let shorts = if passed == Length::Short { self.shorts.load(Ordering::Relaxed) + 1 } else { 0 };
@@ -122,7 +123,7 @@ impl TargetGate<'_> {
         self.sleepers.load(Ordering::Relaxed) != 0
     }
 
-    /// Says that this rank is about to sleep until the lock is free; it has to look once more.
+    /// Announces that this rank is about to sleep until the lock is free. It has to try once more before.
     pub(crate) fn announce_sleeper(&self) {
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         heavy_fence(self.wakeups);

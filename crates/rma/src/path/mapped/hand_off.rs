@@ -1,10 +1,10 @@
-//! Passive operations on a user's memory, handed to a target that happens to be in the library.
+//! Puts of passive epochs to a program's own memory, handed to a target that happens to be in the library.
 //!
-//! Nobody but its owner can store there without the kernel, whose copy costs a microsecond. But members that
-//! lock, put and unlock in turns are in the library all the time. So the origin stages its puts, offers them
-//! when it has to complete them, and polls for about as long as the kernel would take; whoever begins or ends
-//! a passive epoch looks for offers. An offer that nobody took is revoked, and the kernel copies after all;
-//! one that was taken is waited for.
+//! Only the owner can store there without the kernel, whose copy costs a microsecond. But members that lock,
+//! put and unlock in turns are in the library all the time. So the origin stages its puts, offers them when
+//! it has to complete them, and polls for about as long as the kernel would take. A member looks for offers
+//! whenever it begins or ends a passive epoch. If the target does not take an offer, the origin revokes it,
+//! and the kernel copies after all. If the target has taken it, the origin waits.
 //!
 //! ```text
 //!   origin                                target
@@ -14,11 +14,12 @@
 //!   too long: revoke it: compare-and-swap
 //!     revoked: the kernel copies; claimed: wait on
 //! ```
-//! Nothing waits for a target that is elsewhere: it can claim only what it applies in the same call. Who
-//! begins another operation at the target itself, or ends the epoch, settles first, so that the order of one
-//! origin's operations stays. Cost: three lines that travel, instead of a system call; once in 33 epochs an
-//! offer in vain where a target is elsewhere. When not to use: where members outnumber processors, or so many
-//! members that looking for offers costs more than it brings.
+//! No origin waits for a target that computes: a target claims an offer only in the call in which it applies
+//! it. Before an origin does another operation at the target by itself, or ends the epoch, it settles the
+//! offer, so that its operations stay in order. Cost: three cache lines travel in place of a system call; if
+//! a target is never in the library, one offer in 33 epochs is in vain. When not to use: where members
+//! outnumber processors, or in a job of many members, in which the search for offers costs more than it
+//! gains.
 
 use unisono_sync::atomics::{AtomicU32, Ordering};
 
@@ -31,20 +32,21 @@ const CLAIMED: u32 = 2;
 pub(crate) struct OfferWord<'a>(pub(crate) &'a AtomicU32);
 
 impl OfferWord<'_> {
-    /// The origin's: everything up to `position` may be applied by the target.
+    /// Called by the origin: the target may apply everything up to `position`.
     #[inline]
     pub(crate) fn offer(self, position: u32) {
         // SYNC(hand-off) release: the entries before the offer
         self.0.store(position | OFFERED, Ordering::Release);
     }
 
-    /// The origin's: takes the offer back; whether that was possible.
+    /// Called by the origin: takes the offer back. False: the target has claimed it.
     pub(crate) fn revoke(self, position: u32) -> bool {
-        // The entries are the origin's own: whoever reads them later does so after another offer.
+        // Relaxed is enough: the origin wrote the entries itself, and the target reads them only after an
+        // offer.
         self.0.compare_exchange(position | OFFERED, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// The target's: takes an offer, if there is one and it `is_next`; up to which position.
+    /// Called by the target: claims the offer, if there is one and it `is_next`. Returns its position.
     #[inline]
     pub(crate) fn claim(self, is_next: impl FnOnce() -> bool) -> Option<u32> {
         // SYNC(hand-off) acquire: the entries after the offer

@@ -1,40 +1,53 @@
 //! At once, staged or queued: what becomes of an operation when it is issued.
+//!
+//! | the target is | a short put or accumulate | anything else |
+//! |---|---|---|
+//! | locked, or known to be in its epoch | done at once | done at once |
+//! | not known to be in its epoch | staged in the pair's ring | queued until the epoch ends |
+//!
+//! "Known" costs nothing: the fence or the lock said so. A look at the target's flag costs the transfer of a
+//! line between two processors, so it is taken only where the operation is worth it: always for
+//! post-start-complete-wait data above [`MOST`], whose flag lies in a line of the origin's own, and before an
+//! operation is queued. Staged entries go before queued operations, and a queue that is not empty takes all
+//! that follows, so that the order of accumulates stays.
 
 use super::passive::LONGEST;
 use super::staging::{Head, MOST, Stamp, room};
-use super::{After, Held, MappedPath};
+use super::{After, LockHeld, MappedPath};
+use crate::memory::copy::copy;
 use crate::memory::op::Op;
-use crate::model::{Error, Lock, Reach, Verb};
+use crate::model::{Element, EpochKind, Error, Lock, Operation, Verb};
 
-/// Puts longer than this are worth a look whether the target has posted.
+/// Bytes of a put from which a look whether the target has posted is worth its cost.
 const FEW: usize = 256;
-/// Looks for the post of a target that is about to make it: half a microsecond.
+/// Looks for the post of a target that is about to make it. They take half a microsecond.
 const POLLS: u32 = 32;
 
 impl MappedPath {
-    /// Takes an operation that was checked.
-    pub(crate) fn issue(&mut self, reach: Reach, target: usize, op: Op) -> Result<(), Error> {
+    /// Does, stages or queues an operation that the window has checked.
+    pub(crate) fn issue(&mut self, reach: EpochKind, target: usize, op: Op) -> Result<(), Error> {
         if target == self.me {
             return self.execute(target, &op);
         }
         match reach {
-            Reach::Locked => {
-                if self.peers[target].held == Held::Nothing {
+            EpochKind::Locked => {
+                if self.peers[target].held == LockHeld::Nothing {
                     self.take_lock(target, Lock::Shared)?;
                 }
                 self.settle(target)?;
                 self.dirty = true;
                 return self.execute(target, &op);
             }
-            Reach::Fence | Reach::Started => {}
+            EpochKind::Fence | EpochKind::Started => {}
         }
         if self.peers[target].opened && (self.mapped || !self.is_stageable(&op)) {
             self.take_back(reach, target)?;
             return self.execute(target, &op);
         }
-        let stages = reach == Reach::Started || self.after == After::Unknown;
-        // A post is in a line of this member's own; an exposure is not, and is looked at only in need.
-        let looks = reach == Reach::Started
+        let stages = reach == EpochKind::Started || self.after == After::Unknown;
+        // The target posts into a line of this member's own; its exposure is in its own line, and a look
+        // costs.
+        let looks = reach == EpochKind::Started
             && self.mapped
             && (self.is_open(reach, target) || (op.total > MOST as u64 && self.opens_soon(target)));
         if !looks && stages && self.peers[target].queue.is_empty() && self.stage(reach, target, &op) {
@@ -55,29 +68,30 @@ impl MappedPath {
             && op.total <= self.most_staged() as u64
     }
 
-    /// How much data an entry may have. What is out of reach would be copied by the kernel, page by page.
+    /// Most bytes of data that are staged. For a part that is not mapped that is all that the ring has room
+    /// for: otherwise the kernel would copy it, page by page.
     #[inline]
     fn most_staged(&self) -> usize {
         let ring_bytes = self.region.plan.ring_bytes;
         if self.mapped { MOST.min(ring_bytes / 4) } else { room(ring_bytes) }
     }
 
-    pub(super) fn stamp(&self, reach: Reach, target: usize) -> Stamp {
+    pub(super) fn stamp(&self, reach: EpochKind, target: usize) -> Stamp {
         match reach {
-            Reach::Locked => Stamp::PASSIVE,
-            Reach::Started => Stamp::completion(self.peers[target].completed.wrapping_add(1)),
+            EpochKind::Locked => Stamp::PASSIVE,
+            EpochKind::Started => Stamp::completion(self.peers[target].completed.wrapping_add(1)),
             _ => Stamp::fence(self.epoch),
         }
     }
 
     #[inline]
-    fn stage(&mut self, reach: Reach, target: usize, op: &Op) -> bool {
+    fn stage(&mut self, reach: EpochKind, target: usize, op: &Op) -> bool {
         if !self.is_stageable(op) {
             return false;
         }
         let Some(data) = op.data.slice(op.total) else { return false };
         let how = op.element.zip(op.operation).filter(|_| op.verb == Verb::Accumulate);
-        let (head, stamp) = (Head { how, place: op.place, length: data.len() }, self.stamp(reach, target));
+        let (head, stamp) = (Head { how, offset: op.offset, length: data.len() }, self.stamp(reach, target));
         // SAFETY: the data is a slice of this length, short enough as asked above.
         unsafe { self.stage_bytes(target, stamp, head, data.as_ptr()) }
     }
@@ -88,54 +102,107 @@ impl MappedPath {
     /// `head.length` bytes, at most [`Self::most_staged`], are readable at `data`.
     #[inline]
     unsafe fn stage_bytes(&mut self, target: usize, stamp: Stamp, head: Head, data: *const u8) -> bool {
-        let (out, place) = (&mut self.peers[target].out, self.region.place_of_ring(self.me, target));
-        // SAFETY: as the caller promises; the ring is the segment's.
-        if unsafe { out.stage_quickly(place, stamp, head, data) } {
+        let (out, memory) = (&mut self.peers[target].out, self.region.place_of_ring(self.me, target));
+        // SAFETY: readable, which the caller promises; the ring lies in the segment.
+        if unsafe { out.stage_quickly(memory, stamp, head, data) } {
             return true;
         }
         // SAFETY: as above.
         unsafe { out.stage(self.region.ring(self.me, target), stamp, head, data) }
     }
 
-    /// Stages one more put for a target that the last one was staged for, in the same epoch.
+    /// Writes contiguous bytes to byte `start` of a part, if that takes no look at anything else: it is a
+    /// store where the target is mapped and known to be in its epoch, and an entry of the ring where the last
+    /// put to this target was staged in the same epoch. False: nothing was done.
     ///
     /// # Safety
-    /// `length` bytes are readable at `data`.
+    /// `bytes` bytes are readable at `source`, and lie inside the target's part from `start` on.
     #[inline]
-    pub(crate) unsafe fn stage_again(
+    pub(crate) unsafe fn put_at_once(
         &mut self,
         target: usize,
-        place: i64,
-        length: usize,
-        data: *const u8,
+        start: u64,
+        source: *const u8,
+        bytes: usize,
     ) -> bool {
-        match self.peers[target].stages {
-            Some(stamp) if length <= self.most_staged() => {
-                // SAFETY: as the caller promises.
-                unsafe { self.stage_bytes(target, stamp, Head { how: None, place, length }, data) }
-            }
-            _ => false,
+        let Some(peer) = self.peers.get(target) else { return false };
+        if peer.direct {
+            // SAFETY: readable and inside the part, which the caller promises; a direct part is mapped.
+            unsafe { copy(source, peer.base.wrapping_add(start as usize), bytes) };
+            self.dirty = true;
+            return true;
         }
+        // SAFETY: readable, which the caller promises.
+        peer.stages.is_some_and(|stamp| unsafe { self.stage_again(target, stamp, start, source, bytes) })
     }
 
-    /// A contiguous put to a part that is not open: staged without an operation being made of it.
+    /// Stages one more put for a target to which the last one was staged in the same epoch.
+    ///
+    /// # Safety
+    /// `bytes` bytes are readable at `source`.
+    #[inline(never)] // so that a put that is a store is inlined into its caller
+    unsafe fn stage_again(
+        &mut self,
+        target: usize,
+        stamp: Stamp,
+        start: u64,
+        source: *const u8,
+        bytes: usize,
+    ) -> bool {
+        let head = Head { how: None, offset: start.cast_signed(), length: bytes };
+        // SAFETY: readable, which the caller promises, and short enough as asked first.
+        bytes <= self.most_staged() && unsafe { self.stage_bytes(target, stamp, head, source) }
+    }
+
+    /// Reads contiguous bytes from byte `start` of a part, if it is mapped and known to be in its epoch.
+    ///
+    /// # Safety
+    /// `bytes` bytes are writable at `sink`, and lie inside the target's part from `start` on.
     #[inline]
-    pub(crate) fn stage_put(&mut self, reach: Reach, target: usize, place: i64, data: &[u8]) -> bool {
+    pub(crate) unsafe fn get_at_once(&self, target: usize, start: u64, sink: *mut u8, bytes: usize) -> bool {
+        let Some(peer) = self.peers.get(target).filter(|peer| peer.direct) else { return false };
+        // SAFETY: writable and inside the part, which the caller promises; a direct part is mapped.
+        unsafe { copy(peer.base.wrapping_add(start as usize), sink, bytes) };
+        true
+    }
+
+    /// Combines elements into a part from byte `start` on, if the part is mapped and known to be in its
+    /// epoch.
+    #[inline]
+    pub(crate) fn combine_at_once(
+        &mut self,
+        target: usize,
+        start: u64,
+        how: (Element, Operation),
+        brought: &[u8],
+        result: Option<&mut [u8]>,
+    ) -> Result<bool, Error> {
+        if !self.peers.get(target).is_some_and(|peer| peer.direct) {
+            return Ok(false);
+        }
+        self.dirty = true;
+        self.part(target).accumulate(start.cast_signed(), how, brought, result)?;
+        Ok(true)
+    }
+
+    /// Stages a contiguous put to a part that is not open, without making an operation of it.
+    #[inline]
+    pub(crate) fn stage_put(&mut self, reach: EpochKind, target: usize, offset: i64, data: &[u8]) -> bool {
         if data.len() > self.most_staged() {
             return false;
         }
         let stages = match reach {
-            Reach::Fence => self.after == After::Unknown && !self.peers[target].opened,
-            // A few short ones are staged whether or not the target has posted: looking costs a transfer.
-            Reach::Started => {
+            EpochKind::Fence => self.after == After::Unknown && !self.peers[target].opened,
+            // Short puts are staged whether or not the target has posted: a look costs more than their copy.
+            EpochKind::Started => {
                 !self.peers[target].opened
                     && (!self.mapped || data.len() <= FEW || !self.is_open(reach, target))
             }
-            Reach::Locked => self.hands_over && data.len() <= LONGEST && self.may_offer(target),
+            EpochKind::Locked => self.hands_over && data.len() <= LONGEST && self.may_offer(target),
         };
         stages && target != self.me && self.peers[target].queue.is_empty() && {
             let stamp = self.stamp(reach, target);
-            let head = Head { how: None, place, length: data.len() };
+            let head = Head { how: None, offset, length: data.len() };
             // SAFETY: the data is a slice of this length, short enough as just asked.
             let staged = unsafe { self.stage_bytes(target, stamp, head, data.as_ptr()) };
             self.peers[target].stages = staged.then_some(stamp);
@@ -143,20 +210,22 @@ impl MappedPath {
         }
     }
 
-    /// Whether the target is in the epoch that this member accesses it in.
+    /// Whether the target is in the epoch in which this member accesses it.
     #[inline]
-    pub(super) fn is_open(&self, reach: Reach, target: usize) -> bool {
+    pub(super) fn is_open(&self, reach: EpochKind, target: usize) -> bool {
         match reach {
-            Reach::Started => {
+            EpochKind::Started => {
                 let used = self.peers[target].used.wrapping_add(1);
-                self.peers[target].held == Held::Unchecked || self.region.posts(target, self.me).reached(used)
+                self.peers[target].held == LockHeld::Unchecked
+                    || self.region.posts(target, self.me).reached(used)
             }
             _ => self.region.exposure(target).reached(self.epoch),
         }
     }
 
-    /// Whether a target posts in a moment: worth less than what a long operation takes, once in an epoch that
-    /// finds it late, and cheaper than to queue what could have been done meanwhile.
+    /// Waits a moment for a target's post. The moment is shorter than a long operation takes, and comes once
+    /// in an epoch that finds the target late; to queue the operation costs more, as nothing is done
+    /// meanwhile.
     #[inline(never)]
     fn opens_soon(&self, target: usize) -> bool {
         if self.host.crowded || !self.peers[target].queue.is_empty() {
@@ -164,12 +233,12 @@ impl MappedPath {
         }
         (0..POLLS).any(|_| {
             std::hint::spin_loop();
-            self.is_open(Reach::Started, target)
+            self.is_open(EpochKind::Started, target)
         })
     }
 
-    /// The target is in its epoch: what was staged is done directly, and so is what follows.
-    pub(super) fn open(&mut self, reach: Reach, target: usize) -> Result<(), Error> {
+    /// The target is in its epoch: does what was staged, and lets operations go directly from now on.
+    pub(super) fn open(&mut self, reach: EpochKind, target: usize) -> Result<(), Error> {
         self.take_back(reach, target)?;
         self.peers[target].stages = None;
         self.peers[target].opened = true;
@@ -177,7 +246,7 @@ impl MappedPath {
         Ok(())
     }
 
-    pub(super) fn take_back(&mut self, reach: Reach, target: usize) -> Result<(), Error> {
+    pub(super) fn take_back(&mut self, reach: EpochKind, target: usize) -> Result<(), Error> {
         if self.peers[target].out.is_empty() {
             return Ok(());
         }
@@ -185,7 +254,7 @@ impl MappedPath {
         let mut out = std::mem::take(&mut self.peers[target].out);
         let mut done = Ok(());
         out.take_back(self.region.ring(self.me, target), stamp, |head, data| {
-            // SAFETY: the entry is this member's own and lies in the ring.
+            // SAFETY: this member wrote the entry, which lies in the ring.
             let data = unsafe { std::slice::from_raw_parts(data, head.length) };
             if done.is_ok() {
                 done = self.enter(target, head, data);
@@ -195,8 +264,8 @@ impl MappedPath {
         done
     }
 
-    /// Does what was queued for a target that is in its epoch.
-    pub(super) fn execute_queue(&mut self, reach: Reach, target: usize) -> Result<(), Error> {
+    /// Does the queued operations of a target that is in its epoch.
+    pub(super) fn execute_queue(&mut self, reach: EpochKind, target: usize) -> Result<(), Error> {
         let is_ordered = |op: &Op| !matches!(op.verb, Verb::Put | Verb::Get);
         if self.mapped || self.peers[target].queue.iter().any(is_ordered) {
             self.open(reach, target)?;

@@ -2,15 +2,16 @@
 //!
 //! ```text
 //!   bit 31       held exclusively; bits 0..12 then say by which rank
-//!   bit 30       somebody sleeps, or is about to
-//!   bits 0..13   how many hold it shared
+//!   bit 30       a rank sleeps, or is about to
+//!   bits 0..13   number of ranks that hold it shared
 //! ```
-//! Uncontended a compare-and-swap takes it and an atomic operation gives it back. Who finds it held sets the
-//! sleepers' bit by a compare-and-swap and sleeps while the word stays as it left it: a release in between
-//! changes the word, and the kernel refuses the sleep. Who gives it back last clears the bit and wakes all.
-//! New shared requests queue behind sleepers, so that an exclusive one does not starve.
+//! Without contention a compare-and-swap takes the lock and one atomic operation gives it back. A rank that
+//! finds it held sets the sleepers' bit by a compare-and-swap and sleeps while the word stays as it is: a
+//! release in between changes the word, and the kernel refuses the sleep. The last holder clears the bit and
+//! wakes all sleepers. New shared requests queue behind sleepers, so that an exclusive request does not
+//! starve.
 //!
-//! Cost: two atomic operations of one line. Checked by `tests/loom.rs` through this very file.
+//! Cost: two atomic operations on one line. `tests/loom.rs` checks this very file.
 
 use unisono_sync::atomics::{AtomicU32, Ordering};
 
@@ -22,7 +23,7 @@ const COUNT: u32 = (1 << 13) - 1;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockWord<'a>(pub(crate) &'a AtomicU32);
 
-/// What one who cannot have the lock does next.
+/// What a rank that cannot have the lock does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
     Taken,
@@ -46,7 +47,7 @@ impl LockWord<'_> {
             && self.0.compare_exchange(word, word + 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// One step of taking a contended lock. `slept`: this one has queued before.
+    /// One step of taking a contended lock. `slept`: this rank has queued before.
     #[cold]
     pub(crate) fn attempt(self, exclusive: Option<u32>, slept: bool) -> Attempt {
         let word = self.0.load(Ordering::Relaxed);
@@ -68,21 +69,21 @@ impl LockWord<'_> {
         if marks { Attempt::Sleep(marked) } else { Attempt::Again }
     }
 
-    /// Gives an exclusive lock back; whether to wake sleepers.
+    /// Gives an exclusive lock back. True: the caller wakes the sleepers.
     #[inline]
     pub(crate) fn release_exclusive(self) -> bool {
         // SYNC(window-lock) release: publishes what this holder did
         self.0.swap(0, Ordering::Release) & SLEEPERS != 0
     }
 
-    /// Gives a shared lock back; whether to wake sleepers.
+    /// Gives a shared lock back. True: the caller wakes the sleepers.
     #[inline]
     pub(crate) fn release_shared(self) -> bool {
         // SYNC(window-lock) release: publishes what this holder did
         let before = self.0.fetch_sub(1, Ordering::Release);
         before & COUNT == 1
             && before & SLEEPERS != 0
-            // Unless somebody took it meanwhile, who will wake them.
+            // If another rank has taken the lock meanwhile, that rank will wake them.
             && self.0.compare_exchange(SLEEPERS, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }

@@ -1,25 +1,26 @@
-//! The direct path: windows over memory that all members can reach.
+//! The mapped path: windows over memory that all members of one host can reach.
 //!
 //! The idea: an operation whose target is known to be in its epoch is a store, a load or an atomic
-//! instruction, and synchronization is flags in lines that one writes and one polls: a fence is one barrier
-//! episode, post and complete are one store each, a lock is one word. An operation that comes before its
-//! target's epoch is staged in the pair's ring, if it is short, so that the epoch's end waits only once; or
-//! queued.
+//! instruction. Synchronization is flags in lines that one member writes and another polls: a fence is one
+//! barrier episode, post and complete are one store each, a lock is one word. An operation that comes before
+//! its target's epoch is staged in the pair's ring if it is short, so that the end of the epoch waits only
+//! once; otherwise it is queued.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `mod.rs` | a member's state, and how a window is made |
-//! | `region.rs` | the window's segment: lines, rings, parts |
-//! | `execute.rs` | an operation on memory that is in reach |
-//! | `accumulate.rs` | combining there |
-//! | `issue.rs` | at once, staged or queued |
+//! | `region.rs`, `segment.rs` | the window's segment: lines, rings, parts; how all members map it |
+//! | `issue.rs` | what is done at once, staged or queued |
+//! | `execute.rs`, `accumulate.rs`, `atomic.rs` | an operation on memory that is in reach |
 //! | `fence.rs`, `pscw.rs`, `passive.rs` | the three synchronizations |
-//! | `lock_word.rs`, `gate.rs`, `hand_off.rs`, `staging/`, `atomic.rs` | their parts |
+//! | `episodes.rs` | the barrier of a fence |
+//! | `lock_word.rs`, `gate.rs`, `hand_off.rs`, `staging/` | their words and rings |
+//! | `path.rs` | all of it as a [`Path`](crate::path::Path) |
 //!
-//! Parts that the engine allocated are mapped by everybody. A user's memory is reached through the kernel
-//! (process_vm_readv(2), or proc_pid_mem(5) for short data), where that is allowed; short puts to it are
-//! staged, and need no system call, in epochs that the target ends too. Cost: see `PROTOCOL.md`. When not to
-//! use: between hosts.
+//! Every member maps the parts that the engine allocated. It reaches a program's own memory through the
+//! kernel (process_vm_readv(2), or proc_pid_mem(5) for short data) where that is allowed. Puts to such memory
+//! are staged, and need no system call, in epochs that the target ends too. Cost: see `PROTOCOL.md`. When not
+//! to use: between hosts.
 
 mod accumulate;
 mod atomic;
@@ -37,10 +38,10 @@ mod region;
 mod segment;
 mod staging;
 
-use crate::host::Host;
+use crate::host::HostMembers;
 use crate::host::waiting::Waiting;
 use crate::memory::op::Op;
-use crate::model::{Counts, Error, Lock, Noted, Part, Rank, Reach, Spec, Waits};
+use crate::model::{Counts, EpochKind, Error, Lock, Noted, Rank, Spec, Waits, WindowPart};
 use crate::path::mapped::segment::{Segment, agreed, outcome};
 use crate::path::message::MessageEngine;
 use episodes::Episodes;
@@ -54,24 +55,26 @@ use unisono_sync::{Flag, Lines, Wakeups, WatchVerdict};
 /// What a member keeps for one other.
 #[derive(Debug)]
 pub(crate) struct MappedPeer {
-    /// Whether an operation may be done at once and in place, without looking at anything else.
-    pub(crate) direct: bool,
-    /// Its part in this process's address space; null if it is not mapped.
-    pub(crate) base: *mut u8,
+    /// An operation may be done at once, in place, without a look at anything else. Then the part is mapped.
+    direct: bool,
+    /// Its part in this process's address space; null if this process does not map it.
+    base: *mut u8,
     /// Its part in its own address space.
     address: u64,
-    /// Whether it is in the epoch that this member accesses it in.
+    /// The peer is in the epoch in which this member accesses it.
     opened: bool,
-    /// The fence epoch that it enters when it has applied what was staged for it, if it may not have.
+    /// Fence epoch that the peer enters once it has applied the puts staged for it. `None`: it has entered
+    /// it, or nothing was staged.
     settling: Option<u32>,
     queue: Vec<Op>,
-    /// With which stamp further puts may be staged without another look.
+    /// Stamp with which further puts of this epoch are staged without another look.
     stages: Option<Stamp>,
-    held: Held,
-    /// How many passive epochs to go without offering it anything: it did not take the last offer.
+    held: LockHeld,
+    /// Passive epochs left in which this member makes the peer no offer: it did not take the last one.
     inattentive: u8,
-    /// Epochs of post-start-complete-wait so far: its exposures that this member used, this member's
-    /// completions at it, its completions here that this member has waited for, this member's posts to it.
+    // Counts of post-start-complete-wait epochs so far: the peer's exposures that this member used, this
+    // member's completions at the peer, the peer's completions here that this member waited for, and this
+    // member's posts to the peer.
     used: u32,
     completed: u32,
     awaited: u32,
@@ -80,34 +83,36 @@ pub(crate) struct MappedPeer {
     came: In,
 }
 
-/// A lock of a peer's part.
+/// The lock that this member has at a peer's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
+enum LockHeld {
     Nothing,
     Lock(Lock),
+    /// None is needed: the caller promised that nobody conflicts.
     Unchecked,
 }
 
 /// What is known about targets after a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
-    /// Nothing: it did not wait for anybody. Short operations are staged.
+    /// Nothing: the fence was no barrier. Short operations are staged.
     Unknown,
-    /// All have come to it, but may still be applying what was staged: look before storing.
+    /// All members have come to the fence, but a target may still apply staged operations: an origin looks at
+    /// its exposure before it stores there.
     Checked,
-    /// All are in their epoch.
+    /// All members are in their epoch.
     Open,
 }
 
-/// One member's end of a window on the direct path.
+/// One member's end of a window on the mapped path.
 #[derive(Debug)]
 pub(crate) struct MappedPath {
-    host: Arc<Host>,
+    host: Arc<HostMembers>,
     shared: Arc<MessageEngine>,
     region: Region,
     barrier: Episodes,
     me: usize,
-    pub(crate) peers: Box<[MappedPeer]>,
+    peers: Box<[MappedPeer]>,
     waiter: MappedWaiter,
     /// How long this member has waited at gates, in the epoch that is open.
     gate_waits: Noted,
@@ -115,34 +120,36 @@ pub(crate) struct MappedPath {
     /// Fences so far.
     epoch: u32,
     after: After,
-    /// Whether parts are mapped.
+    /// All members map all parts: the engine allocated them.
     mapped: bool,
-    /// Whether something was stored since the last flush.
-    pub(crate) dirty: bool,
+    /// This member has stored something since the last flush.
+    dirty: bool,
     number: u32,
-    /// Whether passive operations are handed to targets that are there.
+    /// Puts of passive epochs are handed to targets that are in the library (`hand_off.rs`).
     hands_over: bool,
     own_bytes: u64,
     /// Operations that the kernel copied.
     by_kernel: Counts,
 }
 
-/// What the path needs to know about a window's parts.
+/// What a window on this path is made of.
 pub(crate) struct PartsPlan<'a> {
-    pub(crate) parts: &'a [Part],
+    pub(crate) parts: &'a [WindowPart],
     pub(crate) spec: Spec,
-    /// The user's memory; null: the engine's is wanted.
+    /// The program's memory; null: the engine allocates the parts.
     pub(crate) base: *mut u8,
     pub(crate) number: u32,
 }
 
-/// A word that others try to read, to see whether this process's memory is in reach.
+/// A word that other members try to read, to find out whether the kernel lets them read this process's
+/// memory.
 static PROBE: u64 = 0x756e_6973_6f6e_6f21;
 
 impl MappedPath {
-    /// Makes a member's end; collective. `None`: not every member can reach every other's memory.
+    /// Makes a member's end; collective. `None`: the kernel does not let every member read every other's
+    /// memory.
     pub(crate) fn make(
-        host: &Arc<Host>,
+        host: &Arc<HostMembers>,
         shared: &Arc<MessageEngine>,
         wanted: &PartsPlan<'_>,
     ) -> Result<Option<Self>, Error> {
@@ -175,10 +182,12 @@ impl MappedPath {
         };
         let outcomes = (0..size).map(|rank| (word(rank, 16) & 0xffff_ffff) as u32);
         let (barrier, lines) = agreed(host, joined, outcomes, "map the window's memory")?;
-        let reachable = mapped || (0..size).all(reaches);
-        if !shared.gather(&[u8::from(reachable)])?.iter().all(|answer| answer == &[1]) {
-            // The message path is possible without.
-            return Ok(None);
+        // All members see alike whether the parts are mapped, so they all ask, or none does.
+        if !mapped {
+            let reachable = u8::from((0..size).all(reaches));
+            if !shared.gather(&[reachable])?.iter().all(|answer| answer == &[1]) {
+                return Ok(None);
+            }
         }
         let region = Region::new(&lines, plan);
         let peer = |rank: usize| MappedPeer {
@@ -193,7 +202,7 @@ impl MappedPath {
             settling: None,
             queue: Vec::new(),
             stages: None,
-            held: Held::Nothing,
+            held: LockHeld::Nothing,
             inattentive: 0,
             used: 0,
             completed: 0,
@@ -238,7 +247,7 @@ impl MappedPath {
         self.host.who_is_gone().map_or(Ok(()), |gone| Err(gone.into()))
     }
 
-    /// Forgets what was known about targets.
+    /// Forgets what this member knows about targets.
     fn close_all(&mut self) {
         for peer in &mut self.peers {
             (peer.direct, peer.opened, peer.stages) = (false, false, None);
@@ -246,31 +255,30 @@ impl MappedPath {
     }
 }
 
-/// A member's way to wait for flags.
+/// How a member waits for flags of the window.
 #[derive(Debug)]
 struct MappedWaiter {
-    host: Arc<Host>,
+    host: Arc<HostMembers>,
     shared: Arc<MessageEngine>,
     waiting: Waiting,
     waits: Waits,
 }
 
 impl MappedWaiter {
-    /// Waits for a flag.
     #[inline]
-    fn wait_for(&mut self, reach: Reach, flag: Flag<'_>, target: u32) -> Result<(), Error> {
+    fn wait_for(&mut self, reach: EpochKind, flag: Flag<'_>, target: u32) -> Result<(), Error> {
         if self.waiting.wait_briefly(&self.host, flag, target) {
             return Ok(());
         }
         self.wait_in_earnest(reach, flag, target)
     }
 
-    /// Waits on, calling the job's hook meanwhile, and notes how long.
+    /// Waits on, calls the job's hook meanwhile, and notes how long it took.
     #[cold]
-    fn wait_in_earnest(&mut self, reach: Reach, flag: Flag<'_>, target: u32) -> Result<(), Error> {
+    fn wait_in_earnest(&mut self, reach: EpochKind, flag: Flag<'_>, target: u32) -> Result<(), Error> {
         let (start, slept) = (ticks(), self.waiting.asleep());
-        // A fence is collective: nobody here has another call to make meanwhile.
-        let patience = self.shared.patience().filter(|_| reach != Reach::Fence);
+        // A fence is collective: no thread here has another call to make meanwhile.
+        let patience = self.shared.patience().filter(|_| reach != EpochKind::Fence);
         let over = patience.map(|patience| patience.after(now()));
         let mut pause = self.shared.hook.begin();
         let reached = loop {

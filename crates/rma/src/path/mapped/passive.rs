@@ -1,34 +1,34 @@
-//! Lock-unlock on the direct path: a word, and stores.
+//! Lock-unlock on the mapped path: a word, and stores.
 //!
-//! A lock is taken when it is asked for (for lock_all: when a target is first accessed), and every operation
-//! is done at once, so that unlock has nothing to wait for - but puts on a user's memory, which are staged
-//! and handed to a target that is in the library when they have to be complete (`hand_off.rs`). (The first
-//! lock after a fence waits until the target has applied what the fence left staged for it.) Who finds the
-//! lock held sleeps on its word and looks around ten times a second. Cost: two atomic operations; a flush is
-//! a fence instruction, if anything was stored. Reference: the paper, section 4.3, for what is spared: no
-//! request, no agent, no acknowledgement.
+//! `lock` takes the lock (after lock_all: the first access to a target), and every operation is done at once,
+//! so that unlock has nothing to wait for. The exception is puts to a program's own memory: they are staged,
+//! and handed to the target if it is in the library when they have to be complete (`hand_off.rs`). The first
+//! lock after a fence waits until the target has applied the puts that the fence left staged for it. A rank
+//! that finds the lock held sleeps on its word and checks ten times a second whether a member is gone. Cost:
+//! two atomic operations; a flush is one fence instruction, if anything was stored. Of the paper's protocol
+//! (section 4.3) no request, no agent and no acknowledgement is left.
 
 use super::lock_word::{Attempt, LockWord};
 use super::staging::Stamp;
-use super::{Held, MappedPath};
-use crate::model::{Error, Lock, Reach};
+use super::{LockHeld, MappedPath};
+use crate::model::{EpochKind, Error, Lock};
 use unisono_linux::clock::{Nanos, now, ticks};
 use unisono_linux::futex::{self, Scope, WakeCount};
 use unisono_sync::atomics::{Ordering, fence};
 
 const SLICE: Nanos = Nanos(100_000_000);
-/// Among more members nobody looks for offers.
+/// In a job of more members nobody looks for offers: the look costs more than an offer gains.
 pub(super) const MANY: usize = 16;
-/// Longer data is left to the kernel: the target would have to stay too long, and the ring hold too much.
+/// Longer puts go through the kernel: the target would have to stay too long, and the ring to hold too much.
 pub(super) const LONGEST: usize = 512 << 10;
-/// Twice what a copy by the kernel costs, and how many bytes more of it take a nanosecond: so long an offer
-/// stands. Who goes through the kernel itself meanwhile comes by within that time; with less two members may
-/// keep missing each other.
+/// An offer stands for twice the time of a copy by the kernel: 2 us, and a nanosecond for each 11 bytes. A
+/// target that goes through the kernel itself comes back to the library within that time. With less, two
+/// members may keep missing each other's offers.
 const COPY: Nanos = Nanos(2_000);
 const COPIED_A_NANO: u64 = 11;
-/// Who did not take an offer is made none in so many epochs.
+/// Epochs in which a target that did not take an offer is made none.
 const PASSED_OVER: u8 = 32;
-/// Polls of a held lock before one sleeps, where there is a processor for everybody.
+/// Polls of a held lock before a sleep, if there is a processor for every member.
 const POLLS: u32 = 200;
 
 impl MappedPath {
@@ -43,7 +43,7 @@ impl MappedPath {
             self.await_settled(target, epoch)?;
         }
         let peer = &mut self.peers[target];
-        (peer.held, peer.opened, peer.direct) = (Held::Unchecked, true, !peer.base.is_null());
+        (peer.held, peer.opened, peer.direct) = (LockHeld::Unchecked, true, !peer.base.is_null());
         Ok(())
     }
 
@@ -61,7 +61,7 @@ impl MappedPath {
             self.await_lock(target, lock)?;
         }
         let peer = &mut self.peers[target];
-        (peer.held, peer.opened, peer.direct) = (Held::Lock(lock), true, !peer.base.is_null());
+        (peer.held, peer.opened, peer.direct) = (LockHeld::Lock(lock), true, !peer.base.is_null());
         Ok(())
     }
 
@@ -113,17 +113,17 @@ impl MappedPath {
         }
     }
 
-    /// Whether to stage a passive operation, and offer it later.
+    /// Whether to stage a put of a passive epoch, and offer it later.
     pub(super) fn may_offer(&mut self, target: usize) -> bool {
         let peer = &mut self.peers[target];
         if !peer.out.is_empty() {
             return true;
         }
         peer.inattentive = peer.inattentive.saturating_sub(1);
-        peer.inattentive == 0 && peer.held != Held::Nothing
+        peer.inattentive == 0 && peer.held != LockHeld::Nothing
     }
 
-    /// Applies what others offer.
+    /// Applies what other members offer.
     #[inline]
     fn serve(&mut self) {
         if self.hands_over {
@@ -147,7 +147,7 @@ impl MappedPath {
         }
     }
 
-    /// Completes what is staged for a target, by its own hands or the kernel's.
+    /// Completes the staged puts to a target: the target takes them, or the kernel copies them.
     #[inline]
     pub(crate) fn settle(&mut self, target: usize) -> Result<(), Error> {
         if !self.hands_over || self.peers[target].out.is_empty() { Ok(()) } else { self.hand_over(target) }
@@ -177,14 +177,14 @@ impl MappedPath {
             }
             if is_offered && self.region.offer(me, target).revoke(position) {
                 self.peers[target].inattentive = PASSED_OVER;
-                return self.take_back(Reach::Locked, target);
+                return self.take_back(EpochKind::Locked, target);
             }
-            // It is being applied, by one who may have lost its processor.
+            // The target has claimed the offer and applies it, but it may have lost its processor.
             is_offered = false;
             let given_back = self.region.ring(me, target).given_back;
             let seen = given_back.load(Ordering::Relaxed);
             if seen != position {
-                // Nobody wakes who waits here.
+                // The target does not wake this wait: it ends by its deadline.
                 futex::wait(given_back, seen, Some(Nanos(100_000).after(now())), Scope::Shared);
                 if let Some(gone) = self.host.who_is_gone() {
                     return Err(gone.into());
@@ -203,23 +203,23 @@ impl MappedPath {
     #[inline]
     fn release(&mut self, target: usize) {
         let peer = &mut self.peers[target];
-        let held = std::mem::replace(&mut peer.held, Held::Nothing);
+        let held = std::mem::replace(&mut peer.held, LockHeld::Nothing);
         (peer.opened, peer.direct, peer.stages) = (false, false, None);
-        if held == Held::Unchecked {
+        if held == LockHeld::Unchecked {
             self.fence_stores();
         }
         let word = self.region.lock(target).word(0);
         let wakes = match held {
-            Held::Lock(Lock::Exclusive) => LockWord(word).release_exclusive(),
-            Held::Lock(Lock::Shared) => LockWord(word).release_shared(),
-            Held::Unchecked | Held::Nothing => false,
+            LockHeld::Lock(Lock::Exclusive) => LockWord(word).release_exclusive(),
+            LockHeld::Lock(Lock::Shared) => LockWord(word).release_shared(),
+            LockHeld::Unchecked | LockHeld::Nothing => false,
         };
         if wakes {
             futex::wake(word, WakeCount::All, Scope::Shared);
         }
     }
 
-    /// Everything done to a target so far is complete there, and visible to everybody before anything that
+    /// Makes all operations to a target complete there, and visible to all members before anything that
     /// follows.
     #[inline]
     pub(crate) fn flush(&mut self, target: usize) -> Result<(), Error> {

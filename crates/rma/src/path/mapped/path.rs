@@ -2,7 +2,7 @@
 
 use super::MappedPath;
 use crate::memory::op::Op;
-use crate::model::{Assert, Counts, Error, Lock, Medium, Part, Rank, Reach, Stats, Traffic, Waits};
+use crate::model::{Assert, Counts, EpochKind, Error, Lock, Medium, Rank, Stats, Traffic, Waits, WindowPart};
 use crate::path::message::MessageEngine;
 use crate::path::{AttachmentChange, Path};
 use unisono_linux::clock::Nanos;
@@ -10,7 +10,13 @@ use unisono_sync::Waited;
 
 impl Path for MappedPath {
     #[inline]
-    fn fence(&mut self, closes: bool, assert: Assert, parts: &[Part], _: &mut Stats) -> Result<(), Error> {
+    fn fence(
+        &mut self,
+        closes: bool,
+        assert: Assert,
+        parts: &[WindowPart],
+        _: &mut Stats,
+    ) -> Result<(), Error> {
         self.fence(closes, assert, parts)
     }
 
@@ -32,11 +38,11 @@ impl Path for MappedPath {
     }
 
     #[inline]
-    fn wait(&mut self, origins: &[Rank], parts: &[Part], _: &mut Stats) -> Result<(), Error> {
+    fn wait(&mut self, origins: &[Rank], parts: &[WindowPart], _: &mut Stats) -> Result<(), Error> {
         self.wait(origins, parts)
     }
 
-    fn test(&mut self, origins: &[Rank], parts: &[Part]) -> Result<bool, Error> {
+    fn test(&mut self, origins: &[Rank], parts: &[WindowPart]) -> Result<bool, Error> {
         self.test(origins, parts)
     }
 
@@ -93,7 +99,7 @@ impl Path for MappedPath {
     }
 
     #[inline]
-    fn issue(&mut self, reach: Reach, target: Rank, op: Op) -> Result<(), Error> {
+    fn issue(&mut self, reach: EpochKind, target: Rank, op: Op) -> Result<(), Error> {
         self.issue(reach, target.index(), op)
     }
 

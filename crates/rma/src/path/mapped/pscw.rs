@@ -1,19 +1,20 @@
-//! Post-start-complete-wait on the direct path: a flag for each pair and way.
+//! Post-start-complete-wait on the mapped path: one flag for each pair of ranks and each direction.
 //!
 //! ```text
 //!   target:  post: posts[target->origin] += 1                 wait: completions[origin->target] reached
 //!   origin:  start: nothing   put: stored if posted, else     complete: completions += 1
 //!                             staged or queued                (waits for the post only if queued)
 //! ```
-//! Each word has one writer and one reader, so that neither side needs a read-modify-write. Who has only
-//! staged operations, or none, completes without waiting: the target finds them stamped in its ring.
+//! Each word has one writer and one reader, so that neither side needs a read-modify-write. An origin that
+//! has only staged operations, or none, completes without a wait: the target finds them stamped in its ring.
 //!
-//! Cost: two stores and two polls a pair. NO_CHECK: the poll at the origin goes away; the post is stored all
-//! the same, so that promises which do not match cost nothing worse. Reference: the paper, section 4.2.
+//! Cost: two stores and two polls for each pair. With NO_CHECK the origin does not poll. The target stores
+//! its post all the same, so that a NO_CHECK which only one side gives does no harm. Reference: the paper,
+//! section 4.2.
 
 use super::staging::Stamp;
-use super::{Held, MappedPath};
-use crate::model::{Assert, Error, Part, Rank, Reach};
+use super::{LockHeld, MappedPath};
+use crate::model::{Assert, EpochKind, Error, Rank, WindowPart};
 
 impl MappedPath {
     pub(crate) fn post(&mut self, origins: &[Rank]) {
@@ -28,7 +29,7 @@ impl MappedPath {
         if assert.has(Assert::NO_CHECK) {
             for target in targets.iter().map(|rank| rank.index()) {
                 let peer = &mut self.peers[target];
-                (peer.held, peer.opened, peer.direct) = (Held::Unchecked, true, self.mapped);
+                (peer.held, peer.opened, peer.direct) = (LockHeld::Unchecked, true, self.mapped);
             }
         }
     }
@@ -41,48 +42,47 @@ impl MappedPath {
             let used = self.peers[target].used.wrapping_add(1);
             if !self.peers[target].queue.is_empty() {
                 let posts = self.region.posts(target, self.me);
-                if self.peers[target].held != Held::Unchecked {
-                    self.waiter.wait_for(Reach::Started, posts, used)?;
+                if self.peers[target].held != LockHeld::Unchecked {
+                    self.waiter.wait_for(EpochKind::Started, posts, used)?;
                 }
-                self.execute_queue(Reach::Started, target)?;
+                self.execute_queue(EpochKind::Started, target)?;
             }
             let peer = &mut self.peers[target];
             peer.out.commit(self.region.ring(self.me, target));
             peer.stages = None;
             peer.used = used;
             peer.completed = peer.completed.wrapping_add(1);
-            (peer.opened, peer.direct, peer.held) = (false, false, Held::Nothing);
+            (peer.opened, peer.direct, peer.held) = (false, false, LockHeld::Nothing);
             self.region.completions(self.me, target).signal(peer.completed, self.wakeups);
         }
         Ok(())
     }
 
-    /// Waits for all posts that completing needs, so that it either gives up before it has begun or goes
-    /// through.
+    /// Waits for all posts that `complete` needs, so that it gives up before it has begun, or goes through.
     #[cold]
     fn await_posts(&mut self, targets: &[Rank]) -> Result<(), Error> {
         for target in targets.iter().map(|rank| rank.index()) {
             let peer = &self.peers[target];
-            if !peer.queue.is_empty() && peer.held != Held::Unchecked {
+            if !peer.queue.is_empty() && peer.held != LockHeld::Unchecked {
                 let used = peer.used.wrapping_add(1);
-                self.waiter.wait_for(Reach::Started, self.region.posts(target, self.me), used)?;
+                self.waiter.wait_for(EpochKind::Started, self.region.posts(target, self.me), used)?;
             }
         }
         Ok(())
     }
 
-    pub(crate) fn wait(&mut self, origins: &[Rank], parts: &[Part]) -> Result<(), Error> {
+    pub(crate) fn wait(&mut self, origins: &[Rank], parts: &[WindowPart]) -> Result<(), Error> {
         for origin in origins.iter().map(|rank| rank.index()) {
             let next = self.peers[origin].awaited.wrapping_add(1);
             let completions = self.region.completions(origin, self.me);
-            self.waiter.wait_for(Reach::Started, completions, next)?;
+            self.waiter.wait_for(EpochKind::Started, completions, next)?;
             self.peers[origin].came.expect(self.region.place_of_ring(origin, self.me));
         }
         self.waited(origins, parts);
         Ok(())
     }
 
-    pub(crate) fn test(&mut self, origins: &[Rank], parts: &[Part]) -> Result<bool, Error> {
+    pub(crate) fn test(&mut self, origins: &[Rank], parts: &[WindowPart]) -> Result<bool, Error> {
         let done = origins.iter().map(|rank| rank.index()).all(|origin| {
             let next = self.peers[origin].awaited.wrapping_add(1);
             self.region.completions(origin, self.me).reached(next)
@@ -95,8 +95,8 @@ impl MappedPath {
         Ok(done)
     }
 
-    /// Every origin has completed: applies what they staged.
-    fn waited(&mut self, origins: &[Rank], parts: &[Part]) {
+    /// Applies the staged operations of all origins, which have completed.
+    fn waited(&mut self, origins: &[Rank], parts: &[WindowPart]) {
         for origin in origins.iter().map(|rank| rank.index()) {
             let number = self.peers[origin].awaited.wrapping_add(1);
             self.peers[origin].awaited = number;

@@ -10,8 +10,8 @@
 
 use super::hand_off::OfferWord;
 use super::staging::StagingRing;
-use crate::model::{Error, Part, Placement};
-use unisono_sync::{Flag, Line, Lines};
+use crate::model::{Error, Placement, WindowPart};
+use unisono_sync::{CacheLine, Flag, Lines};
 
 const PAGE: u64 = 4096;
 
@@ -28,21 +28,22 @@ pub(super) struct SegmentPlan {
 
 impl SegmentPlan {
     pub(super) fn new(
-        parts: &[Part],
+        parts: &[WindowPart],
         with_memory: bool,
         placement: Placement,
         barrier: usize,
     ) -> Result<Self, Error> {
         let size = parts.len();
         let ring_bytes = match size {
-            // Whatever the kernel would copy otherwise goes through them; pages that nobody touches are none.
+            // Here the rings carry the puts that the kernel would copy otherwise. A page that no rank touches
+            // takes no memory.
             0..=8 if !with_memory => 2 << 20,
             9..=32 if !with_memory => 64 << 10,
             0..=8 => 16 << 10,
             9..=32 => 4 << 10,
             _ => 1 << 10,
         };
-        let lines = barrier * size_of::<Line>() + bytes_of_lines(size);
+        let lines = barrier * size_of::<CacheLine>() + bytes_of_lines(size);
         let mut end = ((lines + size * size * ring_bytes) as u64).next_multiple_of(PAGE);
         let mut offsets = Vec::with_capacity(size);
         for part in parts {
@@ -58,9 +59,9 @@ impl SegmentPlan {
     }
 }
 
-/// What this module's lines, before the rings, take.
+/// Bytes of this module's lines, which come before the rings.
 fn bytes_of_lines(size: usize) -> usize {
-    lines_of(size) * size_of::<Line>()
+    lines_of(size) * size_of::<CacheLine>()
 }
 
 const fn lines_of(size: usize) -> usize {
@@ -87,34 +88,34 @@ impl Region {
         self.lines.line(3 * rank).flag(0)
     }
 
-    /// At whom a rank accumulates right now (plus one).
+    /// The line with a rank's presence: the target at which it accumulates now, plus one.
     #[inline]
-    pub(super) fn presence(&self, rank: usize) -> &Line {
+    pub(super) fn presence(&self, rank: usize) -> &CacheLine {
         self.lines.line(3 * rank)
     }
 
     #[inline]
-    pub(super) fn lock(&self, rank: usize) -> &Line {
+    pub(super) fn lock(&self, rank: usize) -> &CacheLine {
         self.lines.line(1 + 3 * rank)
     }
 
     #[inline]
-    pub(super) fn gate(&self, rank: usize) -> &Line {
+    pub(super) fn gate(&self, rank: usize) -> &CacheLine {
         self.lines.line(2 + 3 * rank)
     }
 
     #[inline]
-    fn pair(&self, from: usize, to: usize) -> &Line {
+    fn pair(&self, from: usize, to: usize) -> &CacheLine {
         self.lines.line(3 * self.plan.size + from * self.plan.size + to)
     }
 
-    /// How often `target` has exposed its part to `origin`.
+    /// The number of exposures of `target` to `origin` so far.
     #[inline]
     pub(super) fn posts(&self, target: usize, origin: usize) -> Flag<'_> {
         self.pair(target, origin).flag(0)
     }
 
-    /// How often `origin` has completed at `target`.
+    /// The number of completions of `origin` at `target` so far.
     #[inline]
     pub(super) fn completions(&self, origin: usize, target: usize) -> Flag<'_> {
         self.pair(origin, target).flag(1)

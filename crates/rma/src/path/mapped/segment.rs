@@ -1,18 +1,18 @@
 //! Memory that all members of a job map: for a window, and for the job's own barrier.
 //!
-//! The idea: rank 0 makes a segment, tells the others where they find it, and everybody maps it. Then its
-//! descriptor is closed: the mappings keep it, so that a job may have more windows than a process may have
-//! descriptors, and it is gone with the last process that maps it. What one member fails at, all are told
+//! The idea: rank 0 makes a segment and tells the others its path, and all members map it. Then rank 0 closes
+//! the descriptor. The mappings keep the segment, so a job may have more windows than a process may have
+//! descriptors, and it goes with the last process that maps it. If one member fails, all are told
 //! ([`agreed`]), with the kernel's reason.
 //!
 //! ```text
 //!   rank 0   makes it, gathers its path      maps it     gathers how it went    closes the descriptor
 //!   others                      gather       open it, map it, close   gather
 //! ```
-//! Cost: two gathers; a descriptor at each member between them. When not to use: for memory that somebody
+//! Cost: two gathers; one descriptor at each member between them. When not to use: for memory that a process
 //! finds later. Reference: memfd_create(2), mmap(2).
 
-use crate::host::{Host, create, open};
+use crate::host::{HostMembers, create, open};
 use crate::model::{Error, Rank};
 use crate::path::message::MessageEngine;
 use std::os::fd::OwnedFd;
@@ -20,20 +20,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use unisono_sync::Lines;
 
-/// A member's attempt.
+/// A member's attempt to map the memory.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    /// Where it is mapped, or why it is not.
+    /// The mapping, or why there is none.
     pub(crate) lines: Result<Lines, Error>,
-    /// Rank 0's descriptor, by which the others find the segment; to be kept until they have.
+    /// Rank 0's descriptor, by which the others find the segment. Rank 0 keeps it until they have mapped it.
     pub(crate) descriptor: Option<OwnedFd>,
 }
 
 impl Segment {
-    /// Has rank 0 make a segment of so many bytes and `prepare` it, and maps it; collective. Whether all
-    /// could is to be found out by gathering [`outcome`].
+    /// Rank 0 makes a segment of `bytes` bytes and `prepare`s it; all members map it. Collective. The caller
+    /// gathers [`outcome`] to find out whether all could.
     pub(crate) fn share(
-        host: &Host,
+        host: &HostMembers,
         shared: &MessageEngine,
         bytes: usize,
         prepare: impl FnOnce(&Lines),
@@ -68,8 +68,7 @@ fn map(path: &[u8], bytes: usize) -> Result<Lines, Error> {
     Ok(Lines::in_mapping(mapping))
 }
 
-/// What a member tells the others about an attempt: 0 for success, the kernel's number of its reason, or
-/// [`OTHER`].
+/// What a member tells the others about its attempt: 0 for success, the errno of its failure, or [`OTHER`].
 pub(crate) fn outcome<T>(attempt: &Result<T, Error>) -> u32 {
     match attempt {
         Ok(_) => 0,
@@ -80,13 +79,13 @@ pub(crate) fn outcome<T>(attempt: &Result<T, Error>) -> u32 {
     }
 }
 
-/// A failure without a number.
+/// A failure without an errno.
 const OTHER: u32 = u32::MAX;
 
-/// This member's attempt, if everybody's succeeded. Otherwise the error of the first rank that failed, with
+/// This member's attempt, if all attempts succeeded. Otherwise the error of the first rank that failed, of
 /// the class that it has there.
 pub(crate) fn agreed<T>(
-    host: &Host,
+    host: &HostMembers,
     mine: Result<T, Error>,
     outcomes: impl Iterator<Item = u32>,
     doing: &str,

@@ -1,10 +1,10 @@
 //! The agent: a thread that makes progress for passive targets while nobody else does.
 //!
-//! The idea, as in the paper (section 4.3): it exists only if locks are possible, and does nothing while
-//! other calls make progress. It sleeps on the transport's bell; woken, it looks whether others have made
-//! progress since, and if so naps before it listens again, so that a busy member is not disturbed. Cost: a
-//! wake-up a millisecond beside a member that communicates all the time; one a packet beside one that
-//! computes. When not to use: where memory is shared, nobody needs to help the target.
+//! The idea, as in the paper (section 4.3): the agent exists only if locks are possible, and does nothing
+//! while the member's own calls make progress. It sleeps on the transport's bell. When it wakes and the
+//! member has made progress since, it naps before it listens again, so as not to disturb a busy member. Cost:
+//! one wake-up in a millisecond beside a member that communicates all the time, one for each packet beside a
+//! member that computes. When not to use: on the mapped path no target needs help.
 
 use super::MessageEngine;
 use crate::wire::Bell;
@@ -14,9 +14,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
 
-/// The nap while others make progress, and the period of looking where there is no bell.
+/// The nap while the member makes progress, and the period of looks where there is no bell.
 const NAP: Duration = Duration::from_millis(1);
-/// How long it listens before it looks whether it is still wanted.
+/// How long the agent listens before it checks whether its job still lives.
 const LISTEN: Nanos = Nanos(100_000_000);
 
 /// A job's agent, if it runs.
@@ -32,7 +32,7 @@ impl Agent {
         if thread.is_none() {
             let (job, stop) = (Arc::downgrade(shared), Arc::clone(&self.stop));
             let named = thread::Builder::new().name("unisono-agent".to_owned());
-            // Without a thread the target makes progress in its own calls only, which is correct.
+            // Without a thread the target makes progress in its own calls only: slower, but correct.
             *thread = named.spawn(move || run(&job, &stop)).ok();
         }
     }
@@ -46,7 +46,7 @@ impl Agent {
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
         {
-            // A panic of the agent's was printed by the thread itself.
+            // If the agent panicked, its thread has printed that.
             let _ = thread.join();
         }
     }
@@ -75,14 +75,14 @@ fn run(job: &Weak<MessageEngine>, stop: &AtomicBool) {
     }
 }
 
-/// Makes progress, unless others do.
+/// Makes progress, unless the member's own calls do.
 fn others_make_progress(shared: &MessageEngine, rounds: &mut u64) -> bool {
-    // Who has the lock makes progress.
+    // The thread that has the lock makes progress.
     let Ok(mut core) = shared.core.try_lock() else { return true };
     // A waiter whose packets another thread served would sleep on: nothing would come to wake it.
     let busy = core.rounds != *rounds || shared.waiters.load(Ordering::Relaxed) > 0;
     if !busy {
-        // An error here is met again by the member's own next call, which reports it.
+        // The member's own next call meets this error again, and reports it.
         let _ = core.progress();
     }
     *rounds = core.rounds;

@@ -1,16 +1,16 @@
 //! Barrier and gather over messages: for making windows, and for the naive fence.
 //!
-//! The barrier is dissemination (Hensgen, Finkel, Manber 1988): in round k each tells the rank 2^k further
-//! on, so that after ceil(log2 n) rounds everybody has heard of everybody. Gather sends to all. Cost:
-//! ceil(log2 n) messages a member for a barrier; n - 1 for a gather.
+//! The barrier is dissemination (Hensgen, Finkel, Manber 1988): in round k each rank tells the rank 2^k
+//! further on, so that after ceil(log2 n) rounds every rank has heard of all others. A gather sends to all.
+//! Cost for each member: ceil(log2 n) messages for a barrier, n - 1 for a gather.
 
 use super::{EngineState, MessageEngine};
 use crate::model::{Error, Rank};
-use crate::wire::packet::{Header, Kind};
+use crate::wire::packet::{Header, PacketKind};
 
-/// Whether packets have to be served meanwhile.
+/// Whether a member has to serve packets while it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Serving {
+pub(crate) enum PacketServing {
     Needed,
     Unneeded,
 }
@@ -26,9 +26,9 @@ impl EngineState {
 
     /// Keeps a contribution until this member is at its round.
     ///
-    /// Nobody is further ahead than the next collective call: who leaves one has heard of this member's being
-    /// in it. So a peer that contributes to any other call, to a round that there is not, to a window that is
-    /// none, or data to a barrier, breaks the protocol, and what is kept of each peer is bounded.
+    /// No member is further ahead than the next collective call: a member that leaves one has heard that this
+    /// member is in it. So a peer breaks the protocol if it contributes to any other call, to a round or a
+    /// window that does not exist, or data to a barrier. That bounds what is kept of each peer.
     pub(super) fn take_contribution(
         &mut self,
         from: Rank,
@@ -48,30 +48,30 @@ impl EngineState {
         Ok(())
     }
 
-    /// Forgets a window that all members have freed: whoever speaks of it now breaks the protocol.
+    /// Forgets a window that all members have freed. A peer that names it now breaks the protocol.
     pub(crate) fn forget_window(&mut self, window: u32) {
         self.collections.remove(&window);
         self.collected.retain(|(other, ..), _| *other != window);
     }
 
     fn contribute(&mut self, to: Rank, window: u32, tag: u32, round: u64, data: &[u8]) -> Result<(), Error> {
-        let header = Header { tag, extra: round, ..Header::new(Kind::Collect, window) };
+        let header = Header { tag, extra: round, ..Header::new(PacketKind::Collect, window) };
         self.send(to, &header, data)
     }
 }
 
 impl MessageEngine {
-    /// Before a barrier by other means: completes exclusive unlocks. Whether packets have to be served while
-    /// one waits there: others may wait for what this member's windows are asked, or for what it has not
-    /// passed on.
-    pub(crate) fn prepare_barrier(&self) -> Result<Serving, Error> {
+    /// Comes before a barrier by other means, and completes exclusive unlocks. Returns whether this member
+    /// has to serve packets while it waits there: others may wait for its windows, or for packets that it
+    /// keeps.
+    pub(crate) fn prepare_barrier(&self) -> Result<PacketServing, Error> {
         let mut core = self.core();
         if core.ports.is_empty() && core.transport.flush()? {
-            return Ok(Serving::Unneeded);
+            return Ok(PacketServing::Unneeded);
         }
         drop(core);
         self.await_unlocks(None)?;
-        Ok(Serving::Needed)
+        Ok(PacketServing::Needed)
     }
 
     /// Returns once every member has called this for `window` (0: the job), and exclusive unlocks before it
@@ -92,7 +92,7 @@ impl MessageEngine {
         Ok(())
     }
 
-    /// Everybody's `data`, in the order of ranks.
+    /// The `data` of all members, in the order of ranks.
     pub(crate) fn gather(&self, data: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         self.await_unlocks(None)?;
         let (tag, rank, size) = {

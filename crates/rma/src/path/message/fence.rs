@@ -6,9 +6,9 @@
 //!                                   send the queue, the last operation to each target marked
 //!                                   wait until that many marks have come, and my answers
 //! ```
-//! Nobody accesses a window too early: the reduce-scatter's result depends on everybody's contribution, and
-//! who contributes has called the second fence. Nobody leaves too early: it counts marks. A mark may
-//! come before the count is known; the counter is then below zero for a while.
+//! No origin accesses a window too early: the result of the reduce-scatter depends on the contribution of
+//! every rank, and a rank contributes in its second fence. No target leaves too early: it counts marks. A
+//! mark may come before the count is known; the counter is then below zero for a while.
 //!
 //! Cost for n members: ceil(log2 n) + 2 messages at most for the reduce-scatter (recursive halving,
 //! Rabenseifner 2004), then the operations. The naive form: complete all operations, acknowledged, and a
@@ -17,10 +17,10 @@
 use super::{EngineState, MessageEngine};
 use crate::memory::op::Op;
 use crate::model::{Error, Rank};
-use crate::wire::packet::{Header, Kind, PacketFlags};
+use crate::wire::packet::{Header, PacketFlags, PacketKind};
 
-/// Steps of the reduce-scatter that are not a distance: a vector lent to a partner, and the result given
-/// back.
+/// Steps of the reduce-scatter that are no distance: a rank lends its vector to a partner, and gets the
+/// result back.
 pub(super) const FOLD: i64 = -1;
 pub(super) const RESULT: i64 = -2;
 
@@ -56,7 +56,7 @@ impl MessageEngine {
         })
     }
 
-    /// The naive form: everything complete everywhere, then a barrier.
+    /// The naive form: completes all operations at all targets, then a barrier.
     pub(crate) fn naive_fence(&self, window: u32) -> Result<(), Error> {
         let refusal = self.complete_everywhere(window);
         match &refusal {
@@ -66,7 +66,7 @@ impl MessageEngine {
         refusal
     }
 
-    /// The sum of everybody's entry for this member.
+    /// The sum of all members' entries for this member.
     fn reduce_scatter(
         &self,
         window: u32,
@@ -80,7 +80,7 @@ impl MessageEngine {
         }
         let half = 1 << size.ilog2();
         if rank >= half {
-            // One too many for a power of two: lend the vector to a partner, get the result back.
+            // The ranks above the power of two lend their vectors to a partner, and get the result back.
             self.core().send_counts(window, epoch, FOLD, rank - half, &vector)?;
             let result = self.receive_counts(window, epoch, RESULT, rank - half, 1)?;
             return Ok(result[0]);
@@ -155,7 +155,7 @@ impl EngineState {
         to: usize,
         counts: &[u32],
     ) -> Result<(), Error> {
-        let header = Header { tag: epoch, place: round, ..Header::new(Kind::FenceCount, window) };
+        let header = Header { tag: epoch, offset: round, ..Header::new(PacketKind::FenceCount, window) };
         let bytes: Vec<u8> = counts.iter().flat_map(|count| count.to_le_bytes()).collect();
         self.send(Rank::at(to), &header, &bytes)
     }

@@ -8,7 +8,7 @@ use crate::memory::op::Back;
 use crate::model::{Element, Rank, Sink};
 use crate::wire::Transport;
 use crate::wire::loopback::Loopback;
-use crate::wire::packet::{Header, Kind};
+use crate::wire::packet::{Header, PacketKind};
 use std::io::IoSlice;
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ fn a_refusal_of_what_another_rank_was_asked_changes_nothing_and_its_sender_is_cu
     let port = core.port(1);
     port.answers.insert(7, AwaitedAnswer { target: Rank(2), back: Back::new(sink), remaining: 8 });
     (port.peers[2].outstanding, port.peers[1].refusable) = (1, 1);
-    let refusal = Header { tag: 7, extra: NO_MEMORY, ..Header::new(Kind::Refused, 1) };
+    let refusal = Header { tag: 7, extra: NO_MEMORY, ..Header::new(PacketKind::Refused, 1) };
     say(&mut others[0], &refusal, &[]);
     assert_eq!(cut_off(&mut core), Some(Rank(1)));
     let port = core.port(1);
@@ -57,7 +57,7 @@ fn a_refusal_of_what_another_rank_was_asked_changes_nothing_and_its_sender_is_cu
 fn a_refusal_from_a_rank_that_was_asked_nothing_is_refused() {
     let (shared, mut others) = member();
     let mut core = shared.core();
-    let refusal = Header { extra: NO_MEMORY, ..Header::new(Kind::Refused, 1) };
+    let refusal = Header { extra: NO_MEMORY, ..Header::new(PacketKind::Refused, 1) };
     say(&mut others[1], &refusal, &[]);
     assert_eq!(cut_off(&mut core), Some(Rank(2)));
     assert!(core.port(1).refused.is_none());
@@ -68,7 +68,11 @@ fn contributions_to_calls_far_ahead_are_not_kept() {
     let far_ahead = |header: &Header, payload: &[u8]| {
         let (shared, mut others) = member();
         let mut core = shared.core();
-        say(&mut others[0], &Header { tag: 1, ..Header::new(Kind::Collect, 0) }, b"the next call's");
+        say(
+            &mut others[0],
+            &Header { tag: 1, ..Header::new(PacketKind::Collect, 0) },
+            b"the next call's",
+        );
         assert_eq!(cut_off(&mut core), None, "a peer may be one call ahead");
         for _ in 0..1000 {
             say(&mut others[0], header, payload);
@@ -76,7 +80,7 @@ fn contributions_to_calls_far_ahead_are_not_kept() {
         assert_eq!(cut_off(&mut core), Some(Rank(1)), "{header:?}");
         assert_eq!(core.collected.len(), 1, "{header:?}");
     };
-    let collect = |window, tag, extra| Header { tag, extra, ..Header::new(Kind::Collect, window) };
+    let collect = |window, tag, extra| Header { tag, extra, ..Header::new(PacketKind::Collect, window) };
     far_ahead(&collect(0, 2, 0), &[]);
     far_ahead(&collect(0, 0_u32.wrapping_sub(1), 0), &[]);
     far_ahead(&collect(0, 1, 2), &[]);
@@ -89,7 +93,7 @@ fn counts_of_fences_that_nobody_can_be_in_are_not_kept() {
     let impossible = |epoch, round, length| {
         let (shared, mut others) = member();
         let mut core = shared.core();
-        let count = |tag, place| Header { tag, place, ..Header::new(Kind::FenceCount, 1) };
+        let count = |tag, offset| Header { tag, offset, ..Header::new(PacketKind::FenceCount, 1) };
         say(&mut others[0], &count(1, 1), &[0; 8]);
         assert_eq!(cut_off(&mut core), None, "a peer may be one fence ahead");
         say(&mut others[0], &count(epoch, round), &vec![0; length]);
@@ -108,10 +112,10 @@ fn counts_of_fences_that_nobody_can_be_in_are_not_kept() {
 fn a_window_that_all_have_freed_is_forgotten() {
     let (shared, mut others) = member();
     let mut core = shared.core();
-    say(&mut others[0], &Header { tag: 1, ..Header::new(Kind::Collect, 1) }, &[]);
+    say(&mut others[0], &Header { tag: 1, ..Header::new(PacketKind::Collect, 1) }, &[]);
     assert_eq!(cut_off(&mut core), None);
     core.forget_window(1);
     assert!(core.collected.is_empty());
-    say(&mut others[0], &Header { tag: 1, ..Header::new(Kind::Collect, 1) }, &[]);
+    say(&mut others[0], &Header { tag: 1, ..Header::new(PacketKind::Collect, 1) }, &[]);
     assert_eq!(cut_off(&mut core), Some(Rank(1)));
 }

@@ -4,21 +4,21 @@
 //!   queue:  put 16 B, put 16 B, acc 8 B, put 3 MB, get 1 KB
 //!   sent:   [batch: put, put, acc] [put, 1 MB] [put, 1 MB] [put, 1 MB] [get | LAST]
 //! ```
-//! The marks of the epoch's end ([`PacketFlags::LAST`] and others) go onto the last piece of the last
-//! operation. Cost: one message for all short operations in a row; one description a layout and target.
+//! The last piece of the last operation carries the marks of the epoch's end ([`PacketFlags::LAST`] and
+//! others). Cost: one message for all short operations in a row; one description for each layout and target.
 //! Reference: the paper, section 6 (aggregation, cached datatypes).
 
 use super::EngineState;
 use super::port::AwaitedAnswer;
 use crate::memory::op::Op;
 use crate::model::{Error, Layout, Rank, Verb};
-use crate::wire::packet::{HEADER, Header, Kind, PacketFlags};
+use crate::wire::packet::{HEADER, Header, PacketFlags, PacketKind};
 use std::io::IoSlice;
 
-/// Data up to this length is sent together with others.
+/// Bytes of data up to which operations share one message.
 pub(crate) const SHORT: u64 = 1024;
 
-/// A batch is sent when it has grown to this.
+/// Bytes from which on a batch is sent.
 const FULL_BATCH: usize = 16 << 10;
 
 /// Several operations that become one message.
@@ -44,7 +44,7 @@ impl EngineState {
             let marks = if index == last { marks } else { PacketFlags(0) };
             let limit = self.transport.max_payload().min(FULL_BATCH);
             if op.layout.id().is_some_and(|id| !self.told[target.index()].knows(id)) {
-                // What refers to layouts that are going to be forgotten goes first.
+                // The batch may refer to layouts that `describe` makes the target forget: it goes first.
                 self.send_batch(window, target, &mut batch)?;
                 self.describe(target, &op.layout)?;
             }
@@ -71,7 +71,7 @@ impl EngineState {
             element: op.element,
             operation: op.operation,
             tag,
-            place: op.place,
+            offset: op.offset,
             layout: op.layout.id().unwrap_or(0),
             count: if op.layout.is_contiguous() { op.total } else { op.count },
             ..Header::new(op.verb.into(), window)
@@ -120,13 +120,13 @@ impl EngineState {
         match batch.members {
             0 => return Ok(()),
             1 => {
-                // The padding of a single one is not its payload.
+                // A single operation travels without the batch's padding.
                 let (header, rest) = batch.bytes.split_at(HEADER);
                 let header = header.first_chunk::<HEADER>().copied().unwrap_or([0; HEADER]);
                 let length = u32::from_le_bytes([header[12], header[13], header[14], header[15]]) as usize;
                 self.transport.send(target, &header, &[IoSlice::new(&rest[..length])])?;
             }
-            _ => self.send(target, &Header::new(Kind::Batch, window), &batch.bytes)?,
+            _ => self.send(target, &Header::new(PacketKind::Batch, window), &batch.bytes)?,
         }
         batch.bytes.clear();
         batch.members = 0;
@@ -142,7 +142,7 @@ impl EngineState {
         tag: u32,
     ) -> Result<(), Error> {
         let header = self.header(window, target, op, marks, tag);
-        // Whole elements of any type.
+        // Pieces of whole elements, whatever their type.
         let most = (self.transport.max_payload() & !15) as u64;
         let mut copied = Vec::new();
         let mut skip = 0;
@@ -174,14 +174,14 @@ impl EngineState {
         let told = &mut self.told[target.index()];
         if !told.has_room(total) {
             for id in told.clear() {
-                self.send(target, &Header { layout: id, ..Header::new(Kind::Forget, 0) }, &[])?;
+                self.send(target, &Header { layout: id, ..Header::new(PacketKind::Forget, 0) }, &[])?;
             }
         }
         self.told[target.index()].add(id, total);
         let most = self.transport.max_payload();
         for (number, piece) in description.chunks(most).enumerate() {
             let extra = (number * most) as u64;
-            let header = Header { layout: id, count: total, extra, ..Header::new(Kind::Layout, 0) };
+            let header = Header { layout: id, count: total, extra, ..Header::new(PacketKind::Layout, 0) };
             self.send(target, &header, piece)?;
         }
         Ok(())

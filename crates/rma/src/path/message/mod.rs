@@ -1,9 +1,8 @@
 //! The message path: the paper's protocol as state machines over a [`Transport`].
 //!
-//! The idea: an operation is queued at the origin; the call that ends the epoch sends all of them, the last
-//! one marked, so that no message is spent on synchronization alone. Packets are served whenever this member
-//! waits or makes progress; a member that waits for nothing is helped by an agent thread, if locks are
-//! possible at all.
+//! The idea: the origin queues operations. The call that ends the epoch sends all of them and marks the last
+//! one, so that no message is for synchronization alone. A member serves packets whenever it waits or makes
+//! progress. If locks are possible, an agent thread serves them while the member does neither.
 //!
 //! | file | holds |
 //! |---|---|
@@ -11,11 +10,11 @@
 //! | `port.rs` | a window's state |
 //! | `serve.rs` | what a packet does at its receiver |
 //! | `issue.rs` | how operations are sent: aggregation, pieces, layouts |
-//! | `descriptions.rs` | layouts described to others, and by others |
 //! | `fence.rs`, `pscw.rs`, `passive.rs` | the three synchronizations, deferred and naive |
-//! | `unlocks.rs` | exclusive unlocks that did not wait, until somebody could tell |
+//! | `unlocks.rs` | exclusive unlocks that did not wait, and the calls that wait for them |
 //! | `collect.rs` | barrier and gather of the job |
-//! | `agent.rs` | the thread that makes progress while nobody else does |
+//! | `agent.rs` | the thread that makes progress while the member does not |
+//! | `path.rs` | all of it as a [`Path`](crate::path::Path) |
 //!
 //! Cost: `PROTOCOL.md` counts messages. Reference: the paper, section 4.
 
@@ -32,14 +31,14 @@ mod pscw;
 mod serve;
 mod unlocks;
 
-pub(crate) use collect::Serving;
+pub(crate) use collect::PacketServing;
 pub(crate) use path::MessagePath;
 pub(crate) use port::{Memory, WindowPort};
 
 use crate::model::{Error, Ledger, Rank, waited_for_messages};
 use crate::path::hook::Hook;
 use crate::wire::descriptions::{Descriptions, Told};
-use crate::wire::packet::{Header, Kind, Packet};
+use crate::wire::packet::{Header, PacketKind, WirePacket};
 use crate::wire::{Bell, Transport};
 use std::collections::HashMap;
 use std::io::IoSlice;
@@ -48,7 +47,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
 
-/// How long one waits at most before it looks around.
+/// The longest sleep of a waiter before it looks at its packets again.
 const SLICE: Nanos = Nanos(100_000_000);
 
 /// What all windows of a job share.
@@ -57,14 +56,13 @@ pub(crate) struct MessageEngine {
     bell: Option<Arc<dyn Bell>>,
     pub(crate) hook: Hook,
     agent: agent::Agent,
-    /// What windows did that have ended, where the environment asks for it.
+    /// What the windows that have ended did. `None`: the environment does not ask for it.
     ledger: Option<Mutex<Ledger>>,
-    /// Threads in [`wait_for`](Self::wait_for), which serve packets themselves. Counted before a thread looks
-    /// whether it has to wait, read with the core's lock held: who serves packets for nobody did so before
-    /// that look.
+    /// Threads in [`wait_for`](Self::wait_for), which serve packets themselves. A thread counts itself before
+    /// it looks whether it has to wait, and the agent reads the count with the core's lock held: so if the
+    /// agent serves packets although a thread waits, it has done so before that thread's look.
     waiters: AtomicUsize,
-    /// How long calls wait at most for what another member's program does, in nanoseconds; zero: without
-    /// limit.
+    /// The longest wait in nanoseconds for what another member's program does; zero: there is no limit.
     patience: AtomicU64,
 }
 
@@ -133,13 +131,12 @@ impl MessageEngine {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What windows did that have ended; `None`: nobody asks.
+    /// What the windows that have ended did. `None`: the environment does not ask for it.
     pub(crate) fn ledger(&self) -> Option<MutexGuard<'_, Ledger>> {
-        // Each entry is made as a whole: whoever panicked left a whole ledger.
+        // An entry is made at once, so a thread that panicked has left a whole ledger.
         self.ledger.as_ref().map(|ledger| ledger.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Starts the agent, unless it runs.
     pub(crate) fn start_agent(self: &Arc<Self>) {
         self.agent.start(self);
     }
@@ -210,7 +207,7 @@ impl MessageEngine {
             since.get_or_insert(moment);
             let until = pause.unwrap_or(slice).min(slice).after(moment);
             match &self.bell {
-                // Other threads of this member may use the core meanwhile.
+                // Without the lock, so that other threads of this member may use the core meanwhile.
                 Some(bell) => asleep = bell.listen(seen, Some(until)).after(asleep),
                 None => self.core().transport.wait(Some(until))?,
             }
@@ -242,7 +239,7 @@ impl EngineState {
     }
 
     fn take(&mut self, from: Rank, bytes: &[u8]) {
-        let served = Packet::parse(bytes)
+        let served = WirePacket::parse(bytes)
             .map_err(|bad| bad.to_string())
             .and_then(|packet| if from.index() < self.size { self.serve(from, packet) } else { Ok(()) });
         if let Err(why) = served {
@@ -254,7 +251,7 @@ impl EngineState {
         self.transport.refuse(peer, &format!("it broke the protocol: {why}"));
     }
 
-    /// Fails if a member is gone that did not say goodbye.
+    /// Fails if a member is gone that has not said goodbye.
     pub(crate) fn check_gone(&self) -> Result<(), Error> {
         let lost = |gone: &&crate::wire::Gone| {
             self.departed.get(gone.rank.index()).is_some_and(|departed| !departed)
@@ -284,7 +281,7 @@ impl EngineState {
 
     pub(crate) fn say_goodbye(&mut self) -> Result<(), Error> {
         for peer in (0..self.size).map(Rank::at).filter(|peer| *peer != self.rank) {
-            self.transport.send(peer, &Header::new(Kind::Goodbye, 0).encode(0), &[])?;
+            self.transport.send(peer, &Header::new(PacketKind::Goodbye, 0).encode(0), &[])?;
         }
         self.transport.flush()?;
         Ok(())

@@ -1,4 +1,4 @@
-//! Lock-unlock and flush: the lock is asked for when it is needed, and released by the last operation.
+//! Lock-unlock and flush: an origin asks for the lock when it needs it, and the last operation releases it.
 //!
 //! ```text
 //!   one short operation           several                        naive
@@ -8,16 +8,16 @@
 //!           wait: done            ops, the last |UNLOCK          wait: done
 //!                                 wait: as below
 //! ```
-//! After the last operation unlock waits for the answer of a get, which is moved last; without one for an
-//! acknowledgement if the lock is shared, and for nothing if it is exclusive, because nobody gets the lock
-//! before the operations are complete. Who needs no lock could overtake them: so the acknowledgement is asked
-//! for, and awaited when this member next does what others could learn from (`unlocks.rs`).
-//! [`Completion::Local`] never asks for one.
+//! If there is a get, it is moved last, and unlock waits for its answer. Without a get unlock waits for an
+//! acknowledgement if the lock is shared. If it is exclusive, unlock waits for nothing: no other rank gets
+//! the lock before the operations are complete. But a rank that needs no lock could overtake them. So unlock
+//! asks for the acknowledgement, and this member waits for it before it next does anything from which other
+//! members could learn of the unlock (`unlocks.rs`). [`Completion::Local`] never asks for one.
 //!
-//! Requests are granted in their order, so that an exclusive one does not starve, with one exception: a
-//! holder of other locks that wants one more shared goes before those that wait, for they may wait for what
-//! it holds. Two ranks in lock_all that touch two targets in opposite orders, each target wanted exclusively
-//! by a third, would otherwise wait in a circle.
+//! A target grants requests in their order, so that an exclusive one does not starve. There is one exception:
+//! a rank that holds other locks and asks for one more, shared, goes before those that wait, because they may
+//! wait for what it holds. Otherwise two ranks in lock_all that touch two targets in opposite orders, each
+//! target wanted exclusively by a third, would wait in a circle.
 //!
 //! Cost: 2 messages for a single short operation; for several 2 and the operations, and 1 more without a
 //! get. Reference: the paper, sections 4.3 and 6.
@@ -27,7 +27,7 @@ use super::port::{Grant, LockAsker, LockRequest};
 use super::{EngineState, MessageEngine};
 use crate::memory::op::Op;
 use crate::model::{Completion, Error, Lock, Rank};
-use crate::wire::packet::{Header, Kind, PacketFlags};
+use crate::wire::packet::{Header, PacketFlags, PacketKind};
 
 impl MessageEngine {
     /// Takes the lock of this member's own part, or in the naive form of any.
@@ -39,13 +39,13 @@ impl MessageEngine {
         })
     }
 
-    /// Whether the lock is held, or need not be.
+    /// Whether this member holds the lock, or needs none.
     pub(crate) fn holds_lock(&self, window: u32, target: Rank) -> bool {
         let grant = self.core().port(window).peers[target.index()].grant;
         matches!(grant, Grant::Granted | Grant::Unchecked)
     }
 
-    /// The caller promised that nobody conflicts.
+    /// Notes that the caller promised that no lock conflicts.
     pub(crate) fn lock_unchecked(&self, window: u32, target: Rank) {
         self.core().port(window).peers[target.index()].grant = Grant::Unchecked;
     }
@@ -64,7 +64,7 @@ impl MessageEngine {
             (rank, peer.grant, peer.queue.len())
         };
         if target == rank {
-            // Others may read here next what was stored meanwhile.
+            // Others may read next what this member has stored here.
             self.await_unlocks(None)?;
             let mut core = self.core();
             core.port(window).peers[target.index()].grant = Grant::Idle;
@@ -82,7 +82,8 @@ impl MessageEngine {
         if grant == Grant::Idle && queued == 0 {
             return Ok(());
         }
-        // Who may give up waiting for the lock asks for it alone: the operation must not go twice.
+        // A member with a patience may give up its wait for the lock: it asks for the lock alone, as it must
+        // not send the operation twice.
         let single = grant == Grant::Idle
             && queued == 1
             && self.patience().is_none()
@@ -105,7 +106,7 @@ impl MessageEngine {
         }
     }
 
-    /// Sends the queue; everything is then complete at the target when the wait is over.
+    /// Sends the queue, and waits until everything is complete at the target.
     pub(crate) fn flush(&self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
         self.flush_queue(window, target, lock, Completion::Remote)?;
         self.settle(window, target)
@@ -160,15 +161,10 @@ impl MessageEngine {
             self.await_unlocks(Some(target))?;
             self.core().send_queue(window, target, PacketFlags(0), 0)?;
         }
-        let mut core = self.core();
-        let peer = &mut core.port(window).peers[target.index()];
-        if completion == Completion::Remote && peer.unacknowledged {
-            peer.unacknowledged = false;
-            peer.asked = peer.asked.wrapping_add(1);
-            let flush = Header { tag: peer.asked, ..Header::new(Kind::Flush, window) };
-            core.send(target, &flush, &[])?;
+        match completion {
+            Completion::Remote => self.core().ask_for_acknowledgement(window, target),
+            Completion::Local => Ok(()),
         }
-        Ok(())
     }
 
     /// Waits until the answers and acknowledgements asked for have come.
@@ -198,7 +194,7 @@ impl MessageEngine {
         if granted { Ok(()) } else { self.lock_now(window, target, lock) }
     }
 
-    /// Every operation issued so far is complete at its target.
+    /// Completes every operation so far at its target.
     pub(crate) fn complete_everywhere(&self, window: u32) -> Result<(), Error> {
         let (rank, size) = {
             let core = self.core();
@@ -206,9 +202,9 @@ impl MessageEngine {
         };
         let others = || (0..size).map(Rank::at).filter(move |target| *target != rank);
         for target in others() {
-            self.flush_queue_unlocked(window, target)?;
+            self.core().ask_for_acknowledgement(window, target)?;
         }
-        // all of them, though one refuses: the first refusal is the answer
+        // waits for all of them, though one refuses, and returns the first refusal
         let mut refusal = Ok(());
         for target in others() {
             match self.settle(window, target) {
@@ -218,21 +214,18 @@ impl MessageEngine {
         }
         refusal
     }
-
-    fn flush_queue_unlocked(&self, window: u32, target: Rank) -> Result<(), Error> {
-        let mut core = self.core();
-        let peer = &mut core.port(window).peers[target.index()];
-        if peer.unacknowledged {
-            peer.unacknowledged = false;
-            peer.asked = peer.asked.wrapping_add(1);
-            let flush = Header { tag: peer.asked, ..Header::new(Kind::Flush, window) };
-            core.send(target, &flush, &[])?;
-        }
-        Ok(())
-    }
 }
 
 impl EngineState {
+    /// Asks a target to say when everything sent to it so far is complete there, if anything was.
+    fn ask_for_acknowledgement(&mut self, window: u32, target: Rank) -> Result<(), Error> {
+        if std::mem::take(&mut self.port(window).peers[target.index()].unacknowledged) {
+            let tag = self.next_acknowledgement(window, target);
+            self.send(target, &Header { tag, ..Header::new(PacketKind::Flush, window) }, &[])?;
+        }
+        Ok(())
+    }
+
     fn request_lock(&mut self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
         let rank = self.rank;
         let peer = &mut self.port(window).peers[target.index()];
@@ -249,10 +242,10 @@ impl EngineState {
             Lock::Shared => (1, urgency.mark()),
             Lock::Exclusive => (2, PacketFlags(0)),
         };
-        self.send(target, &Header { extra, flags, ..Header::new(Kind::LockRequest, window) }, &[])
+        self.send(target, &Header { extra, flags, ..Header::new(PacketKind::LockRequest, window) }, &[])
     }
 
-    /// Whether somebody may wait for this member to give a lock back.
+    /// Whether another member may wait for this one to give a lock back.
     fn urgency(&self) -> LockAsker {
         let holds = self.ports.values().any(|port| port.held > 0);
         if holds { LockAsker::Holder } else { LockAsker::Fresh }
@@ -319,7 +312,8 @@ impl EngineState {
         let peer = &mut port.peers[target.index()];
         peer.grant = Grant::Idle;
         let unacknowledged = std::mem::take(&mut peer.unacknowledged);
-        // A get orders with nothing: last, its answer shows that all before it is done.
+        // A get has no order with other operations. As the last one, its answer shows that all before it are
+        // done.
         if let Some(get) = peer.queue.iter().rposition(Op::is_get) {
             let get = peer.queue.remove(get);
             peer.queue.push(get);
@@ -334,7 +328,7 @@ impl EngineState {
             (PacketFlags(0), 0)
         };
         if empty {
-            let unlock = Header { flags: marks, tag, ..Header::new(Kind::Unlock, window) };
+            let unlock = Header { flags: marks, tag, ..Header::new(PacketKind::Unlock, window) };
             self.send(target, &unlock, &[])?;
         } else {
             self.send_queue(window, target, marks.with(PacketFlags::LAST).with(PacketFlags::UNLOCK), tag)?;

@@ -3,8 +3,8 @@
 use super::{Memory, MessageEngine, WindowPort};
 use crate::memory::op::Op;
 use crate::model::{
-    Assert, Completion, Counts, Error, Lock, Medium, Part, Rank, Reach, Spec, Stats, Style, Traffic, Waits,
-    counted,
+    Assert, Completion, Counts, EpochKind, Error, Lock, Medium, Rank, Spec, Stats, Style, Traffic, Waits,
+    WindowPart, counted,
 };
 use crate::path::{AttachmentChange, Path};
 use crate::wire::packet::PacketFlags;
@@ -42,7 +42,7 @@ impl MessagePath {
 }
 
 impl Path for MessagePath {
-    fn fence(&mut self, closes: bool, _: Assert, _: &[Part], stats: &mut Stats) -> Result<(), Error> {
+    fn fence(&mut self, closes: bool, _: Assert, _: &[WindowPart], stats: &mut Stats) -> Result<(), Error> {
         counted(stats, || {
             self.shared.await_unlocks(None)?;
             match closes {
@@ -73,11 +73,11 @@ impl Path for MessagePath {
         })
     }
 
-    fn wait(&mut self, _: &[Rank], _: &[Part], stats: &mut Stats) -> Result<(), Error> {
+    fn wait(&mut self, _: &[Rank], _: &[WindowPart], stats: &mut Stats) -> Result<(), Error> {
         counted(stats, || self.shared.wait_exposed(self.number))
     }
 
-    fn test(&mut self, _: &[Rank], _: &[Part]) -> Result<bool, Error> {
+    fn test(&mut self, _: &[Rank], _: &[WindowPart]) -> Result<bool, Error> {
         self.shared.test_exposed(self.number)
     }
 
@@ -159,7 +159,7 @@ impl Path for MessagePath {
         core.check_gone()
     }
 
-    fn issue(&mut self, reach: Reach, target: Rank, op: Op) -> Result<(), Error> {
+    fn issue(&mut self, reach: EpochKind, target: Rank, op: Op) -> Result<(), Error> {
         let (shared, number) = (&self.shared, self.number);
         if target == self.rank {
             // Others may see it at once.
@@ -168,7 +168,7 @@ impl Path for MessagePath {
             return shared.core().perform_here(number, &op);
         }
         if self.is_naive() {
-            if reach == Reach::Locked && !shared.holds_lock(number, target) {
+            if reach == EpochKind::Locked && !shared.holds_lock(number, target) {
                 shared.lock_now(number, target, Lock::Shared)?;
             }
             shared.await_unlocks(Some(target))?;

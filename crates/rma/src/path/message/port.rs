@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 /// This member's memory in the window.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// `bytes` at `base`; what was allocated for it is kept.
+    /// `bytes` at `base`. `_owner` keeps memory that the engine allocated.
     Fixed { base: *mut u8, bytes: u64, _owner: Option<Vec<u128>> },
     /// Pieces, by address and length.
     Attached(Vec<(usize, usize)>),
@@ -17,19 +17,19 @@ pub(crate) enum Memory {
 
 impl Memory {
     /// The address of `place`, if an access to `count` elements there stays inside.
-    pub(crate) fn address(&self, place: i64, layout: &Layout, count: u64) -> Option<*mut u8> {
+    pub(crate) fn address(&self, offset: i64, layout: &Layout, count: u64) -> Option<*mut u8> {
         let (low, high) = layout.bounds(count);
-        let (start, end) = (i128::from(place) + low, i128::from(place) + high);
+        let (start, end) = (i128::from(offset) + low, i128::from(offset) + high);
         match self {
             Self::Fixed { base, bytes, .. } => (start >= 0 && end <= i128::from(*bytes) || low == high)
-                .then(|| base.wrapping_offset(place as isize)),
-            Self::Attached(pieces) => covered(pieces, start, end).then_some(place as usize as *mut u8),
+                .then(|| base.wrapping_offset(offset as isize)),
+            Self::Attached(pieces) => covered(pieces, start, end).then_some(offset as usize as *mut u8),
         }
     }
 }
 
-/// Whether pieces that touch one another cover the addresses from `start` to `end`: an array that was
-/// attached in parts may be accessed as one.
+/// Whether the pieces cover all addresses from `start` to `end`. An access may span pieces that touch: a
+/// program may attach an array in parts.
 fn covered(pieces: &[(usize, usize)], start: i128, end: i128) -> bool {
     let range = |(address, bytes): &(usize, usize)| (*address as i128, (*address + *bytes) as i128);
     if pieces.iter().map(range).any(|(from, to)| start >= from && end <= to) {
@@ -43,7 +43,7 @@ fn covered(pieces: &[(usize, usize)], start: i128, end: i128) -> bool {
     start < end && reached >= end
 }
 
-/// A lock request that waits, perhaps with the one operation it is for.
+/// A lock request that waits, perhaps together with its only operation.
 #[derive(Debug)]
 pub(crate) struct LockRequest {
     pub(crate) rank: Rank,
@@ -54,14 +54,14 @@ pub(crate) struct LockRequest {
 /// Who asks for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockAsker {
-    /// One for whom nobody waits.
+    /// A rank for which nobody waits.
     Fresh,
-    /// A holder of another lock.
+    /// A rank that holds another lock.
     Holder,
 }
 
 impl LockAsker {
-    /// How a request for a shared lock says so.
+    /// The mark of a request for a shared lock.
     pub(crate) const fn mark(self) -> PacketFlags {
         match self {
             Self::Fresh => PacketFlags(0),
@@ -94,16 +94,16 @@ pub(crate) struct TargetState {
     pub(crate) grant: Grant,
     /// Posts that came and were not used yet.
     pub(crate) posts: u32,
-    /// Packets of operations that were sent to it: as many it may refuse.
+    /// Packets of operations sent to the target. It may refuse no more than these.
     pub(crate) refusable: u64,
     /// Whether something was sent since the last acknowledgement was asked for.
     pub(crate) unacknowledged: bool,
-    /// The acknowledgement owed to it as an origin that does not wait for it yet.
+    /// The acknowledgement that this member owes the peer, which does not wait for it yet.
     pub(crate) owed: Option<u32>,
 }
 
 impl TargetState {
-    /// Nothing is on its way any more, as far as was asked for.
+    /// Whether everything that this member has asked for has come.
     pub(crate) fn is_settled(&self) -> bool {
         self.outstanding == 0 && self.acknowledged == self.asked
     }
@@ -130,7 +130,7 @@ pub(crate) struct WindowPort {
     pub(crate) refused: Option<Error>,
 }
 
-// SAFETY: window memory may be accessed from any thread of the process; the epochs order the accesses.
+// SAFETY: any thread of the process may access window memory; the epochs order the accesses.
 unsafe impl Send for WindowPort {}
 
 /// An answer awaited.
@@ -173,9 +173,9 @@ impl WindowPort {
 
     /// Keeps a count of a fence's reduce-scatter until this member is at its step.
     ///
-    /// Nobody is further ahead than the next fence: who leaves one has heard of this member's being in it. So
-    /// a peer that speaks of any other epoch, of a step that there is not, or of more members than there are,
-    /// breaks the protocol, and what is kept of each peer is bounded.
+    /// No member is further ahead than the next fence: a member that leaves one has heard that this member is
+    /// in it. So a peer breaks the protocol if it names any other epoch, a step that does not exist, or more
+    /// members than there are. That bounds what is kept of each peer.
     pub(crate) fn take_count(
         &mut self,
         from: Rank,
@@ -184,13 +184,13 @@ impl WindowPort {
         size: usize,
     ) -> Result<(), String> {
         let ahead = header.tag.wrapping_sub(self.epoch);
-        let is_step = u32::try_from(header.place)
+        let is_step = u32::try_from(header.offset)
             .is_ok_and(|distance| distance.is_power_of_two() && (distance as usize) < size)
-            || matches!(header.place, FOLD | RESULT);
+            || matches!(header.offset, FOLD | RESULT);
         if ahead > 1 || !is_step || counts.len() > size * size_of::<u32>() {
             return Err("a fence count that no fence asks for".to_owned());
         }
-        self.counts.insert((header.tag, header.place, from), counts.to_vec());
+        self.counts.insert((header.tag, header.offset, from), counts.to_vec());
         Ok(())
     }
 
@@ -204,8 +204,8 @@ impl WindowPort {
         free
     }
 
-    /// Puts a request into the queue: behind others that wait, so that nobody starves; but before them if its
-    /// rank holds another lock, which those who wait here may wait for in turn.
+    /// Queues a request behind the others, so that none starves. A request of a rank that holds another lock
+    /// goes before them, because they may wait for that lock.
     pub(crate) fn ask(&mut self, request: LockRequest, urgency: LockAsker) {
         match (request.lock, urgency) {
             (Lock::Shared, LockAsker::Holder) => self.waiting.push_front(request),
@@ -220,13 +220,13 @@ impl WindowPort {
         true
     }
 
-    /// The first request in the queue, if it can be granted now; the lock is then taken.
+    /// Takes the lock for the first request in the queue, if that is possible now.
     pub(crate) fn next_granted(&mut self) -> Option<LockRequest> {
         let (rank, lock) = self.waiting.front().map(|first| (first.rank, first.lock))?;
         if self.try_lock(rank, lock) { self.waiting.pop_front() } else { None }
     }
 
-    /// The origin's buffers are gone: nothing is sent from them, and answers go nowhere.
+    /// Forgets the origin's buffers: no queued operation is sent from them, and answers are dropped.
     pub(crate) fn forget(&mut self) {
         self.peers.iter_mut().for_each(|peer| peer.queue.clear());
         self.answers.values_mut().for_each(|answer| answer.back.address = std::ptr::null_mut());

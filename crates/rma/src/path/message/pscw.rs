@@ -4,15 +4,15 @@
 //!   target:  post --"posted"--> ......................................... wait until the counter is zero
 //!   origin:  start (nothing)   put put (queued)   complete: wait for "posted", send, the last one marked
 //! ```
-//! The counter is set by post to the number of origins, and goes down with each mark; who has no operation
+//! Post sets the counter to the number of origins, and each mark takes one away. An origin without operations
 //! for a target of its group sends the mark alone. NO_CHECK removes the wait and the message.
 //!
-//! Cost: one message a pair, and the operations. The naive form: start waits for the posts, operations are
-//! sent when issued, complete sends a "done". Reference: the paper, section 4.2.
+//! Cost: one message for each pair, and the operations. The naive form: start waits for the posts, operations
+//! are sent when issued, complete sends a "done". Reference: the paper, section 4.2.
 
 use super::MessageEngine;
 use crate::model::{Assert, Error, Rank};
-use crate::wire::packet::{Header, Kind, PacketFlags};
+use crate::wire::packet::{Header, PacketFlags, PacketKind};
 
 impl MessageEngine {
     pub(crate) fn post(&self, window: u32, origins: &[Rank], assert: Assert) -> Result<(), Error> {
@@ -27,7 +27,7 @@ impl MessageEngine {
             if *origin == rank {
                 core.port(window).peers[rank.index()].posts += 1;
             } else {
-                core.send(*origin, &Header::new(Kind::Post, window), &[])?;
+                core.send(*origin, &Header::new(PacketKind::Post, window), &[])?;
             }
         }
         core.transport.flush()?;
@@ -48,7 +48,7 @@ impl MessageEngine {
         })
     }
 
-    /// Ends an access epoch: the posts have come, or need not.
+    /// Ends an access epoch. The posts have come, or the caller promised that they are not needed.
     pub(crate) fn complete(&self, window: u32, targets: &[Rank]) -> Result<(), Error> {
         self.await_unlocks(None)?;
         {
@@ -62,7 +62,7 @@ impl MessageEngine {
                 }
                 let queue = std::mem::take(&mut port.peers[target.index()].queue);
                 if queue.is_empty() {
-                    let done = Header { flags: PacketFlags::LAST, ..Header::new(Kind::Done, window) };
+                    let done = Header { flags: PacketFlags::LAST, ..Header::new(PacketKind::Done, window) };
                     core.send(*target, &done, &[])?;
                 } else {
                     core.send_all(window, *target, queue, PacketFlags::LAST, 0)?;

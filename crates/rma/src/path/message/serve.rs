@@ -1,4 +1,4 @@
-//! What a packet does at its receiver. Every number in it is checked before it is used: a packet that cannot
+//! What a packet does at its receiver. Every number in it is checked before it is used. A packet that cannot
 //! be right is refused with a reason, and its sender is cut off.
 
 use super::port::{LockAsker, LockRequest, WindowPort};
@@ -7,7 +7,7 @@ use crate::memory::combine::{combine, compare_and_swap};
 use crate::memory::cursor::{gather, walk};
 use crate::memory::op::Op;
 use crate::model::{Error, Layout, Lock, Operation, Rank, Verb};
-use crate::wire::packet::{Header, Kind, Packet, PacketFlags};
+use crate::wire::packet::{Header, PacketFlags, PacketKind, WirePacket};
 use std::collections::hash_map::Entry;
 
 type ServedResult = Result<(), String>;
@@ -24,18 +24,18 @@ struct CheckedAccess {
 }
 
 impl EngineState {
-    pub(super) fn serve(&mut self, from: Rank, packet: Packet<'_>) -> ServedResult {
-        let Packet { header, payload } = packet;
+    pub(super) fn serve(&mut self, from: Rank, packet: WirePacket<'_>) -> ServedResult {
+        let WirePacket { header, payload } = packet;
         match header.kind {
-            Kind::Batch => {
+            PacketKind::Batch => {
                 for member in packet.members() {
                     self.serve(from, member.map_err(|bad| bad.to_string())?)?;
                 }
             }
-            Kind::Layout => self.layouts[from.index()].take(&header, payload)?,
-            Kind::Forget => self.layouts[from.index()].forget(header.layout),
-            Kind::Goodbye => self.departed[from.index()] = true,
-            Kind::Collect => self.take_contribution(from, &header, payload)?,
+            PacketKind::Layout => self.layouts[from.index()].take(&header, payload)?,
+            PacketKind::Forget => self.layouts[from.index()].forget(header.layout),
+            PacketKind::Goodbye => self.departed[from.index()] = true,
+            PacketKind::Collect => self.take_contribution(from, &header, payload)?,
             _ => return self.serve_window(from, header, payload),
         }
         Ok(())
@@ -44,13 +44,13 @@ impl EngineState {
     fn serve_window(&mut self, from: Rank, header: Header, payload: &[u8]) -> ServedResult {
         let port = self.ports.get_mut(&header.window).ok_or("no such window")?;
         match header.kind {
-            Kind::FenceCount => port.take_count(from, &header, payload, self.size)?,
-            Kind::Post => {
+            PacketKind::FenceCount => port.take_count(from, &header, payload, self.size)?,
+            PacketKind::Post => {
                 let posts = &mut port.peers[from.index()].posts;
                 *posts = posts.checked_add(1).ok_or("more posts than anybody makes")?;
             }
-            Kind::Done => self.finished(from, &header)?,
-            Kind::LockRequest => {
+            PacketKind::Done => self.finished(from, &header)?,
+            PacketKind::LockRequest => {
                 let lock = match header.extra {
                     1 => Lock::Shared,
                     2 => Lock::Exclusive,
@@ -58,7 +58,7 @@ impl EngineState {
                 };
                 self.ask_lock(from, &header, LockRequest { rank: from, lock, operation: None })?;
             }
-            Kind::LockGranted => {
+            PacketKind::LockGranted => {
                 let peer = &mut port.peers[from.index()];
                 if peer.grant != super::port::Grant::Asked {
                     return Err("a lock nobody asked for".to_owned());
@@ -69,11 +69,13 @@ impl EngineState {
                     self.acknowledged(from, &header);
                 }
             }
-            Kind::Unlock => self.unlocked(from, &header)?,
-            Kind::Flush => self.acknowledge(from, &Header { flags: PacketFlags::ACKNOWLEDGE, ..header })?,
-            Kind::Complete => self.acknowledged(from, &header),
-            Kind::Data => answered(port, from, &header, payload)?,
-            Kind::Refused => refused(port, from, &header)?,
+            PacketKind::Unlock => self.unlocked(from, &header)?,
+            PacketKind::Flush => {
+                self.acknowledge(from, &Header { flags: PacketFlags::ACKNOWLEDGE, ..header })?;
+            }
+            PacketKind::Complete => self.acknowledged(from, &header),
+            PacketKind::Data => answered(port, from, &header, payload)?,
+            PacketKind::Refused => refused(port, from, &header)?,
             _ => return self.serve_operation(from, header, payload),
         }
         Ok(())
@@ -113,7 +115,7 @@ impl EngineState {
                     self.port(window).release(next.rank);
                     match performed {
                         Ok(()) => self.acknowledge(next.rank, &header)?,
-                        // Not the fault of whose packet is being served.
+                        // The fault is that rank's, not of the peer whose packet is being served.
                         Err(why) => self.refuse(next.rank, &why),
                     }
                 }
@@ -123,7 +125,7 @@ impl EngineState {
                     port.held += 1;
                 }
                 None => {
-                    let granted = self.with_owed(next.rank, Header::new(Kind::LockGranted, window));
+                    let granted = self.with_owed(next.rank, Header::new(PacketKind::LockGranted, window));
                     self.reply(next.rank, &granted, &[])?;
                 }
             }
@@ -170,14 +172,14 @@ impl EngineState {
         if header.flags.has(PacketFlags::ACKNOWLEDGE) {
             // A later acknowledgement is one of everything before.
             self.port(header.window).peers[from.index()].owed = None;
-            let done = Header { tag: header.tag, ..Header::new(Kind::Complete, header.window) };
+            let done = Header { tag: header.tag, ..Header::new(PacketKind::Complete, header.window) };
             self.reply(from, &done, &[])?;
         }
         Ok(())
     }
 
     fn reply(&mut self, to: Rank, header: &Header, payload: &[u8]) -> ServedResult {
-        // An error here ends this member's own communication; its next call reports it.
+        // An error here ends this member's own communication, and its next call reports it.
         self.send(to, header, payload).map_err(|error| error.to_string())
     }
 
@@ -190,10 +192,10 @@ impl EngineState {
         let Some(port) = self.ports.get(&header.window) else { return Err("no such window".to_owned()) };
         let count = header.count;
         layout.total(count).map_err(|bad| bad.to_string())?;
-        match port.memory.address(header.place, &layout, count) {
+        match port.memory.address(header.offset, &layout, count) {
             Some(address) => Ok(Some(CheckedAccess { address, layout, count, skip: header.extra })),
             None if matches!(port.memory, Memory::Attached(_)) => Ok(None),
-            None => Err("a place outside the window".to_owned()),
+            None => Err("a offset outside the window".to_owned()),
         }
     }
 
@@ -201,25 +203,25 @@ impl EngineState {
         let Some(access) = self.access(from, header)? else {
             let refusal = Header {
                 tag: header.tag,
-                place: header.place,
+                offset: header.offset,
                 count: header.count,
                 extra: NO_MEMORY,
-                ..Header::new(Kind::Refused, header.window)
+                ..Header::new(PacketKind::Refused, header.window)
             };
             return self.reply(from, &refusal, &[]);
         };
-        let brings = if header.kind == Kind::Get { 0 } else { payload.len() as u64 };
+        let brings = if header.kind == PacketKind::Get { 0 } else { payload.len() as u64 };
         let wanted = match header.kind {
-            Kind::Get => payload
+            PacketKind::Get => payload
                 .try_into()
                 .map(u64::from_le_bytes)
                 .map_err(|_| "a get without the number of bytes wanted".to_owned())?,
-            Kind::GetAccumulate => brings,
+            PacketKind::GetAccumulate => brings,
             _ => 0,
         };
         let total = access.layout.total(access.count).map_err(|bad| bad.to_string())?;
         let reaches = access.skip.checked_add(brings.max(wanted));
-        if reaches.is_none_or(|end| end > total) && header.kind != Kind::CompareAndSwap {
+        if reaches.is_none_or(|end| end > total) && header.kind != PacketKind::CompareAndSwap {
             return Err("more data than its layout has".to_owned());
         }
         if wanted as usize > self.transport.max_payload() {
@@ -227,13 +229,13 @@ impl EngineState {
         }
         let mut before = vec![0; wanted as usize];
         if wanted > 0 {
-            // SAFETY: the range was checked against the window, whose owner vouched for it.
+            // SAFETY: the range lies inside the part, which the program promised to keep valid.
             unsafe { gather(&access.layout, access.count, access.address, access.skip, &mut before) };
         }
         match header.kind {
-            Kind::Put => access.write(payload, None)?,
-            Kind::Get => {}
-            Kind::Accumulate | Kind::GetAccumulate => {
+            PacketKind::Put => access.write(payload, None)?,
+            PacketKind::Get => {}
+            PacketKind::Accumulate | PacketKind::GetAccumulate => {
                 let element = header.element.ok_or("an accumulate of no type")?;
                 let operation = header.operation.ok_or("an accumulate of no operation")?;
                 operation.check(element).map_err(|bad| bad.to_string())?;
@@ -242,7 +244,7 @@ impl EngineState {
                 }
                 access.write(payload, Some((element, operation)))?;
             }
-            Kind::CompareAndSwap => {
+            PacketKind::CompareAndSwap => {
                 let element = header.element.ok_or("a swap of no type")?;
                 let size = element.size();
                 if payload.len() != 2 * size || total != size as u64 {
@@ -255,9 +257,10 @@ impl EngineState {
             }
             _ => return Err("an answer that nobody asked for".to_owned()),
         }
-        if matches!(header.kind, Kind::Get | Kind::GetAccumulate | Kind::CompareAndSwap) {
-            let skip = if header.kind == Kind::CompareAndSwap { 0 } else { access.skip };
-            let data = Header { tag: header.tag, extra: skip, ..Header::new(Kind::Data, header.window) };
+        if matches!(header.kind, PacketKind::Get | PacketKind::GetAccumulate | PacketKind::CompareAndSwap) {
+            let skip = if header.kind == PacketKind::CompareAndSwap { 0 } else { access.skip };
+            let data =
+                Header { tag: header.tag, extra: skip, ..Header::new(PacketKind::Data, header.window) };
             self.reply(from, &data, &before)?;
         }
         Ok(())
@@ -267,9 +270,9 @@ impl EngineState {
     pub(crate) fn perform_here(&mut self, window: u32, op: &Op) -> Result<(), Error> {
         let total = op.total as usize;
         let target = self.rank;
-        let refused = || Error::Unattached { target, address: op.place as usize };
+        let refused = || Error::Unattached { target, address: op.offset as usize };
         let port = self.port(window);
-        let address = port.memory.address(op.place, &op.layout, op.count).ok_or_else(refused)?;
+        let address = port.memory.address(op.offset, &op.layout, op.count).ok_or_else(refused)?;
         let access = CheckedAccess { address, layout: op.layout.clone(), count: op.count, skip: 0 };
         let copied;
         let brought = match op.data.slice(op.total) {
@@ -284,7 +287,7 @@ impl EngineState {
         let mut before = Vec::new();
         if op.is_answered() {
             before.resize(total, 0);
-            // SAFETY: the range was checked; the window's owner vouched for it.
+            // SAFETY: the range lies inside the part, which the program promised to keep valid.
             unsafe { gather(&access.layout, access.count, address, 0, &mut before) };
         }
         let done = match (op.verb, op.element, op.operation) {
@@ -352,7 +355,7 @@ fn refused(port: &mut WindowPort, from: Rank, header: &Header) -> ServedResult {
         answer.remove();
         peer.outstanding -= 1;
     }
-    port.refused = Some(Error::Unattached { target: from, address: header.place as usize });
+    port.refused = Some(Error::Unattached { target: from, address: header.offset as usize });
     Ok(())
 }
 

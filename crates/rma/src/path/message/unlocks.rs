@@ -1,4 +1,4 @@
-//! Exclusive unlocks that did not wait for their target: who has to, and when.
+//! Exclusive unlocks that did not wait for their target: which calls wait in their place.
 //!
 //! ```text
 //!   origin                        target                         a third
@@ -7,21 +7,22 @@
 //!                     <--"done"---- end of its round of serving
 //!   barrier goes on ------------------------------------------>  may put at the target, without a lock
 //! ```
-//! The idea: an exclusive unlock returns at once, because whoever looks with a lock gets it after the
-//! operations. Others can come too early only if they learnt, directly or not, that unlock has returned; so
-//! the origin lets nobody learn anything before its target has acknowledged: fence, post, complete, barrier
-//! and gather, the end of a lock on its own part, and whatever sends operations to another target wait here.
-//! What goes to the same target stays behind the unlock anyway. The target owes the acknowledgement until it
-//! has served all that has arrived: a lock granted to the same origin meanwhile carries it.
+//! The idea: an exclusive unlock returns at once, because a rank that looks with a lock gets the lock after
+//! the operations. A rank without a lock can come too early only if it has learnt, directly or not, that
+//! unlock has returned. So the origin lets no rank learn anything before the target has acknowledged: fence,
+//! post, complete, barrier and gather, the end of a lock on its own part, and each call that sends operations
+//! to another target wait here. Packets to the same target stay behind the unlock anyway. The target owes the
+//! acknowledgement until it has served all that has arrived; a lock that it grants to the same origin
+//! meanwhile carries it.
 //!
-//! Cost: 1 message an unlock, or none if the next grant carries it; a wait only where it has not come yet.
-//! When not to use: a shared lock, which waits in unlock, since others look at the same time.
+//! Cost: one message for each unlock, or none if the next grant carries it; a wait only if it has not come
+//! yet. When not to use: for a shared lock, where unlock waits, because other ranks look at the same time.
 
 use super::{EngineState, MessageEngine};
 use crate::model::{Error, Rank};
-use crate::wire::packet::{Header, Kind, PacketFlags};
+use crate::wire::packet::{Header, PacketFlags, PacketKind};
 
-/// What has not been acknowledged, and what this member has not acknowledged: windows and peers.
+/// Unlocks that their targets have not acknowledged, and those that this member has not: window and peer.
 #[derive(Debug, Default)]
 pub(super) struct Unlocks {
     awaited: Vec<(u32, Rank)>,
@@ -29,8 +30,8 @@ pub(super) struct Unlocks {
 }
 
 impl MessageEngine {
-    /// Waits until every exclusive unlock in any window of the job is complete at its target; at `same` they
-    /// are before whatever is sent next.
+    /// Waits until every exclusive unlock in any window of the job is complete at its target, except for
+    /// those at `same`: packets there stay in order.
     pub(crate) fn await_unlocks(&self, same: Option<Rank>) -> Result<(), Error> {
         if !self.core().awaits_unlock(same) {
             return Ok(());
@@ -61,7 +62,7 @@ impl EngineState {
         }
     }
 
-    /// A window is dropped: its memory is nobody's any more.
+    /// Forgets the unlocks of a window that is dropped.
     pub(crate) fn forget_unlocks(&mut self, window: u32) {
         self.unlocks.awaited.retain(|(of, _)| *of != window);
     }
@@ -85,7 +86,7 @@ impl EngineState {
         while let Some((window, to)) = self.unlocks.owed.pop() {
             let port = self.ports.get_mut(&window);
             if let Some(tag) = port.and_then(|port| port.peers[to.index()].owed.take()) {
-                self.send(to, &Header { tag, ..Header::new(Kind::Complete, window) }, &[])?;
+                self.send(to, &Header { tag, ..Header::new(PacketKind::Complete, window) }, &[])?;
             }
         }
         Ok(())
@@ -96,14 +97,14 @@ impl EngineState {
 mod tests {
     use super::*;
     use crate::path::message::{Memory, WindowPort, port::Grant};
-    use crate::wire::packet::Packet;
+    use crate::wire::packet::WirePacket;
     use crate::wire::{Transport, loopback::Loopback};
     use std::sync::Arc;
 
     const WINDOW: u32 = 1;
     const ASKS: Header =
-        Header { flags: PacketFlags::ACKNOWLEDGE, tag: 7, ..Header::new(Kind::Unlock, WINDOW) };
-    const EXCLUSIVE: Header = Header { extra: 2, ..Header::new(Kind::LockRequest, WINDOW) };
+        Header { flags: PacketFlags::ACKNOWLEDGE, tag: 7, ..Header::new(PacketKind::Unlock, WINDOW) };
+    const EXCLUSIVE: Header = Header { extra: 2, ..Header::new(PacketKind::LockRequest, WINDOW) };
 
     /// Rank 0 as a bare transport, rank 1 as a member with a window.
     fn pair() -> (Loopback, Arc<MessageEngine>) {
@@ -115,14 +116,18 @@ mod tests {
     }
 
     /// Sends `packets`, lets the member serve them in one round, and brings its answers back.
-    fn answers(bare: &mut Loopback, member: &MessageEngine, packets: &[Header]) -> Vec<(Kind, bool, u32)> {
+    fn answers(
+        bare: &mut Loopback,
+        member: &MessageEngine,
+        packets: &[Header],
+    ) -> Vec<(PacketKind, bool, u32)> {
         for packet in packets {
             bare.send(Rank(1), &packet.encode(0), &[]).expect("loopback takes it");
         }
         member.core().progress().expect("no fault here");
         let (mut bytes, mut came) = (Vec::new(), Vec::new());
         while bare.receive(&mut bytes).expect("no fault here").is_some() {
-            let header = Packet::parse(&bytes).expect("the engine's own").header;
+            let header = WirePacket::parse(&bytes).expect("the engine's own").header;
             came.push((header.kind, header.flags.has(PacketFlags::ACKNOWLEDGE), header.tag));
         }
         came
@@ -131,19 +136,19 @@ mod tests {
     #[test]
     fn the_next_grant_acknowledges_an_exclusive_unlock_and_else_a_message_does() {
         let (mut bare, member) = pair();
-        let granted = (Kind::LockGranted, false, 0);
+        let granted = (PacketKind::LockGranted, false, 0);
         assert_eq!(answers(&mut bare, &member, &[EXCLUSIVE]), [granted]);
-        assert_eq!(answers(&mut bare, &member, &[ASKS, EXCLUSIVE]), [(Kind::LockGranted, true, 7)]);
-        assert_eq!(answers(&mut bare, &member, &[ASKS]), [(Kind::Complete, false, 7)]);
+        assert_eq!(answers(&mut bare, &member, &[ASKS, EXCLUSIVE]), [(PacketKind::LockGranted, true, 7)]);
+        assert_eq!(answers(&mut bare, &member, &[ASKS]), [(PacketKind::Complete, false, 7)]);
         assert_eq!(answers(&mut bare, &member, &[EXCLUSIVE]), [granted]);
     }
 
     #[test]
     fn a_later_acknowledgement_replaces_one_that_is_owed() {
         let (mut bare, member) = pair();
-        let flush = Header { tag: 8, ..Header::new(Kind::Flush, WINDOW) };
+        let flush = Header { tag: 8, ..Header::new(PacketKind::Flush, WINDOW) };
         let came = answers(&mut bare, &member, &[EXCLUSIVE, ASKS, flush]);
-        assert_eq!(came, [(Kind::LockGranted, false, 0), (Kind::Complete, false, 8)]);
+        assert_eq!(came, [(PacketKind::LockGranted, false, 0), (PacketKind::Complete, false, 8)]);
     }
 
     #[test]
@@ -155,13 +160,16 @@ mod tests {
             core.port(WINDOW).peers[0].grant = Grant::Asked;
             core.remember_unlock(WINDOW, Rank(0));
         }
-        let early =
-            Header { flags: PacketFlags::ACKNOWLEDGE, tag: 7, ..Header::new(Kind::LockGranted, WINDOW) };
+        let early = Header {
+            flags: PacketFlags::ACKNOWLEDGE,
+            tag: 7,
+            ..Header::new(PacketKind::LockGranted, WINDOW)
+        };
         answers(&mut bare, &member, &[early]);
         assert!(member.core().awaits_unlock(None));
         assert!(!member.core().awaits_unlock(Some(Rank(0))));
         assert!(member.core().awaits_unlock(Some(Rank(1))));
-        answers(&mut bare, &member, &[Header { tag: 8, ..Header::new(Kind::Complete, WINDOW) }]);
+        answers(&mut bare, &member, &[Header { tag: 8, ..Header::new(PacketKind::Complete, WINDOW) }]);
         assert!(!member.core().awaits_unlock(None));
     }
 }

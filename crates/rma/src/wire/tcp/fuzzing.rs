@@ -10,27 +10,27 @@ use super::handshake::{Acceptor, AcceptorStep, CHALLENGE, Connector, Own};
 use super::stream::{HEARTBEAT, Incoming, StreamCut};
 use crate::model::{Key, Layout};
 use crate::wire::descriptions::Descriptions;
-use crate::wire::packet::{HEADER, Kind, Packet, announced};
+use crate::wire::packet::{HEADER, PacketKind, WirePacket, announced};
 use std::collections::HashMap;
 use std::io::{self, Read};
 
 /// A packet from bytes: what is parsed writes itself as it was, and the members of a batch are in it.
 pub fn packet(bytes: &[u8]) {
-    let Ok(packet) = Packet::parse(bytes) else { return };
+    let Ok(packet) = WirePacket::parse(bytes) else { return };
     assert_eq!(packet.header.encode(packet.payload.len()), bytes[..HEADER], "the same header");
     assert_eq!(packet.payload, &bytes[HEADER..], "the same payload");
     match packet.header.kind {
-        Kind::Batch => {
+        PacketKind::Batch => {
             let mut taken = 0;
             for member in packet.members() {
                 let Ok(member) = member else { break };
-                assert_ne!(member.header.kind, Kind::Batch, "no batch in a batch");
+                assert_ne!(member.header.kind, PacketKind::Batch, "no batch in a batch");
                 assert_eq!(member.header.encode(member.payload.len()), packet.payload[taken..taken + HEADER]);
                 taken = (taken + HEADER + member.payload.len()).next_multiple_of(8);
             }
             descriptions(packet);
         }
-        Kind::Layout => layout(packet.payload),
+        PacketKind::Layout => layout(packet.payload),
         _ => {}
     }
 }
@@ -51,13 +51,13 @@ pub fn layout(bytes: &[u8]) {
 
 /// Descriptions of layouts in pieces, as the members of a batch: a layout is known when, and only when, its
 /// pieces came one after the other from the beginning to the end, and is what the bytes in a row describe.
-fn descriptions(batch: Packet<'_>) {
+fn descriptions(batch: WirePacket<'_>) {
     let mut there = Descriptions::default();
     let (mut told, mut row) = (HashMap::new(), Vec::new());
     for member in batch.members() {
-        let Ok(Packet { header, payload }) = member else { return };
+        let Ok(WirePacket { header, payload }) = member else { return };
         match header.kind {
-            Kind::Layout => {
+            PacketKind::Layout => {
                 let follows = header.extra == row.len() as u64 && !payload.is_empty();
                 row.extend_from_slice(payload);
                 if there.take(&header, payload).is_err() {
@@ -70,7 +70,7 @@ fn descriptions(batch: Packet<'_>) {
                     row.clear();
                 }
             }
-            Kind::Forget => {
+            PacketKind::Forget => {
                 there.forget(header.layout);
                 told.remove(&header.layout);
             }
@@ -120,7 +120,7 @@ pub fn stream(bytes: &[u8]) {
         loop {
             match incoming.cut(&mut packet) {
                 Ok(StreamCut::Nothing) => break,
-                Ok(StreamCut::Packet) => {
+                Ok(StreamCut::WirePacket) => {
                     assert_eq!(Some(&packet[..]), expected.get(came).copied(), "packet {came}");
                     came += 1;
                 }
@@ -178,6 +178,7 @@ mod tests {
     use super::*;
     use crate::model::Element;
     use crate::wire::packet::{Header, MAX_PAYLOAD, PacketFlags};
+    use proptest::prelude::*;
 
     /// Cases a target: a fraction of a second. `cargo xtask fuzz` goes on for as long as one likes.
     const CASES: u64 = 3000;
@@ -195,20 +196,20 @@ mod tests {
     }
 
     fn any_packet(dice: &mut Dice) -> Vec<u8> {
-        let mut header = Header::new(Kind::ALL[dice.roll(Kind::ALL.len())], dice.roll(5) as u32);
+        let mut header = Header::new(PacketKind::ALL[dice.roll(PacketKind::ALL.len())], dice.roll(5) as u32);
         header.flags = PacketFlags(dice.roll(64) as u8);
         header.count = dice.roll(100) as u64;
         let payload = match (header.kind, dice.roll(20)) {
-            (Kind::Batch, 0..10) => pieces(dice),
-            (Kind::Batch, _) => {
+            (PacketKind::Batch, 0..10) => pieces(dice),
+            (PacketKind::Batch, _) => {
                 let mut members = Vec::new();
                 for _ in 0..dice.roll(4) {
-                    members.extend_from_slice(&Header::new(Kind::Put, 1).encode(5));
+                    members.extend_from_slice(&Header::new(PacketKind::Put, 1).encode(5));
                     members.extend_from_slice(b"hello\0\0\0\0\0\0");
                 }
                 members
             }
-            (Kind::Layout, _) => Layout::strided(Element::F64, 1 + dice.roll(9) as u64, 2, 5)
+            (PacketKind::Layout, _) => Layout::strided(Element::F64, 1 + dice.roll(9) as u64, 2, 5)
                 .expect("a fitting layout")
                 .encode(),
             (_, 0) => vec![1; dice.roll(100_000)],
@@ -237,13 +238,13 @@ mod tests {
                 let end = (at + 1 + dice.roll(200)).min(bytes.len());
                 let layout = if dice.roll(30) == 0 { 3 - id } else { id };
                 add(
-                    Header { layout, count, extra: at as u64, ..Header::new(Kind::Layout, 0) },
+                    Header { layout, count, extra: at as u64, ..Header::new(PacketKind::Layout, 0) },
                     &bytes[at..end],
                 );
                 at = if dice.roll(30) == 0 { dice.roll(end) } else { end };
             }
             if dice.roll(3) == 0 {
-                add(Header { layout: id, ..Header::new(Kind::Forget, 0) }, &[]);
+                add(Header { layout: id, ..Header::new(PacketKind::Forget, 0) }, &[]);
             }
         }
         members
@@ -282,6 +283,13 @@ mod tests {
                 println!("case {case}, {} bytes: {:02x?}", bytes.len(), &bytes[..bytes.len().min(200)]);
                 std::panic::resume_unwind(panic);
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_a_target(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            [packet, layout, stream, handshake].into_iter().for_each(|target| target(&bytes));
         }
     }
 

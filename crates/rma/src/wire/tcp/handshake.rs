@@ -356,33 +356,5 @@ mod tests {
             let address = SocketAddr::new(ip, port);
             prop_assert_eq!(read_address(&write_address(address)), Some(address));
         }
-
-        #[test]
-        fn no_bytes_make_an_acceptor_panic_or_believe(
-            bytes in prop::collection::vec(any::<u8>(), 0..200),
-            magic in any::<bool>(),
-            step in 1_usize..60,
-        ) {
-            let mut bytes = bytes;
-            if magic && bytes.len() > 8 {
-                bytes[..8].copy_from_slice(&MAGIC);
-            }
-            let (mut acceptor, far) = (Acceptor::new(), own(1, &KEY, 2));
-            let mut rest = &bytes[..];
-            while !rest.is_empty() {
-                let room = acceptor.room();
-                let fits = room.len().min(rest.len()).min(step);
-                if fits == 0 {
-                    break;
-                }
-                room[..fits].copy_from_slice(&rest[..fits]);
-                rest = &rest[fits..];
-                match acceptor.took(fits, &far) {
-                    Ok(AcceptorStep::Judge(guest)) => panic!("believed {guest:?}"),
-                    Ok(_) => {}
-                    Err(_) => break,
-                }
-            }
-        }
     }
 }

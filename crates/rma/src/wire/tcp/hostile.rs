@@ -52,7 +52,7 @@ fn despite(strangers: impl FnOnce(SocketAddr, &Key)) {
         let last = last.meet(&addresses, PATIENCE).expect("the door still opens for rank 1");
         let mut first = first.join().expect("no panic").expect("rank 1 came");
         let mut last = last;
-        last.send(Rank(0), &Header::new(Kind::Done, 1).encode(0), &[]).expect("sends");
+        last.send(Rank(0), &Header::new(PacketKind::Done, 1).encode(0), &[]).expect("sends");
         let mut bytes = Vec::new();
         while first.receive(&mut bytes).expect("receives").is_none() {
             first.wait(None).expect("waits");
@@ -265,7 +265,7 @@ fn insider(bytes: &[u8]) -> String {
     assert_eq!(first.gone()[0].rank, Rank(2));
     assert_eq!(rest(&mut mad[0]).len() % HEADER, 0, "closed, after heartbeats at most");
     // the job goes on
-    second.send(Rank(0), &Header::new(Kind::Done, 1).encode(0), &[]).expect("sends");
+    second.send(Rank(0), &Header::new(PacketKind::Done, 1).encode(0), &[]).expect("sends");
     while first.receive(&mut packet).expect("receives") != Some(Rank(1)) {
         first.wait(None).expect("waits");
     }
@@ -274,7 +274,7 @@ fn insider(bytes: &[u8]) -> String {
 
 #[test]
 fn a_members_oversized_packet_closes_its_connection_and_no_other() {
-    let header = Header::new(Kind::Put, 1).encode(MAX_PAYLOAD + 1);
+    let header = Header::new(PacketKind::Put, 1).encode(MAX_PAYLOAD + 1);
     let why = insider(&header);
     assert!(why.contains("longer than any"), "{why}");
 }

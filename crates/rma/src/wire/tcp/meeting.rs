@@ -15,7 +15,7 @@ use super::handshake::{
     ADDRESS, Acceptor, AcceptorStep, CHALLENGE, Connector, Guest, JoinVerdict, Nonce, Own, read_address,
     write_address,
 };
-use crate::model::{Error, Key, Place};
+use crate::model::{Error, JobMembership, Key};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, recv};
 use std::io::{self, Read, Write};
@@ -37,7 +37,7 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// A member that listens, but has not met the others.
 #[derive(Debug)]
 pub struct ListeningSeat {
-    place: Place,
+    place: JobMembership,
     listener: TcpListener,
     address: SocketAddr,
 }
@@ -50,7 +50,7 @@ impl ListeningSeat {
     ///
     /// # Errors
     /// [`Error::System`] when the address cannot be listened at; [`Error::Job`] for an impossible place.
-    pub fn take(place: Place, address: SocketAddr) -> Result<Self, Error> {
+    pub fn take(place: JobMembership, address: SocketAddr) -> Result<Self, Error> {
         if place.rank.index() >= place.size {
             return Err(Error::Job(format!(
                 "rank {} in a job of {}",
@@ -73,7 +73,7 @@ impl ListeningSeat {
         self.address
     }
 
-    pub(super) const fn place(&self) -> &Place {
+    pub(super) const fn place(&self) -> &JobMembership {
         &self.place
     }
 
@@ -309,7 +309,7 @@ impl ListeningSeat {
     }
 }
 
-fn own(place: &Place, nonce: Nonce) -> Own<'_> {
+fn own(place: &JobMembership, nonce: Nonce) -> Own<'_> {
     Own { rank: place.rank.0, size: place.size as u32, key: &place.key, nonce }
 }
 
@@ -366,7 +366,7 @@ impl Stranger {
     }
 
     /// Takes what it has said.
-    fn hear(&mut self, place: &Place) -> HeardLine {
+    fn hear(&mut self, place: &JobMembership) -> HeardLine {
         let own = own(place, self.nonce);
         loop {
             let bytes = match self.stream.read(self.acceptor.room()) {

@@ -14,7 +14,7 @@
 //! epoll(7); RFC 9293; `PROTOCOL.md` beside this file.
 
 mod bell;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
 mod handshake;
 mod meeting;
@@ -28,10 +28,10 @@ pub use meeting::ListeningSeat;
 
 use super::{Bell, Gone, Transport};
 use crate::model::{Error, Rank};
-use crate::wire::packet::{HEADER, Kind};
+use crate::wire::packet::{HEADER, PacketKind};
 use bell::Ready;
 use patience::LearntPatience;
-use pulse::{Finding, LOOK, Pulse};
+use pulse::{LOOK, PeerFinding, Pulse};
 use socket::Socket;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -256,12 +256,12 @@ impl Tcp {
             }
             let Ok(silence) = tcp::silence(&*socket) else { continue };
             match peer.pulse.look(silence, !peer.outgoing.is_empty(), now) {
-                Finding::Alive => {}
-                Finding::Ask => {
+                PeerFinding::Alive => {}
+                PeerFinding::Ask => {
                     let sent = peer.outgoing.send(socket, &HEARTBEAT, &[]).map(|()| peer.outgoing.is_empty());
                     self.sent(index, sent);
                 }
-                Finding::Gone => {
+                PeerFinding::Gone => {
                     self.lose(index, "its host does not answer any more");
                 }
             }
@@ -273,8 +273,8 @@ impl Tcp {
         while let Some(index) = self.ready.pop_front() {
             let peer = &mut self.peers[index];
             match peer.incoming.cut(packet) {
-                Ok(StreamCut::Packet) => {
-                    peer.left |= packet[0] == Kind::Goodbye as u8;
+                Ok(StreamCut::WirePacket) => {
+                    peer.left |= packet[0] == PacketKind::Goodbye as u8;
                     self.ready.push_back(index);
                     return Some(Rank::at(index));
                 }
@@ -307,7 +307,7 @@ impl Transport for Tcp {
     fn send(&mut self, to: Rank, header: &[u8; HEADER], payload: &[IoSlice<'_>]) -> Result<(), Error> {
         let Some(peer) = self.peers.get_mut(to.index()) else { return Ok(()) };
         let Some(socket) = &mut peer.socket else { return Ok(()) };
-        peer.told |= header[0] == Kind::Goodbye as u8;
+        peer.told |= header[0] == PacketKind::Goodbye as u8;
         let sent = peer.outgoing.send(socket, header, payload).map(|()| peer.outgoing.is_empty());
         self.sent(to.index(), sent);
         Ok(())

@@ -39,7 +39,7 @@ pub(super) struct Pulse {
 
 /// What to do about a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Finding {
+pub(super) enum PeerFinding {
     Alive,
     /// Nothing is on its way to it that it could acknowledge: send a heartbeat.
     Ask,
@@ -62,19 +62,19 @@ impl Pulse {
 
     /// Judges what the kernel said at `now` about a peer that was not [`spare`](Self::spare)d; `kept` is
     /// whether this side still keeps bytes that the kernel does not take.
-    pub(super) fn look(&mut self, silence: Silence, kept: bool, now: Nanos) -> Finding {
+    pub(super) fn look(&mut self, silence: Silence, kept: bool, now: Nanos) -> PeerFinding {
         if silence.unacknowledged == 0 {
             self.silent_since = None;
             return match () {
-                () if silence.probes >= PROBES => Finding::Gone,
-                () if kept || silence.probes > 0 => Finding::Alive,
-                () => Finding::Ask,
+                () if silence.probes >= PROBES => PeerFinding::Gone,
+                () if kept || silence.probes > 0 => PeerFinding::Alive,
+                () => PeerFinding::Ask,
             };
         }
         let heard_at = now.since(Nanos::from(silence.heard));
         let since = self.silent_since.map_or(now, |since| since.max(heard_at));
         self.silent_since = Some(since);
-        if now.since(since) >= PATIENCE { Finding::Gone } else { Finding::Alive }
+        if now.since(since) >= PATIENCE { PeerFinding::Gone } else { PeerFinding::Alive }
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
         let mut pulse = Pulse::default();
         for look in 0..1000 {
             let now = Nanos(look * 100 * MS);
-            assert_eq!(pulse.look(said(0, 0, 100), false, now), Finding::Ask);
+            assert_eq!(pulse.look(said(0, 0, 100), false, now), PeerFinding::Ask);
         }
     }
 
@@ -102,9 +102,10 @@ mod tests {
     fn a_peer_whose_kernel_never_answers_is_gone_within_a_second_of_its_last_sign() {
         let mut pulse = Pulse::default();
         // heard last at 0, asked at 100 ms, no answer
-        assert_eq!(pulse.look(said(0, 0, 100), false, Nanos(100 * MS)), Finding::Ask);
-        let gone = (2..)
-            .find(|look| pulse.look(said(1, 0, look * 100), false, Nanos(look * 100 * MS)) == Finding::Gone);
+        assert_eq!(pulse.look(said(0, 0, 100), false, Nanos(100 * MS)), PeerFinding::Ask);
+        let gone = (2..).find(|look| {
+            pulse.look(said(1, 0, look * 100), false, Nanos(look * 100 * MS)) == PeerFinding::Gone
+        });
         assert!(gone.is_some_and(|look| (7..10).contains(&look)), "gone at look {gone:?}");
     }
 
@@ -113,7 +114,7 @@ mod tests {
         let mut pulse = Pulse::default();
         for look in 1..1000 {
             let finding = pulse.look(said(50, 0, 90), true, Nanos(look * 100 * MS));
-            assert_eq!(finding, Finding::Alive, "look {look}");
+            assert_eq!(finding, PeerFinding::Alive, "look {look}");
         }
     }
 
@@ -122,9 +123,9 @@ mod tests {
         let mut pulse = Pulse::default();
         for look in 1..1000 {
             let finding = pulse.look(said(0, 1, 60_000), true, Nanos(look * 100 * MS));
-            assert_eq!(finding, Finding::Alive, "look {look}");
+            assert_eq!(finding, PeerFinding::Alive, "look {look}");
         }
-        assert_eq!(pulse.look(said(0, PROBES, 60_000), true, Nanos(100_000 * MS)), Finding::Gone);
+        assert_eq!(pulse.look(said(0, PROBES, 60_000), true, Nanos(100_000 * MS)), PeerFinding::Gone);
     }
 
     #[test]

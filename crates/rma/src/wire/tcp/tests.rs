@@ -2,16 +2,16 @@
 #![allow(clippy::print_stdout, reason = "a skipped test says why")]
 
 use super::*;
-use crate::model::{Key, Place};
+use crate::model::{JobMembership, Key};
 use crate::wire::conformance;
 use crate::wire::fault::{FaultPlan, Faulty};
-use crate::wire::packet::{Header, Packet};
+use crate::wire::packet::{Header, WirePacket};
 use std::thread;
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(super) fn place(rank: u32, size: usize, key: Key) -> Place {
-    Place { rank: Rank(rank), size, key }
+pub(super) fn place(rank: u32, size: usize, key: Key) -> JobMembership {
+    JobMembership { rank: Rank(rank), size, key }
 }
 
 pub(super) fn seats(size: usize, ip: &str) -> Vec<ListeningSeat> {
@@ -144,10 +144,10 @@ fn whoever_said_goodbye_is_not_reported_and_its_last_words_arrive() {
     let leaving = thread::spawn(move || {
         let payload = vec![7; 50_000];
         for tag in 0..PACKETS {
-            let header = Header { tag, ..Header::new(Kind::Put, 1) }.encode(payload.len());
+            let header = Header { tag, ..Header::new(PacketKind::Put, 1) }.encode(payload.len());
             far.send(Rank(0), &header, &[IoSlice::new(&payload)]).expect("sends");
         }
-        far.send(Rank(0), &Header::new(Kind::Goodbye, 0).encode(0), &[]).expect("sends");
+        far.send(Rank(0), &Header::new(PacketKind::Goodbye, 0).encode(0), &[]).expect("sends");
         while !far.flush().expect("flushes") {
             far.wait(None).expect("waits");
         }
@@ -156,12 +156,12 @@ fn whoever_said_goodbye_is_not_reported_and_its_last_words_arrive() {
     while !left {
         near.wait(None).expect("waits");
         while near.receive(&mut bytes).expect("receives").is_some() {
-            let packet = Packet::parse(&bytes).expect("whole");
-            left = packet.header.kind == Kind::Goodbye;
+            let packet = WirePacket::parse(&bytes).expect("whole");
+            left = packet.header.kind == PacketKind::Goodbye;
             came += u32::from(!left);
         }
         // heartbeats and the like that the one who leaves never reads
-        near.send(Rank(1), &Header::new(Kind::Done, 1).encode(0), &[]).expect("sends");
+        near.send(Rank(1), &Header::new(PacketKind::Done, 1).encode(0), &[]).expect("sends");
     }
     leaving.join().expect("no panic");
     for _ in 0..5 {
@@ -176,7 +176,7 @@ fn a_peer_that_computes_and_reads_nothing_is_not_taken_for_dead() {
     let (mut near, mut far) = pair();
     let payload = vec![1; 1 << 20];
     for _ in 0..32 {
-        let header = Header::new(Kind::Put, 1).encode(payload.len());
+        let header = Header::new(PacketKind::Put, 1).encode(payload.len());
         near.send(Rank(1), &header, &[IoSlice::new(&payload)]).expect("sends");
     }
     let mut bytes = Vec::new();

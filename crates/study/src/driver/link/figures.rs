@@ -1,26 +1,25 @@
 //! What a run brought, as figures: shares, how far they are from the policy's, goodput, delays, losses.
 
-use crate::driver::Outcome;
-use crate::driver::figures::figure;
+use crate::driver::RunResult;
 use crate::workload::traffic::{SentBy, SourceReceived, TrafficSource};
 use unisono_measure::record::Figure;
 
 /// Below this part of a source's messages, arrived, its delays are no measurement.
 const MOSTLY: f64 = 0.5;
 
-pub(super) fn outcome(
+pub(super) fn result(
     weights: &[u32],
     sources: &[TrafficSource],
     sent: &[SentBy],
     received: &[SourceReceived],
     seconds: f64,
-) -> Outcome {
+) -> RunResult {
     let bytes = |at: usize| received.get(at).map_or(0, |r| r.bulk_bytes + r.message_bytes);
     let total: u64 = (0..sources.len()).map(bytes).sum();
     let mbit = |bytes: u64| bytes as f64 * 8.0 / seconds / 1e6;
     let shared = shares(weights, sources, received);
-    let mut outcome = Outcome::default();
-    let mut add = |name: String, value: f64, unit: &str| outcome.figures.push(figure(name, value, unit));
+    let mut result = RunResult::default();
+    let mut add = |name: String, value: f64, unit: &str| result.figures.push(Figure::new(name, value, unit));
     add("goodput_mbit".to_owned(), mbit(total), "Mbit/s");
     for (at, source) in sources.iter().enumerate() {
         add(format!("{}_mbit", source.class), mbit(bytes(at)), "Mbit/s");
@@ -34,10 +33,10 @@ pub(super) fn outcome(
     }
     for ((source, sent), received) in sources.iter().zip(sent).zip(received) {
         if source.messages_per_s > 0.0 {
-            messages(&mut outcome, source, *sent, received);
+            messages(&mut result, source, *sent, received);
         }
     }
-    outcome
+    result
 }
 
 /// How far the shares of those classes that always want more are from the policy's.
@@ -84,29 +83,23 @@ fn shares(
     figures
 }
 
-fn messages(outcome: &mut Outcome, source: &TrafficSource, sent: SentBy, received: &SourceReceived) {
+fn messages(result: &mut RunResult, source: &TrafficSource, sent: SentBy, received: &SourceReceived) {
     let class = &source.class;
     let lost = sent.messages.saturating_sub(received.messages);
     let part =
         |count: u64| if sent.messages == 0 { 0.0 } else { count as f64 * 100.0 / sent.messages as f64 };
-    outcome.figures.push(figure(format!("{class}_lost_percent"), part(lost), "%"));
+    result.figures.push(Figure::new(format!("{class}_lost_percent"), part(lost), "%"));
     if source.deadline_ms.is_some() {
         let missed = part(received.late + lost);
-        outcome.figures.push(figure(format!("{class}_missed_percent"), missed, "%"));
+        result.figures.push(Figure::new(format!("{class}_missed_percent"), missed, "%"));
     }
     if let Some(delay) = received.delay_us {
-        let distribution = Some(delay);
-        outcome.figures.push(Figure {
-            name: format!("{class}_delay_us"),
-            value: delay.median,
-            unit: "us".to_owned(),
-            distribution,
-        });
-        outcome.figures.push(figure(format!("{class}_delay_p99_us"), delay.p99, "us"));
+        result.figures.push(Figure::median(format!("{class}_delay_us"), "us", delay));
+        result.figures.push(Figure::new(format!("{class}_delay_p99_us"), delay.p99, "us"));
     }
     if (received.messages as f64) < MOSTLY * sent.messages as f64 {
         let text = format!("of {} messages of class {class} {} arrived", sent.messages, received.messages);
-        outcome.warnings.push(text);
+        result.warnings.push(text);
     }
 }
 
@@ -126,8 +119,8 @@ mod tests {
         }
     }
 
-    fn value(outcome: &Outcome, name: &str) -> f64 {
-        outcome.figures.iter().find(|f| f.name == name).unwrap_or_else(|| panic!("no {name}")).value
+    fn value(result: &RunResult, name: &str) -> f64 {
+        result.figures.iter().find(|f| f.name == name).unwrap_or_else(|| panic!("no {name}")).value
     }
 
     #[test]
@@ -140,12 +133,12 @@ mod tests {
                 ..SourceReceived::default()
             })
             .into();
-        let outcome = outcome(&[60, 30, 10], &sources, &[SentBy::default(); 3], &received, 1.0);
-        assert_eq!(value(&outcome, "goodput_mbit"), 80.0);
-        assert_eq!(value(&outcome, "b_to_c"), 3.0);
-        assert_eq!(value(&outcome, "b_share_percent"), 75.0);
-        assert_eq!((value(&outcome, "share_off_percent"), value(&outcome, "share_off_points")), (0.0, 0.0));
-        assert!((value(&outcome, "delivered_off_percent") - 60.0).abs() < 1e-9, "40 instead of 25");
+        let result = result(&[60, 30, 10], &sources, &[SentBy::default(); 3], &received, 1.0);
+        assert_eq!(value(&result, "goodput_mbit"), 80.0);
+        assert_eq!(value(&result, "b_to_c"), 3.0);
+        assert_eq!(value(&result, "b_share_percent"), 75.0);
+        assert_eq!((value(&result, "share_off_percent"), value(&result, "share_off_points")), (0.0, 0.0));
+        assert!((value(&result, "delivered_off_percent") - 60.0).abs() < 1e-9, "40 instead of 25");
     }
 
     #[test]
@@ -153,8 +146,8 @@ mod tests {
         let mut a = source("a", 0);
         (a.messages_per_s, a.deadline_ms) = (100.0, Some(5.0));
         let received = SourceReceived { messages: 40, late: 10, ..SourceReceived::default() };
-        let outcome = outcome(&[1], &[a], &[SentBy { messages: 100 }], &[received], 1.0);
-        assert_eq!((value(&outcome, "a_lost_percent"), value(&outcome, "a_missed_percent")), (60.0, 70.0));
-        assert_eq!(outcome.warnings, ["of 100 messages of class a 40 arrived"]);
+        let result = result(&[1], &[a], &[SentBy { messages: 100 }], &[received], 1.0);
+        assert_eq!((value(&result, "a_lost_percent"), value(&result, "a_missed_percent")), (60.0, 70.0));
+        assert_eq!(result.warnings, ["of 100 messages of class a 40 arrived"]);
     }
 }

@@ -10,21 +10,17 @@
 //! to compare with.
 
 mod figures;
-mod place;
+pub(super) mod place;
 mod probe;
-mod stage;
 
-use super::{Context, Driver, NoOutcome, Outcome};
+use super::apart::{RunHost, nanos, run_apart};
+use super::stage::{Cable, LinkStage, RECEIVER};
+use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use crate::child::{self, StudyChild};
-use crate::settings::Settings;
 use crate::workload::traffic::{Scene, SentBy, SourceReceived, TrafficSource};
-use place::EnforcedAt;
-use serde::de::DeserializeOwned;
-use stage::{CABLE, Cable, LinkStage, RECEIVER};
+use place::{AppliedPolicy, EnforcedAt};
+use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use unisono_linux::timer;
 
@@ -52,10 +48,10 @@ struct TransferPlan {
 }
 
 impl TransferPlan {
-    fn new(settings: &Settings) -> Result<Self, NoOutcome> {
-        let weights = settings.weights.clone().unwrap_or_else(|| vec![60, 30, 10]);
+    fn new(settings: &LinkDriver) -> Result<Self, NoResult> {
+        let weights = settings.weights.clone();
         if weights.is_empty() || weights.len() > NAMES.len() || weights.contains(&0) {
-            return Err(NoOutcome::Failed(format!("weights {weights:?}; write 1 to 10 positive numbers")));
+            return Err(NoResult::Failed(format!("weights {weights:?}; write 1 to 10 positive numbers")));
         }
         let of = |list: &Option<Vec<u32>>, at: usize, default: u32| {
             list.as_ref().map_or(default, |list| list.get(at).copied().unwrap_or(0))
@@ -66,16 +62,16 @@ impl TransferPlan {
                 port: FIRST_PORT + at as u16,
                 flows: of(&settings.flows, at, 2),
                 messages_per_s: f64::from(of(&settings.messages_per_s, at, 0)),
-                message_bytes: settings.message_bytes.unwrap_or(200),
+                message_bytes: settings.message_bytes,
                 deadline_ms: settings.deadline_ms,
                 cooperates: true,
             })
             .collect();
-        if let Some(flows) = settings.legacy_flows.filter(|flows| *flows > 0) {
+        if settings.legacy_flows > 0 {
             sources.push(TrafficSource {
                 class: LEGACY.to_owned(),
                 port: FIRST_PORT + NAMES.len() as u16,
-                flows,
+                flows: settings.legacy_flows,
                 messages_per_s: 0.0,
                 message_bytes: 0,
                 deadline_ms: None,
@@ -83,12 +79,12 @@ impl TransferPlan {
             });
         }
         Ok(Self {
-            place: EnforcedAt::of(settings)?,
+            place: settings.backend,
             weights,
-            bits_per_s: (settings.link_mbit.unwrap_or(100.0) * 1e6) as u64,
+            bits_per_s: (settings.link_mbit * 1e6) as u64,
             sources,
             congestion: settings.congestion.clone(),
-            in_one_thread: settings.one_thread == Some(true),
+            in_one_thread: settings.one_thread,
         })
     }
 
@@ -111,151 +107,95 @@ impl TransferPlan {
     }
 }
 
-#[derive(Debug)]
-pub struct LinkDriver;
+pub const LINK: DriverKind = DriverKind::of::<LinkDriver>("link");
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LinkDriver {
+    /// Where the policy is enforced.
+    backend: EnforcedAt,
+    /// The congestion control of connections: `cubic`, `bbr`; the host's own if absent.
+    congestion: Option<String>,
+    /// The weights of the classes.
+    weights: Vec<u32>,
+    /// Connections of each class that are always full; 2 each if absent.
+    flows: Option<Vec<u32>>,
+    /// Messages a second of each class; none if absent.
+    messages_per_s: Option<Vec<u32>>,
+    message_bytes: usize,
+    /// Within what time a message should arrive.
+    deadline_ms: Option<f64>,
+    /// Connections of a program that belongs to no class and does not cooperate.
+    legacy_flows: u32,
+    /// What the link carries.
+    link_mbit: f64,
+    /// Whether one thread holds both ends of messages that are alone, so that nobody has to be woken.
+    one_thread: bool,
+}
+
+impl Default for LinkDriver {
+    fn default() -> Self {
+        Self {
+            backend: EnforcedAt::Nowhere,
+            congestion: None,
+            weights: vec![60, 30, 10],
+            flows: None,
+            messages_per_s: None,
+            message_bytes: 200,
+            deadline_ms: None,
+            legacy_flows: 0,
+            link_mbit: 100.0,
+            one_thread: false,
+        }
+    }
+}
 
 impl Driver for LinkDriver {
-    fn name(&self) -> &'static str {
-        "link"
-    }
-
-    fn reads(&self) -> &'static [&'static str] {
-        &[
-            "backend",
-            "congestion",
-            "weights",
-            "flows",
-            "messages_per_s",
-            "message_bytes",
-            "deadline_ms",
-            "legacy_flows",
-            "link_mbit",
-            "one_thread",
-        ]
-    }
-
-    fn around(&self, settings: &Settings, _: f64) -> Duration {
-        let wait = if settings.one_thread == Some(true) { Duration::ZERO } else { START + WARM_UP };
-        let apply = match EnforcedAt::of(settings) {
-            Ok(EnforcedAt::Kernel | EnforcedAt::KernelPlain) => 100,
-            Ok(place) if place.is_interposed() => 400,
+    fn around(&self, _: f64) -> Duration {
+        let wait = if self.one_thread { Duration::ZERO } else { START + WARM_UP };
+        let apply = match self.backend {
+            EnforcedAt::Kernel | EnforcedAt::KernelPlain => 100,
+            place if place.is_interposed() => 400,
             _ => 20,
         };
         wait + Duration::from_millis(350 + apply)
     }
 
-    fn run(&self, context: Context, settings: &Settings, seconds: f64, _: u64) -> Result<Outcome, NoOutcome> {
-        let wanted = TransferPlan::new(settings)?;
-        let files = Files::new(context.directory);
-        // what is asked for while it waits may belong to this thread alone
-        let interrupted = &std::sync::atomic::AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let wanted = &wanted;
-            let host = Host { unisono: context.unisono, files: &files, cpus: context.cpus };
-            let run = scope.spawn(move || {
-                let asked = || interrupted.load(Ordering::Relaxed).then_some("a signal");
-                transfer(&host, wanted, seconds, &asked)
-            });
-            let mut signal = None;
-            while !run.is_finished() {
-                if signal.is_none() {
-                    signal = (context.interrupted)();
-                    interrupted.store(signal.is_some(), Ordering::Relaxed);
-                }
-                std::thread::sleep(child::STEP);
-            }
-            match (run.join(), signal) {
-                (Ok(Err(NoOutcome::Interrupted(_))), Some(signal)) => {
-                    Err(NoOutcome::Interrupted(format!("stopped by {signal}")))
-                }
-                (Ok(done), _) => done,
-                (Err(_), _) => Err(NoOutcome::Failed("the run panicked".to_owned())),
-            }
-        })
-    }
-}
-
-/// What a run has of this host.
-struct Host<'a> {
-    unisono: &'a Path,
-    files: &'a Files,
-    cpus: &'a [usize],
-}
-
-impl Host<'_> {
-    fn unisono(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(self.unisono);
-        command.args(arguments);
-        command
-    }
-}
-
-/// The files of one run.
-struct Files(PathBuf);
-
-impl Files {
-    fn new(directory: &Path) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self(directory.join(format!("link-{number}")))
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) -> Result<PathBuf, NoOutcome> {
-        let path = self.path(name);
-        std::fs::create_dir_all(&self.0)
-            .and_then(|()| std::fs::write(&path, text))
-            .map_err(|error| NoOutcome::Failed(format!("cannot write {}: {error}", path.display())))?;
-        Ok(path)
-    }
-
-    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<T, NoOutcome> {
-        let path = self.path(name);
-        let failed = |error: String| NoOutcome::Failed(format!("{}: {error}", path.display()));
-        let text = std::fs::read_to_string(&path).map_err(|error| failed(error.to_string()))?;
-        serde_json::from_str(&text).map_err(|error| failed(error.to_string()))
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        // the directory that it lies in goes with the study in any case
-        std::fs::remove_dir_all(&self.0).ok();
+    fn run(&self, context: Context, seconds: f64, _: u64) -> Result<RunResult, NoResult> {
+        let wanted = TransferPlan::new(self)?;
+        run_apart(context, "link", |host, interrupted| transfer(host, &wanted, seconds, interrupted))
     }
 }
 
 fn transfer(
-    host: &Host<'_>,
+    host: &RunHost<'_>,
     wanted: &TransferPlan,
     seconds: f64,
     interrupted: child::Interrupted,
-) -> Result<Outcome, NoOutcome> {
+) -> Result<RunResult, NoResult> {
     let is_cable = matches!(wanted.place, EnforcedAt::Nowhere | EnforcedAt::Middleware);
     let stage = LinkStage::set(if is_cable { Cable::Link(wanted.bits_per_s) } else { Cable::Free })?;
-    let mut applied = Applied::put(host, wanted, interrupted)?;
-    let outcome = if wanted.in_one_thread {
+    let mut applied = AppliedPolicy::put(host, wanted.place, &wanted.policy(), interrupted)?;
+    let result = if wanted.in_one_thread {
         probe::measure(&stage, host.cpus, seconds, interrupted)
     } else {
         traffic(host, wanted, &stage, seconds, interrupted)
     };
     let cleared = applied.clear(interrupted);
-    let outcome = outcome?;
+    let result = result?;
     cleared?;
-    Ok(outcome)
+    Ok(result)
 }
 
 /// Programs that send, a program that receives, and what came.
 fn traffic(
-    host: &Host<'_>,
+    host: &RunHost<'_>,
     wanted: &TransferPlan,
     stage: &LinkStage,
     seconds: f64,
     interrupted: child::Interrupted,
-) -> Result<Outcome, NoOutcome> {
-    let files = host.files;
+) -> Result<RunResult, NoResult> {
+    let files = &host.files;
     let mut broker = None;
     if wanted.place == EnforcedAt::Middleware {
         let mut command = host.unisono(&["queue", "broker"]);
@@ -272,7 +212,7 @@ fn traffic(
         broker: broker.as_ref().map(|_| files.path("broker")),
         sources: wanted.sources.clone(),
     };
-    let text = serde_json::to_string(&scene).map_err(|error| NoOutcome::Failed(error.to_string()))?;
+    let text = serde_json::to_string(&scene).map_err(|error| NoResult::Failed(error.to_string()))?;
     let scene_file = files.write("scene.json", &text)?;
     let worker = |result: &str| {
         let mut command = host.unisono(&["workload", "traffic", "--scene"]);
@@ -292,47 +232,7 @@ fn traffic(
     let received: Vec<SourceReceived> = files.read("received")?;
     let sent = (0..wanted.sources.len()).map(|at| files.read(&format!("sent-{at}")));
     let sent: Vec<SentBy> = sent.collect::<Result<_, _>>()?;
-    Ok(figures::outcome(&wanted.weights, &wanted.sources, &sent, &received, seconds))
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// A policy that is enforced, until this is dropped.
-struct Applied(Option<Command>);
-
-impl Applied {
-    /// Has the place enforce the policy, if it is one on this host's device.
-    fn put(
-        host: &Host<'_>,
-        wanted: &TransferPlan,
-        interrupted: child::Interrupted,
-    ) -> Result<Self, NoOutcome> {
-        if wanted.place == EnforcedAt::KernelPlain {
-            place::apply_plain(&wanted.policy())?;
-        } else if let Some(arguments) = wanted.place.arguments(host.cpus) {
-            let mut command = host.unisono(&["queue", "apply"]);
-            command.arg(host.files.write("policy.toml", &wanted.policy())?).args(arguments);
-            command.args(["--dev", CABLE]);
-            child::wait_all(&mut [StudyChild::start(command)?], Duration::from_secs(20), interrupted)?;
-        } else {
-            return Ok(Self(None));
-        }
-        Ok(Self(Some(host.unisono(&["queue", "clear", "--dev", CABLE]))))
-    }
-
-    fn clear(&mut self, interrupted: child::Interrupted) -> Result<(), NoOutcome> {
-        let Some(command) = self.0.take() else { return Ok(()) };
-        Ok(child::wait_all(&mut [StudyChild::start(command)?], Duration::from_secs(20), interrupted)?)
-    }
-}
-
-impl Drop for Applied {
-    fn drop(&mut self) {
-        // the first failure is what is told
-        let _ = self.clear(&|| None);
-    }
+    Ok(figures::result(&wanted.weights, &wanted.sources, &sent, &received, seconds))
 }
 
 #[cfg(test)]
@@ -341,11 +241,7 @@ mod tests {
 
     #[test]
     fn the_policy_is_what_a_user_would_write_and_is_accepted() {
-        let settings = Settings {
-            weights: Some(vec![60, 30, 10]),
-            backend: Some("middleware".into()),
-            ..Settings::default()
-        };
+        let settings = LinkDriver { backend: EnforcedAt::Middleware, ..LinkDriver::default() };
         let wanted = TransferPlan::new(&settings).expect("it can be measured");
         let policy = unisono_fairqueue::Policy::parse(&wanted.policy()).expect("it is sound");
         assert_eq!(policy.rate.bits_per_second(), 98_000_000);
@@ -356,20 +252,20 @@ mod tests {
 
     #[test]
     fn who_does_not_cooperate_has_no_class() {
-        let settings = Settings { legacy_flows: Some(4), ..Settings::default() };
+        let settings = LinkDriver { legacy_flows: 4, ..LinkDriver::default() };
         let wanted = TransferPlan::new(&settings).expect("it can be measured");
         let last = wanted.sources.last().expect("there are some");
         assert!(!last.cooperates && last.flows == 4);
         assert!(!wanted.policy().contains(&last.port.to_string()));
         assert!(wanted.policy().contains("default = \"rest\""));
-        let wanted = TransferPlan::new(&Settings::default()).expect("it can be measured");
+        let wanted = TransferPlan::new(&LinkDriver::default()).expect("it can be measured");
         assert!(wanted.policy().contains("default = \"c\""), "otherwise three classes are all there are");
     }
 
     #[test]
     fn what_cannot_be_measured_is_refused_with_the_value() {
-        let said = |settings: Settings| format!("{:?}", TransferPlan::new(&settings).err().expect("refused"));
-        assert!(said(Settings { weights: Some(vec![1, 0]), ..Settings::default() }).contains("[1, 0]"));
-        assert!(said(Settings { backend: Some("htb".into()), ..Settings::default() }).contains("htb"));
+        let said =
+            |settings: LinkDriver| format!("{:?}", TransferPlan::new(&settings).err().expect("refused"));
+        assert!(said(LinkDriver { weights: vec![1, 0], ..LinkDriver::default() }).contains("[1, 0]"));
     }
 }

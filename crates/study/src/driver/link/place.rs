@@ -1,15 +1,22 @@
 //! The places by their names in study files, and how each is told a policy.
 
-use super::stage::CABLE;
-use crate::driver::NoOutcome;
-use crate::settings::Settings;
+use crate::child::{self, StudyChild};
+use crate::driver::NoResult;
+use crate::driver::apart::RunHost;
+use crate::driver::stage::CABLE;
+use serde::{Deserialize, Serialize};
+use std::process::Command;
+use std::time::Duration;
 use unisono_enforce::kernel::{Kernel, Tuning};
 use unisono_fairqueue::{Backend, Policy};
 
 /// Where the policy is enforced.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum EnforcedAt {
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::driver) enum EnforcedAt {
     /// Nowhere: the cable is a link, first in first out.
+    #[default]
+    #[serde(rename = "none")]
     Nowhere,
     /// Nowhere, and the cable carries what it can.
     Cable,
@@ -17,37 +24,17 @@ pub(super) enum EnforcedAt {
     /// HTB as others set it up.
     KernelPlain,
     Tun,
+    #[serde(rename = "tun-spin")]
     TunSpinning,
     AfXdp,
+    #[serde(rename = "af-xdp-spin")]
     AfXdpSpinning,
     /// The same way, without a scheduler.
     AfXdpFifo,
     Middleware,
 }
 
-/// All of them by name.
-const NAMES: [(&str, EnforcedAt); 10] = [
-    ("none", EnforcedAt::Nowhere),
-    ("cable", EnforcedAt::Cable),
-    ("kernel", EnforcedAt::Kernel),
-    ("kernel-plain", EnforcedAt::KernelPlain),
-    ("tun", EnforcedAt::Tun),
-    ("tun-spin", EnforcedAt::TunSpinning),
-    ("af-xdp", EnforcedAt::AfXdp),
-    ("af-xdp-spin", EnforcedAt::AfXdpSpinning),
-    ("af-xdp-fifo", EnforcedAt::AfXdpFifo),
-    ("middleware", EnforcedAt::Middleware),
-];
-
 impl EnforcedAt {
-    pub(super) fn of(settings: &Settings) -> Result<Self, NoOutcome> {
-        let Some(name) = &settings.backend else { return Ok(Self::Nowhere) };
-        NAMES.iter().find(|(known, _)| known == name).map(|(_, place)| *place).ok_or_else(|| {
-            let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
-            NoOutcome::Failed(format!("backend {name:?}; write one of {}", names.join(", ")))
-        })
-    }
-
     /// Whether a process of ours stands between.
     pub(super) fn is_interposed(self) -> bool {
         self.arguments(&[]).is_some() && self != Self::Kernel
@@ -77,13 +64,50 @@ impl EnforcedAt {
 }
 
 /// HTB on the cable, told no more than `tc` tells it when nobody says more.
-pub(super) fn apply_plain(policy: &str) -> Result<(), NoOutcome> {
-    let policy = Policy::parse(policy).map_err(|error| NoOutcome::Failed(error.to_string()))?;
+pub(super) fn apply_plain(policy: &str) -> Result<(), NoResult> {
+    let policy = Policy::parse(policy).map_err(|error| NoResult::Failed(error.to_string()))?;
     let mut kernel = Kernel::new(CABLE).tuned(Tuning::Plain);
     kernel.apply(&policy).map_err(|error| match error {
-        unisono_enforce::Error::Lacks { .. } => NoOutcome::Skipped(error.to_string()),
-        error => NoOutcome::Failed(error.to_string()),
+        unisono_enforce::Error::Lacks { .. } => NoResult::Skipped(error.to_string()),
+        error => NoResult::Failed(error.to_string()),
     })
+}
+
+/// A policy that is enforced, until this is dropped.
+pub(in crate::driver) struct AppliedPolicy(Option<Command>);
+
+impl AppliedPolicy {
+    /// Has the place enforce the policy, if it is one on this host's device.
+    pub(in crate::driver) fn put(
+        host: &RunHost<'_>,
+        place: EnforcedAt,
+        policy: &str,
+        interrupted: child::Interrupted,
+    ) -> Result<Self, NoResult> {
+        if place == EnforcedAt::KernelPlain {
+            apply_plain(policy)?;
+        } else if let Some(arguments) = place.arguments(host.cpus) {
+            let mut command = host.unisono(&["queue", "apply"]);
+            command.arg(host.files.write("policy.toml", policy)?).args(arguments);
+            command.args(["--dev", CABLE]);
+            child::wait_all(&mut [StudyChild::start(command)?], Duration::from_secs(20), interrupted)?;
+        } else {
+            return Ok(Self(None));
+        }
+        Ok(Self(Some(host.unisono(&["queue", "clear", "--dev", CABLE]))))
+    }
+
+    pub(in crate::driver) fn clear(&mut self, interrupted: child::Interrupted) -> Result<(), NoResult> {
+        let Some(command) = self.0.take() else { return Ok(()) };
+        Ok(child::wait_all(&mut [StudyChild::start(command)?], Duration::from_secs(20), interrupted)?)
+    }
+}
+
+impl Drop for AppliedPolicy {
+    fn drop(&mut self) {
+        // the first failure is what is told
+        let _ = self.clear(&|| None);
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! What a place adds to a message that is alone, and nothing else: one thread holds both ends and asks again
 //! and again, so that nobody has to be woken to send or to receive.
 
-use super::stage::{LinkStage, RECEIVER, SENDER};
 use crate::child::Interrupted;
-use crate::driver::{NoOutcome, Outcome};
+use crate::driver::stage::{LinkStage, RECEIVER, SENDER};
+use crate::driver::{NoResult, RunResult};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::{CpuSet, Tid, restrict};
@@ -24,8 +24,8 @@ pub(super) fn measure(
     cpus: &[usize],
     seconds: f64,
     interrupted: Interrupted,
-) -> Result<Outcome, NoOutcome> {
-    let failed = |error: std::io::Error| NoOutcome::Failed(format!("a socket: {error}"));
+) -> Result<RunResult, NoResult> {
+    let failed = |error: std::io::Error| NoResult::Failed(format!("a socket: {error}"));
     if let Some(cpu) = cpus.first() {
         // this thread ends with the run
         restrict(Tid::SELF, &CpuSet::single(*cpu)).map_err(failed)?;
@@ -33,7 +33,7 @@ pub(super) fn measure(
     let bound = |address: Ipv4Addr, port| {
         let socket = UdpSocket::bind((address, port)).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
-        Ok::<_, NoOutcome>(socket)
+        Ok::<_, NoResult>(socket)
     };
     let far = stage.at_the_receiver(|| bound(RECEIVER, PORT))?;
     let near = bound(SENDER, 0)?;
@@ -43,7 +43,7 @@ pub(super) fn measure(
     let mut until = Instant::now() + Duration::from_secs(3600);
     while Instant::now() < until {
         if let Some(signal) = interrupted() {
-            return Err(NoOutcome::Interrupted(format!("stopped by {signal}")));
+            return Err(NoResult::Interrupted(format!("stopped by {signal}")));
         }
         let began = Instant::now();
         near.send(&MESSAGE).map_err(failed)?;
@@ -67,19 +67,14 @@ pub(super) fn measure(
             std::hint::spin_loop();
         }
     }
-    let mut outcome = Outcome::default();
+    let mut result = RunResult::default();
     let Some(delay) = delays.distribution(1e3) else {
-        return Err(NoOutcome::Failed(format!("of {sent} messages none arrived")));
+        return Err(NoResult::Failed(format!("of {sent} messages none arrived")));
     };
-    outcome.figures.push(Figure {
-        name: "delay_us".to_owned(),
-        value: delay.median,
-        unit: "us".to_owned(),
-        distribution: Some(delay),
-    });
-    outcome.figures.push(crate::driver::figures::figure("delay_p99_us", delay.p99, "us"));
+    result.figures.push(Figure::median("delay_us", "us", delay));
+    result.figures.push(Figure::new("delay_p99_us", delay.p99, "us"));
     if lost > 0 {
-        outcome.warnings.push(format!("{lost} of {sent} messages did not arrive"));
+        result.warnings.push(format!("{lost} of {sent} messages did not arrive"));
     }
-    Ok(outcome)
+    Ok(result)
 }

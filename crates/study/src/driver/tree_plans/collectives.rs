@@ -8,7 +8,7 @@ use super::{All, draw_group, planned};
 use rand_pcg::Pcg64Mcg;
 use unisono_btin::collective::{self, Collective};
 use unisono_btin::simulate::{Conditions, Scheme, SimulatedBarrier, Simulator};
-use unisono_btin::{Network, NodeId, ReductionOperator, Roots};
+use unisono_btin::{NodeId, ReductionOperator, Roots, SwitchNetwork};
 
 /// What is compared with what.
 pub(super) const PARTS: [&str; 9] = [
@@ -25,7 +25,7 @@ pub(super) const PARTS: [&str; 9] = [
 
 /// All of them for one group.
 pub(super) fn each(
-    network: &Network,
+    network: &SwitchNetwork,
     members: u32,
     random: &mut Pcg64Mcg,
     seen: &mut All,

@@ -11,18 +11,20 @@
 
 mod collectives;
 
-use super::tree::{Seen, draw};
-use super::{Context, Driver, NoOutcome, Outcome, Place};
-use crate::settings::Settings;
+use super::tree::{NetworkSettings, Seen, draw};
+use super::{Context, Driver, DriverKind, MeasuredPart, NoResult, RunResult};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use unisono_btin::generate::{NetworkWish, Sparse};
+use unisono_btin::generate::Sparse;
 use unisono_btin::repair::{NetworkFailure, StandingTree};
 use unisono_btin::simulate::{Channels, Conditions, Scheme, Simulated, SimulatedBarrier, Simulator};
-use unisono_btin::{BarrierGroup, GroupId, Loads, Network, NodeId, PlanOptions, Roots, Tree, TreePlan, plan};
+use unisono_btin::{
+    BarrierGroup, GroupId, Loads, NodeId, PlanOptions, Roots, SwitchNetwork, Tree, TreePlan, plan,
+};
 
 type All = BTreeMap<(&'static str, u32), Seen>;
 
@@ -34,47 +36,40 @@ enum Compared<'a> {
     Collectives,
 }
 
-/// What the settings ask for, the first of it if that is more than one thing.
-fn compared(settings: &Settings) -> Compared<'_> {
-    match (&settings.concurrent, &settings.failed, settings.collectives == Some(true)) {
-        (Some(counts), _, _) => Compared::Ties(counts),
-        (None, Some(counts), _) => Compared::Failures(counts),
-        (None, None, true) => Compared::Collectives,
-        (None, None, false) => Compared::Roots,
-    }
-}
-
 /// The parameters that records have beside settings.
 const ADDED: [&str; 3] = ["members", "concurrent_groups", "failed_links"];
 
-#[derive(Debug)]
-pub struct TreePlansDriver;
+pub const TREE_PLANS: DriverKind =
+    DriverKind { adds: &ADDED, is_simulated: true, ..DriverKind::of::<TreePlansDriver>("tree-plans") };
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TreePlansDriver {
+    #[serde(flatten)]
+    network: NetworkSettings,
+    /// How many groups synchronize at once, one measurement each.
+    concurrent: Option<Vec<u32>>,
+    /// How many links of a tree have failed, one measurement each.
+    failed: Option<Vec<u32>>,
+    /// Whether the other collectives by a barrier tree's registers are compared with messages.
+    collectives: bool,
+}
+
+impl TreePlansDriver {
+    /// What the settings ask for, the first of it if that is more than one thing.
+    fn compared(&self) -> Compared<'_> {
+        match (&self.concurrent, &self.failed, self.collectives) {
+            (Some(counts), _, _) => Compared::Ties(counts),
+            (None, Some(counts), _) => Compared::Failures(counts),
+            (None, None, true) => Compared::Collectives,
+            (None, None, false) => Compared::Roots,
+        }
+    }
+}
 
 impl Driver for TreePlansDriver {
-    fn name(&self) -> &'static str {
-        "tree-plans"
-    }
-
-    fn reads(&self) -> &'static [&'static str] {
-        &[
-            "switches",
-            "nodes",
-            "ports",
-            "connectivity_percent",
-            "networks",
-            "groups",
-            "concurrent",
-            "failed",
-            "collectives",
-        ]
-    }
-
-    fn adds(&self) -> &'static [&'static str] {
-        &ADDED
-    }
-
-    fn parts(&self, settings: &Settings) -> Option<Vec<String>> {
-        let parts: &[&str] = match compared(settings) {
+    fn parts(&self) -> Option<Vec<String>> {
+        let parts: &[&str] = match self.compared() {
             Compared::Roots => &["paper", "turned", "any"],
             Compared::Ties(_) => &["number", "load"],
             Compared::Failures(_) => &["repaired", "anew"],
@@ -83,38 +78,31 @@ impl Driver for TreePlansDriver {
         Some(parts.iter().map(|part| (*part).to_owned()).collect())
     }
 
-    fn is_simulated(&self) -> bool {
-        true
-    }
-
-    fn around(&self, settings: &Settings, _: f64) -> Duration {
+    fn around(&self, _: f64) -> Duration {
         const A_TREE: Duration = Duration::from_micros(100);
         const A_BARRIER: Duration = Duration::from_micros(30);
-        let sizes = settings.groups.as_ref().map_or(1, Vec::len) as u32;
-        let networks = settings.networks.unwrap_or(1) * settings.switches.unwrap_or(75).div_ceil(75);
-        let one = match compared(settings) {
+        let network = &self.network;
+        let sizes = network.groups.as_ref().map_or(1, Vec::len) as u32;
+        let networks = network.networks() * network.switches.unwrap_or(75).div_ceil(75);
+        let one = match self.compared() {
             Compared::Ties(counts) => A_TREE * counts.iter().sum(),
             Compared::Failures(counts) => A_TREE * counts.iter().copied().max().unwrap_or(0),
             // a total exchange is a barrier a member, by the tree and turned
-            Compared::Collectives => A_TREE * sizes + A_BARRIER * 2 * settings.groups.iter().flatten().sum(),
+            Compared::Collectives => A_TREE * sizes + A_BARRIER * 2 * network.groups.iter().flatten().sum(),
             Compared::Roots => A_TREE * sizes,
         };
         one * networks
     }
 
-    fn run(&self, context: Context, settings: &Settings, _: f64, seed: u64) -> Result<Outcome, NoOutcome> {
-        let wish = wish(settings);
-        let groups = settings.groups.clone().unwrap_or_else(|| vec![wish.nodes]);
-        let wrong = |text: &str| Err(NoOutcome::Failed(text.to_owned()));
-        if groups.is_empty() || groups.iter().any(|members| !(2..=wish.nodes).contains(members)) {
-            return wrong(&format!("a group of {0} nodes has 2 to {0} members", wish.nodes));
-        }
-        let asked =
-            [settings.concurrent.is_some(), settings.failed.is_some(), settings.collectives == Some(true)];
+    fn run(&self, context: Context, _: f64, seed: u64) -> Result<RunResult, NoResult> {
+        let wish = self.network.wish(Sparse::Refuse);
+        let groups = self.network.groups(wish.nodes).map_err(NoResult::Failed)?;
+        let wrong = |text: &str| Err(NoResult::Failed(text.to_owned()));
+        let asked = [self.concurrent.is_some(), self.failed.is_some(), self.collectives];
         if asked.into_iter().filter(|one| *one).count() > 1 {
             return wrong("either concurrent groups or failed links or collectives");
         }
-        let compared = compared(settings);
+        let compared = self.compared();
         let of = match compared {
             Compared::Roots | Compared::Collectives => ADDED[0],
             Compared::Ties(_) => ADDED[1],
@@ -124,11 +112,11 @@ impl Driver for TreePlansDriver {
             return wrong("groups of one size only are compared here");
         }
         let mut seen = All::new();
-        for number in 0..settings.networks.unwrap_or(1).max(1) {
+        for number in 0..self.network.networks() {
             if let Some(signal) = (context.interrupted)() {
-                return Err(NoOutcome::Interrupted(signal.to_owned()));
+                return Err(NoResult::Interrupted(signal.to_owned()));
             }
-            let (network, _) = draw(&wish, seed, number).map_err(NoOutcome::Failed)?;
+            let (network, _) = draw(&wish, seed, number).map_err(NoResult::Failed)?;
             let mut random = Pcg64Mcg::seed_from_u64(seed.wrapping_add(number.into()));
             let done = groups.iter().try_for_each(|members| match compared {
                 Compared::Roots => roots(&network, *members, &mut random, &mut seen),
@@ -136,32 +124,19 @@ impl Driver for TreePlansDriver {
                 Compared::Failures(counts) => failures(&network, *members, counts, &mut random, &mut seen),
                 Compared::Collectives => collectives::each(&network, *members, &mut random, &mut seen),
             });
-            done.map_err(NoOutcome::Failed)?;
+            done.map_err(NoResult::Failed)?;
         }
-        let places = seen.iter().map(|((part, at), seen)| Place {
-            part: (*part).to_owned(),
+        let parts = seen.iter().map(|((part, at), seen)| MeasuredPart {
+            name: (*part).to_owned(),
             parameters: BTreeMap::from([(of.to_owned(), (*at).into())]),
             figures: seen.figures(),
         });
-        Ok(Outcome { places: places.collect(), ..Outcome::default() })
-    }
-}
-
-fn wish(settings: &Settings) -> NetworkWish {
-    let default = NetworkWish::default();
-    NetworkWish {
-        switches: settings.switches.unwrap_or(default.switches),
-        ports: settings.ports.unwrap_or(default.ports),
-        nodes: settings.nodes.unwrap_or(default.nodes),
-        connectivity: settings.connectivity_percent.map_or(default.connectivity, |percent| percent / 100.0),
-        members: 0,
-        sparse: Sparse::Refuse,
-        ..default
+        Ok(RunResult { parts: parts.collect(), ..RunResult::default() })
     }
 }
 
 fn draw_group(
-    network: &Network,
+    network: &SwitchNetwork,
     id: u8,
     members: u32,
     random: &mut Pcg64Mcg,
@@ -171,7 +146,7 @@ fn draw_group(
     BarrierGroup::new(network, GroupId(id), chosen.to_vec()).map_err(|error| error.to_string())
 }
 
-fn planned(network: &Network, group: &BarrierGroup, roots: Roots) -> Result<TreePlan, String> {
+fn planned(network: &SwitchNetwork, group: &BarrierGroup, roots: Roots) -> Result<TreePlan, String> {
     let mut options = PlanOptions::default();
     options.roots = roots;
     plan(network, group, &options).map_err(|error| error.to_string())
@@ -179,7 +154,7 @@ fn planned(network: &Network, group: &BarrierGroup, roots: Roots) -> Result<Tree
 
 /// One barrier of each group by its tree, all at once.
 fn simulated(
-    network: &Network,
+    network: &SwitchNetwork,
     trees: &[(&BarrierGroup, &TreePlan)],
     scheme: Scheme,
     channels: Channels,
@@ -198,7 +173,7 @@ fn note(seen: &mut All, at: (&'static str, u32), simulated: &Simulated, height: 
     Ok(())
 }
 
-fn roots(network: &Network, members: u32, random: &mut Pcg64Mcg, seen: &mut All) -> Result<(), String> {
+fn roots(network: &SwitchNetwork, members: u32, random: &mut Pcg64Mcg, seen: &mut All) -> Result<(), String> {
     let group = draw_group(network, 0, members, random)?;
     let paper = planned(network, &group, Roots::Members)?;
     let any = planned(network, &group, Roots::Any)?;
@@ -215,7 +190,7 @@ fn roots(network: &Network, members: u32, random: &mut Pcg64Mcg, seen: &mut All)
 }
 
 fn ties(
-    network: &Network,
+    network: &SwitchNetwork,
     members: u32,
     counts: &[u32],
     random: &mut Pcg64Mcg,
@@ -252,7 +227,7 @@ fn ties(
 
 /// Links of the tree fail one after the other, none of which cuts members off.
 fn failures(
-    network: &Network,
+    network: &SwitchNetwork,
     members: u32,
     counts: &[u32],
     random: &mut Pcg64Mcg,
@@ -290,17 +265,18 @@ fn failures(
 }
 
 /// The links that a tree uses.
-fn used(network: &Network, tree: &Tree) -> Vec<u32> {
+fn used(network: &SwitchNetwork, tree: &Tree) -> Vec<u32> {
     let mut loads = Loads::new(network);
     loads.add(network, tree);
     (0..).zip(loads.links()).filter(|(_, load)| **load > 0).map(|(link, _)| link).collect()
 }
 
-fn without(network: &Network, failed: BTreeSet<u32>) -> Network {
+fn without(network: &SwitchNetwork, failed: BTreeSet<u32>) -> SwitchNetwork {
     let ports = network.switches().map(|switch| network.ports(switch)).collect();
     let links = (0..).zip(network.links()).filter(|(number, _)| !failed.contains(number));
     let links = links.map(|(_, link)| *link).collect();
-    Network::new(ports, links, network.nodes().to_vec()).expect("sound because fewer links are at each port")
+    SwitchNetwork::new(ports, links, network.nodes().to_vec())
+        .expect("sound because fewer links are at each port")
 }
 
 /// How many switches have another register than before, or one less or more.
@@ -314,25 +290,27 @@ fn changed(now: &Tree, before: &Tree) -> usize {
 mod tests {
     use super::*;
 
-    fn outcome(settings: &Settings) -> Result<Outcome, NoOutcome> {
+    fn run(settings: &TreePlansDriver) -> Result<RunResult, NoResult> {
         let (bench, nowhere) = (crate::peer::Bench::default(), std::path::Path::new("/"));
         let never = || None;
         let context =
             Context { bench: &bench, unisono: nowhere, directory: nowhere, cpus: &[], interrupted: &never };
-        TreePlansDriver.run(context, settings, 0.0, 1)
+        settings.run(context, 0.0, 1)
     }
 
-    fn seen(settings: &Settings) -> BTreeMap<(String, u64), BTreeMap<String, f64>> {
-        let place = |place: Place| {
-            let at = place.parameters.values().next().and_then(serde_json::Value::as_u64);
-            let figures = place.figures.into_iter().map(|figure| (figure.name, figure.value)).collect();
-            ((place.part, at.expect("a number")), figures)
+    fn seen(settings: &TreePlansDriver) -> BTreeMap<(String, u64), BTreeMap<String, f64>> {
+        let part = |part: MeasuredPart| {
+            let at = part.parameters.values().next().and_then(serde_json::Value::as_u64);
+            let figures = part.figures.into_iter().map(|figure| (figure.name, figure.value)).collect();
+            ((part.name, at.expect("a number")), figures)
         };
-        outcome(settings).expect("good settings").places.into_iter().map(place).collect()
+        run(settings).expect("good settings").parts.into_iter().map(part).collect()
     }
 
-    fn groups_of(sizes: &[u32], networks: u32) -> Settings {
-        Settings { groups: Some(sizes.to_vec()), networks: Some(networks), ..Settings::default() }
+    fn groups_of(sizes: &[u32], networks: u32) -> TreePlansDriver {
+        let (groups, networks) = (Some(sizes.to_vec()), Some(networks));
+        let network = NetworkSettings { groups, networks, ..NetworkSettings::default() };
+        TreePlansDriver { network, ..TreePlansDriver::default() }
     }
 
     fn of(part: &str, at: u64) -> (String, u64) {
@@ -353,7 +331,7 @@ mod tests {
 
     #[test]
     fn groups_that_share_links_by_load_have_a_less_busy_link() {
-        let seen = seen(&Settings { concurrent: Some(vec![1, 64]), ..groups_of(&[16], 3) });
+        let seen = seen(&TreePlansDriver { concurrent: Some(vec![1, 64]), ..groups_of(&[16], 3) });
         let busiest = |part, at| seen[&of(part, at)]["trees_on_busiest_link"];
         assert!(busiest("load", 64) < busiest("number", 64));
         assert_eq!(busiest("load", 1), 1.0);
@@ -361,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_repair_changes_fewer_registers_than_a_new_plan_and_is_at_best_as_low() {
-        let seen = seen(&Settings { failed: Some(vec![1, 8]), ..groups_of(&[256], 5) });
+        let seen = seen(&TreePlansDriver { failed: Some(vec![1, 8]), ..groups_of(&[256], 5) });
         for failed in [1, 8] {
             let figure = |part, name| seen[&of(part, failed)][name];
             assert!(figure("repaired", "registers_changed") < figure("anew", "registers_changed"));
@@ -371,17 +349,21 @@ mod tests {
 
     #[test]
     fn wrong_settings_are_named() {
-        let wrong = |settings: Settings| format!("{:?}", outcome(&settings).expect_err("refused"));
+        let wrong = |settings: TreePlansDriver| format!("{:?}", run(&settings).expect_err("refused"));
         assert!(wrong(groups_of(&[257], 1)).contains("2 to 256"));
-        let both = Settings { concurrent: Some(vec![2]), failed: Some(vec![2]), ..Settings::default() };
+        let both = TreePlansDriver {
+            concurrent: Some(vec![2]),
+            failed: Some(vec![2]),
+            ..TreePlansDriver::default()
+        };
         assert!(wrong(both).contains("either"));
-        let both = Settings { collectives: Some(true), failed: Some(vec![2]), ..Settings::default() };
+        let both = TreePlansDriver { collectives: true, failed: Some(vec![2]), ..TreePlansDriver::default() };
         assert!(wrong(both).contains("collectives"));
     }
 
     #[test]
     fn trees_gain_by_size_in_what_is_one_barrier_and_lose_a_total_exchange() {
-        let seen = seen(&Settings { collectives: Some(true), ..groups_of(&[4, 64], 3) });
+        let seen = seen(&TreePlansDriver { collectives: true, ..groups_of(&[4, 64], 3) });
         assert_eq!(seen.len(), 2 * collectives::PARTS.len());
         let latency = |part, at| seen[&of(part, at)]["latency_us"];
         for at in [4, 64] {

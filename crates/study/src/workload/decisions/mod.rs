@@ -7,6 +7,7 @@
 mod heap;
 
 use heap::HeapQueue;
+use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use unisono_fairqueue::{
@@ -49,7 +50,8 @@ impl Decider {
 }
 
 /// Which class the next packet is of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// The one served.
     Saturated,

@@ -7,7 +7,7 @@ use crate::workload::options::pin_participant;
 use std::fs::File;
 use std::io::Write;
 use std::time::{Duration, Instant};
-use unisono_rma::{Assert, Job, Lock, Operation, Place, Rank, Spec, Window};
+use unisono_rma::{Assert, Job, JobMembership, Lock, Operation, Rank, Spec, Window};
 
 /// How long ranks wait for each other to come.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -47,7 +47,7 @@ type ExchangeStep<'s> = &'s mut dyn FnMut(Option<&mut Window>, &mut Job) -> Resu
 /// # Errors
 /// [`Error::Exchange`] for what the engine refuses and for data that has not arrived; [`Error::Pin`],
 /// [`Error::Result`].
-pub fn run(place: &Place, exchange: &Exchange) -> Result<(), Error> {
+pub fn run(place: &JobMembership, exchange: &Exchange) -> Result<(), Error> {
     exchange.check()?;
     pin_participant(&exchange.pin.placement()?, place.rank.index())?;
     let job = Job::shared(place, PATIENCE).map_err(said)?;

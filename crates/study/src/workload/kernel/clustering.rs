@@ -7,7 +7,7 @@
 //! Whole numbers throughout, so the result does not depend on the number of threads. The twin in C with
 //! OpenMP is `peers/clustering_openmp.c`.
 
-use crate::workload::own::{Choice, OwnSeat};
+use crate::workload::own::{BarrierChoice, OwnSeat};
 use crate::workload::{Error, Measurement, Options, barrier};
 use crossbeam_utils::CachePadded;
 use rand::RngCore;
@@ -49,14 +49,14 @@ impl Batch {
 }
 
 /// One thread's points and what each pays now.
-pub(crate) struct Share<'a> {
+pub(crate) struct BatchPart<'a> {
     batch: &'a Batch,
     range: Range<usize>,
     cost: Vec<i64>,
     total: i64,
 }
 
-impl<'a> Share<'a> {
+impl<'a> BatchPart<'a> {
     pub(crate) fn new(batch: &'a Batch, index: usize, threads: usize) -> Self {
         let size = batch.points.len();
         let range = size * index / threads..size * (index + 1) / threads;
@@ -102,7 +102,7 @@ fn distance(a: &[i32; DIMENSIONS], b: &[i32; DIMENSIONS]) -> i64 {
 ///
 /// # Errors
 /// As [`barrier::run`].
-pub fn run_unisono(choice: &Choice, options: &Options) -> Result<Measurement, Error> {
+pub fn run_unisono(choice: &BarrierChoice, options: &Options) -> Result<Measurement, Error> {
     options.check()?;
     let (group, chosen_because) = choice.group(options)?;
     let batch = Batch::new(options.size.unwrap_or(DEFAULT_SIZE), options.seed);
@@ -110,7 +110,7 @@ pub fn run_unisono(choice: &Choice, options: &Options) -> Result<Measurement, Er
     let savings: Vec<_> = (0..options.threads).map(padded).collect();
     let totals: Vec<_> = (0..options.threads).map(padded).collect();
     let measured = barrier::run_iterations(options, 2, |index| {
-        let mut share = Share::new(&batch, index, options.threads);
+        let mut share = BatchPart::new(&batch, index, options.threads);
         let mut seat = OwnSeat::take(&group, index);
         let (savings, totals) = (&savings, &totals);
         move |round| {
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn the_result_is_the_sequential_one_whatever_the_threads() {
         let batch = Batch::new(500, 1);
-        let mut alone = Share::new(&batch, 0, 1);
+        let mut alone = BatchPart::new(&batch, 0, 1);
         for round in 1..=100 {
             if round % ROUNDS == 1 {
                 alone.reset();
@@ -146,7 +146,7 @@ mod tests {
         let expected = alone.total() as f64;
         for threads in [1, 2, 3, 7] {
             let options = Options { threads, size: Some(500), iterations: Some(100), ..Options::default() };
-            let measured = run_unisono(&Choice::default(), &options).expect("measured");
+            let measured = run_unisono(&BarrierChoice::default(), &options).expect("measured");
             assert_eq!(measured.checksum, Some(expected));
         }
     }
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn opening_centres_lowers_what_points_pay() {
         let batch = Batch::new(800, 3);
-        let mut share = Share::new(&batch, 0, 1);
+        let mut share = BatchPart::new(&batch, 0, 1);
         let before = share.total();
         (1..=ROUNDS).for_each(|round| share.decide(round, share.saving(round)));
         assert!(share.total() < before / 10, "{} of {before}", share.total());

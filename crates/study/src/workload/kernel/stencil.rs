@@ -8,7 +8,7 @@
 //! Two runtimes: rayon's work stealing, and threads with one of Unisono's barriers. The twin in C with
 //! OpenMP is `peers/stencil_openmp.c`.
 
-use crate::workload::own::{Choice, OwnSeat};
+use crate::workload::own::{BarrierChoice, OwnSeat};
 use crate::workload::{Error, Measurement, Options, barrier, meter, options};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -132,12 +132,12 @@ fn sweep_row(own: &mut [f64], [above, beside, below]: [&[f64]; 3], row: usize, s
 }
 
 /// One thread's rows, with a copy of the row above and the row below.
-struct Share {
+struct PlatePart {
     rows: Range<usize>,
     colours: [Vec<f64>; 2],
 }
 
-impl Share {
+impl PlatePart {
     fn new(plate: &Plate<AtomicU64>, index: usize, threads: usize) -> Self {
         let rows = 1 + plate.size * index / threads..1 + plate.size * (index + 1) / threads;
         let cells = (rows.start - 1) * plate.width..(rows.end + 1) * plate.width;
@@ -191,13 +191,14 @@ fn value(cell: &AtomicU64) -> f64 {
 ///
 /// # Errors
 /// As [`barrier::run`].
-pub fn run_unisono(choice: &Choice, options: &Options) -> Result<Measurement, Error> {
+pub fn run_unisono(choice: &BarrierChoice, options: &Options) -> Result<Measurement, Error> {
     options.check()?;
     let (group, chosen_because) = choice.group(options)?;
     let size = options.size.unwrap_or(DEFAULT_SIZE);
     let plate = Plate::new(size, |value: f64| AtomicU64::new(value.to_bits()));
-    let shares: Vec<Mutex<Share>> =
-        (0..options.threads).map(|index| Mutex::new(Share::new(&plate, index, options.threads))).collect();
+    let shares: Vec<Mutex<PlatePart>> = (0..options.threads)
+        .map(|index| Mutex::new(PlatePart::new(&plate, index, options.threads)))
+        .collect();
     let own = |index: usize| shares[index].lock().unwrap_or_else(PoisonError::into_inner);
     let measured = barrier::run_iterations(options, 2, |index| {
         // Nobody else wants it before the end.
@@ -267,7 +268,7 @@ mod tests {
                 let options =
                     Options { threads, size: Some(size), iterations: Some(20), ..Options::default() };
                 let rayon = run_rayon(&options).expect("measured");
-                let own = run_unisono(&Choice::default(), &options).expect("measured");
+                let own = run_unisono(&BarrierChoice::default(), &options).expect("measured");
                 for measured in [rayon, own] {
                     let checksum = measured.checksum.expect("a checksum");
                     assert_eq!(

@@ -15,7 +15,7 @@ mod receive;
 mod send;
 
 pub use receive::{SourceReceived, receive};
-pub use send::{SentBy, send};
+pub use send::{SentBy, connect, send};
 
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -59,30 +59,9 @@ impl TrafficSource {
     }
 }
 
-/// A message's head: its number, and when it was sent.
-const HEAD: usize = 16;
-
-fn head(number: u64, sent: u64) -> [u8; HEAD] {
-    let mut head = [0; HEAD];
-    head[..8].copy_from_slice(&number.to_le_bytes());
-    head[8..].copy_from_slice(&sent.to_le_bytes());
-    head
-}
-
-fn sent_at(message: &[u8]) -> Option<u64> {
-    let bytes = message.get(8..HEAD)?;
-    Some(u64::from_le_bytes(bytes.try_into().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_message_tells_when_it_was_sent() {
-        assert_eq!(sent_at(&head(3, 77)), Some(77));
-        assert_eq!(sent_at(&[0; 15]), None);
-    }
 
     #[test]
     fn bulk_and_messages_arrive_and_are_counted() {

@@ -1,7 +1,8 @@
 //! The receiving end: counts what comes in each class.
 
-use super::{Scene, TrafficSource, sent_at};
+use super::{Scene, TrafficSource};
 use crate::workload::Error;
+use crate::workload::stamp::stamped;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -133,7 +134,7 @@ fn take(socket: &UdpSocket, from: u64, until: u64, deadline: u64, messages: &Mut
     let mut buffer = vec![0; 64 << 10];
     while let Ok(length) = socket.recv(&mut buffer) {
         let now = timer::now();
-        let Some(sent) = sent_at(&buffer[..length]) else { continue };
+        let Some((_, sent)) = stamped(&buffer[..length]) else { continue };
         if (from..until).contains(&sent) {
             let delay = now.saturating_sub(sent);
             let mut messages = messages.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,9 @@
 //! The sending end: one process a source.
 
-use super::{HEAD, Scene, TrafficSource, head};
+use super::{Scene, TrafficSource};
 use crate::workload::Error;
+use crate::workload::patience::patiently;
+use crate::workload::stamp::{STAMP, stamp};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
@@ -12,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
-use unisono_broker::{Channel, Client, Destination, NO_DEADLINE};
+use unisono_broker::{Client, Destination, NO_DEADLINE, PathHandle};
 use unisono_linux::timer;
 
 /// What a source has sent.
@@ -69,17 +71,6 @@ fn failed(what: &str, source: &TrafficSource, error: impl std::fmt::Display) -> 
     Error::Exchange(format!("class {}: {what}: {error}", source.class))
 }
 
-/// Until the receiver is there.
-fn patiently<T, E>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
-    let start = std::time::Instant::now();
-    loop {
-        match attempt() {
-            Err(_) if start.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(10)),
-            other => return other,
-        }
-    }
-}
-
 fn bulk(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
     match &scene.broker {
         Some(_) if source.cooperates => bulk_by_broker(scene, source),
@@ -91,7 +82,7 @@ fn bulk_by_socket(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
     let to = source.receiver(scene);
     let congestion = scene.congestion.as_deref();
     let mut stream =
-        patiently(|| stream(to, congestion)).map_err(|error| failed("connect", source, error))?;
+        patiently(PATIENCE, || connect(to, congestion)).map_err(|error| failed("connect", source, error))?;
     let chunk = vec![0; CHUNK];
     while timer::now() < scene.until {
         stream.write_all(&chunk).map_err(|error| failed("send", source, error))?;
@@ -101,7 +92,10 @@ fn bulk_by_socket(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
 
 /// A connection that has had its congestion control from the beginning: the one it would begin with may leave
 /// things behind, such as the timers of bbr, with which the kernel then paces every other one too.
-fn stream(to: SocketAddr, congestion: Option<&str>) -> std::io::Result<TcpStream> {
+///
+/// # Errors
+/// Nobody listens there, or the kernel lacks the congestion control.
+pub fn connect(to: SocketAddr, congestion: Option<&str>) -> std::io::Result<TcpStream> {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     if let Some(name) = congestion {
@@ -116,9 +110,10 @@ fn channel(
     scene: &Scene,
     source: &TrafficSource,
     destination: &Destination,
-) -> Result<(Client, Channel), Error> {
+) -> Result<(Client, PathHandle), Error> {
     let path = scene.broker.as_deref().unwrap_or(std::path::Path::new("broker"));
-    let mut client = patiently(|| Client::connect(path)).map_err(|error| failed("broker", source, error))?;
+    let mut client =
+        patiently(PATIENCE, || Client::connect(path)).map_err(|error| failed("broker", source, error))?;
     let channel =
         client.open(&source.class, destination.clone()).map_err(|error| failed("broker", source, error))?;
     Ok((client, channel))
@@ -129,7 +124,7 @@ fn bulk_by_broker(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
         Destination { congestion: scene.congestion.clone(), ..Destination::tcp(source.receiver(scene)) };
     // the broker connects at once: the receiver has to be there before
     drop(
-        patiently(|| TcpStream::connect(source.receiver(scene)))
+        patiently(PATIENCE, || TcpStream::connect(source.receiver(scene)))
             .map_err(|error| failed("connect", source, error))?,
     );
     let (mut client, channel) = channel(scene, source, &destination)?;
@@ -143,7 +138,7 @@ fn bulk_by_broker(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
 /// How a message leaves.
 enum SendWay {
     Socket(UdpSocket),
-    Broker(Box<Client>, Channel),
+    Broker(Box<Client>, PathHandle),
 }
 
 fn messages(scene: &Scene, source: &TrafficSource, seed: u64, sent: &AtomicU64) -> Result<(), Error> {
@@ -158,7 +153,7 @@ fn messages(scene: &Scene, source: &TrafficSource, seed: u64, sent: &AtomicU64) 
     let deadline = source.deadline_ms.map(|ms| Duration::from_secs_f64(ms / 1e3).as_nanos() as u64);
     let period = 1e9 / source.messages_per_s;
     let mut random = Pcg64Mcg::seed_from_u64(seed);
-    let mut message = vec![0; source.message_bytes.max(HEAD)];
+    let mut message = vec![0; source.message_bytes.max(STAMP)];
     let mut next = timer::now() as f64;
     for number in 0.. {
         // a period on average, never in step with what else has one
@@ -167,8 +162,8 @@ fn messages(scene: &Scene, source: &TrafficSource, seed: u64, sent: &AtomicU64) 
         let (now, due) = (timer::now(), next as u64);
         // who was kept from sending in time counts from when the message was due: waiting at home is waiting
         // too
-        let stamp = if now.saturating_sub(due) > LATE { due } else { now };
-        if stamp >= scene.from && stamp < scene.until {
+        let sent_at = if now.saturating_sub(due) > LATE { due } else { now };
+        if sent_at >= scene.from && sent_at < scene.until {
             sent.fetch_add(1, Ordering::Relaxed);
         }
         if now >= scene.until {
@@ -177,12 +172,12 @@ fn messages(scene: &Scene, source: &TrafficSource, seed: u64, sent: &AtomicU64) 
             }
             continue; // due, and will never arrive
         }
-        message[..HEAD].copy_from_slice(&head(number, stamp));
+        stamp(&mut message, number, sent_at);
         // a stream does not wait: what finds no room now is lost, and missing at the receiver
         match &mut way {
             SendWay::Socket(socket) => drop(socket.send(&message)),
             SendWay::Broker(client, channel) => {
-                let deadline = deadline.map_or(NO_DEADLINE, |deadline| stamp + deadline);
+                let deadline = deadline.map_or(NO_DEADLINE, |deadline| sent_at + deadline);
                 client
                     .try_send(*channel, &message, deadline)
                     .map_err(|error| failed("send", source, error))?;

@@ -1,24 +1,24 @@
-//! Staged operations: short puts and accumulates for a target that is not known to be in its epoch yet, and
-//! those of any length that has room for a target whose memory is out of reach.
+//! Staged operations: short puts and accumulates for a target that is not known to be in its epoch yet; for a
+//! target whose part is not mapped, those of any length for which the ring has room.
 //!
-//! The idea: the origin writes them into a ring that only it writes, each stamped with its epoch, and says
-//! how far the ring is filled when it ends its epoch; the target applies those of the epoch that it is
-//! ending, after the call that shows that the origin has ended its own (the barrier of a fence, the
-//! completion flag, which lies in the line that says how far). Nobody waits for the target to begin its
-//! epoch.
+//! The idea: the origin writes them into a ring that only it writes, each stamped with its epoch. When it
+//! ends its epoch it says how far the ring is filled. The target applies those of the epoch that it ends
+//! itself, after the call that shows that the origin has ended its own: the barrier of a fence, or the
+//! completion flag, which lies in the same line as the fill mark. So no origin waits for the target to begin
+//! its epoch.
 //!
 //! ```text
-//!   ... | stamp length element operation place | data, padded to 16 | stamp ...
-//!   ... | stamp LONG element operation place | length | to the next line | data, padded to 16 | stamp ...
+//!   ... | stamp length element operation offset | data, padded to 16 | stamp ...
+//!   ... | stamp LONG element operation offset | length | to the next line | data, padded to 16 | stamp ...
 //! ```
-//! Two copies by two processors at memory speed beat the one of the kernel, which looks every page up: four
-//! times 64 KB each way 12 us against 27 to 35. What the caches hold is used again: an origin that finds the
-//! ring empty begins at its start, and says so.
+//! Two copies by two processors at memory speed beat one copy by the kernel, which looks every page up: 12 us
+//! for four times 64 KB each way, against 27 to 35 us. An origin that finds the ring empty begins again at
+//! its start, and says so: the caches still hold that memory.
 //!
-//! An origin that finds the target in its epoch after all takes its own entries back ([`Out::take_back`]) and
-//! does them directly, so that the order of accumulates stays. Cost: 16 bytes and the data, two cache lines
-//! for four short puts. When not to use: for memory in reach of the origin, once it is exposed. Entries are
-//! untrusted: lengths and places are checked by the target.
+//! If an origin finds the target in its epoch after all, it takes its entries back ([`Out::take_back`]) and
+//! does them directly, so that the order of accumulates stays. Cost: 16 bytes and the data, so two cache
+//! lines for four short puts. When not to use: for a mapped part that is exposed. The target does not trust
+//! entries: it checks lengths and offsets.
 
 mod origin;
 mod target;
@@ -31,11 +31,11 @@ pub(super) use target::In;
 use crate::model::{Element, Operation};
 use unisono_sync::atomics::AtomicU32;
 
-/// Bytes of an entry's head, and what entries are aligned to.
+/// Bytes of an entry's head, and the alignment of entries.
 const HEAD: usize = 16;
-/// Longer data is staged only where it would be copied by the kernel otherwise, and lies in lines of its own.
+/// Longer data is staged only where the kernel would copy it otherwise. It begins at a cache line.
 pub(crate) const MOST: usize = 1024;
-/// What the lines of a long entry begin at multiples of.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
 /// A ring, and the words beside it.
@@ -44,11 +44,11 @@ pub(super) struct StagingRing<'a> {
     pub(super) start: *mut u8,
     /// A power of two.
     pub(super) size: usize,
-    /// How far it is filled; the origin's.
+    /// How far the ring is filled. The origin writes it.
     pub(super) filled: &'a AtomicU32,
-    /// From where on, if that is further than the target has read; the origin's.
+    /// Where the entries begin, if that is further than the target has read. The origin writes it.
     pub(super) begin: &'a AtomicU32,
-    /// How far the target has read; the target's.
+    /// How far the target has read. The target writes it.
     pub(super) given_back: &'a AtomicU32,
 }
 
@@ -61,7 +61,7 @@ impl Stamp {
         Self(1 << 31 | epoch)
     }
 
-    /// Passive epochs' entries, which are never ahead of an epoch of another kind.
+    /// The stamp of passive epochs. Their entries are never ahead of an epoch of another kind.
     pub(super) const PASSIVE: Self = Self(3 << 30);
 
     pub(super) const fn completion(number: u32) -> Self {
@@ -72,9 +72,9 @@ impl Stamp {
 /// The head of an entry, without its stamp.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
-    /// How it is combined; `None`: put.
+    /// How an accumulate combines. `None`: it is a put.
     pub(super) how: Option<(Element, Operation)>,
-    pub(super) place: i64,
+    pub(super) offset: i64,
     pub(super) length: usize,
 }
 
@@ -99,11 +99,11 @@ const fn after(at: usize, length: usize) -> usize {
 }
 
 /// A head as it lies in the ring.
-fn encode(stamp: Stamp, length: u16, how: Option<(Element, Operation)>, place: i64) -> u128 {
+fn encode(stamp: Stamp, length: u16, how: Option<(Element, Operation)>, offset: i64) -> u128 {
     let (element, operation) = how.map_or((0, 0), |(element, operation)| (element as u8, operation as u8));
     u128::from(stamp.0)
         | u128::from(length) << 32
         | u128::from(element) << 48
         | u128::from(operation) << 56
-        | u128::from(place.cast_unsigned()) << 64
+        | u128::from(offset.cast_unsigned()) << 64
 }

@@ -1,34 +1,36 @@
-//! The origin's end of a ring: entries are written, ended with their epoch, offered, or taken back.
+//! The origin's end of a ring. It writes entries, ends them with their epoch, offers them, or takes them
+//! back.
 
 use super::In;
 use super::{FILLER, HEAD, Head, LONG, MOST, StagingRing, Stamp, after, data_of, encode};
 use crate::memory::copy::copy;
 use unisono_sync::atomics::Ordering;
 
-/// What has been written since the ring was begun again, when that moment is old.
+/// Bytes written since the ring was begun again, from which on that position is renewed.
 const OLD: u32 = 1 << 30;
 
-/// Short entries may go on for so many bytes before it is worth a look whether the ring is empty.
+/// Bytes of short entries after which a look whether the ring is empty is worth its cost.
 const LAP: usize = 16 << 10;
 
 /// The origin's end of a ring.
 #[derive(Debug, Default)]
 pub(crate) struct Out {
-    /// Bytes ever written, and how many of them the target is known to have given back.
+    // Bytes ever written, and those that the target is known to have given back. Both wrap around.
     written: u32,
     given_back: u32,
     /// Where this epoch's entries begin.
     epoch_start: u32,
-    /// Where the ring was begun again last, or a place after that.
+    /// Where the ring was last begun again, or a position after that.
     begun: u32,
 }
 
 impl Out {
+    #[inline]
     pub(in crate::path::mapped) fn is_empty(&self) -> bool {
         self.written == self.epoch_start
     }
 
-    /// The epoch is over: its entries are the target's, once it sees the call that ends it.
+    /// Ends the epoch: its entries are the target's as soon as that sees the call that ends it.
     #[inline]
     pub(in crate::path::mapped) fn commit(&mut self, ring: StagingRing<'_>) {
         if !self.is_empty() {
@@ -48,18 +50,19 @@ impl Out {
     #[inline]
     fn renew_beginning(&mut self, ring: StagingRing<'_>) {
         if self.written.wrapping_sub(self.begun) > OLD {
-            // So far behind it would soon seem to lie ahead; this is behind what the target has read.
+            // Positions wrap around: one so far behind would soon seem to lie ahead. The new one is still
+            // behind what the target has read.
             self.begun = self.written.wrapping_sub(2 * ring.size as u32);
             ring.begin.store(self.begun, Ordering::Relaxed);
         }
     }
 
-    /// What was not applied yet, fillers included.
+    /// Bytes that the target has not applied yet, fillers included.
     pub(in crate::path::mapped) fn staged(&self) -> usize {
         self.written.wrapping_sub(self.epoch_start) as usize
     }
 
-    /// The target has applied everything.
+    /// Notes that the target has applied everything.
     pub(in crate::path::mapped) fn handed_over(&mut self) {
         (self.epoch_start, self.given_back) = (self.written, self.written);
     }
@@ -88,7 +91,7 @@ impl Out {
         let into = ring.wrapping_add(at).cast::<u128>();
         // SAFETY: the ring is mapped, `at` is a multiple of 16 below its size; the target reads it only after
         // `filled` says so.
-        unsafe { into.write_unaligned(encode(stamp, head.length as u16, head.how, head.place)) };
+        unsafe { into.write_unaligned(encode(stamp, head.length as u16, head.how, head.offset)) };
         // SAFETY: the caller promises the data; the entry lies within the ring, as computed above.
         unsafe { copy(data, ring.wrapping_add(at + HEAD), head.length) };
         self.written = self.written.wrapping_add(needed as u32);
@@ -135,10 +138,10 @@ impl Out {
         }
         let at = (at + filler) & (size - 1);
         if is_long {
-            put(at, encode(stamp, LONG, head.how, head.place));
+            put(at, encode(stamp, LONG, head.how, head.offset));
             put(at + HEAD, head.length as u128);
         } else {
-            put(at, encode(stamp, head.length as u16, head.how, head.place));
+            put(at, encode(stamp, head.length as u16, head.how, head.offset));
         }
         let into = ring.start.wrapping_add(data_of(at, is_long));
         // SAFETY: the caller promises the data; the entry lies within the ring, as computed above.
@@ -152,7 +155,7 @@ impl Out {
         self.written.wrapping_sub(self.given_back) as usize
     }
 
-    /// Looks how far the target has read; it does not know yet where this member has begun again.
+    /// Looks how far the target has read. The target may not know yet where this member has begun again.
     fn look(&mut self, ring: StagingRing<'_>) {
         // SYNC(given-back) acquire: the target has read what it gave back
         let given_back = ring.given_back.load(Ordering::Acquire);

@@ -1,5 +1,5 @@
-//! The target's end of a ring: entries of an epoch are visited in order, and their room is given back.
-//! Another process wrote them: what they say is checked before it is used.
+//! The target's end of a ring. It visits the entries of an epoch in order, and gives their room back. Another
+//! process wrote them, so it checks what they say before it uses it.
 
 use super::{FILLER, HEAD, Head, LINE, LONG, MOST, StagingRing, Stamp, data_of};
 use crate::model::{Element, Operation};
@@ -12,7 +12,7 @@ pub(in crate::path::mapped) struct In {
 }
 
 impl In {
-    /// One that has read so far, of its own entries.
+    /// A reader of a member's own entries from `position` on.
     pub(super) const fn from(position: u32) -> Self {
         Self { read: position }
     }
@@ -22,7 +22,8 @@ impl In {
         self.read
     }
 
-    /// Asks for the lines where the next entries will be, that they travel at the same time as what says so.
+    /// Prefetches the lines of the next entries, so that they travel at the same time as the line that
+    /// announces them.
     #[inline]
     pub(in crate::path::mapped) fn expect(&self, (ring, size): (*mut u8, usize)) {
         #[cfg(target_arch = "x86_64")]
@@ -53,13 +54,13 @@ impl In {
         if filled.wrapping_sub(self.read) as usize > ring.size {
             return;
         }
-        // Who writes there may lie about lengths: beyond is the end too.
+        // The origin may lie about lengths, so a position beyond the end ends the loop as well.
         while filled.wrapping_sub(self.read).cast_signed() > 0 && self.next(ring, stamp, &mut visit) {}
         // SYNC(given-back) release: the copies before the room is given back
         ring.given_back.store(self.read, Ordering::Release);
     }
 
-    /// Skips what the origin has skipped.
+    /// Skips the bytes that the origin has skipped.
     #[inline]
     fn find_beginning(&mut self, ring: StagingRing<'_>) {
         let begin = ring.begin.load(Ordering::Relaxed);
@@ -77,9 +78,9 @@ impl In {
         word == stamp.0
     }
 
-    /// Applies all entries up to a position that was claimed. The origin's process wrote the position: its
-    /// low bits are cut off, because entries are read at multiples of [`HEAD`], and one that is further away
-    /// than the ring is long has nothing before it.
+    /// Applies all entries up to a claimed position, which the origin's process wrote. Its low bits are cut
+    /// off, because entries begin at multiples of [`HEAD`]. Before a position that is further away than the
+    /// ring is long there are no entries.
     pub(in crate::path::mapped) fn drain_to(
         &mut self,
         ring: StagingRing<'_>,
@@ -131,7 +132,7 @@ impl In {
         let how = Element::from_code((word >> 48) as u8)
             .zip(Operation::from_code((word >> 56) as u8))
             .filter(|(element, operation)| operation.is_defined_for(*element));
-        let head = Head { how, place: ((word >> 64) as u64).cast_signed(), length };
+        let head = Head { how, offset: ((word >> 64) as u64).cast_signed(), length };
         visit(head, ring.wrapping_add(data));
         self.read = self.read.wrapping_add((data + length.next_multiple_of(HEAD) - at) as u32);
         true

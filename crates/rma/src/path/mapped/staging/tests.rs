@@ -17,8 +17,8 @@ impl Words {
     }
 }
 
-fn stage(out: &mut Out, ring: StagingRing<'_>, stamp: Stamp, place: i64, length: usize) -> bool {
-    let head = Head { how: None, place, length };
+fn stage(out: &mut Out, ring: StagingRing<'_>, stamp: Stamp, offset: i64, length: usize) -> bool {
+    let head = Head { how: None, offset, length };
     // SAFETY: the array has seventeen bytes, the length is at most that, and the ring is the test's.
     unsafe { out.stage(ring, stamp, head, [7_u8; 17].as_ptr()) }
 }
@@ -32,8 +32,8 @@ fn entries_come_out_in_order_epoch_by_epoch_and_the_ring_wraps() {
     for epoch in 1..200_u32 {
         let stamp = Stamp::fence(epoch);
         let lengths = [epoch as usize % 17, 8, epoch as usize % 5];
-        for (place, length) in lengths.into_iter().enumerate() {
-            assert!(stage(&mut out, ring, stamp, place as i64, length), "room in {epoch}");
+        for (offset, length) in lengths.into_iter().enumerate() {
+            assert!(stage(&mut out, ring, stamp, offset as i64, length), "room in {epoch}");
         }
         came.drain(ring, stamp, |_, _| unreachable!("not committed"));
         if epoch.is_multiple_of(3) {
@@ -51,7 +51,7 @@ fn entries_come_out_in_order_epoch_by_epoch_and_the_ring_wraps() {
             // SAFETY: the entry's data lies in the ring.
             let data = unsafe { std::slice::from_raw_parts(data, head.length) };
             assert_eq!(data, &[7; 17][..head.length]);
-            places.push((head.place, head.length));
+            places.push((head.offset, head.length));
         });
         let expected: Vec<_> = lengths.iter().enumerate().map(|(at, n)| (at as i64, *n)).collect();
         assert_eq!(places, expected);
@@ -90,7 +90,7 @@ fn a_beginning_so_old_that_its_number_seems_to_lie_ahead_is_none() {
     let (mut out, mut came) = (Out::default(), In::default());
     let (data, mut bytes) = ([7; MOST], 0_u64);
     for epoch in 1.. {
-        let (stamp, head) = (Stamp::fence(epoch), Head { how: None, place: 0, length: MOST });
+        let (stamp, head) = (Stamp::fence(epoch), Head { how: None, offset: 0, length: MOST });
         // SAFETY: the data is an array of this length, the ring is the test's.
         assert!(unsafe { out.stage(ring, stamp, head, data.as_ptr()) }, "room after {bytes} bytes");
         out.commit(ring);
@@ -117,7 +117,7 @@ proptest! {
             let (stamp, mut staged) = (Stamp::fence(number), Vec::new());
             for length in lengths {
                 let data: Vec<u8> = (0..length).map(|at| (at + length) as u8 ^ number as u8).collect();
-                let head = Head { how: None, place: length as i64, length };
+                let head = Head { how: None, offset: length as i64, length };
                 // SAFETY: the data is a vector of this length, the ring is the test's.
                 if unsafe { out.stage(ring, stamp, head, data.as_ptr()) } {
                     staged.push(data);
@@ -126,14 +126,14 @@ proptest! {
             out.commit(ring);
             let mut taken = Vec::new();
             came.drain(ring, stamp, |head, data| {
-                assert_eq!(head.place, head.length as i64);
+                assert_eq!(head.offset, head.length as i64);
                 // SAFETY: the entry's data lies in the ring.
                 taken.push(unsafe { std::slice::from_raw_parts(data, head.length) }.to_vec());
             });
             prop_assert_eq!(&taken, &staged);
             // An empty ring has room for all of it, wherever the last entry ended.
             let length = SIZE / 4 - 64;
-            let (head, data) = (Head { how: None, place: 0, length }, vec![1; length]);
+            let (head, data) = (Head { how: None, offset: 0, length }, vec![1; length]);
             for entry in 0..4 {
                 // SAFETY: as above.
                 let found_room = unsafe { out.stage(ring, stamp, head, data.as_ptr()) };

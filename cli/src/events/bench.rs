@@ -1,0 +1,88 @@
+//! `unisono events bench`: what an event costs through a broker on this host.
+
+use crate::exit::Failure;
+use crate::output;
+use clap::ValueEnum;
+use std::process::ExitCode;
+use std::time::Duration;
+use unisono_broker::{BrokerAddress, ClientWait, TrialError, TrialSpec, trial};
+use unisono_measure::units;
+
+#[derive(Clone, Copy, ValueEnum)]
+enum TransportChoice {
+    /// a Unix socket
+    Unix,
+    /// TCP on the loopback device
+    Tcp,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum WaitChoice {
+    /// each thread spins, and wants a processor of its own
+    Spin,
+    /// each thread sleeps until something comes
+    Sleep,
+}
+
+/// Measure what an event costs here
+///
+/// A broker, a supplier and a consumer, each in a thread. The first half of the time measures one-way times,
+/// one event at a time. The second half measures throughput, in batches.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono events bench
+  unisono events bench --transport tcp --size 1048576 --seconds 4 --json")]
+pub(crate) struct Args {
+    /// What carries the events
+    #[arg(long, value_name = "HOW", value_enum, default_value = "unix")]
+    transport: TransportChoice,
+    /// Bytes of a payload
+    #[arg(long, value_name = "BYTES", default_value_t = 1024)]
+    size: usize,
+    /// How the threads wait
+    #[arg(long, value_name = "HOW", value_enum, default_value = "sleep")]
+    wait: WaitChoice,
+    /// Measured seconds
+    #[arg(long, value_name = "S", default_value_t = 2.0)]
+    seconds: f64,
+    /// How long after its publication an event is due
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "10ms")]
+    deadline: Duration,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let time = Duration::try_from_secs_f64(args.seconds).ok().filter(|time| !time.is_zero());
+    let time = time.ok_or_else(|| Failure::Usage("--seconds is a positive number, such as 2".to_owned()))?;
+    let address = match args.transport {
+        TransportChoice::Unix => {
+            BrokerAddress::Unix(std::env::temp_dir().join(format!("unisono-bench-{}", std::process::id())))
+        }
+        TransportChoice::Tcp => BrokerAddress::Tcp(([127, 0, 0, 1], 0).into()),
+    };
+    let wait = match args.wait {
+        WaitChoice::Spin => ClientWait::Spin,
+        WaitChoice::Sleep => ClientWait::Sleep,
+    };
+    let spec = TrialSpec { address, size: args.size, wait, time, deadline: args.deadline };
+    let result = trial(&spec).map_err(|error| match error {
+        TrialError::TooSmall(_) => Failure::Usage(error.to_string()).into(),
+        other => anyhow::Error::from(other),
+    })?;
+    let text = match args.json {
+        true => serde_json::to_string(&result)?,
+        false => format!(
+            "one way: median {:.1} us, p99 {:.1} us, longest {:.1} us ({} events, {} late)\nthroughput: {:.0} events/s",
+            result.one_way_us.median,
+            result.one_way_us.p99,
+            result.one_way_us.max,
+            result.one_way_us.n,
+            result.deadline_misses,
+            result.events_per_s
+        ),
+    };
+    output::answer(&text)?;
+    Ok(ExitCode::SUCCESS)
+}

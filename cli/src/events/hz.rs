@@ -1,0 +1,89 @@
+//! `unisono events hz`: how often events of topics come.
+
+use super::flags::{BrokerFlag, in_words};
+use crate::output;
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use unisono_broker::{Reception, SubscriptionSpec, now};
+use unisono_measure::histogram::Histogram;
+use unisono_measure::units;
+
+/// Say how often events come, and how evenly
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono events hz 'plant/#'
+  unisono events hz feed --time 10s --json")]
+pub(crate) struct Args {
+    /// Topics
+    #[arg(value_name = "PATTERN")]
+    topics: String,
+    /// How long to count
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "2s")]
+    time: Duration,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    broker: BrokerFlag,
+}
+
+#[derive(Default)]
+struct TopicRate {
+    events: u64,
+    late: u64,
+    last: Option<u64>,
+    intervals: Histogram,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut client = args.broker.client()?;
+    client.subscribe(&SubscriptionSpec::of(&args.topics)).map_err(in_words)?;
+    let start = Instant::now();
+    let mut rates: BTreeMap<Arc<str>, TopicRate> = BTreeMap::new();
+    while let Some(reception) = client.receive(Some(args.time.saturating_sub(start.elapsed())))? {
+        if let Reception::Event(event) = reception
+            && !event.retained
+        {
+            let rate = rates.entry(event.topic).or_default();
+            let at = now();
+            if let Some(last) = rate.last.replace(at) {
+                rate.intervals.record_nanos(at.saturating_sub(last));
+            }
+            rate.events += 1;
+            rate.late += u64::from(event.late);
+        }
+        if start.elapsed() >= args.time {
+            break;
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    if args.json {
+        let topics: Vec<_> = rates
+            .iter()
+            .map(|(topic, rate)| {
+                serde_json::json!({
+                    "topic": &**topic, "events": rate.events, "hz": rate.events as f64 / seconds, "late": rate.late,
+                    "interval_us": rate.intervals.distribution(1e3),
+                })
+            })
+            .collect();
+        output::answer(&serde_json::json!({ "seconds": seconds, "topics": topics }).to_string())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut text = format!("{:<32} {:>12} {:>8} {:>14} {:>14}", "topic", "hz", "late", "median", "p99");
+    for (topic, rate) in &rates {
+        let of = rate.intervals.distribution(1e3);
+        let interval = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |us| format!("{us:.0} us"));
+        text += &format!(
+            "\n{topic:<32} {:>12.1} {:>8} {:>14} {:>14}",
+            rate.events as f64 / seconds,
+            rate.late,
+            interval(of.map(|of| of.median)),
+            interval(of.map(|of| of.p99))
+        );
+    }
+    output::answer(&text)?;
+    Ok(ExitCode::SUCCESS)
+}

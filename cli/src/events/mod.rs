@@ -1,0 +1,54 @@
+//! `unisono events`: the real-time event channel. Each subcommand is one file.
+
+mod bench;
+mod flags;
+mod hz;
+mod policy;
+mod publish;
+mod request;
+mod serve;
+mod show;
+mod subscribe;
+
+use clap::Subcommand;
+use std::process::ExitCode;
+
+/// Publish and subscribe, with deadlines and shares
+///
+/// Programs publish events of topics, and the broker pushes them to those who subscribed: inside a class the
+/// earliest deadline first, between classes by share. A consumer that is slow, stopped or dead harms nobody.
+/// What cannot be met is refused, saying by how much.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono events serve                                 the broker, until Ctrl-C
+  unisono events subscribe 'plant/+/heat' --filter 'celsius > 80'
+  unisono events publish plant/1/heat --field celsius=81.5 --deadline 5ms hot
+  unisono events bench                                 what an event costs here")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: EventsCommand,
+}
+
+#[derive(Subcommand)]
+enum EventsCommand {
+    Serve(serve::Args),
+    Publish(publish::Args),
+    Subscribe(Box<subscribe::Args>),
+    Request(request::Args),
+    Hz(hz::Args),
+    Bench(bench::Args),
+}
+
+pub(crate) use policy::{mode, policy};
+pub(crate) use serve::serve;
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.command {
+        EventsCommand::Serve(args) => serve::run(&args),
+        EventsCommand::Publish(args) => publish::run(&args),
+        EventsCommand::Subscribe(args) => subscribe::run(&args),
+        EventsCommand::Request(args) => request::run(&args),
+        EventsCommand::Hz(args) => hz::run(&args),
+        EventsCommand::Bench(args) => bench::run(&args),
+    }
+}

@@ -1,0 +1,43 @@
+//! A broker's policy and permissions, as arguments say them.
+
+use crate::exit::Failure;
+use unisono_fairqueue::{Flows, Policy};
+use unisono_linux::read::HAND_WRITTEN;
+
+/// The policy in a file, if it asks for nothing that the broker cannot keep.
+pub(crate) fn policy(path: &std::path::Path) -> anyhow::Result<Policy> {
+    let place = path.display();
+    let text = unisono_linux::read::text(path, HAND_WRITTEN)
+        .map_err(|error| Failure::Usage(format!("cannot read the policy {place}: {error}")))?;
+    let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{place}:{error}")))?;
+    keeps(&policy)
+        .map_err(|what| Failure::Usage(format!("{place}: {what}, or use `unisono queue apply`")))?;
+    Ok(policy)
+}
+
+/// Whether the broker keeps all that a policy asks for; what it does not keep, and what to do.
+fn keeps(policy: &Policy) -> Result<(), String> {
+    let ceilings = policy.hierarchy.classes().zip(&policy.ceilings);
+    let mut ceilings = ceilings.filter_map(|((_, class), ceiling)| Some((&class.name, ceiling.as_ref()?)));
+    if let Some((class, ceiling)) = ceilings.next() {
+        return Err(format!(
+            "the class {class} has a ceiling of {ceiling}, which the broker cannot keep; remove it"
+        ));
+    }
+    let mut classes = policy.hierarchy.classes();
+    if let Some((_, class)) =
+        classes.find(|(id, _)| policy.flows(*id) == Flows::Fair || policy.congestion(*id).is_some())
+    {
+        let name = &class.name;
+        return Err(format!(
+            "the class {name} has `flows` or `ecn`, which messages do not have; remove them"
+        ));
+    }
+    Ok(())
+}
+
+/// Permissions in octal digits.
+pub(crate) fn mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| "permissions are three octal digits, such as 600".to_owned())
+}

@@ -1,0 +1,88 @@
+//! `unisono events publish`: events of a topic, from the command line or line by line.
+
+use super::flags::{BrokerFlag, EventFlags, in_words};
+use crate::output;
+use std::io::BufRead;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use unisono_broker::{Advertisement, Client, KeptHistory, PublishOutcome, TopicHandle};
+use unisono_measure::units;
+
+/// Publish an event, or each line of standard input as one
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono events publish plant/1/heat --field celsius=81.5 hot
+  unisono events publish plant/1/heat --keep 1 --deadline 5ms hot     the broker keeps the last one for late joiners
+  seq 1000 | unisono events publish counter --every 10ms              each line, a hundred a second")]
+pub(crate) struct Args {
+    /// The topic: levels with / between them
+    #[arg(value_name = "TOPIC")]
+    topic: String,
+    /// The payload; left out: each line of standard input is one
+    #[arg(value_name = "PAYLOAD")]
+    payload: Option<String>,
+    #[command(flatten)]
+    event: EventFlags,
+    /// The type of the topic's events
+    #[arg(long = "type", value_name = "NAME")]
+    event_type: Option<String>,
+    /// Events that the broker keeps for those who subscribe late; all suppliers of a topic say the same
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    keep: usize,
+    /// Publish the payload so many times
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    count: u64,
+    /// Time from one event to the next
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    every: Option<Duration>,
+    /// What became of each event, as JSON Lines
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    broker: BrokerFlag,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut client = args.broker.client()?;
+    let history = if args.keep == 0 { KeptHistory::None } else { KeptHistory::Last(args.keep) };
+    let spec =
+        Advertisement { event_type: args.event_type.clone(), history, ..Advertisement::of(&args.topic) };
+    let topic = client.advertise(&spec).map_err(in_words)?;
+    let start = Instant::now();
+    let mut number = 0;
+    let mut publish = |client: &mut Client, payload: &[u8]| {
+        if let Some(every) = args.every {
+            std::thread::sleep((every * number).saturating_sub(start.elapsed()));
+        }
+        number += 1;
+        one(args, client, topic, payload)
+    };
+    match &args.payload {
+        Some(payload) => {
+            for _ in 0..args.count {
+                publish(&mut client, payload.as_bytes())?;
+            }
+        }
+        None => {
+            for line in std::io::stdin().lock().lines() {
+                publish(&mut client, line?.as_bytes())?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn one(args: &Args, client: &mut Client, topic: TopicHandle, payload: &[u8]) -> anyhow::Result<()> {
+    let published = client.try_publish(topic, &args.event.draft(payload)).map_err(in_words)?;
+    let (word, inboxes) = match published.outcome {
+        PublishOutcome::Taken(inboxes) => ("taken", inboxes),
+        PublishOutcome::Standby => ("standby", 0),
+        PublishOutcome::Duplicate => ("duplicate", 0),
+    };
+    if args.json {
+        let sequence = published.sequence;
+        let line = serde_json::json!({ "sequence": sequence, "outcome": word, "consumers": inboxes });
+        output::answer(&line.to_string())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! `unisono events request`: an event, and its answer.
+
+use super::flags::{BrokerFlag, EventFlags, in_words};
+use super::show;
+use crate::output;
+use std::process::ExitCode;
+use std::time::Duration;
+use unisono_broker::{Advertisement, Reception};
+use unisono_measure::units;
+
+/// Publish a request and print its reply
+///
+/// A request carries the fields `reply_to` (a topic) and `request` (a number). Whoever answers publishes on
+/// that topic an event with the same number; in Rust, `Client::reply` does.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono events request pump/1/start now --timeout 100ms
+  unisono events request pump/1/start now --json")]
+pub(crate) struct Args {
+    /// The topic of the request
+    #[arg(value_name = "TOPIC")]
+    topic: String,
+    /// Its payload
+    #[arg(value_name = "PAYLOAD", default_value = "")]
+    payload: String,
+    /// How long to wait for the reply
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "1s")]
+    timeout: Duration,
+    #[command(flatten)]
+    event: EventFlags,
+    /// The reply as one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    broker: BrokerFlag,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut client = args.broker.client()?;
+    let topic = client.advertise(&Advertisement::of(&args.topic)).map_err(in_words)?;
+    let draft = args.event.draft(args.payload.as_bytes());
+    let reply = client.request(topic, draft, args.timeout).map_err(in_words)?;
+    output::answer(&show::line(&Reception::Event(reply), args.json))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,96 @@
+//! `unisono events serve`: the broker.
+
+use super::flags::default_socket;
+use super::policy::{mode, policy};
+use super::show::counters;
+use crate::exit::Failure;
+use crate::output;
+use anyhow::Context as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use unisono_broker::{
+    Broker, BrokerAddress, Exposure, Limits, PathPace, ServeError, Server, ServerWait, Statistics,
+};
+use unisono_fairqueue::{ClassSpec, Hierarchy};
+use unisono_linux::interrupt;
+
+/// Serve events to programs, until Ctrl-C
+///
+/// Without a policy all consumers are of one class. With one, consumers name a class of it, and classes
+/// share the broker's time by weight; programs may also open paths to addresses, as with `unisono queue
+/// broker`.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  unisono events serve                              at $XDG_RUNTIME_DIR/unisono-events
+  unisono events serve --listen /tmp/bus --listen tcp:127.0.0.1:7400
+  unisono events serve policy.toml --mode 660       classes of a policy; programs of your group may connect")]
+pub(crate) struct Args {
+    /// Classes and their weights
+    #[arg(value_name = "POLICY")]
+    policy: Option<PathBuf>,
+    /// Where to listen: the path of a socket, or tcp:HOST:PORT
+    #[arg(long, value_name = "ADDRESS", default_values_os_t = [default_socket()])]
+    listen: Vec<PathBuf>,
+    /// Who may connect to the socket, as chmod(1) writes it
+    #[arg(long, value_name = "MODE", value_parser = mode, default_value = "600")]
+    mode: u32,
+    /// Listen at addresses that other hosts reach, although nothing protects them
+    #[arg(long)]
+    insecure: bool,
+    /// How the broker waits: sleep, or spin, which takes a processor
+    #[arg(long, value_name = "HOW", value_parser = ["sleep", "spin"], default_value = "sleep")]
+    wait: String,
+    /// Counters as one JSON object, at the end
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let broker = match &args.policy {
+        Some(path) => {
+            let policy = policy(path)?;
+            let pace = PathPace::new(policy.rate.bits_per_second());
+            Broker::new(policy.hierarchy, Limits::default()).with_paths(pace)
+        }
+        None => {
+            let tree = Hierarchy::new(ClassSpec::new("all"))?.with_default("rest")?;
+            Broker::new(tree, Limits::default())
+        }
+    };
+    let mut addresses = Vec::new();
+    for listen in &args.listen {
+        let address: Result<BrokerAddress, _> = listen.to_string_lossy().parse();
+        addresses.push(address.map_err(|error| Failure::Usage(error.to_string()))?);
+    }
+    let wait = if args.wait == "spin" { ServerWait::Spin } else { ServerWait::Sleep };
+    let exposure = if args.insecure { Exposure::Anybody } else { Exposure::Loopback };
+    let statistics = serve(broker, (&addresses, args.mode, exposure), wait, args.json)?;
+    match args.json {
+        true => output::answer(&serde_json::to_string(&statistics)?)?,
+        false => output::answer(counters(&statistics).trim_end())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Serves at these addresses until a signal.
+pub(crate) fn serve(
+    broker: Broker,
+    (addresses, mode, exposure): (&[BrokerAddress], u32, Exposure),
+    wait: ServerWait,
+    quiet: bool,
+) -> anyhow::Result<Statistics> {
+    interrupt::catch().context("cannot catch Ctrl-C")?;
+    let mut server = Server::new(broker, wait)?;
+    for address in addresses {
+        let listening = server.listen(address, mode, exposure).map_err(|error| match error {
+            ServeError::Wait(_) | ServeError::Transport(_) => anyhow::Error::from(error),
+            other => Failure::Usage(other.to_string()).into(),
+        })?;
+        if !quiet {
+            eprintln!("serving at {listening}; Ctrl-C ends it");
+        }
+    }
+    server.serve(&|| interrupt::caught().is_some())?;
+    Ok(server.broker().statistics(unisono_linux::timer::now()))
+}

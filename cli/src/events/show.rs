@@ -1,0 +1,136 @@
+//! Events, notices and counters in words and in JSON.
+
+use serde_json::{Map, Value, json};
+use std::fmt::Write as _;
+use unisono_broker::{FieldSet, FieldValue, NoticeText, ReceivedEvent, Reception, Statistics, now};
+
+/// One line for what has come.
+pub(super) fn line(reception: &Reception, as_json: bool) -> String {
+    match (reception, as_json) {
+        (Reception::Event(event), true) => event_as_json(event).to_string(),
+        (Reception::Event(event), false) => event_in_words(event),
+        (Reception::Notice { topic, notice, .. }, true) => {
+            let mut object = serde_json::to_value(notice).unwrap_or_default();
+            if let (Some(topic), Value::Object(object)) = (topic, &mut object) {
+                object.insert("topic".to_owned(), (**topic).into());
+            }
+            object.to_string()
+        }
+        (Reception::Notice { topic, notice, .. }, false) => {
+            format!(
+                "({}{})",
+                topic.as_ref().map(|topic| format!("{topic}: ")).unwrap_or_default(),
+                in_words(notice)
+            )
+        }
+        (Reception::Rejected { reason, .. }, true) => json!({ "rejected": reason }).to_string(),
+        (Reception::Rejected { reason, .. }, false) => format!("(refused: {reason})"),
+        (_, _) => String::new(),
+    }
+}
+
+fn in_words(notice: &NoticeText) -> String {
+    match notice {
+        NoticeText::Gap { first, last, lost, cause, .. } => {
+            format!("{lost} events are missing between {first} and {last}: {cause}")
+        }
+        NoticeText::Gone { died: true, .. } => "a supplier has died".to_owned(),
+        NoticeText::Gone { died: false, .. } => "a supplier has left".to_owned(),
+        NoticeText::Owner { .. } => "another supplier is heard now".to_owned(),
+        NoticeText::Mismatch { text, .. } => text.clone(),
+        NoticeText::Tick { .. } => "a period is over".to_owned(),
+        NoticeText::Silence { .. } => "nothing has come for the time of silence".to_owned(),
+        NoticeText::Incomplete {} => "a correlation was not completed in time".to_owned(),
+    }
+}
+
+fn event_in_words(event: &ReceivedEvent) -> String {
+    let mut text = format!("{} #{}", event.topic, event.sequence);
+    if let Some(key) = &event.key {
+        let _ = write!(text, " [{key}]");
+    }
+    for (name, value) in event.fields.iter() {
+        let _ = write!(text, " {name}={}", value_as_json(value));
+    }
+    for (is, word) in [(event.late, "late"), (event.retained, "retained"), (event.repeated > 0, "repeated")] {
+        if is {
+            let _ = write!(text, " {word}");
+        }
+    }
+    let payload = event.payload.bytes();
+    match std::str::from_utf8(&payload) {
+        Ok(payload) => drop(write!(text, ": {payload}")),
+        Err(_) => drop(write!(text, ": {} bytes", payload.len())),
+    }
+    text
+}
+
+fn event_as_json(event: &ReceivedEvent) -> Value {
+    let payload = event.payload.bytes();
+    let mut object = json!({
+        "topic": &*event.topic, "key": event.key, "fields": fields_as_json(&event.fields),
+        "supplier": event.supplier, "sequence": event.sequence, "criticality": event.criticality,
+        "bytes": payload.len(), "age_us": now().saturating_sub(event.published) / 1000,
+        "late": event.late, "retained": event.retained, "repeated": event.repeated,
+    });
+    if let Value::Object(object) = &mut object {
+        match std::str::from_utf8(&payload) {
+            Ok(text) => object.insert("payload".to_owned(), text.into()),
+            Err(_) => {
+                let hex: String = payload.iter().map(|byte| format!("{byte:02x}")).collect();
+                object.insert("payload_hex".to_owned(), hex.into())
+            }
+        };
+        if let Some(deadline) = event.deadline {
+            let left = i128::from(deadline) - i128::from(now());
+            object.insert("due_in_us".to_owned(), json!(left / 1000));
+        }
+        if !event.with.is_empty() {
+            object.insert("with".to_owned(), event.with.iter().map(event_as_json).collect());
+        }
+    }
+    object
+}
+
+fn fields_as_json(fields: &FieldSet) -> Value {
+    Value::Object(
+        fields.iter().map(|(name, value)| (name.to_string(), value_as_json(value))).collect::<Map<_, _>>(),
+    )
+}
+
+fn value_as_json(value: &FieldValue) -> Value {
+    match value {
+        FieldValue::Number(number) => {
+            number.to_whole().map_or_else(|| json!(number.to_f64()), |whole| json!(whole))
+        }
+        FieldValue::Bool(value) => json!(value),
+        FieldValue::Text(text) => json!(&**text),
+    }
+}
+
+/// What each consumer has got, as a table.
+pub(super) fn counters(statistics: &Statistics) -> String {
+    let mut text = format!(
+        "{:<24} {:>12} {:>12} {:>10} {:>10} {:>10} {:>8}\n",
+        "consumer", "matched", "delivered", "full", "late", "missed", "waiting"
+    );
+    for consumer in &statistics.consumers {
+        let name = if consumer.name.is_empty() { "-" } else { &consumer.name };
+        let _ = writeln!(
+            text,
+            "{name:<24} {:>12} {:>12} {:>10} {:>10} {:>10} {:>8}",
+            consumer.matched,
+            consumer.delivered,
+            consumer.dropped_full,
+            consumer.dropped_late,
+            consumer.missed,
+            consumer.waiting
+        );
+    }
+    let _ = writeln!(
+        text,
+        "{} programs, {} requests refused, {} programs sent away",
+        statistics.clients, statistics.refused, statistics.sent_away
+    );
+    text
+}

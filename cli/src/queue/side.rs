@@ -1,0 +1,63 @@
+//! `--dev` and `--direction`: which policies a command is about.
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use unisono_enforce::Error;
+use unisono_enforce::journal::{Journal, LinkSide};
+use unisono_fairqueue::TrafficDirection;
+
+/// The policies that are meant, out of those in force.
+#[derive(clap::Args)]
+pub(super) struct WantedSides {
+    /// The device; without it every device that has a policy
+    #[arg(long, value_name = "DEV")]
+    pub(super) dev: Option<String>,
+    /// Only packets that the device sends, or only those that it receives
+    #[arg(long, value_name = "WHICH", value_parser = direction(), requires = "dev")]
+    direction: Option<TrafficDirection>,
+}
+
+/// Reads a direction by its name.
+pub(super) fn direction() -> impl TypedValueParser<Value = TrafficDirection> {
+    let all = TrafficDirection::ALL;
+    let names = all.map(|(_, name, what)| PossibleValue::new(name).help(what));
+    PossibleValuesParser::new(names).map(move |name| {
+        let value = all.iter().find(|(_, known, _)| *known == name).map(|(value, ..)| *value);
+        value.expect("one of them because the parser takes no other")
+    })
+}
+
+impl WantedSides {
+    /// Those that are in force, by the names that their devices have now. A device that is asked for and has
+    /// no policy is in the list, so that somebody says so.
+    pub(super) fn in_force(&self) -> Result<Vec<LinkSide>, Error> {
+        let all = Journal::all()?.into_iter().map(|(side, _)| side);
+        let Some(device) = &self.dev else { return Ok(all.collect()) };
+        let mut found = Vec::new();
+        for direction in TrafficDirection::ALL.map(|(direction, ..)| direction) {
+            let side = LinkSide { device: device.clone(), direction };
+            let (side, journal) = Journal::find(&side)?;
+            let is_there = journal.read::<serde_json::Value>()?.is_some();
+            if self.direction.is_none_or(|wanted| wanted == direction) && is_there {
+                found.push(side);
+            }
+        }
+        if found.is_empty() {
+            let direction = self.direction.unwrap_or_default();
+            found.push(Journal::find(&LinkSide { device: device.clone(), direction })?.0);
+        }
+        Ok(found)
+    }
+
+    /// Whether this one is meant; its device has the name that it has now.
+    pub(super) fn mean(&self, side: &LinkSide) -> Result<bool, Error> {
+        let is_meant = self.direction.is_none_or(|wanted| wanted == side.direction);
+        let Some(device) = &self.dev else { return Ok(is_meant) };
+        Ok(is_meant && Journal::find(&side.at(device))?.0 == *side)
+    }
+
+    /// Whether shares of processor time are meant that belong to the policy of a device, or to none. They
+    /// come with policies of what a device sends.
+    pub(super) fn mean_processor_time_of(&self, device: Option<&str>) -> bool {
+        self.direction != Some(TrafficDirection::In) && (self.dev.is_none() || self.dev.as_deref() == device)
+    }
+}

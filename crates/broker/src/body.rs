@@ -1,0 +1,51 @@
+//! Payloads of events in the broker: in its memory, or in that of a transport. Never copied inside.
+
+use crate::transport::{PayloadRef, SharedPayload};
+use std::borrow::Cow;
+use std::sync::Arc;
+use unisono_eventchannel::EventPayload;
+
+/// The payload of an event; clones are handles of the same bytes.
+#[derive(Clone, Debug)]
+pub struct EventBody {
+    bytes: BodyBytes,
+    /// The deadline of an event on a path, whose class may not order by it.
+    pub(crate) due: u64,
+}
+
+#[derive(Clone, Debug)]
+enum BodyBytes {
+    Heap(Arc<[u8]>),
+    Shared(SharedPayload),
+}
+
+impl EventBody {
+    /// What came apart from its head, or else the bytes behind the head.
+    pub(crate) fn new(bytes: &[u8], apart: Option<SharedPayload>) -> Self {
+        let bytes = apart.map_or_else(|| BodyBytes::Heap(bytes.into()), BodyBytes::Shared);
+        Self { bytes, due: u64::MAX }
+    }
+
+    #[must_use]
+    pub fn as_payload(&self) -> PayloadRef<'_> {
+        match &self.bytes {
+            BodyBytes::Heap(bytes) => PayloadRef::Bytes(bytes),
+            BodyBytes::Shared(shared) => PayloadRef::Shared(shared),
+        }
+    }
+
+    /// The bytes; copied if another process can change them.
+    #[must_use]
+    pub fn bytes(&self) -> Cow<'_, [u8]> {
+        match &self.bytes {
+            BodyBytes::Heap(bytes) => Cow::Borrowed(bytes),
+            BodyBytes::Shared(shared) => Cow::Owned(shared.to_vec()),
+        }
+    }
+}
+
+impl EventPayload for EventBody {
+    fn length(&self) -> usize {
+        self.as_payload().length()
+    }
+}

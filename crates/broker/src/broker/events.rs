@@ -1,0 +1,300 @@
+//! Programs as suppliers and consumers of the channel.
+
+use super::{Addressee, Broker, ConnectedClient, Outlet};
+use crate::body::EventBody;
+use crate::frame::{DeliverFlags, DeliverHead, Frame, PublishHead, PublishOutcome};
+use crate::notice::NoticeText;
+use crate::spec::{Advertisement, SubscriptionSpec};
+use crate::task::{ClientId, Received, Task};
+use crate::transport::{SharedPayload, TransportPeer};
+use std::sync::Arc;
+use unisono_eventchannel::{
+    ChannelEvent, ConsumerId, Criticality, DeliveredEvent, Delivery, Lateness, NO_DEADLINE, Publication,
+    PublishError, Published, TimerSpec, TopicId,
+};
+use unisono_linux::clock::Nanos;
+
+impl Broker {
+    pub(super) fn advertise(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        number: u32,
+        spec: &Advertisement,
+    ) -> Result<(), String> {
+        let connected = self.clients.get(&client).ok_or("it is gone")?;
+        if connected.outlets.contains_key(&number) {
+            return Err(format!("the number {number} is in use already; close it first"));
+        }
+        let (outlets, lease) = (connected.outlets.len(), connected.lease);
+        match self.try_advertise(now, lease, spec, outlets) {
+            Ok(outlet) => {
+                if let Some(connected) = self.clients.get_mut(&client) {
+                    connected.outlets.insert(number, outlet);
+                }
+                self.answer(client, &Frame::Accepted { number });
+            }
+            Err(reason) => self.refuse(client, number, &reason),
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, client: ClientId, number: u32, reason: &str) {
+        self.refused += 1;
+        self.answer(client, &Frame::Refused { number, reason });
+    }
+
+    fn try_advertise(
+        &mut self,
+        now: u64,
+        lease: Option<Nanos>,
+        spec: &Advertisement,
+        outlets: usize,
+    ) -> Result<Outlet, String> {
+        if outlets >= self.limits.topics {
+            return Err(format!("a program may have {} topics and paths; close one", self.limits.topics));
+        }
+        if spec.topic.starts_with('$') {
+            return Err(format!(
+                "the topic `{}`: names that begin with `$` are the broker's own",
+                spec.topic
+            ));
+        }
+        let told = |error: unisono_eventchannel::ChannelError| error.to_string();
+        let topic = spec.topic_spec().map_err(|error| error.to_string())?;
+        let topic = self.channel.declare(topic).map_err(told)?;
+        let supplier = self.channel.supplier(Nanos(now), lease).map_err(told)?;
+        match self.channel.offer(supplier, spec.offer(topic)) {
+            Ok(()) => Ok(Outlet::Topic { supplier, topic }),
+            Err(error) => {
+                self.channel.withdraw(supplier);
+                Err(error.to_string())
+            }
+        }
+    }
+
+    pub(super) fn publish(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        head: PublishHead<'_>,
+        (payload, apart): (&[u8], Option<SharedPayload>),
+    ) -> Result<Received, String> {
+        let ConnectedClient { peer, outlets, .. } = self.clients.get(&client).ok_or("it is gone")?;
+        let (topic, token) = (head.topic, head.token);
+        let same_clock = matches!(peer, TransportPeer::User(_));
+        let outlet = outlets.get(&topic).copied();
+        let outlet = outlet.ok_or_else(|| format!("an event on number {topic}, which was never opened"))?;
+        let deadline = match (head.deadline, head.flags.remaining) {
+            (u64::MAX, _) => NO_DEADLINE,
+            (remaining, true) => Nanos(now.saturating_add(remaining)),
+            (at, false) if same_clock => Nanos(at),
+            (_, false) => return Err("a deadline of a clock that the broker does not read".to_owned()),
+        };
+        let mut body = EventBody::new(payload, apart);
+        let (supplier, topic_id) = match outlet {
+            Outlet::Topic { supplier, topic } => (supplier, topic),
+            Outlet::Path(path) => {
+                body.due = deadline.0;
+                return self.publish_on_path(now, path, body).map(|()| Received::Done);
+            }
+        };
+        let mut publication =
+            Publication::new(body).with_fields(head.fields).critical(Criticality(head.criticality));
+        publication.key = (!head.key.is_empty()).then(|| head.key.into());
+        publication.deadline = (deadline != NO_DEADLINE).then_some(deadline);
+        match self.channel.try_publish(Nanos(now), supplier, topic_id, publication) {
+            Err(PublishError::Full { .. }) if !head.flags.at_once => return Ok(Received::Blocked),
+            Err(error) => {
+                self.refused += 1;
+                let reason = error.to_string();
+                self.answer(client, &Frame::Rejected { topic, token, reason: &reason });
+            }
+            Ok(published) if head.flags.answer => {
+                let (sequence, outcome) = match published {
+                    Published::Taken { sequence, inboxes } => {
+                        (sequence, PublishOutcome::Taken(u32::try_from(inboxes).unwrap_or(u32::MAX)))
+                    }
+                    Published::Standby { sequence } => (sequence, PublishOutcome::Standby),
+                    Published::Duplicate { last } => (last, PublishOutcome::Duplicate),
+                    _ => (0, PublishOutcome::Standby),
+                };
+                self.answer(client, &Frame::Published { topic, token, sequence, outcome });
+            }
+            Ok(_) => {}
+        }
+        Ok(Received::Done)
+    }
+
+    pub(super) fn subscribe(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        number: u32,
+        spec: &SubscriptionSpec,
+    ) -> Result<(), String> {
+        let connected = self.clients.get(&client).ok_or("it is gone")?;
+        if connected.consumers.contains_key(&number) {
+            return Err(format!("the consumer {number} is there already; unsubscribe first"));
+        }
+        let (consumers, paused) = (connected.consumers.len(), connected.paused);
+        let (lease, peer, name) = (connected.lease, connected.peer, connected.name.clone());
+        match self.try_subscribe(now, (lease, peer, &name), spec, consumers) {
+            Ok(consumer) => {
+                if paused {
+                    self.channel.pause(consumer);
+                }
+                self.addressees.insert(consumer, Addressee::Program { client, number });
+                if let Some(connected) = self.clients.get_mut(&client) {
+                    connected.consumers.insert(number, (consumer, spec.queue_bytes as u64));
+                }
+                self.answer(client, &Frame::Accepted { number });
+            }
+            Err(reason) => self.refuse(client, number, &reason),
+        }
+        Ok(())
+    }
+
+    fn try_subscribe(
+        &mut self,
+        now: u64,
+        (lease, peer, name): (Option<Nanos>, TransportPeer, &str),
+        spec: &SubscriptionSpec,
+        consumers: usize,
+    ) -> Result<ConsumerId, String> {
+        if consumers >= self.limits.consumers {
+            return Err(format!("a program may have {} consumers; unsubscribe one", self.limits.consumers));
+        }
+        if !(1..=self.limits.interests).contains(&spec.interests.len()) {
+            return Err(format!(
+                "{} interests; a subscription has from 1 to {}",
+                spec.interests.len(),
+                self.limits.interests
+            ));
+        }
+        if let Some(refused) = self.refuses_memory(peer, spec.queue_bytes as u64) {
+            return Err(refused);
+        }
+        let interests = spec.interests().map_err(|error| error.to_string())?;
+        let mut consumer = spec.consumer();
+        consumer.lease = lease;
+        if consumer.name.is_empty() {
+            consumer.name = name.into();
+        }
+        let id = self.channel.connect(Nanos(now), consumer).map_err(|error| error.to_string())?;
+        let asked = match spec.together {
+            Some(together) => self.channel.correlate(id, together.correlation(interests)).map(drop),
+            None => interests
+                .into_iter()
+                .try_for_each(|interest| self.channel.subscribe(Nanos(now), id, interest).map(drop)),
+        };
+        let timers = [
+            spec.every_ns.map(|ns| TimerSpec::Every(Nanos(ns))),
+            spec.silence_ns.map(|ns| TimerSpec::Silence(Nanos(ns))),
+        ];
+        let asked = asked.and_then(|()| {
+            timers
+                .into_iter()
+                .flatten()
+                .try_for_each(|timer| self.channel.set_timer(Nanos(now), id, timer).map(drop))
+        });
+        match asked {
+            Ok(()) => Ok(id),
+            Err(error) => {
+                self.channel.disconnect(Nanos(now), id);
+                Err(error.to_string())
+            }
+        }
+    }
+
+    pub(super) fn acknowledge(&mut self, client: ClientId, number: u32, delivery: u64) -> Result<(), String> {
+        let known = self.clients.get(&client).and_then(|client| client.consumers.get(&number));
+        let (consumer, _) = known.ok_or_else(|| format!("the consumer {number} was never there"))?;
+        // too late: it is delivered again, which the program learns by that
+        let _ = self.channel.acknowledge(*consumer, delivery);
+        Ok(())
+    }
+
+    pub(super) fn unsubscribe(&mut self, now: u64, client: ClientId, number: u32) -> Result<(), String> {
+        let known = self.clients.get_mut(&client).and_then(|client| client.consumers.remove(&number));
+        let (consumer, _) = known.ok_or_else(|| format!("the consumer {number} was never there"))?;
+        self.addressees.remove(&consumer);
+        self.channel.disconnect(Nanos(now), consumer);
+        Ok(())
+    }
+
+    /// Makes frames of a delivery: names of topics first, then notices, then the events.
+    pub(super) fn deliver(
+        &mut self,
+        now: u64,
+        (client, number): (ClientId, u32),
+        delivery: Delivery<EventBody>,
+    ) {
+        for notice in &delivery.notices {
+            let Some(notice) = NoticeText::of(notice) else { continue };
+            if let Some(topic) = notice.topic() {
+                self.name_topic(client, TopicId(topic));
+            }
+            self.answer(client, &Frame::Notice { consumer: number, notice });
+        }
+        let Some(delivered) = delivery.event else { return };
+        for event in &delivered.with {
+            let flags = DeliverFlags { part: true, ..DeliverFlags::default() };
+            self.hand_over(now, (client, number), event, DeliverHead { flags, ..DeliverHead::default() });
+        }
+        let DeliveredEvent { event, lateness, retained, acknowledgement, repeated, .. } = delivered;
+        let flags = DeliverFlags {
+            late: lateness == Lateness::Late,
+            retained,
+            acknowledge: acknowledgement.is_some(),
+            ..DeliverFlags::default()
+        };
+        let head = DeliverHead {
+            flags,
+            repeated: u8::try_from(repeated).unwrap_or(u8::MAX),
+            delivery: acknowledgement.unwrap_or_default(),
+            ..DeliverHead::default()
+        };
+        self.hand_over(now, (client, number), &event, head);
+    }
+
+    fn hand_over(
+        &mut self,
+        now: u64,
+        (client, consumer): (ClientId, u32),
+        event: &Arc<ChannelEvent<EventBody>>,
+        mut head: DeliverHead<'_>,
+    ) {
+        self.name_topic(client, event.topic);
+        let Some(connected) = self.clients.get(&client) else { return };
+        head.flags.remaining = !matches!(connected.peer, TransportPeer::User(_));
+        (head.deadline, head.published) = match head.flags.remaining {
+            false => (event.deadline.0, event.published.0),
+            true if event.deadline == NO_DEADLINE => (u64::MAX, now.saturating_sub(event.published.0)),
+            true => (event.deadline.0.saturating_sub(now), now.saturating_sub(event.published.0)),
+        };
+        let head = DeliverHead {
+            criticality: event.criticality.0,
+            consumer,
+            topic: event.topic.0,
+            supplier: event.supplier.0,
+            sequence: event.sequence,
+            key: event.key.as_deref().unwrap_or_default(),
+            fields: event.fields.clone(),
+            ..head
+        };
+        let mut bytes = Vec::with_capacity(crate::frame::DELIVER_HEAD + 16);
+        head.write(&mut bytes);
+        self.tasks.push_back(Task::Answer { client, head: bytes, body: Some(event.payload.clone()) });
+    }
+
+    /// Tells a program the name of a topic, once.
+    fn name_topic(&mut self, client: ClientId, topic: TopicId) {
+        let Some(connected) = self.clients.get_mut(&client) else { return };
+        if !connected.named.insert(topic) {
+            return;
+        }
+        let name = self.channel.topic_spec(topic).map(|spec| Arc::clone(&spec.name)).unwrap_or_default();
+        self.answer(client, &Frame::Topic { number: topic.0, name: &name });
+    }
+}

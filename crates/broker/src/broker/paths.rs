@@ -1,0 +1,339 @@
+//! Paths: what a program publishes on one is sent on to an address, at the policy's rate.
+//!
+//! An event's way: it costs its path credit, waits in the inbox of the path's consumer, is chosen by the
+//! shares of the classes when the link is free, is sent, and its credit comes back. Where a destination
+//! takes nothing more (a connection whose window is full), the path *stalls*: its consumer is paused, and
+//! nobody else waits for it. What it holds is part of the credit, so that memory has a bound.
+
+use super::{Addressee, Broker, ConnectedClient, Outlet, answer};
+use crate::body::EventBody;
+use crate::destination::Destination;
+use crate::frame::Frame;
+use crate::limits::Limits;
+use crate::spec::PathSpec;
+use crate::task::{ClientId, PathId, Sent, Task};
+use crate::transport::TransportPeer;
+use unisono_eventchannel::{
+    ConsumerId, ConsumerSpec, Delivery, EventPayload, InboxCapacity, InboxSpec, Interest, Offer, Publication,
+    SupplierId, TopicId, TopicSpec,
+};
+use unisono_fairqueue::{ClassId, Order};
+use unisono_linux::clock::Nanos;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PathState {
+    /// Its socket is being made.
+    Opening,
+    Open,
+    /// No more events come; those that are there are sent.
+    Draining,
+    /// Its destination is gone; the program has been told.
+    Broken,
+}
+
+#[derive(Debug)]
+pub(super) struct ForwardingPath {
+    /// Nobody once its program has gone.
+    pub(super) client: Option<ClientId>,
+    /// Whose program that is, or was.
+    pub(super) peer: TransportPeer,
+    /// When its program left it, or its destination last took something since.
+    pub(super) alone_since: u64,
+    pub(super) number: u32,
+    pub(super) class: ClassId,
+    pub(super) destination: Destination,
+    pub(super) state: PathState,
+    /// Its two ends in the channel.
+    supplier: SupplierId,
+    topic: TopicId,
+    pub(super) consumer: ConsumerId,
+    /// Credit that events here have cost.
+    pub(super) outstanding: u32,
+    /// Credit that is free again and has not been given back.
+    owed: u32,
+    /// Whether its program waits for all of it.
+    flushing: bool,
+    pub(super) stalled: bool,
+    /// The cost of what is kept at the socket.
+    pub(super) kept: u32,
+}
+
+/// The one that is being sent.
+#[derive(Debug)]
+pub(super) struct PathInService {
+    path: PathId,
+    class: ClassId,
+    came: u64,
+    deadline: u64,
+    length: u32,
+    cost: u32,
+}
+
+impl Broker {
+    pub(super) fn open(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        number: u32,
+        spec: PathSpec,
+    ) -> Result<(), String> {
+        let ConnectedClient { peer, outlets, .. } = self.clients.get(&client).ok_or("it is gone")?;
+        if outlets.contains_key(&number) {
+            return Err(format!("the number {number} is in use already; close it first"));
+        }
+        match self.try_open(now, (client, *peer), (number, outlets.len()), spec) {
+            Ok(id) => {
+                if let Some(connected) = self.clients.get_mut(&client) {
+                    connected.outlets.insert(number, Outlet::Path(id));
+                }
+            }
+            Err(reason) => self.answer(client, &Frame::Closed { number, reason: &reason }),
+        }
+        Ok(())
+    }
+
+    fn try_open(
+        &mut self,
+        now: u64,
+        (client, peer): (ClientId, TransportPeer),
+        (number, outlets): (u32, usize),
+        PathSpec { class, destination }: PathSpec,
+    ) -> Result<PathId, String> {
+        if self.pace.is_none() {
+            return Err(
+                "this broker serves events alone; `unisono queue broker POLICY` serves paths".to_owned()
+            );
+        }
+        let hierarchy = self.channel.hierarchy();
+        let found = if class.is_empty() { hierarchy.default_class() } else { hierarchy.find(&class) };
+        let class_id = match found {
+            None if class.is_empty() => return Err("the policy has no default class; name one".to_owned()),
+            None => return Err(format!("the policy has no class `{class}`")),
+            Some(id) if !hierarchy.is_leaf(id) => {
+                return Err(format!("the class `{class}` has children; name one of its leaves"));
+            }
+            Some(id) => id,
+        };
+        let class = hierarchy.class(class_id).name.clone();
+        if outlets >= self.limits.topics {
+            return Err(format!("a program may have {} topics and paths; close one", self.limits.topics));
+        }
+        if let Some(refused) = self.refuses_memory(peer, u64::from(self.limits.credit)) {
+            return Err(refused);
+        }
+        self.next_path += 1; // 2^32 paths later the numbers would come again: 4 years at 30 a second
+        let id = PathId(self.next_path);
+        let told = |error: unisono_eventchannel::ChannelError| error.to_string();
+        let spec = TopicSpec::new(&format!("$path/{}", id.0)).map_err(|error| error.to_string())?;
+        let pattern = spec.name.parse().expect("a name without wildcards is a pattern");
+        let topic = self.channel.declare(spec).map_err(told)?;
+        let supplier = self.channel.supplier(Nanos(now), None).map_err(told)?;
+        self.channel.offer(supplier, Offer::of(topic)).map_err(told)?;
+        let inbox = InboxSpec {
+            class: Some(class.as_str().into()),
+            // credit bounds it
+            capacity: InboxCapacity { events: usize::MAX, bytes: usize::MAX },
+            ..InboxSpec::default()
+        };
+        let consumer = ConsumerSpec::new(&destination.to_string()).with(inbox);
+        let consumer = self.channel.connect(Nanos(now), consumer).map_err(told)?;
+        self.channel.subscribe(Nanos(now), consumer, Interest::in_topics(pattern)).map_err(told)?;
+        self.addressees.insert(consumer, Addressee::Path(id));
+        let path = ForwardingPath {
+            client: Some(client),
+            peer,
+            alone_since: 0,
+            number,
+            class: class_id,
+            destination: destination.clone(),
+            state: PathState::Opening,
+            supplier,
+            topic,
+            consumer,
+            outstanding: 0,
+            owed: 0,
+            flushing: false,
+            stalled: false,
+            kept: 0,
+        };
+        self.paths.insert(id, path);
+        self.tasks.push_back(Task::Open { path: id, destination });
+        Ok(id)
+    }
+
+    /// A path's socket is there; `stalled` if it takes nothing yet.
+    pub fn opened(&mut self, id: PathId, stalled: bool) {
+        let Some(path) = self.paths.get_mut(&id) else { return };
+        path.stalled = stalled;
+        if stalled {
+            self.channel.pause(path.consumer);
+        }
+        if path.state == PathState::Opening {
+            path.state = PathState::Open;
+            if let Some(client) = path.client {
+                let frame = Frame::Opened { number: path.number, credit: self.limits.credit };
+                answer(&mut self.tasks, client, &frame);
+            }
+        }
+    }
+
+    pub(super) fn publish_on_path(&mut self, now: u64, id: PathId, body: EventBody) -> Result<(), String> {
+        let (bytes, largest) = (body.length(), self.limits.path_largest as usize);
+        if bytes > largest {
+            return Err(format!("a payload of {bytes} bytes on a path; the largest has {largest}"));
+        }
+        let path = self.paths.get_mut(&id).ok_or("its path is gone")?;
+        let number = path.number;
+        match path.state {
+            PathState::Open => {}
+            PathState::Broken => return Ok(()), // sent before it could know
+            PathState::Opening => return Err(format!("an event on path {number} before it was opened")),
+            PathState::Draining => return Err(format!("an event on path {number} after it was closed")),
+        }
+        let cost = Limits::cost(bytes);
+        let used = path.outstanding.saturating_add(path.owed).saturating_add(cost);
+        if used > self.limits.credit {
+            return Err(format!("more on path {number} than its credit of {} bytes", self.limits.credit));
+        }
+        path.outstanding += cost;
+        let (supplier, topic, class) = (path.supplier, path.topic, path.class);
+        let orders = self.channel.hierarchy().class(class).order == Order::Deadline;
+        // a message past its deadline is still sent, and counted as late
+        let deadline = (orders && body.due != u64::MAX).then_some(Nanos(body.due.max(now)));
+        let publication = Publication { deadline, ..Publication::new(body) };
+        if self.channel.try_publish(Nanos(now), supplier, topic, publication).is_err() {
+            self.lose(class);
+            self.give_back(id, cost);
+        }
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self, now: u64, client: ClientId, number: u32) -> Result<(), String> {
+        let theirs = &mut self.clients.get_mut(&client).ok_or("it is gone")?.outlets;
+        let known = theirs.remove(&number);
+        match known.ok_or_else(|| format!("number {number} cannot be closed: it was never opened"))? {
+            Outlet::Topic { supplier, .. } => self.channel.withdraw(supplier),
+            Outlet::Path(path) => self.leave(now, path),
+        }
+        Ok(())
+    }
+
+    /// No more events come on a path, which has no program any more.
+    pub(super) fn leave(&mut self, now: u64, id: PathId) {
+        let Some(path) = self.paths.get_mut(&id) else { return };
+        (path.client, path.alone_since) = (None, now);
+        if path.state != PathState::Broken {
+            path.state = PathState::Draining;
+        }
+        self.forget_if_empty(id);
+    }
+
+    /// Forgets a path that no program knows and no event is on.
+    pub(super) fn forget_if_empty(&mut self, id: PathId) {
+        let Some(path) = self.paths.get(&id) else { return };
+        if path.client.is_none() && path.outstanding == 0 {
+            if path.state == PathState::Draining {
+                self.tasks.push_back(Task::Release { path: id });
+            }
+            let (supplier, consumer, topic) = (path.supplier, path.consumer, path.topic);
+            self.paths.remove(&id);
+            self.addressees.remove(&consumer);
+            self.channel.withdraw(supplier);
+            self.channel.disconnect(Nanos::ZERO, consumer);
+            self.channel.retire(topic).expect("its one supplier has been withdrawn on the lines above");
+        }
+    }
+
+    /// Events that cost so much have left a path, one way or another.
+    pub(super) fn give_back(&mut self, id: PathId, cost: u32) {
+        let Some(path) = self.paths.get_mut(&id) else { return };
+        path.outstanding -= cost.min(path.outstanding);
+        path.owed += cost;
+        self.pay(id);
+        self.forget_if_empty(id);
+    }
+
+    /// Gives credit back in halves, so that a program that does not look for it has few answers waiting; all
+    /// of it when its program waits for that.
+    fn pay(&mut self, id: PathId) {
+        let Some(path) = self.paths.get_mut(&id) else { return };
+        let is_empty = path.flushing && path.outstanding == 0;
+        let is_due = is_empty || path.owed >= self.limits.credit / 2;
+        if is_due
+            && path.state != PathState::Broken
+            && let Some(client) = path.client
+        {
+            path.flushing &= !is_empty;
+            let frame = Frame::Credit { number: path.number, bytes: std::mem::take(&mut path.owed) };
+            answer(&mut self.tasks, client, &frame);
+        }
+    }
+
+    pub(super) fn flush(&mut self, client: ClientId, number: u32) -> Result<(), String> {
+        let known = self.clients.get(&client).and_then(|client| client.outlets.get(&number)).copied();
+        let Some(Outlet::Path(id)) = known else {
+            return Err(format!("number {number} cannot be flushed: it is no path"));
+        };
+        if let Some(path) = self.paths.get_mut(&id) {
+            path.flushing = true;
+        }
+        self.pay(id);
+        Ok(())
+    }
+
+    pub(super) fn lose(&mut self, class: ClassId) {
+        self.accounts.entry(class).or_default().lost += 1;
+    }
+
+    /// The channel has chosen an event of a path: what to send, unless its destination is gone.
+    pub(super) fn forward(
+        &mut self,
+        now: u64,
+        id: PathId,
+        delivery: Delivery<EventBody>,
+    ) -> Option<EventBody> {
+        let event = delivery.event?.event;
+        let cost = Limits::cost(event.payload.length());
+        let path = self.paths.get(&id)?;
+        let class = path.class;
+        let length = path.destination.wire_length(event.payload.length());
+        let pace = self.pace.as_mut()?;
+        pace.take(now, length);
+        self.channel.finish(Nanos(now), Some(Nanos(pace.time_of(length))));
+        let (came, deadline) = (event.published.0, event.payload.due);
+        self.in_service = Some(PathInService { path: id, class, came, deadline, length, cost });
+        Some(event.payload.clone())
+    }
+
+    /// How sending went of what [`next`](Self::next) chose.
+    pub fn transmitted(&mut self, now: u64, sent: Sent) {
+        let Some(PathInService { path: id, class, came, deadline, length, cost }) = self.in_service.take()
+        else {
+            return;
+        };
+        if sent == Sent::Lost {
+            self.lose(class);
+        } else {
+            self.accounts.entry(class).or_default().sent(now, came, deadline, length);
+        }
+        match self.paths.get_mut(&id) {
+            Some(path) if sent == Sent::Kept => {
+                path.kept += cost;
+                path.stalled = true;
+                self.channel.pause(path.consumer);
+            }
+            _ => self.give_back(id, cost),
+        }
+    }
+
+    /// What was kept at a path's socket has left, and it takes more.
+    pub fn drained(&mut self, now: u64, id: PathId) {
+        let Some(path) = self.paths.get_mut(&id) else { return };
+        (path.stalled, path.alone_since) = (false, now);
+        self.channel.resume(path.consumer);
+        let kept = std::mem::take(&mut path.kept);
+        if kept > 0 {
+            self.give_back(id, kept);
+        }
+    }
+}

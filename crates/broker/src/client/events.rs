@@ -1,0 +1,332 @@
+//! Publishing and subscribing.
+
+use super::{BrokerAnswer, Client, Error, nanos};
+use crate::body::EventBody;
+use crate::frame::{DeliverHead, Frame, PublishFlags, PublishHead, PublishOutcome};
+use crate::notice::NoticeText;
+use crate::spec::{Advertisement, SubscriptionSpec};
+use crate::transport::{PayloadRef, SharedPayload};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use unisono_eventchannel::FieldSet;
+use unisono_linux::timer;
+
+/// A topic that a client publishes on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TopicHandle(pub(super) u32);
+
+/// A subscription of a client.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SubscriptionHandle(pub(super) u32);
+
+/// An event to publish.
+#[derive(Clone, Debug)]
+pub struct EventDraft<'a> {
+    payload: PayloadRef<'a>,
+    key: &'a str,
+    fields: FieldSet,
+    /// On the monotonic clock of this host.
+    deadline: u64,
+    criticality: u8,
+}
+
+impl<'a> EventDraft<'a> {
+    /// An event without key, fields and deadline, of the least criticality.
+    #[must_use]
+    pub fn new(payload: &'a [u8]) -> Self {
+        Self::carrying(PayloadRef::Bytes(payload))
+    }
+
+    /// The same, whose payload may be in shared memory.
+    #[must_use]
+    pub fn carrying(payload: PayloadRef<'a>) -> Self {
+        Self { payload, key: "", fields: FieldSet::new(), deadline: u64::MAX, criticality: 0 }
+    }
+
+    pub(super) fn fields(&self) -> &FieldSet {
+        &self.fields
+    }
+
+    #[must_use]
+    pub fn keyed(mut self, key: &'a str) -> Self {
+        self.key = key;
+        self
+    }
+
+    #[must_use]
+    pub fn with_fields(mut self, fields: FieldSet) -> Self {
+        self.fields = fields;
+        self
+    }
+
+    /// Due at a time of the monotonic clock, in nanoseconds.
+    #[must_use]
+    pub fn due_at(mut self, deadline: u64) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    #[must_use]
+    pub fn due_in(self, time: Duration) -> Self {
+        self.due_at(timer::now().saturating_add(nanos(time)))
+    }
+
+    #[must_use]
+    pub fn critical(mut self, criticality: u8) -> Self {
+        self.criticality = criticality;
+        self
+    }
+}
+
+/// What became of an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PublishedEvent {
+    pub sequence: u64,
+    pub outcome: PublishOutcome,
+}
+
+/// An event that has come.
+#[derive(Clone, Debug)]
+pub struct ReceivedEvent {
+    pub subscription: SubscriptionHandle,
+    pub topic: Arc<str>,
+    pub key: Option<String>,
+    pub fields: FieldSet,
+    pub payload: EventBody,
+    pub criticality: u8,
+    /// The broker's number of its supplier.
+    pub supplier: u32,
+    pub sequence: u64,
+    /// On this host's monotonic clock, as are all times here.
+    pub published: u64,
+    pub deadline: Option<u64>,
+    pub late: bool,
+    /// Whether it was published before the subscription.
+    pub retained: bool,
+    pub repeated: u8,
+    /// What [`Client::acknowledge`] tells the broker. None: it need not be acknowledged.
+    pub delivery: Option<u64>,
+    /// The other events of a correlation.
+    pub with: Vec<Self>,
+}
+
+/// What has come.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Reception {
+    Event(ReceivedEvent),
+    /// What a subscription should know beside its events.
+    Notice {
+        subscription: SubscriptionHandle,
+        topic: Option<Arc<str>>,
+        notice: NoticeText,
+    },
+    /// An event of this program was refused that it did not wait for.
+    Rejected {
+        topic: TopicHandle,
+        reason: String,
+    },
+}
+
+/// The events of a correlation that have come before its last one.
+#[derive(Debug, Default)]
+pub(super) struct CorrelatedParts(Vec<ReceivedEvent>);
+
+impl CorrelatedParts {
+    /// A delivery has come; the answer is an event that is complete.
+    pub(super) fn deliver(
+        &mut self,
+        topics: &HashMap<u32, Arc<str>>,
+        same_clock: bool,
+        head: DeliverHead<'_>,
+        (payload, apart): (&[u8], Option<SharedPayload>),
+    ) -> Option<ReceivedEvent> {
+        let (deadline, published) = match same_clock {
+            true => (head.deadline, head.published),
+            false => {
+                let now = timer::now();
+                (now.saturating_add(head.deadline), now.saturating_sub(head.published))
+            }
+        };
+        let event = ReceivedEvent {
+            subscription: SubscriptionHandle(head.consumer),
+            topic: topics.get(&head.topic).map(Arc::clone).unwrap_or_default(),
+            key: (!head.key.is_empty()).then(|| head.key.to_owned()),
+            fields: head.fields,
+            payload: EventBody::new(payload, apart),
+            criticality: head.criticality,
+            supplier: head.supplier,
+            sequence: head.sequence,
+            published,
+            deadline: (deadline != u64::MAX).then_some(deadline),
+            late: head.flags.late,
+            retained: head.flags.retained,
+            repeated: head.repeated,
+            delivery: head.flags.acknowledge.then_some(head.delivery),
+            with: Vec::new(),
+        };
+        if head.flags.part {
+            self.0.push(event);
+            return None;
+        }
+        Some(ReceivedEvent { with: std::mem::take(&mut self.0), ..event })
+    }
+}
+
+impl Client {
+    /// Says that this program will publish on a topic, and waits until the broker agrees.
+    ///
+    /// # Errors
+    /// The name or the type does not fit, there are too many, or the broker is gone.
+    pub fn advertise(&mut self, spec: &Advertisement) -> Result<TopicHandle, Error> {
+        let number = self.number();
+        self.tell(&Frame::Advertise { number, spec: spec.clone() })?;
+        self.agreed(number)?;
+        self.outlets.insert(number, 0);
+        Ok(TopicHandle(number))
+    }
+
+    fn agreed(&mut self, number: u32) -> Result<(), Error> {
+        match self.answer(number, 0)? {
+            BrokerAnswer::Refused(reason) => Err(Error::Refused(reason)),
+            BrokerAnswer::Accepted => Ok(()),
+            other => Err(Error::Strange(format!("it answered {other:?} where it had to agree"))),
+        }
+    }
+
+    /// Publishes an event and does not wait for what becomes of it. An event that is refused is reported by
+    /// [`receive`](Self::receive). Waits while a consumer whose policy blocks suppliers has no room.
+    ///
+    /// # Errors
+    /// The payload is too large, or the broker is gone.
+    pub fn publish(&mut self, topic: TopicHandle, event: &EventDraft<'_>) -> Result<(), Error> {
+        self.publish_later(topic, event)?;
+        self.flush()
+    }
+
+    /// The same, but the event may wait for others until [`flush`](Self::flush): many events leave with one
+    /// system call.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    pub fn publish_later(&mut self, topic: TopicHandle, event: &EventDraft<'_>) -> Result<(), Error> {
+        self.put_event(topic.0, event, PublishFlags::default(), 0)
+    }
+
+    /// Publishes an event unless it would have to wait, and says what became of it.
+    ///
+    /// # Errors
+    /// It was refused, with the reason and by whom; nobody got it.
+    pub fn try_publish(
+        &mut self,
+        topic: TopicHandle,
+        event: &EventDraft<'_>,
+    ) -> Result<PublishedEvent, Error> {
+        let token = self.outlets.get_mut(&topic.0).map(|token| {
+            *token = token.wrapping_add(1).max(1);
+            *token
+        });
+        let token =
+            token.ok_or_else(|| Error::Rejected("the topic is closed; advertise it again".to_owned()))?;
+        let flags = PublishFlags { answer: true, at_once: true, remaining: false };
+        self.put_event(topic.0, event, flags, token)?;
+        self.flush()?;
+        match self.answer(topic.0, token)? {
+            BrokerAnswer::Published(published) => Ok(published),
+            BrokerAnswer::Rejected(reason) => Err(Error::Rejected(reason)),
+            other => Err(Error::Strange(format!("it answered {other:?} to an event"))),
+        }
+    }
+
+    pub(super) fn put_event(
+        &mut self,
+        number: u32,
+        event: &EventDraft<'_>,
+        mut flags: PublishFlags,
+        token: u32,
+    ) -> Result<(), Error> {
+        let length = event.payload.length();
+        if length > self.largest() {
+            return Err(Error::TooLong { length, most: self.largest() });
+        }
+        flags.remaining = !self.terms.same_clock;
+        let deadline = match event.deadline {
+            u64::MAX => u64::MAX,
+            at if flags.remaining => at.saturating_sub(timer::now()),
+            at => at,
+        };
+        let (criticality, key) = (event.criticality, event.key);
+        let fields = event.fields.clone();
+        let publish = PublishHead { flags, criticality, topic: number, deadline, token, key, fields };
+        let mut head = std::mem::take(&mut self.head);
+        head.clear();
+        publish.write(&mut head);
+        let put = self.put(&head, event.payload);
+        self.head = head;
+        put
+    }
+
+    /// Ends a topic; those who listen hear that this supplier left.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn withdraw(&mut self, topic: TopicHandle) -> Result<(), Error> {
+        match self.outlets.remove(&topic.0) {
+            Some(_) => self.tell(&Frame::Close { number: topic.0 }),
+            None => Ok(()),
+        }
+    }
+
+    /// Asks for events, and waits until the broker agrees.
+    ///
+    /// # Errors
+    /// A pattern or a filter does not parse, the request does not fit what is offered, the reservation cannot
+    /// be kept, there are too many, or the broker is gone.
+    pub fn subscribe(&mut self, spec: &SubscriptionSpec) -> Result<SubscriptionHandle, Error> {
+        let number = self.number();
+        self.tell(&Frame::Subscribe { number, spec: Box::new(spec.clone()) })?;
+        self.agreed(number)?;
+        Ok(SubscriptionHandle(number))
+    }
+
+    /// Ends a subscription. What was on its way may still come.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn unsubscribe(&mut self, subscription: SubscriptionHandle) -> Result<(), Error> {
+        self.tell(&Frame::Unsubscribe { number: subscription.0 })
+    }
+
+    /// The next event or notice, if one comes in time. None: for ever.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn receive(&mut self, timeout: Option<Duration>) -> Result<Option<Reception>, Error> {
+        loop {
+            if let Some(reception) = self.received.pop_front() {
+                return Ok(Some(reception));
+            }
+            if !self.hear(timeout)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Says that an event is done with. Does nothing for an event that need not be acknowledged.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn acknowledge(&mut self, event: &ReceivedEvent) -> Result<(), Error> {
+        match event.delivery {
+            Some(delivery) => self.tell(&Frame::Acknowledge { consumer: event.subscription.0, delivery }),
+            None => Ok(()),
+        }
+    }
+
+    /// Events of this program that were refused and that it did not wait for.
+    #[must_use]
+    pub fn rejected(&self) -> u64 {
+        self.rejected
+    }
+}

@@ -1,0 +1,405 @@
+//! What programs link: a connection to a broker, topics to publish on, subscriptions, paths.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use unisono_broker::{Advertisement, Client, EventDraft, Reception, SubscriptionSpec};
+//! # fn main() -> Result<(), unisono_broker::Error> {
+//! let mut client = Client::connect("/run/unisono/events".as_ref())?;
+//! let heat = client.advertise(&Advertisement::of("plant/1/heat"))?;
+//! client.subscribe(&SubscriptionSpec::of("plant/+/heat"))?;
+//! client.publish(heat, &EventDraft::new(b"81.5").due_in(Duration::from_millis(2)))?;
+//! if let Some(Reception::Event(event)) = client.receive(Some(Duration::from_secs(1)))? {
+//!     println!("{}: {} bytes", event.topic, event.payload.bytes().len());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//! A client is for one thread; others open their own. Nothing happens behind its back: frames are read when a
+//! method is called, so a program that consumes calls [`Client::receive`] often enough for its queue.
+
+mod events;
+mod paths;
+mod requests;
+
+pub use events::{EventDraft, PublishedEvent, ReceivedEvent, Reception, SubscriptionHandle, TopicHandle};
+pub use paths::PathHandle;
+
+use crate::account::Statistics;
+use crate::address::BrokerAddress;
+use crate::frame::Frame;
+use crate::spec::{Greeting, WelcomeTerms};
+use crate::transport::{Drained, FrameTransport, PayloadRef, StreamTransport, Taken, TransportError, wait};
+use events::CorrelatedParts;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use unisono_linux::timer;
+
+/// Why a broker could not be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nobody is there.
+    #[error("no broker at {}: {source}; start one: unisono events serve --listen {}", path.display(), path.display())]
+    Nobody { path: PathBuf, source: std::io::Error },
+    #[error("no broker at {address}: {source}; start one: unisono events serve --listen tcp:{address}")]
+    NobodyThere { address: SocketAddr, source: std::io::Error },
+    /// A topic or a subscription was refused.
+    #[error("the broker refuses: {0}")]
+    Refused(String),
+    /// An event was refused; nobody got it.
+    #[error("the event is refused: {0}")]
+    Rejected(String),
+    /// The path was refused, or its destination is gone.
+    #[error("the path is closed: {0}")]
+    Closed(String),
+    /// The broker does not want this program.
+    #[error("the broker ended the connection: {0}")]
+    SentAway(String),
+    /// The payload is too long.
+    #[error("a payload of {length} bytes is too long: the broker takes {most}")]
+    TooLong { length: usize, most: usize },
+    /// The connection broke.
+    #[error("the broker is gone ({0}), and with it what it had taken and not delivered yet; connect again")]
+    Broken(TransportError),
+    /// What came is no answer of a broker.
+    #[error("what answers is no broker of this version: {0}")]
+    Strange(String),
+    /// Nobody answered a request in time.
+    #[error("no reply within {0:?}")]
+    NoReply(Duration),
+}
+
+impl From<TransportError> for Error {
+    fn from(error: TransportError) -> Self {
+        match error {
+            TransportError::TooLarge { bytes, most } => Self::TooLong { length: bytes, most },
+            other => Self::Broken(other),
+        }
+    }
+}
+
+/// Bytes of the largest frame of a broker that has not said how much it takes: its default, and more.
+const LARGEST_FRAME: usize = 64 << 20;
+
+/// How a client waits for a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ClientWait {
+    /// It sleeps until the descriptor is ready.
+    #[default]
+    Sleep,
+    /// It looks again and again, and needs a processor of its own.
+    Spin,
+}
+
+/// What became of something that the broker was asked for.
+#[derive(Debug)]
+enum BrokerAnswer {
+    Accepted,
+    Refused(String),
+    Published(PublishedEvent),
+    Rejected(String),
+}
+
+/// A connection to a broker.
+#[derive(Debug)]
+pub struct Client {
+    transport: Box<dyn FrameTransport>,
+    wait: ClientWait,
+    terms: WelcomeTerms,
+    /// The last number given to a topic, a path, a subscription or a request.
+    numbers: u32,
+    /// Topics that it publishes on, with the last token.
+    outlets: BTreeMap<u32, u32>,
+    paths: BTreeMap<u32, paths::ClientPath>,
+    /// Answers by number and token.
+    answers: HashMap<(u32, u32), BrokerAnswer>,
+    /// Names of the broker's topics.
+    topics: HashMap<u32, Arc<str>>,
+    received: VecDeque<Reception>,
+    parts: CorrelatedParts,
+    /// Publications that were refused and not waited for.
+    rejected: u64,
+    replies: requests::ReplyTopics,
+    statistics: Option<Statistics>,
+    head: Vec<u8>,
+}
+
+/// A thread that spins lets others run after so many looks without success: about a microsecond. Without
+/// that, three threads that spin on two processors waited for the kernel's slice, 4 ms an event.
+const GLANCES: u32 = 64;
+
+/// One turn of a thread that spins.
+pub(crate) fn glance(glances: &mut u32) {
+    *glances += 1;
+    match *glances % GLANCES {
+        0 => std::thread::yield_now(),
+        _ => std::hint::spin_loop(),
+    }
+}
+
+impl Client {
+    /// Connects to the broker that listens at `path`.
+    ///
+    /// # Errors
+    /// Nobody is there, or something else is.
+    pub fn connect(path: &Path) -> Result<Self, Error> {
+        let nobody = |source: Errno| Error::Nobody { path: path.to_owned(), source: source.into() };
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .map_err(nobody)?;
+        let address = SocketAddrUnix::new(path).map_err(nobody)?;
+        connect(&socket, &address).map_err(nobody)?;
+        let transport = StreamTransport::new(socket, LARGEST_FRAME)?;
+        Self::over(Box::new(transport), Greeting::default(), ClientWait::Sleep)
+    }
+
+    /// Connects to the broker that listens at a TCP address.
+    ///
+    /// # Errors
+    /// Nobody is there, or something else is.
+    pub fn connect_tcp(address: SocketAddr) -> Result<Self, Error> {
+        let socket = TcpStream::connect(address).map_err(|source| Error::NobodyThere { address, source })?;
+        let transport = StreamTransport::new(socket.into(), LARGEST_FRAME)?;
+        Self::over(Box::new(transport), Greeting::default(), ClientWait::Sleep)
+    }
+
+    /// Connects to the broker at an address of either kind.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect) and [`connect_tcp`](Self::connect_tcp).
+    pub fn at(address: &BrokerAddress) -> Result<Self, Error> {
+        match address {
+            BrokerAddress::Unix(path) => Self::connect(path),
+            BrokerAddress::Tcp(address) => Self::connect_tcp(*address),
+        }
+    }
+
+    /// Greets the broker at the other end of a transport.
+    ///
+    /// # Errors
+    /// The other end is no broker, or does not want this program.
+    pub fn over(
+        transport: Box<dyn FrameTransport>,
+        greeting: Greeting,
+        wait: ClientWait,
+    ) -> Result<Self, Error> {
+        let mut client = Self {
+            transport,
+            wait,
+            terms: WelcomeTerms::default(),
+            numbers: 0,
+            outlets: BTreeMap::new(),
+            paths: BTreeMap::new(),
+            answers: HashMap::new(),
+            topics: HashMap::new(),
+            received: VecDeque::new(),
+            parts: CorrelatedParts::default(),
+            rejected: 0,
+            replies: requests::ReplyTopics::default(),
+            statistics: None,
+            head: Vec::new(),
+        };
+        client.tell(&Frame::Hello(greeting))?;
+        while client.terms.version == 0 {
+            client.hear(None)?;
+        }
+        Ok(client)
+    }
+
+    /// From now on it waits so.
+    pub fn set_wait(&mut self, wait: ClientWait) {
+        self.wait = wait;
+    }
+
+    /// Bytes of the largest payload that the broker takes.
+    #[must_use]
+    pub fn largest(&self) -> usize {
+        self.terms.largest as usize
+    }
+
+    /// Says that this program lives, if it promised to by a lease and has nothing else to say.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn alive(&mut self) -> Result<(), Error> {
+        self.tell(&Frame::Alive)
+    }
+
+    /// What the broker has done, for all programs.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn statistics(&mut self) -> Result<Statistics, Error> {
+        self.tell(&Frame::Ask)?;
+        loop {
+            if let Some(statistics) = self.statistics.take() {
+                return Ok(statistics);
+            }
+            self.hear(None)?;
+        }
+    }
+
+    /// Lets all leave that was published, and waits until it has.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        while self.transport.flush()? == Drained::Part {
+            self.make_room()?;
+        }
+        Ok(())
+    }
+
+    fn number(&mut self) -> u32 {
+        self.numbers += 1; // 2^32 topics and subscriptions of one program are out of reach
+        self.numbers
+    }
+
+    /// Sends a frame now.
+    fn tell(&mut self, frame: &Frame<'_>) -> Result<(), Error> {
+        let mut head = std::mem::take(&mut self.head);
+        head.clear();
+        frame.write(&mut head);
+        let told = self.put(&head, PayloadRef::Bytes(&[])).and_then(|()| self.flush());
+        self.head = head;
+        told
+    }
+
+    /// Hands a frame to the transport, and waits for room if there is none.
+    fn put(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<(), Error> {
+        loop {
+            match self.transport.send(head, payload) {
+                Ok(Taken::Taken) => return Ok(()),
+                Ok(Taken::Full) => self.make_room()?,
+                // its last words may say why
+                Err(TransportError::Closed) => loop {
+                    self.hear(None)?;
+                },
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Waits until the broker takes more, and takes what it sends meanwhile: it must not wait for this
+    /// program.
+    fn make_room(&mut self) -> Result<(), Error> {
+        while self.take()? {}
+        if self.wait == ClientWait::Sleep {
+            wait(&mut *self.transport, None)?;
+        }
+        Ok(())
+    }
+
+    /// Takes one frame, if one comes before the time is over; whether one came. None: for ever.
+    fn hear(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
+        // Nearly always something is there: the clock is read only if not.
+        if self.take()? {
+            return Ok(true);
+        }
+        let until = timeout.map(|timeout| timer::now().saturating_add(nanos(timeout)));
+        let mut glances = 0;
+        loop {
+            let _ = self.transport.flush()?;
+            if self.take()? {
+                return Ok(true);
+            }
+            let left = match until.map(|until| until.saturating_sub(timer::now())) {
+                Some(0) => return Ok(false),
+                left => left.map(Duration::from_nanos),
+            };
+            match self.wait {
+                ClientWait::Sleep => drop(wait(&mut *self.transport, left)?),
+                ClientWait::Spin => glance(&mut glances),
+            }
+        }
+    }
+
+    /// Takes one frame that has come; whether there was one.
+    fn take(&mut self) -> Result<bool, Error> {
+        let Some(frame) = self.transport.receive()? else { return Ok(false) };
+        let read = Frame::read(frame.bytes).map_err(|bad| Error::Strange(bad.to_string()))?;
+        match read {
+            Frame::Deliver { head, payload } => {
+                let (topics, same_clock) = (&self.topics, self.terms.same_clock);
+                if let Some(event) = self.parts.deliver(topics, same_clock, head, (payload, frame.apart)) {
+                    self.received.push_back(Reception::Event(event));
+                }
+            }
+            Frame::Notice { consumer, notice } => {
+                let topic = notice.topic().and_then(|topic| self.topics.get(&topic)).map(Arc::clone);
+                self.received.push_back(Reception::Notice {
+                    subscription: SubscriptionHandle(consumer),
+                    topic,
+                    notice,
+                });
+            }
+            Frame::Topic { number, name } => drop(self.topics.insert(number, name.into())),
+            Frame::Published { topic, token, sequence, outcome } => {
+                self.answers
+                    .insert((topic, token), BrokerAnswer::Published(PublishedEvent { sequence, outcome }));
+            }
+            Frame::Rejected { topic, token, reason } if token > 0 => {
+                self.answers.insert((topic, token), BrokerAnswer::Rejected(reason.to_owned()));
+            }
+            Frame::Rejected { topic, reason, .. } => {
+                self.rejected += 1;
+                let (topic, reason) = (TopicHandle(topic), reason.to_owned());
+                self.received.push_back(Reception::Rejected { topic, reason });
+            }
+            Frame::Accepted { number } => drop(self.answers.insert((number, 0), BrokerAnswer::Accepted)),
+            Frame::Refused { number, reason } => {
+                self.answers.insert((number, 0), BrokerAnswer::Refused(reason.to_owned()));
+            }
+            Frame::Welcome(terms) if terms.version > 0 => self.terms = terms,
+            Frame::Opened { number, credit } => paths::opened(&mut self.paths, number, credit),
+            Frame::Credit { number, bytes } => paths::credited(&mut self.paths, number, bytes),
+            Frame::Closed { number, reason } => paths::closed(&mut self.paths, number, reason),
+            Frame::Statistics { json } => {
+                let read = serde_json::from_str(json).map_err(|error| Error::Strange(error.to_string()))?;
+                self.statistics = Some(read);
+            }
+            Frame::Bye { reason } => return Err(Error::SentAway(reason.to_owned())),
+            _ => return Err(Error::Strange("it sent a program's frame".to_owned())),
+        }
+        Ok(true)
+    }
+
+    /// Waits for an answer.
+    fn answer(&mut self, number: u32, token: u32) -> Result<BrokerAnswer, Error> {
+        loop {
+            if let Some(answer) = self.answers.remove(&(number, token)) {
+                return Ok(answer);
+            }
+            self.hear(None)?;
+        }
+    }
+}
+
+impl Drop for Client {
+    /// Says that it leaves: those who listen hear that it left, and not that it died.
+    fn drop(&mut self) {
+        for number in std::mem::take(&mut self.outlets).into_keys() {
+            let mut head = Vec::new();
+            Frame::Close { number }.write(&mut head);
+            // a broker that is gone, or takes nothing more, learns it from the end of the connection
+            let _ = self.transport.send(&head, PayloadRef::Bytes(&[]));
+        }
+        self.transport.close();
+    }
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.transport.as_fd()
+    }
+}
+
+/// A length of time in nanoseconds; for ever if it is longer than 584 years.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

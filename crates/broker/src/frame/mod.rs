@@ -1,0 +1,506 @@
+//! The frames between programs and the broker. What travels for each event is binary; what is rare is JSON.
+//!
+//! ```text
+//!   byte 0    1       2             3          4..8     8..
+//!   kind      flags   criticality   repeated   number   by kind
+//! ```
+//! Numbers are little-endian. A frame is read completely or refused: no length in it is believed before it
+//! has been compared with what is there, what is left over is an error, and what a kind has no use for is
+//! zero. The payload of an event is the last part of its frame, so that a transport can carry it apart.
+//!
+//! Reference: `PROTOCOL.md`, with the meaning of each frame.
+
+mod fields;
+mod reader;
+
+pub use reader::Bad;
+
+use crate::notice::NoticeText;
+use crate::spec::{Advertisement, Greeting, PathSpec, SubscriptionSpec, WelcomeTerms};
+use reader::FrameReader;
+use unisono_eventchannel::FieldSet;
+
+/// What a greeting begins with: the protocol and its version.
+pub const MAGIC: [u8; 4] = *b"UEC1";
+/// The protocol's version.
+pub const VERSION: u32 = 1;
+
+/// The longest key of an event, in bytes.
+pub const MOST_KEY: usize = 1024;
+
+/// Bytes in front of the payload of a delivery, without key and fields.
+pub const DELIVER_HEAD: usize = 52;
+
+/// How a supplier wants a publication to be treated; a time that means "none" is all ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PublishFlags {
+    /// The deadline is the time that remains, instead of a time of the clock that both ends read.
+    pub remaining: bool,
+    /// Say what became of it, whatever that is.
+    pub answer: bool,
+    /// Refuse it where it would have to wait for a consumer.
+    pub at_once: bool,
+}
+
+/// What a consumer has to know of a delivery.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DeliverFlags {
+    /// Times are lengths of time from or until the moment of sending.
+    pub remaining: bool,
+    /// The deadline had passed.
+    pub late: bool,
+    /// It was published before the consumer subscribed.
+    pub retained: bool,
+    /// It is one of several; the last of them has no such flag.
+    pub part: bool,
+    /// It is delivered again unless it is acknowledged.
+    pub acknowledge: bool,
+}
+
+/// An event from a supplier, but for its payload.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PublishHead<'a> {
+    pub flags: PublishFlags,
+    pub criticality: u8,
+    /// The program's number of the topic or the path.
+    pub topic: u32,
+    pub deadline: u64,
+    /// The program's number of the publication, for answers.
+    pub token: u32,
+    pub key: &'a str,
+    pub fields: FieldSet,
+}
+
+/// An event for a consumer, but for its payload.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DeliverHead<'a> {
+    pub flags: DeliverFlags,
+    pub criticality: u8,
+    /// Earlier deliveries of the event that were not acknowledged; 255: or more.
+    pub repeated: u8,
+    /// The program's number of the consumer.
+    pub consumer: u32,
+    pub topic: u32,
+    pub supplier: u32,
+    pub sequence: u64,
+    pub deadline: u64,
+    pub published: u64,
+    /// What to acknowledge.
+    pub delivery: u64,
+    pub key: &'a str,
+    pub fields: FieldSet,
+}
+
+/// What became of a publication.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PublishOutcome {
+    /// In the inboxes of so many consumers and groups.
+    Taken(u32),
+    /// A stronger supplier of the topic lives.
+    Standby,
+    /// An event of this number came before.
+    Duplicate,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Frame<'a> {
+    /// Program: the first frame.
+    Hello(Greeting),
+    /// Program: it will publish on a topic, under a number of its own.
+    Advertise { number: u32, spec: Advertisement },
+    /// Program: an event, whose payload is `payload` or comes apart.
+    Publish { head: PublishHead<'a>, payload: &'a [u8] },
+    /// Program: a consumer, under a number of its own.
+    Subscribe { number: u32, spec: Box<SubscriptionSpec> },
+    /// Program: a delivery is done with.
+    Acknowledge { consumer: u32, delivery: u64 },
+    /// Program: a consumer goes.
+    Unsubscribe { number: u32 },
+    /// Program: a path, under a number of its own; what is published on that number is sent on.
+    Open { number: u32, path: PathSpec },
+    /// Program: nothing more on a topic or a path; what was handed over is still delivered.
+    Close { number: u32 },
+    /// Program: give all credit back when everything on this path has left.
+    Flush { number: u32 },
+    /// Program: what have you done?
+    Ask,
+    /// Program: it lives.
+    Alive,
+    /// Broker: the answer to [`Frame::Hello`].
+    Welcome(WelcomeTerms),
+    /// Broker: a topic or a consumer is there.
+    Accepted { number: u32 },
+    /// Broker: it is not there, and why.
+    Refused { number: u32, reason: &'a str },
+    /// Broker: what became of a publication.
+    Published { topic: u32, token: u32, sequence: u64, outcome: PublishOutcome },
+    /// Broker: a publication was refused, and by whom.
+    Rejected { topic: u32, token: u32, reason: &'a str },
+    /// Broker: the name of a topic, before its first delivery.
+    Topic { number: u32, name: &'a str },
+    /// Broker: an event.
+    Deliver { head: DeliverHead<'a>, payload: &'a [u8] },
+    /// Broker: what a consumer should know beside its events.
+    Notice { consumer: u32, notice: NoticeText },
+    /// Broker: the path is there.
+    Opened {
+        number: u32,
+        /// How many bytes may be on their way.
+        credit: u32,
+    },
+    /// Broker: the path is not there, or no longer.
+    Closed { number: u32, reason: &'a str },
+    /// Broker: so many bytes have left (or were dropped); as many may come.
+    Credit { number: u32, bytes: u32 },
+    /// Broker: the answer to [`Frame::Ask`], in JSON.
+    Statistics { json: &'a str },
+    /// Broker: you are sent away.
+    Bye { reason: &'a str },
+}
+
+mod kind {
+    pub(super) const HELLO: u8 = 1;
+    pub(super) const ADVERTISE: u8 = 2;
+    pub(super) const PUBLISH: u8 = 3;
+    pub(super) const SUBSCRIBE: u8 = 4;
+    pub(super) const ACKNOWLEDGE: u8 = 5;
+    pub(super) const UNSUBSCRIBE: u8 = 6;
+    pub(super) const OPEN: u8 = 7;
+    pub(super) const CLOSE: u8 = 8;
+    pub(super) const FLUSH: u8 = 9;
+    pub(super) const ASK: u8 = 10;
+    pub(super) const ALIVE: u8 = 11;
+    pub(super) const WELCOME: u8 = 129;
+    pub(super) const ACCEPTED: u8 = 130;
+    pub(super) const REFUSED: u8 = 131;
+    pub(super) const PUBLISHED: u8 = 132;
+    pub(super) const REJECTED: u8 = 133;
+    pub(super) const TOPIC: u8 = 134;
+    pub(super) const DELIVER: u8 = 135;
+    pub(super) const NOTICE: u8 = 136;
+    pub(super) const OPENED: u8 = 137;
+    pub(super) const CLOSED: u8 = 138;
+    pub(super) const CREDIT: u8 = 139;
+    pub(super) const STATISTICS: u8 = 140;
+    pub(super) const BYE: u8 = 141;
+}
+
+impl<'a> Frame<'a> {
+    /// Reads one frame.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, Bad> {
+        let mut reader = FrameReader::new(bytes);
+        let [kind, flags, criticality, repeated] = reader.array()?;
+        let number = reader.word()?;
+        if !matches!(kind, kind::PUBLISH | kind::DELIVER) && (flags, criticality, repeated) != (0, 0, 0) {
+            return Err(reader.bad("the bytes after its kind are not zero"));
+        }
+        let frame = match kind {
+            kind::HELLO if reader.array()? == MAGIC => Self::Hello(reader.json()?),
+            kind::HELLO => return Err(reader.bad("a greeting of another protocol, or of another version")),
+            kind::ADVERTISE => Self::Advertise { number, spec: reader.json()? },
+            kind::PUBLISH if repeated != 0 => return Err(reader.bad("a publication that is repeated")),
+            kind::PUBLISH => {
+                let [remaining, answer, at_once] = bits(flags).ok_or(reader.bad("unknown flags"))?;
+                let flags = PublishFlags { remaining, answer, at_once };
+                let (deadline, token) = (reader.long()?, reader.word()?);
+                let (key, fields) = reader.key_and_fields()?;
+                let head = PublishHead { flags, criticality, topic: number, deadline, token, key, fields };
+                Self::Publish { head, payload: reader.rest() }
+            }
+            kind::SUBSCRIBE => Self::Subscribe { number, spec: reader.json()? },
+            kind::ACKNOWLEDGE => Self::Acknowledge { consumer: number, delivery: reader.long()? },
+            kind::UNSUBSCRIBE => Self::Unsubscribe { number },
+            kind::OPEN => Self::Open { number, path: reader.json()? },
+            kind::CLOSE => Self::Close { number },
+            kind::FLUSH => Self::Flush { number },
+            kind::ASK => Self::Ask,
+            kind::ALIVE => Self::Alive,
+            kind::WELCOME => Self::Welcome(reader.json()?),
+            kind::ACCEPTED => Self::Accepted { number },
+            kind::REFUSED => Self::Refused { number, reason: reader.text()? },
+            kind::PUBLISHED => {
+                let (token, sequence, inboxes) = (reader.word()?, reader.long()?, reader.word()?);
+                let outcome = match (reader.word()?, inboxes) {
+                    (0, inboxes) => PublishOutcome::Taken(inboxes),
+                    (1, 0) => PublishOutcome::Standby,
+                    (2, 0) => PublishOutcome::Duplicate,
+                    _ => return Err(reader.bad("an unknown outcome")),
+                };
+                Self::Published { topic: number, token, sequence, outcome }
+            }
+            kind::REJECTED => Self::Rejected { topic: number, token: reader.word()?, reason: reader.text()? },
+            kind::TOPIC => Self::Topic { number, name: reader.text()? },
+            kind::DELIVER => {
+                let [remaining, late, retained, part, acknowledge] =
+                    bits(flags).ok_or(reader.bad("unknown flags"))?;
+                let head = DeliverHead {
+                    flags: DeliverFlags { remaining, late, retained, part, acknowledge },
+                    criticality,
+                    repeated,
+                    consumer: number,
+                    topic: reader.word()?,
+                    supplier: reader.word()?,
+                    sequence: reader.long()?,
+                    deadline: reader.long()?,
+                    published: reader.long()?,
+                    delivery: reader.long()?,
+                    ..DeliverHead::default()
+                };
+                let (key, fields) = reader.key_and_fields()?;
+                Self::Deliver { head: DeliverHead { key, fields, ..head }, payload: reader.rest() }
+            }
+            kind::NOTICE => Self::Notice { consumer: number, notice: reader.json()? },
+            kind::OPENED => Self::Opened { number, credit: reader.word()? },
+            kind::CLOSED => Self::Closed { number, reason: reader.text()? },
+            kind::CREDIT => Self::Credit { number, bytes: reader.word()? },
+            kind::STATISTICS => Self::Statistics { json: reader.text()? },
+            kind::BYE => Self::Bye { reason: reader.text()? },
+            _ => return Err(reader.bad("an unknown kind")),
+        };
+        let is_of_the_connection = matches!(
+            kind,
+            kind::HELLO | kind::ASK | kind::ALIVE | kind::WELCOME | kind::STATISTICS | kind::BYE
+        );
+        if is_of_the_connection && number != 0 {
+            return Err(reader.bad("a number where there is none"));
+        }
+        reader.end()?;
+        Ok(frame)
+    }
+
+    /// Appends the frame to `bytes`.
+    pub fn write(&self, bytes: &mut Vec<u8>) {
+        let mut head = |kind: u8, number: u32| {
+            bytes.extend([kind, 0, 0, 0]);
+            bytes.extend(number.to_le_bytes());
+        };
+        match self {
+            Self::Hello(greeting) => {
+                head(kind::HELLO, 0);
+                bytes.extend(MAGIC);
+                write_json(bytes, greeting);
+            }
+            Self::Advertise { number, spec } => {
+                head(kind::ADVERTISE, *number);
+                write_json(bytes, spec);
+            }
+            Self::Publish { head, payload } => {
+                head.write(bytes);
+                bytes.extend(*payload);
+            }
+            Self::Subscribe { number, spec } => {
+                head(kind::SUBSCRIBE, *number);
+                write_json(bytes, spec);
+            }
+            Self::Acknowledge { consumer, delivery } => {
+                head(kind::ACKNOWLEDGE, *consumer);
+                bytes.extend(delivery.to_le_bytes());
+            }
+            Self::Unsubscribe { number } => head(kind::UNSUBSCRIBE, *number),
+            Self::Open { number, path } => {
+                head(kind::OPEN, *number);
+                write_json(bytes, path);
+            }
+            Self::Close { number } => head(kind::CLOSE, *number),
+            Self::Flush { number } => head(kind::FLUSH, *number),
+            Self::Ask => head(kind::ASK, 0),
+            Self::Alive => head(kind::ALIVE, 0),
+            Self::Welcome(terms) => {
+                head(kind::WELCOME, 0);
+                write_json(bytes, terms);
+            }
+            Self::Accepted { number } => head(kind::ACCEPTED, *number),
+            Self::Refused { number, reason: text } => {
+                head(kind::REFUSED, *number);
+                bytes.extend(text.as_bytes());
+            }
+            Self::Published { topic, token, sequence, outcome } => {
+                head(kind::PUBLISHED, *topic);
+                let (what, inboxes) = match outcome {
+                    PublishOutcome::Taken(inboxes) => (0_u32, *inboxes),
+                    PublishOutcome::Standby => (1, 0),
+                    PublishOutcome::Duplicate => (2, 0),
+                };
+                bytes.extend(token.to_le_bytes());
+                bytes.extend(sequence.to_le_bytes());
+                bytes.extend(inboxes.to_le_bytes());
+                bytes.extend(what.to_le_bytes());
+            }
+            Self::Rejected { topic, token, reason } => {
+                head(kind::REJECTED, *topic);
+                bytes.extend(token.to_le_bytes());
+                bytes.extend(reason.as_bytes());
+            }
+            Self::Topic { number, name } => {
+                head(kind::TOPIC, *number);
+                bytes.extend(name.as_bytes());
+            }
+            Self::Deliver { head, payload } => {
+                head.write(bytes);
+                bytes.extend(*payload);
+            }
+            Self::Notice { consumer, notice } => {
+                head(kind::NOTICE, *consumer);
+                write_json(bytes, notice);
+            }
+            Self::Opened { number, credit } => {
+                head(kind::OPENED, *number);
+                bytes.extend(credit.to_le_bytes());
+            }
+            Self::Closed { number, reason } => {
+                head(kind::CLOSED, *number);
+                bytes.extend(reason.as_bytes());
+            }
+            Self::Credit { number, bytes: count } => {
+                head(kind::CREDIT, *number);
+                bytes.extend(count.to_le_bytes());
+            }
+            Self::Statistics { json } => {
+                head(kind::STATISTICS, 0);
+                bytes.extend(json.as_bytes());
+            }
+            Self::Bye { reason } => {
+                head(kind::BYE, 0);
+                bytes.extend(reason.as_bytes());
+            }
+        }
+    }
+}
+
+impl PublishHead<'_> {
+    /// Appends all of the frame but the payload.
+    pub fn write(&self, bytes: &mut Vec<u8>) {
+        let PublishFlags { remaining, answer, at_once } = self.flags;
+        bytes.extend([kind::PUBLISH, byte([remaining, answer, at_once]), self.criticality, 0]);
+        bytes.extend(self.topic.to_le_bytes());
+        bytes.extend(self.deadline.to_le_bytes());
+        bytes.extend(self.token.to_le_bytes());
+        fields::write(bytes, self.key, &self.fields);
+    }
+}
+
+impl DeliverHead<'_> {
+    /// Appends all of the frame but the payload.
+    pub fn write(&self, bytes: &mut Vec<u8>) {
+        let DeliverFlags { remaining, late, retained, part, acknowledge } = self.flags;
+        let flags = byte([remaining, late, retained, part, acknowledge]);
+        bytes.extend([kind::DELIVER, flags, self.criticality, self.repeated]);
+        for word in [self.consumer, self.topic, self.supplier] {
+            bytes.extend(word.to_le_bytes());
+        }
+        for long in [self.sequence, self.deadline, self.published, self.delivery] {
+            bytes.extend(long.to_le_bytes());
+        }
+        fields::write(bytes, self.key, &self.fields);
+    }
+}
+
+fn write_json(bytes: &mut Vec<u8>, value: &impl serde::Serialize) {
+    serde_json::to_writer(bytes, value)
+        .expect("has a text because it is numbers and texts, written to memory");
+}
+
+/// Flags in a byte, the first one lowest.
+fn byte<const N: usize>(flags: [bool; N]) -> u8 {
+    flags.iter().rev().fold(0, |byte, flag| byte << 1 | u8::from(*flag))
+}
+
+/// The same, read; none if others are set.
+fn bits<const N: usize>(byte: u8) -> Option<[bool; N]> {
+    (u32::from(byte) >> N == 0).then(|| std::array::from_fn(|at| byte >> at & 1 == 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::destination::Destination;
+    use proptest::prelude::*;
+
+    fn destinations() -> impl Strategy<Value = Destination> {
+        let address = (any::<std::net::IpAddr>(), any::<u16>()).prop_map(std::net::SocketAddr::from);
+        (address, any::<bool>()).prop_map(|(address, tcp)| match tcp {
+            true => Destination { congestion: Some("reno".to_owned()), ..Destination::tcp(address) },
+            false => Destination::udp(address),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read(
+            number in any::<u32>(), long in any::<u64>(), text in ".{0,60}", flags in any::<[bool; 5]>(),
+            payload in proptest::collection::vec(any::<u8>(), 0..100), destination in destinations(),
+            fraction in any::<f64>(),
+        ) {
+            let fields = FieldSet::new().with(&*text, true).with("n", number as i64).with("f", fraction).with("t", &*text);
+            let [remaining, answer, at_once, part, acknowledge] = flags;
+            let publish = PublishHead {
+                flags: PublishFlags { remaining, answer, at_once }, criticality: 3, topic: number, deadline: long,
+                token: number, key: &text, fields: fields.clone(),
+            };
+            let deliver = DeliverHead {
+                flags: DeliverFlags { remaining, late: answer, retained: at_once, part, acknowledge },
+                criticality: 9, repeated: 2, consumer: number, topic: 1, supplier: 2, sequence: long, deadline: 4,
+                published: 5, delivery: long, key: &text, fields,
+            };
+            let frames = [
+                Frame::Hello(Greeting { name: text.clone(), lease_ns: Some(long) }),
+                Frame::Advertise { number, spec: Advertisement::of(&text) },
+                Frame::Publish { head: publish, payload: &payload },
+                Frame::Subscribe { number, spec: Box::new(SubscriptionSpec::of(&text)) },
+                Frame::Acknowledge { consumer: number, delivery: long }, Frame::Unsubscribe { number },
+                Frame::Open { number, path: PathSpec { class: text.clone(), destination } },
+                Frame::Close { number }, Frame::Flush { number }, Frame::Ask, Frame::Alive,
+                Frame::Welcome(WelcomeTerms { version: 1, largest: number, path_largest: 1, same_clock: true }),
+                Frame::Accepted { number }, Frame::Refused { number, reason: &text },
+                Frame::Published { topic: number, token: 1, sequence: long, outcome: PublishOutcome::Taken(7) },
+                Frame::Rejected { topic: number, token: 1, reason: &text }, Frame::Topic { number, name: &text },
+                Frame::Deliver { head: deliver, payload: &payload },
+                Frame::Notice { consumer: number, notice: NoticeText::Tick { at_ns: long } },
+                Frame::Opened { number, credit: number }, Frame::Closed { number, reason: &text },
+                Frame::Credit { number, bytes: number }, Frame::Statistics { json: &text },
+                Frame::Bye { reason: &text },
+            ];
+            for frame in frames {
+                let mut bytes = Vec::new();
+                frame.write(&mut bytes);
+                prop_assert_eq!(Frame::read(&bytes), Ok(frame));
+            }
+        }
+
+        #[test]
+        fn a_binary_frame_has_one_reading(
+            bytes in proptest::collection::vec(any::<u8>(), 0..80),
+            kind in proptest::sample::select(vec![3_u8, 5, 6, 8, 132, 135, 137, 139]),
+        ) {
+            let mut bytes = bytes;
+            if let [first, a, b, c, ..] = &mut bytes[..] {
+                // mostly frames that are nearly right
+                (*first, *a, *b, *c) = (kind, 0, 0, 0);
+            }
+            if let Ok(frame) = Frame::read(&bytes) {
+                let mut again = Vec::new();
+                frame.write(&mut again);
+                prop_assert_eq!(again, bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_or_goes_on_is_refused() {
+        let mut bytes = Vec::new();
+        let fields = FieldSet::new().with("level", 3);
+        let head = PublishHead { key: "roof", fields, ..PublishHead::default() };
+        Frame::Publish { head, payload: b"" }.write(&mut bytes);
+        for length in 0..bytes.len() {
+            assert!(Frame::read(&bytes[..length]).is_err(), "{length}");
+        }
+        let mut ask = Vec::new();
+        Frame::Ask.write(&mut ask);
+        ask.push(0);
+        let said = Frame::read(&ask).expect_err("a byte too many").to_string();
+        assert_eq!(said, "a frame of 9 bytes that is none: bytes are left over");
+    }
+}

@@ -1,0 +1,390 @@
+//! A consumer's end of one supplier's ring.
+//!
+//! Two ways to take an event: held in its slot ([`receive`](MemoryConsumer::receive)), which costs a fence
+//! and copies nothing, and copied ([`receive_copy`](MemoryConsumer::receive_copy)), which announces nothing
+//! and looks afterwards whether the copy is whole. Copy what is shorter than some hundred bytes.
+//!
+//! Nothing that the supplier writes is believed: slot and length are checked after they were copied, and what
+//! they lead to is handed out as atomics or as a copy.
+
+use super::entry::{Announced, EntryState, RingEntry, low};
+use super::geometry::{ENTRY, HOLDS, MemoryGeometry};
+use super::page::ConsumerPage;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use unisono_linux::clock::Nanos;
+use unisono_linux::futex::Scope;
+use unisono_sync::atomics::{AtomicU32, Ordering, fence};
+use unisono_sync::{
+    Company, ForeignWords, Lines, SpinBudget, Wait, WaitPolicy, Waiter, Wakeups, Watch, WatchVerdict,
+};
+
+/// Why nothing can be received from this supplier, now or ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReceiveRefused {
+    #[error("{HOLDS} events of this supplier are held; drop one of them before the next is received")]
+    AllHeld,
+    #[error("the supplier announces an event that lies outside its memory")]
+    OutsideMemory,
+}
+
+/// Why a supplier's memory cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinRefused {
+    #[error("the supplier's memory is not that of this version, or lies about its size")]
+    BadHeader,
+    #[error("the consumer's page is too short")]
+    ShortPage,
+}
+
+/// What is next in a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextEvent<E> {
+    Event(E),
+    /// So many events were overwritten before this consumer came to them.
+    Lost(u64),
+    Nothing,
+    /// The supplier has left, and all its events were received.
+    Closed,
+}
+
+/// An event that was copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventMark {
+    /// The supplier's count of its events.
+    pub turn: u64,
+    /// What the supplier gave with it, such as a topic's number.
+    pub tag: u32,
+}
+
+/// What a consumer and the events that it holds share.
+#[derive(Debug)]
+struct JoinedRing {
+    words: ForeignWords,
+    geometry: MemoryGeometry,
+    page: ConsumerPage,
+    /// Which holds are in use. The page says so, too, but the supplier can write there.
+    in_use: [AtomicBool; HOLDS],
+}
+
+/// One supplier's ring, for reading.
+pub struct MemoryConsumer {
+    ring: Arc<JoinedRing>,
+    turn: u64,
+    lost: u64,
+    waiter: Waiter,
+    /// Makes the supplier's descriptor readable.
+    ring_supplier: Option<Box<dyn FnMut() + Send>>,
+}
+
+impl fmt::Debug for MemoryConsumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryConsumer").field("turn", &self.turn).field("lost", &self.lost).finish()
+    }
+}
+
+impl MemoryConsumer {
+    /// Reads from `turn` on, as the supplier said when it attached the page. `ring_supplier` is called when
+    /// there is room and the supplier waits for it at its descriptor.
+    ///
+    /// # Errors
+    /// The memory is none of a supplier, or the page is too short.
+    pub fn join(
+        words: ForeignWords,
+        page: Lines,
+        turn: u64,
+        (wait, budget): (Wait, SpinBudget),
+        ring_supplier: Option<Box<dyn FnMut() + Send>>,
+    ) -> Result<Self, JoinRefused> {
+        let geometry = MemoryGeometry::read(&words).ok_or(JoinRefused::BadHeader)?;
+        let page = ConsumerPage::new(page).ok_or(JoinRefused::ShortPage)?;
+        page.regime().announce_processors();
+        let in_use = std::array::from_fn(|_| AtomicBool::new(false));
+        let ring = Arc::new(JoinedRing { words, geometry, page, in_use });
+        let waiter = Waiter::new(wait, budget, Wakeups::Symmetric(Scope::Shared));
+        Ok(Self { ring, turn, lost: 0, waiter, ring_supplier })
+    }
+
+    /// Most bytes of an event.
+    #[must_use]
+    pub fn largest(&self) -> usize {
+        self.ring.geometry.largest() as usize
+    }
+
+    /// How many events this consumer has lost so far.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// The turn of the event that is next.
+    #[must_use]
+    pub fn turn(&self) -> u64 {
+        self.turn
+    }
+
+    /// The next event, which stays where it is until it is dropped.
+    ///
+    /// # Errors
+    /// As many events are held as may be, or the supplier lies.
+    #[inline]
+    pub fn receive(&mut self) -> Result<NextEvent<HeldEvent>, ReceiveRefused> {
+        let ring = &self.ring;
+        // SYNC(hold-free) acquire: the page's word was cleared before
+        let Some(free) = ring.in_use.iter().position(|used| !used.load(Ordering::Acquire)) else {
+            return Err(ReceiveRefused::AllHeld);
+        };
+        let turn = self.turn;
+        let entry = ring.entry(turn);
+        match entry.look(turn, ring.geometry.depth()) {
+            EntryState::Ready => {}
+            otherwise => return Ok(self.without_event(otherwise)),
+        }
+        let announced = entry.read();
+        let hold = ring.page.hold(free);
+        hold.store(announced.slot.wrapping_add(1), Ordering::Relaxed);
+        // SYNC(hold) fence: the hold before the announcement is looked at once more; the other side is in
+        // `MemorySupplier::reclaim`
+        fence(Ordering::SeqCst);
+        if !entry.still(turn) {
+            hold.store(0, Ordering::Relaxed);
+            return Ok(self.without_event(EntryState::BeingRewritten));
+        }
+        let Some(range) = ring.range(announced) else {
+            hold.store(0, Ordering::Relaxed);
+            return Err(ReceiveRefused::OutsideMemory);
+        };
+        ring.in_use[free].store(true, Ordering::Relaxed);
+        let ring = Arc::clone(ring);
+        self.advance(turn.wrapping_add(1));
+        let mark = EventMark { turn, tag: announced.tag };
+        Ok(NextEvent::Event(HeldEvent { ring, hold: free, mark, range }))
+    }
+
+    /// The next event, copied behind what `into` holds.
+    ///
+    /// # Errors
+    /// The supplier lies.
+    #[inline]
+    pub fn receive_copy(&mut self, into: &mut Vec<u8>) -> Result<NextEvent<EventMark>, ReceiveRefused> {
+        let (ring, turn) = (&self.ring, self.turn);
+        let entry = ring.entry(turn);
+        match entry.look(turn, ring.geometry.depth()) {
+            EntryState::Ready => {}
+            otherwise => return Ok(self.without_event(otherwise)),
+        }
+        let (announced, before) = (entry.read(), into.len());
+        let range = ring.range(announced);
+        if let Some(range) = range.clone() {
+            ring.words.append_to(range, into);
+        }
+        // SYNC(entry-rewrite) acquire: whoever copied something newer sees below that the turn is over
+        fence(Ordering::Acquire);
+        if !entry.still(turn) {
+            into.truncate(before);
+            return Ok(self.without_event(EntryState::BeingRewritten));
+        }
+        if range.is_none() {
+            return Err(ReceiveRefused::OutsideMemory);
+        }
+        self.advance(turn.wrapping_add(1));
+        Ok(NextEvent::Event(EventMark { turn, tag: announced.tag }))
+    }
+
+    /// How long the next event is, if one is there; it may be lost before it is received.
+    #[must_use]
+    pub fn next_length(&self) -> Option<usize> {
+        let entry = self.ring.entry(self.turn);
+        let ready = entry.look(self.turn, self.ring.geometry.depth()) == EntryState::Ready;
+        ready.then(|| entry.read().length as usize)
+    }
+
+    #[cold]
+    fn without_event<E>(&mut self, state: EntryState) -> NextEvent<E> {
+        let (turn, depth) = (self.turn, u64::from(self.ring.geometry.depth()));
+        let next = match state {
+            EntryState::Ready | EntryState::NotYet => return self.nothing(),
+            // Later entries may be whole still.
+            EntryState::BeingRewritten => turn.wrapping_add(1),
+            // The oldest that is there, and a quarter of the ring to stay ahead of the supplier.
+            EntryState::Overwritten(by) => {
+                by.wrapping_add(1).saturating_sub(depth - depth / 4).max(turn.wrapping_add(1))
+            }
+        };
+        let lost = next.wrapping_sub(turn);
+        self.lost = self.lost.saturating_add(lost);
+        self.advance(next);
+        NextEvent::Lost(lost)
+    }
+
+    fn nothing<E>(&self) -> NextEvent<E> {
+        if self.ring.is_closed() && !self.ring.announces(self.turn) {
+            NextEvent::Closed
+        } else {
+            NextEvent::Nothing
+        }
+    }
+
+    /// The next turn wanted; tells the supplier each time another quarter of the ring was read.
+    #[inline]
+    fn advance(&mut self, turn: u64) {
+        let quarter = u64::from(self.ring.geometry.depth() / 4).max(1);
+        let told = std::mem::replace(&mut self.turn, turn) / quarter;
+        if turn / quarter != told {
+            self.tell_position();
+        }
+    }
+
+    fn tell_position(&mut self) {
+        let page = &self.ring.page;
+        // SYNC(room-polled) fence: in `signal`, the position before who polls; the other side is in
+        // `MemorySupplier::polls_for_room`
+        page.position().signal(low(self.turn), Wakeups::Symmetric(Scope::Shared));
+        if let Some(ring_supplier) = &mut self.ring_supplier
+            && page.room_polled().load(Ordering::Relaxed) != 0
+            && page.room_polled().swap(0, Ordering::Relaxed) != 0
+        {
+            ring_supplier();
+        }
+    }
+
+    /// Whether [`receive`](Self::receive) would have something to say.
+    #[must_use]
+    pub fn has_something(&self) -> bool {
+        self.ring.announces(self.turn) || self.ring.is_closed()
+    }
+
+    /// Waits in this consumer's way until there is something, or until `watch` says to stop. A supplier that
+    /// dies says nothing: `watch` is to look whether it lives.
+    pub fn wait<W: Watch>(&mut self, watch: &mut W) -> WatchVerdict {
+        let (ring, turn) = (&*self.ring, self.turn);
+        let regime = ring.page.regime();
+        let company = || Company { regime, crowded: regime.is_crowded(2), whereabouts: None };
+        let flag = ring.page.sleepers().over(ring.entry(turn).low());
+        let mut look = Asleep { ring, turn, watch };
+        let verdict = self.waiter.among(company).wait(flag, low(turn), &mut look);
+        self.waiter.learn(regime);
+        if self.has_something() { WatchVerdict::Continue } else { verdict }
+    }
+
+    /// Before this consumer's descriptor is polled: whether nothing is there now. The descriptor then becomes
+    /// readable when something is.
+    #[must_use]
+    pub fn arm(&self) -> bool {
+        self.ring.may_sleep(self.turn, self.ring.page.polled())
+    }
+}
+
+impl JoinedRing {
+    fn entry(&self, turn: u64) -> RingEntry<'_> {
+        let first = MemoryGeometry::entry(self.geometry.index(turn));
+        RingEntry::new(self.words.words(first..first + ENTRY))
+    }
+
+    /// Where an event lies. `None`: outside the memory.
+    fn range(&self, announced: Announced) -> Option<Range<usize>> {
+        let Announced { slot, length, .. } = announced;
+        let fits = slot < self.geometry.slots() && length <= self.geometry.largest();
+        fits.then(|| {
+            let start = self.geometry.slot(slot);
+            start..start + length as usize
+        })
+    }
+
+    /// Whether this turn's event is there, or lost.
+    fn announces(&self, turn: u64) -> bool {
+        self.entry(turn).look(turn, self.geometry.depth()) != EntryState::NotYet
+    }
+
+    fn is_closed(&self) -> bool {
+        let header = self.words.words(MemoryGeometry::header());
+        // SYNC(closed) acquire: all events after the end was seen
+        MemoryGeometry::closed(header).load(Ordering::Acquire) != 0
+    }
+
+    /// Says by a word of the page that the consumer is about to sleep until `turn`; whether it may.
+    fn may_sleep(&self, turn: u64, word: &AtomicU32) -> bool {
+        // A swap, because it comes before or after the supplier's swap, whatever was here.
+        // SYNC(asleep-told) release: the count of sleepers before that it sleeps
+        word.swap(1, Ordering::Release);
+        // SYNC(asleep) fence: that it sleeps before what is announced; the other side is in
+        // `MemorySupplier::tell`
+        fence(Ordering::SeqCst);
+        !self.announces(turn) && !self.is_closed()
+    }
+}
+
+/// Looks once more before a sleep.
+struct Asleep<'a, W> {
+    ring: &'a JoinedRing,
+    turn: u64,
+    watch: &'a mut W,
+}
+
+impl<W: Watch> Watch for Asleep<'_, W> {
+    fn look(&mut self) -> WatchVerdict {
+        let may_sleep = self.ring.may_sleep(self.turn, self.ring.page.asleep());
+        if may_sleep { self.watch.look() } else { WatchVerdict::Stop }
+    }
+
+    fn sleep_until(&mut self) -> Option<Nanos> {
+        self.watch.sleep_until()
+    }
+}
+
+/// An event in its slot, which the supplier does not use again before this is dropped.
+#[derive(Debug)]
+pub struct HeldEvent {
+    ring: Arc<JoinedRing>,
+    hold: usize,
+    mark: EventMark,
+    range: Range<usize>,
+}
+
+impl HeldEvent {
+    #[must_use]
+    pub fn mark(&self) -> EventMark {
+        self.mark
+    }
+
+    /// How long the event is.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.range.len()
+    }
+
+    /// The event's bytes. A supplier that keeps to the protocol does not change them.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn bytes(&self) -> &[std::sync::atomic::AtomicU8] {
+        self.ring.words.bytes(self.range.clone())
+    }
+
+    /// Copies the event's bytes from `offset` on. Panics past its end.
+    #[cfg(not(loom))]
+    pub fn copy(&self, offset: usize, into: &mut [u8]) {
+        assert!(
+            offset + into.len() <= self.range.len(),
+            "{} bytes from {offset} of {}",
+            into.len(),
+            self.length()
+        );
+        self.ring.words.read(self.range.start + offset, into);
+    }
+
+    /// Appends a copy of the event.
+    pub fn append_to(&self, into: &mut Vec<u8>) {
+        self.ring.words.append_to(self.range.clone(), into);
+    }
+}
+
+impl Drop for HeldEvent {
+    fn drop(&mut self) {
+        // SYNC(hold-end) release: what was read before the slot may be used again
+        self.ring.page.hold(self.hold).store(0, Ordering::Release);
+        // SYNC(hold-free) release: the page's word before it may be used again
+        self.ring.in_use[self.hold].store(false, Ordering::Release);
+    }
+}

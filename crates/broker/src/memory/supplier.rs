@@ -1,0 +1,373 @@
+//! The supplier's end of the ring: slots are lent, published, and taken back once nobody can be reading them.
+//!
+//! A slot is in one of these places, and nobody else decides which:
+//!
+//! ```text
+//!   free --loan--> lent --publish--> in the ring --overwritten--> retired --nobody holds it--> free
+//! ```
+//! A retired slot is not announced any more. Consumers that took it before have said so in their holds, and
+//! those that did not look at the announcement after their hold, and find it gone (`PROTOCOL.md`, "holds").
+
+use super::entry::{Announced, RingEntry, low};
+use super::geometry::{ENTRY, HOLDS, MemoryGeometry};
+use super::page::ConsumerPage;
+use std::fmt;
+use std::io;
+use unisono_linux::futex::Scope;
+use unisono_sync::atomics::{AtomicU32, Ordering, fence};
+use unisono_sync::{
+    Company, Lines, PublishedWords, SpinBudget, Wait, WaitPolicy, Waiter, Wakeups, Watch, WatchVerdict,
+};
+
+/// What happens to a consumer that has not read an event when its entry is wanted for a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenBehind {
+    /// It loses the oldest events, and is told how many.
+    LosesOldest,
+    /// The supplier waits for it.
+    BlocksSupplier,
+}
+
+/// A consumer of a supplier's ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConsumerNumber(pub u32);
+
+impl fmt::Display for ConsumerNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "consumer {}", self.0)
+    }
+}
+
+/// Why an event is not published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PublishRefused {
+    #[error("an event of {bytes} bytes; this supplier's memory takes {largest} at most")]
+    TooLarge { bytes: usize, largest: u32 },
+    #[error("{0} has not read the oldest event, and has asked the supplier to wait for it")]
+    NoRoom(ConsumerNumber),
+}
+
+/// Why a consumer is not attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AttachRefused {
+    #[error("the memory has room for {0} consumers, and they are there")]
+    TooMany(u32),
+    #[error("the consumer's page is too short")]
+    ShortPage,
+}
+
+struct RingReader {
+    number: ConsumerNumber,
+    page: ConsumerPage,
+    when_behind: WhenBehind,
+    /// Its position when somebody last looked.
+    position: u32,
+    /// Makes its descriptor readable.
+    ring_descriptor: Option<Box<dyn FnMut() + Send>>,
+}
+
+impl fmt::Debug for RingReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RingReader")
+            .field("number", &self.number)
+            .field("when_behind", &self.when_behind)
+            .finish()
+    }
+}
+
+/// One supplier's ring, for writing.
+#[derive(Debug)]
+pub struct MemorySupplier {
+    words: PublishedWords,
+    geometry: MemoryGeometry,
+    /// The next event's.
+    turn: u64,
+    /// The slot that each entry announces.
+    in_ring: Box<[Option<u32>]>,
+    free: Vec<u32>,
+    retired: Vec<u32>,
+    /// How many of the retired were held when somebody last looked.
+    held: usize,
+    /// Scratch: whether a slot is held.
+    is_held: Box<[bool]>,
+    attached: Vec<RingReader>,
+    most_attached: u32,
+    last_number: u32,
+    /// Whether sleepers have not been told of the last events.
+    untold: bool,
+    waiter: Waiter,
+}
+
+impl MemorySupplier {
+    /// Fresh memory.
+    ///
+    /// # Errors
+    /// The kernel's reason, such as a limit; `EINVAL` before Linux 5.1.
+    pub fn create(geometry: MemoryGeometry, (wait, budget): (Wait, SpinBudget)) -> io::Result<Self> {
+        let words = PublishedWords::create(geometry.words())?;
+        geometry.write(&words);
+        let slots = geometry.slots();
+        let most_attached = (slots - geometry.depth() - 1 - geometry.spare() as u32) / HOLDS as u32;
+        Ok(Self {
+            words,
+            geometry,
+            // Zeroed entries announce turn 0.
+            turn: u64::from(geometry.depth()),
+            in_ring: vec![None; geometry.depth() as usize].into(),
+            free: (0..slots).rev().collect(),
+            retired: Vec::new(),
+            held: 0,
+            is_held: vec![false; slots as usize].into(),
+            attached: Vec::new(),
+            most_attached,
+            last_number: 0,
+            untold: false,
+            waiter: Waiter::new(wait, budget, Wakeups::Symmetric(Scope::Shared)),
+        })
+    }
+
+    /// The memory, to be passed on by its descriptor.
+    #[must_use]
+    pub fn memory(&self) -> &PublishedWords {
+        &self.words
+    }
+
+    #[must_use]
+    pub fn geometry(&self) -> MemoryGeometry {
+        self.geometry
+    }
+
+    /// The turn of the next event.
+    #[must_use]
+    pub fn turn(&self) -> u64 {
+        self.turn
+    }
+
+    /// Adds a consumer by its page; answers its number and the turn at which it begins, which is `history`
+    /// events back as far as the ring has them. `ring_descriptor` is called when events are there and the
+    /// consumer waits at its descriptor.
+    ///
+    /// # Errors
+    /// There is no room, or the page is too short.
+    pub fn attach(
+        &mut self,
+        page: Lines,
+        when_behind: WhenBehind,
+        history: u32,
+        ring_descriptor: Option<Box<dyn FnMut() + Send>>,
+    ) -> Result<(ConsumerNumber, u64), AttachRefused> {
+        if self.attached.len() >= self.most_attached as usize {
+            return Err(AttachRefused::TooMany(self.most_attached));
+        }
+        let page = ConsumerPage::new(page).ok_or(AttachRefused::ShortPage)?;
+        let depth = u64::from(self.geometry.depth());
+        // A supplier that is refused has half a ring to write until this consumer's first quarter is read.
+        let most = if when_behind == WhenBehind::BlocksSupplier { depth / 2 } else { depth };
+        let first = self.turn - u64::from(history).min(most).min(self.turn - depth);
+        page.regime().announce_processors();
+        page.position().signal(low(first), Wakeups::Never);
+        self.last_number += 1;
+        let number = ConsumerNumber(self.last_number);
+        let position = low(first);
+        self.attached.push(RingReader { number, page, when_behind, position, ring_descriptor });
+        Ok((number, first))
+    }
+
+    /// Forgets a consumer that has left or died; what it held is free.
+    pub fn detach(&mut self, number: ConsumerNumber) {
+        self.attached.retain(|attached| attached.number != number);
+    }
+
+    /// A slot to write an event of so many bytes into.
+    ///
+    /// # Errors
+    /// The event is too large, or a consumer that blocks has no room for it.
+    #[cfg(not(loom))]
+    pub fn loan(&mut self, bytes: usize) -> Result<Loan<'_>, PublishRefused> {
+        let slot = self.slot_for(bytes)?;
+        Ok(Loan { supplier: self, slot: Some(slot), bytes })
+    }
+
+    /// Copies an event into the ring; answers its turn. Consumers that poll see it at once, those that sleep
+    /// when it is [told](Self::tell).
+    ///
+    /// # Errors
+    /// As [`loan`](Self::loan).
+    pub fn publish(&mut self, tag: u32, bytes: &[u8]) -> Result<u64, PublishRefused> {
+        let slot = self.slot_for(bytes.len())?;
+        self.words.write(self.geometry.slot(slot), bytes);
+        Ok(self.announce(slot, bytes.len(), tag))
+    }
+
+    fn slot_for(&mut self, bytes: usize) -> Result<u32, PublishRefused> {
+        let largest = self.geometry.largest();
+        if bytes > largest as usize {
+            return Err(PublishRefused::TooLarge { bytes, largest });
+        }
+        if let Some(number) = self.who_has_no_room() {
+            return Err(PublishRefused::NoRoom(number));
+        }
+        if self.retired.len() >= self.held + self.geometry.spare() {
+            self.reclaim();
+        }
+        Ok(self.free.pop().expect("because there are more slots than in the ring, spare, lent and held"))
+    }
+
+    fn announce(&mut self, slot: u32, bytes: usize, tag: u32) -> u64 {
+        let turn = self.turn;
+        let index = self.geometry.index(turn);
+        let first = MemoryGeometry::entry(index);
+        let announced = Announced { slot, length: bytes as u32, tag };
+        RingEntry::new(self.words.words(first..first + ENTRY)).announce(turn, announced);
+        self.retired.extend(self.in_ring[index].replace(slot));
+        self.turn += 1;
+        self.untold = true;
+        turn
+    }
+
+    /// A consumer that blocks and has not read what the next event overwrites.
+    pub(super) fn who_has_no_room(&mut self) -> Option<ConsumerNumber> {
+        let (turn, depth) = (low(self.turn), self.geometry.depth());
+        let full = |position: u32| turn.wrapping_sub(position) == depth;
+        let blocking =
+            self.attached.iter_mut().filter(|attached| attached.when_behind == WhenBehind::BlocksSupplier);
+        for attached in blocking {
+            if full(attached.position) {
+                // A page that says anything else than a turn of this ring gives the right to block away.
+                attached.position = attached.page.position().value();
+                if full(attached.position) {
+                    return Some(attached.number);
+                }
+            }
+        }
+        None
+    }
+
+    /// Sorts the retired slots into those that are held and those that are free.
+    #[cold]
+    fn reclaim(&mut self) {
+        // SYNC(hold) fence: the announcements that retired these slots before the holds; the other side is in
+        // `MemoryConsumer::receive`
+        fence(Ordering::SeqCst);
+        for hold in self.attached.iter().flat_map(|attached| attached.page.holds()) {
+            // SYNC(hold-end) acquire: what the holder read before it let go
+            if let Some(slot) = hold.load(Ordering::Acquire).checked_sub(1)
+                && let Some(is_held) = self.is_held.get_mut(slot as usize)
+            {
+                *is_held = true;
+            }
+        }
+        let (is_held, free) = (&self.is_held, &mut self.free);
+        self.retired.retain(|slot| {
+            let held = is_held[*slot as usize];
+            if !held {
+                free.push(*slot);
+            }
+            held
+        });
+        self.held = self.retired.len();
+        self.is_held.fill(false);
+    }
+
+    /// Wakes the consumers that sleep. After one event or after a batch.
+    pub fn tell(&mut self) {
+        if !std::mem::take(&mut self.untold) {
+            return;
+        }
+        // SYNC(asleep) fence: the announcements before who sleeps; the other side is in
+        // `MemoryConsumer::is_asleep`
+        fence(Ordering::SeqCst);
+        for attached in &mut self.attached {
+            let page = &attached.page;
+            // SYNC(asleep-told) acquire: its count of sleepers after that it sleeps; SYNC(asleep-told)
+            // release: what wakes it comes after
+            let told =
+                |word: &AtomicU32| word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::AcqRel) != 0;
+            if page.sleepers().has_sleepers() && told(page.asleep()) {
+                page.sleepers().disturb(Scope::Shared);
+            }
+            if let Some(ring_descriptor) = &mut attached.ring_descriptor
+                && told(page.polled())
+            {
+                ring_descriptor();
+            }
+        }
+    }
+
+    /// Waits until this consumer, which blocks, has read something, or until `watch` says to stop. Anything
+    /// may be true afterwards: try again.
+    pub fn wait_for<W: Watch>(&mut self, number: ConsumerNumber, watch: &mut W) -> WatchVerdict {
+        self.tell();
+        let Some(attached) = self.attached.iter().find(|attached| attached.number == number) else {
+            return WatchVerdict::Continue;
+        };
+        let target = attached.position.wrapping_add(1);
+        let regime = attached.page.regime();
+        let company = || Company { regime, crowded: regime.is_crowded(2), whereabouts: None };
+        let verdict = self.waiter.among(company).wait(attached.page.position(), target, watch);
+        self.waiter.learn(regime);
+        verdict
+    }
+
+    /// Before a supplier polls for room: whether nobody has any now. The descriptor that consumers ring then
+    /// becomes readable when one has.
+    pub fn polls_for_room(&mut self) -> bool {
+        for attached in &self.attached {
+            attached.page.room_polled().swap(1, Ordering::Relaxed);
+        }
+        // SYNC(room-polled) fence: who polls before the positions; the other side is in
+        // `MemoryConsumer::tell_position`
+        fence(Ordering::SeqCst);
+        self.who_has_no_room().is_some()
+    }
+
+    /// Tells all consumers that no event comes after those in the ring.
+    pub fn close(&mut self) {
+        let header = self.words.words(MemoryGeometry::header());
+        // SYNC(closed) release: all events before the end
+        MemoryGeometry::closed(header).store(1, Ordering::Release);
+        self.untold = true;
+        self.tell();
+    }
+}
+
+impl Drop for MemorySupplier {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A slot that is being written; given back when it is dropped.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub struct Loan<'a> {
+    supplier: &'a mut MemorySupplier,
+    slot: Option<u32>,
+    bytes: usize,
+}
+
+#[cfg(not(loom))]
+impl Loan<'_> {
+    /// The event's bytes, with whatever was there before.
+    #[must_use]
+    pub fn bytes(&mut self) -> &mut [u8] {
+        let Some(slot) = self.slot else { return &mut [] };
+        let start = self.supplier.geometry.slot(slot);
+        self.supplier.words.bytes_mut(start..start + self.bytes)
+    }
+
+    /// Announces the event; answers its turn. As [`MemorySupplier::publish`], without a copy.
+    pub fn publish(mut self, tag: u32) -> u64 {
+        match self.slot.take() {
+            Some(slot) => self.supplier.announce(slot, self.bytes, tag),
+            None => self.supplier.turn,
+        }
+    }
+}
+
+#[cfg(not(loom))]
+impl Drop for Loan<'_> {
+    fn drop(&mut self) {
+        self.supplier.free.extend(self.slot.take());
+    }
+}

@@ -1,0 +1,67 @@
+//! What a consumer is told beside its events, as it travels.
+
+use serde::{Deserialize, Serialize};
+use unisono_eventchannel::{ChannelNotice, Departed, Gap, GapCause};
+
+/// A notice, with the topic by its number (the broker names it before).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "notice", rename_all = "kebab-case")]
+pub enum NoticeText {
+    /// Events of a supplier are missing.
+    Gap { topic: u32, supplier: u32, first: u64, last: u64, lost: u64, cause: String },
+    /// A supplier will push no more.
+    Gone { topic: u32, supplier: u32, died: bool },
+    /// Another supplier is heard now.
+    Owner { topic: u32, supplier: u32 },
+    /// What was requested is no longer offered; says both values.
+    Mismatch { topic: u32, text: String },
+    /// A period is over.
+    Tick { at_ns: u64 },
+    /// Nothing has come since.
+    Silence { since_ns: u64 },
+    /// A correlation began and was not completed in time.
+    Incomplete {},
+}
+
+impl NoticeText {
+    /// None: of a kind that this protocol does not have.
+    pub(crate) fn of(notice: &ChannelNotice) -> Option<Self> {
+        Some(match notice {
+            ChannelNotice::Gap(Gap { topic, supplier, first, last, lost, cause }) => {
+                let cause = match cause {
+                    GapCause::Full => "full",
+                    GapCause::Late => "late",
+                    GapCause::TooLarge => "too-large",
+                    GapCause::GivenUp => "given-up",
+                    GapCause::NotReceived => "not-received",
+                    _ => "other",
+                };
+                let (topic, supplier, cause) = (topic.0, supplier.0, cause.to_owned());
+                Self::Gap { topic, supplier, first: *first, last: *last, lost: *lost, cause }
+            }
+            ChannelNotice::Gone { topic, supplier, why } => {
+                Self::Gone { topic: topic.0, supplier: supplier.0, died: *why == Departed::Died }
+            }
+            ChannelNotice::Owner { topic, supplier } => Self::Owner { topic: topic.0, supplier: supplier.0 },
+            ChannelNotice::Mismatch { topic, mismatch } => {
+                Self::Mismatch { topic: topic.0, text: mismatch.to_string() }
+            }
+            ChannelNotice::Tick { at, .. } => Self::Tick { at_ns: at.0 },
+            ChannelNotice::Silence { since, .. } => Self::Silence { since_ns: since.0 },
+            ChannelNotice::Incomplete { .. } => Self::Incomplete {},
+            _ => return None,
+        })
+    }
+
+    /// The topic that it is about.
+    #[must_use]
+    pub fn topic(&self) -> Option<u32> {
+        match self {
+            Self::Gap { topic, .. }
+            | Self::Gone { topic, .. }
+            | Self::Owner { topic, .. }
+            | Self::Mismatch { topic, .. } => Some(*topic),
+            Self::Tick { .. } | Self::Silence { .. } | Self::Incomplete {} => None,
+        }
+    }
+}

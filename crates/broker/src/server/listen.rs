@@ -1,0 +1,104 @@
+//! Addresses to listen at: sockets in the file system, and TCP.
+
+use crate::transport::{StreamListener, TransportError};
+use rustix::fs::{Mode, chmod, fchmod};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, getsockname, listen, socket_with,
+    sockopt,
+};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// Why no broker serves.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Another one serves there.
+    #[error("a broker listens at {} already; stop it, or choose another socket", path.display())]
+    Taken { path: PathBuf },
+    /// There is something else.
+    #[error("{} exists and is no socket; choose another path", path.display())]
+    NoSocket { path: PathBuf },
+    /// The socket cannot be made.
+    #[error("cannot listen at {}: {source}", path.display())]
+    Listen { path: PathBuf, source: Errno },
+    #[error("cannot listen at {address}: {source}")]
+    ListenTcp { address: SocketAddr, source: Errno },
+    /// Anybody in the network could connect.
+    #[error(
+        "{address} can be reached from other hosts and nothing protects it; listen on a loopback address, or say --insecure"
+    )]
+    Exposed { address: SocketAddr },
+    /// The kernel refused what serving takes.
+    #[error("cannot wait for programs: {0}")]
+    Wait(#[from] Errno),
+    #[error("cannot serve programs: {0}")]
+    Transport(#[from] TransportError),
+}
+
+/// The mode of a socket that root and the broker's own user may connect to.
+pub const OWNER: u32 = 0o600;
+
+/// Whether a TCP address that other hosts can reach may be listened at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exposure {
+    Loopback,
+    /// Whoever reaches it may publish and subscribe.
+    Anybody,
+}
+
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+/// Listens at `path`; `mode` says who may connect. A socket that a killed broker has left is replaced.
+pub(super) fn unix(path: &Path, mode: u32, largest: usize) -> Result<StreamListener, ServeError> {
+    let refused = |source| ServeError::Listen { path: path.to_owned(), source };
+    let address = SocketAddrUnix::new(path).map_err(refused)?;
+    make_room(path, &address)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None).map_err(refused)?;
+    // what bind makes has the mode of the socket: it is open to others at no moment before it is meant to be
+    fchmod(&socket, Mode::from_raw_mode(OWNER)).map_err(refused)?;
+    bind(&socket, &address).map_err(refused)?;
+    if mode != OWNER {
+        chmod(path, Mode::from_raw_mode(mode)).map_err(refused)?;
+    }
+    listen(&socket, 64).map_err(refused)?;
+    Ok(StreamListener::new(socket, largest)?)
+}
+
+/// Listens at a TCP address; the answer says which port the kernel chose.
+pub(super) fn tcp(
+    address: SocketAddr,
+    exposure: Exposure,
+    largest: usize,
+) -> Result<(StreamListener, SocketAddr), ServeError> {
+    if exposure == Exposure::Loopback && !address.ip().is_loopback() {
+        return Err(ServeError::Exposed { address });
+    }
+    let refused = |source| ServeError::ListenTcp { address, source };
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, FLAGS, None).map_err(refused)?;
+    sockopt::set_socket_reuseaddr(&socket, true).map_err(refused)?;
+    bind(&socket, &address).map_err(refused)?;
+    listen(&socket, 64).map_err(refused)?;
+    let bound = getsockname(&socket).and_then(SocketAddr::try_from).map_err(refused)?;
+    Ok((StreamListener::new(socket, largest)?, bound))
+}
+
+/// Removes a socket that nobody listens at.
+fn make_room(path: &Path, address: &SocketAddrUnix) -> Result<(), ServeError> {
+    use std::os::unix::fs::FileTypeExt;
+    let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    if !found.file_type().is_socket() {
+        return Err(ServeError::NoSocket { path: path.to_owned() });
+    }
+    let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+    match connect(&probe, address) {
+        Err(Errno::CONNREFUSED) => {
+            let _ = std::fs::remove_file(path); // binding says so if it is still there
+            Ok(())
+        }
+        Err(Errno::PROTOTYPE) => Err(ServeError::NoSocket { path: path.to_owned() }),
+        _ => Err(ServeError::Taken { path: path.to_owned() }),
+    }
+}

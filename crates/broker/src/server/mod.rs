@@ -1,0 +1,409 @@
+//! The broker over transports: one thread, one epoll.
+//!
+//! A turn: what is due is delivered, everything is flushed, the thread sleeps until something is ready or
+//! due, and takes at most [`TURN`] frames from each program before the others have theirs. A program that
+//! does not read is *paused*: its events wait in its inboxes, where its own policy says what goes. A program
+//! whose event would block on a full inbox is not read until there is room. Neither makes another program
+//! wait.
+//!
+//! Cost: for each turn one system call to wait, and for each program that is heard or spoken to one to read
+//! and one to write, whatever the number of frames.
+
+mod listen;
+mod served;
+
+pub use listen::{Exposure, OWNER, ServeError};
+
+use crate::address::BrokerAddress;
+use crate::body::EventBody;
+use crate::broker::Broker;
+use crate::outgoing::{Flushed, OutgoingSocket};
+use crate::task::{ClientId, Next, PathId, Sent, Task};
+use crate::transport::{FrameTransport, MayWait, TransportError, TransportListener};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{Timespec, epoll as events};
+use rustix::io::Errno;
+use served::{HeardFrom, ServedClient};
+use std::collections::{BTreeSet, HashMap};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use unisono_linux::timer;
+
+const LISTENER: u64 = 1 << 32;
+const CLIENT: u64 = 2 << 32;
+const PATH: u64 = 4 << 32;
+/// Frames taken from one program before others have their turn.
+const TURN: usize = 64;
+/// How often an idle broker asks whether it shall stop: 100 ms.
+const GLANCE: u64 = 100_000_000;
+
+/// How a broker waits for the next frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ServerWait {
+    /// It sleeps until a descriptor is ready.
+    #[default]
+    Sleep,
+    /// It looks again and again, and needs a processor of its own.
+    Spin,
+}
+
+/// A broker that listens.
+#[derive(Debug)]
+pub struct Server {
+    broker: Broker,
+    wait: ServerWait,
+    listeners: Vec<Box<dyn TransportListener>>,
+    /// Names to remove at the end.
+    names: Vec<PathBuf>,
+    epoll: OwnedFd,
+    clients: HashMap<ClientId, ServedClient>,
+    paths: HashMap<PathId, OutgoingSocket>,
+    next_client: u32,
+    /// Programs with frames that have come and were not taken.
+    unfinished: BTreeSet<ClientId>,
+    /// Programs with frames to flush.
+    spoken_to: BTreeSet<ClientId>,
+    /// Programs whose last event waits for room in an inbox.
+    blocked: BTreeSet<ClientId>,
+}
+
+impl Server {
+    /// A broker that listens nowhere yet.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn new(broker: Broker, wait: ServerWait) -> Result<Self, ServeError> {
+        Ok(Self {
+            broker,
+            wait,
+            listeners: Vec::new(),
+            names: Vec::new(),
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            clients: HashMap::new(),
+            paths: HashMap::new(),
+            next_client: 0,
+            unfinished: BTreeSet::new(),
+            spoken_to: BTreeSet::new(),
+            blocked: BTreeSet::new(),
+        })
+    }
+
+    /// Listens at `path`; `mode` says who may connect ([`OWNER`]). A socket that a killed broker has left is
+    /// replaced.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn listen_unix(&mut self, path: &Path, mode: u32) -> Result<(), ServeError> {
+        let listener = listen::unix(path, mode, self.broker.limits().largest_frame())?;
+        self.names.push(path.to_owned());
+        self.add(Box::new(listener))
+    }
+
+    /// Listens at a TCP address; the answer has the port that the kernel chose for 0.
+    ///
+    /// # Errors
+    /// The address is in use, or other hosts reach it and `exposure` does not allow that.
+    pub fn listen_tcp(&mut self, address: SocketAddr, exposure: Exposure) -> Result<SocketAddr, ServeError> {
+        let (listener, bound) = listen::tcp(address, exposure, self.broker.limits().largest_frame())?;
+        self.add(Box::new(listener))?;
+        Ok(bound)
+    }
+
+    /// Listens at an address of either kind; the answer has the port that the kernel chose for 0.
+    ///
+    /// # Errors
+    /// As [`listen_unix`](Self::listen_unix) and [`listen_tcp`](Self::listen_tcp).
+    pub fn listen(
+        &mut self,
+        address: &BrokerAddress,
+        mode: u32,
+        exposure: Exposure,
+    ) -> Result<BrokerAddress, ServeError> {
+        match address {
+            BrokerAddress::Unix(path) => self.listen_unix(path, mode).map(|()| address.clone()),
+            BrokerAddress::Tcp(address) => self.listen_tcp(*address, exposure).map(BrokerAddress::Tcp),
+        }
+    }
+
+    /// Listens for another transport.
+    ///
+    /// # Errors
+    /// The kernel refuses to wait for it.
+    pub fn add(&mut self, listener: Box<dyn TransportListener>) -> Result<(), ServeError> {
+        let data = EventData::new_u64(LISTENER | self.listeners.len() as u64);
+        epoll::add(&self.epoll, &*listener, data, EventFlags::IN)?;
+        self.listeners.push(listener);
+        Ok(())
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn broker(&self) -> &Broker {
+        &self.broker
+    }
+
+    /// Serves until `stop` says so; it is asked at least ten times a second.
+    ///
+    /// # Errors
+    /// The kernel's refusal to wait; programs and destinations never end it.
+    pub fn serve(&mut self, stop: &dyn Fn() -> bool) -> Result<(), ServeError> {
+        let mut ready = Vec::with_capacity(256);
+        while !stop() {
+            let mut due = self.deliver();
+            // programs that were paused and take events again are owed some
+            while self.flush() {
+                due = self.deliver();
+            }
+            let timeout = self.timeout(due);
+            ready.clear();
+            match events::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let unfinished = std::mem::take(&mut self.unfinished);
+            for event in &ready {
+                let (about, flags) = (event.data.u64(), event.flags);
+                match about >> 32 << 32 {
+                    LISTENER => self.accept(about as u32 as usize)?,
+                    PATH => self.path(PathId(about as u32), flags),
+                    _ => self.client(ClientId(about as u32), flags),
+                }
+            }
+            for id in unfinished {
+                self.client(id, EventFlags::IN);
+            }
+            if self.wait == ServerWait::Spin {
+                if ready.is_empty() {
+                    std::thread::yield_now(); // the program that is awaited may need this processor
+                }
+                let all: Vec<ClientId> = self.clients.keys().copied().collect();
+                all.into_iter().for_each(|id| self.client(id, EventFlags::IN));
+            }
+        }
+        Ok(())
+    }
+
+    /// How long to sleep: not at all if something has come since.
+    fn timeout(&mut self, due: u64) -> Timespec {
+        let sleeps = self.wait == ServerWait::Sleep && self.unfinished.is_empty();
+        let mut may = sleeps;
+        if sleeps {
+            // every transport has to hear of the sleep, also after one that may not wait
+            for client in self.clients.values_mut() {
+                may &= !matches!(client.transport.prepare_to_wait(), Ok(MayWait::No));
+            }
+            if !may {
+                self.unfinished.extend(self.clients.keys());
+            }
+        }
+        let nanos = if may { due.saturating_sub(timer::now()).min(GLANCE) } else { 0 };
+        Timespec { tv_sec: 0, tv_nsec: i64::try_from(nanos).unwrap_or_default() }
+    }
+
+    /// Delivers what is due, and tries again what waits for room; when to come back.
+    fn deliver(&mut self) -> u64 {
+        loop {
+            let until = loop {
+                self.work();
+                match self.broker.next(timer::now()) {
+                    Next::Delivered => {}
+                    Next::Transmit { path, body } => self.transmit(path, &body),
+                    Next::Wait(until) => break until,
+                    Next::Idle => break u64::MAX,
+                }
+            };
+            let blocked = std::mem::take(&mut self.blocked);
+            let mut progress = false;
+            for id in blocked {
+                let Some(client) = self.clients.get_mut(&id) else { continue };
+                if client.try_again(&mut self.broker, id) {
+                    progress = true;
+                    self.unfinished.insert(id);
+                    self.watch(id);
+                } else {
+                    self.blocked.insert(id);
+                }
+            }
+            if !progress {
+                return until;
+            }
+        }
+    }
+
+    /// Lets all leave that programs are to hear; those that take no more are paused. Whether any was resumed.
+    fn flush(&mut self) -> bool {
+        let mut resumed = false;
+        for id in std::mem::take(&mut self.spoken_to) {
+            let Some(client) = self.clients.get_mut(&id) else { continue };
+            match client.send_on(&mut self.broker, id) {
+                Ok(again) => {
+                    resumed |= again;
+                    self.watch(id);
+                }
+                Err(_) => self.drop_client(id),
+            }
+        }
+        resumed
+    }
+
+    /// Waits for what a program's transport needs now.
+    fn watch(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let wanted = client.interest();
+        if std::mem::replace(&mut client.watched, wanted) != wanted {
+            let data = EventData::new_u64(CLIENT | u64::from(id.0));
+            // one that is not watched any more is on its way out
+            let _ = epoll::modify(&self.epoll, &*client.transport, data, wanted);
+        }
+    }
+
+    fn transmit(&mut self, id: PathId, body: &EventBody) {
+        let sent = self.paths.get_mut(&id).map_or(Ok(Sent::Lost), |outgoing| outgoing.send(&body.bytes()));
+        self.broker.transmitted(timer::now(), sent.unwrap_or(Sent::Lost));
+        match sent {
+            Ok(Sent::Kept) => self.watch_path(id, EventFlags::OUT),
+            Err(error) => self.broken(id, error),
+            Ok(_) => {}
+        }
+    }
+
+    fn broken(&mut self, id: PathId, error: Errno) {
+        self.broker.broken(timer::now(), id, &std::io::Error::from(error).to_string());
+    }
+
+    fn watch_path(&self, id: PathId, flags: EventFlags) {
+        if let Some(outgoing) = self.paths.get(&id) {
+            let data = EventData::new_u64(PATH | u64::from(id.0));
+            // one that is not watched any more is on its way out
+            let _ = epoll::modify(&self.epoll, outgoing, data, flags);
+        }
+    }
+
+    fn work(&mut self) {
+        while let Some(task) = self.broker.task() {
+            match task {
+                Task::Answer { client: id, head, body } => {
+                    let Some(client) = self.clients.get_mut(&id) else { continue };
+                    match client.say(&mut self.broker, id, (head, body)) {
+                        Ok(()) => drop(self.spoken_to.insert(id)),
+                        Err(_) => self.drop_client(id),
+                    }
+                }
+                Task::SendAway { client: id } => {
+                    if let Some(mut client) = self.clients.remove(&id) {
+                        client.transport.close();
+                    }
+                }
+                Task::Release { path } => drop(self.paths.remove(&path)),
+                Task::Open { path, destination } => match OutgoingSocket::open(&destination) {
+                    Ok(outgoing) => {
+                        let stalled = outgoing.is_connection();
+                        let data = EventData::new_u64(PATH | u64::from(path.0));
+                        let flags = if stalled { EventFlags::OUT } else { EventFlags::empty() };
+                        match epoll::add(&self.epoll, &outgoing, data, flags) {
+                            Ok(()) => {
+                                self.paths.insert(path, outgoing);
+                                self.broker.opened(path, stalled);
+                            }
+                            Err(error) => self.broken(path, error),
+                        }
+                    }
+                    Err(error) => self.broken(path, error),
+                },
+            }
+        }
+    }
+
+    fn drop_client(&mut self, id: ClientId) {
+        if self.clients.remove(&id).is_some() {
+            self.broker.gone(timer::now(), id);
+        }
+    }
+
+    fn accept(&mut self, listener: usize) -> Result<(), ServeError> {
+        let Some(listener) = self.listeners.get_mut(listener) else { return Ok(()) };
+        let (transport, peer): (Box<dyn FrameTransport>, _) = match listener.accept() {
+            Ok(Some(accepted)) => accepted,
+            Ok(None) => return Ok(()),
+            // nobody can be let in until somebody leaves: they wait in the kernel's queue
+            Err(TransportError::Failed(error)) if is_short_of_descriptors(&error) => {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                return Ok(());
+            }
+            Err(TransportError::Failed(error)) => return Err(TransportError::Failed(error).into()),
+            // whoever was there has gone again, or never spoke the protocol
+            Err(_) => return Ok(()),
+        };
+        while self.clients.contains_key(&ClientId(self.next_client)) {
+            self.next_client = self.next_client.wrapping_add(1);
+        }
+        let id = ClientId(self.next_client);
+        self.next_client = self.next_client.wrapping_add(1);
+        let data = EventData::new_u64(CLIENT | u64::from(id.0));
+        // one too many, and one that cannot be waited for (each user may have only so many descriptors waited
+        // for) are closed here, and the others are served on
+        if epoll::add(&self.epoll, &*transport, data, EventFlags::IN).is_ok()
+            && self.broker.connected(timer::now(), id, peer)
+        {
+            self.clients.insert(id, ServedClient::new(transport));
+        }
+        Ok(())
+    }
+
+    /// A program has sent something, takes more, or has gone.
+    fn client(&mut self, id: ClientId, flags: EventFlags) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        if flags.contains(EventFlags::OUT) {
+            self.spoken_to.insert(id);
+        }
+        match client.hear(&mut self.broker, id, TURN) {
+            HeardFrom::All => {}
+            HeardFrom::Part => drop(self.unfinished.insert(id)),
+            HeardFrom::Blocked if flags.intersects(EventFlags::HUP | EventFlags::ERR) => self.drop_client(id),
+            HeardFrom::Blocked => {
+                self.blocked.insert(id);
+                self.watch(id);
+            }
+            HeardFrom::Gone => self.drop_client(id),
+        }
+    }
+
+    /// A destination takes more, or is gone.
+    fn path(&mut self, id: PathId, flags: EventFlags) {
+        let Some(outgoing) = self.paths.get_mut(&id) else { return };
+        if flags.intersects(EventFlags::ERR | EventFlags::HUP) {
+            let error = outgoing.error();
+            if outgoing.is_connection() {
+                self.broken(id, error.unwrap_or(Errno::PIPE));
+                return;
+            }
+        }
+        if flags.contains(EventFlags::OUT) {
+            match outgoing.flush() {
+                Ok(Flushed::All) => {
+                    self.watch_path(id, EventFlags::empty());
+                    self.broker.drained(timer::now(), id);
+                }
+                Ok(Flushed::Part) => self.broker.progressed(timer::now(), id),
+                Ok(Flushed::Nothing) => {}
+                Err(error) => self.broken(id, error),
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        for name in &self.names {
+            // one that is gone needs no removing
+            let _ = std::fs::remove_file(name);
+        }
+    }
+}
+
+fn is_short_of_descriptors(error: &std::io::Error) -> bool {
+    [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM]
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}

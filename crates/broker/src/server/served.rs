@@ -1,0 +1,137 @@
+//! One program as the server sees it: its transport, and what could not be taken or done yet.
+
+use crate::body::EventBody;
+use crate::broker::Broker;
+use crate::task::{ClientId, Received};
+use crate::transport::{Drained, FrameTransport, PayloadRef, PollFor, SharedPayload, Taken, TransportError};
+use rustix::event::epoll::EventFlags;
+use std::collections::VecDeque;
+use unisono_linux::timer;
+
+/// Bytes of answers kept for a program that reads nothing, at most. Its events stay in its inboxes, so what
+/// is kept here is what it asked for. A program that reads one answer before it asks for the next has fewer.
+const MOST_KEPT: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(super) struct ServedClient {
+    pub(super) transport: Box<dyn FrameTransport>,
+    /// Frames that its transport did not take.
+    kept: VecDeque<(Vec<u8>, Option<EventBody>)>,
+    kept_bytes: usize,
+    /// An event that waits for room in an inbox.
+    waiting: Option<(Vec<u8>, Option<SharedPayload>)>,
+    /// What epoll waits for.
+    pub(super) watched: EventFlags,
+}
+
+/// What came of listening to a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum HeardFrom {
+    All,
+    /// More frames have come.
+    Part,
+    /// Its event waits for room.
+    Blocked,
+    Gone,
+}
+
+impl ServedClient {
+    pub(super) fn new(transport: Box<dyn FrameTransport>) -> Self {
+        Self { transport, kept: VecDeque::new(), kept_bytes: 0, waiting: None, watched: EventFlags::IN }
+    }
+
+    /// Takes a frame for the program.
+    ///
+    /// # Errors
+    /// The program is gone, or has read nothing for too long.
+    pub(super) fn say(
+        &mut self,
+        broker: &mut Broker,
+        id: ClientId,
+        (head, body): (Vec<u8>, Option<EventBody>),
+    ) -> Result<(), TransportError> {
+        if self.kept.is_empty() {
+            let payload = body.as_ref().map_or(PayloadRef::Bytes(&[]), EventBody::as_payload);
+            if self.transport.send(&head, payload)? == Taken::Taken {
+                return Ok(());
+            }
+        }
+        broker.paused(id);
+        self.kept_bytes += head.len();
+        self.kept.push_back((head, body));
+        if self.kept_bytes > MOST_KEPT { Err(TransportError::Closed) } else { Ok(()) }
+    }
+
+    /// Sends on what was taken and kept. While something stays here, the program is paused. Whether it was
+    /// paused and is not any more.
+    ///
+    /// # Errors
+    /// The program is gone.
+    pub(super) fn send_on(&mut self, broker: &mut Broker, id: ClientId) -> Result<bool, TransportError> {
+        loop {
+            let drained = self.transport.flush()?;
+            let Some((head, body)) = self.kept.front() else {
+                if drained == Drained::All {
+                    return Ok(broker.resumed(id));
+                }
+                broker.paused(id);
+                return Ok(false);
+            };
+            let payload = body.as_ref().map_or(PayloadRef::Bytes(&[]), EventBody::as_payload);
+            if self.transport.send(head, payload)? == Taken::Full {
+                broker.paused(id);
+                return Ok(false);
+            }
+            self.kept_bytes -= head.len();
+            self.kept.pop_front();
+        }
+    }
+
+    /// What epoll has to wait for.
+    pub(super) fn interest(&self) -> EventFlags {
+        let mut flags = EventFlags::empty();
+        if self.waiting.is_none() {
+            flags |= EventFlags::IN;
+        }
+        if self.transport.poll_for() == PollFor::FramesAndRoom {
+            flags |= EventFlags::OUT;
+        }
+        flags
+    }
+
+    /// Hands over up to `most` frames.
+    pub(super) fn hear(&mut self, broker: &mut Broker, id: ClientId, most: usize) -> HeardFrom {
+        if self.waiting.is_some() {
+            return HeardFrom::Blocked;
+        }
+        for _ in 0..most {
+            match self.transport.receive() {
+                Ok(None) => return HeardFrom::All,
+                Ok(Some(frame)) => {
+                    let again = frame.apart.clone();
+                    if broker.received(timer::now(), id, frame.bytes, frame.apart) == Received::Blocked {
+                        self.waiting = Some((frame.bytes.to_vec(), again));
+                        return HeardFrom::Blocked;
+                    }
+                }
+                Err(TransportError::Broken(what)) => {
+                    broker.send_away(timer::now(), id, &what);
+                    return HeardFrom::All;
+                }
+                Err(_) => return HeardFrom::Gone,
+            }
+        }
+        HeardFrom::Part
+    }
+
+    /// Hands over again what waited for room; whether it was taken.
+    pub(super) fn try_again(&mut self, broker: &mut Broker, id: ClientId) -> bool {
+        if let Some((bytes, apart)) = &self.waiting
+            && broker.received(timer::now(), id, bytes, apart.clone()) == Received::Blocked
+        {
+            return false;
+        }
+        self.waiting = None;
+        true
+    }
+}

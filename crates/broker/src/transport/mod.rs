@@ -1,0 +1,256 @@
+//! Transports: how frames get from a program to the broker and back.
+//!
+//! ```text
+//!   program                                             broker
+//!   FrameTransport ==== stream.rs: Unix or TCP ====> FrameTransport   <- TransportListener
+//!   FrameTransport ==== memory/:   rings in memfds => FrameTransport   <- TransportListener
+//! ```
+//! A frame is a head and a payload, both opaque here; `frame.rs` gives them their meaning. A transport moves
+//! frames between two ends, in both directions. It never blocks, starts no thread and reads no clock: each
+//! call does what can be done now, and one descriptor tells `poll(2)` when to call again.
+//!
+//! **Contract.** Every transport mounts the suite in `tests/conformance/mod.rs`, which checks these points:
+//!
+//! 1. Frames arrive whole, once and in order, or the connection ends. An end that dies in the middle of a
+//!    frame leaves no part of it to the other end.
+//! 2. Memory is bounded. [`send`](FrameTransport::send) answers [`Taken::Full`] when too much waits for the
+//!    other end, and does not take the frame then. A transport that holds nothing takes a frame of any legal
+//!    length.
+//! 3. A frame that was taken leaves at the next [`flush`](FrameTransport::flush), or before. Callers send
+//!    many frames and flush once: that is what batching means here.
+//! 4. [`receive`](FrameTransport::receive) is called until it answers `None`; only then does the descriptor
+//!    tell of the next frame. The descriptor may be ready without a frame.
+//! 5. Before a thread sleeps on the descriptor it calls
+//!    [`prepare_to_wait`](FrameTransport::prepare_to_wait), and sleeps only if that says so. This closes the
+//!    gap in which the other end believes the thread is awake.
+//! 6. After [`close`](FrameTransport::close), or the drop of an end, or the kill of its process, the other
+//!    end receives what had left, and then [`TransportError::Closed`]. No name and no memory is left behind.
+//! 7. Nothing that the other end writes breaks these rules for this end: lengths are checked after they were
+//!    copied, and an end that breaks the protocol gets [`TransportError::Broken`] here and is closed by the
+//!    caller.
+//!
+//! **What shared memory provides.** Rings in memfds whose descriptors cross a Unix socket; the socket stays
+//! open and says when the other process ends. The pollable descriptor is one for all that can happen: an
+//! eventfd that the other end writes when [`prepare_to_wait`](FrameTransport::prepare_to_wait) announced a
+//! sleep, and the end of the socket. Small payloads are copied out of the ring into a buffer of this
+//! process, because the other process can change the ring at any time. Large payloads arrive as
+//! [`SharedPayload`]: a handle that keeps the memory until the last clone is dropped, and that is sent on to
+//! others without a copy.
+//!
+//! **Cost.** Each transport says in its own first lines what a frame costs.
+
+mod stream;
+
+pub(crate) use stream::accept;
+pub use stream::{StreamListener, StreamTransport};
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+/// Why a transport is of no more use.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransportError {
+    #[error("the other end is gone")]
+    Closed,
+    /// The frame was not taken; the transport goes on.
+    #[error("a frame of {bytes} bytes is too large; the largest has {most}")]
+    TooLarge { bytes: usize, most: usize },
+    /// The other end breaks the protocol of the transport.
+    #[error("the other end breaks the protocol: {0}")]
+    Broken(String),
+    #[error("the transport failed: {0}")]
+    Failed(#[from] std::io::Error),
+}
+
+impl From<rustix::io::Errno> for TransportError {
+    fn from(error: rustix::io::Errno) -> Self {
+        use rustix::io::Errno;
+        match error {
+            Errno::PIPE | Errno::CONNRESET | Errno::CONNABORTED | Errno::NOTCONN | Errno::TIMEDOUT => {
+                Self::Closed
+            }
+            other => Self::Failed(other.into()),
+        }
+    }
+}
+
+/// Whether a frame is on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Taken {
+    Taken,
+    /// Too much waits for the other end; the frame was not taken.
+    Full,
+}
+
+/// What a flush leaves behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Drained {
+    /// All has left.
+    All,
+    /// The other end has to make room; the descriptor becomes ready when it has.
+    Part,
+}
+
+/// The events of `poll(2)` that a transport waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PollFor {
+    /// Nothing waits to leave: `POLLIN`.
+    Frames,
+    /// Something does: `POLLIN | POLLOUT`.
+    FramesAndRoom,
+}
+
+/// Whether a thread may sleep on the descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum MayWait {
+    Yes,
+    /// Something came meanwhile: receive again.
+    No,
+}
+
+/// A payload on its way out.
+#[derive(Clone, Copy, Debug)]
+pub enum PayloadRef<'a> {
+    Bytes(&'a [u8]),
+    Shared(&'a SharedPayload),
+}
+
+impl PayloadRef<'_> {
+    #[must_use]
+    pub fn length(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Shared(shared) => shared.length(),
+        }
+    }
+}
+
+/// A frame that has arrived; its bytes are valid until the next call of the transport.
+#[derive(Debug)]
+pub struct IncomingFrame<'a> {
+    /// The head, and the payload behind it unless that travels apart.
+    pub bytes: &'a [u8],
+    /// The payload, if it came apart from its head. Transports without shared memory never do this.
+    pub apart: Option<SharedPayload>,
+}
+
+/// Memory that both ends map and that holds one payload. The last drop gives it back to its owner.
+pub trait PayloadMemory: Send + Sync + fmt::Debug {
+    fn length(&self) -> usize;
+    /// Copies from `offset` on into `into`, which lies within the length.
+    fn copy(&self, offset: usize, into: &mut [u8]);
+    /// For the transport that made it: finds the memory again, to send it on without a copy.
+    fn as_any(&self) -> &dyn std::any::Any;
+}
+
+/// A payload in shared memory. Clones are handles of the same memory.
+#[derive(Clone, Debug)]
+pub struct SharedPayload(pub Arc<dyn PayloadMemory>);
+
+impl SharedPayload {
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.0.length()
+    }
+
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.length()];
+        self.0.copy(0, &mut bytes);
+        bytes
+    }
+}
+
+/// One end of a connection that carries frames. The contract is in the module's documentation.
+pub trait FrameTransport: AsFd + Send + fmt::Debug {
+    /// Bytes of the largest frame, head and payload together; the same at both ends.
+    fn largest(&self) -> usize;
+
+    /// Takes a frame, or says that it is full.
+    ///
+    /// # Errors
+    /// The frame is too large (the transport goes on), or the other end is gone.
+    fn send(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<Taken, TransportError>;
+
+    /// Lets all leave that was taken, as far as the other end has room.
+    ///
+    /// # Errors
+    /// The other end is gone.
+    fn flush(&mut self) -> Result<Drained, TransportError>;
+
+    /// The next frame that has arrived.
+    ///
+    /// # Errors
+    /// The other end is gone and all that had left it has been received, or it breaks the protocol.
+    fn receive(&mut self) -> Result<Option<IncomingFrame<'_>>, TransportError>;
+
+    /// What to poll the descriptor for: after each [`flush`](Self::flush) this may have changed.
+    fn poll_for(&self) -> PollFor;
+
+    /// Announces that a thread is about to sleep on the descriptor. Transports whose descriptor is ready
+    /// whenever a frame waits in the kernel have nothing to announce.
+    ///
+    /// # Errors
+    /// The other end is gone.
+    fn prepare_to_wait(&mut self) -> Result<MayWait, TransportError> {
+        Ok(MayWait::Yes)
+    }
+
+    /// Ends the connection. What had left still arrives.
+    fn close(&mut self);
+}
+
+/// Who is at the other end, as the kernel says.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum TransportPeer {
+    /// A process of this user on this host; both ends read the same monotonic clock.
+    User(u32),
+    /// A process at this address; its clock is another one.
+    Address(std::net::IpAddr),
+}
+
+/// A connection, and who is at its other end.
+pub type AcceptedTransport = (Box<dyn FrameTransport>, TransportPeer);
+
+/// Where connections come in. Its descriptor is ready for reading when one waits.
+pub trait TransportListener: AsFd + Send + fmt::Debug {
+    /// A connection that waits. It may still be exchanging descriptors: it receives nothing until that is
+    /// done.
+    ///
+    /// # Errors
+    /// The kernel refuses for a reason that is not the one who connects.
+    fn accept(&mut self) -> Result<Option<AcceptedTransport>, TransportError>;
+}
+
+/// Sleeps until the descriptor is ready or the time is over; whether it is ready.
+///
+/// # Errors
+/// The other end is gone, or the kernel refuses to wait.
+pub fn wait(
+    transport: &mut dyn FrameTransport,
+    timeout: Option<std::time::Duration>,
+) -> Result<bool, TransportError> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    if transport.prepare_to_wait()? == MayWait::No {
+        return Ok(true);
+    }
+    let flags = match transport.poll_for() {
+        PollFor::Frames => PollFlags::IN,
+        PollFor::FramesAndRoom => PollFlags::IN | PollFlags::OUT,
+    };
+    let timeout = timeout.map(|timeout| Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(timeout.subsec_nanos()),
+    });
+    let descriptor: BorrowedFd<'_> = transport.as_fd();
+    match poll(&mut [PollFd::from_borrowed_fd(descriptor, flags)], timeout.as_ref()) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}

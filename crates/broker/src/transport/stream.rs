@@ -1,0 +1,278 @@
+//! Frames over a stream: a Unix or a TCP socket. Each frame follows its length in four bytes, little-endian.
+//!
+//! Cost: frames are gathered in a buffer and leave with one system call for each flush; a payload of at
+//! least [`DIRECT`] bytes leaves from where it is. On the way in, one system call takes as many frames as
+//! have come.
+
+use super::{
+    AcceptedTransport, Drained, FrameTransport, IncomingFrame, PayloadRef, PollFor, Taken, TransportError,
+    TransportListener, TransportPeer,
+};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, accept_with, recv, sendmsg, shutdown,
+    sockopt,
+};
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Bytes that wait for the other end in this process, at most, unless one frame alone has more: as much
+/// again as the kernel holds for a Unix socket (`net.core.wmem_default` is 208 KiB).
+const OUTBOX: usize = 256 << 10;
+/// Bytes after which a frame leaves without waiting for a flush: large enough that the system call is a small
+/// part of the copy.
+const BATCH: usize = 32 << 10;
+/// A payload of so many bytes is not copied into the buffer first.
+const DIRECT: usize = 16 << 10;
+/// Bytes asked of the kernel at a time.
+const INTAKE: usize = 64 << 10;
+/// A buffer that grew beyond this for one large frame shrinks again.
+const KEPT: usize = 1 << 20;
+
+/// The length that precedes a frame.
+const LENGTH: usize = 4;
+
+/// One end of a stream.
+#[derive(Debug)]
+pub struct StreamTransport {
+    socket: OwnedFd,
+    largest: usize,
+    /// Lengths and frames that have not left; those before `sent` have.
+    outbox: Vec<u8>,
+    sent: usize,
+    /// What has come: `inbox[start..end]` has not been received.
+    inbox: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Whether the other end will send no more.
+    ended: bool,
+}
+
+impl StreamTransport {
+    /// A connected socket of either kind carries frames of up to `largest` bytes.
+    ///
+    /// # Errors
+    /// The socket cannot be made non-blocking.
+    pub fn new(socket: OwnedFd, largest: usize) -> Result<Self, TransportError> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        // a Unix socket has no such option
+        let _ = sockopt::set_tcp_nodelay(&socket, true);
+        Ok(Self {
+            socket,
+            largest,
+            outbox: Vec::new(),
+            sent: 0,
+            inbox: vec![0; INTAKE],
+            start: 0,
+            end: 0,
+            ended: false,
+        })
+    }
+
+    fn waiting(&self) -> usize {
+        self.outbox.len() - self.sent
+    }
+
+    /// The length of the frame at the front, once it is whole.
+    fn whole(&self) -> Result<Option<usize>, TransportError> {
+        let Some(length) = self.inbox[self.start..self.end].first_chunk::<LENGTH>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*length) as usize;
+        if length > self.largest {
+            return Err(TransportError::Broken(format!(
+                "a frame of {length} bytes; the largest has {}",
+                self.largest
+            )));
+        }
+        Ok((self.end - self.start >= LENGTH + length).then_some(length))
+    }
+
+    /// Makes room for the rest of the frame at the front, then takes from the kernel; whether anything came.
+    fn take_in(&mut self) -> Result<bool, TransportError> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+            if self.inbox.len() > KEPT {
+                self.inbox = vec![0; INTAKE];
+            }
+        }
+        let front = self.inbox[self.start..self.end].first_chunk::<LENGTH>();
+        let needed = front.map_or(LENGTH, |length| LENGTH + u32::from_le_bytes(*length) as usize);
+        if self.inbox.len() - self.start < needed {
+            self.inbox.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+            if self.inbox.len() < needed {
+                self.inbox.resize(needed.max(INTAKE), 0);
+            }
+        }
+        match recv(&self.socket, &mut self.inbox[self.end..], RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => {
+                self.ended = true;
+                Ok(false)
+            }
+            Ok((_, count)) => {
+                self.end += count;
+                Ok(true)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            // what came before the reset has been received; a frame that it cut off is nobody's
+            Err(Errno::CONNRESET) => {
+                self.ended = true;
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl FrameTransport for StreamTransport {
+    fn largest(&self) -> usize {
+        self.largest
+    }
+
+    fn send(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<Taken, TransportError> {
+        let bytes = head.len() + payload.length();
+        if bytes > self.largest {
+            return Err(TransportError::TooLarge { bytes, most: self.largest });
+        }
+        if self.waiting() >= BATCH {
+            let _ = self.flush()?;
+        }
+        if self.waiting() > 0 && self.waiting() + LENGTH + bytes > OUTBOX && self.flush()? == Drained::Part {
+            return Ok(Taken::Full);
+        }
+        let length = u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes();
+        match payload {
+            PayloadRef::Bytes(payload) if payload.len() >= DIRECT && self.flush()? == Drained::All => {
+                let pieces = [&length[..], head, payload];
+                let mut sent = write(self.socket.as_fd(), &pieces)?;
+                for piece in pieces {
+                    let skipped = sent.min(piece.len());
+                    sent -= skipped;
+                    self.outbox.extend(&piece[skipped..]);
+                }
+            }
+            PayloadRef::Bytes(payload) => {
+                self.outbox.extend_from_slice(&length);
+                self.outbox.extend_from_slice(head);
+                self.outbox.extend_from_slice(payload);
+            }
+            PayloadRef::Shared(shared) => {
+                self.outbox.extend_from_slice(&length);
+                self.outbox.extend_from_slice(head);
+                let at = self.outbox.len();
+                self.outbox.resize(at + shared.length(), 0);
+                shared.0.copy(0, &mut self.outbox[at..]);
+            }
+        }
+        Ok(Taken::Taken)
+    }
+
+    fn flush(&mut self) -> Result<Drained, TransportError> {
+        while self.waiting() > 0 {
+            match write(self.socket.as_fd(), &[&self.outbox[self.sent..]])? {
+                0 => {
+                    // what has left makes room only when that is worth the copy
+                    if self.sent >= OUTBOX {
+                        self.outbox.drain(..self.sent);
+                        self.sent = 0;
+                    }
+                    return Ok(Drained::Part);
+                }
+                sent => self.sent += sent,
+            }
+        }
+        self.outbox.clear();
+        self.outbox.shrink_to(KEPT);
+        self.sent = 0;
+        Ok(Drained::All)
+    }
+
+    fn receive(&mut self) -> Result<Option<IncomingFrame<'_>>, TransportError> {
+        let length = loop {
+            match self.whole()? {
+                Some(length) => break length,
+                None if self.ended => return Err(TransportError::Closed),
+                None => {
+                    if !self.take_in()? && !self.ended {
+                        return Ok(None);
+                    }
+                }
+            }
+        };
+        let from = self.start + LENGTH;
+        self.start = from + length;
+        Ok(Some(IncomingFrame { bytes: &self.inbox[from..self.start], apart: None }))
+    }
+
+    fn poll_for(&self) -> PollFor {
+        if self.waiting() > 0 { PollFor::FramesAndRoom } else { PollFor::Frames }
+    }
+
+    fn close(&mut self) {
+        // what does not leave now is lost: this end does not wait
+        let _ = self.flush();
+        let _ = shutdown(&self.socket, Shutdown::Write);
+    }
+}
+
+impl AsFd for StreamTransport {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// How much was taken; nothing where all would have to wait.
+fn write(socket: BorrowedFd<'_>, pieces: &[&[u8]]) -> Result<usize, TransportError> {
+    let slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    match sendmsg(socket, &slices, &mut SendAncillaryBuffer::default(), flags) {
+        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+        sent => Ok(sent?),
+    }
+}
+
+/// A socket of either kind that listens.
+#[derive(Debug)]
+pub struct StreamListener {
+    socket: OwnedFd,
+    largest: usize,
+}
+
+impl StreamListener {
+    /// A listening socket accepts ends that carry frames of up to `largest` bytes.
+    ///
+    /// # Errors
+    /// The socket cannot be made non-blocking.
+    pub fn new(socket: OwnedFd, largest: usize) -> Result<Self, TransportError> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        Ok(Self { socket, largest })
+    }
+}
+
+/// A connection that waits at a listening socket, and who is at its other end.
+pub(crate) fn accept(socket: &OwnedFd) -> Result<Option<(OwnedFd, TransportPeer)>, TransportError> {
+    let socket = match accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        Ok(socket) => socket,
+        // whoever was there has gone again
+        Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(None),
+        Err(error) => return Err(TransportError::Failed(error.into())),
+    };
+    let peer = match rustix::net::getpeername(&socket).ok().flatten().map(SocketAddr::try_from) {
+        Some(Ok(address)) => TransportPeer::Address(address.ip()),
+        _ => TransportPeer::User(sockopt::socket_peercred(&socket)?.uid.as_raw()),
+    };
+    Ok(Some((socket, peer)))
+}
+
+impl TransportListener for StreamListener {
+    fn accept(&mut self) -> Result<Option<AcceptedTransport>, TransportError> {
+        let Some((socket, peer)) = accept(&self.socket)? else { return Ok(None) };
+        Ok(Some((Box::new(StreamTransport::new(socket, self.largest)?), peer)))
+    }
+}
+
+impl AsFd for StreamListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

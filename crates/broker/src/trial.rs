@@ -1,0 +1,180 @@
+//! What an event costs through a broker on this host: a broker, a supplier and a consumer, each in a thread
+//! of this process, over real sockets.
+//!
+//! The first half of the time measures one-way times: the supplier sends an event when the one before has
+//! come. The second half measures throughput: the supplier sends without a pause, its events leave in
+//! batches, and it waits when the consumer's queue is full. The payload begins with the time of sending.
+
+use crate::broker::Broker;
+use crate::client::{Client, ClientWait, Error, EventDraft, Reception, glance};
+use crate::limits::Limits;
+use crate::server::{Exposure, OWNER, ServeError, Server, ServerWait};
+use crate::spec::{Advertisement, SubscriptionSpec, WhenFull};
+use crate::{BrokerAddress, now};
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use unisono_fairqueue::{ClassSpec, Hierarchy};
+use unisono_measure::histogram::Histogram;
+use unisono_measure::record::Distribution;
+
+/// A trial to be made.
+#[derive(Clone, Debug)]
+pub struct TrialSpec {
+    pub address: BrokerAddress,
+    /// Bytes of a payload; at least 8.
+    pub size: usize,
+    pub wait: ClientWait,
+    pub time: Duration,
+    /// How long after its publication an event is due, in the first half.
+    pub deadline: Duration,
+}
+
+/// What a trial found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrialResult {
+    /// Microseconds from publishing to receiving.
+    pub one_way_us: Distribution,
+    pub events_per_s: f64,
+    /// Events of the first half that came after their deadline.
+    pub deadline_misses: u64,
+}
+
+/// Why a trial failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrialError {
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    #[error(transparent)]
+    Client(#[from] Error),
+    #[error("no event came within {0:?}; let it run longer")]
+    Nothing(Duration),
+    #[error("a payload of {0} bytes; a trial takes at least 8, for the time of sending")]
+    TooSmall(usize),
+}
+
+const TOPIC: &str = "trial";
+
+/// Makes a trial.
+///
+/// # Errors
+/// The address cannot be listened at, or no event came.
+pub fn trial(spec: &TrialSpec) -> Result<TrialResult, TrialError> {
+    if spec.size < size_of::<u64>() {
+        return Err(TrialError::TooSmall(spec.size));
+    }
+    let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
+    let tree = tree.expect("two different names are unique");
+    let largest = u32::try_from(spec.size).unwrap_or(u32::MAX).max(Limits::default().largest);
+    let wait = if spec.wait == ClientWait::Spin { ServerWait::Spin } else { ServerWait::Sleep };
+    let mut server = Server::new(Broker::new(tree, Limits { largest, ..Limits::default() }), wait)?;
+    let address = server.listen(&spec.address, OWNER, Exposure::Loopback)?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| server.serve(&|| stop.load(Ordering::Relaxed)));
+        let outcome = run(spec, &address);
+        stop.store(true, Ordering::Relaxed);
+        let served = serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        served?;
+        outcome
+    })
+}
+
+fn run(spec: &TrialSpec, address: &BrokerAddress) -> Result<TrialResult, TrialError> {
+    let mut consumer = Client::at(address)?;
+    consumer.set_wait(spec.wait);
+    let queue = SubscriptionSpec {
+        full: WhenFull::BlockSupplier,
+        queue_bytes: (64 * spec.size).max(SubscriptionSpec::default().queue_bytes),
+        ..SubscriptionSpec::of(TOPIC)
+    };
+    consumer.subscribe(&queue)?;
+    let mut supplier = Client::at(address)?;
+    let heard = AtomicU64::new(0);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let supplying = scope.spawn(|| {
+            let supplied = supply(spec, &mut supplier, (&heard, &over));
+            over.store(true, Ordering::Relaxed);
+            supplied
+        });
+        let consumed = consume(spec, &mut consumer, (&heard, &over));
+        over.store(true, Ordering::Relaxed);
+        drop(consumer); // a supplier that is blocked goes on
+        supplying.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        consumed
+    })
+}
+
+/// Sends one at a time in the first half, without a pause in the second one.
+fn supply(
+    spec: &TrialSpec,
+    supplier: &mut Client,
+    (heard, over): (&AtomicU64, &AtomicBool),
+) -> Result<(), TrialError> {
+    let topic = supplier.advertise(&Advertisement::of(TOPIC))?;
+    let mut payload = vec![0; spec.size];
+    let (start, mut sent) = (Instant::now(), 0);
+    let stamp = |payload: &mut [u8]| payload[..8].copy_from_slice(&now().to_le_bytes());
+    while start.elapsed() < spec.time / 2 && !over.load(Ordering::Relaxed) {
+        stamp(&mut payload);
+        supplier.publish(topic, &EventDraft::new(&payload).due_in(spec.deadline))?;
+        sent += 1;
+        let mut glances = 0;
+        while heard.load(Ordering::Relaxed) < sent && !over.load(Ordering::Relaxed) {
+            match spec.wait {
+                ClientWait::Spin => glance(&mut glances),
+                // the time between two events is not part of what is measured
+                ClientWait::Sleep => std::thread::sleep(Duration::from_micros(50)),
+            }
+        }
+    }
+    while start.elapsed() < spec.time && !over.load(Ordering::Relaxed) {
+        for _ in 0..64 {
+            supplier.publish_later(topic, &EventDraft::new(&payload))?;
+        }
+    }
+    supplier.flush()?;
+    Ok(())
+}
+
+fn consume(
+    spec: &TrialSpec,
+    consumer: &mut Client,
+    (heard, over): (&AtomicU64, &AtomicBool),
+) -> Result<TrialResult, TrialError> {
+    let mut times = Histogram::new();
+    let mut deadline_misses = 0;
+    let (mut bulk, mut first, mut last) = (0_u64, None, 0);
+    loop {
+        let event = match consumer.receive(Some(Duration::from_millis(500)))? {
+            Some(Reception::Event(event)) => event,
+            // the supplier may not have begun
+            None if !over.load(Ordering::Relaxed) => continue,
+            None => break,
+            Some(_) => continue,
+        };
+        let came = now();
+        if event.deadline.is_some() {
+            let bytes = event.payload.bytes();
+            let stamp = bytes.first_chunk().map_or(came, |stamp| u64::from_le_bytes(*stamp));
+            times.record_nanos(came.saturating_sub(stamp));
+            deadline_misses += u64::from(event.deadline.is_some_and(|deadline| deadline < came));
+            heard.fetch_add(1, Ordering::Relaxed);
+        } else {
+            first.get_or_insert(came);
+            (bulk, last) = (bulk + 1, came);
+        }
+        if over.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    let time = last.saturating_sub(first.unwrap_or(last)).max(1);
+    let one_way_us = times.distribution(1e3).ok_or(TrialError::Nothing(spec.time))?;
+    Ok(TrialResult {
+        one_way_us,
+        events_per_s: bulk.saturating_sub(1) as f64 * 1e9 / time as f64,
+        deadline_misses,
+    })
+}

@@ -1,0 +1,379 @@
+//! Suppliers and consumers over real sockets: what is published arrives, and what one program does harms no
+//! other. Every test ends under a watchdog.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+use unisono_broker::{
+    Advertisement, AgainSpec, Broker, Client, Error, EventDraft, Exposure, InterestSpec, KeptHistory, Limits,
+    NoticeText, OWNER, PartRule, ReceivedEvent, Reception, ReservedTime, ServeError, Server, ServerWait,
+    SubscriptionSpec, TogetherSpec, WhenFull, now,
+};
+use unisono_eventchannel::FieldSet;
+use unisono_fairqueue::{ClassSpec, Hierarchy};
+
+/// Where a broker listens.
+#[derive(Clone, Debug)]
+struct Addresses {
+    unix: PathBuf,
+    tcp: SocketAddr,
+}
+
+impl Addresses {
+    fn client(&self) -> Client {
+        Client::connect(&self.unix).expect("it listens")
+    }
+
+    fn clients(&self) -> [Client; 2] {
+        [self.client(), Client::connect_tcp(self.tcp).expect("it listens")]
+    }
+}
+
+fn broker() -> Broker {
+    let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
+    Broker::new(tree.expect("it is sound"), Limits::default())
+}
+
+/// Runs a test with a broker; gives up after a minute.
+fn with_broker(test: impl FnOnce(&Addresses) + Send + 'static) {
+    let (done, ended) = mpsc::channel();
+    let runner = std::thread::spawn(move || {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let unix = directory.path().join("events");
+        let stop = AtomicBool::new(false);
+        let mut server = Server::new(broker(), ServerWait::Sleep).expect("descriptors are left");
+        server.listen_unix(&unix, OWNER).expect("it listens");
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let tcp = server.listen_tcp(any, Exposure::Loopback).expect("it listens");
+        std::thread::scope(|scope| {
+            let serving = scope.spawn(|| server.serve(&|| stop.load(Ordering::Relaxed)));
+            let outcome =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&Addresses { unix, tcp })));
+            stop.store(true, Ordering::Relaxed);
+            serving.join().expect("it does not panic").expect("it serves");
+            if let Err(panic) = outcome {
+                std::panic::resume_unwind(panic);
+            }
+        });
+        let _ = done.send(());
+    });
+    match ended.recv_timeout(Duration::from_secs(60)) {
+        Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => {
+            if let Err(panic) = runner.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("hangs"),
+    }
+}
+
+fn event(client: &mut Client) -> ReceivedEvent {
+    match client.receive(Some(Duration::from_secs(20))).expect("it goes on") {
+        Some(Reception::Event(event)) => event,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn notice(client: &mut Client) -> NoticeText {
+    match client.receive(Some(Duration::from_secs(20))).expect("it goes on") {
+        Some(Reception::Notice { notice, .. }) => notice,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn events_arrive_with_all_that_they_carry_over_each_transport_from_each() {
+    with_broker(|addresses| {
+        for mut supplier in addresses.clients() {
+            for mut consumer in addresses.clients() {
+                let topic = supplier.advertise(&Advertisement::of("plant/1/heat")).expect("a topic");
+                let hot = InterestSpec {
+                    topics: "plant/+/heat".to_owned(),
+                    filter: Some("celsius > 80".to_owned()),
+                    ..InterestSpec::default()
+                };
+                let spec = SubscriptionSpec { interests: vec![hot], ..SubscriptionSpec::default() };
+                let subscription = consumer.subscribe(&spec).expect("it fits");
+                let draft = |celsius: f64| {
+                    let fields = FieldSet::new().with("celsius", celsius).with("site", "roof");
+                    EventDraft::new(b"payload").keyed("k").with_fields(fields).critical(4)
+                };
+                let due = now() + 3_000_000_000;
+                supplier.publish(topic, &draft(79.0).due_at(due)).expect("it leaves");
+                supplier.publish(topic, &draft(81.5).due_at(due)).expect("it leaves");
+                let got = event(&mut consumer);
+                assert_eq!((got.subscription, &*got.topic, got.sequence), (subscription, "plant/1/heat", 2));
+                assert_eq!((&*got.payload.bytes(), got.key.as_deref()), (&b"payload"[..], Some("k")));
+                assert_eq!((got.criticality, got.late, got.retained), (4, false, false));
+                assert_eq!(got.fields, FieldSet::new().with("celsius", 81.5).with("site", "roof"));
+                // over TCP the remaining time is carried, so that each hop adds what it took
+                let said = got.deadline.expect("it has one");
+                assert!(said.abs_diff(due) < 1_000_000_000, "{said} instead of {due}");
+                assert!(got.published <= now());
+            }
+        }
+    });
+}
+
+#[test]
+fn large_and_many_events_arrive_in_order() {
+    with_broker(|addresses| {
+        for mut supplier in addresses.clients() {
+            let mut consumer = addresses.client();
+            let topic = supplier.advertise(&Advertisement::of("bulk")).expect("a topic");
+            let spec = SubscriptionSpec { full: WhenFull::BlockSupplier, ..SubscriptionSpec::of("bulk") };
+            consumer.subscribe(&spec).expect("it fits");
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for number in 0..20_000_u32 {
+                        let bytes = number.to_le_bytes();
+                        supplier.publish_later(topic, &EventDraft::new(&bytes)).expect("it leaves");
+                    }
+                    supplier.publish(topic, &EventDraft::new(&vec![9; 3_000_000])).expect("it leaves");
+                });
+                for number in 0..20_000_u32 {
+                    assert_eq!(*event(&mut consumer).payload.bytes(), number.to_le_bytes());
+                }
+                let large = event(&mut consumer).payload;
+                assert!(large.bytes().len() == 3_000_000 && large.bytes().iter().all(|byte| *byte == 9));
+            });
+        }
+    });
+}
+
+#[test]
+fn what_is_refused_says_why_to_the_one_who_asked_and_nobody_else_notices() {
+    with_broker(|addresses| {
+        let mut client = addresses.client();
+        let refused = |answer: Result<_, Error>| answer.map(drop).expect_err("it cannot be").to_string();
+        let said = refused(client.advertise(&Advertisement::of("a/#")).map(|_| ()));
+        assert!(said.contains('#'), "{said}");
+        let bad = InterestSpec {
+            topics: "a".to_owned(),
+            filter: Some("level >".to_owned()),
+            ..InterestSpec::default()
+        };
+        let spec = SubscriptionSpec { interests: vec![bad], ..SubscriptionSpec::default() };
+        let said = refused(client.subscribe(&spec).map(|_| ()));
+        assert!(said.starts_with("the broker refuses: the filter `level >`: 1:8: expected"), "{said}");
+        let reserve = ReservedTime { period_ns: 1000, deadline_ns: 1000, largest: 100 };
+        let spec =
+            SubscriptionSpec { reserve: Some(reserve), execution_ns: 2000, ..SubscriptionSpec::of("a") };
+        let said = refused(client.subscribe(&spec).map(|_| ()));
+        assert!(said.contains("would need 2.0000 of the whole"), "{said}");
+
+        let topic = client.advertise(&Advertisement::of("a")).expect("a topic");
+        let wants = SubscriptionSpec { reliable: true, ..SubscriptionSpec::of("a") };
+        let said = refused(client.subscribe(&wants).map(|_| ()));
+        assert!(said.contains("offered best effort, requested at least once"), "{said}");
+        let past = EventDraft::new(b"").due_at(now() - 1_000_000);
+        let said = refused(client.try_publish(topic, &past).map(|_| ()));
+        assert!(said.starts_with("the event is refused: the deadline passed"), "{said}");
+        client.publish(topic, &past).expect("it leaves");
+        let told = client.receive(Some(Duration::from_secs(20))).expect("it goes on");
+        assert!(matches!(told, Some(Reception::Rejected { topic: of, .. }) if of == topic), "{told:?}");
+        let large = vec![0; client.largest() + 1];
+        assert!(matches!(client.publish(topic, &EventDraft::new(&large)), Err(Error::TooLong { .. })));
+
+        let mut consumer = addresses.client();
+        let narrow =
+            SubscriptionSpec { queue_events: 1, full: WhenFull::BlockSupplier, ..SubscriptionSpec::of("a") };
+        consumer.subscribe(&narrow).expect("it fits");
+        assert!(client.try_publish(topic, &EventDraft::new(b"good")).is_ok());
+        assert_eq!(*event(&mut consumer).payload.bytes(), *b"good");
+        assert_eq!(client.statistics().expect("an answer").refused, 6);
+    });
+}
+
+#[test]
+fn a_consumer_that_reads_nothing_loses_its_own_events_alone_and_is_told_of_the_gap() {
+    with_broker(|addresses| {
+        let (mut supplier, mut fast, mut slow) = (addresses.client(), addresses.client(), addresses.client());
+        let topic = supplier.advertise(&Advertisement::of("feed")).expect("a topic");
+        slow.subscribe(&SubscriptionSpec { queue_events: 50, ..SubscriptionSpec::of("feed") })
+            .expect("it fits");
+        let roomy = SubscriptionSpec { full: WhenFull::BlockSupplier, ..SubscriptionSpec::of("feed") };
+        fast.subscribe(&roomy).expect("it fits");
+        let payload = vec![1; 1000];
+        for _ in 0..5000 {
+            supplier.publish_later(topic, &EventDraft::new(&payload)).expect("it leaves");
+            supplier.flush().expect("it leaves");
+            assert_eq!(event(&mut fast).payload.bytes().len(), 1000);
+        }
+        let (mut got, mut lost, mut last) = (0, 0, 0);
+        while last < 5000 {
+            match slow.receive(Some(Duration::from_secs(20))).expect("it goes on") {
+                Some(Reception::Event(event)) => {
+                    assert!(event.sequence > last, "in order");
+                    (got, last) = (got + 1, event.sequence);
+                }
+                Some(Reception::Notice { notice: NoticeText::Gap { lost: more, cause, .. }, .. }) => {
+                    assert_eq!(cause, "full");
+                    lost += more;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(lost > 0, "the kernel holds less than 5 MB");
+        assert_eq!(got + lost, 5000);
+    });
+}
+
+#[test]
+fn a_supplier_that_is_blocked_goes_on_when_the_consumer_reads_or_dies() {
+    with_broker(|addresses| {
+        for dies in [false, true] {
+            let (mut supplier, mut consumer) = (addresses.client(), addresses.client());
+            let topic = supplier.advertise(&Advertisement::of("block")).expect("a topic");
+            let narrow = SubscriptionSpec {
+                queue_events: 4,
+                full: WhenFull::BlockSupplier,
+                ..SubscriptionSpec::of("block")
+            };
+            consumer.subscribe(&narrow).expect("it fits");
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let payload = vec![0; 100_000];
+                    for _ in 0..100 {
+                        supplier.publish(topic, &EventDraft::new(&payload)).expect("it leaves");
+                    }
+                    // an answer comes behind all of them
+                    supplier.statistics().expect("it goes on");
+                });
+                std::thread::sleep(Duration::from_millis(50));
+                if dies {
+                    drop(consumer);
+                } else {
+                    for sequence in 1..=100 {
+                        assert_eq!(event(&mut consumer).sequence, sequence);
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn those_who_listen_hear_whether_a_supplier_left_or_died() {
+    with_broker(|addresses| {
+        let mut consumer = addresses.client();
+        consumer.subscribe(&SubscriptionSpec::of("life")).expect("it fits");
+        for dies in [false, true] {
+            let mut supplier = addresses.client();
+            let topic = supplier.advertise(&Advertisement::of("life")).expect("a topic");
+            supplier.publish(topic, &EventDraft::new(b"last words")).expect("it leaves");
+            assert_eq!(*event(&mut consumer).payload.bytes(), *b"last words");
+            if dies {
+                // as the kernel does when a process is killed: the connection ends without a word
+                let socket = std::os::fd::AsFd::as_fd(&supplier).try_clone_to_owned().expect("a descriptor");
+                rustix::net::shutdown(&socket, rustix::net::Shutdown::Both).expect("connected");
+            }
+            drop(supplier);
+            assert!(matches!(notice(&mut consumer), NoticeText::Gone { died, .. } if died == dies));
+        }
+    });
+}
+
+#[test]
+fn history_comes_first_and_a_correlation_comes_as_one() {
+    with_broker(|addresses| {
+        let mut client = addresses.client();
+        let kept = Advertisement { history: KeptHistory::LastValue(8), ..Advertisement::of("state") };
+        let state = client.advertise(&kept).expect("a topic");
+        for (key, value) in [("a", b"1"), ("b", b"2"), ("a", b"3")] {
+            client.publish(state, &EventDraft::new(value).keyed(key)).expect("it leaves");
+        }
+        client.subscribe(&SubscriptionSpec::of("state")).expect("it fits");
+        let values: BTreeMap<_, _> = (0..2)
+            .map(|_| event(&mut client))
+            .map(|event| {
+                assert!(event.retained);
+                (event.key.expect("keyed"), event.payload.bytes().to_vec())
+            })
+            .collect();
+        assert_eq!(values, [("a".to_owned(), b"3".to_vec()), ("b".to_owned(), b"2".to_vec())].into());
+
+        let part = |topics: &str| InterestSpec { topics: topics.to_owned(), ..InterestSpec::default() };
+        let together = TogetherSpec { rule: PartRule::All, within_ns: 60_000_000_000, report: false };
+        let spec = SubscriptionSpec {
+            interests: vec![part("door"), part("motion")],
+            together: Some(together),
+            ..SubscriptionSpec::default()
+        };
+        client.subscribe(&spec).expect("it fits");
+        for name in ["motion", "door"] {
+            let topic = client.advertise(&Advertisement::of(name)).expect("a topic");
+            client.publish(topic, &EventDraft::new(name.as_bytes())).expect("it leaves");
+        }
+        let got = event(&mut client);
+        assert_eq!((&*got.topic, got.with.len(), &*got.with[0].topic), ("door", 1, "motion"));
+    });
+}
+
+#[test]
+fn what_is_not_acknowledged_comes_again_and_what_is_does_not() {
+    with_broker(|addresses| {
+        let mut client = addresses.client();
+        let reliable = Advertisement { reliable: true, ..Advertisement::of("order") };
+        let topic = client.advertise(&reliable).expect("a topic");
+        let again = AgainSpec { after_ns: 20_000_000, attempts: 100, window: 10 };
+        let spec = SubscriptionSpec { again: Some(again), reliable: true, ..SubscriptionSpec::of("order") };
+        client.subscribe(&spec).expect("it fits");
+        client.publish(topic, &EventDraft::new(b"one")).expect("it leaves");
+        let first = event(&mut client);
+        assert!(first.delivery.is_some() && first.repeated == 0);
+        let second = event(&mut client);
+        assert_eq!((second.sequence, second.repeated), (1, 1));
+        client.acknowledge(&second).expect("it leaves");
+        while let Some(reception) = client.receive(Some(Duration::from_millis(200))).expect("it goes on") {
+            // one more may have been on its way
+            let Reception::Event(event) = reception else { panic!("{reception:?}") };
+            client.acknowledge(&event).expect("it leaves");
+        }
+    });
+}
+
+#[test]
+fn requests_are_answered_and_a_request_that_nobody_answers_ends() {
+    with_broker(|addresses| {
+        for mut asker in addresses.clients() {
+            let mut server = addresses.client();
+            server.subscribe(&SubscriptionSpec::of("double")).expect("it fits");
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let request = event(&mut server);
+                        let twice = [&*request.payload.bytes(), &*request.payload.bytes()].concat();
+                        assert!(server.reply(&request, EventDraft::new(&twice)).expect("it leaves"));
+                    }
+                });
+                let topic = asker.advertise(&Advertisement::of("double")).expect("a topic");
+                for number in 0..50_u32 {
+                    let bytes = number.to_le_bytes();
+                    let reply = asker.request(topic, EventDraft::new(&bytes), Duration::from_secs(20));
+                    assert_eq!(*reply.expect("an answer").payload.bytes(), [bytes, bytes].concat());
+                }
+            });
+            drop(server);
+            let nobody = asker.advertise(&Advertisement::of("nobody")).expect("a topic");
+            let reply = asker.request(nobody, EventDraft::new(b""), Duration::from_millis(20));
+            assert!(matches!(reply, Err(Error::NoReply(_))), "{reply:?}");
+        }
+    });
+}
+
+#[test]
+fn an_address_that_others_reach_or_that_is_in_use_is_refused() {
+    let mut server = Server::new(broker(), ServerWait::Sleep).expect("descriptors are left");
+    let open: SocketAddr = "0.0.0.0:0".parse().expect("an address");
+    assert!(matches!(server.listen_tcp(open, Exposure::Loopback), Err(ServeError::Exposed { .. })));
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let bound = server.listen_tcp(any, Exposure::Loopback).expect("it listens");
+    let second = server.listen_tcp(bound, Exposure::Loopback);
+    assert!(matches!(second, Err(ServeError::ListenTcp { .. })), "{second:?}");
+    let nobody = Client::connect(Path::new("/nonexistent/socket"));
+    assert!(matches!(nobody, Err(Error::Nobody { .. })));
+}

@@ -1,0 +1,55 @@
+//! The transports, each under the conformance suite, and what only a stream can do wrong.
+
+mod conformance;
+
+use conformance::{End, LARGEST};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+use std::net::{TcpListener, TcpStream};
+use unisono_broker::memory::MemoryTransport;
+use unisono_broker::transport::{StreamTransport, TransportError};
+
+fn unix() -> (End, End) {
+    let (one, other) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("two sockets");
+    let end = |socket| -> End { Box::new(StreamTransport::new(socket, LARGEST).expect("a transport")) };
+    (end(one), end(other))
+}
+
+fn memory() -> (End, End) {
+    let (one, other) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("two sockets");
+    let end = |socket| -> End { Box::new(MemoryTransport::new(socket, LARGEST).expect("a transport")) };
+    (end(one), end(other))
+}
+
+fn tcp() -> (End, End) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let one = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+    let (other, _) = listener.accept().expect("it connects");
+    let end = |socket: TcpStream| -> End {
+        Box::new(StreamTransport::new(socket.into(), LARGEST).expect("a transport"))
+    };
+    (end(one), end(other))
+}
+
+conforms!(unix_stream, crate::unix);
+conforms!(tcp_stream, crate::tcp);
+conforms!(shared_memory, crate::memory);
+
+#[test]
+fn a_length_beyond_the_largest_breaks_the_stream_and_half_a_frame_reaches_nobody() {
+    let raw = || {
+        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .expect("two sockets");
+        (one, Box::new(StreamTransport::new(other, 1000).expect("a transport")) as End)
+    };
+    let (socket, mut end) = raw();
+    send(&socket, &1001_u32.to_le_bytes(), SendFlags::NOSIGNAL).expect("sent");
+    let refused = end.receive().expect_err("too long").to_string();
+    assert_eq!(refused, "the other end breaks the protocol: a frame of 1001 bytes; the largest has 1000");
+    let (socket, mut end) = raw();
+    send(&socket, &[4, 0, 0, 0, 1, 2], SendFlags::NOSIGNAL).expect("sent");
+    assert!(end.receive().expect("it may come yet").is_none());
+    drop(socket);
+    assert!(matches!(end.receive(), Err(TransportError::Closed)));
+}

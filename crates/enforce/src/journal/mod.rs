@@ -1,0 +1,407 @@
+//! What was there before, written down before it is changed.
+//!
+//! Each policy in force has one file in `/run/unisono/queue`. The file is called
+//! `<network namespace>-<number of the device>.json`, or `...-in.json` for a policy of incoming packets. It
+//! says who applied the policy, what is to be put back, and the policy itself. The file appears whole or not
+//! at all, and goes when everything is as it was before. A journal in the phase [`Phase::Changing`] belongs
+//! to a process that was killed, if that process is gone.
+//!
+//! A device is known by the numbers of its network namespace and of itself, because a device may be renamed
+//! while its policy holds. A process is known by its number and its start, because numbers are used again.
+//! One command at a time changes queues on a host ([`Journal::lock`]). Each change takes milliseconds, and
+//! the next command waits for it.
+//!
+//! Where the files lie, and why they may be believed: [`unisono_linux::undo`].
+//!
+//! Cost: two system calls to flush; some milliseconds. When not to use: for what changes often.
+
+mod record;
+mod side;
+
+pub use record::{Phase, Record};
+pub use side::LinkSide;
+
+use record::{FORMAT, boot};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use side::{Devices, NumberedSide};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use unisono_linux::undo::{DirectoryLock, PreparedFile, UndoDirectory};
+
+const DIRECTORY: &str = "/run/unisono/queue";
+/// How the names of journals of shares of processor time begin.
+const SHARES: &str = "cpu-";
+/// How long a command that changes a queue is waited for. Draining the classes of a policy before takes up to
+/// 3 s, everything else milliseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How the names of journals end.
+const ENDING: &str = "json";
+/// How they end while another place comes into force: see [`Journal::aside`].
+const ASIDE: &str = "aside";
+
+/// The journal of one device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Journal {
+    path: PathBuf,
+}
+
+/// Why a journal cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// The system says no.
+    #[error("{what} {path}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    /// It is not ours, or of another version.
+    #[error(
+        "{path} is no journal of this version ({why}); what it was to put back is unknown: look at the device, then remove the file"
+    )]
+    Form {
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Another command changes a queue of this host, and does not end.
+    #[error("another `unisono queue` is at work ({path} has been locked for {} s); wait for it to end", PATIENCE.as_secs())]
+    Busy {
+        /// What is locked.
+        path: PathBuf,
+    },
+}
+
+impl Journal {
+    /// The journal of what a device of this thread's network namespace sends: see [`Self::find`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of(device: &str) -> Result<Self, JournalError> {
+        Self::of_side(&LinkSide::out(device))
+    }
+
+    /// The journal of one direction of a device: see [`Self::find`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of_side(side: &LinkSide) -> Result<Self, JournalError> {
+        Ok(Self::find(side)?.1)
+    }
+
+    /// The name that a device has now, and its journal. A device of this thread's network namespace is found
+    /// by its name; one that has been renamed or is gone, by the name that it had when a policy was applied.
+    ///
+    /// # Errors
+    /// The kernel does not say which namespace and which devices there are, or the directory cannot be read.
+    pub fn find(side: &LinkSide) -> Result<(LinkSide, Self), JournalError> {
+        let devices = Devices::of_this_thread()?;
+        let (device, direction) = (side.device.as_str(), side.direction);
+        let at = |index| {
+            let side = NumberedSide { index, direction };
+            Self::in_directory(Path::new(DIRECTORY), devices.namespace, side)
+        };
+        if let Some(index) = devices.index_of(device) {
+            return Ok((side.clone(), at(index)));
+        }
+        for (number, journal) in Self::of_namespace(devices.namespace, ENDING)? {
+            let record = journal.read::<serde_json::Value>();
+            if number.direction == direction
+                && record.is_ok_and(|record| record.is_some_and(|record| record.device == device))
+            {
+                return Ok((side.at(devices.name_of(number.index).unwrap_or(device)), journal));
+            }
+        }
+        // no device has the number 0
+        Ok((side.clone(), at(0)))
+    }
+
+    fn in_directory(directory: &Path, namespace: u64, side: NumberedSide) -> Self {
+        Self { path: directory.join(format!("{namespace}-{side}.json")) }
+    }
+
+    /// The journal of a process that shares out processor time, which is the host's whatever the network
+    /// namespace.
+    #[must_use]
+    pub fn of_shares(process: u32) -> Self {
+        Self { path: Path::new(DIRECTORY).join(format!("{SHARES}{process}.json")) }
+    }
+
+    /// Keeps others from beginning to share out processor time, and from putting back what was left of it.
+    ///
+    /// # Errors
+    /// As [`Self::lock`].
+    pub fn lock_shares() -> Result<DirectoryLock, JournalError> {
+        Self::of_shares(0).lock()
+    }
+
+    /// The journals of all processes that share out processor time, or were killed while they did.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn all_shares() -> Result<Vec<Self>, JournalError> {
+        Ok(Self::files(SHARES, ENDING)?.into_iter().map(|(_, journal)| journal).collect())
+    }
+
+    /// The journal at a path that was recorded earlier.
+    #[must_use]
+    pub fn at(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    /// The journals of all devices of this thread's network namespace, each with the name that its device has
+    /// now. A device that is gone has the name that it had when the policy was applied.
+    ///
+    /// # Errors
+    /// As [`Self::find`]; or a journal cannot be read.
+    pub fn all() -> Result<Vec<(LinkSide, Self)>, JournalError> {
+        Self::all_that_end(ENDING)
+    }
+
+    fn all_that_end(ending: &str) -> Result<Vec<(LinkSide, Self)>, JournalError> {
+        let devices = Devices::of_this_thread()?;
+        let mut all = Vec::new();
+        for (NumberedSide { index, direction }, journal) in Self::of_namespace(devices.namespace, ending)? {
+            if let Some(record) = journal.read::<serde_json::Value>()? {
+                let device = devices.name_of(index).unwrap_or(&record.device).to_owned();
+                all.push((LinkSide { device, direction }, journal));
+            }
+        }
+        all.sort_by(|(one, _), (other, _)| one.cmp(other));
+        Ok(all)
+    }
+
+    fn of_namespace(namespace: u64, ending: &str) -> Result<Vec<(NumberedSide, Self)>, JournalError> {
+        let all = Self::files(&format!("{namespace}-"), ending)?;
+        Ok(all
+            .into_iter()
+            .filter_map(|(side, journal)| Some((NumberedSide::parse(&side)?, journal)))
+            .collect())
+    }
+
+    /// The journals of this thread's network namespace that were put aside.
+    ///
+    /// # Errors
+    /// As [`Self::all`].
+    pub(crate) fn all_aside() -> Result<Vec<(LinkSide, Self)>, JournalError> {
+        Self::all_that_end(ASIDE)
+    }
+
+    fn files(prefix: &str, ending: &str) -> Result<Vec<(String, Self)>, JournalError> {
+        let directory = UndoDirectory::at(Path::new(DIRECTORY));
+        let ending = format!(".{ending}");
+        let names = directory.files(&ending).map_err(failed("read", directory.path()))?;
+        let rest = |name: &str| Some(name.strip_prefix(prefix)?.strip_suffix(&ending)?.to_owned());
+        let journal = |name: &str| Self { path: directory.path().join(name) };
+        Ok(names.iter().filter_map(|name| Some((rest(name)?, journal(name)))).collect())
+    }
+
+    /// The journal of the same device's other direction.
+    #[must_use]
+    pub fn of_other_direction(&self) -> Self {
+        let other = NumberedSide::other_name(self.name());
+        Self { path: self.path.with_file_name(other) }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the journal of the policy before lies while another place comes into force beside it.
+    #[must_use]
+    pub(crate) fn aside(&self) -> Self {
+        Self { path: self.path.with_extension(ASIDE) }
+    }
+
+    /// The journal that was put aside there.
+    #[must_use]
+    pub(crate) fn before_aside(&self) -> Self {
+        Self { path: self.path.with_extension(ENDING) }
+    }
+
+    /// Has another journal's place, and takes no room for it.
+    ///
+    /// # Errors
+    /// The disk says no; nothing has changed.
+    pub(crate) fn become_that(&self, other: &Self) -> Result<(), JournalError> {
+        self.directory().rename(self.name(), other.name()).map_err(failed("rename", &self.path))
+    }
+
+    fn directory(&self) -> UndoDirectory {
+        UndoDirectory::at(self.path.parent().unwrap_or(Path::new(DIRECTORY)))
+    }
+
+    fn name(&self) -> &str {
+        self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+    }
+
+    /// Keeps others from changing queues of this host until it is dropped. Waits for the one that does.
+    ///
+    /// # Errors
+    /// It does not end, or `/run/unisono/queue` cannot be written, or is not this user's alone.
+    pub fn lock(&self) -> Result<DirectoryLock, JournalError> {
+        self.lock_within(PATIENCE)
+    }
+
+    fn lock_within(&self, patience: Duration) -> Result<DirectoryLock, JournalError> {
+        let directory = self.directory();
+        let lock = directory.lock(patience).map_err(failed("lock", directory.path()))?;
+        lock.ok_or_else(|| JournalError::Busy { path: directory.path().to_owned() })
+    }
+
+    /// As [`Self::lock`], for any device, but makes nothing: none where no journal is, so that nobody can be
+    /// at work.
+    ///
+    /// # Errors
+    /// As [`Self::lock`].
+    pub fn lock_what_is_there() -> Result<Option<DirectoryLock>, JournalError> {
+        match fs::symlink_metadata(DIRECTORY) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            _ => Self::of_shares(0).lock().map(Some),
+        }
+    }
+
+    /// The lock that the program which started this one has passed on under a number.
+    ///
+    /// # Errors
+    /// It has not.
+    pub fn lock_passed_on(&self, number: i32) -> Result<DirectoryLock, JournalError> {
+        let directory = self.directory();
+        directory.lock_passed_on(number).map_err(failed("use the lock of", directory.path()))
+    }
+
+    /// What it says; none if there is none, or it is of an earlier boot.
+    ///
+    /// # Errors
+    /// It cannot be read, others can have written it, or it is no journal of this version.
+    pub fn read<B: DeserializeOwned>(&self) -> Result<Option<Record<B>>, JournalError> {
+        let text = self.directory().read(self.name()).map_err(failed("read", &self.path))?;
+        let Some(text) = text else { return Ok(None) };
+        let form = |why: String| JournalError::Form { path: self.path.clone(), why };
+        let record: Record<B> = serde_json::from_str(&text).map_err(|error| form(error.to_string()))?;
+        if record.format != FORMAT {
+            return Err(form(format!("its format is {:?}", record.format)));
+        }
+        Ok(Some(record).filter(|record| record.boot == boot()))
+    }
+
+    /// Writes it down, for good before this returns. Only while this process has the [lock](Self::lock).
+    ///
+    /// # Errors
+    /// The disk says no; the journal is as it was then.
+    pub fn write<B: Serialize>(&self, record: &Record<B>) -> Result<(), JournalError> {
+        self.commit(self.prepare(record)?)
+    }
+
+    /// Writes down beside the journal what it will say after a change, so that the end of a change needs no
+    /// room.
+    ///
+    /// # Errors
+    /// The disk says no; nothing has changed.
+    pub fn prepare<B: Serialize>(&self, record: &Record<B>) -> Result<PreparedFile, JournalError> {
+        let text = serde_json::to_string_pretty(record).expect("serializes because its keys are texts");
+        self.directory().prepare(self.name(), text.as_bytes()).map_err(failed("write", &self.path))
+    }
+
+    /// Has it say what was prepared.
+    ///
+    /// # Errors
+    /// The disk says no; the journal is as it was then.
+    pub fn commit(&self, prepared: PreparedFile) -> Result<(), JournalError> {
+        prepared.commit().map_err(failed("write", &self.path))
+    }
+
+    /// Takes it away: all is as it was.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn remove(&self) -> Result<(), JournalError> {
+        self.directory().remove(self.name()).map_err(failed("remove", &self.path))
+    }
+}
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> JournalError {
+    let path = path.to_owned();
+    move |source| JournalError::System { what, path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_fairqueue::TrafficDirection;
+    use unisono_linux::pidfd::{PidFd, start_time};
+    use unisono_linux::undo::Author;
+
+    fn journal() -> (tempfile::TempDir, Journal) {
+        let directory = tempfile::tempdir().expect("there is room");
+        let journal = Journal::in_directory(
+            directory.path(),
+            7,
+            NumberedSide { index: 3, direction: TrafficDirection::In },
+        );
+        (directory, journal)
+    }
+
+    #[test]
+    fn what_was_written_is_read_until_it_is_removed() {
+        let (_directory, journal) = journal();
+        assert_eq!(journal.read::<u32>().expect("none is no error"), None);
+        let record = Record::new("kernel", "eth0", 3, "rate = \"1mbit\"", 5_u32);
+        journal.write(&record).expect("there is room");
+        assert!(record.author.lives());
+        assert_eq!(journal.read().expect("it is there"), Some(record));
+        journal.remove().expect("it is there");
+        journal.remove().expect("twice is no error");
+        assert_eq!(journal.read::<u32>().expect("none is no error"), None);
+    }
+
+    #[test]
+    fn an_owner_that_has_ended_is_gone_before_it_is_collected() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("it starts");
+        let mut record = Record::new("kernel", "eth0", 3, "", 5_u32);
+        record.author = Author::of(child.id());
+        assert!(record.author.lives());
+        child.kill().expect("it is ours");
+        let held = PidFd::open(child.id()).expect("it has not been collected");
+        while !held.has_ended(None).expect("it is held") {
+            std::thread::yield_now();
+        }
+        assert!(start_time(child.id()).is_some() && !record.author.lives());
+        child.wait().expect("it is ours");
+    }
+
+    #[test]
+    fn another_boot_has_nothing_to_put_back_and_a_stranger_is_refused() {
+        let (_directory, journal) = journal();
+        let mut record = Record::new("kernel", "eth0", 3, "", 5_u32);
+        record.boot = "another".to_owned();
+        journal.write(&record).expect("there is room");
+        assert_eq!(journal.read::<u32>().expect("it is sound"), None);
+        record.format = "unisono-queue-0".to_owned();
+        journal.write(&record).expect("there is room");
+        assert!(journal.read::<u32>().is_err());
+        fs::write(journal.path(), "{").expect("there is room");
+        assert!(journal.read::<u32>().expect_err("half of it").to_string().contains("no journal"));
+    }
+
+    #[test]
+    fn one_command_at_a_time_changes_queues_and_the_next_one_waits_for_it() {
+        let (_directory, journal) = journal();
+        let lock = journal.lock().expect("nobody else has it");
+        assert!(matches!(journal.lock_within(Duration::from_millis(5)), Err(JournalError::Busy { .. })));
+        let waits = std::thread::spawn({
+            let journal = journal.clone();
+            move || drop(journal.lock().expect("it is given up"))
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        drop(lock);
+        waits.join().expect("no panic");
+    }
+}

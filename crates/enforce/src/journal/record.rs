@@ -1,0 +1,74 @@
+//! The text of a journal: who changes what, how far the change is, and what is to be put back.
+
+use serde::{Deserialize, Serialize};
+use std::fs;
+use unisono_linux::undo::Author;
+
+pub(super) const FORMAT: &str = "unisono-queue-1";
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+
+/// What a journal says. `B`: what is to be put back, as the place understands it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Record<B> {
+    pub(super) format: String,
+    /// Which boot of the machine: after another boot there is nothing to put back.
+    pub(super) boot: String,
+    pub backend: String,
+    /// The device's name when the policy was applied.
+    pub device: String,
+    pub index: u32,
+    /// The process that changes the device, or has changed it.
+    #[serde(flatten)]
+    pub author: Author,
+    pub phase: Phase,
+    /// The policy, as it was written.
+    pub policy: String,
+    /// What is to be put back.
+    pub before: B,
+}
+
+/// How far a change is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// It has begun.
+    Changing,
+    /// The policy holds.
+    Holds,
+}
+
+impl<B> Record<B> {
+    /// A record of a change that this process is about to begin.
+    #[must_use]
+    pub fn new(backend: &str, device: &str, index: u32, policy: &str, before: B) -> Self {
+        Self {
+            format: FORMAT.to_owned(),
+            boot: boot(),
+            backend: backend.to_owned(),
+            device: device.to_owned(),
+            index,
+            author: Author::this_process(),
+            phase: Phase::Changing,
+            policy: policy.to_owned(),
+            before,
+        }
+    }
+
+    /// The same record once the policy holds.
+    #[must_use]
+    pub fn that_holds(mut self) -> Self {
+        self.phase = Phase::Holds;
+        self
+    }
+
+    /// Whether the policy holds and its process looks after it. A record in the phase [`Phase::Changing`] is
+    /// of a process that was killed, if the caller holds the lock: that process would hold it (PROTOCOL.md).
+    pub(crate) fn is_in_force(&self) -> bool {
+        self.phase == Phase::Holds && self.author.lives()
+    }
+}
+
+/// The name of this boot; empty where the kernel does not say.
+pub(super) fn boot() -> String {
+    fs::read_to_string(BOOT).map(|text| text.trim().to_owned()).unwrap_or_default()
+}

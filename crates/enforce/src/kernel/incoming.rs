@@ -1,0 +1,191 @@
+//! Packets that a device receives: they make a detour through a device of our own (IFB), at which the policy
+//! is enforced as at any other.
+//!
+//! ```text
+//!   journal --> IFB, off --> classes of the policy at the IFB --> IFB on --> clsact and redirecting filter
+//!      ^                                                                          | the policy holds
+//!      +------- IFB away <-- clsact away, if nobody else uses it <-- filter away <+  cleared, failed, killed
+//! ```
+//! The filter comes last and goes first, because a packet that is redirected to a device that is not there,
+//! or is off, is lost. The number of the IFB follows from that of the device, so that the journal needs no
+//! word about it, and who finds the journal of a process that was killed knows what to remove. It has the
+//! number 2^30 or more; the kernel itself counts up from 1.
+//!
+//! What differs from packets that a device sends: the packets have crossed the link already, so only senders
+//! that notice drops slow down. Nobody knows yet which process a packet is for. Packets that the device has
+//! merged (GRO) are scheduled whole, up to 64 KiB.
+
+use super::site::HostDevice;
+use super::steps::KernelStep;
+use crate::error::Error;
+use crate::journal::{Journal, LinkSide};
+use std::os::fd::AsFd;
+use unisono_fairqueue::Policy;
+use unisono_linux::Errno;
+use unisono_linux::bpf::ClassifierProgram;
+use unisono_linux::bpf::assembler::{Assembler, R0};
+use unisono_linux::netlink::link::{self, Index};
+use unisono_linux::netlink::{NetlinkSocket, capture, egress, ingress, qdisc, traffic};
+
+/// The longest packet that the kernel merges, unless somebody has set it otherwise (`GRO_LEGACY_MAX_SIZE`).
+pub(super) const MERGED: u64 = 65_536;
+const ENOENT: i32 = Errno::NOENT.raw_os_error();
+const FILTER: &str = "unisono_detour";
+const FIRST_NUMBER: u32 = 1 << 30;
+const CLSACT: &str = "clsact";
+
+/// The number of the IFB for what a device receives.
+pub(super) fn block_of(device: Index) -> Index {
+    Index(device.0 | FIRST_NUMBER)
+}
+
+/// The name of that IFB.
+pub(super) fn name_of(device: Index) -> String {
+    format!("ifb-u{}", device.0)
+}
+
+/// Whether packets that come in can be told apart as a policy asks for.
+pub(super) fn suits(policy: &Policy) -> Result<(), Error> {
+    for rule in &policy.rules {
+        let matcher = &rule.matcher;
+        let asked = [
+            (matcher.cgroup.is_some(), "no control group"),
+            (matcher.priority.is_some(), "no priority"),
+            (matcher.mark.is_some(), "no mark"),
+        ];
+        if let Some((_, none)) = asked.into_iter().find(|(is_asked, _)| *is_asked) {
+            let what = format!(
+                "a packet that comes in has {none} yet; match by address, port, protocol, dscp or vlan, or leave --direction in out"
+            );
+            return Err(Error::NotHere { at: rule.at, what });
+        }
+    }
+    Ok(())
+}
+
+/// Whether nobody else has what the detour needs.
+pub(super) fn is_free(host: &mut HostDevice, side: &LinkSide) -> Result<(), Error> {
+    let (device, name) = (&side.device, name_of(host.link.index));
+    let taken = |what: String, remedy: String| Err(Error::InTheWay { what, remedy });
+    if let Some(there) =
+        link::all(&mut host.socket)?.iter().find(|link| link.index == host.queue || link.name == name)
+    {
+        let what = format!(
+            "the device {} has the name {name} or the number {}, which the queue of packets that {device} receives is to have",
+            there.name, host.queue.0
+        );
+        return taken(what, format!("remove it first: ip link del {}", there.name));
+    }
+    let all = qdisc::of_device(&mut host.socket, host.link.index)?;
+    match all.iter().find(|there| matches!(there.kind.as_str(), CLSACT | "ingress")) {
+        Some(there) if there.kind != CLSACT || !made_for_other_direction(side)? => {
+            let kind = &there.kind;
+            let what = format!("somebody else has a queueing discipline `{kind}` where {device} receives");
+            taken(what, format!("take it away first: tc qdisc del dev {device} {kind}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether the place for programs at a device was made for the policy of the other direction.
+fn made_for_other_direction(side: &LinkSide) -> Result<bool, Error> {
+    let other = Journal::of_side(side)?.of_other_direction().read::<serde_json::Value>()?;
+    // as `interposed` and `fair` write it down
+    Ok(other.is_some_and(|other| other.before["made_clsact"] == true || other.before["clsact"] == false))
+}
+
+/// The program of the filter, which takes every packet.
+pub(super) fn takes_all() -> Result<ClassifierProgram, Error> {
+    let mut code = Assembler::default();
+    let program = code.set(R0, 1).exit();
+    let program = std::mem::take(program).finish().expect("because it has no jumps");
+    Ok(ClassifierProgram::load(FILTER, &program)?)
+}
+
+/// The first steps: a device at which packets can wait.
+pub(super) fn make(host: &HostDevice) -> Vec<KernelStep> {
+    vec![
+        KernelStep::Detour(Box::new(ingress::make_block(host.queue, &name_of(host.link.index)))),
+        // refused where there is no IPv6, and then there is nothing to prevent
+        KernelStep::Try(Box::new(capture::without_address(host.queue))),
+    ]
+}
+
+/// The last steps: all packets go there.
+pub(super) fn begin(host: &HostDevice, takes_all: &ClassifierProgram) -> Vec<KernelStep> {
+    let device = host.link.index;
+    vec![
+        KernelStep::Detour(Box::new(link::set(host.queue, link::LinkState::Up))),
+        // it is there if the policy of the other direction needs one
+        KernelStep::Try(Box::new(traffic::clsact(device))),
+        KernelStep::Detour(Box::new(ingress::redirect(device, host.queue, takes_all.as_fd(), FILTER))),
+    ]
+}
+
+/// Lets packets come in directly, and removes the IFB. Notes what stays.
+pub(super) fn put_back(host: &mut HostDevice, side: &LinkSide, notes: &mut Vec<String>) -> Result<(), Error> {
+    let device = host.link.index;
+    let now = qdisc::of_device(&mut host.socket, device)?;
+    if now.iter().any(|there| there.kind == CLSACT) {
+        match host.socket.run(&[ingress::receive_directly(device)]) {
+            Err(refused) if refused.errno != ENOENT => return Err(refused.into()),
+            _ => {}
+        }
+        remove_clsact(host, side, notes)?;
+    }
+    remove_block(&mut host.socket, device)
+}
+
+/// Takes the place for programs away, if nobody uses it. Notes that it stays, unless the policy of the other
+/// direction is to take it away.
+pub(super) fn remove_clsact(
+    host: &mut HostDevice,
+    side: &LinkSide,
+    notes: &mut Vec<String>,
+) -> Result<(), Error> {
+    let is_gone = egress::remove_unused_clsact(&mut host.socket, host.link.index)?;
+    if !is_gone && Journal::of_side(side)?.of_other_direction().read::<serde_json::Value>()?.is_none() {
+        notes.push(format!(
+            "somebody else has filters at {} since, at its clsact queueing discipline; it stays",
+            side.device
+        ));
+    }
+    Ok(())
+}
+
+/// Removes the IFB for what a device received, whether the device is still there or not.
+pub(super) fn remove_block(socket: &mut NetlinkSocket, device: Index) -> Result<(), Error> {
+    let block = block_of(device);
+    if link::all(socket)?.iter().any(|link| link.index == block) {
+        socket.run(&[capture::remove(block)])?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Blame;
+
+    #[test]
+    fn what_is_not_known_of_incoming_packets_is_refused_with_its_place_and_the_rest_is_taken() {
+        let policy = |text: &str| {
+            let text = format!("rate = \"1mbit\"\n[class.a]\nmatch = [{text}]\n");
+            Policy::parse(&text).expect("it is sound")
+        };
+        for text in ["{ cgroup = \"/a\" }", "{ priority = 6 }", "{ mark = 1, port = 80 }"] {
+            let error = suits(&policy(text)).expect_err(text);
+            assert!(error.to_string().starts_with("3:10: a packet that comes in has no"), "{error}");
+            assert_eq!(error.blame(), Blame::Input);
+        }
+        for text in ["{ port = 80 }", "{ dscp = \"ef\" }, { vlan = 5 }, { address = \"10.0.0.0/8\" }"] {
+            suits(&policy(text)).expect(text);
+        }
+    }
+
+    #[test]
+    fn the_name_of_an_intermediate_device_fits_whatever_the_number() {
+        assert!(name_of(Index(u32::MAX)).len() < 16);
+        assert_eq!(block_of(Index(5)), Index(FIRST_NUMBER + 5));
+    }
+}

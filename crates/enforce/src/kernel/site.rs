@@ -1,0 +1,184 @@
+//! What the places in the kernel have in common: the device, what is said about it, and how what was left
+//! half way is put back.
+
+use super::incoming;
+use crate::error::Error;
+use crate::journal::{Journal, LinkSide, Phase, Record};
+use serde::de::DeserializeOwned;
+use unisono_fairqueue::TrafficDirection;
+use unisono_linux::netlink::NetlinkSocket;
+use unisono_linux::netlink::link::{self, Index, NetworkDevice};
+
+/// The kernel, and the device as it is now.
+pub(crate) struct HostDevice {
+    pub(super) socket: NetlinkSocket,
+    pub(super) link: NetworkDevice,
+    /// The device whose queueing discipline schedules the packets.
+    pub(super) queue: Index,
+    /// Whether that device is there.
+    pub(super) has_queue: bool,
+}
+
+/// One direction of a device, and what a place says about it.
+pub(crate) struct KernelSite {
+    pub(super) side: LinkSide,
+    pub(super) stopped: Box<dyn FnMut() -> Option<String> + Send>,
+    pub(super) notes: Vec<String>,
+}
+
+impl KernelSite {
+    pub(super) fn at(side: LinkSide) -> Self {
+        Self { side, stopped: Box::new(|| None), notes: Vec::new() }
+    }
+
+    pub(super) fn device(&self) -> String {
+        self.side.device.clone()
+    }
+
+    pub(super) fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+
+    pub(super) fn journal(&self) -> Result<Journal, Error> {
+        Ok(Journal::of_side(&self.side)?)
+    }
+
+    /// Whether to leave the change that is under way.
+    pub(super) fn go_on(&mut self) -> Result<(), Error> {
+        match (self.stopped)() {
+            Some(by) => Err(Error::Stopped { by, device: self.device() }),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn host(&self) -> Result<HostDevice, Error> {
+        let mut socket =
+            NetlinkSocket::open().map_err(|source| Error::System { what: "ask the kernel", source })?;
+        let links = link::all(&mut socket)?;
+        let Some(link) = links.iter().find(|link| link.name == self.side.device).cloned() else {
+            let known = links.into_iter().map(|link| link.name).collect();
+            return Err(Error::NoDevice { device: self.device(), known });
+        };
+        let queue = match self.side.direction {
+            TrafficDirection::Out => link.index,
+            TrafficDirection::In => incoming::block_of(link.index),
+        };
+        let has_queue = links.iter().any(|link| link.index == queue);
+        Ok(HostDevice { socket, link, queue, has_queue })
+    }
+
+    pub(super) fn no_policy(&self) -> Error {
+        Error::NoPolicy { device: self.device() }
+    }
+
+    pub(super) fn removed(&self, what: &str) -> Error {
+        Error::Lacks {
+            what: format!("somebody else has removed {what} from {}", self.side.device),
+            remedy: format!(
+                "apply the policy again, or forget it: unisono queue clear {}",
+                self.side.options()
+            ),
+        }
+    }
+}
+
+/// A place in the kernel, as far as it undoes what it did.
+pub(crate) trait KernelPlace {
+    /// The name on the command line.
+    const NAME: &'static str;
+    /// What is to be put back.
+    type Before: DeserializeOwned;
+
+    fn site(&mut self) -> &mut KernelSite;
+
+    /// Has the device as it was before the policy of a record.
+    fn put_back(&mut self, host: &mut HostDevice, record: &Record<Self::Before>) -> Result<(), Error>;
+
+    /// Puts back what a policy has changed besides its device, which is gone.
+    fn put_back_elsewhere(&mut self, record: &Record<Self::Before>) -> Result<(), Error>;
+
+    /// The record of a policy of this place. A policy of another place is an error.
+    fn record(&mut self, journal: &Journal) -> Result<Option<Record<Self::Before>>, Error> {
+        match journal.read::<serde_json::Value>()?.map(|record| record.backend) {
+            None => Ok(None),
+            Some(backend) if backend == Self::NAME => Ok(journal.read()?),
+            Some(backend) => Err(Error::OtherBackend { device: self.site().device(), backend }),
+        }
+    }
+
+    /// The record of a policy that holds. What was left half way is put back first. Only with the journal's
+    /// lock.
+    fn settled(
+        &mut self,
+        host: &mut HostDevice,
+        journal: &Journal,
+    ) -> Result<Option<Record<Self::Before>>, Error> {
+        let Some(record) = self.record(journal)? else { return Ok(None) };
+        let device = self.site().device();
+        let note = if record.index != host.link.index.0 {
+            self.put_back_elsewhere(&record)?;
+            format!("{device} is another device than the one that had a policy")
+        } else if record.phase == Phase::Changing {
+            self.put_back(host, &record)?;
+            let process = record.author.process;
+            format!("put back what `unisono queue` (process {process}) had left half way on {device}")
+        } else if host.has_queue {
+            return Ok(Some(record));
+        } else {
+            self.put_back(host, &record)?;
+            format!(
+                "somebody else has removed {}, where packets waited that {device} receives; they have no policy now",
+                incoming::name_of(host.link.index)
+            )
+        };
+        self.site().note(note);
+        *host = self.site().host()?;
+        journal.remove()?;
+        Ok(None)
+    }
+
+    /// Forgets a policy whose device is gone, and its classes with it.
+    fn forget(&mut self, journal: &Journal) -> Result<(), Error> {
+        if let Some(record) = self.record(journal)? {
+            self.put_back_elsewhere(&record)?;
+        }
+        let device = self.site().device();
+        self.site().note(format!("the device {device} is gone, and its classes with it"));
+        Ok(journal.remove()?)
+    }
+
+    /// Puts back what a process that was killed has left half way, and forgets a device that is gone. Only
+    /// with the journal's lock.
+    fn mend(&mut self, journal: &Journal) -> Result<(), Error> {
+        self.site().notes.clear();
+        match self.site().host() {
+            Ok(mut host) => self.settled(&mut host, journal).map(drop),
+            Err(Error::NoDevice { .. }) => self.forget(journal),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Puts back what was there before the first policy, or notes that there is nothing to put back.
+    fn take_away(&mut self) -> Result<(), Error> {
+        self.site().notes.clear();
+        let journal = self.site().journal()?;
+        let _lock = Journal::lock_what_is_there()?;
+        let record = self.record(&journal)?;
+        match self.site().host() {
+            Ok(_) if record.is_none() => {
+                let device = self.site().device();
+                self.site().note(format!("{device} has no policy: nothing to put back"));
+                Ok(())
+            }
+            Ok(mut host) => {
+                if let Some(record) = self.settled(&mut host, &journal)? {
+                    self.put_back(&mut host, &record)?;
+                    journal.remove()?;
+                }
+                Ok(())
+            }
+            Err(Error::NoDevice { .. }) if record.is_some() => self.forget(&journal),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Another place comes into force on a device that has a policy.
+//!
+//! ```text
+//!   classes of the kernel <--> queue in front of the device      the new place begins beside the old one
+//!       journal of the old place put aside --> new place holds --> old place goes --> its journal goes
+//!                  |                              |
+//!                  |                              +-- failed, killed: new place undone, journal of the old one back
+//!                  +-- whoever finds a journal aside: a new place that holds stays, any other is undone
+//!
+//!   any other change      both need the same hook: old place goes --> new place begins
+//!                                                                        +-- failed: old place begins again
+//! ```
+//! A queue in front of a device and the device's queueing discipline do not meet: the queue hands frames to
+//! the driver, past the discipline. So one can be made while the other is in force, and there is no moment
+//! without a policy. Another [way](crate::interposed::WayName) of a queue, and our scheduler in the kernel,
+//! need the hook that the place before has: between both the device is without a policy, as a command that is
+//! killed then leaves it.
+//!
+//! The journal is put aside by a rename, which needs no room. Nothing of the old place is touched until the
+//! new one holds; so it keeps its policy and its options if that fails.
+
+use super::Place;
+use crate::cpu::{self, Keeping};
+use crate::error::Error;
+use crate::interposed::{self, Interposed, ServerCommand};
+use crate::journal::{Journal, LinkSide, Phase, Record};
+use crate::kernel;
+use serde_json::Value;
+use std::process::Command;
+use unisono_fairqueue::{Policy, TrafficDirection};
+use unisono_linux::undo::DirectoryLock;
+
+/// Has a policy hold in a place, also where another place is in force on the device. `server` is for a queue
+/// that has to begin again. What there is to say besides the result is added to `notes`.
+///
+/// # Errors
+/// As [`unisono_fairqueue::Backend::apply`]; what was in force before is in force again, unless the error
+/// says otherwise.
+pub fn apply(
+    place: &mut Place,
+    policy: &Policy,
+    server: ServerCommand,
+    notes: &mut Vec<String>,
+) -> Result<(), Error> {
+    let side = place.side();
+    let journal = Journal::of_side(&side)?;
+    let Some(record) = journal.read::<Value>()?.filter(|record| is_in_the_way(place, record)) else {
+        return noting(place, notes, |place| place.apply(policy));
+    };
+    place.check(policy)?;
+    match (&mut *place, record.backend.as_str()) {
+        (Place::Kernel(new), interposed::NAME) => {
+            beside(&side, &journal, &record, notes, |lock| new.apply_with(policy, lock))
+        }
+        (Place::Interposed(new), kernel::NAME) => {
+            beside(&side, &journal, &record, notes, |lock| new.begin(policy, lock))
+        }
+        (place, _) => one_after_the_other(place, policy, &record, server, notes),
+    }?;
+    notes.extend_from_slice(place.notes());
+    notes.push(match place.name() {
+        name if name == record.backend => {
+            format!("the queue at {side} works otherwise now, as was asked for")
+        }
+        name => {
+            format!("the policy of {side} was with the backend {}, and is with {name} now", record.backend)
+        }
+    });
+    Ok(())
+}
+
+/// The link and the shares of processor time: both, or neither. `keeper` makes the command of a program that
+/// keeps the shares; without it nobody keeps shares of processor time for this device afterwards.
+///
+/// # Errors
+/// As [`apply`] and [`Keeping::begin`].
+pub fn apply_with_shares(
+    place: &mut Place,
+    policy: &Policy,
+    keeper: Option<&dyn Fn() -> Command>,
+    server: ServerCommand,
+    notes: &mut Vec<String>,
+) -> Result<(), Error> {
+    let device = place.device().to_owned();
+    if place.direction() == TrafficDirection::In {
+        return apply(place, policy, server, notes);
+    }
+    let Some(keeper) = keeper else {
+        apply(place, policy, server, notes)?;
+        return cpu::of(&device)?.iter().try_for_each(cpu::end);
+    };
+    let keeping = Keeping::begin(&device, &policy.text, keeper, notes)?;
+    let done = apply(place, &Policy { cpu: None, ..policy.clone() }, server, notes);
+    if done.is_err() {
+        keeping.undo(notes)?;
+    }
+    done
+}
+
+/// Whether what is in force has to go for a place to begin. A queue that goes on takes the options of the one
+/// that runs.
+fn is_in_the_way(place: &mut Place, record: &Record<Value>) -> bool {
+    match place {
+        Place::Interposed(queue) if record.backend == interposed::NAME => {
+            // a record of an earlier version does not say how its queue works
+            Interposed::options_of(record).is_some_and(|running| queue.differs_from(&running))
+        }
+        place => place.name() != record.backend,
+    }
+}
+
+fn noting(
+    place: &mut Place,
+    notes: &mut Vec<String>,
+    work: impl FnOnce(&mut Place) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let done = work(place);
+    notes.extend_from_slice(place.notes());
+    done
+}
+
+/// The new place begins while the old one is in force.
+fn beside(
+    side: &LinkSide,
+    journal: &Journal,
+    before: &Record<Value>,
+    notes: &mut Vec<String>,
+    begin: impl FnOnce(&DirectoryLock) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let aside = journal.aside();
+    let lock = journal.lock()?;
+    if journal.read::<Value>()?.is_none_or(|now| now.author != before.author) {
+        return Err(Error::Meanwhile { device: side.device.clone() });
+    }
+    journal.become_that(&aside)?;
+    let done = begin(&lock);
+    drop(lock); // a queue that begins gives it up for both
+    let _lock = journal.lock()?;
+    // another command may have done the rest meanwhile
+    let (backend, device) = (before.backend.clone(), side.device.clone());
+    match (done, finish(side, &aside, notes)) {
+        (Ok(()), Ok(_)) => Ok(()),
+        (Ok(()), Err(error)) => Err(Error::Beside { device, backend, error: Box::new(error) }),
+        (Err(error), Ok(_)) => Err(Error::AsBefore { device, backend, error: Box::new(error) }),
+        (Err(error), Err(undo)) => Err(error.unless_half_way(&device, Err(undo))),
+    }
+}
+
+/// What became of a policy whose journal was aside.
+pub(crate) enum Finished {
+    /// It is in force again.
+    IsBack,
+    /// Another place is in force.
+    HasGone,
+}
+
+/// Finishes what a journal that was put aside tells of. Only with the journal's lock, so that nobody is at
+/// work.
+pub(crate) fn finish(side: &LinkSide, aside: &Journal, notes: &mut Vec<String>) -> Result<Finished, Error> {
+    let journal = aside.before_aside();
+    let Some(before) = aside.read::<Value>()? else { return Ok(Finished::HasGone) };
+    let now = journal.read::<Value>()?;
+    if now.as_ref().is_some_and(|now| now.phase == Phase::Holds) {
+        noting(&mut Place::named(&before.backend, side)?, notes, |place| place.give_way(aside))?;
+        return Ok(Finished::HasGone);
+    }
+    if let Some(now) = now {
+        noting(&mut Place::named(&now.backend, side)?, notes, |place| place.mend(&journal))?;
+    }
+    aside.become_that(&journal)?;
+    Ok(Finished::IsBack)
+}
+
+/// The new place needs what the old one has.
+fn one_after_the_other(
+    place: &mut Place,
+    policy: &Policy,
+    before: &Record<Value>,
+    server: ServerCommand,
+    notes: &mut Vec<String>,
+) -> Result<(), Error> {
+    let side = place.side();
+    let (mut again, policy_before) = place_again(before, &side, server)?;
+    noting(&mut Place::named(&before.backend, &side)?, notes, |place| place.clear())?;
+    let Err(error) = place.apply(policy) else { return Ok(()) };
+    notes.extend_from_slice(place.notes());
+    let error = Box::new(error);
+    let (device, backend) = (side.device, before.backend.clone());
+    match noting(&mut again, notes, |again| again.apply(&policy_before)) {
+        Ok(()) => Err(Error::AsBefore { device, backend, error }),
+        Err(again) => Err(Error::WithoutPolicy { device, backend, error, again: Box::new(again) }),
+    }
+}
+
+/// The place of a record with its own options, and its policy.
+fn place_again(
+    before: &Record<Value>,
+    side: &LinkSide,
+    server: ServerCommand,
+) -> Result<(Place, Policy), Error> {
+    let mut policy = Policy::parse(&before.policy)?;
+    // which weights of control groups it had set, if any, the record says
+    if before.before["weights"].as_array().is_none_or(Vec::is_empty) {
+        policy.cpu = None;
+    }
+    let place = match Interposed::options_of(before).filter(|_| before.backend == interposed::NAME) {
+        Some(options) => Place::Interposed(Interposed::new(options, server)),
+        None => Place::named(&before.backend, side)?,
+    };
+    Ok((place, policy))
+}

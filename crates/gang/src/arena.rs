@@ -1,0 +1,198 @@
+//! The control groups that gangs live in: one parent for this scheduler, one group a gang, in each
+//! hierarchy that is needed.
+//!
+//! ```text
+//!   version 2 (or v1 freezer)   unisono-PID/gang-1, gang-2     freeze, list threads, count time
+//!   cpu (v1 or v2)              unisono-PID/gang-1, gang-2     weight against others, idle for backfill
+//!   pids (v1 or v2)             unisono-PID/gang-1, gang-2     bound on the number of threads
+//! ```
+//!
+//! With version 2 controllers these are the same directories. Programs join before their first
+//! instruction, so all their threads and children are inside. Everything made here is in the journal
+//! before it is made.
+
+use crate::error::{Error, Result};
+use crate::gang::GangId;
+use crate::journal::{GangJournal, UndoEntry};
+use crate::steering::Steering;
+use std::fs::File;
+use unisono_linux::affinity::Tid;
+use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
+
+/// The groups of one gang.
+#[derive(Clone, Debug)]
+pub struct GangGroups {
+    /// Where it is frozen, listed and its time counted.
+    pub control: ControlGroup,
+    /// Where it has a weight, if the host has a `cpu` controller for us.
+    pub cpu: Option<ControlGroup>,
+    /// Where its threads are bounded, if the host has a `pids` controller for us.
+    pub pids: Option<ControlGroup>,
+}
+
+impl GangGroups {
+    /// The open doors through which a process joins all of them.
+    ///
+    /// # Errors
+    /// Not permitted.
+    pub fn doors(&self) -> Result<Vec<File>> {
+        let mut seen: Vec<&ControlGroup> = Vec::new();
+        for group in [Some(&self.control), self.cpu.as_ref(), self.pids.as_ref()].into_iter().flatten() {
+            if !seen.contains(&group) {
+                seen.push(group);
+            }
+        }
+        Ok(seen.into_iter().map(ControlGroup::door).collect::<std::result::Result<_, _>>()?)
+    }
+}
+
+/// Whether gangs get a weight, and against whom.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Weighing {
+    /// No `cpu` groups (the real-time classes are refused inside them).
+    None,
+    /// This part of contended processor time for the gangs together, the rest for others.
+    Share(f64),
+}
+
+/// What to build.
+#[derive(Clone, Copy, Debug)]
+pub struct ArenaPlan {
+    /// How many gangs.
+    pub gangs: usize,
+    /// Their weight against other programs.
+    pub weighing: Weighing,
+    /// The most threads a gang may have.
+    pub max_threads: u32,
+    /// Processors that gangs use.
+    pub cores: usize,
+}
+
+/// All groups of one scheduler.
+#[derive(Debug)]
+pub struct Arena {
+    /// The gangs' groups, by [`GangId`].
+    pub gangs: Vec<GangGroups>,
+    /// The group that all gangs are in where they are frozen and their time is counted.
+    pub control: ControlGroup,
+    /// The group of all gangs, which has the weight against other programs.
+    pub scale: Option<ControlGroup>,
+    /// What this host could not give, in words.
+    pub missing: Vec<String>,
+}
+
+/// One hierarchy in use: its parent group, and what it serves.
+struct ServedHierarchy {
+    parent: ControlGroup,
+}
+
+impl Arena {
+    /// Makes the groups.
+    ///
+    /// # Errors
+    /// [`Error::Host`] when no hierarchy lets us make groups that can be frozen and listed.
+    pub fn build(plan: &ArenaPlan, journal: &mut GangJournal) -> Result<Arena> {
+        let all = hierarchies()?;
+        let mut missing = Vec::new();
+        let control = control_tree(&all, journal)?;
+        let weighed = match plan.weighing {
+            Weighing::None => None,
+            Weighing::Share(share) => {
+                let tree = tree_for(&all, "cpu", &control, journal);
+                match tree.and_then(|tree| weigh(&tree, share, plan.cores).map(|()| tree)) {
+                    Ok(tree) => Some(tree),
+                    Err(reason) => {
+                        missing.push(format!("no weight against other programs and no backfill: {reason}"));
+                        None
+                    }
+                }
+            }
+        };
+        let bounded = match tree_for(&all, "pids", &control, journal) {
+            Ok(tree) => Some(tree),
+            Err(reason) => {
+                missing.push(format!("no bound on the number of threads: {reason}"));
+                None
+            }
+        };
+        let mut gangs = Vec::new();
+        for gang in 0..plan.gangs {
+            let name = format!("gang-{}", gang + 1);
+            let make = |tree: &ServedHierarchy, journal: &mut GangJournal| -> Result<ControlGroup> {
+                journal.write(&UndoEntry::group(&tree.parent.path().join(&name), tree.parent.version()))?;
+                Ok(tree.parent.create(&name)?)
+            };
+            let groups = GangGroups {
+                control: make(&control, journal)?,
+                cpu: weighed.as_ref().map(|tree| make(tree, journal)).transpose()?,
+                pids: bounded.as_ref().map(|tree| make(tree, journal)).transpose()?,
+            };
+            if let Some(pids) = &groups.pids {
+                pids.write("pids.max", &plan.max_threads.to_string())?;
+            }
+            gangs.push(groups);
+        }
+        Ok(Arena { gangs, control: control.parent, scale: weighed.map(|tree| tree.parent), missing })
+    }
+
+    /// The groups of a gang.
+    #[must_use]
+    pub fn of(&self, gang: GangId) -> &GangGroups {
+        &self.gangs[gang.0]
+    }
+}
+
+fn parent_in(hierarchy: &CgroupHierarchy, journal: &mut GangJournal) -> Result<ServedHierarchy> {
+    // a user's own group where groups are delegated, the root elsewhere
+    let top = hierarchy.top();
+    let base = if unisono_linux::process::is_root() { top } else { hierarchy.group_of(Tid::SELF)? };
+    let name = format!("unisono-{}", std::process::id());
+    journal.write(&UndoEntry::group(&base.path().join(&name), hierarchy.version))?;
+    Ok(ServedHierarchy { parent: base.create(&name)? })
+}
+
+fn control_tree(all: &[CgroupHierarchy], journal: &mut GangJournal) -> Result<ServedHierarchy> {
+    let second = CgroupHierarchy::of_version(all, CgroupVersion::V2).filter(|h| h.top().has("cgroup.procs"));
+    let freezer = CgroupHierarchy::with(all, "freezer");
+    let Some(hierarchy) = second.or(freezer) else {
+        return Err(Error::Host(
+            "gangs need control groups that can be frozen, and neither cgroup version 2 nor the version 1 \
+             freezer is mounted; try: mount -t cgroup2 none /sys/fs/cgroup"
+                .into(),
+        ));
+    };
+    parent_in(hierarchy, journal).map_err(|error| {
+        Error::Host(format!(
+            "gangs need the right to make control groups: {error}; run as root, or inside a delegated \
+             group: systemd-run --user --scope -p Delegate=yes COMMAND; without either, `unisono gang run \
+             --unprivileged` switches by stop signals"
+        ))
+    })
+}
+
+fn tree_for(
+    all: &[CgroupHierarchy],
+    controller: &str,
+    control: &ServedHierarchy,
+    journal: &mut GangJournal,
+) -> std::result::Result<ServedHierarchy, String> {
+    let hierarchy = CgroupHierarchy::with(all, controller)
+        .ok_or_else(|| format!("the {controller} controller is not mounted"))?;
+    if hierarchy.version == CgroupVersion::V1 {
+        return parent_in(hierarchy, journal).map_err(|error| error.to_string());
+    }
+    if !control.parent.path().starts_with(&hierarchy.root) {
+        return Err(format!("the {controller} controller is in another hierarchy than the freezer"));
+    }
+    let enabled = control.parent.write("cgroup.subtree_control", &format!("+{controller}"));
+    enabled.map_err(|_| {
+        format!("the {controller} controller is not handed down to {}", control.parent.path().display())
+    })?;
+    Ok(ServedHierarchy { parent: control.parent.clone() })
+}
+
+fn weigh(tree: &ServedHierarchy, share: f64, cores: usize) -> std::result::Result<(), String> {
+    // both versions divide a group's weight among the cores it runs on
+    let weight = Steering::new(share).weight() * cores as f64;
+    tree.parent.set_weight(weight).map_err(|error| error.to_string())
+}

@@ -1,0 +1,59 @@
+//! Moves threads into a real-time class and back.
+//!
+//! The mechanism of real-time gangs promotes threads, and the journal puts back what a killed scheduler left
+//! promoted; both use this module.
+
+use crate::error::{Error, Result};
+use std::io;
+use std::thread;
+use std::time::Duration;
+use unisono_linux::Errno;
+use unisono_linux::affinity::Tid;
+use unisono_linux::cgroup::ControlGroup;
+use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
+
+/// Puts all threads of some groups back into the fair class; returns how many. A thread that an urgent parent
+/// has just started inherits its class and may enter the group a little later. So the groups are read again
+/// until a few readings in a row find nothing.
+pub(crate) fn put_back(groups: &[ControlGroup]) -> (usize, Result<()>) {
+    let (mut result, mut quiet, mut done) = (Ok(()), 0, 0);
+    for _ in 0..MOST_LOOKS {
+        quiet += 1;
+        for thread in groups.iter().flat_map(|group| group.threads().unwrap_or_default()) {
+            if matches!(scheduling::of(thread), Ok(SchedulingPolicy::RoundRobin(_))) {
+                quiet = 0;
+                let put = scheduling::set_fair(thread);
+                done += usize::from(put.is_ok());
+                // one that cannot be put back must not keep the others where they are
+                result = result.and(changed(thread, put));
+            }
+        }
+        if quiet == QUIET_LOOKS || result.is_err() {
+            break;
+        }
+        thread::sleep(BETWEEN_LOOKS);
+    }
+    (done, result)
+}
+
+/// A thread is born within microseconds of its start, so three empty readings 2 ms apart are enough; 50
+/// readings bound the time (0.1 s) where a program starts threads all the time.
+const QUIET_LOOKS: u32 = 3;
+const MOST_LOOKS: u32 = 50;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+
+pub(crate) fn set(thread: Tid, policy: SchedulingPolicy) -> Result<()> {
+    changed(thread, scheduling::set(thread, policy, Children::Inherit))
+}
+
+fn changed(thread: Tid, result: io::Result<()>) -> Result<()> {
+    match result {
+        // it has ended
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => Ok(()),
+        Err(error) => Err(Error::Host(format!(
+            "cannot put thread {thread} into a real-time class or back: {error}; it needs CAP_SYS_NICE and must not \
+             be inside a version 1 cpu group without a real-time budget"
+        ))),
+        Ok(()) => Ok(()),
+    }
+}

@@ -1,0 +1,104 @@
+//! The weight that the gangs get against other programs, so that others receive their share.
+//!
+//! A weight alone is no share. Linux counts a whole session as one program, and it spreads a program's weight
+//! over the cores on which the program runs. A weight that keeps a heavy build small also makes a short
+//! command wait for tens of milliseconds. So the weight follows what was measured. As long as others take
+//! less than is reserved for them, the gangs weigh little and a new process runs almost at once. When others
+//! take more, the gangs weigh more, up to a bound. This module only computes; `host/reserve.rs` reads the
+//! times and writes the weight.
+//!
+//! Reference: Documentation/admin-guide/cgroup-v2.rst, `cpu.weight`; sched-design-CFS.rst, autogroups in
+//! sched(7).
+
+/// The weight, in default tasks a core, for a share of contended time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Steering {
+    share: f64,
+    weight: f64,
+}
+
+impl Steering {
+    /// Below the even weight by so much while others are content. No less: a single busy program on one core
+    /// would hold up a whole gang.
+    const LEAST: f64 = 1.0 / 3.0;
+    /// And above it by so much. No more: a second scheduler is another program too, and two that outbid each
+    /// other would leave nothing to the rest.
+    const MOST: f64 = 2.0;
+
+    /// The first weight: others are content until they show otherwise.
+    pub(crate) fn new(share: f64) -> Steering {
+        Steering { share, weight: Self::even(share) * Self::LEAST }
+    }
+
+    /// What gives this share against one default task.
+    fn even(share: f64) -> f64 {
+        share / (1.0 - share).max(0.001)
+    }
+
+    /// The weight in default tasks a core.
+    pub(crate) fn weight(self) -> f64 {
+        self.weight
+    }
+
+    /// So much processor time went to gangs and to others; the weight if it changes.
+    pub(crate) fn learn(&mut self, gangs: f64, others: f64) -> Option<f64> {
+        let even = Self::even(self.share);
+        let odds = gangs.max(0.0) / others.max(gangs * 0.001).max(f64::MIN_POSITIVE);
+        // one step would do if weights were shares; half of it does not swing
+        let step = (even / odds.max(f64::MIN_POSITIVE)).sqrt().clamp(0.5, 2.0);
+        let next = (self.weight * step).clamp(even * Self::LEAST, even * Self::MOST);
+        // a write makes every core weigh anew
+        if (next / self.weight - 1.0).abs() < 0.1 {
+            return None;
+        }
+        self.weight = next;
+        Some(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Others that want everything get `others` of the time for each unit of weight against `weight`.
+    fn settle(share: f64, tasks: f64, wanted: f64) -> (Steering, f64) {
+        let mut steering = Steering::new(share);
+        let mut others = 0.0;
+        for _ in 0..40 {
+            others = (tasks / (tasks + steering.weight())).min(wanted);
+            steering.learn(1.0 - others, others);
+        }
+        (steering, others)
+    }
+
+    #[test]
+    fn others_that_want_little_get_it_at_the_least_weight() {
+        let (steering, others) = settle(0.9, 1.0, 0.02);
+        assert!((others - 0.02).abs() < 1e-9, "{others}");
+        assert!((steering.weight() - 3.0).abs() < 1e-9, "{steering:?}");
+    }
+
+    #[test]
+    fn others_that_want_all_get_the_reserve_whether_they_count_as_half_a_task_or_as_two() {
+        for tasks in [0.5, 1.0, 2.0] {
+            let (_, others) = settle(0.9, tasks, 1.0);
+            assert!((0.08..0.13).contains(&others), "{others} for {tasks} tasks a core");
+        }
+    }
+
+    #[test]
+    fn schedulers_that_outbid_each_other_stop_at_a_bound() {
+        let (steering, _) = settle(0.9, 1000.0, 1.0);
+        assert!((steering.weight() - 18.0).abs() < 1e-9, "{steering:?}");
+        assert!(settle(0.99, 1000.0, 1.0).0.weight().is_finite());
+    }
+
+    #[test]
+    fn gangs_that_did_nothing_do_not_break_the_weight() {
+        let mut steering = Steering::new(0.9);
+        for (gangs, others) in [(0.0, 0.0), (0.0, 1.0), (1.0, -0.01), (1.0, 0.0)] {
+            steering.learn(gangs, others);
+            assert!((3.0..=18.0 + 1e-9).contains(&steering.weight()), "{steering:?}");
+        }
+    }
+}

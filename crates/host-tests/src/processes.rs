@@ -1,0 +1,67 @@
+//! Processes that tests start or look at: signals, their ends, what they printed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::Output;
+use std::time::{Duration, Instant};
+use unisono_linux::affinity::Tid;
+use unisono_linux::process::{PidFd, Signal};
+
+/// # Panics
+/// When the process has ended.
+pub fn send(pid: i32, signal: Signal) {
+    PidFd::open(Tid(pid)).and_then(|process| process.send(signal)).expect("it runs");
+}
+
+/// Also true of a process that has ended and that its parent has not yet waited for.
+#[must_use]
+pub fn is_gone(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
+}
+
+/// Waits for `done`.
+///
+/// # Panics
+/// When nothing has come of it after a minute; the message says `what`.
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !done() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[must_use]
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Both streams of a process: standard error first, which says more.
+#[must_use]
+pub fn words(output: &Output) -> String {
+    text(&output.stderr) + &text(&output.stdout)
+}
+
+/// The children of a process, and theirs.
+#[must_use]
+pub fn descendants(of: u32) -> BTreeSet<i32> {
+    let parents = parents();
+    let mut found = BTreeSet::new();
+    let mut next = vec![of as i32];
+    while let Some(parent) = next.pop() {
+        let children = parents.iter().filter(|(_, its)| **its == parent).map(|(pid, _)| *pid);
+        next.extend(children.filter(|child| found.insert(*child)));
+    }
+    found
+}
+
+fn parents() -> BTreeMap<i32, i32> {
+    let parent = |entry: fs::DirEntry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        // pid (comm) state parent ...; comm may hold spaces and parentheses
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        Some((pid, stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?))
+    };
+    let entries = fs::read_dir("/proc").map(|all| all.flatten().collect::<Vec<_>>()).unwrap_or_default();
+    entries.into_iter().filter_map(parent).collect()
+}

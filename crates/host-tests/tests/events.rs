@@ -1,0 +1,229 @@
+//! `unisono events` as programs: suppliers, consumers and the broker are processes, and each of them may be
+//! stopped or killed without a trace.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use unisono_broker::{
+    Advertisement, Client, EventDraft, NoticeText, Reception, SubscriptionSpec, TopicHandle, WhenFull,
+};
+use unisono_host_tests::{TestOutcome, host_tests, program};
+
+/// A process that is killed when the test ends.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // one that has ended needs no killing
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn events(arguments: &[&str]) -> Killed {
+    let mut command = Command::new(program::unisono());
+    command.arg("events").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+    Killed(command.spawn().expect("unisono starts"))
+}
+
+fn serve(listen: &[&str]) -> Killed {
+    let listen: Vec<&str> = listen.iter().flat_map(|address| ["--listen", *address]).collect();
+    events(&[&["serve"][..], &listen].concat())
+}
+
+fn connect(path: &Path) -> Client {
+    let start = Instant::now();
+    loop {
+        match Client::connect(path) {
+            Ok(client) => return client,
+            Err(error) => assert!(start.elapsed() < Duration::from_secs(60), "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The next event's payload, or the notice.
+fn next(client: &mut Client) -> Result<Vec<u8>, NoticeText> {
+    match client.receive(Some(Duration::from_secs(60))).expect("the broker is there") {
+        Some(Reception::Event(event)) => Ok(event.payload.bytes().to_vec()),
+        Some(Reception::Notice { notice, .. }) => Err(notice),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn descriptors(process: &Killed) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", process.0.id())).expect("it runs").count()
+}
+
+fn signal(process: &Killed, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_child(&process.0);
+    rustix::process::kill_process(pid, signal).expect("it runs");
+}
+
+fn what_one_program_publishes_another_prints_over_each_transport() -> TestOutcome {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let socket = scratch.path().join("bus");
+    let unix = socket.to_str().expect("plain");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let tcp = format!("tcp:{}", port.expect("a free port"));
+    let broker = serve(&[unix, &tcp]);
+    drop(connect(&socket));
+    for (from, to) in [(unix, tcp.as_str()), (tcp.as_str(), unix)] {
+        let subscriber =
+            ["subscribe", "plant/+", "--filter", "celsius > 80", "--json", "--count", "1", "--at", to];
+        let mut subscriber = events(&subscriber);
+        // it may not have subscribed yet: until somebody has got it, it is published again
+        let publish = ["publish", "plant/1", "hot", "--field", "celsius=81.5", "--json", "--at", from];
+        let start = Instant::now();
+        loop {
+            let mut publisher = events(&publish);
+            let mut line = String::new();
+            BufReader::new(publisher.0.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+            let told: Value = serde_json::from_str(&line).expect("an object");
+            if told["consumers"] == 1 {
+                break;
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "{told}");
+        }
+        let mut line = String::new();
+        BufReader::new(subscriber.0.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+        let got: Value = serde_json::from_str(&line).expect("an object");
+        assert_eq!(
+            (&got["topic"], &got["payload"], &got["fields"]["celsius"]),
+            (&"plant/1".into(), &"hot".into(), &81.5.into())
+        );
+        assert!(subscriber.0.wait().expect("it ends").success());
+    }
+    signal(&broker, rustix::process::Signal::INT);
+    let mut broker = broker;
+    assert!(broker.0.wait().expect("it ends").success() && !socket.exists());
+    Ok(())
+}
+
+fn a_party_that_is_killed_leaves_nothing_and_nobody_else_notices() -> TestOutcome {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let socket = scratch.path().join("bus");
+    let unix = socket.to_str().expect("plain");
+    let broker = serve(&[unix]);
+    let mut client = connect(&socket);
+    let topic = client.advertise(&Advertisement::of("own")).expect("a topic");
+    client.subscribe(&SubscriptionSpec::of("own")).expect("it fits");
+    client.subscribe(&SubscriptionSpec::of("other")).expect("it fits");
+    let own = |client: &mut Client| {
+        client.publish(topic, &EventDraft::new(b"own")).expect("the broker is there");
+        while next(client) != Ok(b"own".to_vec()) {}
+    };
+    own(&mut client);
+    let before = descriptors(&broker);
+
+    let supplier = events(&["publish", "other", "x", "--count", "1000000", "--every", "1ms", "--at", unix]);
+    for _ in 0..20 {
+        assert_eq!(next(&mut client), Ok(b"x".to_vec()));
+    }
+    let consumer = events(&["subscribe", "other", "--at", unix]);
+    let start = Instant::now();
+    while client.statistics().expect("it answers").consumers.len() < 3 {
+        assert!(start.elapsed() < Duration::from_secs(60), "the consumer never comes");
+    }
+    drop(consumer);
+    for _ in 0..20 {
+        assert_eq!(next(&mut client), Ok(b"x".to_vec()), "the supplier goes on");
+    }
+    drop(supplier);
+    let told = loop {
+        match next(&mut client) {
+            Ok(event) => assert_eq!(event, b"x"),
+            Err(notice) => break notice,
+        }
+    };
+    assert!(matches!(told, NoticeText::Gone { died: true, .. }), "{told:?}");
+    own(&mut client);
+    let statistics = client.statistics().expect("it answers");
+    assert_eq!((statistics.clients, statistics.consumers.len(), descriptors(&broker)), (1, 2, before));
+
+    drop(broker);
+    assert!(client.receive(Some(Duration::from_secs(60))).is_err(), "its programs are told");
+    let _second = serve(&[unix]);
+    let mut client = connect(&socket);
+    client.statistics().expect("it answers");
+    let names: Vec<_> = std::fs::read_dir(scratch.path()).expect("it is there").collect();
+    assert_eq!(names.len(), 1, "its socket alone: {names:?}");
+    Ok(())
+}
+
+fn a_consumer_that_is_stopped_costs_the_others_no_event() -> TestOutcome {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let socket = scratch.path().join("bus");
+    let unix = socket.to_str().expect("plain");
+    let _broker = serve(&[unix]);
+    let (mut supplier, mut fast) = (connect(&socket), connect(&socket));
+    let topic: TopicHandle = supplier.advertise(&Advertisement::of("feed")).expect("a topic");
+    let all = SubscriptionSpec { full: WhenFull::BlockSupplier, ..SubscriptionSpec::of("feed") };
+    fast.subscribe(&all).expect("it fits");
+    let mut stopped = events(&["subscribe", "feed", "--json", "--at", unix]);
+    let start = Instant::now();
+    while supplier.statistics().expect("it answers").consumers.len() < 2 {
+        assert!(start.elapsed() < Duration::from_secs(60), "the consumer never comes");
+    }
+    signal(&stopped, rustix::process::Signal::STOP);
+    let payload = vec![b'x'; 2000];
+    for _ in 0..3000 {
+        supplier.publish(topic, &EventDraft::new(&payload)).expect("the broker is there");
+        assert_eq!(next(&mut fast).map(|bytes| bytes.len()), Ok(2000));
+    }
+    signal(&stopped, rustix::process::Signal::CONT);
+    // it goes on, and is told what it missed
+    let lines = BufReader::new(stopped.0.stdout.take().expect("piped")).lines();
+    let (mut got, mut lost) = (0, 0);
+    for line in lines {
+        let line: Value = serde_json::from_str(&line.expect("text")).expect("an object");
+        match line["notice"].as_str() {
+            Some("gap") => lost += line["lost"].as_u64().expect("a number"),
+            _ => got += 1,
+        }
+        if got + lost >= 3000 {
+            break;
+        }
+    }
+    assert_eq!(got + lost, 3000);
+    assert!(lost > 0, "6 MB fit into no queue of 1024 events");
+    Ok(())
+}
+
+fn programs_that_speak_garbage_are_closed_and_the_broker_serves_on() -> TestOutcome {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let socket = scratch.path().join("bus");
+    let _broker = serve(&[socket.to_str().expect("plain")]);
+    let mut client = connect(&socket);
+    let mut state = 1_u64;
+    for _ in 0..200 {
+        let mut stream = UnixStream::connect(&socket).expect("it listens");
+        let bytes: Vec<u8> = (0..500)
+            .map(|_| {
+                // xorshift64: the same garbage each time
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state as u8
+            })
+            .collect();
+        // it may be closed while it speaks
+        let _ = stream.write_all(&[&[16, 0, 0, 0][..], &bytes].concat());
+    }
+    let start = Instant::now();
+    while client.statistics().expect("it answers").sent_away < 200 {
+        assert!(start.elapsed() < Duration::from_secs(60), "garbage is tolerated");
+    }
+    assert_eq!(client.statistics().expect("it answers").clients, 1);
+    Ok(())
+}
+
+host_tests![
+    what_one_program_publishes_another_prints_over_each_transport within 120,
+    a_party_that_is_killed_leaves_nothing_and_nobody_else_notices within 120,
+    a_consumer_that_is_stopped_costs_the_others_no_event within 120,
+    programs_that_speak_garbage_are_closed_and_the_broker_serves_on within 120,
+];

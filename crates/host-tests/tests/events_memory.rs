@@ -1,0 +1,274 @@
+//! Events through shared memory between processes: one is stopped, or killed, and nobody else notices.
+#![expect(clippy::print_stdout, reason = "a child process says to the test what it received")]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+use unisono_broker::memory::{
+    ConsumerNumber, Doorbell, DoorbellState, DoorbellWatch, MemoryConsumer, MemoryGeometry, MemoryOffer,
+    MemorySupplier, NextEvent, PublishRefused, WhenBehind,
+};
+use unisono_host_tests::{Test, TestOutcome, one_in};
+use unisono_sync::{SpinBudget, Unwatched, Wait, WatchVerdict};
+
+/// What a child process of these tests does; see [`play`].
+const ROLE: &str = "UNISONO_EVENTS_ROLE";
+const LARGEST: u32 = 64 << 10;
+const WAY: (Wait, SpinBudget) = (Wait::Adaptive, SpinBudget::DEFAULT);
+
+/// A process with one end of a socket as its standard input.
+struct Party {
+    child: Child,
+    doorbell: Doorbell,
+}
+
+impl Party {
+    fn start(role: &str) -> Self {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.env(ROLE, role).stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::piped());
+        Self { child: command.spawn().expect("it starts"), doorbell: Doorbell::new(ours.into()) }
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status();
+        assert!(sent.expect("kill starts").success());
+    }
+
+    /// What it says, in numbers, once it ends by itself.
+    fn says(&mut self) -> Vec<u64> {
+        let out = BufReader::new(self.child.stdout.take().expect("piped"));
+        let numbers = out.lines().map_while(Result::ok).filter_map(|line| {
+            line.strip_prefix("said ")
+                .map(|rest| rest.split(' ').filter_map(|word| word.parse().ok()).collect())
+        });
+        numbers.last().unwrap_or_default()
+    }
+}
+
+impl Drop for Party {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn supplier(consumers: u32) -> MemorySupplier {
+    let geometry = MemoryGeometry::new(64, LARGEST, consumers).expect("within the limits");
+    MemorySupplier::create(geometry, WAY).expect("a memfd")
+}
+
+/// Every byte of an event is its turn's lowest: a half event shows.
+fn content(turn: u64) -> Vec<u8> {
+    vec![turn as u8; (turn % 5000) as usize]
+}
+
+fn is_whole(turn: u64, bytes: &[u8]) -> bool {
+    bytes.len() as u64 == turn % 5000 && bytes.iter().all(|byte| *byte == turn as u8)
+}
+
+fn publish(supplier: &mut MemorySupplier) -> Result<u64, PublishRefused> {
+    let turn = supplier.turn();
+    let published = supplier.publish(0, &content(turn));
+    supplier.tell();
+    published
+}
+
+fn join(doorbell: &Doorbell) -> MemoryConsumer {
+    loop {
+        if let Some(offer) = MemoryOffer::receive(doorbell).expect("the supplier is there") {
+            return offer.accept(WAY, doorbell).expect("a supplier's memory");
+        }
+        let patience = Some(Duration::from_secs(10));
+        assert!(unisono_linux::poll::readable([doorbell.as_fd()], patience).expect("poll")[0]);
+    }
+}
+
+/// Receives until the supplier closes or dies; how many came and how many were lost.
+fn consume(doorbell: &Doorbell, holds: bool) -> (u64, u64) {
+    let mut consumer = join(doorbell);
+    println!("joined");
+    let (mut received, mut copy, mut held) = (0, Vec::new(), Vec::new());
+    loop {
+        copy.clear();
+        let came = if holds {
+            match consumer.receive().expect("an honest supplier") {
+                NextEvent::Event(event) => {
+                    event.append_to(&mut copy);
+                    let mark = event.mark();
+                    held.push(event);
+                    if held.len() == 4 {
+                        held.clear();
+                    }
+                    NextEvent::Event(mark)
+                }
+                NextEvent::Lost(count) => NextEvent::Lost(count),
+                NextEvent::Nothing => NextEvent::Nothing,
+                NextEvent::Closed => NextEvent::Closed,
+            }
+        } else {
+            consumer.receive_copy(&mut copy).expect("an honest supplier")
+        };
+        match came {
+            NextEvent::Event(mark) => {
+                assert!(is_whole(mark.turn, &copy), "half of event {}", mark.turn);
+                received += 1;
+            }
+            NextEvent::Lost(_) => {}
+            NextEvent::Nothing => {
+                let verdict = consumer.wait(&mut DoorbellWatch::new(doorbell, None));
+                if verdict == WatchVerdict::Stop && !consumer.has_something() {
+                    break;
+                }
+            }
+            NextEvent::Closed => break,
+        }
+    }
+    (received, consumer.lost())
+}
+
+/// The other side of the tests, in a process of its own.
+fn play(role: &str) {
+    let socket = std::io::stdin().as_fd().try_clone_to_owned().expect("a descriptor is free");
+    let doorbell = Doorbell::new(socket);
+    if role == "supply" {
+        let mut supplier = supplier(1);
+        supplier.offer(WhenBehind::LosesOldest, 0, &doorbell).expect("the consumer is there");
+        loop {
+            publish(&mut supplier).expect("nobody blocks");
+        }
+    }
+    let (received, lost) = consume(&doorbell, role == "hold");
+    println!("said {received} {lost}");
+}
+
+/// Publishes for so long; how many events.
+fn publish_for(supplier: &mut MemorySupplier, time: Duration) -> u64 {
+    let (start, first) = (Instant::now(), supplier.turn());
+    while start.elapsed() < time {
+        match publish(supplier) {
+            Ok(_) => {}
+            Err(PublishRefused::NoRoom(number)) => {
+                let _ = supplier.wait_for(number, &mut Unwatched);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    supplier.turn() - first
+}
+
+fn wait_for_joined(party: &mut Party) {
+    let out = party.child.stdout.as_mut().expect("piped");
+    let mut line = String::new();
+    let mut reader = BufReader::new(out);
+    while !line.ends_with("joined\n") {
+        assert!(reader.read_line(&mut line).expect("it lives") > 0, "it ended: {line}");
+    }
+}
+
+fn consumers_in_other_processes_receive_every_event_or_know_how_many_they_lost() -> TestOutcome {
+    for (role, when_behind) in [("copy", WhenBehind::BlocksSupplier), ("hold", WhenBehind::LosesOldest)] {
+        let (mut party, mut supplier) = (Party::start(role), supplier(1));
+        supplier.offer(when_behind, 0, &party.doorbell).expect("room");
+        wait_for_joined(&mut party);
+        let published = publish_for(&mut supplier, Duration::from_millis(300));
+        drop(supplier);
+        let says = party.says();
+        assert_eq!(says.iter().sum::<u64>(), published, "{role}");
+        assert!(when_behind == WhenBehind::LosesOldest || says[1] == 0, "{says:?}");
+    }
+    Ok(())
+}
+
+fn a_consumer_that_is_stopped_loses_its_own_events_alone_and_goes_on() -> TestOutcome {
+    let mut supplier = supplier(2);
+    let (mut fast, mut stopped) = (Party::start("copy"), Party::start("hold"));
+    supplier.offer(WhenBehind::BlocksSupplier, 0, &fast.doorbell).expect("room");
+    supplier.offer(WhenBehind::LosesOldest, 0, &stopped.doorbell).expect("room");
+    wait_for_joined(&mut fast);
+    wait_for_joined(&mut stopped);
+    let first = supplier.turn();
+    publish_for(&mut supplier, Duration::from_millis(50));
+    stopped.signal("-STOP");
+    let meanwhile = publish_for(&mut supplier, Duration::from_millis(300));
+    assert!(meanwhile > 1000, "a stopped consumer held the supplier up: {meanwhile} events");
+    stopped.signal("-CONT");
+    publish_for(&mut supplier, Duration::from_millis(50));
+    let published = supplier.turn() - first;
+    drop(supplier);
+    assert_eq!(fast.says(), [published, 0]);
+    let says = stopped.says();
+    assert_eq!(says.iter().sum::<u64>(), published);
+    assert!(says[1] > 0, "it slept through {meanwhile} events and lost none");
+    Ok(())
+}
+
+fn a_consumer_that_is_killed_at_any_moment_is_forgotten_and_costs_no_event() -> TestOutcome {
+    let mut supplier = supplier(2);
+    let mut fast = Party::start("copy");
+    supplier.offer(WhenBehind::BlocksSupplier, 0, &fast.doorbell).expect("room");
+    wait_for_joined(&mut fast);
+    let first = supplier.turn();
+    for kill in (0..40).step_by(one_in(5)) {
+        let mut victim = Party::start("hold");
+        let number: ConsumerNumber =
+            supplier.offer(WhenBehind::LosesOldest, 0, &victim.doorbell).expect("the last one was forgotten");
+        wait_for_joined(&mut victim);
+        publish_for(&mut supplier, Duration::from_micros(100 * kill));
+        victim.signal("-KILL");
+        let _ = victim.child.wait();
+        publish_for(&mut supplier, Duration::from_millis(1));
+        assert_eq!(victim.doorbell.take().expect("a socket"), DoorbellState::Gone);
+        supplier.detach(number);
+    }
+    let published = supplier.turn() - first;
+    drop(supplier);
+    assert_eq!(fast.says(), [published, 0]);
+    Ok(())
+}
+
+fn a_supplier_that_is_killed_leaves_whole_events_and_no_memory() -> TestOutcome {
+    for kill in (0..40).step_by(one_in(5)) {
+        let mut party = Party::start("supply");
+        let doorbell = party.doorbell.clone();
+        let consumer = std::thread::spawn(move || consume(&doorbell, false));
+        std::thread::sleep(Duration::from_millis(20) + Duration::from_micros(37 * kill));
+        party.signal("-KILL");
+        let _ = party.child.wait();
+        let (received, lost) = consumer.join().expect("every event was whole, and the end was seen");
+        assert!(received > 0, "nothing came before the end; {lost} lost");
+    }
+    let mapped = fs::read_to_string("/proc/self/maps").expect("proc is there");
+    assert!(!mapped.contains("memfd:unisono"), "memory of the dead is mapped still: {mapped}");
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    if let Ok(role) = std::env::var(ROLE) {
+        play(&role);
+        return ExitCode::SUCCESS;
+    }
+    unisono_host_tests::main(&[
+        Test::new(
+            "consumers_in_other_processes_receive_every_event_or_know_how_many_they_lost",
+            consumers_in_other_processes_receive_every_event_or_know_how_many_they_lost,
+        ),
+        Test::new(
+            "a_consumer_that_is_stopped_loses_its_own_events_alone_and_goes_on",
+            a_consumer_that_is_stopped_loses_its_own_events_alone_and_goes_on,
+        ),
+        Test::new(
+            "a_consumer_that_is_killed_at_any_moment_is_forgotten_and_costs_no_event",
+            a_consumer_that_is_killed_at_any_moment_is_forgotten_and_costs_no_event,
+        )
+        .within(300),
+        Test::new(
+            "a_supplier_that_is_killed_leaves_whole_events_and_no_memory",
+            a_supplier_that_is_killed_leaves_whole_events_and_no_memory,
+        )
+        .within(60),
+    ])
+}

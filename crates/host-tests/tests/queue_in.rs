@@ -1,0 +1,274 @@
+//! Policies for packets that a device receives: they hold, they leave the other direction alone, and whatever
+//! is killed, renamed or removed, nothing is left once the next command has answered.
+
+#[allow(dead_code, reason = "the tests of policies and of changes use all of it")]
+mod queue_shared;
+
+use queue_shared::{DEVICE, THREE, file, name, on_a_host, unisono};
+use serde_json::Value;
+use std::net::UdpSocket;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use unisono_enforce::journal::{Journal, LinkSide};
+use unisono_fairqueue::TrafficDirection;
+use unisono_host_tests::hosts::{Hosts, ip};
+use unisono_host_tests::processes::words;
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, one_in, program, require};
+use unisono_linux::network_namespace::NetworkNamespace;
+
+const CEILINGS: &str = "rate = \"10mbit\"\ndefault = \"rest\"\n\
+    [class.gold]\nceiling = \"2mbit\"\nmatch = [{ port = 5001 }]\n\
+    [class.silver]\nceiling = \"1mbit\"\nmatch = [{ port = 5002 }]\n\
+    [class.rest]\n";
+
+/// `unisono queue apply --direction in`; what this host lacks is the reason to skip.
+fn applied(policy: &tempfile::NamedTempFile) -> TestOutcome {
+    let output = unisono(&["queue", "apply", name(policy), "--dev", DEVICE, "--direction", "in"]);
+    match output.status.code() {
+        Some(0) => Ok(()),
+        Some(3) => Err(Skipped::because(words(&output))),
+        _ => panic!("{}", words(&output)),
+    }
+}
+
+fn refused(arguments: &[&str], why: &str) {
+    let output = unisono(arguments);
+    assert_eq!(output.status.code(), Some(2), "{}", words(&output));
+    assert!(words(&output).contains(why), "{}", words(&output));
+}
+
+fn cleared(options: &[&str]) -> String {
+    let output = unisono(&[&["queue", "clear"], options].concat());
+    assert!(output.status.success(), "{}", words(&output));
+    words(&output)
+}
+
+/// The devices of this namespace, and the disciplines and filters of all of them.
+fn looks() -> String {
+    let ask = |program: &str, words: &[&str]| {
+        let output = Command::new(program).args(words).output().expect("it starts");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let filters = |place: &str| ask("tc", &["filter", "show", "dev", DEVICE, place]);
+    [ask("ip", &["-br", "link"]), ask("tc", &["qdisc"]), filters("ingress"), filters("egress")].concat()
+}
+
+fn journal(direction: TrafficDirection) -> Journal {
+    Journal::of_side(&LinkSide { device: DEVICE.to_owned(), direction }).expect("proc is mounted")
+}
+
+fn show(options: &[&str]) -> Value {
+    let output = unisono(&[&["queue", "show", "--once", "--json", "--interval", "10ms"], options].concat());
+    assert!(output.status.success(), "{}", words(&output));
+    serde_json::from_slice(&output.stdout).expect("one object")
+}
+
+/// How many bits a second the first host receives at each port while the second floods all of them.
+fn received(hosts: &Hosts, ports: &[u16]) -> Vec<f64> {
+    let sockets: Vec<UdpSocket> = ports
+        .iter()
+        .map(|port| UdpSocket::bind(("10.77.0.1", *port)).expect("the address is ours"))
+        .collect();
+    for socket in &sockets {
+        socket.set_nonblocking(true).expect("it is ours");
+    }
+    let far = NetworkNamespace::named(hosts.name(1)).expect("it is there");
+    let ports = ports.to_vec();
+    let until = Instant::now() + Duration::from_secs(3);
+    let flood = thread::spawn(move || {
+        far.enter().expect("root may");
+        let socket = UdpSocket::bind("10.77.0.2:0").expect("the address is ours");
+        while Instant::now() < until {
+            for port in ports.iter().cycle().take(20) {
+                // a full queue holds up the sender: between namespaces it knows whose packets wait
+                let _ = socket.send_to(&[7; 1400], ("10.77.0.1", *port));
+            }
+            // far beyond what both classes may have, and little enough for a busy host
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    // what the queues let through at once at the beginning does not count
+    let begin = Instant::now() + Duration::from_secs(1);
+    let (mut bytes, mut packet) = (vec![0_usize; sockets.len()], [0; 2000]);
+    while Instant::now() < until {
+        for (socket, bytes) in sockets.iter().zip(&mut bytes) {
+            while let Ok(length) = socket.recv(&mut packet) {
+                // with the headers, as ceilings count
+                *bytes += if Instant::now() < begin { 0 } else { length + 42 };
+            }
+        }
+        thread::sleep(Duration::from_micros(500));
+    }
+    flood.join().expect("no panic");
+    let seconds = (until - begin).as_secs_f64();
+    bytes.into_iter().map(|bytes| bytes as f64 * 8.0 / seconds).collect()
+}
+
+fn what_is_received_keeps_to_the_ceilings_and_is_as_before_after_clear() -> TestOutcome {
+    let hosts = on_a_host()?;
+    let before = looks();
+    applied(&file(CEILINGS))?;
+    let [gold, silver] = received(&hosts, &[5001, 5002])[..] else { panic!("two ports") };
+    // the lower bounds are for a busy machine
+    assert!((0.8e6..2.1e6).contains(&gold) && (0.4e6..1.05e6).contains(&silver), "{gold} {silver}");
+    let shown = show(&["--dev", DEVICE]);
+    assert_eq!((&shown["device"], &shown["direction"]), (&DEVICE.into(), &"in".into()));
+    assert!(shown["classes"][0]["packets"].as_u64() > Some(100), "{shown}");
+    let metrics = words(&unisono(&["queue", "metrics", "--dev", DEVICE]));
+    assert!(metrics.contains("direction=\"in\",class=\"gold\""), "{metrics}");
+    assert!(cleared(&["--dev", DEVICE]).contains("cable (in): as before the policy"));
+    assert_eq!(looks(), before);
+    assert!(!journal(TrafficDirection::In).path().exists());
+    Ok(())
+}
+
+fn both_directions_of_a_device_have_policies_that_know_nothing_of_each_other() -> TestOutcome {
+    let _hosts = on_a_host()?;
+    require::path("/dev/net/tun", "load the module `tun`")?;
+    let before = looks();
+    let (incoming, outgoing) = (file(CEILINGS), file(THREE));
+    let out: [&[&str]; 2] = [&[], &["--backend", "interposed"]];
+    for options in out {
+        let apply_out = || {
+            let done =
+                unisono(&[&["queue", "apply", name(&outgoing), "--dev", DEVICE][..], options].concat());
+            assert!(done.status.success(), "{}", words(&done));
+        };
+        for in_goes_first in [true, false] {
+            for in_comes_first in [true, false] {
+                if in_comes_first {
+                    applied(&incoming)?;
+                    apply_out();
+                } else {
+                    apply_out();
+                    applied(&incoming)?;
+                }
+                applied(&incoming)?; // over itself
+                let classes = |direction| {
+                    show(&["--dev", DEVICE, "--direction", direction])["classes"][1]["guarantee"].clone()
+                };
+                assert_ne!(classes("in"), classes("out"));
+                let [first, then] = if in_goes_first { ["in", "out"] } else { ["out", "in"] };
+                cleared(&["--dev", DEVICE, "--direction", first]);
+                assert_eq!(show(&[])["direction"], then);
+                cleared(&["--dev", DEVICE, "--direction", then]);
+                while looks() != before {
+                    thread::sleep(Duration::from_millis(10)); // the queue's own device goes a moment later
+                }
+            }
+        }
+    }
+    applied(&incoming)?;
+    let done = unisono(&["queue", "apply", name(&outgoing), "--dev", DEVICE]);
+    assert!(done.status.success(), "{}", words(&done));
+    let said = cleared(&[]);
+    assert!(said.contains("cable, cable (in): as before"), "{said}");
+    assert_eq!(looks(), before);
+    Ok(())
+}
+
+fn an_apply_that_is_killed_anywhere_leaves_nothing_once_clear_has_answered() -> TestOutcome {
+    let _hosts = on_a_host()?;
+    let policy = file(CEILINGS);
+    let before = looks();
+    let begin = Instant::now();
+    applied(&policy)?;
+    let whole = begin.elapsed();
+    cleared(&["--dev", DEVICE]);
+    for part in (0..40).step_by(one_in(4)) {
+        let mut command = Command::new(program::unisono())
+            .args(["queue", "apply", name(&policy), "--dev", DEVICE, "--direction", "in"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        thread::sleep(whole * part / 40);
+        command.kill().expect("it is ours");
+        command.wait().expect("it is ours");
+        cleared(&[]);
+        assert_eq!(looks(), before, "killed after {part} fortieths of {whole:?}");
+        assert!(!journal(TrafficDirection::In).path().exists());
+    }
+    Ok(())
+}
+
+fn a_policy_of_incoming_packets_follows_its_device_and_goes_with_it() -> TestOutcome {
+    let hosts = on_a_host()?;
+    let policy = file(CEILINGS);
+    let before = looks();
+    let on_host = |words: &[&str]| ip(&[&["-n", hosts.name(0)], words].concat()).expect("it can");
+    let rename = |from: &str, to: &str| {
+        on_host(&["link", "set", from, "down"]);
+        on_host(&["link", "set", from, "name", to]);
+        on_host(&["link", "set", to, "up"]);
+    };
+    for by in [DEVICE, "renamed"] {
+        applied(&policy)?;
+        rename(DEVICE, "renamed");
+        assert_eq!(show(&["--dev", by])["device"], "renamed");
+        assert!(cleared(&["--dev", by]).contains("renamed (in): as before"));
+        rename("renamed", DEVICE);
+        while looks() != before {
+            thread::sleep(Duration::from_millis(10)); // the cable comes up again
+        }
+    }
+    // somebody removes the device where packets wait
+    applied(&policy)?;
+    let index = journal(TrafficDirection::In).read::<Value>().expect("sound").expect("it holds").index;
+    on_host(&["link", "del", &format!("ifb-u{index}")]);
+    let shown = unisono(&["queue", "show", "--dev", DEVICE, "--once"]);
+    assert!(words(&shown).contains("somebody else has removed ifb-u"), "{}", words(&shown));
+    assert_eq!(looks(), before, "packets come in again");
+    // the device itself goes
+    applied(&policy)?;
+    on_host(&["link", "del", DEVICE]);
+    assert!(cleared(&[]).contains("cable (in): as before"));
+    let left = looks();
+    assert!(!left.contains("ifb-u") && !left.contains("htb"), "{left}");
+    Ok(())
+}
+
+fn what_others_have_where_packets_come_in_is_refused_with_words_and_stays() -> TestOutcome {
+    let hosts = on_a_host()?;
+    let policy = file(CEILINGS);
+    applied(&policy)?;
+    let index = journal(TrafficDirection::In).read::<Value>().expect("sound").expect("it holds").index;
+    cleared(&[]);
+    let apply = ["queue", "apply", name(&policy), "--dev", DEVICE, "--direction", "in"];
+    let tc = |words: &[&str]| {
+        let status = Command::new("tc").args(words).status().expect("tc starts");
+        assert!(status.success(), "{words:?}");
+    };
+    for kind in ["ingress", "clsact"] {
+        tc(&["qdisc", "add", "dev", DEVICE, kind]);
+        let theirs = looks();
+        for check in [&[][..], &["--check"]] {
+            refused(&[&apply[..], check].concat(), &format!("tc qdisc del dev {DEVICE} {kind}"));
+        }
+        assert_eq!(looks(), theirs);
+        tc(&["qdisc", "del", "dev", DEVICE, kind]);
+    }
+    let name = format!("ifb-u{index}");
+    ip(&["-n", hosts.name(0), "link", "add", &name, "type", "ifb"]).expect("root may");
+    let theirs = looks();
+    refused(&apply, &format!("ip link del {name}"));
+    assert_eq!(looks(), theirs);
+    ip(&["-n", hosts.name(0), "link", "del", &name]).expect("it is there");
+    for elsewhere in [&["--backend", "interposed"][..], &["--kernel-queue", "bpf"]] {
+        refused(&[&apply[..], elsewhere].concat(), "--backend kernel with --kernel-queue htb only");
+    }
+    let groups = file("rate = \"1mbit\"\n[class.a]\nmatch = [{ cgroup = \"/a\" }]\n");
+    let arguments = ["queue", "apply", queue_shared::name(&groups), "--dev", DEVICE, "--direction", "in"];
+    refused(&arguments, ":3:10: a packet that comes in has no control group");
+    assert!(!journal(TrafficDirection::In).path().exists());
+    Ok(())
+}
+
+host_tests![
+    what_is_received_keeps_to_the_ceilings_and_is_as_before_after_clear,
+    both_directions_of_a_device_have_policies_that_know_nothing_of_each_other within 120,
+    an_apply_that_is_killed_anywhere_leaves_nothing_once_clear_has_answered within 120,
+    a_policy_of_incoming_packets_follows_its_device_and_goes_with_it,
+    what_others_have_where_packets_come_in_is_refused_with_words_and_stays,
+];

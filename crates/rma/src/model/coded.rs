@@ -1,0 +1,37 @@
+//! Enumerations whose variants have codes that travel in messages, and names for errors and reports.
+
+/// Defines such an enumeration with `name`, `from_code`, and `ALL`: the variants in the order of their codes,
+/// which begin at 1.
+macro_rules! coded {
+    ($(#[$about:meta])* pub enum $type:ident {
+        $($(#[$doc:meta])* $variant:ident = $code:literal $name:literal,)*
+    }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum $type {
+            $($(#[$doc])* $variant = $code,)*
+        }
+
+        impl $type {
+            /// All variants, in the order of their codes.
+            pub const ALL: [Self; [$($code),*].len()] = [$(Self::$variant),*];
+
+            /// The name in errors and reports.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+
+            /// The variant with this code.
+            #[must_use]
+            pub fn from_code(code: u8) -> Option<Self> {
+                Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
+            }
+        }
+    };
+}
+
+pub(crate) use coded;

@@ -1,0 +1,159 @@
+//! Programs that run at the same time, or in turns, under a regime: plain Linux, spread Linux, priorities,
+//! batch, partitions, gangs.
+//!
+//! Rates are per second of the *whole* run in every regime, so that they compare: under `batch` each of
+//! two programs runs half of the time and is credited with half of its rate.
+
+use super::launch::{self, App, StartedBy};
+use super::{Context, NoResult, gang_run};
+use crate::workload::{Measurement, Pin};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use unisono_measure::record::Figure;
+
+/// From starting the first program to the moment all begin to measure.
+const LEAD: Duration = Duration::from_millis(30);
+
+/// The same where a gang scheduler starts them.
+const GANG_LEAD: Duration = Duration::from_millis(75);
+
+/// Warm-up of a program that runs alone.
+const WARM_UP: Duration = Duration::from_millis(25);
+
+/// What runs beside what, and under whose rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SharingRegime {
+    /// Concurrently, where the kernel likes.
+    #[default]
+    Linux,
+    /// Concurrently, thread i of each program pinned to processor i; no gangs.
+    Spread,
+    /// As `linux`, one program with nice -20 (the second, unless `favoured` says otherwise).
+    Nice,
+    /// One after the other, pinned like `spread`, each for its share of the time.
+    Batch,
+    /// Concurrently, each program on its own share of the processors.
+    Partition,
+    /// As gangs, by `unisono gang run`.
+    Gang,
+}
+
+/// Settings of drivers whose programs share the processors.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RegimeSettings {
+    /// Under whose rule the programs run.
+    pub regime: SharingRegime,
+    /// The gangs' slice; [`gang_run::SLICE_MS`] if absent.
+    pub slice_ms: Option<f64>,
+    /// The gangs' weights, one for each program.
+    pub weights: Option<Vec<u32>>,
+    /// The gangs' mechanism.
+    pub mechanism: Option<String>,
+    /// Which program `nice` favours: 1, or 2 if absent.
+    pub favoured: Option<usize>,
+    /// Nice value of the favoured program; -20 if absent.
+    pub nice: Option<i32>,
+    /// How many programs run beside the first; 1 if absent.
+    pub others: Option<usize>,
+}
+
+impl RegimeSettings {
+    /// Roughly the time around the measured seconds.
+    #[must_use]
+    pub fn around(&self) -> Duration {
+        match self.regime {
+            SharingRegime::Gang => GANG_LEAD + Duration::from_millis(20),
+            SharingRegime::Batch => (WARM_UP + Duration::from_millis(15)) * 2,
+            _ => LEAD + Duration::from_millis(10),
+        }
+    }
+}
+
+/// Runs the programs under the settings' regime; what each measured, and the regime's own figures.
+///
+/// # Errors
+/// Why there is nothing.
+pub fn under(
+    context: Context,
+    settings: &RegimeSettings,
+    mut apps: Vec<App>,
+    seconds: f64,
+) -> Result<(Vec<Measurement>, Vec<Figure>), NoResult> {
+    let regime = settings.regime;
+    for app in &mut apps {
+        app.options.seconds = seconds;
+    }
+    match regime {
+        SharingRegime::Batch => return Ok((batch(context, apps, seconds)?, Vec::new())),
+        SharingRegime::Gang => return gang_run::run(context, settings, apps, seconds, GANG_LEAD),
+        SharingRegime::Spread => apps.iter_mut().for_each(|app| app.options.pin = Pin::Spread),
+        SharingRegime::Partition => partition(context, &mut apps)?,
+        SharingRegime::Linux | SharingRegime::Nice => {}
+    }
+    let begin = launch::begin_after(LEAD);
+    let prepared = apps.iter_mut().map(|app| {
+        app.options.start_at = Some(begin);
+        launch::prepare(context, app, StartedBy::Us)
+    });
+    let (nice, favoured) = (settings.nice.unwrap_or(-20), settings.favoured.unwrap_or(2));
+    let measured = launch::concurrently(
+        context,
+        prepared.collect(),
+        LEAD + Duration::from_secs_f64(seconds),
+        |i, child| {
+            if regime != SharingRegime::Nice || i + 1 != favoured {
+                return Ok(());
+            }
+            let set = child.group().map_or(Ok(()), |group| group.set_nice(nice));
+            set.map_err(|error| match error.kind() {
+            std::io::ErrorKind::PermissionDenied => NoResult::Skipped(format!(
+                "nice {nice} needs the privilege CAP_SYS_NICE; run as root, or raise the limit with `ulimit -e`"
+            )),
+            _ => NoResult::Failed(format!("cannot give nice {nice}: {error}")),
+        })
+        },
+    )?;
+    Ok((measured, Vec::new()))
+}
+
+/// One after the other, each for its share of the time on all processors; rates are per second of the whole.
+fn batch(context: Context, apps: Vec<App>, seconds: f64) -> Result<Vec<Measurement>, NoResult> {
+    let n = apps.len() as f64;
+    let mut all = Vec::new();
+    for app in apps {
+        let mut app = app.pinned(Pin::Spread);
+        app.options.seconds = seconds / n;
+        app.options.warm_up = WARM_UP;
+        let prepared = launch::prepare(context, &app, StartedBy::Us);
+        let expected = WARM_UP + Duration::from_secs_f64(seconds);
+        for mut measured in launch::concurrently(context, vec![prepared], expected, |_, _| Ok(()))? {
+            for rate in [
+                &mut measured.barriers_per_s,
+                &mut measured.iterations_per_s,
+                &mut measured.blocks_per_s,
+                &mut measured.preemptions_per_s,
+                &mut measured.cpu_s,
+            ] {
+                *rate /= n;
+            }
+            all.push(measured);
+        }
+    }
+    Ok(all)
+}
+
+/// Processors for each program, as even as possible.
+fn partition(context: Context, apps: &mut [App]) -> Result<(), NoResult> {
+    let (cpus, n) = (context.cpus.len(), apps.len());
+    if cpus < n {
+        return Err(NoResult::Skipped(format!(
+            "a partition needs a processor for each of the {n} programs; this process may use {cpus}"
+        )));
+    }
+    for (i, app) in apps.iter_mut().enumerate() {
+        app.options.pin = Pin::List(context.cpus[i * cpus / n..(i + 1) * cpus / n].to_vec());
+    }
+    Ok(())
+}

@@ -1,0 +1,241 @@
+//! The paper's applications between two processes: on one host, or over a link between two network
+//! namespaces.
+//!
+//! ```text
+//!   server --- loopback, or: policy (none | kernel | tun | af-xdp), cable of so many Mbit/s --- client
+//! ```
+//! The server is at the end whose way out the policy rules, because it sends the data. What the
+//! applications do: [`workload::service`](crate::workload::service).
+
+use super::apart::{RunHost, nanos, run_apart};
+use super::link::place::{AppliedPolicy, EnforcedAt};
+use super::stage::{Cable, LinkStage, SENDER};
+use super::web::WebLoad;
+use super::{Context, Driver, DriverKind, NoResult, RunResult};
+use crate::child::{self, StudyChild};
+use crate::workload::service::{Application, BrokerPlaces, ServiceCarrier, ServiceScene, Serving};
+use serde::{Deserialize, Serialize};
+use std::net::Ipv4Addr;
+use std::time::Duration;
+use unisono_linux::timer;
+use unisono_measure::record::Figure;
+
+pub const SERVICE: DriverKind = DriverKind::of::<ServiceDriver>("service");
+
+/// Processes have to start and to find each other.
+const START: Duration = Duration::from_millis(150);
+/// A round that is late, and the end of the processes.
+const AFTER: Duration = Duration::from_millis(100);
+const PORT: u16 = 5101;
+const BROKER_PORT: u16 = 5100;
+/// A download that takes this many times its measured seconds is given up.
+const LONGEST_DOWNLOAD: u32 = 20;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServiceDriver {
+    application: Application,
+    over: ServiceCarrier,
+    /// How the server of null RPC and of requests serves them.
+    serving: Serving,
+    /// What the link between two namespaces carries (Mbit/s). Absent: both ends are here, on loopback.
+    link_mbit: Option<f64>,
+    /// Where a policy for the link is enforced, which gives all traffic but the application's the rest.
+    backend: EnforcedAt,
+    /// The congestion control of TCP connections; the host's own if absent.
+    congestion: Option<String>,
+    message_bytes: usize,
+    events_per_s: f64,
+    file_mb: f64,
+    /// Viewers of the stream, or clients that request.
+    clients: u16,
+    /// How often the server reads the whole file before it answers a request with it.
+    passes: u32,
+    round_ms: f64,
+    /// Whether a sensor reports beside the console.
+    sensor: bool,
+    /// Requests in flight of a web server that cooperates with nobody and sends over the same link.
+    web_connections: u32,
+}
+
+impl Default for ServiceDriver {
+    fn default() -> Self {
+        Self {
+            application: Application::NullRpc,
+            over: ServiceCarrier::Tcp,
+            serving: Serving::OneThread,
+            link_mbit: None,
+            backend: EnforcedAt::Nowhere,
+            congestion: None,
+            message_bytes: 1024,
+            events_per_s: 500.0,
+            file_mb: 35.0,
+            clients: 1,
+            passes: 0,
+            round_ms: 1000.0,
+            sensor: false,
+            web_connections: 0,
+        }
+    }
+}
+
+impl Driver for ServiceDriver {
+    fn around(&self, seconds: f64) -> Duration {
+        let stage = Duration::from_millis(if self.link_mbit.is_some() { 400 } else { 50 });
+        let download = match (self.application, self.link_mbit) {
+            (Application::Download, Some(mbit)) => Duration::from_secs_f64(self.file_mb * 8.0 / mbit),
+            _ => Duration::ZERO,
+        };
+        START + AFTER + stage + download.saturating_sub(Duration::from_secs_f64(seconds))
+    }
+
+    fn run(&self, context: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult> {
+        if self.backend != EnforcedAt::Nowhere && self.link_mbit.is_none() {
+            return Err(NoResult::Failed("a backend rules a link; give link_mbit too".to_owned()));
+        }
+        if self.web_connections > 0 && self.link_mbit.is_none() {
+            return Err(NoResult::Failed("a web server needs a link to fill; give link_mbit too".to_owned()));
+        }
+        run_apart(context, "service", |host, interrupted| self.on(host, seconds, seed, interrupted))
+    }
+}
+
+impl ServiceDriver {
+    fn on(
+        &self,
+        host: &RunHost<'_>,
+        seconds: f64,
+        seed: u64,
+        interrupted: child::Interrupted,
+    ) -> Result<RunResult, NoResult> {
+        let Some(mbit) = self.link_mbit else {
+            return self.between(host, None, seconds, seed, interrupted);
+        };
+        let bits_per_s = (mbit * 1e6) as u64;
+        let is_link = self.backend == EnforcedAt::Nowhere;
+        let stage = LinkStage::set(if is_link { Cable::Link(bits_per_s) } else { Cable::Free })?;
+        let mut applied = AppliedPolicy::put(host, self.backend, &self.policy(bits_per_s), interrupted)?;
+        let result = self.beside_web(host, &stage, seconds, seed, interrupted);
+        let cleared = applied.clear(interrupted);
+        let result = result?;
+        cleared?;
+        Ok(result)
+    }
+
+    fn beside_web(
+        &self,
+        host: &RunHost<'_>,
+        stage: &LinkStage,
+        seconds: f64,
+        seed: u64,
+        interrupted: child::Interrupted,
+    ) -> Result<RunResult, NoResult> {
+        let time = START + AFTER + Duration::from_secs_f64(seconds);
+        let web = (self.web_connections > 0)
+            .then(|| WebLoad::start(host, stage, self.web_connections, time))
+            .transpose()?;
+        let mut result = self.between(host, Some(stage), seconds, seed, interrupted)?;
+        if let Some(web) = web {
+            result.figures.extend(web.end()?);
+        }
+        Ok(result)
+    }
+
+    /// The application has nine tenths of the link; what it does not use, others may.
+    fn policy(&self, bits_per_s: u64) -> String {
+        let ports = std::iter::once(BROKER_PORT).chain((0..self.clients.max(2)).map(|number| PORT + number));
+        let ports: Vec<String> = ports.map(|port| format!("{{ port = {port} }}")).collect();
+        format!(
+            "rate = \"{}kbit\"\ndefault = \"rest\"\n\n[class.service]\nweight = 9\nmatch = [{}]\n\n[class.rest]\nweight = 1\n",
+            bits_per_s / 1000,
+            ports.join(", ")
+        )
+    }
+
+    /// Where the broker listens: beside the server, as the paper's event channel was.
+    fn broker(&self, host: &RunHost<'_>, stage: Option<&LinkStage>) -> BrokerPlaces {
+        let unix = host.files.path("broker").display().to_string();
+        let address = stage.map_or(Ipv4Addr::LOCALHOST, |_| SENDER);
+        let tcp = format!("tcp:{address}:{BROKER_PORT}");
+        match (self.over, stage) {
+            (ServiceCarrier::ChannelTcp, _) => BrokerPlaces { for_server: tcp.clone(), for_client: tcp },
+            (_, Some(_)) => BrokerPlaces { for_server: unix, for_client: tcp },
+            (_, None) => BrokerPlaces { for_server: unix.clone(), for_client: unix },
+        }
+    }
+
+    fn between(
+        &self,
+        host: &RunHost<'_>,
+        stage: Option<&LinkStage>,
+        seconds: f64,
+        seed: u64,
+        interrupted: child::Interrupted,
+    ) -> Result<RunResult, NoResult> {
+        let from = timer::now() + nanos(START);
+        let measured = Duration::from_secs_f64(seconds);
+        let longest =
+            if self.application == Application::Download { measured * LONGEST_DOWNLOAD } else { measured };
+        let scene = ServiceScene {
+            application: self.application,
+            carrier: self.over,
+            serving: self.serving,
+            server: stage.map_or(Ipv4Addr::LOCALHOST, |_| SENDER).into(),
+            broker: self.over.is_channel().then(|| self.broker(host, stage)),
+            port: PORT,
+            congestion: self.congestion.clone(),
+            from,
+            until: from + nanos(longest),
+            message_bytes: self.message_bytes,
+            events_per_s: self.events_per_s,
+            file_bytes: (self.file_mb * 1e6) as u64,
+            clients: self.clients,
+            passes: self.passes,
+            round: nanos(Duration::from_secs_f64(self.round_ms / 1e3)),
+            sensor: self.sensor,
+            seed,
+        };
+        let broker = scene.broker.as_ref().map(|places| {
+            let mut command = host.unisono(&["events", "serve", "--json", "--insecure"]);
+            command.args(["--listen", &places.for_server]);
+            if places.for_client != places.for_server {
+                command.args(["--listen", &places.for_client]);
+            }
+            StudyChild::start(command)
+        });
+        let broker = broker.transpose()?;
+        let text = serde_json::to_string(&scene).map_err(|error| NoResult::Failed(error.to_string()))?;
+        let scene = host.files.write("scene.json", &text)?;
+        let process = |end: &str| {
+            let mut command = host.unisono(&["workload", "service", "--end", end, "--scene"]);
+            command.arg(&scene).arg("--result").arg(host.files.path(end));
+            command
+        };
+        let server = StudyChild::start(process("server"))?;
+        let client = || Ok(StudyChild::start(process("client"))?);
+        let client = stage.map_or_else(client, |stage| stage.at_the_receiver(client))?;
+        let longest = START + longest * 2 + Duration::from_secs(10);
+        let ended = child::wait_all(&mut [server, client], longest, interrupted);
+        drop(broker);
+        ended?;
+        let mut figures: Vec<Figure> = host.files.read("client")?;
+        figures.extend(host.files.read::<Vec<Figure>>("server")?);
+        if figures.is_empty() {
+            return Err(NoResult::Failed("the client measured nothing".to_owned()));
+        }
+        Ok(RunResult { figures, ..RunResult::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policy_gives_every_conversation_the_class_of_the_application() {
+        let driver = ServiceDriver { clients: 3, ..ServiceDriver::default() };
+        let policy = unisono_fairqueue::Policy::parse(&driver.policy(100_000_000)).expect("it is sound");
+        assert_eq!(policy.rules.len(), 4, "three conversations, and the broker");
+        assert_eq!(policy.rate.bits_per_second(), 100_000_000);
+    }
+}

@@ -1,0 +1,97 @@
+//! Two hosts on this one, and the cable between them: network namespaces that vanish with the run.
+//!
+//! The thread that makes them belongs to a run and ends with it; programs that it starts are born where it
+//! is.
+
+use crate::driver::NoResult;
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use unisono_linux::netlink::link::{self, Device, Index, LinkState};
+use unisono_linux::netlink::{NetlinkSocket, address, token_bucket};
+use unisono_linux::network_namespace::NetworkNamespace;
+use unisono_linux::process::is_root;
+
+/// The device at both ends.
+pub(super) const CABLE: &str = "cable";
+const INDEX: Index = Index(2);
+pub(super) const SENDER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
+pub(super) const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 2);
+
+/// Where senders are, and where the receiver is.
+pub(super) struct LinkStage {
+    senders: NetworkNamespace,
+    receiver: NetworkNamespace,
+}
+
+/// What the cable carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cable {
+    /// As much as the processors can; somebody else makes the link.
+    Free,
+    /// A link of so many bits a second, first in first out, as long a queue as network cards have.
+    Link(u64),
+}
+
+impl LinkStage {
+    /// Sets it, from the calling thread, which is left among the senders.
+    pub(super) fn set(cable: Cable) -> Result<Self, NoResult> {
+        if !is_root() {
+            return Err(NoResult::Skipped(
+                "it makes network namespaces and a link between them, which needs root; run it as root"
+                    .to_owned(),
+            ));
+        }
+        let host = |error: std::io::Error| NoResult::Skipped(format!("no network namespaces here: {error}"));
+        let receiver = NetworkNamespace::create().map_err(host)?;
+        let senders = NetworkNamespace::create().map_err(host)?;
+        let stage = Self { senders, receiver };
+        stage.wire(cable)?;
+        Ok(stage)
+    }
+
+    fn wire(&self, cable: Cable) -> Result<(), NoResult> {
+        let failed = |error: std::io::Error| NoResult::Failed(format!("no netlink socket: {error}"));
+        let refused = |error: unisono_linux::netlink::Refused| NoResult::Failed(error.to_string());
+        let end = |namespace: &'_ NetworkNamespace, last| (namespace.as_fd().try_clone_to_owned(), last);
+        let (near, far) = (end(&self.senders, 1), end(&self.receiver, 2));
+        let (near_fd, far_fd) = (near.0.map_err(failed)?, far.0.map_err(failed)?);
+        let device = |namespace, last| Device {
+            namespace,
+            name: CABLE.to_owned(),
+            index: Some(INDEX),
+            address: [2, 0, 0, 98, 0, last],
+        };
+        let mut here = NetlinkSocket::open().map_err(failed)?;
+        let pair = link::veth(&device(near_fd.as_fd(), near.1), &device(far_fd.as_fd(), far.1));
+        here.run(&[pair]).map_err(refused)?;
+        let up = |own: Ipv4Addr| {
+            [
+                link::resolving(INDEX),
+                address::add(INDEX, own, 24),
+                link::set(INDEX, LinkState::Up),
+                link::set(Index::LOOPBACK, LinkState::Up),
+            ]
+        };
+        here.run(&up(SENDER)).map_err(refused)?;
+        if let Cable::Link(bits_per_s) = cable {
+            const PACKETS: u32 = 1000;
+            let link = token_bucket::TokenBucket { bits_per_s, burst: 6 * 1514, limit: PACKETS * 1514 };
+            here.run(&[token_bucket::set(INDEX, link)]).map_err(|error| {
+                NoResult::Skipped(format!("no link of a rate here: {error}; the kernel needs sch_tbf"))
+            })?;
+        }
+        self.at_the_receiver(|| NetlinkSocket::open().map_err(failed)?.run(&up(RECEIVER)).map_err(refused))
+    }
+
+    /// Does something at the receiver's, and returns to the senders.
+    pub(super) fn at_the_receiver<T>(
+        &self,
+        act: impl FnOnce() -> Result<T, NoResult>,
+    ) -> Result<T, NoResult> {
+        let moved = |error: std::io::Error| NoResult::Failed(format!("cannot change the namespace: {error}"));
+        self.receiver.enter().map_err(moved)?;
+        let done = act();
+        self.senders.enter().map_err(moved)?;
+        done
+    }
+}

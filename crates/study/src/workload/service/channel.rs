@@ -1,0 +1,92 @@
+//! Conversations over the event channel: each end publishes on a topic of its own and subscribes to the
+//! other's.
+
+use super::{Conversation, NextMessage, PATIENCE, ServiceEnd, ServiceScene};
+use crate::workload::Error;
+use crate::workload::patience::patiently;
+use std::io;
+use std::time::Duration;
+use unisono_broker::{
+    Advertisement, BrokerAddress, Client, EventDraft, NoticeText, Reception, SubscriptionSpec, TopicHandle,
+    WhenFull,
+};
+use unisono_linux::timer;
+
+/// An end says that it is there, and listens, in turns of this time.
+const TURN: Duration = Duration::from_millis(20);
+/// The key of such an event, which is no message.
+const HELLO: &str = "hello";
+/// What may wait at the broker for one end: as much as the kernel lets wait at a TCP connection.
+const QUEUE: usize = 4 << 20;
+
+struct ChannelConversation {
+    client: Client,
+    topic: TopicHandle,
+}
+
+/// Opens conversation `number` through the broker at `address`.
+pub(super) fn channel(
+    scene: &ServiceScene,
+    address: &BrokerAddress,
+    end: ServiceEnd,
+    number: u16,
+) -> Result<Box<dyn Conversation>, Error> {
+    let failed = |error: unisono_broker::Error| Error::Exchange(error.to_string());
+    let until = timer::now() + PATIENCE.as_nanos() as u64;
+    let mut client = patiently(PATIENCE, || Client::at(address)).map_err(failed)?;
+    let (own, other) = match end {
+        ServiceEnd::Server => ("server", "client"),
+        ServiceEnd::Client => ("client", "server"),
+    };
+    let topic = |of: &str| format!("service/{number}/{of}");
+    let listening = SubscriptionSpec {
+        full: WhenFull::BlockSupplier,
+        queue_bytes: QUEUE.max(4 * scene.message_bytes),
+        ..SubscriptionSpec::of(&topic(other))
+    };
+    let outlet = client.advertise(&Advertisement::of(&topic(own))).map_err(failed)?;
+    client.subscribe(&listening).map_err(failed)?;
+    // An end that says hello has subscribed before: what is published after its hello reaches it.
+    loop {
+        let hello = EventDraft::new(&[]).keyed(HELLO);
+        client.publish(outlet, &hello).map_err(failed)?;
+        match client.receive(Some(TURN)).map_err(failed)? {
+            Some(Reception::Event(_)) => {
+                client.publish(outlet, &hello).map_err(failed)?;
+                return Ok(Box::new(ChannelConversation { client, topic: outlet }));
+            }
+            _ if timer::now() < until => {}
+            _ => return Err(Error::Exchange(format!("nobody at the other end of {}", topic(other)))),
+        }
+    }
+}
+
+impl Conversation for ChannelConversation {
+    fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        self.send_by(message, u64::MAX)
+    }
+
+    fn send_by(&mut self, message: &[u8], deadline: u64) -> io::Result<()> {
+        self.client.publish(self.topic, &EventDraft::new(message).due_at(deadline)).map_err(io::Error::other)
+    }
+
+    fn receive(&mut self, message: &mut Vec<u8>, until: u64) -> io::Result<NextMessage> {
+        loop {
+            let left = Duration::from_nanos(until.saturating_sub(timer::now()));
+            match self.client.receive(Some(left)).map_err(io::Error::other)? {
+                Some(Reception::Event(event)) if event.key.as_deref() == Some(HELLO) => {}
+                Some(Reception::Event(event)) => {
+                    message.clear();
+                    message.extend_from_slice(&event.payload.bytes());
+                    return Ok(NextMessage::Message);
+                }
+                // the other end has left
+                Some(Reception::Notice { notice: NoticeText::Gone { .. }, .. }) => {
+                    return Ok(NextMessage::Gone);
+                }
+                Some(_) => {}
+                None => return Ok(NextMessage::Nothing),
+            }
+        }
+    }
+}

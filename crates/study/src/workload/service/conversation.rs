@@ -1,0 +1,38 @@
+//! What an application may do with the other end: send whole messages, and receive them in order.
+
+use std::io;
+
+/// What receiving brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextMessage {
+    Message,
+    /// The time has passed without a message.
+    Nothing,
+    /// The other end has gone.
+    Gone,
+}
+
+/// One end of a conversation.
+pub trait Conversation: Send {
+    /// Sends one message. A carrier without reliability may lose it.
+    ///
+    /// # Errors
+    /// The communication is broken.
+    fn send(&mut self, message: &[u8]) -> io::Result<()>;
+
+    /// The same for a message that is due when the monotonic clock shows `deadline` (ns). A carrier without
+    /// deadlines sends it as any other.
+    ///
+    /// # Errors
+    /// The communication is broken.
+    fn send_by(&mut self, message: &[u8], deadline: u64) -> io::Result<()> {
+        let _unknown_to_the_carrier = deadline;
+        self.send(message)
+    }
+
+    /// Puts the next message into `message`; waits for it until the monotonic clock shows `until` (ns).
+    ///
+    /// # Errors
+    /// The communication is broken.
+    fn receive(&mut self, message: &mut Vec<u8>, until: u64) -> io::Result<NextMessage>;
+}

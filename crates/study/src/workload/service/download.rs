@@ -1,0 +1,60 @@
+//! A file download (section 3.4, Figure 6): bytes received over time.
+
+use super::{Conversation, NextMessage, ServiceScene};
+use std::io;
+use unisono_linux::timer;
+use unisono_measure::record::Figure;
+
+pub(super) fn serve(
+    scene: &ServiceScene,
+    conversations: Vec<Box<dyn Conversation>>,
+) -> io::Result<Vec<Figure>> {
+    let block = vec![0x5a; scene.message_bytes];
+    for mut client in conversations {
+        timer::sleep_until(scene.from);
+        let mut left = scene.file_bytes;
+        while left > 0 {
+            let now = left.min(block.len() as u64) as usize;
+            client.send(&block[..now])?;
+            left -= now as u64;
+        }
+        // the client leaves when it has everything; nothing in flight is cut off
+        client.receive(&mut Vec::new(), scene.until)?;
+    }
+    Ok(Vec::new())
+}
+
+/// Parts of the file whose arrival times draw the curve.
+const PARTS: u64 = 4;
+
+pub(super) fn fetch(
+    scene: &ServiceScene,
+    conversations: Vec<Box<dyn Conversation>>,
+) -> io::Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    let mut block = Vec::new();
+    for mut server in conversations {
+        let (mut received, mut part) = (0, 1);
+        while received < scene.file_bytes {
+            match server.receive(&mut block, scene.until)? {
+                NextMessage::Message => received += block.len() as u64,
+                NextMessage::Nothing | NextMessage::Gone => {
+                    return Err(io::Error::other(format!(
+                        "{received} of {} bytes arrived",
+                        scene.file_bytes
+                    )));
+                }
+            }
+            while received >= scene.file_bytes * part / PARTS && part <= PARTS {
+                let seconds = (timer::now().saturating_sub(scene.from)) as f64 / 1e9;
+                figures.push(Figure::new(format!("seconds_to_{}_percent", 100 * part / PARTS), seconds, "s"));
+                if part == PARTS {
+                    let megabits = scene.file_bytes as f64 * 8.0 / 1e6;
+                    figures.push(Figure::new("download_mbit", megabits / seconds, "Mbit/s"));
+                }
+                part += 1;
+            }
+        }
+    }
+    Ok(figures)
+}

@@ -1,0 +1,54 @@
+//! Small events at a steady rate (section 3.4, Table 2): what one of them takes from end to end.
+
+use super::{Conversation, NextMessage, ServiceScene, distributed};
+use crate::workload::stamp::{STAMP, stamp, stamped};
+use std::io;
+use unisono_linux::timer;
+use unisono_measure::Histogram;
+use unisono_measure::record::Figure;
+
+/// Time between two events (ns).
+fn period(scene: &ServiceScene) -> u64 {
+    ((1e9 / scene.events_per_s) as u64).max(1)
+}
+
+/// Events of the run.
+fn events(scene: &ServiceScene) -> u64 {
+    (scene.until - scene.from).div_ceil(period(scene))
+}
+
+pub(super) fn supply(
+    scene: &ServiceScene,
+    conversations: Vec<Box<dyn Conversation>>,
+) -> io::Result<Vec<Figure>> {
+    let mut event = vec![0; scene.message_bytes.max(STAMP)];
+    for mut consumer in conversations {
+        for number in 0..events(scene) {
+            timer::sleep_until(scene.from + number * period(scene));
+            stamp(&mut event, number, timer::now());
+            consumer.send(&event)?;
+        }
+    }
+    Ok(Vec::new())
+}
+
+pub(super) fn consume(
+    scene: &ServiceScene,
+    conversations: Vec<Box<dyn Conversation>>,
+) -> io::Result<Vec<Figure>> {
+    /// Where the last event was lost, the consumer gives up this much after it was due (ns).
+    const GRACE: u64 = 2_000_000_000;
+    let mut delays = Histogram::new();
+    let mut event = Vec::new();
+    for mut supplier in conversations {
+        while supplier.receive(&mut event, scene.until + GRACE)? == NextMessage::Message {
+            let Some((number, sent)) = stamped(&event) else { continue };
+            delays.record_nanos(timer::now().saturating_sub(sent));
+            if number + 1 == events(scene) {
+                break;
+            }
+        }
+    }
+    let arrived = Figure::new("events", delays.len() as f64, "1");
+    Ok(distributed("one_way_us", delays.distribution(1e3), "us").into_iter().chain([arrived]).collect())
+}

@@ -1,0 +1,201 @@
+//! The applications with which Shenoy et al. compared middleware with the operating system (section 3), each
+//! written once over a [`Conversation`], so that only the communication differs.
+//!
+//! ```text
+//!   server process  ---- conversation 0, 1, ... : TCP, UDP, or an event channel ----  client process
+//! ```
+//! | application | the server | the client | measured |
+//! |---|---|---|---|
+//! | null RPC | answers each request | asks as soon as it has an answer | response time |
+//! | requests | sends a file, or computes on it first | several clients, each asks as soon as it has an answer | response time |
+//! | events | sends small events at a steady rate | receives | one-way delay |
+//! | download | sends a file in blocks | receives | bytes over time |
+//! | control | actuator: acknowledges commands; monitor: hears a sensor | console, sensor | response time, jitter |
+//! | streaming | sends each client's frames of a round in the next round | receives | delivery time of a round, late rounds |
+//!
+//! Both processes are on one host, possibly in two network namespaces, and share its monotonic clock. One-way
+//! delays are therefore exact.
+//!
+//! What this module does not do: start the processes or the network (the driver does), or judge.
+
+mod channel;
+mod control;
+mod conversation;
+mod download;
+mod events;
+mod frames;
+mod null_rpc;
+mod requests;
+mod socket;
+mod streaming;
+
+pub use conversation::{Conversation, NextMessage};
+
+use crate::workload::Error;
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+use std::time::Duration;
+use unisono_broker::{AddressError, BrokerAddress};
+use unisono_measure::record::{Distribution, Figure};
+
+/// An application of the paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Application {
+    NullRpc,
+    Requests,
+    Events,
+    Download,
+    Control,
+    Streaming,
+}
+
+/// What carries the conversations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServiceCarrier {
+    Tcp,
+    Udp,
+    /// The event channel: the server reaches the broker by a Unix socket, the client too if it is on the same
+    /// host, else by TCP.
+    Channel,
+    /// The event channel, which both ends reach by TCP.
+    ChannelTcp,
+}
+
+impl ServiceCarrier {
+    /// Whether it needs a broker.
+    #[must_use]
+    pub fn is_channel(self) -> bool {
+        matches!(self, Self::Channel | Self::ChannelTcp)
+    }
+}
+
+/// How the server of null RPC and of web requests serves them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Serving {
+    /// The thread that owns the conversation answers.
+    #[default]
+    OneThread,
+    /// A new thread answers each request, as in the paper.
+    ThreadPerRequest,
+}
+
+/// Which end of its conversations a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServiceEnd {
+    Server,
+    Client,
+}
+
+/// One run, which both processes read from one file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServiceScene {
+    pub application: Application,
+    pub carrier: ServiceCarrier,
+    pub serving: Serving,
+    /// Where the server is.
+    pub server: IpAddr,
+    /// Where the broker listens, if the carrier needs one.
+    pub broker: Option<BrokerPlaces>,
+    /// Conversation `n` uses port `port + n`.
+    pub port: u16,
+    /// The congestion control of TCP connections; `None`: the host's own.
+    pub congestion: Option<String>,
+    /// When measuring begins, on the monotonic clock (ns).
+    pub from: u64,
+    /// When it ends (ns). A download ends with the file.
+    pub until: u64,
+    /// Bytes of an event or of a block of the download.
+    pub message_bytes: usize,
+    /// Events per second.
+    pub events_per_s: f64,
+    /// Bytes of the file to download.
+    pub file_bytes: u64,
+    /// Viewers of the stream, or clients that request.
+    pub clients: u16,
+    /// How often the server reads the whole file before it answers a request with it.
+    pub passes: u32,
+    /// Length of a streaming round (ns).
+    pub round: u64,
+    /// Whether a sensor reports beside the console.
+    pub sensor: bool,
+    pub seed: u64,
+}
+
+/// Where the broker of a run listens, as `unisono events` takes addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BrokerPlaces {
+    pub for_server: String,
+    pub for_client: String,
+}
+
+/// How long the other end may take to appear.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl ServiceScene {
+    /// Conversations of the run.
+    fn conversations(&self) -> u16 {
+        match self.application {
+            Application::Streaming | Application::Requests => self.clients,
+            Application::Control => 1 + u16::from(self.sensor),
+            Application::NullRpc | Application::Events | Application::Download => 1,
+        }
+    }
+
+    /// Opens all conversations of one end: the server waits for the client, and the client for the server.
+    fn open(&self, end: ServiceEnd) -> Result<Vec<Box<dyn Conversation>>, Error> {
+        let broker = || -> Result<BrokerAddress, Error> {
+            let places = self.broker.as_ref();
+            let places =
+                places.ok_or_else(|| Error::Options("an event channel needs a broker".to_owned()))?;
+            let place = match end {
+                ServiceEnd::Server => &places.for_server,
+                ServiceEnd::Client => &places.for_client,
+            };
+            place.parse().map_err(|error: AddressError| Error::Options(error.to_string()))
+        };
+        let open = |number| match self.carrier {
+            ServiceCarrier::Tcp => socket::tcp(self, end, number),
+            ServiceCarrier::Udp => socket::udp(self, end, number),
+            ServiceCarrier::Channel | ServiceCarrier::ChannelTcp => {
+                channel::channel(self, &broker()?, end, number)
+            }
+        };
+        (0..self.conversations()).map(open).collect()
+    }
+
+    /// Does one process's part.
+    ///
+    /// # Errors
+    /// The other end does not appear within 5 s, or the communication breaks.
+    pub fn run(&self, end: ServiceEnd) -> Result<Vec<Figure>, Error> {
+        let conversations = self.open(end)?;
+        let done = match (self.application, end) {
+            (Application::NullRpc, ServiceEnd::Server) => null_rpc::serve(self, conversations),
+            (Application::NullRpc, ServiceEnd::Client) => null_rpc::call(self, conversations),
+            (Application::Requests, ServiceEnd::Server) => requests::serve(self, conversations),
+            (Application::Requests, ServiceEnd::Client) => requests::ask(self, conversations),
+            (Application::Events, ServiceEnd::Server) => events::supply(self, conversations),
+            (Application::Events, ServiceEnd::Client) => events::consume(self, conversations),
+            (Application::Download, ServiceEnd::Server) => download::serve(self, conversations),
+            (Application::Download, ServiceEnd::Client) => download::fetch(self, conversations),
+            (Application::Control, ServiceEnd::Server) => control::serve(self, conversations),
+            (Application::Control, ServiceEnd::Client) => control::command(self, conversations),
+            (Application::Streaming, ServiceEnd::Server) => streaming::serve(self, conversations),
+            (Application::Streaming, ServiceEnd::Client) => streaming::watch(self, conversations),
+        };
+        done.map_err(|error| {
+            Error::Exchange(format!("{:?} over {:?}: {error}", self.application, self.carrier))
+        })
+    }
+}
+
+/// A figure with its distribution; none where nothing was counted.
+fn distributed(name: &str, distribution: Option<Distribution>, unit: &str) -> Option<Figure> {
+    distribution.map(|distribution| Figure::median(name, unit, distribution))
+}
+
+#[cfg(test)]
+mod tests;

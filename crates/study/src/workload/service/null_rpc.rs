@@ -1,0 +1,50 @@
+//! Null RPC (section 3.2, Table 1): the client sends an empty request, the server an empty answer.
+
+use super::{Conversation, NextMessage, ServiceScene, Serving, distributed};
+use std::io;
+use unisono_linux::timer;
+use unisono_measure::Histogram;
+use unisono_measure::record::Figure;
+
+pub(super) fn serve(
+    scene: &ServiceScene,
+    conversations: Vec<Box<dyn Conversation>>,
+) -> io::Result<Vec<Figure>> {
+    let mut request = Vec::new();
+    for mut client in conversations {
+        while timer::now() < scene.until && client.receive(&mut request, scene.until)? == NextMessage::Message
+        {
+            match scene.serving {
+                Serving::OneThread => client.send(&request)?,
+                Serving::ThreadPerRequest => std::thread::scope(|scope| {
+                    let answer = scope.spawn(|| client.send(&request));
+                    answer.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
+                })?,
+            }
+        }
+    }
+    Ok(Vec::new())
+}
+
+pub(super) fn call(
+    scene: &ServiceScene,
+    conversations: Vec<Box<dyn Conversation>>,
+) -> io::Result<Vec<Figure>> {
+    let mut times = Histogram::new();
+    let mut answer = Vec::new();
+    for mut server in conversations {
+        while timer::now() < scene.until {
+            let sent = timer::now();
+            server.send(&[])?;
+            if server.receive(&mut answer, scene.until)? != NextMessage::Message {
+                break;
+            }
+            if sent >= scene.from {
+                times.record_nanos(timer::now() - sent);
+            }
+        }
+    }
+    let seconds = (scene.until - scene.from) as f64 / 1e9;
+    let calls = Figure::new("calls_per_s", times.len() as f64 / seconds, "1/s");
+    Ok(distributed("response_us", times.distribution(1e3), "us").into_iter().chain([calls]).collect())
+}

@@ -1,0 +1,84 @@
+//! Requests of web clients (section 3.3, Figure 5): each client asks for a file, or for an answer that the
+//! server computes from a file, as soon as it has the last one.
+//!
+//! The head of HTTP is left out: it would be equal text over every carrier.
+
+use super::{Conversation, NextMessage, ServiceScene, Serving, distributed};
+use std::hint::black_box;
+use std::io;
+use unisono_linux::timer;
+use unisono_measure::Histogram;
+use unisono_measure::record::Figure;
+
+pub(super) fn serve(
+    scene: &ServiceScene,
+    conversations: Vec<Box<dyn Conversation>>,
+) -> io::Result<Vec<Figure>> {
+    std::thread::scope(|scope| {
+        let clients: Vec<_> =
+            conversations.into_iter().map(|client| scope.spawn(|| answer_all(scene, client))).collect();
+        clients.into_iter().try_for_each(|client| {
+            client.join().unwrap_or_else(|_| Err(io::Error::other("a server's thread panicked")))
+        })
+    })?;
+    Ok(Vec::new())
+}
+
+fn answer_all(scene: &ServiceScene, mut client: Box<dyn Conversation>) -> io::Result<()> {
+    let file = vec![0x5a; scene.message_bytes];
+    let mut request = Vec::new();
+    let answer = |client: &mut Box<dyn Conversation>| {
+        for _ in 0..scene.passes {
+            black_box(file.iter().fold(0_u64, |sum, byte| sum.rotate_left(5) ^ u64::from(*byte)));
+        }
+        client.send(&file)
+    };
+    while timer::now() < scene.until && client.receive(&mut request, scene.until)? == NextMessage::Message {
+        match scene.serving {
+            Serving::OneThread => answer(&mut client)?,
+            Serving::ThreadPerRequest => std::thread::scope(|scope| {
+                let answered = scope.spawn(|| answer(&mut client));
+                answered.join().unwrap_or_else(|_| Err(io::Error::other("a request's thread panicked")))
+            })?,
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn ask(
+    scene: &ServiceScene,
+    conversations: Vec<Box<dyn Conversation>>,
+) -> io::Result<Vec<Figure>> {
+    let times: Vec<Histogram> = std::thread::scope(|scope| {
+        let clients: Vec<_> =
+            conversations.into_iter().map(|server| scope.spawn(|| ask_until(scene, server))).collect();
+        let join = |client: std::thread::ScopedJoinHandle<'_, io::Result<Histogram>>| {
+            client.join().unwrap_or_else(|_| Err(io::Error::other("a client panicked")))
+        };
+        clients.into_iter().map(join).collect::<io::Result<_>>()
+    })?;
+    let mut all = Histogram::new();
+    times.iter().for_each(|times| all.merge(times));
+    let seconds = (scene.until - scene.from) as f64 / 1e9;
+    let requests = Figure::new("requests_per_s", all.len() as f64 / seconds, "1/s");
+    Ok(distributed("response_us", all.distribution(1e3), "us").into_iter().chain([requests]).collect())
+}
+
+fn ask_until(scene: &ServiceScene, mut server: Box<dyn Conversation>) -> io::Result<Histogram> {
+    let mut times = Histogram::new();
+    let mut answer = Vec::new();
+    while timer::now() < scene.until {
+        let asked = timer::now();
+        server.send(b"GET")?;
+        if server.receive(&mut answer, scene.until)? != NextMessage::Message {
+            break;
+        }
+        if answer.len() != scene.message_bytes {
+            return Err(io::Error::other(format!("{} of {} bytes came", answer.len(), scene.message_bytes)));
+        }
+        if asked >= scene.from {
+            times.record_nanos(timer::now() - asked);
+        }
+    }
+    Ok(times)
+}

@@ -1,0 +1,111 @@
+use super::*;
+use std::thread;
+use unisono_linux::timer;
+
+fn scene(application: Application, carrier: ServiceCarrier, port: u16) -> ServiceScene {
+    let from = timer::now() + 200_000_000;
+    ServiceScene {
+        application,
+        carrier,
+        serving: Serving::OneThread,
+        server: "127.0.0.1".parse().expect("an address"),
+        broker: None,
+        port,
+        congestion: None,
+        from,
+        until: from + 700_000_000,
+        message_bytes: 1024,
+        events_per_s: 200.0,
+        file_bytes: 300_001,
+        clients: 2,
+        passes: 1,
+        round: 200_000_000,
+        sensor: true,
+        seed: 3,
+    }
+}
+
+/// Ports beside each other that are free now; tests run side by side.
+fn ports() -> u16 {
+    use std::sync::atomic::{AtomicU16, Ordering};
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    17_000 + (std::process::id() % 220) as u16 * 64 + NEXT.fetch_add(4, Ordering::Relaxed) % 64
+}
+
+fn run(scene: &ServiceScene) -> Vec<Figure> {
+    thread::scope(|scope| {
+        let server = scope.spawn(|| scene.run(ServiceEnd::Server).expect("it serves"));
+        let mut figures = scene.run(ServiceEnd::Client).expect("it measures");
+        figures.extend(server.join().expect("no panic"));
+        figures
+    })
+}
+
+fn value(figures: &[Figure], name: &str) -> f64 {
+    figures.iter().find(|figure| figure.name == name).unwrap_or_else(|| panic!("{name} in {figures:?}")).value
+}
+
+#[test]
+fn a_null_rpc_is_answered_over_each_carrier_and_by_each_server() {
+    for carrier in [ServiceCarrier::Tcp, ServiceCarrier::Udp] {
+        for serving in [Serving::OneThread, Serving::ThreadPerRequest] {
+            let figures = run(&ServiceScene { serving, ..scene(Application::NullRpc, carrier, ports()) });
+            assert!(
+                value(&figures, "response_us") > 0.5 && value(&figures, "calls_per_s") > 10.0,
+                "{figures:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_event_of_a_run_arrives_over_tcp() {
+    let figures = run(&scene(Application::Events, ServiceCarrier::Tcp, ports()));
+    assert_eq!(value(&figures, "events"), 140.0);
+}
+
+#[test]
+fn a_file_arrives_whole_and_its_curve_rises() {
+    let figures = run(&scene(Application::Download, ServiceCarrier::Tcp, ports()));
+    let times: Vec<f64> =
+        [25, 50, 75, 100].iter().map(|part| value(&figures, &format!("seconds_to_{part}_percent"))).collect();
+    assert!(times.is_sorted() && times[0] > 0.0, "{times:?}");
+}
+
+#[test]
+fn the_console_is_acknowledged_and_the_monitor_hears_the_sensor() {
+    for carrier in [ServiceCarrier::Tcp, ServiceCarrier::Udp] {
+        let figures = run(&scene(Application::Control, carrier, ports()));
+        assert!(value(&figures, "response_us") > 0.5);
+        assert!(value(&figures, "sensor_received_updates") >= 15.0, "{figures:?}");
+    }
+}
+
+#[test]
+fn the_viewers_see_every_frame_of_every_round() {
+    for carrier in [ServiceCarrier::Tcp, ServiceCarrier::Udp] {
+        let figures = run(&scene(Application::Streaming, carrier, ports()));
+        let frame = figures.iter().find(|figure| figure.name == "frame_ms").expect("frames");
+        assert_eq!(frame.distribution.expect("frames").n, 2 * 3 * 6, "two viewers, three rounds of six");
+        assert_eq!(value(&figures, "lost_frames_percent"), 0.0);
+    }
+}
+
+#[test]
+fn a_server_that_does_not_come_is_said_with_its_address() {
+    let scene = scene(Application::NullRpc, ServiceCarrier::Tcp, ports());
+    let said = scene.run(ServiceEnd::Client).expect_err("nobody listens").to_string();
+    assert!(said.contains(&scene.port.to_string()), "{said}");
+}
+
+#[test]
+fn every_client_gets_the_whole_file_from_one_thread_or_from_one_for_each_request() {
+    for serving in [Serving::OneThread, Serving::ThreadPerRequest] {
+        let figures = run(&ServiceScene {
+            serving,
+            message_bytes: 70_000,
+            ..scene(Application::Requests, ServiceCarrier::Tcp, ports())
+        });
+        assert!(value(&figures, "requests_per_s") > 4.0, "{figures:?}");
+    }
+}

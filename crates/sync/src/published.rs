@@ -1,0 +1,214 @@
+//! Memory that one process writes and others read: words for the protocol, bytes for what is handed over.
+//!
+//! The writer ([`PublishedWords`]) alone may store. Readers ([`ForeignWords`]) map the memory read-only, so
+//! that one reader cannot change what another reads. The bytes of both are copied or seen as atomics: the
+//! writer may change them at any time, and a protocol has to tell its readers when a copy is whole. Words
+//! start at zero. In a model both are words of loom's, and copies are made word by word.
+
+use crate::atomics::AtomicU32;
+#[cfg(loom)]
+use crate::atomics::{Arc, Ordering};
+use std::io;
+use std::ops::Range;
+#[cfg(not(loom))]
+use {
+    std::os::fd::{AsFd, BorrowedFd, OwnedFd},
+    std::sync::atomic::AtomicU8,
+    unisono_linux::shared_memory::{ReadOnlyMapping, SharedMemory},
+};
+
+const WORD: usize = size_of::<u32>();
+
+/// The writer's side.
+#[derive(Debug)]
+pub struct PublishedWords {
+    #[cfg(not(loom))]
+    region: SharedMemory,
+    #[cfg(loom)]
+    words: Arc<Box<[AtomicU32]>>,
+}
+
+/// A reader's side.
+#[derive(Debug)]
+pub struct ForeignWords {
+    #[cfg(not(loom))]
+    mapping: ReadOnlyMapping,
+    #[cfg(loom)]
+    words: Arc<Box<[AtomicU32]>>,
+}
+
+#[cfg(not(loom))]
+impl PublishedWords {
+    /// Zeroed memory of at least so many words.
+    ///
+    /// # Errors
+    /// As [`SharedMemory::create_published`].
+    pub fn create(words: usize) -> io::Result<Self> {
+        let bytes = words.checked_mul(WORD).ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(Self { region: SharedMemory::create_published(bytes)? })
+    }
+
+    /// Some of the words. Panics past the last.
+    #[inline]
+    #[must_use]
+    pub fn words(&self, range: Range<usize>) -> &[AtomicU32] {
+        &self.region.words()[range]
+    }
+
+    /// Bytes for writing in place. Readers see them change. Panics past the end.
+    #[must_use]
+    pub fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        assert!(range.start <= range.end && range.end <= self.region.len(), "{range:?} is outside");
+        let start = self.region.start().as_ptr().wrapping_add(range.start);
+        // SAFETY: the range was checked; the region is zeroed at first and stays mapped as long as `self`. No
+        // other process can write it, because its seals forbid that, and in this process nobody else does
+        // while `self` is borrowed for writing.
+        unsafe { std::slice::from_raw_parts_mut(start, range.len()) }
+    }
+
+    /// Copies bytes to this byte and those that follow. Panics past the end.
+    #[inline]
+    pub fn write(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes_mut(at..at + bytes.len()).copy_from_slice(bytes);
+    }
+}
+
+#[cfg(not(loom))]
+impl AsFd for PublishedWords {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.region.as_fd()
+    }
+}
+
+#[cfg(not(loom))]
+impl ForeignWords {
+    /// Maps what a [`PublishedWords`] of another process is in.
+    ///
+    /// # Errors
+    /// As [`ReadOnlyMapping::new`].
+    pub fn new(descriptor: OwnedFd) -> io::Result<Self> {
+        Ok(Self { mapping: ReadOnlyMapping::new(descriptor)? })
+    }
+
+    /// How many words there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.mapping.words().len()
+    }
+
+    /// Some of the words; a store to one ends the process. Panics past the last.
+    #[inline]
+    #[must_use]
+    pub fn words(&self, range: Range<usize>) -> &[AtomicU32] {
+        &self.mapping.words()[range]
+    }
+
+    /// Bytes that the writer may change at any time. Panics past the end.
+    #[must_use]
+    pub fn bytes(&self, range: Range<usize>) -> &[AtomicU8] {
+        &self.mapping.bytes()[range]
+    }
+
+    /// Copies the bytes from this one on. The writer may have changed them meanwhile. Panics past the end.
+    #[inline]
+    pub fn read(&self, at: usize, into: &mut [u8]) {
+        let from = self.bytes(at..at + into.len());
+        // SAFETY: both are as long as `from`, and the memory of another process does not overlap this one's.
+        // What that process writes meanwhile is for the caller to find out.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().cast::<u8>(), into.as_mut_ptr(), from.len()) };
+    }
+
+    /// Appends a copy of these bytes. The writer may have changed them meanwhile. Panics past the end.
+    #[inline]
+    pub fn append_to(&self, range: Range<usize>, into: &mut Vec<u8>) {
+        let from = self.bytes(range);
+        into.reserve(from.len());
+        let spare = into.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+        // SAFETY: `from` is readable, `reserve` made room for its length, and the two do not overlap. What
+        // another process writes meanwhile only makes the copy useless, which is for the caller to find out.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().cast::<u8>(), spare, from.len()) };
+        // SAFETY: so many bytes were just written behind the vector's end.
+        unsafe { into.set_len(into.len() + from.len()) };
+    }
+}
+
+#[cfg(loom)]
+impl PublishedWords {
+    /// Zeroed memory of so many words.
+    ///
+    /// # Errors
+    /// None in a model.
+    pub fn create(words: usize) -> io::Result<Self> {
+        Ok(Self { words: Arc::new((0..words).map(|_| AtomicU32::new(0)).collect()) })
+    }
+
+    /// A reader's side of this memory.
+    #[must_use]
+    pub fn reader(&self) -> ForeignWords {
+        ForeignWords { words: Arc::clone(&self.words) }
+    }
+
+    /// Some of the words. Panics past the last.
+    #[must_use]
+    pub fn words(&self, range: Range<usize>) -> &[AtomicU32] {
+        &self.words[range]
+    }
+
+    /// Copies whole words to this byte and those that follow. Panics past the end.
+    pub fn write(&mut self, at: usize, bytes: &[u8]) {
+        for (index, word) in bytes.chunks(WORD).enumerate() {
+            let word = u32::from_ne_bytes(word.try_into().expect("models write whole words"));
+            self.words[at / WORD + index].store(word, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(loom)]
+impl ForeignWords {
+    /// How many words there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Some of the words. Panics past the last.
+    #[must_use]
+    pub fn words(&self, range: Range<usize>) -> &[AtomicU32] {
+        &self.words[range]
+    }
+
+    /// Appends a copy of these bytes, which are whole words. Panics past the end.
+    pub fn append_to(&self, range: Range<usize>, into: &mut Vec<u8>) {
+        for word in &self.words[range.start / WORD..range.end / WORD] {
+            into.extend(word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::atomics::Ordering::SeqCst;
+
+    #[test]
+    fn what_is_written_is_read_by_word_by_byte_and_as_a_copy() {
+        let mut own = PublishedWords::create(1).expect("a page");
+        let foreign =
+            ForeignWords::new(own.as_fd().try_clone_to_owned().expect("a descriptor")).expect("sealed");
+        own.write(64, b"hello");
+        own.bytes_mut(66..68).copy_from_slice(b"LL");
+        own.words(0..1)[0].store(7, SeqCst);
+        let mut copy = b">".to_vec();
+        foreign.append_to(64..69, &mut copy);
+        assert_eq!((foreign.words(0..1)[0].load(SeqCst), &copy[..]), (7, &b">heLLo"[..]));
+        assert_eq!(foreign.bytes(65..66)[0].load(SeqCst), b'e');
+        foreign.read(66, &mut copy[..2]);
+        assert_eq!(copy, b"LLeLLo");
+    }
+
+    #[test]
+    #[should_panic(expected = "outside")]
+    fn nothing_is_written_past_the_end() {
+        PublishedWords::create(1).expect("a page").write(1 << 20, b"x");
+    }
+}
