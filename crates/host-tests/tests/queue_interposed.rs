@@ -351,6 +351,31 @@ fn what_cannot_be_interposed_is_refused_and_nothing_changes() -> TestOutcome {
     Ok(())
 }
 
+fn a_device_of_others_with_the_name_of_the_queues_stays() -> TestOutcome {
+    let place = QueueUnderTest::new(POLICY)?;
+    place.enter(0);
+    let name = format!("unisono{}", Interface::find(DEVICE).expect("it was made").index.0);
+    let policy = place.policy.path().to_str().expect("letters").to_owned();
+    let near = place.hosts.name(0);
+    let kinds: [&[&str]; 2] = [
+        &["link", "add", &name, "type", "bridge"],
+        &["tuntap", "add", "dev", &name, "mode", "tap"], // one that a program could be attached to
+    ];
+    for kind in kinds {
+        ip(&[&["-n", near], kind].concat()).expect("root may");
+        let before = place.looks();
+        for way in WAYS {
+            let output = place.queue(&["apply", &policy, "--backend", "interposed", "--way", way]);
+            assert!(!output.status.success(), "{way} beside {kind:?}");
+            assert_eq!(place.looks(), before, "{way} beside {kind:?}");
+        }
+        place.queue(&["clear"]);
+        assert_eq!(place.looks(), before, "{kind:?}");
+        ip(&["-n", near, "link", "del", &name]).expect("it is there");
+    }
+    Ok(())
+}
+
 host_tests![
     classes_share_by_weight_and_the_device_is_as_before_when_the_policy_is_cleared within 120,
     filters_that_others_have_put_beside_ours_outlive_a_policy within 120,
@@ -364,4 +389,5 @@ host_tests![
     frames_handed_over_as_one_arrive_as_they_were_also_where_the_device_cannot_cut_them within 120,
     another_policy_takes_over_while_packets_wait within 120,
     what_cannot_be_interposed_is_refused_and_nothing_changes,
+    a_device_of_others_with_the_name_of_the_queues_stays,
 ];
