@@ -36,6 +36,7 @@ mod client;
 mod destination;
 pub mod frame;
 mod limits;
+pub mod log;
 pub mod memory;
 mod notice;
 mod outgoing;

@@ -12,7 +12,7 @@ use super::reader::{Bad, FrameReader};
 use unisono_eventchannel::{FieldSet, FieldValue, Numeric};
 
 /// Appends lengths, key and fields. What is too long for a length is cut, and the reader refuses the frame.
-pub(super) fn write(bytes: &mut Vec<u8>, key: &str, fields: &FieldSet) {
+pub(crate) fn write(bytes: &mut Vec<u8>, key: &str, fields: &FieldSet) {
     let short = |length: usize| u16::try_from(length).unwrap_or(u16::MAX).to_le_bytes();
     bytes.extend(short(key.len()));
     bytes.extend(short(fields.len()));
@@ -41,7 +41,7 @@ pub(super) fn write(bytes: &mut Vec<u8>, key: &str, fields: &FieldSet) {
     }
 }
 
-pub(super) fn read(reader: &mut FrameReader<'_>, count: u16) -> Result<FieldSet, Bad> {
+pub(crate) fn read(reader: &mut FrameReader<'_>, count: u16) -> Result<FieldSet, Bad> {
     let mut fields = FieldSet::new();
     let mut last: Option<&str> = None;
     for _ in 0..count {

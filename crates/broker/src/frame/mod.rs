@@ -10,8 +10,8 @@
 //!
 //! Reference: `PROTOCOL.md`, with the meaning of each frame.
 
-mod fields;
-mod reader;
+pub(crate) mod fields;
+pub(crate) mod reader;
 
 pub use reader::Bad;
 

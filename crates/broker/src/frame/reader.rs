@@ -12,65 +12,65 @@ pub struct Bad {
     what: Cow<'static, str>,
 }
 
-pub(super) struct FrameReader<'a> {
+pub(crate) struct FrameReader<'a> {
     bytes: &'a [u8],
     whole: usize,
 }
 
 impl<'a> FrameReader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, whole: bytes.len() }
     }
 
-    pub(super) fn bad(&self, what: impl Into<Cow<'static, str>>) -> Bad {
+    pub(crate) fn bad(&self, what: impl Into<Cow<'static, str>>) -> Bad {
         Bad { length: self.whole, what: what.into() }
     }
 
-    pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], Bad> {
+    pub(crate) fn take(&mut self, count: usize) -> Result<&'a [u8], Bad> {
         let (taken, rest) =
             self.bytes.split_at_checked(count).ok_or_else(|| self.bad("it ends too early"))?;
         self.bytes = rest;
         Ok(taken)
     }
 
-    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Bad> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Bad> {
         let mut array = [0; N];
         array.copy_from_slice(self.take(N)?);
         Ok(array)
     }
 
-    pub(super) fn short(&mut self) -> Result<u16, Bad> {
+    pub(crate) fn short(&mut self) -> Result<u16, Bad> {
         Ok(u16::from_le_bytes(self.array()?))
     }
 
-    pub(super) fn word(&mut self) -> Result<u32, Bad> {
+    pub(crate) fn word(&mut self) -> Result<u32, Bad> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
-    pub(super) fn long(&mut self) -> Result<u64, Bad> {
+    pub(crate) fn long(&mut self) -> Result<u64, Bad> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    pub(super) fn rest(&mut self) -> &'a [u8] {
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.bytes)
     }
 
-    pub(super) fn text(&mut self) -> Result<&'a str, Bad> {
+    pub(crate) fn text(&mut self) -> Result<&'a str, Bad> {
         let bytes = self.rest();
         std::str::from_utf8(bytes).map_err(|_| self.bad("a text that is not UTF-8"))
     }
 
-    pub(super) fn text_of(&mut self, length: usize) -> Result<&'a str, Bad> {
+    pub(crate) fn text_of(&mut self, length: usize) -> Result<&'a str, Bad> {
         let bytes = self.take(length)?;
         std::str::from_utf8(bytes).map_err(|_| self.bad("a text that is not UTF-8"))
     }
 
-    pub(super) fn json<T: serde::Deserialize<'a>>(&mut self) -> Result<T, Bad> {
+    pub(crate) fn json<T: serde::Deserialize<'a>>(&mut self) -> Result<T, Bad> {
         serde_json::from_slice(self.rest()).map_err(|error| self.bad(error.to_string()))
     }
 
     /// A key after its length, and fields after their count.
-    pub(super) fn key_and_fields(&mut self) -> Result<(&'a str, FieldSet), Bad> {
+    pub(crate) fn key_and_fields(&mut self) -> Result<(&'a str, FieldSet), Bad> {
         let (length, count) = (usize::from(self.short()?), self.short()?);
         if length > MOST_KEY {
             return Err(self.bad("a key longer than 1024 bytes"));
@@ -78,7 +78,7 @@ impl<'a> FrameReader<'a> {
         Ok((self.text_of(length)?, fields::read(self, count)?))
     }
 
-    pub(super) fn end(&self) -> Result<(), Bad> {
+    pub(crate) fn end(&self) -> Result<(), Bad> {
         if self.bytes.is_empty() { Ok(()) } else { Err(self.bad("bytes are left over")) }
     }
 }

@@ -1,0 +1,180 @@
+//! Where a reader is in the log, and up to where a named consumer has acknowledged.
+
+use super::segment::{FoundRecord, SegmentReader};
+use super::{EventLog, LogError};
+use crate::log::record::checksum;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The directory of the files of named consumers, inside that of the log.
+pub(super) const CONSUMERS: &str = "consumers";
+/// The longest name of a consumer.
+const MOST_NAME: usize = 128;
+
+/// What a reader finds next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogEntry {
+    /// An event; [`LogCursor::body`] has its bytes.
+    Event { position: u64 },
+    /// Events that were removed before they were read, or are damaged.
+    Lost { first: u64, last: u64 },
+}
+
+/// A reader's place in a log.
+#[derive(Debug)]
+pub struct LogCursor {
+    /// The position of the event that is read next.
+    position: u64,
+    reader: Option<SegmentReader<Arc<File>>>,
+}
+
+impl LogCursor {
+    /// In front of the event at a position.
+    #[must_use]
+    pub fn at(position: u64) -> Self {
+        Self { position: position.max(1), reader: None }
+    }
+
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The body of the event that was read last.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        self.reader.as_ref().map_or(&[], SegmentReader::body)
+    }
+}
+
+impl EventLog {
+    /// Reads the next event of a reader. None: it has read all.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn read(&self, cursor: &mut LogCursor) -> Result<Option<LogEntry>, LogError> {
+        let lost = |cursor: &mut LogCursor, next: u64| {
+            let first = std::mem::replace(&mut cursor.position, next);
+            Ok(Some(LogEntry::Lost { first, last: next - 1 }))
+        };
+        loop {
+            if cursor.position >= self.next {
+                return Ok(None);
+            }
+            if cursor.position < self.first() {
+                cursor.reader = None;
+                return lost(cursor, self.first());
+            }
+            let behind = self.segments.partition_point(|segment| segment.head.first <= cursor.position);
+            let Some(segment) = behind.checked_sub(1).and_then(|at| self.segments.get(at)) else {
+                return Ok(None);
+            };
+            let failed = |source| LogError::Read { path: segment.path.clone(), source };
+            let fits = |reader: &SegmentReader<Arc<File>>| {
+                reader.head() == segment.head && reader.expected() <= cursor.position
+            };
+            if !cursor.reader.as_ref().is_some_and(fits) {
+                cursor.reader = SegmentReader::open(Arc::clone(&segment.file)).map_err(failed)?;
+            }
+            let next_segment = self.segments.get(behind).map_or(self.next, |next| next.head.first);
+            let found = match &mut cursor.reader {
+                Some(reader) => reader.next(segment.length).map_err(failed)?,
+                None => FoundRecord::Tail { offset: 0, bytes: 0 },
+            };
+            match found {
+                FoundRecord::Event { position, .. } if position < cursor.position => {}
+                FoundRecord::Event { position, .. } => {
+                    cursor.position = position + 1;
+                    return Ok(Some(LogEntry::Event { position }));
+                }
+                FoundRecord::Damage { next, .. } if next <= cursor.position => {}
+                FoundRecord::Damage { next, .. } => return lost(cursor, next),
+                // events that a damaged tail of the segment held
+                FoundRecord::Tail { .. } => {
+                    cursor.reader = None;
+                    return lost(cursor, next_segment);
+                }
+            }
+        }
+    }
+
+    /// The file of a named consumer.
+    ///
+    /// # Errors
+    /// The name is none, or the file cannot be used.
+    pub fn acknowledged(&self, name: &str) -> Result<AcknowledgedFile, LogError> {
+        let path = self.path.join(CONSUMERS).join(name);
+        let failed = |source| LogError::Directory { path: path.clone(), source };
+        let usable = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if !(1..=MOST_NAME).contains(&name.len()) || name.starts_with('.') || !name.bytes().all(usable) {
+            let said = "the name of a consumer has letters, digits, - _ . and does not begin with a dot";
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, said)));
+        }
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        AcknowledgedFile::new(path.clone(), file.map_err(failed)?).map_err(failed)
+    }
+}
+
+/// Up to where a named consumer has acknowledged, on disk.
+///
+/// The file has two slots, written in turns, so that a write that is cut off leaves the other one. Nothing
+/// syncs it: after a power failure a consumer gets again what it had acknowledged shortly before.
+#[derive(Debug)]
+pub struct AcknowledgedFile {
+    path: PathBuf,
+    file: File,
+    generation: u64,
+    position: Option<u64>,
+}
+
+const SLOT: usize = 24;
+
+impl AcknowledgedFile {
+    fn new(path: PathBuf, file: File) -> io::Result<Self> {
+        let mut found = Self { path, file, generation: 0, position: None };
+        for slot in 0..2 {
+            let mut bytes = [0; SLOT];
+            if found.file.read_at(&mut bytes, slot * SLOT as u64)? < SLOT {
+                continue;
+            }
+            let long = |at: usize| -> [u8; 8] { std::array::from_fn(|byte| bytes[at + byte]) };
+            let (generation, position) = (u64::from_le_bytes(long(0)), u64::from_le_bytes(long(8)));
+            if slot_of(generation, position) == bytes && generation > found.generation {
+                (found.generation, found.position) = (generation, Some(position));
+            }
+        }
+        Ok(found)
+    }
+
+    /// All events up to this position are done with. None: nothing was ever acknowledged.
+    #[must_use]
+    pub fn position(&self) -> Option<u64> {
+        self.position
+    }
+
+    /// All events up to `position` are done with.
+    ///
+    /// # Errors
+    /// The disk's; the former position stays.
+    pub fn save(&mut self, position: u64) -> Result<(), LogError> {
+        let generation = self.generation + 1;
+        let at = (generation % 2) * SLOT as u64;
+        let written = self.file.write_all_at(&slot_of(generation, position), at);
+        written.map_err(|source| LogError::Write { path: self.path.clone(), source })?;
+        (self.generation, self.position) = (generation, Some(position));
+        Ok(())
+    }
+}
+
+fn slot_of(generation: u64, position: u64) -> [u8; SLOT] {
+    let mut bytes = [0; SLOT];
+    bytes[..8].copy_from_slice(&generation.to_le_bytes());
+    bytes[8..16].copy_from_slice(&position.to_le_bytes());
+    let sum = checksum(0, &[&bytes[..16]]);
+    bytes[16..20].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}

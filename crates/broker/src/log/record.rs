@@ -1,0 +1,194 @@
+//! One event as the log has it on disk.
+//!
+//! ```text
+//!   4 magic  4 length of the body  8 position  4 checksum of these and the salt  4 checksum of the body
+//!   body: 8 published  8 due after  8 sequence  4 supplier  1 criticality  1 has a type
+//!         2 + 2 + 2 lengths of topic, type, writer, then these; key and fields as in frames; the payload
+//! ```
+//! Numbers are little-endian. Both checksums (CRC-32) begin with the segment's salt, a random number: bytes
+//! that a program put into a payload are not taken for a record when a damaged segment is searched for the
+//! next whole one.
+
+use crate::frame::fields;
+use crate::frame::reader::{Bad, FrameReader};
+use unisono_eventchannel::FieldSet;
+
+/// Bytes in front of a record's body.
+pub(crate) const RECORD_HEAD: usize = 24;
+/// The longest body: the largest payload that a broker may be told to take, and what travels with it.
+pub(crate) const MOST_BODY: usize = 64 << 20;
+pub(crate) const RECORD_MAGIC: [u8; 4] = *b"\xb5uEv";
+
+/// An event in the log.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct LoggedEvent<'a> {
+    pub topic: &'a str,
+    pub event_type: Option<&'a str>,
+    /// The name of its supplier across connections. Empty: it has none.
+    pub writer: &'a str,
+    /// The broker's number of the supplier when it was published.
+    pub supplier: u32,
+    pub sequence: u64,
+    pub criticality: u8,
+    /// Nanoseconds since 1970.
+    pub published: u64,
+    /// Nanoseconds from then to its deadline; all ones: none.
+    pub due_after: u64,
+    pub key: &'a str,
+    pub fields: FieldSet,
+    pub payload: &'a [u8],
+}
+
+impl<'a> LoggedEvent<'a> {
+    /// Appends the body to `bytes`.
+    fn write(&self, bytes: &mut Vec<u8>) {
+        let short = |text: &str| u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes();
+        for long in [self.published, self.due_after, self.sequence] {
+            bytes.extend(long.to_le_bytes());
+        }
+        bytes.extend(self.supplier.to_le_bytes());
+        bytes.extend([self.criticality, u8::from(self.event_type.is_some())]);
+        let event_type = self.event_type.unwrap_or_default();
+        for text in [self.topic, event_type, self.writer] {
+            bytes.extend(short(text));
+        }
+        for text in [self.topic, event_type, self.writer] {
+            bytes.extend(text.as_bytes());
+        }
+        fields::write(bytes, self.key, &self.fields);
+        bytes.extend(self.payload);
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, Bad> {
+        let mut reader = FrameReader::new(bytes);
+        let (published, due_after, sequence) = (reader.long()?, reader.long()?, reader.long()?);
+        let supplier = reader.word()?;
+        let [criticality, typed] = reader.array()?;
+        if typed > 1 {
+            return Err(reader.bad("unknown flags"));
+        }
+        let lengths = [reader.short()?, reader.short()?, reader.short()?];
+        let [topic, event_type, writer] = lengths.map(usize::from);
+        let topic = reader.text_of(topic)?;
+        let event_type = reader.text_of(event_type)?;
+        let writer = reader.text_of(writer)?;
+        let (key, fields) = reader.key_and_fields()?;
+        let event_type = (typed == 1).then_some(event_type);
+        let payload = reader.rest();
+        Ok(Self {
+            topic,
+            event_type,
+            writer,
+            supplier,
+            sequence,
+            criticality,
+            published,
+            due_after,
+            key,
+            fields,
+            payload,
+        })
+    }
+}
+
+/// Appends a record to `bytes`, and says how long it is.
+pub(crate) fn write_record(bytes: &mut Vec<u8>, salt: u64, position: u64, event: &LoggedEvent<'_>) -> usize {
+    let start = bytes.len();
+    bytes.extend([0; RECORD_HEAD]);
+    event.write(bytes);
+    let (head, body) = bytes[start..].split_at_mut(RECORD_HEAD);
+    head[..4].copy_from_slice(&RECORD_MAGIC);
+    head[4..8].copy_from_slice(&u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes());
+    head[8..16].copy_from_slice(&position.to_le_bytes());
+    let sum = checksum(salt, &[&head[..16]]);
+    head[16..20].copy_from_slice(&sum.to_le_bytes());
+    let sum = checksum(salt, &[&position.to_le_bytes(), body]);
+    head[20..24].copy_from_slice(&sum.to_le_bytes());
+    bytes.len() - start
+}
+
+/// What a record says in front of its body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RecordHead {
+    pub(crate) length: usize,
+    pub(crate) position: u64,
+    sum: u32,
+}
+
+impl RecordHead {
+    /// None: this is no head of a record of the segment with this salt.
+    pub(crate) fn read(salt: u64, bytes: &[u8]) -> Option<Self> {
+        let head: &[u8; RECORD_HEAD] = bytes.get(..RECORD_HEAD)?.try_into().ok()?;
+        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        if head[..4] != RECORD_MAGIC || word(16) != checksum(salt, &[&head[..16]]) {
+            return None;
+        }
+        let position = u64::from(word(8)) | u64::from(word(12)) << 32;
+        let length = word(4) as usize;
+        (length <= MOST_BODY).then_some(Self { length, position, sum: word(20) })
+    }
+
+    /// Whether these bytes are the body that was written behind this head.
+    pub(crate) fn fits(&self, salt: u64, body: &[u8]) -> bool {
+        self.sum == checksum(salt, &[&self.position.to_le_bytes(), body])
+    }
+}
+
+/// The CRC-32 of the salt and of these pieces.
+pub(crate) fn checksum(salt: u64, pieces: &[&[u8]]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&salt.to_le_bytes());
+    pieces.iter().for_each(|piece| sum.update(piece));
+    sum.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_read_as_it_was_written() {
+        let event = LoggedEvent {
+            topic: "plant/1/heat",
+            event_type: Some(""),
+            writer: "boiler",
+            supplier: 7,
+            sequence: 9,
+            criticality: 3,
+            published: 5,
+            due_after: 6,
+            key: "roof",
+            fields: FieldSet::new().with("celsius", 81.5),
+            payload: b"hot",
+        };
+        let mut bytes = Vec::new();
+        assert_eq!(write_record(&mut bytes, 11, 4, &event), bytes.len());
+        let head = RecordHead::read(11, &bytes).expect("a head");
+        let body = &bytes[RECORD_HEAD..];
+        assert_eq!((head.length, head.position), (body.len(), 4));
+        assert!(head.fits(11, body));
+        assert_eq!(LoggedEvent::read(body), Ok(event));
+        assert_eq!(RecordHead::read(12, &bytes), None, "of another segment");
+    }
+
+    #[test]
+    fn one_wrong_bit_anywhere_is_noticed() {
+        let mut bytes = Vec::new();
+        write_record(
+            &mut bytes,
+            1,
+            1,
+            &LoggedEvent { topic: "t", payload: b"abc", ..LoggedEvent::default() },
+        );
+        for bit in 0..bytes.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let whole = RecordHead::read(1, &bytes).is_some_and(|head| head.fits(1, &bytes[RECORD_HEAD..]));
+            assert!(!whole, "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+}

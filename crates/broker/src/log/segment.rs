@@ -1,0 +1,241 @@
+//! A segment: a file with the records of consecutive events. Reading it finds what is whole, whatever the
+//! file holds.
+//!
+//! ```text
+//!   8 magic  8 salt  8 first position  4 checksum  4 zero, then records
+//! ```
+//! Where no whole record is, the reader searches byte by byte for the next one. If it finds one, the bytes
+//! between are *damaged*. If not, they are the *tail*: a write that the end of a process or of the power cut
+//! off.
+//!
+//! Cost: one read of 64 KiB for many small records. In a damaged segment, one checksum of a head for each
+//! place where the magic is.
+
+use super::record::{LoggedEvent, MOST_BODY, RECORD_HEAD, RECORD_MAGIC, RecordHead, checksum, write_record};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+pub(crate) const SEGMENT_HEAD: u64 = 32;
+const SEGMENT_MAGIC: [u8; 8] = *b"UELOG1\n\0";
+/// Bytes read at once; a record that is longer is read whole.
+const CHUNK: usize = 64 << 10;
+
+/// Bytes at offsets: a file, or memory.
+pub trait ReadAt {
+    /// As `pread(2)`: 0 at the end.
+    ///
+    /// # Errors
+    /// The device's.
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
+}
+
+impl ReadAt for Arc<File> {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(&**self, bytes, offset)
+    }
+}
+
+impl ReadAt for &[u8] {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(self.len());
+        let count = bytes.len().min(self.len() - from);
+        bytes[..count].copy_from_slice(&self[from..from + count]);
+        Ok(count)
+    }
+}
+
+/// What a segment begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SegmentHead {
+    pub(crate) salt: u64,
+    /// The position of its first event.
+    pub(crate) first: u64,
+}
+
+impl SegmentHead {
+    pub(crate) fn to_bytes(self) -> [u8; SEGMENT_HEAD as usize] {
+        let mut bytes = [0; SEGMENT_HEAD as usize];
+        bytes[..8].copy_from_slice(&SEGMENT_MAGIC);
+        bytes[8..16].copy_from_slice(&self.salt.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.first.to_le_bytes());
+        let sum = checksum(0, &[&bytes[..24]]);
+        bytes[24..28].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    fn read(bytes: [u8; SEGMENT_HEAD as usize]) -> Option<Self> {
+        let long = |at: usize| -> [u8; 8] { std::array::from_fn(|byte| bytes[at + byte]) };
+        let head = Self { salt: u64::from_le_bytes(long(8)), first: u64::from_le_bytes(long(16)) };
+        (head.to_bytes() == bytes).then_some(head)
+    }
+}
+
+/// A segment with these events, for tests of what reads it.
+#[must_use]
+pub fn segment_in_memory(salt: u64, first: u64, events: &[LoggedEvent<'_>]) -> Vec<u8> {
+    let mut bytes = SegmentHead { salt, first }.to_bytes().to_vec();
+    for (position, event) in (first..).zip(events) {
+        write_record(&mut bytes, salt, position, event);
+    }
+    bytes
+}
+
+/// What is at the reader's place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FoundRecord {
+    /// A whole record; [`SegmentReader::body`] has its bytes.
+    Event { position: u64, offset: u64 },
+    /// Bytes that are no record, and whole records behind them, from the one at position `next` on.
+    Damage { offset: u64, bytes: u64, next: u64 },
+    /// No whole record begins here or behind. No bytes: the segment ends here.
+    Tail { offset: u64, bytes: u64 },
+}
+
+/// Reads a segment from its beginning.
+#[derive(Debug)]
+pub struct SegmentReader<R> {
+    source: R,
+    head: SegmentHead,
+    offset: u64,
+    /// The position that the next record should have.
+    expected: u64,
+    /// Bytes of the source from `chunk_at` on.
+    chunk: Vec<u8>,
+    chunk_at: u64,
+    /// Where the body of the last record is in the chunk.
+    body: std::ops::Range<usize>,
+}
+
+impl<R: ReadAt> SegmentReader<R> {
+    /// None: these bytes do not begin as a segment does.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn open(source: R) -> io::Result<Option<Self>> {
+        let mut bytes = [0; SEGMENT_HEAD as usize];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match source.read_at(&mut bytes[filled..], filled as u64)? {
+                0 => return Ok(None),
+                count => filled += count,
+            }
+        }
+        let Some(head) = SegmentHead::read(bytes) else { return Ok(None) };
+        Ok(Some(Self {
+            source,
+            head,
+            offset: SEGMENT_HEAD,
+            expected: head.first,
+            chunk: Vec::new(),
+            chunk_at: 0,
+            body: 0..0,
+        }))
+    }
+
+    pub(crate) fn head(&self) -> SegmentHead {
+        self.head
+    }
+
+    /// The position that the next event should have.
+    #[must_use]
+    pub fn expected(&self) -> u64 {
+        self.expected
+    }
+
+    /// The body of the record that was found last.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        &self.chunk[self.body.clone()]
+    }
+
+    /// What comes next in the first `end` bytes.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn next(&mut self, end: u64) -> io::Result<FoundRecord> {
+        let offset = self.offset;
+        if let Some(head) = self.whole(offset, end)? {
+            if head.position > self.expected {
+                self.expected = head.position;
+                return Ok(FoundRecord::Damage { offset, bytes: 0, next: head.position });
+            }
+            self.offset += (RECORD_HEAD + head.length) as u64;
+            self.expected = head.position + 1;
+            return Ok(FoundRecord::Event { position: head.position, offset });
+        }
+        match self.search(offset + 1, end)? {
+            Some((next_offset, next)) => {
+                (self.offset, self.expected) = (next_offset, next);
+                Ok(FoundRecord::Damage { offset, bytes: next_offset - offset, next })
+            }
+            None => Ok(FoundRecord::Tail { offset, bytes: end.saturating_sub(offset) }),
+        }
+    }
+
+    /// The record at an offset, if it is whole and not one of those that came before.
+    fn whole(&mut self, offset: u64, end: u64) -> io::Result<Option<RecordHead>> {
+        if !self.load(offset, RECORD_HEAD, end)? {
+            return Ok(None);
+        }
+        let at = (offset - self.chunk_at) as usize;
+        let Some(head) = RecordHead::read(self.head.salt, &self.chunk[at..]) else { return Ok(None) };
+        let usable = (self.expected..u64::MAX).contains(&head.position);
+        if !usable || !self.load(offset, RECORD_HEAD + head.length, end)? {
+            return Ok(None);
+        }
+        let from = (offset - self.chunk_at) as usize + RECORD_HEAD;
+        self.body = from..from + head.length;
+        Ok(head.fits(self.head.salt, &self.chunk[self.body.clone()]).then_some(head))
+    }
+
+    /// The next whole record from an offset on: where it is, and its position.
+    fn search(&mut self, mut offset: u64, end: u64) -> io::Result<Option<(u64, u64)>> {
+        while self.load(offset, RECORD_HEAD, end)? {
+            let at = (offset - self.chunk_at) as usize;
+            let magic = self.chunk[at..].windows(RECORD_MAGIC.len()).position(|four| four == RECORD_MAGIC);
+            match magic {
+                Some(skip) => {
+                    offset += skip as u64;
+                    if let Some(head) = self.whole(offset, end)? {
+                        return Ok(Some((offset, head.position)));
+                    }
+                    offset += 1;
+                }
+                // the chunk may end within a magic
+                None => offset = self.chunk_at + (self.chunk.len() - RECORD_MAGIC.len() + 1) as u64,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the chunk has so many bytes from an offset on, before the end.
+    fn load(&mut self, offset: u64, count: usize, end: u64) -> io::Result<bool> {
+        debug_assert!(count <= RECORD_HEAD + MOST_BODY);
+        if offset.checked_add(count as u64).is_none_or(|last| last > end) {
+            return Ok(false);
+        }
+        let held = self.chunk_at..self.chunk_at + self.chunk.len() as u64;
+        if held.contains(&offset) && offset + count as u64 <= held.end {
+            return Ok(true);
+        }
+        let most = (end - offset).min(count.max(CHUNK) as u64) as usize;
+        (self.chunk_at, self.body) = (offset, 0..0);
+        self.chunk.clear();
+        self.chunk.resize(most, 0);
+        let mut filled = 0;
+        while filled < most {
+            match self.source.read_at(&mut self.chunk[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) => {
+                    self.chunk.clear();
+                    return Err(error);
+                }
+            }
+        }
+        self.chunk.truncate(filled);
+        Ok(filled >= count)
+    }
+}
