@@ -1,4 +1,4 @@
-//! Starts a program that stays when this one ends, and waits until it says that its policy holds.
+//! Starts a program that outlives this one, and waits until the program says that its policy holds.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
@@ -7,27 +7,24 @@ use unisono_linux::parent_death::end_with_starter;
 use unisono_linux::process::{Family, start};
 use unisono_linux::undo::DirectoryLock;
 
-/// What such a program says on its standard output when the policy holds.
+/// The line that the program writes on standard output once its policy holds.
 pub const READY: &str = "ready";
 
-/// What became of it.
 pub(crate) enum Begun {
-    /// It runs, and its policy holds.
     Ready,
-    /// It has ended.
     Ended {
-        /// With this code, unless a signal ended it.
+        /// `None`: a signal ended it.
         code: Option<i32>,
-        /// What it said last.
+        /// What it wrote last on standard error.
         why: String,
     },
 }
 
-/// Starts a program in a session of its own, with `input` to read. It gets neither descriptors nor the
-/// environment of this one but a copy of `lock`, and the option `--lock NUMBER` that says where; it works in
-/// the root directory. It is killed with this one until it calls
-/// [`outlive_starter`](unisono_linux::parent_death::outlive_starter): what is half way does not come to hold
-/// when the command that wanted it is gone.
+/// Starts a program in a session of its own and gives it `input` to read. The program inherits no descriptor
+/// and no environment, only a copy of `lock`; the option `--lock NUMBER` says which descriptor that is. It
+/// works in the root directory. Until the program calls
+/// [`outlive_starter`](unisono_linux::parent_death::outlive_starter) the kernel kills it together with this
+/// process, so that a change that is half done never comes to hold after its command is gone.
 pub(crate) fn begin(mut command: Command, lock: Option<&DirectoryLock>, input: &[u8]) -> io::Result<Begun> {
     // first: what follows keeps one of the descriptors that this closes
     descriptors::leave_behind(&mut command);

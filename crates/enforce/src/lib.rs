@@ -1,4 +1,4 @@
-//! The places on this host where a policy of [`unisono_fairqueue`] is enforced, each a
+//! The places on this host where a policy of [`unisono_fairqueue`] is enforced. Each is a
 //! [`unisono_fairqueue::Backend`].
 //!
 //! ```text
@@ -8,11 +8,13 @@
 //!                 |
 //!              Journal      what was there before, on the disk before anything is changed
 //! ```
-//! A place changes only what belongs to its device or its groups, all at once or not at all. It puts back
-//! what was there when it is told to, when a signal ends it half way, and when the next start finds the
-//! journal of one that was killed.
+//! A place changes only what belongs to its device or its groups, all of it or nothing. It restores what was
+//! there on command, when a signal interrupts a change, and when the next start finds the journal of a killed
+//! process.
 //!
-//! It does *not* schedule by itself (that is [`unisono_fairqueue`]) nor know arguments (that is the program).
+//! Read first `place` (which place a device's policy is in), then `journal`, then `kernel` or `interposed`.
+//! The crate does *not* schedule (that is [`unisono_fairqueue`]) and does not read arguments (that is the
+//! program).
 #![forbid(unsafe_code)]
 
 mod background;

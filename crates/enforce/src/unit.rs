@@ -1,13 +1,13 @@
-//! A systemd unit that puts a policy in force at boot, and again after the device was gone.
+//! A systemd unit that applies a policy at boot, and again when its device comes back.
 //!
 //! ```text
 //!   the device appears --> wanted by its .device unit --> ExecStart: unisono queue apply
 //!   the device goes    --> BindsTo stops the unit     --> ExecStop:  unisono queue clear
 //! ```
 //! Each direction of a device has a unit: `unisono-queue-DEVICE.service` for what it sends, and
-//! `unisono-queue-DEVICE-in.service` for what it receives. A start fails if a control group of a match is not
-//! there yet; systemd tries it again. This module makes text and paths only; the program checks the policy
-//! and tells systemd. Reference: systemd.unit(5), systemd.service(5), systemd.syntax(7), systemd-escape(1).
+//! `unisono-queue-DEVICE-in.service` for what it receives. A start fails if a control group of a match does
+//! not exist yet; systemd tries again. This module makes only text and paths; the program checks the policy
+//! and calls systemd. Reference: systemd.unit(5), systemd.service(5), systemd.syntax(7), systemd-escape(1).
 
 use crate::journal::LinkSide;
 use std::fs;
@@ -15,19 +15,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 use unisono_fairqueue::TrafficDirection;
 
-/// How a unit of ours begins. Other files are neither replaced nor removed.
+/// The first line of our units. Other files are neither replaced nor removed.
 const MARK: &str = "# Written by `unisono queue install`; removed by `unisono queue uninstall`.";
-/// Where an administrator's units are.
+/// The directory of an administrator's units.
 const DIRECTORY: &str = "etc/systemd/system";
 /// Names of devices are shorter (`IFNAMSIZ`).
 const MOST_NAME: usize = 16;
 
-/// What a unit of one device is to do.
 #[derive(Clone, Debug)]
 pub struct DeviceUnit {
-    /// The program, by an absolute path.
+    /// An absolute path.
     pub program: String,
-    /// The policy's file, by an absolute path.
+    /// An absolute path.
     pub policy: String,
     pub side: LinkSide,
     /// Options of `unisono queue apply`.
@@ -38,33 +37,21 @@ pub struct DeviceUnit {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnitError {
-    /// No device can have this name.
     #[error("{0:?} is no name of a device; see: ip link")]
     Name(String),
     /// A file of this name is somebody else's.
     #[error("{} was not written by `unisono queue install`; move it away first", .0.display())]
     Theirs(PathBuf),
-    /// There is no unit for the device.
     #[error("{device} has no unit ({} is not there); nothing was changed", path.display())]
     NotInstalled {
         device: String,
         /// Where the unit would be.
         path: PathBuf,
     },
-    /// A file cannot be read or written.
     #[error("cannot {what} {}: {source}", path.display())]
-    File {
-        /// What was tried.
-        what: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    File { what: &'static str, path: PathBuf, source: io::Error },
 }
 
-/// The unit's name.
-///
-/// # Errors
-/// No device can have this name.
 pub fn unit_name(side: &LinkSide) -> Result<String, UnitError> {
     let device = side.device.as_str();
     let is_part = |name: char| !name.is_whitespace() && !name.is_control() && !matches!(name, '/' | ':');
@@ -85,7 +72,7 @@ fn device_unit(device: &str) -> String {
     format!("sys-subsystem-net-devices-{}.device", escaped(device))
 }
 
-/// As systemd-escape(1) does it inside of a name.
+/// As systemd-escape(1) does it inside a name.
 fn escaped(text: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b':');
     text.bytes()
@@ -93,7 +80,7 @@ fn escaped(text: &str) -> String {
         .collect()
 }
 
-/// An argument of a command line in a unit: in quotes, without specifiers (`%`) and variables (`$`).
+/// An argument of a command line in a unit: quoted, without specifiers (`%`) and variables (`$`).
 fn argument(text: &str) -> String {
     program(text).replace('$', "$$")
 }
@@ -117,8 +104,6 @@ fn program(text: &str) -> String {
 }
 
 impl DeviceUnit {
-    /// The unit's text.
-    #[must_use]
     pub fn text(&self) -> String {
         let Self { program: path, policy, side: LinkSide { device, direction }, options } = self;
         let direction = direction.name();
@@ -153,10 +138,8 @@ impl DeviceUnit {
         )
     }
 
-    /// Writes the unit below a root directory and enables it; answers where the unit is.
-    ///
-    /// # Errors
-    /// Somebody else's file has this name, or a file cannot be written. A unit of before is still there then.
+    /// Writes the unit below a root directory and enables it. Answers where the unit is. On an error an older
+    /// unit is still there.
     pub fn install(&self, root: &Path) -> Result<PathBuf, UnitError> {
         let (path, link) = places(root, &self.side)?;
         match fs::read_to_string(&path) {
@@ -181,10 +164,7 @@ impl DeviceUnit {
     }
 }
 
-/// Removes the unit of a device below a root directory; answers where it was.
-///
-/// # Errors
-/// There is none, it is somebody else's, or it cannot be removed.
+/// Removes a device's unit below a root directory. Answers where it was.
 pub fn uninstall(root: &Path, side: &LinkSide) -> Result<PathBuf, UnitError> {
     let path = installed(root, side)?;
     let (_, link) = places(root, side)?;
@@ -201,10 +181,7 @@ pub fn uninstall(root: &Path, side: &LinkSide) -> Result<PathBuf, UnitError> {
     Ok(path)
 }
 
-/// Where the unit of a device is.
-///
-/// # Errors
-/// There is none, or it is somebody else's.
+/// Where a device's unit is.
 pub fn installed(root: &Path, side: &LinkSide) -> Result<PathBuf, UnitError> {
     let (path, _) = places(root, side)?;
     match fs::read_to_string(&path) {

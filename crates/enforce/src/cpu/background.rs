@@ -1,19 +1,16 @@
-//! Shares of processor time that a process in the background keeps for the policy of a device: begun before
-//! the link's policy, and undone with it.
+//! A background process that keeps a policy's shares of processor time. It is started before the link's
+//! policy comes into force, and undone if that fails.
 
 use super::{Running, begin, end, running};
 use crate::error::Error;
 use std::process::Command;
 
-/// Who keeps the shares of a device's policy.
-///
-/// # Errors
-/// A journal cannot be read.
+/// The process that keeps the shares of a device's policy.
 pub fn of(device: &str) -> Result<Option<Running>, Error> {
     Ok(running()?.into_iter().find(|running| running.device.as_deref() == Some(device)))
 }
 
-/// Shares that are kept for a device's policy from now on, and those that were before.
+/// Shares that are kept from now on, and those that were kept before.
 pub struct Keeping<'a> {
     device: &'a str,
     before: Option<Running>,
@@ -21,12 +18,9 @@ pub struct Keeping<'a> {
 }
 
 impl<'a> Keeping<'a> {
-    /// Has a process keep the shares of a policy, instead of those of the policy before. `keeper` makes the
-    /// command of a program that calls [`serve`](super::serve) for this device and the policy that it reads
-    /// from standard input. What there is to say besides the result is added to `notes`.
-    ///
-    /// # Errors
-    /// As [`begin`]; the shares are as before.
+    /// Replaces the process that keeps the shares of the policy before. `keeper` makes the command of a
+    /// program that calls [`serve`](super::serve) and reads the policy from standard input. Remarks for the
+    /// user are added to `notes`. If this fails, the shares are as before.
     pub fn begin(
         device: &'a str,
         policy: &str,
@@ -40,10 +34,7 @@ impl<'a> Keeping<'a> {
         Ok(keeping)
     }
 
-    /// The link's policy did not come to hold: the shares are as before.
-    ///
-    /// # Errors
-    /// As [`end`].
+    /// Keeps the shares of before again, because the link's policy did not come into force.
     pub fn undo(self, notes: &mut Vec<String>) -> Result<(), Error> {
         of(self.device)?.iter().try_for_each(end)?;
         self.begin_again(notes);

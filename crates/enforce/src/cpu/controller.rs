@@ -1,4 +1,4 @@
-//! The kernel's own controller: weights of control groups.
+//! The kernel's cpu controller: writes the weights of control groups and puts them back.
 
 use super::groups::below;
 use crate::error::Error;
@@ -9,16 +9,15 @@ use std::path::{Path, PathBuf};
 use unisono_fairqueue::{CpuShare, Policy};
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, hierarchies};
 
-/// A control group's weight for processor time.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct GroupWeight {
     pub(crate) file: PathBuf,
     pub(crate) before: String,
-    /// What we set; anything else is somebody else's choice, and stays.
+    /// What this program wrote. Any other value was written by somebody else and stays.
     pub(crate) ours: String,
 }
 
-/// The weights that control groups are to have, and those that they have.
+/// The weights that the policy asks for, each with the value that is there now.
 pub(crate) fn weights(policy: &Policy) -> Result<Vec<GroupWeight>, Error> {
     let Some(cpu) = &policy.cpu else { return Ok(Vec::new()) };
     let all = hierarchies()?;
@@ -58,8 +57,8 @@ pub(crate) fn set(weight: &GroupWeight) -> Result<(), Error> {
     write(&weight.file, &weight.ours)
 }
 
-/// Puts one back, unless somebody else has changed it since a policy held, or the group is gone. Whether it
-/// is as it was.
+/// Puts a weight back. Answers false where somebody else has changed it since the policy came into force; the
+/// change then stays.
 pub(crate) fn put_back(weight: &GroupWeight, phase: Phase) -> Result<bool, Error> {
     match fs::read_to_string(&weight.file) {
         Ok(now) if now.trim() == weight.before => Ok(true),

@@ -1,4 +1,4 @@
-//! The control groups whose processor time is shared: found, stopped, let run, and what they have used.
+//! The control groups whose processor time is shared: how they are found, stopped, continued and measured.
 
 use super::place_of;
 use crate::error::Error;
@@ -9,33 +9,31 @@ use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{self, CgroupVersion, ControlGroup, Frozen, GroupMeter, Valve, hierarchies};
 use unisono_linux::schedstat;
 
-/// Threads that are asked whether they want to run: 2 us each.
+/// At most this many threads of a group are asked whether they want to run; asking takes 2 us a thread.
 const MOST_ASKED: usize = 32;
 
-/// A control group's directory in a mounted tree.
 pub(crate) fn below(root: &Path, cgroup: &str) -> PathBuf {
     root.join(cgroup.trim_start_matches('/'))
 }
 
-/// Where a control group is stopped and its time is read: one directory, or two with version 1.
+/// With cgroup version 1, stopping and measuring are in two directories.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct FoundGroup {
     pub(super) stop: ControlGroup,
     time: ControlGroup,
 }
 
-/// A control group that can be stopped.
 #[derive(Debug)]
 pub(super) struct HeldGroup {
     found: FoundGroup,
-    /// None while there is no such group: services are started again, and their groups made anew.
+    /// `None` while the group does not exist: a service that restarts removes its group and makes another.
     open: Option<(Valve, GroupMeter)>,
     stopped: Frozen,
     used_ns: u64,
 }
 
 impl FoundGroup {
-    /// Looks a group up in a tree that can stop it, version 2 first.
+    /// Looks for a group in a tree that can stop it, version 2 first.
     fn of(all: &[cgroup::CgroupHierarchy], path: &str) -> Option<Self> {
         let at = |tree: &cgroup::CgroupHierarchy| ControlGroup::at(below(&tree.root, path), tree.version);
         let second = cgroup::CgroupHierarchy::of_version(all, CgroupVersion::V2).map(at);
@@ -53,13 +51,12 @@ impl FoundGroup {
         Ok((self.stop.valve()?, self.time.meter()?))
     }
 
-    /// Whether somebody has stopped it.
     fn is_stopped(&self) -> bool {
         let (file, free) = self.switch();
         self.stop.read(file).is_ok_and(|text| text.trim() != free)
     }
 
-    /// The file that stops it, and what that says while it may run.
+    /// The file that stops the group, and its text while the group may run.
     fn switch(&self) -> (&'static str, &'static str) {
         match self.stop.version() {
             CgroupVersion::V1 => ("freezer.state", "THAWED"),
@@ -69,17 +66,12 @@ impl FoundGroup {
 }
 
 impl HeldGroup {
-    /// Holds on to a group.
-    ///
-    /// # Errors
-    /// It has just gone, or root is missing.
     pub(super) fn of(found: FoundGroup) -> Result<Self, Error> {
         let open = found.open()?;
         let used_ns = open.1.used_ns()?;
         Ok(Self { found, open: Some(open), stopped: Frozen::No, used_ns })
     }
 
-    /// Stops it or lets it run.
     pub(super) fn set(&mut self, stopped: Frozen) {
         if self.stopped != stopped {
             self.stopped = stopped;
@@ -87,7 +79,7 @@ impl HeldGroup {
         }
     }
 
-    /// Lets it run, whatever it did.
+    /// Lets the group run, whatever was written last.
     pub(super) fn release(&mut self) {
         self.stopped = Frozen::No;
         self.write(Frozen::No);
@@ -115,13 +107,13 @@ impl HeldGroup {
         whole
     }
 
-    /// Whether a thread of it wants to run, as far as the first of them say.
+    /// Whether one of the first [`MOST_ASKED`] threads wants to run.
     pub(super) fn wants(&self) -> bool {
         let threads = self.found.stop.threads().unwrap_or_default();
         threads.into_iter().take(MOST_ASKED).any(schedstat::is_runnable)
     }
 
-    /// Looks for a group that was removed and made again.
+    /// Opens a group again that was removed and made anew.
     pub(super) fn look(&mut self) {
         if self.open.is_some() && self.found.stop.path().exists() {
             return;
@@ -134,17 +126,14 @@ impl HeldGroup {
     }
 }
 
-/// The control groups of a policy, and the tree in which they share: the host's own, as the kernel's
-/// controller sees it.
+/// The control groups of a policy, and the tree in which they share, laid out as the kernel's controller sees
+/// it.
 pub(super) struct Shares {
     pub(super) hierarchy: Hierarchy,
-    /// The leaves, with their groups.
     pub(super) leaves: Vec<(ClassId, FoundGroup)>,
 }
 
 impl Shares {
-    /// # Errors
-    /// The policy shares no processor time, or this host has no such groups.
     pub(super) fn of(policy: &Policy) -> Result<Self, Error> {
         let Some(cpu) = &policy.cpu else {
             let what =
@@ -162,10 +151,7 @@ impl Shares {
         Ok(Self { hierarchy, leaves })
     }
 
-    /// Refuses what somebody has stopped: nobody could tell whether to let it run afterwards.
-    ///
-    /// # Errors
-    /// Somebody has.
+    /// Refuses groups that somebody else has stopped: nobody could tell afterwards whether to let them run.
     pub(super) fn all_run(&self, policy: &Policy) -> Result<(), Error> {
         let Some((class, found)) = self.leaves.iter().find(|(_, found)| found.is_stopped()) else {
             return Ok(());
@@ -197,7 +183,7 @@ fn find(all: &[cgroup::CgroupHierarchy], policy: &Policy, path: &str) -> Result<
     Ok(found)
 }
 
-/// The groups as classes: directories above them that nobody gave a weight have 1, as in the kernel.
+/// The groups as classes. Directories above them that have no weight of their own get 1, as in the kernel.
 fn tree(shares: &[CpuShare]) -> Hierarchy {
     #[derive(Default)]
     struct Node(Option<Weight>, BTreeMap<String, Node>);
@@ -217,7 +203,7 @@ fn tree(shares: &[CpuShare]) -> Hierarchy {
     Hierarchy::new(class("", top)).expect("sound because every path is there once")
 }
 
-/// Lets groups run that may have been stopped; those that are gone need nothing.
+/// Lets groups run that may have been stopped. A group that no longer exists needs nothing.
 pub(super) fn let_run(groups: &[(PathBuf, u8)]) {
     for (path, version) in groups {
         let version = if *version == 1 { CgroupVersion::V1 } else { CgroupVersion::V2 };
@@ -227,16 +213,13 @@ pub(super) fn let_run(groups: &[(PathBuf, u8)]) {
     }
 }
 
-/// How a journal names a group.
 pub(super) fn noted(found: &FoundGroup) -> (PathBuf, u8) {
     let version = if found.stop.version() == CgroupVersion::V1 { 1 } else { 2 };
     (found.stop.path().to_owned(), version)
 }
 
-/// Nanoseconds of processor time that the control groups of a policy have used until now.
-///
-/// # Errors
-/// The mounts cannot be read.
+/// Nanoseconds of processor time that each control group of a policy has used. `None`: the group does not
+/// exist.
 pub fn used(policy: &Policy) -> Result<Vec<(CpuShare, Option<u64>)>, Error> {
     let all = hierarchies()?;
     let shares = policy.cpu.iter().flat_map(|cpu| &cpu.shares);

@@ -1,5 +1,5 @@
-//! The process that keeps shares of processor time, what it writes down, and who lets everybody run when it
-//! is gone.
+//! The process that keeps shares of processor time, its journal, and the guard that lets everybody run when
+//! that process is gone.
 
 use super::groups::{HeldGroup, Shares, let_run, noted};
 use super::turns::{TurnState, TurnTaking, is_busy};
@@ -19,18 +19,16 @@ use unisono_linux::undo::Author;
 use unisono_linux::{poll, timer};
 
 const NAME: &str = "cpu";
-/// How often groups that are gone are looked for.
+/// How often groups that have gone are looked for (ns).
 const LOOK: u64 = 1_000_000_000;
 /// How long a process may take to let everybody run and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How to keep shares.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long a turn is.
     pub quantum: Duration,
-    /// The device whose policy this belongs to, if there is one. The process is in the background then, and
-    /// ends with its starter until the shares are kept.
+    /// The device whose policy this belongs to. With a device the process runs in the background, and ends
+    /// with its starter until the shares are kept.
     pub device: Option<String>,
 }
 
@@ -40,25 +38,21 @@ impl Default for Options {
     }
 }
 
-/// What has to be let run.
+/// The groups that may be stopped now.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct StoppedGroups {
     groups: Vec<(PathBuf, u8)>,
 }
 
-/// A process that keeps shares.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Running {
     pub keeper: Author,
-    /// The device whose policy it belongs to, if there is one.
+    /// The device whose policy the shares belong to.
     pub device: Option<String>,
     pub policy: String,
 }
 
-/// Checks whether the core can keep the shares of a policy here, and changes nothing.
-///
-/// # Errors
-/// As [`Keeper::begin`].
+/// Checks whether the core can keep the shares of a policy on this host. Changes nothing.
 pub fn check(policy: &Policy) -> Result<(), Error> {
     let shares = Shares::of(policy)?;
     match shared_by(&StoppedGroups::of(&shares))? {
@@ -73,7 +67,8 @@ impl StoppedGroups {
     }
 }
 
-/// The process that shares out the time of one of these groups, or of one above or below it; and that group.
+/// Another process that shares out the time of one of these groups, or of a group above or below it; and that
+/// group.
 fn shared_by(groups: &StoppedGroups) -> Result<Option<(u32, PathBuf)>, Error> {
     for journal in Journal::all_shares()? {
         let Some(other) = journal.read::<StoppedGroups>()?.filter(|record| record.author.lives()) else {
@@ -89,18 +84,15 @@ fn shared_by(groups: &StoppedGroups) -> Result<Option<(u32, PathBuf)>, Error> {
     Ok(None)
 }
 
-/// What a control group has used while its share was kept.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct GroupTime {
-    /// The group's path, as the policy names it.
+    /// As the policy names it.
     pub cgroup: String,
-    /// Its weight among its siblings.
     pub weight: String,
-    /// Processor time that it used.
     pub used_us: u64,
 }
 
-/// Shares that are kept while [`Keeper::turn`] is called; when dropped, everybody runs.
+/// Keeps shares while [`Keeper::turn`] is called; lets everybody run when it is dropped.
 #[derive(Debug)]
 pub struct Keeper {
     turns: TurnTaking,
@@ -115,10 +107,8 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Begins. `guard` is the command that calls [`guard`] with the two arguments that are added to it.
-    ///
-    /// # Errors
-    /// The policy shares no processor time, a group is not there or shared already, or this is not root.
+    /// `guard` is a command that calls [`guard`] with two arguments: the journal's path and this process's
+    /// number, which are added here.
     pub fn begin(policy: &Policy, options: &Options, mut guard: Command) -> Result<Self, Error> {
         let shares = Shares::of(policy)?;
         let _lock = Journal::lock_shares()?;
@@ -162,7 +152,7 @@ impl Keeper {
         Ok(Self { turns, groups, quantum, last: now, look: now + LOOK, taken: 0, times, journal, guard })
     }
 
-    /// Ends a turn and begins the next. Answers when that is over, on the monotonic clock.
+    /// Ends a turn and begins the next one. Answers when the new turn is over, on the monotonic clock.
     pub fn turn(&mut self) -> u64 {
         let mut used = vec![0; self.groups.len()];
         let mut wants = Wants::Sleep;
@@ -205,8 +195,6 @@ impl Keeper {
 }
 
 impl Keeper {
-    /// What each group has used since this began, until the last turn.
-    #[must_use]
     pub fn times(&self) -> &[GroupTime] {
         &self.times
     }
@@ -221,11 +209,8 @@ impl Drop for Keeper {
     }
 }
 
-/// Keeps the shares of a policy until a signal comes, and answers what each group has used. `ready` is called
+/// Keeps the shares of a policy until a signal comes, then answers what each group has used. Calls `ready`
 /// when the shares hold.
-///
-/// # Errors
-/// As [`Keeper::begin`].
 pub fn serve(
     policy: &Policy,
     options: &Options,
@@ -254,11 +239,8 @@ pub fn serve(
     }
 }
 
-/// Starts a program that calls [`serve`] with the policy that it reads from standard input, writes a line
-/// [`crate::READY`] when that is called back, and stays when this process ends.
-///
-/// # Errors
-/// It cannot be started, or it ended; then with what it said.
+/// Starts a program that calls [`serve`] with the policy from its standard input, writes the line
+/// [`crate::READY`] when the shares hold, and outlives this process.
 pub fn begin(server: Command, policy: &str) -> Result<(), Error> {
     let system = |source| Error::System { what: "start what keeps the shares of processor time", source };
     match background::begin(server, None, policy.as_bytes()).map_err(system)? {
@@ -271,10 +253,7 @@ pub fn begin(server: Command, policy: &str) -> Result<(), Error> {
     }
 }
 
-/// The guard's work: waits for the end of the process, and lets everybody run if it left its journal.
-///
-/// # Errors
-/// The journal is there and cannot be read.
+/// Waits for the end of the process, and lets everybody run if that process left its journal behind.
 pub fn guard(journal: &Path, process: u32) -> Result<(), Error> {
     let journal = Journal::at(journal);
     let is_its = |record: &Record<StoppedGroups>| record.author.process == process;
@@ -288,7 +267,7 @@ pub fn guard(journal: &Path, process: u32) -> Result<(), Error> {
     restore(&journal).map(drop)
 }
 
-/// Lets everybody run that a process which was killed has left stopped. Whether there was anything.
+/// Lets everybody run that a killed process has left stopped. Answers whether there was anything to do.
 fn restore(journal: &Journal) -> Result<bool, Error> {
     match journal.read::<StoppedGroups>()? {
         Some(record) if record.author.lives() => Ok(false),
@@ -302,10 +281,7 @@ fn restore(journal: &Journal) -> Result<bool, Error> {
     }
 }
 
-/// Lets everybody run that processes which were killed have left stopped. What there was to do, in words.
-///
-/// # Errors
-/// A journal cannot be read.
+/// Lets everybody run that killed processes have left stopped. Answers what was done, in words.
 pub fn settle() -> Result<Vec<String>, Error> {
     let journals = Journal::all_shares()?;
     if journals.is_empty() {
@@ -324,10 +300,6 @@ pub fn settle() -> Result<Vec<String>, Error> {
     Ok(said)
 }
 
-/// The processes that keep shares.
-///
-/// # Errors
-/// A journal cannot be read.
 pub fn running() -> Result<Vec<Running>, Error> {
     let mut all = Vec::new();
     for journal in Journal::all_shares()? {
@@ -342,10 +314,7 @@ pub fn running() -> Result<Vec<Running>, Error> {
     Ok(all)
 }
 
-/// Has a process that keeps shares let everybody run and end.
-///
-/// # Errors
-/// It may not be signalled, or does not end.
+/// Tells a process that keeps shares to let everybody run and to end; waits until it has.
 pub fn end(running: &Running) -> Result<(), Error> {
     let system = |what| move |source| Error::System { what, source };
     if let Some(held) = running.keeper.hold() {

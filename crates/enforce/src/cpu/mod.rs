@@ -1,25 +1,25 @@
-//! Shares of processor time, `[cpu]` of a policy: kept by the kernel's controller, or by the core that shares
-//! links.
+//! Shares of processor time, `[cpu]` of a policy. Either the kernel's controller keeps them, or the scheduler
+//! that also shares links (the core).
 //!
 //! ```text
 //!   [cpu] --> controller   weights of control groups; the kernel does the rest
 //!         --> core         a process stops and continues control groups by turns, and charges what they used
 //!                 |
-//!              journal + guard: whoever is stopped runs on when that process ends, however it ends
+//!              journal + guard: however that process ends, every stopped group runs on
 //! ```
-//! The core takes quanta for packets: the same tree, weights and tags, on directories of control groups as
-//! the kernel's controller sees them. It needs no controller, only groups that can be frozen (every cgroup2
-//! since Linux 5.2), and counts whatever runs in them, children included.
+//! The core schedules turns of processor time as it schedules packets: same tree, same weights, same tags.
+//! Its leaves are directories of control groups. It needs no controller, only groups that can be frozen
+//! (every cgroup2 since Linux 5.2), and counts all processes in a group, children included.
 //!
-//! Its processor is one: groups take turns, so that of several processors those idle that the group whose
-//! turn it is does not use. Keep its programs on one (taskset, cpuset), or take the controller, which shares
-//! all. Beside the controller it also costs a wake-up and some writes a quantum, and a group that wakes up
-//! may wait for one.
+//! When not to use the core: on several processors. One group runs at a time, so processors that the running
+//! group does not use stay idle. Keep its programs on one processor (taskset, cpuset), or use the controller,
+//! which shares all processors. The core also costs a wake-up and some writes for each turn, and a group that
+//! wakes up may wait for a turn.
 //!
-//! Whoever is killed with SIGKILL leaves its groups to the guard, a process of its own that waits for just
-//! that; were both killed, the next `unisono queue` lets them run. No control group is made here. Reference:
-//! Goyal, Guo, Vin, "A hierarchical CPU scheduler for multimedia operating systems" (OSDI 1996); cgroups(7),
-//! `cgroup.freeze`.
+//! If the process is killed (SIGKILL), its guard lets the groups run; the guard is a second process that
+//! waits for nothing else. If both are killed, the next `unisono queue` lets them run. This module makes no
+//! control groups. Reference: Goyal, Guo, Vin, "A hierarchical CPU scheduler for multimedia operating
+//! systems" (OSDI 1996); cgroups(7), `cgroup.freeze`.
 
 mod background;
 pub(crate) mod controller;
@@ -34,7 +34,6 @@ pub use keep::{GroupTime, Keeper, Options, Running, begin, check, end, guard, ru
 
 use unisono_fairqueue::{Policy, Position};
 
-/// Where a policy names a control group.
 fn place_of(policy: &Policy, cgroup: &str) -> Position {
     let named = policy.rules.iter().find(|rule| rule.matcher.cgroup.as_deref() == Some(cgroup));
     named.map(|rule| rule.at).expect("present because shares are of rules")

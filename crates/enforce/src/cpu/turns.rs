@@ -1,37 +1,37 @@
-//! Whose turn it is: the core's scheduler over control groups that nobody tells when their programs want to
-//! run.
+//! Decides whose turn it is. No group says when its programs want to run, so this is inferred from what they
+//! used.
 //!
 //! ```text
-//!                       has used half a quantum, all told
+//!                       has used half a turn since it was charged
 //!            free  ------------------------------------------>  waits
 //!        (runs at will) <-------------------------------------- (stopped)
-//!             ^          its turn, and that time was little        |
+//!             ^          its turn, but it seems to want little     |
 //!             |                                                    | its turn
-//!             |  has left most of its quantum                      v
+//!             |  left most of its turn unused                      v
 //!             +------------------------------------------------  runs  --> waits again
 //! ```
-//! A group that sleeps is left alone, so that it wakes up without delay; what it uses meanwhile it owes, and
-//! is charged for when its turn comes. One that uses less than its share therefore hardly waits, and one that
-//! uses more is stopped until the others have had theirs. Nobody is stopped while nobody else waits.
+//! A group that mostly sleeps is left alone, so that it wakes up without delay. What it uses meanwhile is a
+//! debt, charged when its turn comes. A group that uses less than its share therefore hardly waits. A group
+//! that uses more is stopped until the others have had their turns. No group is stopped while no other waits.
 //!
-//! Time is what is passed in; nothing here knows control groups. Cost: a decision of the core a quantum.
+//! Pure: time is an argument, and control groups are numbers. Cost: one decision of the scheduler for each
+//! turn.
 
 use unisono_fairqueue::{ClassId, Hierarchy, Processor, Wants};
 
-/// Who seems to want little is asked with a whole quantum once in so many turns: beside a group of many
-/// threads one that is always busy gets as little as one that sleeps.
+/// A group that seems to want little gets a whole turn once in this many. Otherwise an always busy group
+/// beside a group of many threads would look like one that sleeps, because the kernel gives it as little.
 const ASK: u32 = 16;
 
 type Micros = u64;
 
-/// What a group may do now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TurnState {
-    /// Run: it sleeps most of the time.
+    /// It may run: it sleeps most of the time.
     Free,
-    /// Not run until its turn comes.
+    /// It is stopped until its turn comes.
     Waits,
-    /// Run: it is its turn.
+    /// It runs: this is its turn.
     Runs,
 }
 
@@ -39,15 +39,14 @@ pub(super) enum TurnState {
 struct TurnGroup {
     class: ClassId,
     standing: TurnState,
-    /// What it has used and was not charged for.
+    /// Time that it has used and was not charged for.
     owes: Micros,
-    /// Whether it wants a quantum, or only its turn for what it owes.
+    /// Whether it wants a whole turn, not only to be charged for what it owes.
     hungry: bool,
-    /// Turns for what it owed since it was last given a whole quantum.
+    /// Turns without a whole one, since its last whole turn.
     light: u32,
 }
 
-/// The turns of the groups of one processor.
 #[derive(Debug)]
 pub(super) struct TurnTaking {
     processor: Processor,
@@ -56,7 +55,7 @@ pub(super) struct TurnTaking {
 }
 
 impl TurnTaking {
-    /// All are free; `leaves` are the groups, leaves of the hierarchy.
+    /// All groups are free at first. `leaves` are the groups' classes.
     pub(super) fn new(hierarchy: Hierarchy, leaves: &[ClassId], quantum: u32) -> Self {
         let group = |class: &ClassId| TurnGroup {
             class: *class,
@@ -69,7 +68,7 @@ impl TurnTaking {
         Self { processor: Processor::new(hierarchy, quantum), groups, quantum: quantum.into() }
     }
 
-    /// Who runs by turn.
+    /// The group whose turn it is.
     pub(super) fn running(&self) -> Option<usize> {
         self.groups.iter().position(|group| group.standing == TurnState::Runs)
     }
@@ -78,13 +77,12 @@ impl TurnTaking {
         self.groups[group].standing
     }
 
-    /// Whether anybody waits for a turn.
     pub(super) fn anybody_waits(&self) -> bool {
         self.groups.iter().any(|group| group.standing == TurnState::Waits)
     }
 
-    /// A quantum has ended, `elapsed` after the one before; what each group has used since. `wants` says that
-    /// the one whose turn it was has more to do though it used little: somebody else had the processor.
+    /// Ends a turn that took `elapsed`; `used` is what each group used meanwhile. `wants` says that the group
+    /// whose turn it was has more to do although it used little, because another program had the processor.
     pub(super) fn next(&mut self, used: &[Micros], elapsed: Micros, wants: Wants) {
         let ran = self.running();
         if let Some(running) = ran {
@@ -124,7 +122,7 @@ impl TurnTaking {
         }
     }
 
-    /// The turn of a group is over, which could have used so much.
+    /// Charges the group whose turn is over. `most` is what it could have used.
     fn end(&mut self, running: usize, used: Micros, most: Micros, wants: Wants) {
         let group = &mut self.groups[running];
         let wants = if wants == Wants::More || is_busy(used, most) { Wants::More } else { Wants::Sleep };
@@ -135,7 +133,7 @@ impl TurnTaking {
     }
 }
 
-/// Whether who used so much of what it could have used has more to do.
+/// Whether a group that used this much of what it could have used has more to do.
 pub(super) fn is_busy(used: Micros, most: Micros) -> bool {
     used * 2 >= most
 }

@@ -1,14 +1,14 @@
-//! A disk shared by classes of requests: a service that programs hand their reads and writes to.
+//! A disk shared by classes of requests: a service to which programs hand their reads and writes.
 //!
 //! ```text
 //!   submit --> Cello (or one queue) --> threads: pread, pwrite past the page cache --> the caller's channel
 //! ```
-//! The scheduler decides which request goes to the disk whenever a thread is free; there are as many threads
-//! as requests are to be out at a time. Few keep the decision here, many keep a disk busy that serves several
-//! at once. It controls only what is handed to it: who reads the same disk by itself takes what it can, as
-//! with every service in user space.
+//! The scheduler picks the next request whenever a thread is free. The number of threads is the number of
+//! requests that are at the disk at a time. Few threads keep the decision here; many keep a disk busy that
+//! serves several requests at once. The service controls only the requests that it is handed: a program that
+//! reads the same disk directly takes what it can.
 //!
-//! Cost: a lock and two thread switches a request, microseconds beside a disk's hundreds.
+//! Cost: a lock and two thread switches for each request, which is microseconds beside a disk's hundreds.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,20 +21,16 @@ use std::time::{Duration, Instant};
 use unisono_fairqueue::{Cello, ClassId, Disk, DiskRequest, EnqueueError, Hierarchy, Purpose};
 use unisono_linux::direct::Aligned;
 
-/// What to do.
 #[derive(Debug)]
 pub enum DiskOperation {
-    /// Read so many bytes.
+    /// The number of bytes.
     Read(u32),
     Write(Aligned),
 }
 
-/// A request that has been served.
 #[derive(Debug)]
 pub struct Reply {
-    /// Whose it was.
     pub class: ClassId,
-    /// What was read or written.
     pub data: io::Result<Aligned>,
     /// From submission to the end.
     pub took: Duration,
@@ -42,18 +38,15 @@ pub struct Reply {
     pub late: bool,
 }
 
-/// What a class has got.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Figures {
     pub requests: u64,
     pub bytes: u64,
-    /// Those that failed.
     pub failed: u64,
-    /// Those that ended after their deadline.
     pub late: u64,
-    /// From submission to the end, of all together.
+    /// From submission to the end, summed over all requests.
     pub took: Duration,
-    /// And at most.
+    /// The longest time from submission to the end.
     pub longest: Duration,
 }
 
@@ -107,7 +100,6 @@ impl DiskJob {
         }
     }
 
-    /// Reads or writes all of it, or says why not.
     fn run(&mut self) -> io::Result<Aligned> {
         match std::mem::replace(&mut self.operation, DiskOperation::Read(0)) {
             DiskOperation::Read(length) => {
@@ -141,7 +133,6 @@ impl SharedDisk {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// What each thread does.
     fn serve(&self) {
         let mut state = self.state();
         loop {
@@ -172,35 +163,26 @@ impl SharedDisk {
     }
 }
 
-/// What decides the order of requests.
 #[derive(Clone, Debug)]
 pub enum DiskRule {
-    /// Shares, purposes by class, and what the disk can do.
     Cello {
         hierarchy: Hierarchy,
-        /// What each class is for; a class that is not named wants throughput.
+        /// A class that is not in this list wants throughput.
         purposes: Vec<(ClassId, Purpose)>,
-        /// What the disk can do.
         disk: Disk,
     },
     /// One queue, first in, first out; to compare with.
-    Fifo {
-        /// Whose requests they are.
-        hierarchy: Hierarchy,
-    },
+    Fifo { hierarchy: Hierarchy },
 }
 
-/// The service. Dropping it serves what waits and ends its threads.
+/// Dropping it serves the requests that wait and ends its threads.
 pub struct Service {
     shared: Arc<SharedDisk>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Service {
-    /// Starts the threads; so many requests are out at a time, at least one.
-    ///
-    /// # Errors
-    /// The system gives no thread.
+    /// Starts the threads, at least one.
     pub fn start(rule: DiskRule, threads: usize) -> io::Result<Self> {
         let (queue, hierarchy) = match rule {
             DiskRule::Fifo { hierarchy } => (DiskQueue::Fifo(VecDeque::new()), hierarchy),
@@ -222,11 +204,8 @@ impl Service {
         Ok(service)
     }
 
-    /// Hands over a request; its reply comes through the channel. The position and the length are whole
-    /// blocks where the file was opened past the page cache.
-    ///
-    /// # Errors
-    /// The class has children, or the request is too long.
+    /// Hands over a request; its reply comes through the channel. If the file was opened past the page cache,
+    /// position and length must be whole blocks.
     pub fn submit(
         &self,
         class: ClassId,
@@ -253,8 +232,6 @@ impl Service {
         Ok(())
     }
 
-    /// What a class has got so far.
-    #[must_use]
     pub fn figures(&self, class: ClassId) -> Figures {
         self.shared.state().figures[class.index()]
     }

@@ -1,33 +1,31 @@
-//! Whose a frame is: what the kernel knew of its sender, carried in a tag, and what the frame says itself.
+//! Which class a frame belongs to.
 //!
-//! The control group and the priority of a socket, and the packet's mark, are known where the frame leaves
-//! the network stack and nowhere else. The program there ([`super::program`]) writes what it finds into a
-//! VLAN tag before it hands the frame over; here it is taken off again. A number of 16 bits is enough because
-//! only control groups, priorities and marks that the policy names matter:
+//! The kernel knows the control group and the priority of a frame's socket and the packet's mark only where
+//! the frame leaves the network stack. The program there ([`super::program`]) writes a number for them into a
+//! VLAN tag; this module reads the tag and removes it. The number has 16 bits, which is enough because it
+//! only tells apart the control groups, priorities and marks that the policy names:
 //!
 //! ```text
 //! number = (group * (priorities + 1) + priority) * (marks + 1) + mark       0: none that is named
 //! ```
 //!
-//! The frame's own VLAN tags stay behind this one.
-//!
-//! Later fragments of a packet carry no ports: they follow their first one, as long as it is remembered.
+//! The frame's own VLAN tags follow this one. Later fragments of a packet carry no ports; they get the class
+//! of the first fragment while that is remembered.
 
 use super::flows::{FlowHash, FlowNumber};
 use super::parse::{FragmentPosition, Malformed, ParsedFrame, ParsedPacket, parse};
 use std::net::IpAddr;
 use unisono_fairqueue::{ClassId, Dscp, Facts, Flows, IpProtocol, Policy};
 
-/// Between the addresses and the EtherType.
+/// Bytes of the tag, between the addresses and the EtherType.
 pub const TAG: usize = 4;
-/// Where the tag begins.
 pub const TAG_AT: usize = 12;
-/// The type that begins it.
+/// The EtherType that begins the tag.
 pub const TAG_TYPE: u16 = 0x8100;
 /// Packets whose first fragment is remembered.
 const REMEMBERED: usize = 64;
 
-/// The control groups, priorities and marks that a policy names, numbered.
+/// The control groups, priorities and marks that a policy names, in the order of their numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Named {
     /// The deepest first.
@@ -37,8 +35,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// Those of a policy; none if there are more than a tag can tell apart.
-    #[must_use]
+    /// `None`: there are more than a tag can tell apart.
     pub fn of(policy: &Policy) -> Option<Self> {
         let mut cgroups: Vec<String> = Vec::new();
         let (mut priorities, mut marks) = (Vec::new(), Vec::new());
@@ -81,7 +78,6 @@ impl Named {
         self.marks.iter().copied().zip(1..)
     }
 
-    /// What a number means.
     fn read(&self, number: u16) -> Facts<'_> {
         let (number, marks) = (usize::from(number), self.marks.len() + 1);
         let (cgroup, priority, mark) = (number / self.step(), number % self.step() / marks, number % marks);
@@ -92,13 +88,11 @@ impl Named {
     }
 }
 
-/// Why a frame has no class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoClass {
-    /// It has no tag: it did not come from the device.
+    /// It has no tag of ours, so it did not come from the device.
     #[error("it does not come from the device")]
     Stranger,
-    /// It contradicts itself.
     #[error(transparent)]
     Malformed(#[from] Malformed),
 }
@@ -111,7 +105,7 @@ pub struct Classifier {
     flows: FlowHash,
 }
 
-/// A packet that comes in parts.
+/// What all fragments of one packet have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Fragmented {
     source: IpAddr,
@@ -121,24 +115,16 @@ struct Fragmented {
 }
 
 impl Classifier {
-    /// A classifier for frames tagged by these numbers.
-    #[must_use]
     pub fn new(named: Named) -> Self {
         Self { named, fragments: [None; REMEMBERED], next: 0, flows: FlowHash::default() }
     }
 
-    /// The class of a frame as it came: with the tag.
-    ///
-    /// # Errors
-    /// It has no tag, or contradicts itself.
+    /// The class of a frame that still has the tag.
     pub fn class(&mut self, policy: &Policy, frame: &[u8]) -> Result<ClassId, NoClass> {
         self.class_and_flow(policy, frame).map(|(class, _)| class)
     }
 
-    /// The same, and which flow of the class the frame belongs to.
-    ///
-    /// # Errors
-    /// As [`Self::class`].
+    /// The class of a frame that still has the tag, and the flow that it belongs to.
     pub fn class_and_flow(
         &mut self,
         policy: &Policy,
@@ -185,14 +171,14 @@ impl Classifier {
     }
 }
 
-/// The number in the outermost of the frame's own VLAN tags, which follow ours.
+/// The VLAN number in the outermost of the frame's own tags.
 fn own_vlan(frame: &[u8]) -> Option<u16> {
     let own: &[u8; 4] = frame.get(TAG_AT + TAG..)?.first_chunk()?;
     let is_tag = matches!(u16::from_be_bytes([own[0], own[1]]), TAG_TYPE | 0x88a8);
     is_tag.then(|| u16::from_be_bytes([own[2], own[3]]) & 0xfff)
 }
 
-/// Takes the tag off: moves the addresses over it. The frame begins [`TAG`] bytes later then.
+/// Moves the addresses over the tag. The frame then begins [`TAG`] bytes later.
 pub fn untag(frame: &mut [u8]) {
     if frame.len() >= TAG_AT + TAG {
         frame.copy_within(..TAG_AT, TAG);

@@ -1,16 +1,16 @@
-//! What the two processes of a queue may still ask of the kernel once they have begun.
+//! Which system calls the two processes of a queue may still make once they have begun.
 //!
 //! | process | user | capabilities | system calls |
 //! |---|---|---|---|
-//! | worker: reads frames of strangers | one of its own | none | [`WORKER`]: what it has open is read and written, nothing is opened |
-//! | guard: reads questions of root | root | [`CAPABILITIES`] | [`GUARD`]: files too, and BPF programs; no sockets, no programs, no processes |
+//! | worker: reads frames of strangers | one of its own | none | [`WORKER`]: reads and writes what it has open, opens nothing |
+//! | guard: reads questions of root | root | [`CAPABILITIES`] | [`GUARD`]: also files and BPF programs; no sockets, no new processes |
 //!
-//! Both lists are of what may be done; all else fails with `EPERM`. No list has a call that takes an address
-//! for a socket: a packet socket that is bound to one device stays there. `sendmsg` is in neither, because
-//! its address stands behind a pointer that a filter cannot follow: frames in several pieces go by `writev`,
-//! which has none.
+//! Both lists say what is allowed; every other call fails with `EPERM`. No call on them takes an address for
+//! a socket, so a packet socket that is bound to one device stays there. `sendmsg` is on neither list,
+//! because its address is behind a pointer, which a filter cannot follow; frames in several pieces are sent
+//! by `writev`.
 //!
-//! If a filter forbids what a process needs, the worker ends or the guard cannot answer; the traffic then
+//! If a filter forbids what a process needs, the worker ends or the guard cannot answer. The traffic then
 //! flows on unscheduled, as after any other end. Reference: seccomp(2); [`unisono_linux::seccomp`].
 
 use std::io;
@@ -18,8 +18,8 @@ use unisono_linux::privilege::{self, Privilege};
 use unisono_linux::seccomp::ArgumentTest::{Is, Without};
 use unisono_linux::seccomp::{CallRule, Filter, SystemCall};
 
-/// The guard takes the program away from the device, loads another one, and ends the worker, whose user is
-/// another.
+/// The guard detaches the program from the device, loads another one, and ends the worker, which has another
+/// user.
 const CAPABILITIES: [Privilege; 3] = [Privilege::NetworkAdministration, Privilege::Bpf, Privilege::Kill];
 
 const SOL_SOCKET: u64 = 1;
@@ -29,8 +29,7 @@ const SEND_TIMEOUT: u64 = 21;
 const PROGRAM_LOAD: u64 = 5;
 const EXECUTABLE: u32 = 4;
 
-/// What both do: wait, read, write, look at the time, take and return memory that is not to be executed, and
-/// end.
+/// Calls of both processes: wait, read, write, read the clock, manage memory that is not executable, and end.
 const BOTH: [CallRule; 26] = [
     CallRule(SystemCall::READ, &[]),
     CallRule(SystemCall::WRITE, &[]),
@@ -61,12 +60,12 @@ const BOTH: [CallRule; 26] = [
     CallRule(SystemCall::EXIT_GROUP, &[]),
 ];
 
-/// What the worker does besides: frames in pieces, and what the kernel counted for it.
+/// The worker also sends frames in pieces, and reads what the kernel counted for it.
 const WORKER: [CallRule; 2] =
     [CallRule(SystemCall::WRITEV, &[]), CallRule(SystemCall::GETSOCKOPT, &[Is(1, SOL_XDP)])];
 
-/// What the guard does besides: it answers questions, keeps the journal, follows control groups with another
-/// program, and ends the worker.
+/// The guard also answers questions, keeps the journal, replaces the program when control groups change, and
+/// ends the worker.
 const GUARD: &[CallRule] = &[
     CallRule(SystemCall::ACCEPT4, &[]),
     CallRule(SystemCall::SETSOCKOPT, &[Is(1, SOL_SOCKET), Is(2, RECEIVE_TIMEOUT)]),
@@ -104,18 +103,12 @@ const GUARD: &[CallRule] = &[
     CallRule(SystemCall::UNLINK, &[]),
 ];
 
-/// Binds the worker. It has given its privileges away already.
-///
-/// # Errors
-/// This kernel has no filters.
+/// Restricts the worker, which has given up its privileges already.
 pub(super) fn worker() -> io::Result<()> {
     Filter::allowing(&[&WORKER[..], &BOTH].concat()).install()
 }
 
-/// Binds the guard, and gives away the privileges that it does not use.
-///
-/// # Errors
-/// This kernel has no filters, or this process is not root.
+/// Restricts the guard, and gives up the privileges that it does not use.
 pub(super) fn guard() -> io::Result<()> {
     privilege::keep(&CAPABILITIES)?;
     Filter::allowing(&[&BOTH[..], GUARD].concat()).install()

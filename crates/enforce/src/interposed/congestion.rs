@@ -1,15 +1,15 @@
-//! Explicit congestion notification: a frame that has waited too long says so to its receiver, instead of
-//! being lost.
+//! Explicit congestion notification: a frame that has waited too long is marked for its receiver instead of
+//! dropped.
 //!
-//! Only packets whose sender takes part (`ECT`) are changed; the checksum of IPv4 is mended by the
+//! Only packets whose sender supports marks (`ECT`) are changed. The checksum of IPv4 is updated by the
 //! difference. Reference: RFC 3168, section 5; RFC 1624 for the checksum.
 
 use super::parse::{ParsedFrame, parse};
 
-/// The packet met congestion (`CE`).
+/// `CE`: the packet met congestion.
 const MET: u8 = 0b11;
 
-/// Marks a frame, if its sender understands marks; answers whether it did.
+/// Marks a frame whose sender supports marks. Answers whether it did.
 pub(super) fn mark(frame: &mut [u8]) -> bool {
     let Ok(ParsedFrame::Ip(packet)) = parse(frame) else { return false };
     if matches!(packet.service & MET, 0 | MET) {

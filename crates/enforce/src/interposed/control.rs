@@ -1,6 +1,6 @@
-//! What is said between `unisono queue`, the process that looks after the queue, and the queue's own process:
-//! one JSON object a line, a question and an answer. The socket lies beside the journal; root alone may open
-//! it. Between both processes of the queue questions are numbered besides ([`super::dialogue`]).
+//! What `unisono queue` asks the queue's guard: one JSON object a line, a question and an answer. The socket
+//! is beside the journal, and only root may open it. Between the guard and the worker, questions also have
+//! numbers ([`super::dialogue`]).
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -9,48 +9,38 @@ use std::path::Path;
 use std::time::Duration;
 use unisono_fairqueue::Live;
 
-/// Longer lines are nonsense; a policy has at most 1 MiB.
+/// A longer line is refused; a policy has at most 1 MiB.
 pub(super) const MOST: u64 = 4 << 20;
-/// A guard that does not answer in this time is stuck.
+/// A guard that does not answer within this time is stuck.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A worker that does not answer in this time is stopped or stuck. At the end it sends for at most 2 s what
-/// waits.
+/// A worker that does not answer within this time is stopped or stuck. At its end it may still send for 2 s
+/// what waits.
 pub(super) const PATIENCE_WITH_WORKER: Duration = Duration::from_secs(4);
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
 pub(super) enum QueueQuestion {
-    /// What have the classes got?
     Live,
-    /// Enforce another policy.
     Apply {
-        /// As it was written.
         policy: String,
     },
-    /// Of the guard alone: take packets of this length from now on.
-    Carry { mtu: u32 },
-    /// Send what waits, and end.
+    /// To the worker only: take packets of this length from now on.
+    Carry {
+        mtu: u32,
+    },
     End,
-    /// The same, because another place has come into force: whoever asks has the lock of the journals.
+    /// As `End`, but another place has come into force: the one who asks holds the lock of the journals.
     GiveWay,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub(super) enum QueueAnswer {
-    /// What they have got.
-    Live {
-        live: Live,
-        /// What else was counted.
-        counters: Counters,
-    },
-    /// It is done.
+    Live { live: Live, counters: Counters },
     Done,
-    /// It cannot be done.
     Refused { why: String },
 }
 
-/// What is counted beside the classes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Counters {
     /// Frames that came.
@@ -59,22 +49,19 @@ pub struct Counters {
     pub malformed: u64,
     /// Dropped because they did not come from the device.
     pub strangers: u64,
-    /// Dropped because more came than there was room for.
+    /// Dropped because there was no room for them.
     pub overrun: u64,
     /// Lost because the device did not take them.
     pub unsent: u64,
-    /// Handed to the device as parts of larger ones, which it cuts again.
+    /// Handed to the device as parts of larger frames, which the device cuts again.
     #[serde(default)]
     pub merged: u64,
-    /// Longer than the queue takes: they passed by, unscheduled.
+    /// Longer than the queue takes, so they passed by unscheduled.
     #[serde(default)]
     pub too_long: u64,
 }
 
 /// Asks the guard that listens at a path.
-///
-/// # Errors
-/// Nobody listens, or the guard does not answer.
 pub(super) fn ask_at(path: &Path, question: &QueueQuestion) -> io::Result<QueueAnswer> {
     let stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -82,14 +69,13 @@ pub(super) fn ask_at(path: &Path, question: &QueueQuestion) -> io::Result<QueueA
     hear(&stream)
 }
 
-/// Says one thing.
 pub(super) fn say(mut stream: &UnixStream, what: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_string(what).map_err(io::Error::other)?;
     line.push('\n');
     stream.write_all(line.as_bytes())
 }
 
-/// Hears one thing. One is said at a time, so that nothing is read beyond the line.
+/// Reads one message. Messages never overlap, so nothing is read beyond the line.
 fn hear<T: for<'a> Deserialize<'a>>(stream: &UnixStream) -> io::Result<T> {
     let mut line = String::new();
     BufReader::new(stream.take(MOST)).read_line(&mut line)?;

@@ -1,12 +1,12 @@
-//! The connection between the guard and the queue's process: numbered questions, and answers with the same
-//! numbers.
+//! The connection between the guard and the worker. Questions are numbered, and an answer has its question's
+//! number.
 //!
-//! A process that was stopped answers when it is continued, and by then the guard may have given up and asked
-//! something else. The guard believes only the answer whose number is that of its last question, and drops
+//! A worker that was stopped answers when it is continued. By then the guard may have given up and asked
+//! something else. So the guard accepts only the answer with the number of its last question, and drops
 //! earlier ones.
 //!
-//! Each message is one JSON object a line. What has been heard or said of a line stays here when the patience
-//! ends, so that the next message begins where this one ends. Cost: one system call or two a message.
+//! Each message is one JSON object a line. If the time limit ends in the middle of a line, the part that came
+//! or went is kept here and completed later. Cost: one or two system calls for each message.
 
 use super::control::{MOST, QueueAnswer, QueueQuestion};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,6 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use unisono_linux::{poll, socket};
 
-/// A question or an answer.
 #[derive(Serialize, Deserialize)]
 struct Numbered<T> {
     number: u64,
@@ -26,53 +25,41 @@ struct Numbered<T> {
 #[derive(Debug)]
 pub(super) struct Dialogue {
     stream: UnixStream,
-    /// Of messages that have not been taken yet, or have not come whole.
+    /// Bytes that came and were not taken yet.
     heard: Vec<u8>,
     /// The rest of a message that the other end did not take in time.
     unsaid: Vec<u8>,
-    /// Of the last question; 0 before the first one.
+    /// The number of the last question; 0 before the first one.
     number: u64,
 }
 
 impl Dialogue {
-    /// The end of the process that answers. It waits as long as the other end takes to listen.
+    /// The end that answers. It waits as long as the other end takes to listen.
     pub(super) fn that_answers(stream: UnixStream) -> Self {
         Self { stream, heard: Vec::new(), unsaid: Vec::new(), number: 0 }
     }
 
-    /// The end of the process that asks, and waits at most so long for the other end to take a question.
-    ///
-    /// # Errors
-    /// The patience is zero.
+    /// The end that asks. It waits at most this long for the other end to take a question; zero is refused.
     pub(super) fn that_asks(stream: UnixStream, patience: Duration) -> io::Result<Self> {
         stream.set_write_timeout(Some(patience))?;
         Ok(Self::that_answers(stream))
     }
 
-    /// Asks, and waits for the answer to this question.
-    ///
-    /// # Errors
-    /// `TimedOut` or `WouldBlock`: the other end does not answer in time; it may still do what it was asked
-    /// for. Or the other end is gone.
+    /// Asks, and waits for the answer. On `TimedOut` or `WouldBlock` the other end may still do what it was
+    /// asked for.
     pub(super) fn ask(&mut self, question: &QueueQuestion, patience: Duration) -> io::Result<QueueAnswer> {
         self.tell(question)?;
         self.answer_to_last(Some(patience))
     }
 
     /// Asks without waiting for the answer.
-    ///
-    /// # Errors
-    /// As [`Self::ask`].
     pub(super) fn tell(&mut self, question: &QueueQuestion) -> io::Result<()> {
         self.number += 1;
         self.say(question)
     }
 
-    /// Waits for the answer to the last question; before the first question, for what the other end says by
-    /// itself.
-    ///
-    /// # Errors
-    /// As [`Self::ask`].
+    /// Waits for the answer to the last question. Before the first question it waits for what the other end
+    /// says unasked.
     pub(super) fn answer_to_last(&mut self, patience: Option<Duration>) -> io::Result<QueueAnswer> {
         let until = patience.map(|patience| Instant::now() + patience);
         loop {
@@ -89,20 +76,13 @@ impl Dialogue {
         }
     }
 
-    /// The next question, if one has come whole. Never waits.
-    ///
-    /// # Errors
-    /// The other end is gone, or says something else.
+    /// The next question, if a whole one has come. Never waits.
     pub(super) fn question(&mut self) -> io::Result<Option<QueueQuestion>> {
         let Some(Numbered { number, what }) = self.hear()? else { return Ok(None) };
         self.number = number;
         Ok(Some(what))
     }
 
-    /// Answers the last question.
-    ///
-    /// # Errors
-    /// The other end is gone.
     pub(super) fn answer(&mut self, answer: &QueueAnswer) -> io::Result<()> {
         self.say(answer)
     }

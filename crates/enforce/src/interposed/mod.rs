@@ -1,5 +1,5 @@
-//! A queue of our own between unmodified programs and a device: all that the device would send passes through
-//! a process that schedules it.
+//! A queue between unmodified programs and a device. Every frame that the device would send passes through a
+//! process that schedules it.
 //!
 //! ```text
 //!   programs -> network stack -> | device |--> its queueing discipline, if the queue is not alive
@@ -10,20 +10,20 @@
 //!                                    v
 //!                     worker: parse, classify, H-SFQ, pace --> device's driver, past its discipline
 //! ```
-//! No address and no route changes, and programs notice nothing. Super-packets are cut into frames before
-//! they are queued: 64 KiB at once at 100 Mbit/s would be a turn of 5 ms. The rate is that of whole Ethernet
-//! frames without preamble, checksum and gap, as HTB counts. Frames that may leave at the same moment are
-//! handed to the device as one where it makes of that one the same frames again ([`merge`]).
+//! Addresses and routes stay as they are, and programs notice nothing. Large segments are cut into frames
+//! before they are queued: 64 KiB at once at 100 Mbit/s would be a turn of 5 ms. The rate counts whole
+//! Ethernet frames without preamble, checksum and gap, as HTB does. Frames that may leave at the same moment
+//! are handed to the device as one large frame where the device cuts that into the same frames again
+//! ([`merge`]).
 //!
-//! If the worker dies, hangs or is killed, the program lets the traffic pass unscheduled (at once with TUN;
-//! with `AF_XDP` as soon as the kernel has taken its device down, some ten milliseconds). What the worker may
-//! still do after it has given root away: receive and send through the sockets it has.
+//! If the worker dies, hangs or is killed, the program lets the traffic pass unscheduled: at once with TUN;
+//! with `AF_XDP` when the kernel has taken the queue's device down, after some ten milliseconds. The worker
+//! gives up root; after that it can only receive and send through the sockets that it has.
 //!
-//! What it costs: one more pass through a device, two copies and a process; the figures are in the study.
-//! When not to use it: where the kernel's own classes do, at rates above some Gbit/s, on devices that are not
-//! Ethernet. What a hardware device would have computed (checksums, segments) the processor computes.
-//! Reference: DESIGN of the places in [`crate`]; Pruthi et al. for why a queue belongs in front of the
-//! device.
+//! Cost: one more pass through a device, two copies and a process; the studies `queue-*` have figures. When
+//! not to use it: where the kernel's own classes do, at rates above some Gbit/s, on devices that are not
+//! Ethernet. Checksums and segments that a hardware device would compute are computed by the processor.
+//! Reference: Pruthi et al. for why a queue belongs in front of the device.
 
 mod classify;
 mod confine;
@@ -65,44 +65,39 @@ use std::time::Duration;
 use unisono_fairqueue::{Backend, Live, Policy};
 use unisono_linux::undo::DirectoryLock;
 
-/// As on the command line.
+/// The name on the command line.
 pub const NAME: &str = "interposed";
 /// How long a queue may take to send what waits and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How frames come to the queue and go on.
+/// How frames come to the queue and leave it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum WayName {
-    /// A TAP device: simple, and everywhere.
     #[default]
     Tun,
-    /// `AF_XDP` sockets: fast.
     AfXdp,
 }
 
 impl WayName {
-    /// All, each with its name and what it is, as on the command line.
+    /// Each with its name and its description on the command line.
     pub const ALL: [(Self, &str, &str); 2] = [
         (Self::Tun, "tun", "A TAP device: simple, and everywhere"),
         (Self::AfXdp, "af-xdp", "AF_XDP sockets: fast"),
     ];
 }
 
-/// What somebody asks for of how a queue works. A queue that runs already stays as it is where nothing is
-/// asked for.
+/// How the user asked a queue to work. A queue that runs already keeps what the user did not ask for.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
-    /// How frames come and go.
     pub way: Option<WayName>,
     pub choice: Option<Choice>,
-    /// How the queue waits for frames.
     pub patience: Option<Patience>,
-    /// The processor that the queue may use.
+    /// The processor that the queue may use. `None`: any.
     pub processor: Option<usize>,
 }
 
 impl Wishes {
-    /// The options of a queue, but as is asked for.
+    /// The options of a running queue, changed as the user asked.
     fn over(&self, options: &Options) -> Options {
         Options {
             device: options.device.clone(),
@@ -115,16 +110,14 @@ impl Wishes {
     }
 }
 
-/// Makes the command of a program that calls [`serve`] with these options and the policy that it reads from
-/// standard input, and writes a line [`READY`] when that holds. The option `--lock NUMBER` that is added to
-/// it says what [`Options::lock`] is to be.
+/// Makes the command of a program that calls [`serve`] with these options, reads the policy from standard
+/// input, and writes the line [`READY`] when the policy holds. The option `--lock NUMBER` is added; its
+/// number is [`Options::lock`].
 pub type ServerCommand = fn(&Options) -> Command;
 
-/// The place: a queue at one device.
 pub struct Interposed {
     options: Options,
     wishes: Wishes,
-    /// Starts the program that calls [`serve`].
     server: Option<ServerCommand>,
     notes: Vec<String>,
 }
@@ -136,21 +129,17 @@ impl std::fmt::Debug for Interposed {
 }
 
 impl Interposed {
-    /// The place at a device.
-    #[must_use]
     pub fn new(options: Options, server: ServerCommand) -> Self {
         Self { options, wishes: Wishes::default(), server: Some(server), notes: Vec::new() }
     }
 
-    /// The same, but where a queue runs already, what is not asked for stays as it is.
-    #[must_use]
+    /// Where a queue runs already, its options stay but for what the user asked for.
     pub fn wishing(mut self, wishes: Wishes) -> Self {
         self.wishes = wishes;
         self
     }
 
-    /// The place at a device with a queue, to look at it or to take it away.
-    #[must_use]
+    /// A place to look at or to take away; it cannot begin a queue.
     pub fn at(device: &str) -> Self {
         let options = Options { device: device.to_owned(), ..Options::default() };
         Self { options, wishes: Wishes::default(), server: None, notes: Vec::new() }
@@ -166,10 +155,6 @@ impl Interposed {
         }
     }
 
-    /// What the classes have got, and what else was counted.
-    ///
-    /// # Errors
-    /// No queue is there, or it does not answer.
     pub fn figures(&self) -> Result<(Live, Counters), Error> {
         match self.ask(&QueueQuestion::Live)? {
             QueueAnswer::Live { live, counters } => Ok((live, counters)),
@@ -181,7 +166,7 @@ impl Interposed {
         self.options.device.clone()
     }
 
-    /// What the journal says, if a policy is there. One of another place is an error.
+    /// The journal's record. A policy of another place is an error.
     fn record(&self) -> Result<Option<Record<serde_json::Value>>, Error> {
         let record = Journal::of(&self.options.device)?.read::<serde_json::Value>()?;
         match record {
@@ -192,18 +177,19 @@ impl Interposed {
         }
     }
 
-    /// The journal of a queue that is in force, if there is one.
+    /// The journal's record, if the queue is in force.
     fn owned(&self) -> Result<Option<Record<serde_json::Value>>, Error> {
         Ok(self.record()?.filter(Record::is_in_force))
     }
 
-    /// Takes the options of a queue that runs, but as is asked for. Whether something has to change for that.
+    /// Takes the options of a running queue, changed as the user asked. Answers whether that changes
+    /// anything.
     pub(crate) fn differs_from(&mut self, running: &Options) -> bool {
         self.options = self.wishes.over(running);
         self.options != *running
     }
 
-    /// Puts back what processes that were killed have left. Only with the journal's lock.
+    /// Puts back what killed processes have left. The caller must hold the journal's lock.
     pub(crate) fn mend(&mut self, journal: &Journal) -> Result<(), crate::Error> {
         self.notes.clear();
         if let Some(record) = self.record()?.filter(|record| !record.is_in_force()) {
@@ -216,8 +202,8 @@ impl Interposed {
         Ok(())
     }
 
-    /// Ends the queue of a journal that was put aside, because another place is in force by now. Only with
-    /// the journal's lock.
+    /// Ends the queue of a journal that was put aside, because another place is in force now. The caller must
+    /// hold the journal's lock.
     pub(crate) fn give_way(&mut self, aside: &Journal) -> Result<(), crate::Error> {
         self.notes.clear();
         let Some(record) = aside.read::<serde_json::Value>()? else { return Ok(()) };
@@ -230,7 +216,7 @@ impl Interposed {
         Ok(restore::put_back_leftovers(aside, &self.options.device)?)
     }
 
-    /// How the queue of a record works; none where an earlier version wrote it.
+    /// How the queue of a record works. `None`: an earlier version wrote the record.
     pub(crate) fn options_of(record: &Record<serde_json::Value>) -> Option<Options> {
         serde_json::from_value::<restore::BeforeQueue>(record.before.clone()).ok()?.options
     }
@@ -256,7 +242,7 @@ impl Interposed {
         Error::Refused { device: self.named(), why }
     }
 
-    /// Has a queue begin where there is none. Only with the journal's lock.
+    /// Begins a queue where there is none. The caller must hold the journal's lock.
     pub(crate) fn begin(&self, policy: &Policy, lock: &DirectoryLock) -> Result<(), crate::Error> {
         let device = self.named();
         let Some(server) = &self.server else { return Err(Error::NotThere { device }.into()) };

@@ -1,17 +1,15 @@
-//! Whether anybody but a queue's own processes still uses their network namespace.
+//! Whether any process other than the queue's own two still uses their network namespace.
 //!
-//! The two processes of a queue keep their namespace alive, with its devices, also when somebody deletes it
-//! (`ip netns delete` takes its name away and leaves the rest to the kernel). So the guard looks whether
-//! there is anything left for which it looks after the queue: another process in the namespace, or a name,
-//! which is a mount.
+//! The two processes of a queue keep their namespace and its devices alive, also after somebody deletes it:
+//! `ip netns delete` removes the name and leaves the rest to the kernel. So the guard looks whether anybody
+//! else needs the namespace: another process in it, or a name, which is a mount.
 //!
-//! A process in the namespace is recognised by the number of its `/proc/PID/net/dev`, which is that of the
-//! namespace's own file and which anybody may ask for; `/proc/PID/ns/net` would need privileges that the
-//! guard gives away.
+//! A process is in the namespace if its `/proc/PID/net/dev` has the inode number of the namespace's own.
+//! Anybody may ask for that; `/proc/PID/ns/net` would need privileges that the guard gives up.
 //!
-//! Cost: three system calls in the namespace that process 1 is in; elsewhere one for each process until the
-//! first that is in it, every [`EVERY`]. When not: a namespace that is held by nothing but an open descriptor
-//! counts as left. Reference: network_namespaces(7), proc_pid_mountinfo(5).
+//! Cost, every [`EVERY`]: three system calls in the namespace of process 1; elsewhere one for each process
+//! until the first that is in it. Limit: a namespace that is held only by an open descriptor counts as left.
+//! Reference: network_namespaces(7), proc_pid_mountinfo(5).
 
 use std::fs;
 use std::io;
@@ -20,22 +18,19 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::Tid;
 
-/// How often is looked: what a queue in a deleted namespace holds, memory and a device, does not matter for
-/// longer.
+/// A queue in a deleted namespace holds only memory and a device, so it may stay this long.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// A network namespace.
 #[derive(Debug)]
 pub(super) struct Namespace {
-    /// The number of its file of devices.
+    /// The inode number of its `net/dev`.
     devices: u64,
-    /// How a mount of it is described.
+    /// How /proc/self/mountinfo describes a mount of it.
     mount: String,
     next: Instant,
 }
 
 impl Namespace {
-    /// That of this process.
     pub(super) fn of_this_process() -> io::Result<Self> {
         let number = fs::metadata("/proc/self/ns/net")?.ino();
         Ok(Self {
@@ -45,8 +40,8 @@ impl Namespace {
         })
     }
 
-    /// Whether nobody but this process and its child is in it, and it has no name. Looks from time to time;
-    /// in between the answer is no.
+    /// Whether nobody but this process and its child is in the namespace, and it has no name. Looks every
+    /// [`EVERY`]; in between the answer is no.
     pub(super) fn is_left_by_all_others(&mut self, child: Tid) -> bool {
         let now = Instant::now();
         if now < self.next {
@@ -78,7 +73,7 @@ impl Namespace {
     }
 }
 
-/// The number of the file of devices in a process's namespace; none if the process has ended.
+/// The inode number of a process's `net/dev`. `None`: the process has ended.
 fn devices(process: &str) -> Option<u64> {
     let file = Path::new("/proc").join(process).join("net/dev");
     fs::metadata(file).ok().map(|found| found.ino())

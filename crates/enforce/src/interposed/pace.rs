@@ -1,49 +1,46 @@
-//! When a link of a given rate is free again, to the nanosecond and without error that adds up.
+//! When a link of a given rate is free again. Exact to the nanosecond, and errors do not add up.
 //!
-//! The idea: not a pause after each packet, which would add every lateness of this process to the packet, but
-//! a virtual clock: each packet occupies the link for its length, from when the link was free, even if this
-//! process comes late to see it. The rate is exact as long as it is never later than [`Pacer::PATIENCE`];
-//! what a link does not carry while nothing waits is lost, as on a cable. What a packet's length is, the
-//! caller says; here, as with HTB, the whole frame with its Ethernet header, without preamble, checksum and
-//! gap.
+//! A pause after each packet would add this process's lateness to every packet. Instead each packet occupies
+//! a virtual clock for its length, from the moment the link was free, even if this process sees that moment
+//! late. The rate is exact as long as the process is never later than [`Pacer::PATIENCE`]. Capacity of
+//! moments in which nothing waits is lost, as on a cable. The caller decides what counts as the length; here,
+//! as with HTB, it is the whole frame with its Ethernet header, without preamble, checksum and gap.
 //!
 //! Pure: time is an argument, in nanoseconds.
 
-/// A link, or a class that may not have more than so much.
+/// A link, or a class with a ceiling.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pacer {
     bits_per_second: u64,
     free_at: u64,
-    /// Of the division that `free_at` came from: the part of a nanosecond, times the rate.
+    /// Remainder of the division that gave `free_at`: the part of a nanosecond, times the rate.
     remainder: u64,
 }
 
 impl Pacer {
-    /// Lateness up to here is made up for by sending faster.
+    /// Up to this lateness (ns) is made up for by sending faster.
     pub(crate) const PATIENCE: u64 = 5_000_000;
 
     pub(crate) fn new(bits_per_second: u64) -> Self {
         Self { bits_per_second: bits_per_second.max(1), free_at: 0, remainder: 0 }
     }
 
-    /// From now on another rate.
     pub(crate) fn set_rate(&mut self, bits_per_second: u64) {
         (self.bits_per_second, self.remainder) = (bits_per_second.max(1), 0);
     }
 
-    /// When it is free.
     pub(crate) fn free_at(&self) -> u64 {
         self.free_at
     }
 
-    /// Nothing was to be sent until now: what was not carried is lost.
+    /// Nothing waited until now: that capacity is lost.
     pub(crate) fn rest_until(&mut self, now: u64) {
         if now > self.free_at {
             (self.free_at, self.remainder) = (now, 0);
         }
     }
 
-    /// A packet is sent now, or should have been since it was free.
+    /// A packet is sent now, or would have been when the link became free.
     pub(crate) fn carry(&mut self, now: u64, bytes: u32) {
         self.rest_until(now.saturating_sub(Self::PATIENCE));
         let wanted = u64::from(bytes) * 8 * 1_000_000_000 + self.remainder;

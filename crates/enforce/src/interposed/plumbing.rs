@@ -1,5 +1,5 @@
-//! What brings frames from the program at the device to the worker: devices of our own, gone with the
-//! processes that hold them.
+//! The devices that bring frames from the program at the device to the worker. The kernel removes them when
+//! the processes that hold them end.
 
 use super::WayName;
 use super::program;
@@ -16,13 +16,12 @@ use unisono_linux::netlink::{NetlinkSocket, capture, qdisc, traffic};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::tun::Tap;
 
-/// Frames that the queue's own device keeps for it while it is not looking.
+/// Frames that the queue's own device keeps while the worker is busy.
 const QUEUE: u32 = 4096;
 
-/// The number of the far device: the first one after loopback in a namespace of its own.
+/// The far device's number: the first after loopback in a namespace of its own.
 pub(super) const FAR: u32 = 2;
 
-/// What brings frames from the program to the worker.
 pub(super) enum Plumbing {
     Tun { tap: Tap, queue: Index },
     AfXdp { far: NetworkNamespace, home: NetworkNamespace, sockets: SocketMap, queue: Index },
@@ -71,7 +70,7 @@ impl Plumbing {
         }
     }
 
-    /// Makes the pair while in the far namespace. `netlink` is of the near one.
+    /// Makes the pair of devices while in the far namespace. `netlink` belongs to the near one.
     fn pair(
         name: &str,
         mtu: u32,
@@ -108,13 +107,13 @@ impl Plumbing {
     }
 }
 
-/// The longest packet that the queue's device has to take, for packets of this length at the other: room for
-/// a tag of ours on a frame that has one of its own.
+/// The MTU of the queue's device, for packets of length `mtu` at the device: room for our tag and one of the
+/// frame's own.
 fn with_tags(mtu: u32) -> u32 {
     mtu + HEADERS - 14
 }
 
-/// Has the queue's device take packets of another length.
+/// Lets the queue's device take packets of another length.
 pub(super) fn carry(netlink: &mut NetlinkSocket, queue: Index, mtu: u32) -> Result<(), Error> {
     Ok(netlink.run(&[capture::switch_on(queue, with_tags(mtu), QUEUE)])?)
 }
@@ -125,12 +124,12 @@ fn switch_on(netlink: &mut NetlinkSocket, device: Index, mtu: u32) -> Result<(),
     Ok(netlink.run(&[capture::switch_on(device, mtu, QUEUE)])?)
 }
 
-/// Whether a device has a place for programs.
+/// Whether a device has a clsact discipline, where programs are attached.
 pub(super) fn has_clsact(netlink: &mut NetlinkSocket, device: Index) -> Result<bool, Error> {
     Ok(qdisc::of_device(netlink, device)?.iter().any(|there| there.kind == "clsact"))
 }
 
-/// Makes the place for programs. One that is there already is no error.
+/// Makes the clsact discipline. It is no error if there is one already.
 pub(super) fn make_clsact(netlink: &mut NetlinkSocket, device: Index) -> Result<(), Error> {
     match netlink.run(&[traffic::clsact(device)]) {
         Err(refused) if refused.errno != Errno::EXIST.raw_os_error() => Err(refused.into()),

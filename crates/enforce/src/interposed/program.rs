@@ -1,14 +1,14 @@
 //! The two programs in the kernel, a few dozen instructions each.
 //!
-//! *Where the device sends*: if the queue is alive and its own device is there, write into a VLAN tag which
-//! control group, priority and mark of the policy the sender has ([`super::classify`]), and hand the frame
-//! over to that device; else let it pass. This is what happens when the queue's process dies, stops or is
-//! killed: the traffic flows on, unscheduled. The queue says that it is alive by a time in a shared word,
-//! until when it is to be believed. Frames that are longer than the queue's own device takes pass too, and
-//! are counted in another shared word: handed over they would be lost.
+//! *Where the device sends*: if the queue is alive and its own device exists, the program writes a VLAN tag
+//! that says which control group, priority and mark of the policy the sender has ([`super::classify`]), and
+//! hands the frame to that device. Otherwise it lets the frame pass. So the traffic flows on unscheduled when
+//! the queue's process dies, stops or is killed. The queue says that it is alive by writing, into a shared
+//! word, the time until which that holds. Frames longer than the queue's device takes also pass, because they
+//! would be lost there; another shared word counts them.
 //!
-//! *Where the queue's device receives* (`AF_XDP` alone): put the frame into the socket of its receive queue,
-//! or drop it.
+//! *Where the queue's device receives* (`AF_XDP` only): the program puts the frame into the socket of its
+//! receive queue, or drops it.
 //!
 //! Reference: bpf-helpers(7); include/uapi/linux/bpf.h.
 
@@ -25,12 +25,12 @@ const REDIRECT: i32 = 23;
 const REDIRECT_MAP: i32 = 51;
 const SKB_ANCESTOR_CGROUP_ID: i32 = 83;
 const CHECK_MTU: i32 = 163;
-/// `BPF_MTU_CHK_SEGS`: of a large segment the frames that it will be cut into count.
+/// `BPF_MTU_CHK_SEGS`: for a large segment, check the frames that it will be cut into.
 const EACH_SEGMENT: i32 = 1;
-/// Let the next program, or at the end the device, decide.
+/// The next program decides, or at last the device.
 const PASS: i32 = -1;
 const DROP: i32 = 1;
-/// Places in `struct __sk_buff` and `struct xdp_md`.
+/// Offsets in `struct __sk_buff` and `struct xdp_md`.
 const MARK: i16 = 8;
 const PRIORITY: i16 = 32;
 const QUEUE: i16 = 16;
@@ -39,27 +39,27 @@ const CONTEXT: BpfRegister = BpfRegister(6);
 const LIMIT: BpfRegister = BpfRegister(7);
 const NUMBER: BpfRegister = BpfRegister(8);
 
-/// The words that the program shares with the worker: the time until when the queue is to be believed,
+/// Shared word: the time until which the queue counts as alive.
 pub(super) const ALIVE: usize = 0;
-/// and how many frames (a segment that is to be cut counts as one) were longer than the queue takes.
-/// Processors that count at the same moment may count one together.
+/// Shared word: how many frames were longer than the queue takes (a segment that is to be cut counts once).
+/// Processors that count at the same moment may count one frame less.
 pub(super) const TOO_LONG: usize = 1;
-/// How many words there are.
+/// Number of shared words.
 pub(super) const WORDS: u32 = 2;
 const BYTES: i16 = 8;
 
-/// A control group as the kernel numbers it.
+/// A control group by the kernel's number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct GroupTag {
-    /// Below the root, which is 0.
+    /// Depth below the root, which is 0.
     pub(super) level: u32,
     pub(super) id: u64,
     /// What it adds to the number in the tag.
     pub(super) number: u16,
 }
 
-/// The program for where the device sends. `alive` is the array of shared words; `groups` come with the
-/// deepest first.
+/// The program where the device sends. `alive` is the array of shared words; `groups` come with the deepest
+/// first.
 pub(super) fn capture(alive: BorrowedFd<'_>, queue: Index, groups: &[GroupTag], named: &Named) -> Vec<u64> {
     let mut program = Assembler::default();
     let (pass, too_long) = (program.label(), program.label());
@@ -98,7 +98,7 @@ pub(super) fn capture(alive: BorrowedFd<'_>, queue: Index, groups: &[GroupTag], 
     program.finish().expect("short because a tag names a few hundred groups and priorities")
 }
 
-/// Adds what the named value in the context adds to the number.
+/// Adds to the tag's number what the named value in the context stands for.
 fn add(program: &mut Assembler, place: i16, named: impl Iterator<Item = (u32, u16)>) {
     let mut named = named.peekable();
     let done = program.label();
@@ -113,7 +113,7 @@ fn add(program: &mut Assembler, place: i16, named: impl Iterator<Item = (u32, u1
     program.here(done);
 }
 
-/// The program for where the queue's device receives.
+/// The program where the queue's device receives.
 pub(super) fn deliver(sockets: BorrowedFd<'_>) -> Vec<u64> {
     let mut program = Assembler::default();
     program.load(LoadSize::Four, R2, R1, QUEUE).map(R1, sockets).set(R3, DROP).call(REDIRECT_MAP).exit();

@@ -1,5 +1,5 @@
-//! What is put back when a queue goes: the program, the place for it if there was none, the queue's own
-//! device.
+//! What is put back when a queue ends: the program, its clsact discipline if there was none, and the queue's
+//! own device.
 
 use super::service::Options;
 use super::{NAME, PATIENCE};
@@ -12,17 +12,17 @@ use unisono_linux::netlink::link::{self, Index};
 use unisono_linux::netlink::{NetlinkSocket, capture, egress};
 use unisono_linux::undo::Author;
 
-/// What is to be put back.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct BeforeQueue {
-    /// The place for programs was made by us.
+    /// Whether we made the clsact discipline.
     pub(super) made_clsact: bool,
-    /// The queue's own device.
+    /// The name of the queue's own device.
     pub(super) queue: String,
-    /// Its number once it is made; 0 before. A device of that name with another number is somebody else's.
+    /// That device's number; 0 until it is made. A device of this name with another number is somebody
+    /// else's.
     #[serde(default)]
     pub(super) queue_index: u32,
-    /// The worker, from before it gives up its copy of the lock (PROTOCOL.md).
+    /// The worker; written before the worker gives up its copy of the lock (PROTOCOL.md).
     #[serde(default)]
     pub(super) worker: Option<Author>,
     /// How the queue works.
@@ -30,13 +30,13 @@ pub(super) struct BeforeQueue {
     pub(super) options: Option<Options>,
 }
 
-/// Where questions are asked.
+/// Where the guard listens for questions.
 pub(super) fn socket_of(journal: &Journal) -> PathBuf {
     journal.path().with_extension("socket")
 }
 
-/// Ends the processes of a queue, waits for their end, and puts back what they leave. Only with the journal's
-/// lock.
+/// Ends the processes of a queue, waits for their end, and puts back what they leave. The caller must hold
+/// the journal's lock.
 pub(super) fn put_back_leftovers(journal: &Journal, device: &str) -> Result<(), Error> {
     let Some(record) = journal.read::<serde_json::Value>()? else { return Ok(()) };
     if record.backend != NAME {
@@ -54,9 +54,10 @@ pub(super) fn put_back_leftovers(journal: &Journal, device: &str) -> Result<(), 
     put_back(journal, &record, &mut netlink)
 }
 
-/// Puts back what was there before, unless no journal tells of this record any more: then somebody has put it
-/// back, and what is at the device may be another's. Only with the journal's lock. What is gone already is no
-/// error. Devices are found by their numbers, which stay when they are renamed.
+/// Puts back what was there before. Does nothing if no journal describes this record any more: then somebody
+/// else has put it back, and what is at the device may belong to another queue. Things that are gone already
+/// are no error. Devices are found by their numbers, which survive a renaming. The caller must hold the
+/// journal's lock.
 pub(super) fn put_back(
     journal: &Journal,
     record: &Record<BeforeQueue>,

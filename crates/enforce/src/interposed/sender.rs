@@ -1,5 +1,5 @@
-//! Whose a frame is, as far as only the kernel knows: control groups by number, and the program that looks at
-//! them.
+//! What only the kernel knows about a frame's sender: the control groups by number, and the program that
+//! looks at them.
 
 use super::classify::Named;
 use super::program::{self, GroupTag};
@@ -11,10 +11,9 @@ use unisono_linux::bpf::ClassifierProgram;
 use unisono_linux::cgroup;
 use unisono_linux::netlink::link::Index;
 
-/// What the program at the device is called.
 pub(super) const PROGRAM: &str = "unisono_capture";
 
-/// The control groups of a policy as the kernel numbers them now; those that are not there match nobody.
+/// The control groups of a policy by the kernel's numbers. A group that does not exist matches nobody.
 #[derive(PartialEq, Eq)]
 pub(super) struct GroupTags(Vec<GroupTag>);
 

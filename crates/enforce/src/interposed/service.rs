@@ -1,5 +1,5 @@
-//! The process that looks after the queue: makes what it needs, starts it, and puts everything back when it
-//! ends, however it ends.
+//! The guard: the process that sets a queue up, looks after it, and puts everything back when it ends,
+//! however it ends.
 //!
 //! ```text
 //!   serve: journal -> devices -> worker (a copy of this process without root) -> program at the device
@@ -7,13 +7,13 @@
 //!     |  questions on a socket     v
 //!     +--> clear, a signal, the worker's death --> program away -> worker ends -> journal away
 //! ```
-//! Who holds which lock when, and why a command that is killed has no effect afterwards:
+//! Which process holds which lock when, and why a killed command has no effect afterwards:
 //! [PROTOCOL.md](../../PROTOCOL.md).
 //!
-//! This process stays user 0, with the few capabilities that it takes to take the program away again, and
-//! reads nothing but questions of root; both processes are bound by a filter of system calls
-//! ([`super::confine`]). If it is killed the worker is killed with it by the kernel, the program passes the
-//! traffic by, and the journal tells the next `unisono queue` what is left to put back.
+//! The guard stays user 0 with the few capabilities that it needs to detach the program, and reads only
+//! questions of root. A filter of system calls binds both processes ([`super::confine`]). If the guard is
+//! killed, the kernel kills the worker with it, the program lets the traffic pass, and the journal tells the
+//! next `unisono queue` what to put back.
 
 use super::classify::Named;
 use super::confine;
@@ -50,34 +50,28 @@ use unisono_linux::undo::{Author, DirectoryLock};
 use unisono_linux::xdp::DeviceQueue;
 use unisono_linux::{descriptors, poll, privilege};
 
-/// What the worker is told so that it begins.
+/// The byte that tells the worker to begin.
 const BEGIN: u8 = b'!';
-/// How often control groups are looked at: one that was made anew has another number.
+/// How often control groups are looked at: a group that was made anew has another number.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What to interpose, and how.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Options {
     pub device: String,
-    /// How frames come and go.
     pub way: WayName,
     pub choice: Choice,
-    /// How the queue waits for frames.
     pub patience: Patience,
-    /// The processor that the queue may use; all if none.
+    /// The processor that the queue may use. `None`: any.
     pub processor: Option<usize>,
-    /// For a program that [`Interposed`](super::Interposed) has started to stay in the background: the number
-    /// under which it has the lock of the journals. It ends with its starter until the policy holds.
+    /// For a program that [`Interposed`](super::Interposed) has started in the background: the descriptor of
+    /// the journals' lock. The program ends with its starter until the policy holds.
     #[serde(skip)]
     pub lock: Option<i32>,
 }
 
-/// Interposes a queue and looks after it until it is told to end. `ready` is called when the policy holds.
-/// From then on the calling process can do little else, for good (`confine.rs`): it is to end when this
-/// returns.
-///
-/// # Errors
-/// It could not begin, or the queue's process ended by itself; everything was put back.
+/// Sets a queue up and looks after it until it is told to end. Calls `ready` when the policy holds. From then
+/// on the calling process can do little else (`confine.rs`), so it must end when this returns. If the queue
+/// could not begin, or its worker ended by itself, everything has been put back.
 pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), Error> {
     let policy = Policy::parse(text).map_err(|error| Error::Unfit(error.to_string()))?;
     let named = named(&policy)?;
@@ -209,10 +203,10 @@ fn hold(
     guard.watch()
 }
 
-/// The process while the policy holds.
+/// The guard while the policy holds.
 struct QueueGuard<'a> {
     worker: ForkedChild,
-    /// The same process, to be waited for.
+    /// The worker again, as something to wait for.
     process: PidFd,
     master: Dialogue,
     visitors: Visitors,
@@ -220,8 +214,8 @@ struct QueueGuard<'a> {
     signals: &'a SignalFd,
     netlink: &'a mut NetlinkSocket,
     device: &'a Interface,
-    /// What the device is called now. Its journal keeps the name under which the policy was applied, and is
-    /// found by both.
+    /// The device's name now. The journal keeps the name under which the policy was applied; both names find
+    /// it.
     name: String,
     alive: std::os::fd::OwnedFd,
     queue: Index,
@@ -283,7 +277,8 @@ impl QueueGuard<'_> {
         }
     }
 
-    /// Answers a question; whether it was the last one, which is answered when everything has been put back.
+    /// Answers a question. Returns true for the last question, which is answered only after everything has
+    /// been put back.
     fn answer(&mut self, stream: &UnixStream, question: QueueQuestion) -> bool {
         let answer = match question {
             QueueQuestion::End | QueueQuestion::GiveWay => return true,
@@ -305,7 +300,7 @@ impl QueueGuard<'_> {
         false
     }
 
-    /// Adds what was lost between the program and the worker, which sees the rest.
+    /// Adds what was lost between the program and the worker; the worker counts the rest.
     fn with_lost(&mut self, answer: QueueAnswer) -> QueueAnswer {
         let QueueAnswer::Live { mut live, mut counters } = answer else { return answer };
         live.device.clone_from(&self.name);
@@ -315,8 +310,8 @@ impl QueueGuard<'_> {
         QueueAnswer::Live { live, counters }
     }
 
-    /// Has another policy enforced: the queue first, then the program, so that nothing is passed by
-    /// meanwhile. If that fails, the policy before goes on.
+    /// Enforces another policy: first in the worker, then in the program, so that no frame passes by
+    /// meanwhile. If that fails, the policy before stays in force.
     fn change(&mut self, text: String) -> Result<(), Error> {
         let policy = Policy::parse(&text).map_err(|error| Error::Unfit(error.to_string()))?;
         let named = named(&policy)?;
@@ -360,7 +355,7 @@ impl QueueGuard<'_> {
         }
     }
 
-    /// Follows the device. It is an error that it is gone.
+    /// Reacts to changes of the device. That the device is gone is an error.
     fn follow(&mut self, changes: Vec<DeviceChange>) -> Result<(), Error> {
         for change in changes {
             match change {
@@ -372,7 +367,7 @@ impl QueueGuard<'_> {
         Ok(())
     }
 
-    /// Has the queue take packets of another length, as far as it can: the program lets longer ones pass.
+    /// Takes packets of another length as far as the way can; the program lets longer ones pass.
     fn carry(&mut self, mtu: u32) {
         let most = match self.options.way {
             WayName::Tun => mtu,
@@ -385,8 +380,8 @@ impl QueueGuard<'_> {
         }
     }
 
-    /// Lets the program follow control groups that were removed and made again. What goes wrong is tried
-    /// again.
+    /// Updates the program for control groups that were removed and made again. A failure is tried again
+    /// later.
     fn look_at_groups(&mut self) {
         if let Ok(groups) = GroupTags::of(&self.named)
             && groups != self.groups
@@ -397,7 +392,7 @@ impl QueueGuard<'_> {
         }
     }
 
-    /// Takes the program away, has the queue send what waits, and waits for its end.
+    /// Detaches the program, lets the worker send what waits, and waits for its end.
     fn end(&mut self) -> Result<(), Error> {
         self.netlink.run(&[egress::detach(self.device.index)])?;
         // one that somebody has stopped cannot send what waits
@@ -419,7 +414,6 @@ struct Start {
     alive: Words,
 }
 
-/// The worker's process.
 fn work(mut start: Start, plumbing: Plumbing, parent: u32) -> i32 {
     // the journal names this process from now on, and the copy of the lock can go
     if start.master.read_exact(&mut [0]).is_err() {
@@ -452,7 +446,7 @@ fn work(mut start: Start, plumbing: Plumbing, parent: u32) -> i32 {
     }
 }
 
-/// Gives away what the worker does not need, and works until it is told to end.
+/// Gives up what the worker does not need, and works until it is told to end.
 fn begin<W: super::way::Way>(way: W, start: Start, parent: u32) -> Result<(), String> {
     let Start { policy, named, options, device: _, master, alive } = start;
     let text = |what: &'static str| move |error: io::Error| format!("{what}: {error}");

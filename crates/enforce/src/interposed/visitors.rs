@@ -1,8 +1,8 @@
-//! Who asks the guard: connections to the socket for questions. None is waited for, so that one that says
-//! nothing keeps nobody else from an answer.
+//! Connections to the guard's socket for questions. The guard waits for none of them, so a silent one delays
+//! nobody.
 //!
-//! A visitor has [`PATIENCE`] to say its question. Of more than [`MOST`] visitors the one that came first has
-//! to go. Cost: one system call a visitor whenever one has spoken.
+//! A visitor has [`PATIENCE`] to send its question. Of more than [`MOST`] visitors the oldest is dropped.
+//! Cost: one system call for each visitor whenever one has sent something.
 
 use super::control::{self, QueueQuestion};
 use std::io;
@@ -12,13 +12,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use unisono_linux::{local_socket, socket};
 
-/// How long a visitor may take to say its question, and to take the answer. Those of `unisono queue` say it
-/// at once.
+/// How long a visitor may take to send its question, and to take the answer. `unisono queue` sends at once.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Each costs a descriptor, of which a process has 1,024 where nobody says otherwise.
+/// Each visitor costs a descriptor; a process has 1,024 by default.
 const MOST: usize = 512;
 
-/// All connections to the socket.
 #[derive(Debug)]
 pub(super) struct Visitors {
     listener: UnixListener,
@@ -29,16 +27,13 @@ pub(super) struct Visitors {
 #[derive(Debug)]
 struct Visitor {
     stream: UnixStream,
-    /// What it has said of its question.
+    /// The part of its question that has come.
     said: Vec<u8>,
     until: Instant,
 }
 
 impl Visitors {
     /// Listens at a path, for root alone.
-    ///
-    /// # Errors
-    /// The socket cannot be made there.
     pub(super) fn expect_at(path: &Path) -> io::Result<Self> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -49,12 +44,12 @@ impl Visitors {
         Ok(Self { listener, all: Vec::new() })
     }
 
-    /// What becomes readable when somebody comes, or says something.
+    /// What becomes readable when a visitor comes or sends something.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         [self.listener.as_fd()].into_iter().chain(self.all.iter().map(|visitor| visitor.stream.as_fd()))
     }
 
-    /// The questions that have been said, each with where to answer it. Never waits.
+    /// The questions that have come whole, each with the connection for its answer. Never waits.
     pub(super) fn questions(&mut self, now: Instant) -> Vec<(UnixStream, QueueQuestion)> {
         // as many as the kernel keeps for us, so that a flood of them ends
         for _ in 0..local_socket::BACKLOG {
@@ -81,12 +76,11 @@ impl Visitors {
     }
 }
 
-/// What a visitor has said.
 enum HeardQuestion {
-    /// Not all of a question yet.
+    /// Not a whole question yet.
     Nothing,
     Question(QueueQuestion),
-    /// No question, or it has gone.
+    /// No question, or the visitor has gone.
     Nonsense,
 }
 

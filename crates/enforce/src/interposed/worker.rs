@@ -1,9 +1,9 @@
-//! The process that all frames pass through: takes them, has the engine decide, sends them on.
+//! The worker: the process through which all frames pass. It takes frames, lets the engine decide, and sends
+//! them on.
 //!
-//! It has given root away and has nothing but what it opened before: the way's sockets, one word shared with
-//! the program at the device, and a connection to the process that looks after it ([`super::confine`] says
-//! what it may do with them). While there is work it never sleeps between frames of one burst; without work
-//! it waits as it was told ([`Patience`]).
+//! It has given up root and has only what it opened before: the way's sockets, the words that it shares with
+//! the program at the device, and a connection to the guard ([`super::confine`] says which calls it may
+//! make). It does not sleep between the frames of a burst; without work it waits as [`Patience`] says.
 
 use super::classify::{Classifier, Named, NoClass, TAG, untag};
 use super::congestion;
@@ -21,30 +21,29 @@ use unisono_fairqueue::{Live, Policy, TrafficDirection};
 use unisono_linux::bpf::Words;
 use unisono_linux::{clock, poll};
 
-/// Frames taken or sent before the other is looked at.
+/// Frames taken before some are sent, and the other way round.
 const BURST: usize = 64;
-/// The program believes that the queue is alive for so long after it said so,
+/// How long the program at the device counts the queue as alive after its last report (ns).
 const ALIVE: u64 = 500_000_000;
-/// which it does so often.
+/// How often the worker reports that it is alive (ns).
 const BEAT: u64 = 50_000_000;
-/// How often a process that does not sleep looks for questions.
+/// How often a worker that does not sleep looks for questions (ns).
 const LISTEN: u64 = 1_000_000;
-/// How long what waits may take to leave at the end.
+/// How long frames that wait may take to leave at the end (ns).
 const LAST: u64 = 2_000_000_000;
 
-/// How to wait for frames.
+/// How the worker waits for frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Patience {
-    /// Ask again and again: no wake-up stands between a frame and its being sent. It takes a processor.
+    /// Ask again and again. This uses a whole processor and saves the wake-up before each frame.
     Spin,
-    /// Ask for so long, then sleep until one comes.
+    /// Ask for this long, then sleep until a frame comes.
     SpinBlock(Duration),
-    /// Sleep until one comes.
+    /// Sleep until a frame comes.
     #[default]
     Block,
 }
 
-/// What the worker is about.
 pub(super) struct Worker<W: Way> {
     way: W,
     engine: Engine<W::Frame>,
@@ -54,12 +53,11 @@ pub(super) struct Worker<W: Way> {
     patience: Patience,
     master: Dialogue,
     alive: Words,
-    /// When to end at the latest, once it was told to.
+    /// When to end at the latest, once the worker was told to.
     ending: Option<u64>,
     scratch: Vec<W::Frame>,
 }
 
-/// What a worker is made of.
 pub(super) struct WorkerParts<W> {
     pub(super) way: W,
     pub(super) policy: Policy,
@@ -89,17 +87,15 @@ impl<W: Way> Worker<W> {
         })
     }
 
-    /// What it needs to go on.
+    /// Descriptors that must stay open.
     pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let mut all = vec![self.master.as_fd()];
         all.extend(self.way.descriptors());
         all
     }
 
-    /// Says that it has begun, and works until it is told to end.
-    ///
-    /// # Errors
-    /// The device is gone, or nobody looks after this process any more.
+    /// Reports that it has begun, and works until it is told to end. Fails if the device is gone, or the
+    /// guard is.
     pub(super) fn run(&mut self) -> io::Result<()> {
         self.master.answer(&QueueAnswer::Done)?;
         let (mut beat, mut listen, mut worked) = (0, 0, clock::now().0);
@@ -150,7 +146,7 @@ impl<W: Way> Worker<W> {
         &self.alive.all()[program::ALIVE]
     }
 
-    /// Takes what has come; answers how many.
+    /// Takes frames that came. Answers how many.
     fn take(&mut self, now: u64) -> io::Result<usize> {
         let mut frames = std::mem::take(&mut self.scratch);
         self.way.receive(BURST, &mut frames)?;
@@ -181,7 +177,7 @@ impl<W: Way> Worker<W> {
         Ok(came)
     }
 
-    /// Sends what may leave; answers how many, and when to look again.
+    /// Sends frames that may leave. Answers how many, and when to look again.
     fn send(&mut self, now: u64) -> io::Result<(usize, u64)> {
         let mut sent = 0;
         let mut again = u64::MAX;
@@ -210,8 +206,7 @@ impl<W: Way> Worker<W> {
         Ok((sent, again))
     }
 
-    /// Answers the questions of the process that looks after this one, in their order: after a stop there may
-    /// be several.
+    /// Answers the guard's questions in their order; after a stop there may be several.
     fn answer_all(&mut self, now: u64) -> io::Result<()> {
         while let Some(question) = self.master.question()? {
             let answer = match question {

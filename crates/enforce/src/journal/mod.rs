@@ -32,73 +32,50 @@ use std::time::Duration;
 use unisono_linux::undo::{DirectoryLock, PreparedFile, UndoDirectory};
 
 const DIRECTORY: &str = "/run/unisono/queue";
-/// How the names of journals of shares of processor time begin.
+/// Prefix of the names of journals of shares of processor time.
 const SHARES: &str = "cpu-";
-/// How long a command that changes a queue is waited for. Draining the classes of a policy before takes up to
-/// 3 s, everything else milliseconds.
+/// How long to wait for another command that changes a queue. Draining the classes of the policy before takes
+/// up to 3 s, everything else milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How the names of journals end.
+/// Suffix of a journal's name.
 const ENDING: &str = "json";
-/// How they end while another place comes into force: see [`Journal::aside`].
+/// Suffix while another place comes into force: see [`Journal::aside`].
 const ASIDE: &str = "aside";
 
-/// The journal of one device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Journal {
     path: PathBuf,
 }
 
-/// Why a journal cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    /// The system says no.
     #[error("{what} {path}: {source}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    /// It is not ours, or of another version.
+    System { what: &'static str, path: PathBuf, source: std::io::Error },
+    /// It is not ours, or another version wrote it.
     #[error(
         "{path} is no journal of this version ({why}); what it was to put back is unknown: look at the device, then remove the file"
     )]
-    Form {
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
+    Form { path: PathBuf, why: String },
     /// Another command changes a queue of this host, and does not end.
     #[error("another `unisono queue` is at work ({path} has been locked for {} s); wait for it to end", PATIENCE.as_secs())]
-    Busy {
-        /// What is locked.
-        path: PathBuf,
-    },
+    Busy { path: PathBuf },
 }
 
 impl Journal {
     /// The journal of what a device of this thread's network namespace sends: see [`Self::find`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn of(device: &str) -> Result<Self, JournalError> {
         Self::of_side(&LinkSide::out(device))
     }
 
     /// The journal of one direction of a device: see [`Self::find`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn of_side(side: &LinkSide) -> Result<Self, JournalError> {
         Ok(Self::find(side)?.1)
     }
 
     /// The name that a device has now, and its journal. A device of this thread's network namespace is found
-    /// by its name; one that has been renamed or is gone, by the name that it had when a policy was applied.
-    ///
-    /// # Errors
-    /// The kernel does not say which namespace and which devices there are, or the directory cannot be read.
+    /// by its name. A device that was renamed or is gone is found by the name that it had when a policy was
+    /// applied.
     pub fn find(side: &LinkSide) -> Result<(LinkSide, Self), JournalError> {
         let devices = Devices::of_this_thread()?;
         let (device, direction) = (side.device.as_str(), side.direction);
@@ -125,40 +102,29 @@ impl Journal {
         Self { path: directory.join(format!("{namespace}-{side}.json")) }
     }
 
-    /// The journal of a process that shares out processor time, which is the host's whatever the network
+    /// The journal of a process that shares out processor time. It belongs to the host, whatever the network
     /// namespace.
-    #[must_use]
     pub fn of_shares(process: u32) -> Self {
         Self { path: Path::new(DIRECTORY).join(format!("{SHARES}{process}.json")) }
     }
 
-    /// Keeps others from beginning to share out processor time, and from putting back what was left of it.
-    ///
-    /// # Errors
-    /// As [`Self::lock`].
+    /// Keeps others from beginning to share out processor time, and from putting back what such a process
+    /// left.
     pub fn lock_shares() -> Result<DirectoryLock, JournalError> {
         Self::of_shares(0).lock()
     }
 
     /// The journals of all processes that share out processor time, or were killed while they did.
-    ///
-    /// # Errors
-    /// The directory cannot be read.
     pub fn all_shares() -> Result<Vec<Self>, JournalError> {
         Ok(Self::files(SHARES, ENDING)?.into_iter().map(|(_, journal)| journal).collect())
     }
 
-    /// The journal at a path that was recorded earlier.
-    #[must_use]
     pub fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
-    /// The journals of all devices of this thread's network namespace, each with the name that its device has
-    /// now. A device that is gone has the name that it had when the policy was applied.
-    ///
-    /// # Errors
-    /// As [`Self::find`]; or a journal cannot be read.
+    /// The journals of all devices of this thread's network namespace, each with its device's name now. A
+    /// device that is gone has the name that it had when the policy was applied.
     pub fn all() -> Result<Vec<(LinkSide, Self)>, JournalError> {
         Self::all_that_end(ENDING)
     }
@@ -185,9 +151,6 @@ impl Journal {
     }
 
     /// The journals of this thread's network namespace that were put aside.
-    ///
-    /// # Errors
-    /// As [`Self::all`].
     pub(crate) fn all_aside() -> Result<Vec<(LinkSide, Self)>, JournalError> {
         Self::all_that_end(ASIDE)
     }
@@ -202,34 +165,26 @@ impl Journal {
     }
 
     /// The journal of the same device's other direction.
-    #[must_use]
     pub fn of_other_direction(&self) -> Self {
         let other = NumberedSide::other_name(self.name());
         Self { path: self.path.with_file_name(other) }
     }
 
-    /// Where it is.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Where the journal of the policy before lies while another place comes into force beside it.
-    #[must_use]
     pub(crate) fn aside(&self) -> Self {
         Self { path: self.path.with_extension(ASIDE) }
     }
 
-    /// The journal that was put aside there.
-    #[must_use]
+    /// The name that this journal had before it was put aside.
     pub(crate) fn before_aside(&self) -> Self {
         Self { path: self.path.with_extension(ENDING) }
     }
 
-    /// Has another journal's place, and takes no room for it.
-    ///
-    /// # Errors
-    /// The disk says no; nothing has changed.
+    /// Renames this journal to `other`, which needs no room on the disk. On an error nothing has changed.
     pub(crate) fn become_that(&self, other: &Self) -> Result<(), JournalError> {
         self.directory().rename(self.name(), other.name()).map_err(failed("rename", &self.path))
     }
@@ -242,10 +197,7 @@ impl Journal {
         self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
 
-    /// Keeps others from changing queues of this host until it is dropped. Waits for the one that does.
-    ///
-    /// # Errors
-    /// It does not end, or `/run/unisono/queue` cannot be written, or is not this user's alone.
+    /// Keeps others from changing queues of this host until it is dropped. Waits for a command that does.
     pub fn lock(&self) -> Result<DirectoryLock, JournalError> {
         self.lock_within(PATIENCE)
     }
@@ -256,11 +208,8 @@ impl Journal {
         lock.ok_or_else(|| JournalError::Busy { path: directory.path().to_owned() })
     }
 
-    /// As [`Self::lock`], for any device, but makes nothing: none where no journal is, so that nobody can be
-    /// at work.
-    ///
-    /// # Errors
-    /// As [`Self::lock`].
+    /// As [`Self::lock`] for any device, but creates nothing. `None`: there is no directory of journals, so
+    /// nobody can be at work.
     pub fn lock_what_is_there() -> Result<Option<DirectoryLock>, JournalError> {
         match fs::symlink_metadata(DIRECTORY) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -268,19 +217,13 @@ impl Journal {
         }
     }
 
-    /// The lock that the program which started this one has passed on under a number.
-    ///
-    /// # Errors
-    /// It has not.
+    /// The lock that the program which started this one has passed on under a descriptor number.
     pub fn lock_passed_on(&self, number: i32) -> Result<DirectoryLock, JournalError> {
         let directory = self.directory();
         directory.lock_passed_on(number).map_err(failed("use the lock of", directory.path()))
     }
 
-    /// What it says; none if there is none, or it is of an earlier boot.
-    ///
-    /// # Errors
-    /// It cannot be read, others can have written it, or it is no journal of this version.
+    /// The record. `None`: there is no journal, or it is of an earlier boot.
     pub fn read<B: DeserializeOwned>(&self) -> Result<Option<Record<B>>, JournalError> {
         let text = self.directory().read(self.name()).map_err(failed("read", &self.path))?;
         let Some(text) = text else { return Ok(None) };
@@ -292,36 +235,25 @@ impl Journal {
         Ok(Some(record).filter(|record| record.boot == boot()))
     }
 
-    /// Writes it down, for good before this returns. Only while this process has the [lock](Self::lock).
-    ///
-    /// # Errors
-    /// The disk says no; the journal is as it was then.
+    /// Writes the record to the disk before it returns. The caller must hold the [lock](Self::lock). On an
+    /// error the old record is still there.
     pub fn write<B: Serialize>(&self, record: &Record<B>) -> Result<(), JournalError> {
         self.commit(self.prepare(record)?)
     }
 
-    /// Writes down beside the journal what it will say after a change, so that the end of a change needs no
-    /// room.
-    ///
-    /// # Errors
-    /// The disk says no; nothing has changed.
+    /// Writes what the journal will say after a change into a file beside it, so that the end of the change
+    /// needs no room on the disk. On an error nothing has changed.
     pub fn prepare<B: Serialize>(&self, record: &Record<B>) -> Result<PreparedFile, JournalError> {
         let text = serde_json::to_string_pretty(record).expect("serializes because its keys are texts");
         self.directory().prepare(self.name(), text.as_bytes()).map_err(failed("write", &self.path))
     }
 
-    /// Has it say what was prepared.
-    ///
-    /// # Errors
-    /// The disk says no; the journal is as it was then.
+    /// Replaces the journal by what was prepared. On an error the old record is still there.
     pub fn commit(&self, prepared: PreparedFile) -> Result<(), JournalError> {
         prepared.commit().map_err(failed("write", &self.path))
     }
 
-    /// Takes it away: all is as it was.
-    ///
-    /// # Errors
-    /// It cannot be removed.
+    /// Removes the journal: the device is as it was.
     pub fn remove(&self) -> Result<(), JournalError> {
         self.directory().remove(self.name()).map_err(failed("remove", &self.path))
     }

@@ -7,11 +7,11 @@ use unisono_linux::undo::Author;
 pub(super) const FORMAT: &str = "unisono-queue-1";
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// What a journal says. `B`: what is to be put back, as the place understands it.
+/// What a journal says. `B` is what its place has to put back.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Record<B> {
     pub(super) format: String,
-    /// Which boot of the machine: after another boot there is nothing to put back.
+    /// The boot during which it was written; after another boot there is nothing to put back.
     pub(super) boot: String,
     pub backend: String,
     /// The device's name when the policy was applied.
@@ -21,25 +21,20 @@ pub struct Record<B> {
     #[serde(flatten)]
     pub author: Author,
     pub phase: Phase,
-    /// The policy, as it was written.
+    /// The policy's text.
     pub policy: String,
-    /// What is to be put back.
     pub before: B,
 }
 
-/// How far a change is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// It has begun.
     Changing,
-    /// The policy holds.
     Holds,
 }
 
 impl<B> Record<B> {
     /// A record of a change that this process is about to begin.
-    #[must_use]
     pub fn new(backend: &str, device: &str, index: u32, policy: &str, before: B) -> Self {
         Self {
             format: FORMAT.to_owned(),
@@ -54,21 +49,20 @@ impl<B> Record<B> {
         }
     }
 
-    /// The same record once the policy holds.
-    #[must_use]
     pub fn that_holds(mut self) -> Self {
         self.phase = Phase::Holds;
         self
     }
 
-    /// Whether the policy holds and its process looks after it. A record in the phase [`Phase::Changing`] is
-    /// of a process that was killed, if the caller holds the lock: that process would hold it (PROTOCOL.md).
+    /// Whether the policy holds and its process lives. If the caller holds the lock, a record in the phase
+    /// [`Phase::Changing`] is of a process that was killed, because that process would hold the lock
+    /// (PROTOCOL.md).
     pub(crate) fn is_in_force(&self) -> bool {
         self.phase == Phase::Holds && self.author.lives()
     }
 }
 
-/// The name of this boot; empty where the kernel does not say.
+/// The id of this boot; empty where the kernel does not say.
 pub(super) fn boot() -> String {
     fs::read_to_string(BOOT).map(|text| text.trim().to_owned()).unwrap_or_default()
 }

@@ -9,7 +9,7 @@ use unisono_fairqueue::TrafficDirection;
 use unisono_linux::netlink::{NetlinkSocket, link};
 
 const NAMESPACE: &str = "/proc/thread-self/ns/net";
-/// How names of journals end, before the dot, that are about incoming packets.
+/// Suffix of the names of journals about incoming packets.
 const INCOMING: &str = "-in";
 
 /// One direction of a device. Each direction has a policy of its own.
@@ -20,20 +20,16 @@ pub struct LinkSide {
 }
 
 impl LinkSide {
-    /// What a device sends.
-    #[must_use]
     pub fn out(device: &str) -> Self {
         Self { device: device.to_owned(), direction: TrafficDirection::Out }
     }
 
     /// The same direction of a device with another name.
-    #[must_use]
     pub fn at(&self, device: &str) -> Self {
         Self { device: device.to_owned(), direction: self.direction }
     }
 
-    /// The options of the command line that mean it.
-    #[must_use]
+    /// The command line's options for it.
     pub fn options(&self) -> String {
         match self.direction {
             TrafficDirection::Out => format!("--dev {}", self.device),
@@ -51,7 +47,6 @@ impl fmt::Display for LinkSide {
     }
 }
 
-/// A device by its number, in one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct NumberedSide {
     pub(super) index: u32,
@@ -59,7 +54,7 @@ pub(super) struct NumberedSide {
 }
 
 impl NumberedSide {
-    /// From the name of a journal without namespace and ending.
+    /// Parses a journal's name without its namespace and suffix.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (index, direction) = match text.strip_suffix(INCOMING) {
             Some(index) => (index, TrafficDirection::In),
@@ -68,7 +63,6 @@ impl NumberedSide {
         Some(Self { index: index.parse().ok()?, direction })
     }
 
-    /// The name of the journal of the other direction.
     pub(super) fn other_name(name: &str) -> String {
         let (stem, ending) = name.split_once('.').unwrap_or((name, ""));
         match stem.strip_suffix(INCOMING) {
@@ -85,9 +79,7 @@ impl fmt::Display for NumberedSide {
     }
 }
 
-/// The devices of this thread's network namespace.
 pub(super) struct Devices {
-    /// The number of the namespace.
     pub(super) namespace: u64,
     all: Vec<(u32, String)>,
 }

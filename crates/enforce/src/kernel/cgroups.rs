@@ -1,4 +1,4 @@
-//! Control groups: where they are for the classifier.
+//! Where the control groups are that a policy's rules name, for the classifier.
 
 use super::program::{GroupPosition, MOST_DEPTHS};
 use crate::cpu::below;
@@ -9,7 +9,6 @@ use std::os::unix::fs::MetadataExt;
 use unisono_fairqueue::{Policy, Rule};
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, hierarchies};
 
-/// Where the control groups are that rules name.
 pub(super) fn places(policy: &Policy) -> Result<BTreeMap<String, GroupPosition>, Error> {
     let mut places = BTreeMap::new();
     let named: Vec<(&Rule, &String)> =

@@ -1,4 +1,4 @@
-//! What the kernel counted, as classes of a policy.
+//! Turns what the kernel's classes counted into figures of a policy's classes.
 
 use super::NAME;
 use super::tree::{self, ClassNumbers};
@@ -6,7 +6,7 @@ use crate::journal::LinkSide;
 use unisono_fairqueue::{Backlog, ClassId, Live, LiveClass, Policy};
 use unisono_linux::netlink::htb::HtbStatistics;
 
-/// What it counts at leaves alone is summed up for the classes above.
+/// Figures that the kernel keeps only at leaves are summed up for the classes above.
 pub(super) fn live(
     side: &LinkSide,
     at_ns: u64,

@@ -1,19 +1,19 @@
-//! Packets that a device receives: they make a detour through a device of our own (IFB), at which the policy
-//! is enforced as at any other.
+//! Policies for packets that a device receives: the packets make a detour through a device of our own (IFB),
+//! where the policy is enforced as at any other device.
 //!
 //! ```text
 //!   journal --> IFB, off --> classes of the policy at the IFB --> IFB on --> clsact and redirecting filter
 //!      ^                                                                          | the policy holds
 //!      +------- IFB away <-- clsact away, if nobody else uses it <-- filter away <+  cleared, failed, killed
 //! ```
-//! The filter comes last and goes first, because a packet that is redirected to a device that is not there,
-//! or is off, is lost. The number of the IFB follows from that of the device, so that the journal needs no
-//! word about it, and who finds the journal of a process that was killed knows what to remove. It has the
-//! number 2^30 or more; the kernel itself counts up from 1.
+//! The filter is the last step in and the first step back, because a packet that is redirected to a missing
+//! device, or to one that is off, is lost. The IFB's number is computed from the device's number: 2^30 or
+//! more, while the kernel counts up from 1. So the journal does not mention it, and whoever finds the journal
+//! of a killed process knows which IFB to remove.
 //!
-//! What differs from packets that a device sends: the packets have crossed the link already, so only senders
-//! that notice drops slow down. Nobody knows yet which process a packet is for. Packets that the device has
-//! merged (GRO) are scheduled whole, up to 64 KiB.
+//! Differences from packets that a device sends: the packets have crossed the link already, so only senders
+//! that notice drops slow down. It is not known yet which process a packet is for. Packets that the device
+//! has merged (GRO) are scheduled whole, up to 64 KiB.
 
 use super::site::HostDevice;
 use super::steps::KernelStep;
@@ -27,7 +27,7 @@ use unisono_linux::bpf::assembler::{Assembler, R0};
 use unisono_linux::netlink::link::{self, Index};
 use unisono_linux::netlink::{NetlinkSocket, capture, egress, ingress, qdisc, traffic};
 
-/// The longest packet that the kernel merges, unless somebody has set it otherwise (`GRO_LEGACY_MAX_SIZE`).
+/// The longest packet that the kernel merges by default (`GRO_LEGACY_MAX_SIZE`).
 pub(super) const MERGED: u64 = 65_536;
 const ENOENT: i32 = Errno::NOENT.raw_os_error();
 const FILTER: &str = "unisono_detour";
@@ -39,12 +39,11 @@ pub(super) fn block_of(device: Index) -> Index {
     Index(device.0 | FIRST_NUMBER)
 }
 
-/// The name of that IFB.
 pub(super) fn name_of(device: Index) -> String {
     format!("ifb-u{}", device.0)
 }
 
-/// Whether packets that come in can be told apart as a policy asks for.
+/// Whether incoming packets can be told apart as the policy asks.
 pub(super) fn suits(policy: &Policy) -> Result<(), Error> {
     for rule in &policy.rules {
         let matcher = &rule.matcher;
@@ -63,7 +62,7 @@ pub(super) fn suits(policy: &Policy) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether nobody else has what the detour needs.
+/// Refuses if somebody else uses the IFB's name or number, or the place for the filter.
 pub(super) fn is_free(host: &mut HostDevice, side: &LinkSide) -> Result<(), Error> {
     let (device, name) = (&side.device, name_of(host.link.index));
     let taken = |what: String, remedy: String| Err(Error::InTheWay { what, remedy });
@@ -87,14 +86,14 @@ pub(super) fn is_free(host: &mut HostDevice, side: &LinkSide) -> Result<(), Erro
     }
 }
 
-/// Whether the place for programs at a device was made for the policy of the other direction.
+/// Whether the device's clsact discipline was made for the policy of the other direction.
 fn made_for_other_direction(side: &LinkSide) -> Result<bool, Error> {
     let other = Journal::of_side(side)?.of_other_direction().read::<serde_json::Value>()?;
     // as `interposed` and `fair` write it down
     Ok(other.is_some_and(|other| other.before["made_clsact"] == true || other.before["clsact"] == false))
 }
 
-/// The program of the filter, which takes every packet.
+/// The filter's program, which redirects every packet.
 pub(super) fn takes_all() -> Result<ClassifierProgram, Error> {
     let mut code = Assembler::default();
     let program = code.set(R0, 1).exit();
@@ -102,7 +101,7 @@ pub(super) fn takes_all() -> Result<ClassifierProgram, Error> {
     Ok(ClassifierProgram::load(FILTER, &program)?)
 }
 
-/// The first steps: a device at which packets can wait.
+/// The first steps: make a device at which packets can wait.
 pub(super) fn make(host: &HostDevice) -> Vec<KernelStep> {
     vec![
         KernelStep::Detour(Box::new(ingress::make_block(host.queue, &name_of(host.link.index)))),
@@ -111,7 +110,6 @@ pub(super) fn make(host: &HostDevice) -> Vec<KernelStep> {
     ]
 }
 
-/// The last steps: all packets go there.
 pub(super) fn begin(host: &HostDevice, takes_all: &ClassifierProgram) -> Vec<KernelStep> {
     let device = host.link.index;
     vec![
@@ -122,7 +120,7 @@ pub(super) fn begin(host: &HostDevice, takes_all: &ClassifierProgram) -> Vec<Ker
     ]
 }
 
-/// Lets packets come in directly, and removes the IFB. Notes what stays.
+/// Removes the filter and the IFB. Notes what stays.
 pub(super) fn put_back(host: &mut HostDevice, side: &LinkSide, notes: &mut Vec<String>) -> Result<(), Error> {
     let device = host.link.index;
     let now = qdisc::of_device(&mut host.socket, device)?;
@@ -136,8 +134,8 @@ pub(super) fn put_back(host: &mut HostDevice, side: &LinkSide, notes: &mut Vec<S
     remove_block(&mut host.socket, device)
 }
 
-/// Takes the place for programs away, if nobody uses it. Notes that it stays, unless the policy of the other
-/// direction is to take it away.
+/// Removes the clsact discipline if nobody uses it. Notes that it stays, unless the policy of the other
+/// direction will remove it.
 pub(super) fn remove_clsact(
     host: &mut HostDevice,
     side: &LinkSide,
@@ -153,7 +151,7 @@ pub(super) fn remove_clsact(
     Ok(())
 }
 
-/// Removes the IFB for what a device received, whether the device is still there or not.
+/// Removes the IFB, whether the device itself still exists or not.
 pub(super) fn remove_block(socket: &mut NetlinkSocket, device: Index) -> Result<(), Error> {
     let block = block_of(device);
     if link::all(socket)?.iter().any(|link| link.index == block) {

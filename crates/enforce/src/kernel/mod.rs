@@ -1,4 +1,4 @@
-//! The kernel's own mechanism: token buckets for the link, weights of control groups for the processor.
+//! The kernel's own mechanism: token buckets (HTB) for the link, weights of control groups for the processor.
 //!
 //! ```text
 //!   Policy --> tree: classes with rates     --\
@@ -6,18 +6,18 @@
 //!          --> cgroups: weights             --/            |
 //!                                                          +-- failed, killed --> what was there before
 //! ```
-//! A first policy is put in the place of what the device began with. Another policy changes the classes that
-//! are there; the classifier changes from the old one to the new one in one step, and classes that are gone
-//! are served until nothing waits in them, so that no packet is lost. (Packets of a class that has moved may
-//! leave before some that wait in its old place.)
+//! A first policy replaces what the device began with; packets that wait there are lost. Another policy
+//! changes the classes that are there: the classifier is replaced in one step, and classes that are gone are
+//! served until nothing waits in them, so no packet is lost. (Packets of a class that has moved may leave
+//! before some that wait in its old place.) A class begins to hold when the classifier is there, a
+//! millisecond or so after the first step.
 //!
-//! What it cannot do is said ([`Kernel::notes`]): deadlines, limits at inner classes, dropping from the
-//! longest queue. What nobody uses is lent by weight among the leaves of one class only roughly where weights
-//! differ by more than some tens. A class begins to hold at the moment in which the classifier is there, a
-//! millisecond or so after the first step; packets that wait in the discipline that is replaced are lost.
+//! What this place cannot do is noted ([`Kernel::notes`]): deadlines, limits at inner classes, dropping from
+//! the longest queue. Unused capacity is lent by weight among the leaves of one class, but only roughly where
+//! weights differ by more than some tens.
 //!
-//! Cost: about a microsecond a packet. When not: where packets have deadlines, or delays have to be seen.
-//! Reference: tc-htb(8), tc-bpf(8), Documentation/admin-guide/cgroup-v2.rst.
+//! Cost: about a microsecond a packet. When not to use it: where packets have deadlines, or delays have to be
+//! seen. Reference: tc-htb(8), tc-bpf(8), Documentation/admin-guide/cgroup-v2.rst.
 
 mod cgroups;
 pub mod discipline;
@@ -52,7 +52,6 @@ use unisono_linux::undo::{DirectoryLock, PreparedFile};
 /// The name on the command line.
 pub const NAME: &str = "kernel";
 
-/// The kernel's classes on one device.
 pub struct Kernel {
     site: KernelSite,
     tuning: Tuning,
@@ -64,13 +63,12 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// What the classifier of a policy refers to in the kernel.
 fn sources(policy: &Policy) -> Result<program::ProgramSources, Error> {
     program::ProgramSources::of(policy, cgroups::places(policy)?)
         .map_err(|source| Error::System { what: "make the map of fragments", source })
 }
 
-/// All that a policy means on this host, checked, with nothing changed.
+/// A policy that is checked and loaded, but not in force.
 struct PlannedPolicy {
     numbers: ClassNumbers,
     plan: Vec<PlannedClass>,
@@ -78,38 +76,33 @@ struct PlannedPolicy {
     pieces: Option<SegmentSize>,
     weights: Vec<GroupWeight>,
     default: u16,
-    /// What sends incoming packets to their queue, if the policy is about those.
+    /// The filter that sends incoming packets to their queue, for a policy of those.
     detour: Option<ClassifierProgram>,
 }
 
 impl Kernel {
-    /// The classes for what a device of this thread's network namespace sends.
-    #[must_use]
+    /// What a device of this thread's network namespace sends.
     pub fn new(device: &str) -> Self {
         Self::at(LinkSide::out(device))
     }
 
-    /// The classes for one direction of a device of this thread's network namespace.
-    #[must_use]
+    /// One direction of a device of this thread's network namespace.
     pub fn at(side: LinkSide) -> Self {
         Self { site: KernelSite::at(side), tuning: Tuning::default() }
     }
 
-    /// The same told otherwise, to compare with.
-    #[must_use]
     pub fn tuned(mut self, tuning: Tuning) -> Self {
         self.tuning = tuning;
         self
     }
 
-    /// Asks before every step of a change whether to stop there, and by whom.
-    #[must_use]
+    /// `stopped` is asked before every step of a change; `Some` says by whom the change is stopped.
     pub fn until(mut self, stopped: impl FnMut() -> Option<String> + Send + 'static) -> Self {
         self.site.stopped = Box::new(stopped);
         self
     }
 
-    /// Classes of ours that no journal tells of.
+    /// The error for classes of ours that no journal mentions.
     fn without_journal(&self) -> Error {
         Error::Occupied { device: self.site.device(), kind: "htb".to_owned() }
     }
@@ -173,8 +166,8 @@ impl Kernel {
         Ok(PlannedPolicy { numbers, plan, classifier, pieces, weights, default, detour })
     }
 
-    /// Takes away the classes of a journal that was put aside, because another place is in force by now. Only
-    /// with the journal's lock.
+    /// Removes the classes of a journal that was put aside, because another place is in force now. The caller
+    /// must hold the journal's lock.
     pub(crate) fn give_way(&mut self, aside: &Journal) -> Result<(), Error> {
         self.site.notes.clear();
         let Some(record) = self.record(aside)? else { return Ok(()) };
@@ -192,7 +185,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// What the device begins with, of which a policy may be put in the place.
+    /// What the device begins with, which a policy may replace.
     fn root(&self, host: &mut HostDevice, has_policy: bool) -> Result<Root, Error> {
         if self.site.side.direction == TrafficDirection::In && !has_policy {
             incoming::is_free(host, &self.site.side)?;
@@ -262,7 +255,7 @@ impl Kernel {
         Ok(journal.commit(as_wanted)?)
     }
 
-    /// After a failure: the state of the record, or of no policy at all.
+    /// After a failure: restores the policy that was `held`, or the device without any policy.
     fn undo(
         &mut self,
         host: &mut HostDevice,

@@ -8,7 +8,7 @@ use unisono_linux::netlink::link::{self, Index, NetworkDevice};
 use unisono_linux::netlink::qdisc::{self, Qdisc};
 use unisono_linux::netlink::{NetlinkRequest, NetlinkSocket};
 
-/// Disciplines without classes, which their options describe whole.
+/// Disciplines without classes, which their options describe completely.
 const WHOLE: [&str; 15] = [
     "pfifo",
     "bfifo",
@@ -27,14 +27,12 @@ const WHOLE: [&str; 15] = [
     "hhf",
 ];
 
-/// What is to be put back.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct BeforeKernel {
-    /// What the device began with; none if the kernel had put it there itself.
+    /// What the device began with. `None`: the kernel had put it there itself.
     pub(super) root: Option<Qdisc>,
-    /// The longest packet that the device was handed at once, if that is limited now.
+    /// The longest packet that the device was handed at once, if a limit is set now.
     pub(super) pieces: Option<SegmentSize>,
-    /// The weights of control groups.
     pub(super) weights: Vec<GroupWeight>,
     /// The classes that are there now.
     pub(super) numbers: ClassNumbers,
@@ -45,12 +43,12 @@ pub(crate) struct BeforeKernel {
 pub(super) struct SegmentSize {
     before: u32,
     before_4: Option<u32>,
-    /// What we set; anything else is somebody else's choice, and stays.
+    /// What this program set. Any other value was set by somebody else and stays.
     pub(super) ours: u32,
 }
 
 impl SegmentSize {
-    /// What is to be set on a device; none if its packets are no longer than that anyway.
+    /// What to set on a device. `None`: its packets are no longer than that anyway.
     pub(super) fn of(link: &NetworkDevice, ours: u64) -> Option<Self> {
         let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         (ours < link.most_at_once).then(|| Self {
@@ -65,7 +63,6 @@ impl SegmentSize {
         Self { ours: u32::try_from(ours).unwrap_or(u32::MAX).min(self.before), ..self }
     }
 
-    /// What the device was handed before.
     pub(super) fn before(self) -> u64 {
         u64::from(self.before)
     }
@@ -74,7 +71,6 @@ impl SegmentSize {
         link::limit(index, self.ours, self.before_4.map(|before| before.min(self.ours)))
     }
 
-    /// Whether a device is as we left it.
     pub(super) fn holds(self, link: &NetworkDevice) -> bool {
         link.most_at_once == u64::from(self.ours)
     }
@@ -87,14 +83,11 @@ impl SegmentSize {
 /// What a device begins with.
 pub(super) enum Root {
     Ours,
-    /// Something that can be put back: none means by removing what replaced it.
+    /// Something that can be put back. `None`: it comes back when its replacement is removed.
     Theirs(Option<Qdisc>),
 }
 
-/// What a device begins with.
-///
-/// # Errors
-/// It could not be put back, so it may not be replaced.
+/// What a device begins with. Fails where that could not be put back, so that it must not be replaced.
 pub(super) fn root_of(socket: &mut NetlinkSocket, device: &str, index: Index) -> Result<Root, Error> {
     let all = qdisc::of_device(socket, index)?;
     let Some(root) = all.iter().find(|qdisc| qdisc.parent == qdisc::ROOT) else {
@@ -113,12 +106,11 @@ pub(super) fn root_of(socket: &mut NetlinkSocket, device: &str, index: Index) ->
     Ok(Root::Theirs(Some(root.clone())))
 }
 
-/// Puts back what a device began with.
 pub(super) fn put_back(root: Option<&Qdisc>, index: Index) -> NetlinkRequest {
     root.map_or_else(|| qdisc::remove_root(index), |root| qdisc::make(index, root))
 }
 
-/// What is said of a device whose discipline is not ours any more.
+/// The note for a device whose discipline is not ours any more.
 pub(super) fn stays(device: &str) -> String {
     format!("somebody else has replaced the queueing discipline of {device} since; it stays")
 }

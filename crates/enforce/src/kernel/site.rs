@@ -1,5 +1,5 @@
-//! What the places in the kernel have in common: the device, what is said about it, and how what was left
-//! half way is put back.
+//! What the places in the kernel share: the device, the notes for the user, and how an unfinished change is
+//! undone.
 
 use super::incoming;
 use crate::error::Error;
@@ -9,17 +9,16 @@ use unisono_fairqueue::TrafficDirection;
 use unisono_linux::netlink::NetlinkSocket;
 use unisono_linux::netlink::link::{self, Index, NetworkDevice};
 
-/// The kernel, and the device as it is now.
 pub(crate) struct HostDevice {
     pub(super) socket: NetlinkSocket,
     pub(super) link: NetworkDevice,
     /// The device whose queueing discipline schedules the packets.
     pub(super) queue: Index,
-    /// Whether that device is there.
+    /// Whether that device exists.
     pub(super) has_queue: bool,
 }
 
-/// One direction of a device, and what a place says about it.
+/// One direction of a device, and the notes about it.
 pub(crate) struct KernelSite {
     pub(super) side: LinkSide,
     pub(super) stopped: Box<dyn FnMut() -> Option<String> + Send>,
@@ -43,7 +42,7 @@ impl KernelSite {
         Ok(Journal::of_side(&self.side)?)
     }
 
-    /// Whether to leave the change that is under way.
+    /// Fails if somebody wants the change to stop.
     pub(super) fn go_on(&mut self) -> Result<(), Error> {
         match (self.stopped)() {
             Some(by) => Err(Error::Stopped { by, device: self.device() }),
@@ -84,17 +83,15 @@ impl KernelSite {
 
 /// A place in the kernel, as far as it undoes what it did.
 pub(crate) trait KernelPlace {
-    /// The name on the command line.
     const NAME: &'static str;
-    /// What is to be put back.
     type Before: DeserializeOwned;
 
     fn site(&mut self) -> &mut KernelSite;
 
-    /// Has the device as it was before the policy of a record.
+    /// Restores the device as it was before the policy of a record.
     fn put_back(&mut self, host: &mut HostDevice, record: &Record<Self::Before>) -> Result<(), Error>;
 
-    /// Puts back what a policy has changed besides its device, which is gone.
+    /// Restores what a policy changed elsewhere; its device is gone.
     fn put_back_elsewhere(&mut self, record: &Record<Self::Before>) -> Result<(), Error>;
 
     /// The record of a policy of this place. A policy of another place is an error.
@@ -106,8 +103,8 @@ pub(crate) trait KernelPlace {
         }
     }
 
-    /// The record of a policy that holds. What was left half way is put back first. Only with the journal's
-    /// lock.
+    /// The record of a policy that holds. An unfinished change is undone first. The caller must hold the
+    /// journal's lock.
     fn settled(
         &mut self,
         host: &mut HostDevice,
@@ -147,8 +144,8 @@ pub(crate) trait KernelPlace {
         Ok(journal.remove()?)
     }
 
-    /// Puts back what a process that was killed has left half way, and forgets a device that is gone. Only
-    /// with the journal's lock.
+    /// Undoes what a killed process left unfinished, and forgets a device that is gone. The caller must hold
+    /// the journal's lock.
     fn mend(&mut self, journal: &Journal) -> Result<(), Error> {
         self.site().notes.clear();
         match self.site().host() {
@@ -158,7 +155,7 @@ pub(crate) trait KernelPlace {
         }
     }
 
-    /// Puts back what was there before the first policy, or notes that there is nothing to put back.
+    /// Restores what was there before the first policy, or notes that there is nothing to restore.
     fn take_away(&mut self) -> Result<(), Error> {
         self.site().notes.clear();
         let journal = self.site().journal()?;

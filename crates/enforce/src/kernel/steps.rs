@@ -1,4 +1,4 @@
-//! The way to a policy, step by step; after each of them it may end, and be gone back.
+//! The steps from what is there to a policy. After each step the change may stop and be undone.
 
 use super::saved::{BeforeKernel, SegmentSize};
 use super::site::HostDevice;
@@ -14,23 +14,21 @@ use unisono_linux::netlink::{NetlinkRequest, Refused, htb, qdisc, traffic};
 
 const ENOENT: i32 = Errno::NOENT.raw_os_error();
 const EOPNOTSUPP: i32 = Errno::OPNOTSUPP.raw_os_error();
-/// So long may it take until nothing waits in classes that are gone: where the device is down, nothing ever
-/// leaves.
+/// How long classes that are gone may take to empty: at a device that is down nothing ever leaves.
 const MOST_DRAIN: Duration = Duration::from_secs(3);
 const DRAIN_LOOK: Duration = Duration::from_millis(2);
 
-/// One thing to do on the way to a policy.
 pub(super) enum KernelStep {
     Ask(Box<NetlinkRequest>),
-    /// What is not there need not be removed.
+    /// It is no error if the thing is not there.
     Remove(Box<NetlinkRequest>),
-    /// As `Ask`, on behalf of packets that come in.
+    /// As `Ask`, for packets that come in.
     Detour(Box<NetlinkRequest>),
     /// It does not matter whether the kernel refuses.
     Try(Box<NetlinkRequest>),
-    /// Classes to which no packets come any more are served until none waits.
+    /// Serve classes that get no more packets until none waits in them.
     Drain(Vec<u32>),
-    /// A device that hands itself what it likes is no reason to give up.
+    /// A device that refuses the limit is no reason to stop.
     Limit(SegmentSize),
     Unlimit(SegmentSize),
     Set(GroupWeight),
@@ -38,7 +36,7 @@ pub(super) enum KernelStep {
 }
 
 impl Kernel {
-    /// Carries out steps until one fails or somebody says stop.
+    /// Carries out steps until one fails or somebody stops the change.
     pub(super) fn carry_out(&mut self, host: &mut HostDevice, steps: Vec<KernelStep>) -> Result<(), Error> {
         for step in steps {
             self.site.go_on()?;
@@ -70,8 +68,8 @@ impl Kernel {
         self.site.go_on()
     }
 
-    /// Waits until nothing waits in classes that no packets come to any more. What waits for too long is
-    /// dropped with its class, and counted.
+    /// Waits until classes that get no more packets are empty. After [`MOST_DRAIN`] the rest is dropped with
+    /// the classes, and counted.
     fn drain(&mut self, host: &mut HostDevice, classes: &[u32]) -> Result<(), Error> {
         let begin = Instant::now();
         loop {
@@ -94,7 +92,7 @@ impl Kernel {
     }
 }
 
-/// What is missing if the kernel does not know a kind of thing.
+/// The error if the kernel lacks a kind of discipline or classifier.
 fn lacking(refused: Refused) -> Error {
     if refused.errno != ENOENT {
         return Error::Refused(refused);
@@ -106,7 +104,7 @@ fn lacking(refused: Refused) -> Error {
     }
 }
 
-/// The same for packets that come in.
+/// As [`lacking`], for packets that come in.
 fn lacking_detour(refused: Refused) -> Error {
     if !matches!(refused.errno, ENOENT | EOPNOTSUPP) {
         return Error::Refused(refused);
@@ -119,7 +117,8 @@ fn lacking_detour(refused: Refused) -> Error {
     }
 }
 
-/// From what is there (`now`; none if that is not ours) to a policy, whose record says `then`.
+/// The steps from what is there to a policy whose record is `then`. `now` is `None` if what is there is not
+/// ours.
 pub(super) fn steps(
     host: &HostDevice,
     wanted: &PlannedPolicy,

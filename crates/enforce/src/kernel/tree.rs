@@ -1,18 +1,18 @@
-//! The classes of a policy as the kernel's token buckets are told about them. Pure.
+//! How the classes of a policy are described to the kernel's token buckets. Pure.
 //!
-//! - *Rate*: what the class is sure of, by the weights of its line; rounded down, so that children never have
-//!   more than their parent.
+//! - *Rate*: what the class is sure of by weight; rounded down, so that children never have more than
+//!   their parent.
 //! - *Ceiling*: the policy's, or that of the class above, or the link's rate.
-//! - *Longest packet*: programs hand down up to 64 KiB in one piece, which at 100 Mbit/s takes 5 ms, and
-//!   everybody else waits; so the device is handed at most what the link carries in [`PIECE_NS`].
-//! - *Quantum*: by share, the least one the longest packet. The kernel gives each class that borrows its turn
-//!   however little of its quantum is left: with packets longer than a quantum all turns would be one packet,
-//!   and lending equal.
+//! - *Longest packet*: programs hand down up to 64 KiB in one piece, which takes 5 ms at 100 Mbit/s while
+//!   everybody else waits. So the device is handed at most what the link carries in [`PIECE_NS`].
+//! - *Quantum*: by share; the smallest is the longest packet. The kernel gives a class that borrows its turn
+//!   however little of its quantum is left. If packets were longer than a quantum, every turn would be one
+//!   packet, and lending equal.
 //! - *Queue*: where the kernel has `fq_codel`, each flow of a class has its turn, and packets that waited too
-//!   long are marked or dropped. A class whose policy limits what may wait has a plain queue of that length,
-//!   unless it asks for turns or marks. On other kernels the queue is what the policy says, or else
-//!   [`WAIT_NS`] at the rate that the class is sure of, but room for two of the longest packets: with less,
-//!   such a packet would never fit. Short, because what waits there is the delay of the class.
+//!   long are marked or dropped. A class with a limit has a plain queue of that length, unless it asks for
+//!   turns or marks. On other kernels the queue is what the policy says, or else [`WAIT_NS`] at the rate
+//!   that the class is sure of. It is short because what waits there is the delay of the class, but it has
+//!   room for two of the longest packets, which would never fit otherwise.
 
 use std::collections::BTreeMap;
 use unisono_fairqueue::{ClassId, Flows, Hierarchy, Limit, Order, Overflow, Policy};
@@ -23,42 +23,42 @@ use unisono_linux::netlink::qdisc::{FairCodel, Room};
 pub(super) const HANDLE: u32 = 0x556e_0000;
 /// The class of the whole link.
 const LINK: u16 = 1;
-/// So long may a queue be at the rate that its class is sure of, unless the policy says otherwise.
+/// What waits in a queue may take this long at the rate that its class is sure of, unless the policy says
+/// otherwise (ns).
 const WAIT_NS: f64 = 20e6;
-/// So long may the longest packet take. What is left over goes round in turns of some such packets, so that
-/// this is how long it takes until everybody had a turn by weight: with 1 ms, a hundredth of a link that is
-/// left over went round once in 1.5 s, and classes were off their shares by 2 % within that.
+/// The longest packet may take this long (ns). Lent capacity goes round in turns of some such packets, so
+/// this decides how long it takes until every class had its turn. With 1 ms, a hundredth of a link that was
+/// lent went round once in 1.5 s, and classes were off their shares by 2 % within that time.
 const PIECE_NS: f64 = 250e3;
-/// So long may a turn take.
+/// The longest turn (ns).
 const TURN_NS: f64 = 50e6;
-/// So long may a class have been idle, or the kernel late, without losing its share.
+/// A class may have been idle, or the kernel late, for this long without losing its share (ns).
 const BURST_NS: u64 = 4_000_000;
-/// How long packets may wait where flows take turns, and how long they may wait longer than that, unless the
-/// longest packet takes longer: what RFC 8289 recommends for the Internet.
+/// How long packets may wait where flows take turns, and for how long they may wait longer than that, unless
+/// the longest packet takes longer. Both are what RFC 8289 recommends for the Internet.
 const TARGET_NS: f64 = 5e6;
 const INTERVAL_NS: f64 = 100e6;
-/// What waits may take this long at the ceiling of its class: what one connection to the other end of the
-/// world has under way.
+/// What waits may take this long at the ceiling of its class (ns): as much as one connection to the other end
+/// of the world has under way.
 const CODEL_ROOM_NS: f64 = 100e6;
-/// What `fq_codel` allows if nobody says otherwise.
+/// The memory limit of `fq_codel` by default.
 const MOST_MEMORY: u64 = 32 << 20;
-/// A frame of Ethernet's.
+/// Bytes of an Ethernet frame.
 const FRAME: u64 = 1514;
-/// What `tc` is content with: a tenth of a second's, within these bounds.
+/// The quanta that `tc` accepts: a tenth of a second's bytes, within these bounds.
 const PLAIN_QUANTUM: std::ops::RangeInclusive<u64> = 1000..=200_000;
 
-/// How the kernel is told about a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Tuning {
-    /// What nobody uses is lent by weight, and the longest packets are kept short.
+    /// Unused capacity is lent by weight, and the longest packets are kept short.
     #[default]
     ByWeight,
-    /// As `tc` does it when nobody says more: what nobody uses is lent almost equally. To compare with.
+    /// What `tc` does by default: unused capacity is lent almost equally. To compare with.
     Plain,
 }
 
 impl Tuning {
-    /// The longest packet that a device shall be handed, given what it is handed now.
+    /// The longest packet that a device shall be handed; `now` is what it is handed now.
     pub(super) fn longest(self, policy: &Policy, now: u64) -> u64 {
         match self {
             Self::Plain => now,
@@ -70,25 +70,21 @@ impl Tuning {
     }
 }
 
-/// A class, as it is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct PlannedClass {
     pub(super) name: String,
     pub(super) class: htb::HtbClass,
-    /// How packets wait at it, if it is a leaf.
+    /// How packets wait in it, if it is a leaf.
     pub(super) leaf: Option<LeafDiscipline>,
 }
 
-/// How packets wait at a leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LeafDiscipline {
-    /// First in, first out.
     Together(Room),
-    /// Each flow has its turn.
     Fair(FairCodel),
 }
 
-/// The kind of a leaf's discipline. Another kind would not have what waits in this one.
+/// The kind of a leaf's discipline. A discipline of another kind would lose what waits in this one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) enum LeafKind {
     #[default]
@@ -98,8 +94,8 @@ pub(super) enum LeafKind {
 }
 
 impl LeafKind {
-    /// That of a class. A class with a limit has exactly the queue that it asks for; where the kernel `can`
-    /// give flows their turns, the others have that.
+    /// A class with a limit has exactly the queue that it asks for. Other classes let flows take turns where
+    /// the kernel can.
     fn of(policy: &Policy, id: ClassId, can: FlowTurns) -> Self {
         let asks = policy.flows(id) == Flows::Fair || policy.congestion(id).is_some();
         match policy.hierarchy.class(id).limit {
@@ -110,7 +106,6 @@ impl LeafKind {
         }
     }
 
-    /// As the kernel calls it.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Bytes => "bfifo",
@@ -127,11 +122,10 @@ pub(super) enum FlowTurns {
     Unknown,
 }
 
-/// The numbers of classes by their names, with the number of the class above and whether it is a leaf: what
-/// cannot be changed of a class that is there.
+/// The numbers of classes by name.
 pub(super) type ClassNumbers = BTreeMap<String, Number>;
 
-/// What cannot be changed of a class that is there.
+/// What cannot be changed of an existing class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Number {
     pub(super) own: u16,
@@ -141,13 +135,13 @@ pub(super) struct Number {
     pub(super) kind: LeafKind,
 }
 
-/// The number of a class with the discipline's.
+/// A class's number with the discipline's.
 pub(super) fn whole(number: u16) -> u32 {
     HANDLE | u32::from(number)
 }
 
-/// Numbers the classes; those that are there already and stay what they are keep theirs. None if there are
-/// too many.
+/// Numbers the classes. Classes that exist already, and stay what they are, keep their numbers. `None`: there
+/// are too many.
 pub(super) fn number(policy: &Policy, before: &ClassNumbers, can: FlowTurns) -> Option<ClassNumbers> {
     let hierarchy = &policy.hierarchy;
     let mut numbers = ClassNumbers::new();
@@ -171,7 +165,7 @@ pub(super) fn number(policy: &Policy, before: &ClassNumbers, can: FlowTurns) -> 
     Some(numbers)
 }
 
-/// The numbers that are used no more, children before their parents.
+/// Numbers that are not used any more, children before their parents.
 pub(super) fn gone(before: &ClassNumbers, now: &ClassNumbers) -> Vec<u16> {
     let above = |own: u16| before.values().find(|number| number.own == own).map_or(0, |number| number.above);
     let depth =
@@ -246,7 +240,7 @@ pub(super) fn plan(
         .collect()
 }
 
-/// A frame has to fit even if it takes longer than the rest of the burst.
+/// A frame has to fit even if it takes longer than [`BURST_NS`].
 fn burst(rate: u64) -> u64 {
     BURST_NS.max(2 * FRAME * 1_000_000_000 / rate)
 }
@@ -260,8 +254,8 @@ fn word(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// A packet alone takes as long as it takes at the rate that its class is sure of: the target is no shorter,
-/// or every packet of a slow class would be marked.
+/// The target is no shorter than one packet takes at the rate that its class is sure of; otherwise every
+/// packet of a slow class would be marked.
 fn codel(limit: Option<Limit>, mark_ns: Option<u64>, (rate, ceiling): (u64, u64), longest: u64) -> FairCodel {
     let micros = |ns: f64| word(whole_bytes(ns / 1e3));
     let target = TARGET_NS.max(longest as f64 / rate as f64 * 1e9);
@@ -285,7 +279,7 @@ fn room(limit: Option<Limit>, rate: u64, longest: u64) -> Room {
     }
 }
 
-/// What a kernel without `fq_codel`, and our own scheduler in the kernel, do not do inside of a class.
+/// What neither a kernel without `fq_codel` nor our own scheduler in the kernel does inside a class.
 pub(super) fn not_in_classes(policy: &Policy) -> Vec<String> {
     let mut notes = Vec::new();
     for (id, class) in policy.hierarchy.classes() {
@@ -305,7 +299,7 @@ pub(super) fn not_in_classes(policy: &Policy) -> Vec<String> {
     notes
 }
 
-/// What the kernel's classes cannot do of what a policy asks for.
+/// What the policy asks for and the kernel's classes cannot do.
 pub(super) fn not_done(policy: &Policy, can: FlowTurns) -> Vec<String> {
     let tree = &policy.hierarchy;
     let mut notes = match can {

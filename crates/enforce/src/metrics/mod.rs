@@ -1,15 +1,15 @@
-//! What the classes have got, as text in the OpenMetrics format that monitoring programs read.
+//! Figures of all classes in the OpenMetrics format, for monitoring programs.
 //!
 //! ```text
 //!   Scrape of each device --> text --> standard output, or the answer to a monitoring program (serve)
 //! ```
-//! Counters only grow while a policy holds and begin at zero when another one is applied for the first time.
+//! Counters only grow while a policy holds, and begin at zero when another one is applied for the first time.
 //! Units are seconds, bytes, and bits a second for rates of links. A class with children counts what all
-//! classes below it have got: sum the classes whose label `parent` is empty.
+//! classes below it got: sum the classes whose label `parent` is empty.
 //!
-//! Cost: one question to the place for each device and scrape. When not to use it: to see rates at once
-//! (`unisono queue show`).
-//! Reference: the OpenMetrics specification 1.0, <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
+//! Cost: one question to the place for each device and scrape. When not to use it: to watch rates (`unisono
+//! queue show`). Reference: the OpenMetrics specification 1.0,
+//! <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
 
 mod serve;
 
@@ -25,18 +25,15 @@ use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 use unisono_fairqueue::{CpuShare, Live, LiveClass};
 
-/// What one device's place answered.
 #[derive(Clone, Debug)]
 pub struct Scrape {
     pub side: LinkSide,
     /// What the place counted. `None`: it did not answer.
     pub figures: Option<(Live, Option<Counters>)>,
-    /// Processor time of the control groups in `[cpu]`, in nanoseconds. `None`: the group is not there.
+    /// Processor time of the control groups in `[cpu]`, in nanoseconds. `None`: the group does not exist.
     pub processor_time: Vec<(CpuShare, Option<u64>)>,
 }
 
-/// The readings as OpenMetrics text.
-#[must_use]
 pub fn openmetrics(readings: Vec<Scrape>) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scrapes(readings)));
@@ -89,7 +86,7 @@ impl Scrapes {
         self.0.iter().filter_map(|reading| reading.figures.as_ref())
     }
 
-    /// One value of each class of each device.
+    /// One value for each class of each device.
     fn of_classes<V>(&self, of: fn(&LiveClass) -> V) -> impl Iterator<Item = Sample<'_, V>> {
         self.answered().flat_map(move |(live, _)| {
             live.classes.iter().map(move |class| (labels_of(live, class), of(class)))
@@ -195,7 +192,7 @@ impl Scrape {
     }
 }
 
-/// Writes families of metrics, each with its samples; one without samples is left out.
+/// Writes families of metrics, each with its samples. A family without samples is left out.
 struct Families<'a, 'e>(&'a mut DescriptorEncoder<'e>);
 
 impl Families<'_, '_> {

@@ -1,9 +1,9 @@
-//! Answers monitoring programs that come by HTTP: `GET /metrics`, nothing else.
+//! Answers monitoring programs over HTTP: `GET /metrics`, nothing else.
 //!
-//! One thread a connection, at most [`MOST`]; a request may take [`PATIENCE`] and [`MOST_REQUEST`] bytes, and
-//! each connection is closed after one answer. So a client that says nothing holds up no other one, and holds
-//! no memory. Whoever can connect can read: there is no password. Listen at a loopback address or a Unix
-//! socket.
+//! Each connection has a thread, at most [`MOST`] at a time. A request may take [`PATIENCE`] and
+//! [`MOST_REQUEST`] bytes, and each connection is closed after one answer. So a silent client delays no other
+//! one and holds no memory. There is no password: whoever can connect can read. Listen at a loopback address
+//! or a Unix socket.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use unisono_linux::poll;
 
-/// The type that the specification asks for.
+/// The type that the specification requires.
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Connections at the same time; a monitoring program opens one.
 const MOST: usize = 16;
@@ -24,23 +24,19 @@ const MOST: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A request of a monitoring program has some hundred bytes.
 const MOST_REQUEST: usize = 8192;
-/// Between two looks whether to stop.
+/// How often `is_over` is asked.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Where monitoring programs connect to. A Unix socket is removed when this is dropped.
+/// Where monitoring programs connect. A Unix socket is removed when this is dropped.
 #[derive(Debug)]
 pub enum ScrapeListener {
-    /// An address and a port.
     Tcp(TcpListener),
-    /// A file; who may connect, its permissions (the umask) say.
+    /// The file's permissions (the umask) decide who may connect.
     Unix(UnixListener, PathBuf),
 }
 
 impl ScrapeListener {
-    /// Listens at `ADDRESS:PORT`, or at a Unix socket where the text has a slash in it.
-    ///
-    /// # Errors
-    /// The system's: the address is no address, is not ours, or somebody listens there.
+    /// Listens at `ADDRESS:PORT`, or at a Unix socket if the text has a slash in it.
     pub fn at(place: &str) -> io::Result<Self> {
         if !place.contains('/') {
             return Ok(Self::Tcp(TcpListener::bind(place)?));
@@ -72,7 +68,7 @@ impl AsFd for ScrapeListener {
 }
 
 impl fmt::Display for ScrapeListener {
-    /// The place to connect to; the port that the system chose where 0 was asked for.
+    /// Where to connect, with the port that the system chose for port 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(listener) => match listener.local_addr() {
@@ -94,9 +90,6 @@ impl Drop for ScrapeListener {
 }
 
 /// Answers until `is_over` says so. `text` makes an answer, or says why there is none.
-///
-/// # Errors
-/// Connections cannot be waited for.
 pub fn serve(
     listener: &ScrapeListener,
     text: impl Fn() -> Result<String, String> + Sync,
@@ -181,7 +174,7 @@ fn answer(stream: &mut Scraper, text: &impl Fn() -> Result<String, String>) -> i
     stream.writer().write_all([head.as_str(), body].concat().as_bytes())
 }
 
-/// The request's first line; all its head has been read then.
+/// The request's first line, once the whole head has come.
 fn head(stream: &mut Scraper, until: Instant) -> io::Result<String> {
     let (mut read, mut piece) = (Vec::new(), [0; 1024]);
     while !read.windows(4).any(|end| end == b"\r\n\r\n") {

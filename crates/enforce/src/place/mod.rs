@@ -1,4 +1,4 @@
-//! The places by their names: which one a device's policy is in, and what they have in common.
+//! The places by name: which one a device's policy is in, and what they have in common.
 
 pub mod switch;
 
@@ -10,22 +10,17 @@ use std::ops::{Deref, DerefMut};
 use switch::Finished;
 use unisono_fairqueue::{Backend, Live, TrafficDirection};
 
-/// A device that had a policy until its processes were killed.
+/// A device whose policy ended because its processes were killed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settled {
     pub side: LinkSide,
     /// Whether it is as it was before the policy.
     pub is_as_before: bool,
-    /// What there is to say.
     pub notes: Vec<String>,
 }
 
-/// Waits for what is half way on devices of this thread's network namespace, and puts back what processes
-/// that were killed have left there. A device that could not be put back is among the answers, with the
-/// reason.
-///
-/// # Errors
-/// Another command does not end, or the journals cannot be read.
+/// Waits for unfinished changes on devices of this thread's network namespace, and restores what killed
+/// processes have left. A device that could not be restored is among the answers, with the reason.
 pub fn settle() -> Result<Vec<Settled>, Error> {
     let Some(_lock) = Journal::lock_what_is_there()? else { return Ok(Vec::new()) };
     let mut settled = Vec::new();
@@ -63,20 +58,13 @@ pub fn settle() -> Result<Vec<Settled>, Error> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Place {
-    /// The kernel's own classes.
     Kernel(Kernel),
-    /// A queue of our own in front of the device.
     Interposed(Interposed),
-    /// The kernel with our scheduler in it.
     FairQueue(FairQueue),
 }
 
 impl Place {
-    /// The place in which a device's policy is. A device that was renamed since is also found by the name
-    /// that it had.
-    ///
-    /// # Errors
-    /// It has none, or its journal cannot be read.
+    /// The place that a device's policy is in. A device that was renamed is also found by its old name.
     pub fn of(side: &LinkSide) -> Result<Self, Error> {
         let (now, journal) = Journal::find(side)?;
         match journal.read::<serde_json::Value>()? {
@@ -94,13 +82,11 @@ impl Place {
         }
     }
 
-    /// The direction of the device that this place schedules.
-    #[must_use]
     pub fn side(&self) -> LinkSide {
         LinkSide { device: self.device().to_owned(), direction: self.direction() }
     }
 
-    /// Puts back what processes that were killed have left. Only with the journal's lock.
+    /// Restores what killed processes have left. The caller must hold the journal's lock.
     pub(crate) fn mend(&mut self, journal: &Journal) -> Result<(), Error> {
         match self {
             Self::Kernel(kernel) => kernel.mend(journal),
@@ -109,8 +95,8 @@ impl Place {
         }
     }
 
-    /// Ends what a journal that was put aside tells of: another place is in force by now. Only with the
-    /// journal's lock.
+    /// Ends what a journal that was put aside describes, because another place is in force now. The caller
+    /// must hold the journal's lock.
     pub(crate) fn give_way(&mut self, aside: &Journal) -> Result<(), Error> {
         match self {
             Self::Kernel(kernel) => kernel.give_way(aside),
@@ -120,10 +106,7 @@ impl Place {
         }
     }
 
-    /// See [`Backend::live`]; and what a place counts besides the classes, if it is one that does.
-    ///
-    /// # Errors
-    /// As there.
+    /// See [`Backend::live`]; with what the place counts besides the classes, if it counts anything.
     pub fn figures(&mut self) -> Result<(Live, Option<Counters>), Error> {
         match self {
             Self::Interposed(queue) => {

@@ -1,4 +1,4 @@
-//! Another place comes into force on a device that has a policy.
+//! Brings another place into force on a device that has a policy.
 //!
 //! ```text
 //!   classes of the kernel <--> queue in front of the device      the new place begins beside the old one
@@ -10,14 +10,14 @@
 //!   any other change      both need the same hook: old place goes --> new place begins
 //!                                                                        +-- failed: old place begins again
 //! ```
-//! A queue in front of a device and the device's queueing discipline do not meet: the queue hands frames to
-//! the driver, past the discipline. So one can be made while the other is in force, and there is no moment
-//! without a policy. Another [way](crate::interposed::WayName) of a queue, and our scheduler in the kernel,
-//! need the hook that the place before has: between both the device is without a policy, as a command that is
-//! killed then leaves it.
+//! A queue in front of a device and the device's queueing discipline do not meet, because the queue hands
+//! frames to the driver, past the discipline. So one can be set up while the other is in force, and the
+//! device always has a policy. Another [way](crate::interposed::WayName) of a queue, and our scheduler in the
+//! kernel, need the hook that the old place has. In these cases the device is without a policy for a moment,
+//! and stays without one if the command is killed then.
 //!
-//! The journal is put aside by a rename, which needs no room. Nothing of the old place is touched until the
-//! new one holds; so it keeps its policy and its options if that fails.
+//! The journal is put aside by a rename, which needs no room on the disk. Nothing of the old place is touched
+//! until the new one holds, so the old place keeps its policy and options if that fails.
 
 use super::Place;
 use crate::cpu::{self, Keeping};
@@ -30,12 +30,9 @@ use std::process::Command;
 use unisono_fairqueue::{Policy, TrafficDirection};
 use unisono_linux::undo::DirectoryLock;
 
-/// Has a policy hold in a place, also where another place is in force on the device. `server` is for a queue
-/// that has to begin again. What there is to say besides the result is added to `notes`.
-///
-/// # Errors
-/// As [`unisono_fairqueue::Backend::apply`]; what was in force before is in force again, unless the error
-/// says otherwise.
+/// Applies a policy in a place, also where another place is in force on the device. `server` starts a queue
+/// again if that is needed. Remarks for the user are added to `notes`. On an error, what was in force before
+/// is in force again unless the error says otherwise.
 pub fn apply(
     place: &mut Place,
     policy: &Policy,
@@ -69,11 +66,9 @@ pub fn apply(
     Ok(())
 }
 
-/// The link and the shares of processor time: both, or neither. `keeper` makes the command of a program that
-/// keeps the shares; without it nobody keeps shares of processor time for this device afterwards.
-///
-/// # Errors
-/// As [`apply`] and [`Keeping::begin`].
+/// Applies a policy to the link and to processor time: both, or neither. `keeper` makes the command of a
+/// program that keeps the shares; without it nobody keeps shares of processor time for this device
+/// afterwards.
 pub fn apply_with_shares(
     place: &mut Place,
     policy: &Policy,
@@ -97,8 +92,8 @@ pub fn apply_with_shares(
     done
 }
 
-/// Whether what is in force has to go for a place to begin. A queue that goes on takes the options of the one
-/// that runs.
+/// Whether the place in force has to go before this one can begin. A queue that stays takes the options of
+/// the running one.
 fn is_in_the_way(place: &mut Place, record: &Record<Value>) -> bool {
     match place {
         Place::Interposed(queue) if record.backend == interposed::NAME => {
@@ -154,8 +149,8 @@ pub(crate) enum Finished {
     HasGone,
 }
 
-/// Finishes what a journal that was put aside tells of. Only with the journal's lock, so that nobody is at
-/// work.
+/// Finishes the change that a journal aside describes. The caller must hold the journal's lock, so nobody is
+/// at work.
 pub(crate) fn finish(side: &LinkSide, aside: &Journal, notes: &mut Vec<String>) -> Result<Finished, Error> {
     let journal = aside.before_aside();
     let Some(before) = aside.read::<Value>()? else { return Ok(Finished::HasGone) };
@@ -171,7 +166,7 @@ pub(crate) fn finish(side: &LinkSide, aside: &Journal, notes: &mut Vec<String>) 
     Ok(Finished::IsBack)
 }
 
-/// The new place needs what the old one has.
+/// For a new place that needs what the old one has.
 fn one_after_the_other(
     place: &mut Place,
     policy: &Policy,

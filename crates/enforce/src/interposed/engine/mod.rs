@@ -1,4 +1,4 @@
-//! What waits, what leaves next, and when: the scheduler behind a link of the policy's rate.
+//! The scheduler behind a link of the policy's rate: which frame waits, which leaves next, and when.
 //!
 //! ```text
 //!   accept(now, class, frame) --> hierarchical fair queuing --> next(now): a frame, or when to ask
@@ -7,9 +7,8 @@
 //!                                   their ceiling       (a virtual clock, pace.rs)
 //! ```
 //! Where a class has fair flows, each flow waits in a leaf of its own below the class (`flows.rs`). A class
-//! at its ceiling is held back until the clock of its own says that it is free; its siblings have the link
-//! meanwhile. A class without a limit gets one that bounds its delay, since programs fill whatever queue they
-//! find.
+//! at its ceiling is held until its own clock says that it is free; its siblings have the link meanwhile. A
+//! class without a limit gets one that bounds its delay, because programs fill whatever queue they find.
 //!
 //! Pure: time is an argument. Cost: the scheduler's, and some 30 ns for the clocks and the statistics;
 //! nothing is allocated per frame.
@@ -25,23 +24,20 @@ use unisono_measure::Histogram;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Choice {
-    /// Hierarchical start-time fair queuing.
     #[default]
     Fair,
-    /// First in, first out, to compare with: classes are counted, and neither weights nor ceilings nor limits
-    /// heeded.
+    /// To compare with: counts classes, but ignores weights, ceilings and limits.
     Fifo,
 }
 
 impl Choice {
-    /// All, each with its name and what it is, as on the command line.
+    /// Each with its name and its description on the command line.
     pub const ALL: [(Self, &str, &str); 2] = [
         (Self::Fair, "hsfq", "Hierarchical start-time fair queuing"),
         (Self::Fifo, "fifo", "First in, first out"),
     ];
 }
 
-/// A frame that waits.
 #[derive(Clone, Debug)]
 struct WaitingFrame<F> {
     since: u64,
@@ -54,57 +50,48 @@ enum EngineQueue<F> {
     Fifo(Fifo<WaitingFrame<F>>),
 }
 
-/// Why a policy cannot follow another.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineChangeError {
-    /// There are no classes.
     #[error("first in, first out there are no classes to change; clear first")]
     Fifo,
-    /// The tree cannot be made.
     #[error(transparent)]
     Hierarchy(#[from] HierarchyError),
-    /// Packets would be lost.
     #[error(transparent)]
     Packets(#[from] unisono_fairqueue::ChangeError),
 }
 
-/// What to do next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NextFrame<F> {
     Send(F),
-    /// Ask again at this time, or when a frame has come.
+    /// Ask again at this time (ns), or when a frame has come.
     Wait(u64),
     /// Ask again when a frame has come.
     Rest,
 }
 
-/// The queue of one link. `F` is a frame.
 #[derive(Debug)]
 pub struct Engine<F> {
     policy: Policy,
     queue: EngineQueue<F>,
-    /// Where the policy's classes are in the scheduler's tree.
+    /// Maps the policy's classes to the scheduler's.
     layout: FlowTree,
     link: Pacer,
     /// The clock of each class that has a ceiling.
     ceilings: Vec<Option<Pacer>>,
-    /// Those held back, until when.
+    /// Classes at their ceilings, each with the time at which it is released.
     held: Vec<(u64, ClassId)>,
-    /// Nothing that may leave waited when we last looked.
+    /// The last look found no frame that may leave.
     is_resting: bool,
-    /// The frame sent last waited longer than its class allows.
+    /// The frame sent last waited longer than its class's `ecn`.
     was_late: bool,
-    /// What leaves have got, by number.
+    /// By class number.
     served: Vec<Served>,
     delays: Vec<Histogram>,
 }
 
 impl<F> Engine<F> {
-    /// An empty queue.
-    ///
-    /// # Errors
-    /// None for a policy that has been checked.
+    /// An empty queue. Does not fail for a policy that was parsed.
     pub fn new(policy: Policy, choice: Choice) -> Result<Self, HierarchyError> {
         let (queue, layout) = match choice {
             Choice::Fair => {
@@ -129,16 +116,12 @@ impl<F> Engine<F> {
         })
     }
 
-    #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// Another policy, of the same classes or others: nothing that waits is lost, and what classes of the
-    /// same name have got counts on. Who is at a ceiling may begin anew.
-    ///
-    /// # Errors
-    /// First in, first out there are no classes to change. Nothing has changed then.
+    /// Replaces the policy. Nothing that waits is lost, and the statistics of classes with the same name go
+    /// on. A class at its ceiling may begin anew. If this fails, nothing has changed.
     pub fn change(&mut self, policy: Policy) -> Result<(), EngineChangeError> {
         let EngineQueue::Fair(scheduler) = &mut self.queue else { return Err(EngineChangeError::Fifo) };
         for (_, class) in self.held.drain(..) {
@@ -162,8 +145,8 @@ impl<F> Engine<F> {
         Ok(())
     }
 
-    /// A frame of a leaf has come. What is dropped because a class is full is asked for by
-    /// [`dropped`](Self::dropped).
+    /// Queues a frame of a leaf. If a class is full, frames are dropped; [`dropped`](Self::dropped) returns
+    /// them.
     pub fn accept(&mut self, now: u64, class: ClassId, flow: FlowNumber, length: u32, frame: F) {
         if self.is_resting || self.waiting() == 0 {
             self.link.rest_until(now);
@@ -183,7 +166,7 @@ impl<F> Engine<F> {
         debug_assert!(taken.is_ok(), "rules name leaves, and no device has frames of 16 MiB");
     }
 
-    /// What was on the link has left it.
+    /// The frame that was on the link has left it.
     fn finish(&mut self, now: u64) {
         match &mut self.queue {
             EngineQueue::Fair(queue) => queue.finish(now),
@@ -191,7 +174,6 @@ impl<F> Engine<F> {
         }
     }
 
-    /// A frame that had to be dropped, if there is one.
     pub fn dropped(&mut self) -> Option<F> {
         let (class, packet) = match &mut self.queue {
             EngineQueue::Fair(queue) => queue.dropped(),
@@ -201,8 +183,6 @@ impl<F> Engine<F> {
         Some(packet.item.frame)
     }
 
-    /// How many frames wait.
-    #[must_use]
     pub fn waiting(&self) -> u64 {
         let backlog = match &self.queue {
             EngineQueue::Fair(queue) => queue.backlog(),
@@ -211,7 +191,6 @@ impl<F> Engine<F> {
         backlog.packets
     }
 
-    /// What to do now.
     pub fn next(&mut self, now: u64) -> NextFrame<F> {
         if self.link.free_at() > now {
             return NextFrame::Wait(self.link.free_at());
@@ -243,14 +222,13 @@ impl<F> Engine<F> {
         NextFrame::Send(packet.item.frame)
     }
 
-    /// Whether the frame that was sent last waited longer than `ecn` of its class says.
-    #[must_use]
+    /// Whether the frame that was sent last waited longer than its class's `ecn`.
     pub fn was_late(&self) -> bool {
         self.was_late
     }
 
-    /// Counts a packet towards the ceilings of its class and of those above, and holds back who has reached
-    /// one.
+    /// Counts a packet towards the ceilings of its class and of the classes above, and holds those that have
+    /// reached theirs.
     fn charge(&mut self, now: u64, mut class: ClassId, length: u32) {
         let EngineQueue::Fair(queue) = &mut self.queue else { return };
         while class != ClassId::ROOT {
@@ -266,7 +244,7 @@ impl<F> Engine<F> {
         }
     }
 
-    /// Releases whose time has come; answers when the next one's does.
+    /// Releases classes whose time has come. Answers when the next one is due.
     fn release(&mut self, now: u64) -> u64 {
         let EngineQueue::Fair(queue) = &mut self.queue else { return u64::MAX };
         let (ceilings, layout) = (&self.ceilings, &self.layout);
@@ -284,8 +262,7 @@ impl<F> Engine<F> {
         earliest
     }
 
-    /// What all classes have got; those with children, what all below have.
-    #[must_use]
+    /// What each class has got. A class with children has the sum of its leaves.
     pub fn live(&self) -> Vec<LiveClass> {
         let hierarchy = &self.policy.hierarchy;
         let classes = hierarchy.classes().filter(|(id, _)| *id != ClassId::ROOT);

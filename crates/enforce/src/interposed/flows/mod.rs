@@ -1,13 +1,14 @@
-//! The policy's classes as the scheduler has them: with limits, and with flows as one more level of the tree.
+//! The policy's classes as the scheduler has them: every leaf with a limit, and flows as one more level of
+//! the tree.
 //!
 //! ```text
 //!   policy:     class a            class b, flows = "fair"
 //!   scheduler:  a                  b --> b/0, b/1, ... b/1023     frames wait in the bucket of their hash
 //! ```
-//! Why a level of the tree: the order stays start-time fair queuing, so that classes get what they got
-//! without flows, and the bound between two classes holds between two flows of one class. A flow that begins
-//! to send waits for one frame of each busy flow, not for all that wait in its class. Flows whose hashes meet
-//! share a bucket; the hash has a seed, so that nobody can choose to meet.
+//! Flows are a level of the tree so that the order stays start-time fair queuing: classes get what they got
+//! without flows, and the bound between two classes also holds between two flows of one class. A flow that
+//! begins to send waits for one frame of each busy flow, not for everything that waits in its class. Flows
+//! with the same hash share a bucket; the hash is seeded, so that nobody can choose to collide.
 //!
 //! Cost: for each class with flows 1,024 leaves of the scheduler, some 100 KiB; a frame passes one more
 //! level. Reference: McKenney, "Stochastic Fairness Queueing" (INFOCOM 1990) for the buckets; RFC 8290 for
@@ -17,32 +18,31 @@ use super::parse::ParsedPacket;
 use std::hash::{BuildHasher, RandomState};
 use unisono_fairqueue::{ClassId, ClassSpec, Flows, Hierarchy, HierarchyError, Limit, Overflow, Policy};
 
-/// Buckets of a class. Of 32 busy flows one in 33 shares its bucket then; as many as `fq_codel` has by
-/// default.
+/// Buckets of a class, as many as `fq_codel` has by default. Of 32 busy flows, one in 33 shares its bucket.
 const BUCKETS: usize = 1024;
-/// A leaf without a limit of its own may keep what its share of the link carries in this time,
+/// A leaf without a limit of its own may keep what its share of the link carries in this time (s).
 const DELAY: f64 = 0.020;
-/// but at least this, since programs send this much at once.
+/// A leaf's limit is at least this, because programs send this much at once.
 const LEAST_LIMIT: u64 = 64 * 1024;
 
 /// Which flow of its class a frame belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlowNumber(u64);
 
-/// Tells flows: by addresses, protocol and ports.
+/// Tells flows apart by addresses, protocol and ports.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FlowHash(RandomState);
 
 impl FlowHash {
-    /// The flow of a packet. Fragments have no ports, or their later ones have none: all of them go by the
-    /// rest, so that those of one packet stay together.
+    /// The flow of a packet. All fragments of a packet are told by the rest, because later ones carry no
+    /// ports.
     pub(super) fn of(&self, packet: &ParsedPacket) -> FlowNumber {
         let ports = packet.ports.filter(|_| packet.fragment.is_none());
         FlowNumber(self.0.hash_one((packet.source, packet.destination, packet.protocol, ports)))
     }
 }
 
-/// Where the policy's classes are in the scheduler's tree, and whose the scheduler's are.
+/// Maps classes of the policy to classes of the scheduler's tree, and back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct FlowTree {
     places: Vec<ClassId>,
@@ -50,13 +50,13 @@ pub(super) struct FlowTree {
 }
 
 impl FlowTree {
-    /// Each class in its own place.
+    /// Each class is itself.
     pub(super) fn plain(policy: &Policy) -> Self {
         let places: Vec<ClassId> = policy.hierarchy.classes().map(|(id, _)| id).collect();
         Self { owners: places.clone(), places }
     }
 
-    /// Where the classes are in a tree of [`tree`].
+    /// `tree` is from [`tree`].
     pub(super) fn of(policy: &Policy, tree: &Hierarchy) -> Self {
         let mut owners = vec![ClassId::ROOT; tree.classes().count()];
         let place = |(id, class): (ClassId, &unisono_fairqueue::Class)| {
@@ -78,7 +78,7 @@ impl FlowTree {
         self.places[class.index()]
     }
 
-    /// The scheduler's leaf where a frame of a class and a flow waits.
+    /// The scheduler's leaf where a frame of this class and flow waits.
     pub(super) fn leaf(&self, tree: &Hierarchy, class: ClassId, flow: FlowNumber) -> ClassId {
         let place = self.place(class);
         match &tree.class(place).children[..] {
@@ -87,14 +87,14 @@ impl FlowTree {
         }
     }
 
-    /// The policy's class that a class of the scheduler belongs to.
+    /// The policy's class for a class of the scheduler.
     pub(super) fn owner(&self, class: ClassId) -> ClassId {
         self.owners[class.index()]
     }
 }
 
-/// The policy's classes, with a limit for every leaf that has none at itself or above, and with buckets for
-/// flows.
+/// The policy's classes. Every leaf that has no limit, at itself or above, gets one; classes with fair flows
+/// get buckets.
 pub(super) fn tree(policy: &Policy) -> Result<Hierarchy, HierarchyError> {
     let default = &policy.hierarchy.class(policy.default).name;
     let default = match policy.flows(policy.default) {
@@ -104,7 +104,7 @@ pub(super) fn tree(policy: &Policy) -> Result<Hierarchy, HierarchyError> {
     Hierarchy::new(spec(policy, ClassId::ROOT, LimitedFlows::No))?.with_default(&default)
 }
 
-/// No class of a policy has a slash in its name.
+/// The name of a bucket. No class of a policy has a slash in its name.
 fn bucket(class: &str, number: usize) -> String {
     format!("{class}/{number}")
 }

@@ -1,24 +1,24 @@
-//! Frames of one connection that leave right behind each other, made into one that the device cuts again.
+//! Merges frames of one connection that leave directly behind each other into one large frame, which the
+//! device cuts again.
 //!
 //! ```text
 //!   | header 1 | payload | header 2 | payload | header 3 | rest |   as they were scheduled, one by one
 //!   | header 1'| payload | payload | rest |   + "cut every `segment` bytes"   as the device gets them
 //! ```
-//! The idea: what a device (or the kernel before it) does to a large segment is known to the byte, so that
-//! frames which are exactly what it would make are handed over as what it would make them of. Nothing waits
-//! for more to come: only what may leave at the same moment is merged, and the scheduler has decided about
-//! each frame. A device that cuts by itself and a receiver on the same host then have one frame's work for up
-//! to [`MOST`].
+//! It is known to the byte how a device (or the kernel before it) cuts a large segment. So frames that are
+//! exactly what the device would make can be handed over as that segment. Nothing waits for more frames: only
+//! frames that may leave at the same moment are merged, and the scheduler has decided about each. A device
+//! that cuts by itself, and a receiver on the same host, then have the work of one frame for up to [`MOST`].
 //!
-//! Exact: a frame whose checksums are wrong, whose options differ, or which anything else distinguishes stays
-//! alone, since cutting would mend or lose that. TCP over IPv4 without options and over IPv6 without
-//! extension headers; frames with VLAN tags stay alone.
+//! A frame with wrong checksums, other options or any other difference stays alone, because cutting would
+//! repair or lose the difference. Merged are TCP over IPv4 without options and over IPv6 without extension
+//! headers; frames with VLAN tags stay alone.
 //!
-//! Pure, without allocation; the checksums are the cost, some 50 ns a frame of 1,500 bytes, when a second one
-//! follows. When not to use it: where a frame at a time is to be seen on the way, such as by a device that
+//! Pure, without allocation. Cost: the checksums, some 50 ns for a frame of 1,500 bytes, once a second frame
+//! follows. When not to use it: where somebody on the way must see single frames, such as a device that
 //! mirrors. Reference: Documentation/networking/segmentation-offloads.rst; RFC 1071, 9293.
 
-/// Frames in a run at most.
+/// The most frames in a run.
 pub const MOST: usize = 64;
 /// Ethernet, IPv6, and TCP with all its options.
 pub const MOST_HEADERS: usize = 14 + 40 + 60;
@@ -28,7 +28,7 @@ const TCP: u8 = 6;
 const ACKNOWLEDGES: u8 = 0x10;
 const PUSH: u8 = 0x08;
 
-/// What IP it is, which says where its fields are.
+/// The version of IP, which decides where the fields are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Version {
     Four,
@@ -54,9 +54,9 @@ impl Version {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameRun {
     version: Version,
-    /// Where the payload begins in each.
+    /// Where the payload begins in each frame.
     payload: usize,
-    /// Bytes of payload in each but the last, which may have fewer.
+    /// Bytes of payload in each frame but the last, which may have fewer.
     segment: usize,
     frames: usize,
     bytes: usize,
@@ -65,7 +65,7 @@ pub struct FrameRun {
     pushes: bool,
 }
 
-/// How a device has to cut what a run makes.
+/// How the device has to cut the large frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunSegmentation {
     pub version: Version,
@@ -78,8 +78,7 @@ pub struct RunSegmentation {
 }
 
 impl FrameRun {
-    /// A run of one frame; none if nothing could follow it.
-    #[must_use]
+    /// A run of one frame. `None`: no frame could follow this one.
     pub fn begin(frame: &[u8]) -> Option<Self> {
         let (version, payload) = headers(frame)?;
         let segment = frame.len() - payload;
@@ -96,7 +95,8 @@ impl FrameRun {
         })
     }
 
-    /// Whether a frame continues the run, of which it is a part then. `first` is the frame that began it.
+    /// Adds a frame if it continues the run, and answers whether it does. `first` is the frame that began the
+    /// run.
     pub fn takes(&mut self, first: &[u8], frame: &[u8]) -> bool {
         let Some((version, payload)) = headers(frame) else { return false };
         if !self.is_open || self.frames >= MOST || (version, payload) != (self.version, self.payload) {
@@ -120,7 +120,7 @@ impl FrameRun {
         true
     }
 
-    /// Whether the headers differ in nothing but what cutting writes anew.
+    /// Whether the headers differ only in fields that cutting writes anew.
     fn is_alike(&self, first: &[u8], frame: &[u8]) -> bool {
         let at = self.version.transport();
         let same = |from: usize, until: usize| first[from..until] == frame[from..until];
@@ -138,20 +138,15 @@ impl FrameRun {
             && same(at + 18, self.payload)
     }
 
-    /// How many frames it has.
-    #[must_use]
     pub fn frames(&self) -> usize {
         self.frames
     }
 
-    /// Where the payload begins in each frame.
-    #[must_use]
     pub fn payload(&self) -> usize {
         self.payload
     }
 
-    /// Writes the header of the one that stands for all into a place for [`MOST_HEADERS`] bytes; answers how
-    /// to cut it.
+    /// Writes the header of the large frame into `into`, and answers how to cut it.
     pub fn header(&self, first: &[u8], into: &mut [u8; MOST_HEADERS]) -> RunSegmentation {
         let (at, end) = (self.version.transport(), self.payload);
         let into = &mut into[..end];
@@ -176,7 +171,7 @@ impl FrameRun {
     }
 }
 
-/// Where the payload of a frame begins that could be one of many; its checksums have not been looked at.
+/// Where the payload begins, for a frame that could be part of a run. Does not look at its checksums.
 fn headers(frame: &[u8]) -> Option<(Version, usize)> {
     let version = match (half_at(frame, 12)?, *frame.get(ETHERNET)?) {
         (0x0800, 0x45) => Version::Four,
@@ -202,7 +197,6 @@ fn headers(frame: &[u8]) -> Option<(Version, usize)> {
     (is_whole && is_plain && payload >= at + 20 && payload < frame.len()).then_some((version, payload))
 }
 
-/// Whether the checksums are right.
 fn is_sound(version: Version, frame: &[u8]) -> bool {
     let at = version.transport();
     // zero has two forms in this arithmetic, of which cutting writes one
@@ -214,7 +208,7 @@ fn is_sound(version: Version, frame: &[u8]) -> bool {
         && folded(pseudo_header(version, frame, length) + summed(&frame[at..])) == u16::MAX
 }
 
-/// The sum over what TCP's checksum covers beside TCP itself.
+/// The sum over what TCP's checksum covers besides TCP itself.
 fn pseudo_header(version: Version, frame: &[u8], length: u16) -> u64 {
     let addresses = match version {
         Version::Four => &frame[26..34],
@@ -223,7 +217,7 @@ fn pseudo_header(version: Version, frame: &[u8], length: u16) -> u64 {
     summed(addresses) + u64::from(TCP) + u64::from(length)
 }
 
-/// The sum of all 16-bit words, as big-endian numbers; an odd byte at the end counts as if a zero followed.
+/// The sum of all 16-bit words, read as big-endian. An odd last byte counts as if a zero followed.
 fn summed(bytes: &[u8]) -> u64 {
     // four bytes at a time: 2^16 is 1 in this arithmetic
     let words = bytes.chunks_exact(4);
@@ -240,7 +234,7 @@ fn summed(bytes: &[u8]) -> u64 {
     u64::from(u16::from_be_bytes(sum.to_ne_bytes())) + u64::from(rest)
 }
 
-/// A sum as one of 16 bits, where what is carried over is added again.
+/// The sum in 16 bits: carries are added again.
 fn folded(mut sum: u64) -> u16 {
     while sum > u64::from(u16::MAX) {
         sum = (sum >> 16) + (sum & u64::from(u16::MAX));

@@ -1,74 +1,65 @@
-//! What a frame says about itself: Ethernet, VLAN tags, IPv4 with options and fragments, IPv6 with extension
-//! headers, the ports of TCP, UDP and their like.
+//! Reads the headers of a frame: Ethernet, VLAN tags, IPv4 with options and fragments, IPv6 with extension
+//! headers, and the ports of TCP, UDP, UDP-Lite, SCTP and DCCP.
 //!
-//! The idea: only what a policy can match is read, every length is checked against what is there, and what
-//! contradicts itself is [`Malformed`], with the reason. Bytes behind the end of the IP packet are padding.
-//! The second and later fragments of a packet carry no ports: [`ParsedPacket::fragment`] says to which packet
-//! they belong.
+//! Only what a policy can match is read. Every length is checked against the bytes that are there, and a
+//! frame that contradicts itself is [`Malformed`], with the reason. Bytes after the end of the IP packet are
+//! padding. Second and later fragments carry no ports; [`ParsedPacket::fragment`] says to which packet they
+//! belong.
 //!
 //! Pure, without allocation; some 10 ns a frame. Reference: IEEE 802.3, 802.1Q; RFC 791, 8200, 4302, 9293,
 //! 768.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What a frame carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ParsedFrame {
     /// An IP packet, or a fragment of one.
     Ip(ParsedPacket),
-    /// Something else, such as ARP; by EtherType, or by length where there is none.
+    /// Anything else, such as ARP: the EtherType, or the length where there is none.
     Other(u16),
 }
 
-/// What an IP packet says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ParsedPacket {
     pub source: IpAddr,
     pub destination: IpAddr,
-    /// The protocol above IP, behind all extension headers.
+    /// The protocol after all extension headers.
     pub protocol: u8,
-    /// The field that IPv4 calls type of service, and IPv6 traffic class.
+    /// IPv4's type of service, or IPv6's traffic class.
     pub service: u8,
-    /// Source and destination port, of protocols that have some, where they are in the packet.
+    /// Source and destination port, if the packet has them.
     pub ports: Option<(u16, u16)>,
-    /// For a fragment: of which packet (its identification), and which part.
+    /// For a fragment: the packet's identification, and which part this is.
     pub fragment: Option<(u32, FragmentPosition)>,
 }
 
-/// Which part of a packet a fragment is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FragmentPosition {
-    /// The first, with the ports.
+    /// The first fragment, which has the ports.
     First,
-    /// A later one.
     Later,
 }
 
-/// Why a frame is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// It ends within a header.
     #[error("the frame ends within its {0} header")]
     Short(&'static str),
-    /// The version within IP is not that of the EtherType.
     #[error("an IP packet of version {0} under another version's EtherType")]
     Version(u8),
-    /// A length in it is impossible.
     #[error("the length {length} in the {header} header is impossible")]
     Length { header: &'static str, length: usize },
-    /// More VLAN tags than anybody uses.
     #[error("more than {MOST_TAGS} VLAN tags")]
     Tags,
 }
 
-/// Of the frame's own tags.
+/// VLAN tags of the frame's own.
 const MOST_TAGS: usize = 4;
 const VLAN: u16 = 0x8100;
 const SERVICE_VLAN: u16 = 0x88a8;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
-/// Numbers up to here are lengths, not types.
+/// EtherTypes up to here are lengths.
 const LAST_LENGTH: u16 = 1500;
 
 const TCP: u8 = 6;
@@ -87,10 +78,6 @@ const MOBILITY: u8 = 135;
 const HOST_IDENTITY: u8 = 139;
 const SHIM6: u8 = 140;
 
-/// Reads a frame.
-///
-/// # Errors
-/// It contradicts itself.
 pub fn parse(frame: &[u8]) -> Result<ParsedFrame, Malformed> {
     const ETHERNET: &str = "Ethernet";
     let mut kind = half(frame, 12).ok_or(Malformed::Short(ETHERNET))?;

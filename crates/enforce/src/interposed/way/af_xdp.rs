@@ -1,10 +1,10 @@
 //! The fast way: an `AF_XDP` socket at the far end of a pair of devices receives, and a packet socket sends.
 //!
-//! A frame is copied into memory of this process by the kernel when it comes and out of it when it goes;
-//! while it waits it stays where it is. Frames of one connection that leave at the same moment, one behind
-//! the other, are handed over as one that the device cuts again ([`merge`](super::super::merge)): at some
-//! Gbit/s most of what a frame costs is what follows in the kernel, and a ring to the device would pay it for
-//! each.
+//! The kernel copies a frame into this process's memory when it comes, and out of it when it leaves; while it
+//! waits it is not moved. Frames of one connection that leave at the same moment, one behind the other, are
+//! handed over as one that the device cuts again ([`merge`](super::super::merge)): at some Gbit/s most of a
+//! frame's cost arises in the kernel afterwards, and an `AF_XDP` ring to the device would pay it for every
+//! frame.
 
 use super::{HEADERS, Lost, MOST_TRIES, Way, is_full, is_too_long};
 use crate::interposed::merge::{FrameRun, MOST_HEADERS, Version};
@@ -16,39 +16,37 @@ use unisono_linux::netlink::link::Index;
 use unisono_linux::packet::{Below, LargePacketSocket, Segmentation};
 use unisono_linux::xdp::{Chunk, DeviceQueue, Umem, XdpMode, XdpSocket};
 
-/// Frames that there is room for, waiting or on their way.
+/// Room for frames that wait or are on their way.
 const FRAMES: u32 = 16 * 1024;
-/// What the kernel leaves free before a frame.
+/// Bytes that the kernel leaves free before a frame.
 const HEADROOM: u32 = 256;
-/// Frames that the scheduler has let go and the device has not taken.
+/// Frames that the scheduler has released and the device has not taken.
 const MOST_LEAVING: usize = 256;
 
-/// Frames come by a ring and go by calls.
 #[derive(Debug)]
 pub(in super::super) struct AfXdp {
     umem: Rc<Umem>,
     arrivals: XdpSocket,
     device: LargePacketSocket,
     free: Vec<Chunk>,
-    /// In the order in which they go.
+    /// In the order in which they leave.
     leaving: VecDeque<RingFrame>,
     merges: Merges,
-    /// Runs that the device refused, none of them taken since.
+    /// Merged runs that the device refused in a row.
     refused: u32,
-    /// So many of those that leave first go one by one.
+    /// How many of the first frames in `leaving` are sent one by one.
     alone: usize,
     /// The device has no room at the moment.
     is_full: bool,
-    /// How often it had none for the first that leaves.
+    /// How often the device had no room for the first frame in `leaving`.
     tries: u32,
     unsent: u64,
     merged: u64,
 }
 
-/// After so many runs refused in a row the device is given frames alone.
+/// After this many refused runs in a row, frames are not merged any more.
 const MOST_REFUSED: u32 = 16;
 
-/// Whether the device takes frames that it has to cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Merges {
     Yes,
@@ -73,7 +71,7 @@ impl AfXdp {
     /// The longest packet that fits.
     pub(in super::super) const MOST_MTU: u32 = 3400;
 
-    /// The longest packet that fits where the memory was made for packets of a length.
+    /// The longest packet that fits into memory that was made for packets of length `mtu`.
     pub(in super::super) fn most(mtu: u32) -> u32 {
         Self::MOST_MTU.min(chunk(mtu) as u32 - HEADERS - HEADROOM)
     }
@@ -111,12 +109,13 @@ impl AfXdp {
         })
     }
 
-    /// The socket that frames have to be delivered to.
+    /// The socket to which frames have to be delivered.
     pub(in super::super) fn socket(&self) -> BorrowedFd<'_> {
         self.arrivals.as_fd()
     }
 
-    /// Hands over the first of those that leave, and those that can go with it; answers how many.
+    /// Hands over the first frame in `leaving`, together with those that can be merged with it. Answers how
+    /// many.
     fn hand_over(&self) -> (usize, io::Result<()>) {
         let first = self.leaving[0].bytes(&self.umem);
         let merges = self.merges == Merges::Yes && self.alone == 0;
@@ -151,7 +150,7 @@ impl AfXdp {
     }
 }
 
-/// The memory for a frame, where packets have at most this length at the beginning.
+/// Bytes for a frame, where packets have at most this length at the beginning.
 fn chunk(mtu: u32) -> usize {
     if mtu + HEADERS + HEADROOM <= 2048 { 2048 } else { 4096 }
 }

@@ -1,4 +1,4 @@
-//! The simple way: a TAP device, and a packet socket.
+//! The simple way: a TAP device receives, and a packet socket sends.
 
 use super::{HEADERS, Lost, MOST_TRIES, Way, is_full, is_too_long};
 use std::io;
@@ -7,27 +7,25 @@ use unisono_linux::netlink::link::Index;
 use unisono_linux::packet::PacketSocket;
 use unisono_linux::tun::Tap;
 
-/// Frames that may wait here in all; more are dropped.
+/// The most frames that may wait; further ones are dropped.
 const MOST: usize = 32 * 1024;
 
-/// Frames are read from a TAP device and sent through a packet socket.
 #[derive(Debug)]
 pub(in super::super) struct Tun {
     tap: Tap,
     device: PacketSocket,
-    /// Memory to use again.
+    /// Buffers to use again.
     free: Vec<Vec<u8>>,
     /// How many frames this process has.
     used: usize,
     longest: usize,
-    /// The device has no room for it at the moment.
+    /// A frame for which the device has no room at the moment.
     stuck: Option<TunFrame>,
-    /// How often it had none for that one.
+    /// How often the device had no room for it.
     tries: u32,
     lost: Lost,
 }
 
-/// A frame in memory of its own.
 #[derive(Debug)]
 pub(in super::super) struct TunFrame {
     bytes: Vec<u8>,

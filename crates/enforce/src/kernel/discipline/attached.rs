@@ -1,12 +1,12 @@
-//! A discipline at work, whoever loaded it: its figures, and other classes in the place of those that it has.
+//! A discipline that a device has, whoever loaded it: reads its figures, and replaces its classes.
 //!
 //! ```text
 //!   plan, change = 1          a packet with the priority that says so (it goes no further)     change = 0
 //!   ----------------------> enqueue: hsfq_change, under the lock of the discipline --------> generation + 1
 //! ```
-//! No packet is lost, and none overtakes another of its class. Whoever classifies by numbers of the
-//! generation before is still understood, so that the classifier can be replaced afterwards. A plan that
-//! nobody has carried out yet can be taken back.
+//! No packet is lost, and no packet overtakes another of its class. Class numbers of the generation before
+//! are still understood, so the classifier can be replaced afterwards. A plan that was not carried out yet
+//! can be withdrawn.
 
 use super::Error;
 use super::delays::{self, DelayHistogram};
@@ -22,10 +22,9 @@ const HISTOGRAMS: usize = 2 * layout::MOST_CLASSES;
 const PLAN: usize = 16 + 4 * super::PRIORITIES + layout::PLAN_SIZE;
 /// The bits of a class's minor number above these are its generation.
 const MINOR_BITS: u32 = 11;
-/// The class of the packet that only sets a change going.
+/// The class of the packet that starts a change.
 const KICK: u32 = 0xffff;
 
-/// The maps of a discipline.
 #[derive(Debug)]
 pub struct Attached {
     pub(super) scheduler: Array,
@@ -34,17 +33,15 @@ pub struct Attached {
     pub(super) delays: Array,
 }
 
-/// What a discipline has counted.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DisciplineFigures {
-    /// Of which generation the classes are.
     pub generation: u32,
-    /// For each class, by number.
+    /// By class number.
     pub classes: Vec<(Counted, DelayHistogram)>,
 }
 
 impl Attached {
-    /// New maps for classes, which know of each other.
+    /// Makes maps for new classes, and writes into the first map the numbers of the others.
     pub(super) fn make(mut scheduler_value: Vec<u8>) -> Result<Self, ProgramError> {
         let map = |name, size: usize, elements: usize| {
             let made = Array::new(name, size as u32, elements as u32);
@@ -63,10 +60,7 @@ impl Attached {
         Ok(this)
     }
 
-    /// Those of a discipline that a device has, by its kind; nothing if it is none of ours.
-    ///
-    /// # Errors
-    /// The kernel refuses; or another version of Unisono made it, whose maps are not understood.
+    /// The maps of a device's discipline, by its kind. `None`: it is not ours.
     pub fn open(kind: &str) -> Option<Result<Self, ProgramError>> {
         let id = u32::from_str_radix(kind.strip_prefix(KIND)?, 16).ok()?;
         let open = |id, size: usize| {
@@ -82,17 +76,11 @@ impl Attached {
     }
 
     /// What it has counted for each class, by number.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn counted(&self) -> Result<Vec<Counted>, ProgramError> {
         Ok(layout::all_counted(&read(&self.scheduler)?))
     }
 
-    /// The same, and how long packets waited.
-    ///
-    /// # Errors
-    /// The kernel refuses.
+    /// What it has counted for each class, and how long packets waited.
     pub fn figures(&self) -> Result<DisciplineFigures, ProgramError> {
         let structure = read(&self.scheduler)?;
         let delays = |counted: Counted| {
@@ -106,20 +94,13 @@ impl Attached {
         Ok(DisciplineFigures { generation: layout::generation(&structure), classes: classes? })
     }
 
-    /// Of which generation its classes are.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn generation(&self) -> Result<u32, ProgramError> {
         Ok(layout::generation(&read(&self.scheduler)?))
     }
 
-    /// Plans other classes in the place of those that are there; classes of the same name are the same. It is
-    /// carried out when the next packet comes, or when one is sent whose priority is [`kick`]. Answers the
-    /// generation that the new classes are of.
-    ///
-    /// # Errors
-    /// There are too many classes or levels; the kernel refuses.
+    /// Plans to replace the classes; classes of the same name are the same. The plan is carried out when the
+    /// next packet comes, or when one is sent whose priority is [`kick`]. Answers the generation of the new
+    /// classes.
     pub fn propose(&self, old: &Hierarchy, new: &Setup<'_>) -> Result<u32, Error> {
         self.withdraw()?;
         let structure = read(&self.scheduler)?;
@@ -138,20 +119,13 @@ impl Attached {
         Ok((layout::generation(&structure) + 1) % layout::GENERATIONS)
     }
 
-    /// Whether a plan has not been carried out yet.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn is_pending(&self) -> Result<bool, ProgramError> {
         let mut word = [0; 8];
         self.change.read(0, &mut word).map_err(ProgramError::io("ask whether classes were changed"))?;
         Ok(word != [0; 8])
     }
 
-    /// Takes a plan back, unless it has been carried out.
-    ///
-    /// # Errors
-    /// The kernel refuses.
+    /// Withdraws a plan that has not been carried out.
     pub fn withdraw(&self) -> Result<(), ProgramError> {
         self.set_change(0)
     }
@@ -161,14 +135,12 @@ impl Attached {
     }
 }
 
-/// The priority of packets of a class, where the discipline has this major number.
-#[must_use]
+/// The priority of packets of a class, where `major` is the discipline's number.
 pub fn priority(major: u16, generation: u32, class: ClassId) -> u32 {
     u32::from(major) << 16 | generation << MINOR_BITS | (class.index() as u32 + 1)
 }
 
-/// The priority of a packet that has planned classes put in the place of others, and goes no further.
-#[must_use]
+/// The priority of a packet that starts a planned change and goes no further.
 pub fn kick(major: u16) -> u32 {
     u32::from(major) << 16 | KICK
 }

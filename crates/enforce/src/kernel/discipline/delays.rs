@@ -1,13 +1,12 @@
-//! How long packets waited: so many of each length, in buckets that grow with it.
+//! Histograms of how long packets waited, in buckets that grow with the time.
 //!
-//! Four buckets for each doubling from 2^9 ns on: what is said to be so long at most is a quarter shorter at
-//! worst. The program counts, a class a histogram (`count_delay` in fairqueue.bpf.c); here they are read and
-//! added up.
+//! Each doubling from 2^9 ns on has four buckets, so a quantile is at most a quarter too long. The BPF
+//! program counts, one histogram a class (`count_delay` in fairqueue.bpf.c); this module reads and adds.
 
 /// As in `fairqueue.bpf.c`.
 const SHORTEST: u32 = 9;
 const BUCKETS: usize = 96;
-/// The size of a histogram in bytes.
+/// Bytes of a histogram.
 pub(super) const SIZE: usize = BUCKETS * size_of::<u64>();
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,9 +26,8 @@ impl DelayHistogram {
         Self(counts)
     }
 
-    /// How long, at most, this part of all packets waited, in nanoseconds; none if there are none. Who waited
-    /// longer than the last bucket begins is not told apart.
-    #[must_use]
+    /// The most that this part of all packets waited, in nanoseconds. `None`: there were no packets. Waits
+    /// beyond the last bucket are not told apart.
     pub fn quantile(&self, part: f64) -> Option<u64> {
         let all: u64 = self.0.iter().sum();
         let mut left = (all as f64 * part).ceil().max(1.0);

@@ -1,32 +1,31 @@
-//! The kernel's own type information: which number a structure or a function has, and where members are.
+//! The kernel's own type information (BTF): the numbers of structures and functions, and the offsets of
+//! members.
 //!
-//! Linux describes itself in `/sys/kernel/btf/vmlinux`: a list of types, numbered from 1, that name each
-//! other by number. A program that calls a function of the kernel calls it by such a number, and where a
-//! member lies differs from one kernel to the next. Cost: one pass over five megabytes, ten milliseconds.
+//! Linux describes itself in `/sys/kernel/btf/vmlinux`: a list of types, numbered from 1, that refer to each
+//! other by number. A program calls a function of the kernel by such a number, and the offset of a member
+//! differs from one kernel to the next. Cost: one pass over five megabytes, ten milliseconds.
 //!
 //! Reference: Documentation/bpf/btf.rst.
 
 use std::fs;
 use std::io;
 
-/// Where Linux describes itself.
 pub(super) const PATH: &str = "/sys/kernel/btf/vmlinux";
 
 const STRUCTURE: u8 = 4;
 const UNION: u8 = 5;
 const FUNCTION: u8 = 12;
 const MAGIC: u16 = 0xeb9f;
-/// Deeper than structures without a name are nested in each other.
+/// Structures without a name are nested less deeply than this.
 const MOST_DEPTH: usize = 8;
 
-/// One type: where its description begins.
+/// Where the description of a type begins.
 #[derive(Clone, Copy, Debug)]
 struct BtfType {
     at: usize,
     kind: u8,
 }
 
-/// What the kernel says about its types.
 #[derive(Debug)]
 pub struct KernelTypes {
     bytes: Vec<u8>,
@@ -34,7 +33,6 @@ pub struct KernelTypes {
     types: Vec<BtfType>,
 }
 
-/// A structure of the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Structure {
     /// The number of its type.
@@ -42,30 +40,23 @@ pub struct Structure {
     pub size: u32,
 }
 
-/// A member of a structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BtfMember {
-    /// Where it begins, in bytes.
     pub offset: u32,
     /// The number of its type.
     pub kind: u32,
-    /// Which member of the innermost structure that has it.
+    /// Its position in the innermost structure that has it.
     pub position: u32,
 }
 
 impl KernelTypes {
-    /// Those of this kernel.
-    ///
-    /// # Errors
-    /// The kernel carries none, or they are not understood.
     pub fn of_this_kernel() -> io::Result<Self> {
         let bytes = fs::read(PATH)?;
         Self::parse(bytes)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{PATH} is not understood")))
     }
 
-    /// Reads a description; nothing if it is none.
-    #[must_use]
+    /// `None`: this is no such description.
     pub fn parse(bytes: Vec<u8>) -> Option<Self> {
         if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
             return None;
@@ -94,21 +85,16 @@ impl KernelTypes {
         Some(Self { bytes, names, types })
     }
 
-    /// A structure by its name.
-    #[must_use]
     pub fn structure(&self, name: &str) -> Option<Structure> {
         let id = self.find(STRUCTURE, name)?;
         Some(Structure { id, size: word(&self.bytes, self.get(id)?.at + 8)? })
     }
 
-    /// The number of a function.
-    #[must_use]
     pub fn function(&self, name: &str) -> Option<u32> {
         self.find(FUNCTION, name)
     }
 
-    /// A member of a structure by its name, or of a structure in it by the names on the way.
-    #[must_use]
+    /// A member by its name, or by the names of the structures around it and its own.
     pub fn member(&self, structure: Structure, path: &[&str]) -> Option<BtfMember> {
         let mut found = BtfMember { offset: 0, kind: structure.id, position: 0 };
         for name in path {
@@ -134,7 +120,7 @@ impl KernelTypes {
         text.starts_with(name.as_bytes()) && text.get(name.len()) == Some(&0)
     }
 
-    /// Members of structures without a name are members of the one around them.
+    /// Members of a structure without a name count as members of the structure around it.
     fn direct_member(&self, id: u32, name: &str, depth: usize) -> Option<BtfMember> {
         let BtfType { at, kind } = *self.get(id).filter(|_| depth < MOST_DEPTH)?;
         if kind != STRUCTURE && kind != UNION {

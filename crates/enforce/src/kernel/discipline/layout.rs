@@ -1,7 +1,8 @@
 //! The scheduler's memory as `fairqueue.h` lays it out: written before the first packet, read for figures.
 //!
-//! Only the beginning is ever written here: the classes. What follows them is zero at first and the program's
-//! own. Other classes are written as a plan beside it (`fairqueue_change.h`), which the program carries out.
+//! User space only writes the beginning, which holds the classes. The rest is zero at first and belongs to
+//! the program. Other classes are written as a plan in another map (`fairqueue_change.h`), which the program
+//! carries out.
 
 use unisono_fairqueue::{ClassId, Hierarchy, Limit, Overflow};
 
@@ -18,16 +19,15 @@ pub const NONE: u32 = u32::MAX;
 pub const GENERATIONS: u32 = 32;
 
 const HEADER: usize = 48;
-/// Where it says how many classes there are, of which generation they are, and where user space's numbers of
-/// maps are.
+/// Offsets of the number of classes, of their generation, and of the maps' numbers.
 const COUNT: usize = 20;
 const GENERATION: usize = 28;
 const MAPS: usize = 32;
 const CLASS: usize = 160;
 const PACKET: usize = 24;
-/// The whole structure.
+/// Bytes of the whole structure.
 pub const SIZE: usize = HEADER + MOST_CLASSES * (CLASS + 2 * size_of::<u32>()) + MOST_PACKETS * PACKET;
-/// The whole plan for other classes.
+/// Bytes of a plan for other classes.
 pub const PLAN_SIZE: usize = 8 + MOST_CLASSES * (CLASS + 3 * size_of::<u32>());
 
 const LEAF: u32 = 1;
@@ -38,15 +38,10 @@ const DROP_LONGEST: u32 = 4;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TooLarge {
-    /// It has too many classes.
     #[error(
         "there are {count} classes with the root, and the BPF queueing discipline has room for {MOST_CLASSES}"
     )]
-    Classes {
-        /// How many it has.
-        count: usize,
-    },
-    /// It is too deep.
+    Classes { count: usize },
     #[error(
         "class {name} is more than {MOST_DEPTH} levels below the root, which the BPF queueing discipline does not follow"
     )]
@@ -56,15 +51,12 @@ pub enum TooLarge {
     },
 }
 
-/// A hierarchy without packets, as the program begins with it: the first bytes of the structure.
-///
-/// # Errors
-/// It has too many classes or levels.
+/// The first bytes of the structure, for a hierarchy without packets.
 pub fn encode(hierarchy: &Hierarchy) -> Result<Vec<u8>, TooLarge> {
     encode_with_room(hierarchy, None)
 }
 
-/// The same, with so many bytes of room by class for leaves that no limit bounds.
+/// As [`encode`]; `room` has the bytes that may wait in each leaf that no limit bounds.
 pub(super) fn encode_with_room(hierarchy: &Hierarchy, room: Option<&[u64]>) -> Result<Vec<u8>, TooLarge> {
     let count = hierarchy.classes().count() as u32;
     let mut bytes = Vec::new();
@@ -74,14 +66,10 @@ pub(super) fn encode_with_room(hierarchy: &Hierarchy, room: Option<&[u64]>) -> R
     Ok(bytes)
 }
 
-/// A plan for other classes in the place of some that are there; classes are the same if they have the same
-/// name.
+/// A plan that replaces the classes; classes of the same name are the same.
 ///
-/// Packets of leaves that are none any more go to `others`. Each class counts its delays in a histogram of
-/// its own: `histograms` says which those have that are there, by number, and the new ones get others.
-///
-/// # Errors
-/// There are too many classes or levels.
+/// Packets of a leaf that is no leaf any more go to `others`. Each class counts its delays in a histogram of
+/// its own: `histograms` has those of the old classes by number, and new classes get free ones.
 pub fn plan(
     old: &Hierarchy,
     new: &Hierarchy,
@@ -193,26 +181,24 @@ fn put64(bytes: &mut Vec<u8>, words: &[u64]) {
 /// What the program counted for a class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counted {
-    /// Packets that wait in it and below it.
+    /// Packets that wait in the class and below it.
     pub packets: u32,
     pub bytes: u64,
-    /// Packets that left it; of leaves, as all below.
+    /// Packets that left it. Counted at leaves only.
     pub served_packets: u64,
     pub served_bytes: u64,
-    /// Packets that were dropped.
     pub dropped: u64,
-    /// How long the packets that left it had waited, all together, in nanoseconds.
+    /// The sum of the waits of all packets that left it.
     pub waited_ns: u64,
-    /// And the shortest of them.
+    /// The shortest wait of a packet that left it.
     pub shortest_wait_ns: u64,
-    /// And the longest.
+    /// The longest wait of a packet that left it.
     pub longest_wait_ns: u64,
-    /// Which histogram their delays are in.
+    /// The histogram with its delays.
     pub histogram: u32,
 }
 
-/// Reads a class out of the structure; nothing if it is cut off before.
-#[must_use]
+/// The figures of a class. `None`: the structure is too short.
 pub fn counted(structure: &[u8], class: ClassId) -> Option<Counted> {
     Some(read(structure.get(HEADER + class.index() * CLASS..)?.get(..CLASS)?))
 }
@@ -233,18 +219,16 @@ fn read(class: &[u8]) -> Counted {
     }
 }
 
-/// The generation of the classes: how often they were changed, modulo [`GENERATIONS`].
-#[must_use]
+/// How often the classes were changed, modulo [`GENERATIONS`].
 pub fn generation(structure: &[u8]) -> u32 {
     word(structure, GENERATION)
 }
 
-/// The numbers of maps that [`write_maps`] wrote.
+/// The numbers that [`write_maps`] wrote.
 pub(super) fn maps(structure: &[u8]) -> [u32; 3] {
     [0, 4, 8].map(|at| word(structure, MAPS + at))
 }
 
-/// Notes numbers of maps in the structure, for whoever finds it in the kernel.
 pub(super) fn write_maps(structure: &mut [u8], maps: [u32; 3]) {
     for (place, number) in structure[MAPS..].chunks_exact_mut(4).zip(maps) {
         place.copy_from_slice(&number.to_ne_bytes());
@@ -256,15 +240,14 @@ fn word(structure: &[u8], at: usize) -> u32 {
     bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
-/// Reads all classes that the structure says there are.
-#[must_use]
+/// The figures of all classes.
 pub fn all_counted(structure: &[u8]) -> Vec<Counted> {
     let count = word(structure, COUNT);
     let classes = structure.get(HEADER..).unwrap_or_default().chunks_exact(CLASS);
     classes.take(MOST_CLASSES.min(count as usize)).map(read).collect()
 }
 
-/// Reads the classes of a plan, as they begin.
+/// The figures with which the classes of a plan begin.
 pub(super) fn all_counted_in_plan(plan: &[u8]) -> Vec<Counted> {
     let classes = plan.get(8..).unwrap_or_default().chunks_exact(CLASS);
     classes.take(MOST_CLASSES.min(word(plan, 0) as usize)).map(read).collect()

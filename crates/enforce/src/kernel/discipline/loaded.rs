@@ -1,9 +1,9 @@
-//! The queueing discipline in the kernel, with its maps.
+//! Loads the queueing discipline into the kernel, with its maps.
 //!
-//! Each one that is loaded has a name and maps of its own and serves one device: `unisono_` and the number of
-//! the scheduler's map, so that a program that sees the name can open the map. While [`LoadedDiscipline`] is
-//! there, devices can be given the discipline; a device that has it keeps it, and everything behind it, until
-//! it gets another.
+//! Each loaded discipline has a name and maps of its own and serves one device. Its name is `unisono_` and
+//! the number of the scheduler's map, so that a program which sees the name can open the map. Devices can be
+//! given the discipline while [`LoadedDiscipline`] exists. A device that has it keeps it until it gets
+//! another one.
 
 use super::attached::Attached;
 use super::kernel_types::{KernelTypes, Structure};
@@ -20,25 +20,24 @@ pub const PRIORITIES: usize = 16;
 
 const WRAPPER: &str = "bpf_struct_ops_Qdisc_ops";
 const OPERATIONS: [&str; 5] = ["enqueue", "dequeue", "init", "reset", "destroy"];
-/// What the names of all of them begin with.
+/// Prefix of the names of all our disciplines.
 pub const KIND: &str = "unisono_";
 /// `struct link`: rate, when it is free, a rest, devices, the others' class, classes by priority.
 const LINK: u32 = 32 + 4 * PRIORITIES as u32;
 const HELD: u32 = 8;
 
-/// What a discipline is to do.
 #[derive(Clone, Debug)]
 pub struct Setup<'a> {
     pub hierarchy: &'a Hierarchy,
-    /// What the link carries, in bits a second; without a rate, as much as the device takes.
+    /// Bits a second that the link carries. `None`: as much as the device takes.
     pub rate: Option<u64>,
     /// The leaf for packets of no class.
     pub others: ClassId,
     /// Leaves for packets of a priority (`SO_PRIORITY`). A packet may also name its class as `MAJOR:MINOR`:
-    /// the number of the device's discipline, and that of the class plus 1.
+    /// the number of the device's discipline, and the class's number plus 1.
     pub by_priority: [Option<ClassId>; PRIORITIES],
-    /// How many bytes may wait in each class by its number, where neither it nor a class above it has a
-    /// limit; what comes then is dropped. Without it only [`layout::MOST_PACKETS`] limits them.
+    /// How many bytes may wait in each class, by number, where neither the class nor one above it has a
+    /// limit; further packets are dropped. Without `room` only [`layout::MOST_PACKETS`] limits them.
     pub room: Option<&'a [u64]>,
 }
 
@@ -51,10 +50,8 @@ pub struct LoadedDiscipline {
     _operations: Operations,
 }
 
-/// Whether this kernel can have queueing disciplines made of programs.
-///
-/// # Errors
-/// It cannot: [`ProgramError::Host`] says why.
+/// The kernel's types, if this kernel can have queueing disciplines made of programs; otherwise
+/// [`ProgramError::Host`] says why not.
 pub fn supported() -> Result<KernelTypes, ProgramError> {
     let types = KernelTypes::of_this_kernel().map_err(|error| {
         ProgramError::Host(format!(
@@ -73,19 +70,13 @@ pub fn supported() -> Result<KernelTypes, ProgramError> {
 }
 
 impl LoadedDiscipline {
-    /// Compiles it and registers it.
-    ///
-    /// # Errors
-    /// The hierarchy is too large; the host lacks clang, or a kernel that can do this.
+    /// Compiles the discipline and registers it.
     pub fn load(setup: &Setup<'_>) -> Result<Self, Error> {
         let types = supported()?;
         Self::load_object(setup, &compile(FAIRQUEUE)?, &types)
     }
 
-    /// Registers it as it was compiled before.
-    ///
-    /// # Errors
-    /// The hierarchy is too large; the kernel refuses.
+    /// Registers a discipline that was compiled before.
     pub fn load_object(setup: &Setup<'_>, object: &[u8], types: &KernelTypes) -> Result<Self, Error> {
         let classes = layout::encode_with_room(setup.hierarchy, setup.room)?;
         let own = Attached::make(classes)?;
@@ -141,30 +132,19 @@ impl LoadedDiscipline {
         Ok(Self { kind, maps: own, clock, _operations: operations })
     }
 
-    /// Its name, as devices are given it.
-    #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// Makes the time what a test says, in nanoseconds, instead of the kernel's.
-    ///
-    /// # Errors
-    /// The kernel refuses.
+    /// For tests: sets the program's clock, in nanoseconds.
     pub fn set_clock(&self, now: u64) -> Result<(), ProgramError> {
         self.clock.write(0, &now.to_ne_bytes()).map_err(ProgramError::io("set the clock"))
     }
 
-    /// Its maps: what it has counted, and other classes for it.
-    #[must_use]
     pub fn maps(&self) -> &Attached {
         &self.maps
     }
 
-    /// What it has counted for each class, by number.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn counted(&self) -> Result<Vec<Counted>, ProgramError> {
         self.maps.counted()
     }
@@ -179,7 +159,7 @@ impl Setup<'_> {
         long.chain(words.flat_map(u32::to_ne_bytes)).collect()
     }
 
-    /// What a plan for other classes begins with.
+    /// The beginning of a plan for other classes.
     pub(super) fn plan_head(&self) -> Vec<u8> {
         let words = [self.others.index() as u32, 0].into_iter().chain(self.by_priority());
         let rate = self.rate.unwrap_or(0).to_ne_bytes().into_iter();
@@ -207,7 +187,7 @@ fn structure(types: &KernelTypes, name: &str) -> Result<Structure, ProgramError>
     types.structure(name).ok_or_else(|| unknown(&format!("struct {name}")))
 }
 
-/// `offset_of__STRUCT__MEMBER__MEMBER` is where a member is; everything else is a function.
+/// `offset_of__STRUCT__MEMBER__MEMBER` is where a member is; every other name is a function.
 fn kernel_symbol(types: &KernelTypes, name: &str) -> Option<Meaning> {
     let Some(place) = name.strip_prefix("offset_of__") else {
         return types.function(name).map(Meaning::Function);
@@ -220,8 +200,8 @@ fn kernel_symbol(types: &KernelTypes, name: &str) -> Option<Meaning> {
 const HELD_KEY: u32 = 1;
 const HELD_VALUE: u32 = 5;
 
-/// `struct held { struct sk_buff __kptr *skb; }` and its key, a number: that a value of the map owns a
-/// packet.
+/// The types of `struct held { struct sk_buff __kptr *skb; }` and of its key, a number. They tell the
+/// verifier that a value of the map owns a packet.
 fn held_types() -> Vec<u8> {
     let names = b"\0unsigned int\0sk_buff\0kptr\0held\0skb\0";
     let kind = |kind: u32, members: u32| kind << 24 | members;

@@ -23,7 +23,6 @@ pub use loaded::{KIND, LoadedDiscipline, PRIORITIES, Setup, supported};
 
 use unisono_linux::bpf::compile::{CSource, ProgramError};
 
-/// The program that is the discipline.
 pub const FAIRQUEUE: CSource = CSource {
     what: "the queueing discipline",
     files: &[
@@ -33,14 +32,11 @@ pub const FAIRQUEUE: CSource = CSource {
     ],
 };
 
-/// Why the discipline does not serve a device.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// It cannot have these classes.
     #[error(transparent)]
     Classes(#[from] layout::TooLarge),
-    /// Its program does not run in this kernel.
     #[error(transparent)]
     Program(#[from] ProgramError),
 }

@@ -1,11 +1,11 @@
-//! Another policy in the place of one that holds, while packets wait.
+//! Replaces a policy that holds by another one, while packets wait.
 //!
 //! ```text
 //!   plan beside the classes --> a packet that sets it going --> classifier of the new ones --> holds
 //!                                        |  (old numbers are understood until then)  | failed
 //!                                        +-------- the old classes, the same way <---+
 //! ```
-//! The packet has no content, and goes no further than to the discipline.
+//! The packet has no content, and the discipline drops it.
 
 use super::{FairQueue, classifier, rooms, setup};
 use crate::error::Error;
@@ -23,15 +23,15 @@ use unisono_linux::packet::PacketSocket;
 const TYPE: u16 = 0x88b5;
 const FRAME: [u8; 60] = [0; 60];
 
-/// The discipline that is there, and its major number.
+/// The device's discipline, and its major number.
 struct There {
     maps: Attached,
     major: u16,
 }
 
 impl FairQueue {
-    /// Puts the classes of another policy, which suits this place, in the place of those that are there;
-    /// whether it could.
+    /// Replaces the classes by those of another policy, which suits this place. Answers whether that was
+    /// possible.
     pub(super) fn change(
         &mut self,
         host: &mut HostDevice,
@@ -82,8 +82,8 @@ impl FairQueue {
 }
 
 impl There {
-    /// Has classes put in the place of others; whether that was done. No packets come to a device that is
-    /// down.
+    /// Replaces the classes and answers whether that was done. A device that is down gets no packets, so
+    /// nothing is done there.
     fn put(&self, host: &HostDevice, old: &Policy, new: &Policy) -> Result<bool, Error> {
         self.maps.propose(&old.hierarchy, &setup(new, &rooms(new)))?;
         let kick = || {

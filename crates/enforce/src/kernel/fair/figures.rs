@@ -1,11 +1,11 @@
-//! What the program in the kernel counted, as classes of a policy.
+//! Turns what the BPF program counted into figures of a policy's classes.
 
 use super::FairQueue;
 use crate::kernel::discipline::layout::Counted;
 use crate::kernel::discipline::{DelayHistogram, DisciplineFigures};
 use unisono_fairqueue::{Backlog, Class, ClassId, DelayFigures, Live, LiveClass, Policy, TrafficDirection};
 
-/// What it counts at leaves alone is summed up for the classes above.
+/// Figures of leaves are summed up for the classes above.
 pub(super) fn live(device: &str, policy: &Policy, figures: DisciplineFigures) -> Live {
     let tree = &policy.hierarchy;
     let mut counted = figures.classes;
@@ -43,7 +43,7 @@ pub(super) fn live(device: &str, policy: &Policy, figures: DisciplineFigures) ->
     }
 }
 
-/// Adds what a class got to the one above it; what waits is counted there already.
+/// Adds a class's figures to those of the class above it. What waits is counted there already.
 fn add(above: &mut Counted, below: &Counted) {
     let served = |of: &Counted| (of.served_packets > 0).then_some(of.shortest_wait_ns);
     above.shortest_wait_ns = served(above).into_iter().chain(served(below)).min().unwrap_or(0);
@@ -54,7 +54,7 @@ fn add(above: &mut Counted, below: &Counted) {
     above.dropped += below.dropped;
 }
 
-/// How long packets waited; buckets end where the longest wait did.
+/// Quantiles are clamped to the shortest and the longest wait, because buckets are wider than that.
 fn delay(counted: &Counted, delays: &DelayHistogram) -> Option<DelayFigures> {
     let (shortest, longest) = (counted.shortest_wait_ns, counted.longest_wait_ns);
     let part = |part| Some(delays.quantile(part)?.clamp(shortest, longest.max(shortest)));

@@ -1,18 +1,16 @@
-//! The kernel with our own scheduler in it: a queueing discipline made of a BPF program (Linux 6.16 and
-//! later).
+//! Our own scheduler in the kernel: a queueing discipline made of a BPF program (Linux 6.16 and later).
 //!
 //! ```text
 //!   packet --> classifier (clsact, egress) --> its class as its priority --> our discipline --> device
 //! ```
-//! The same decisions as `unisono-fairqueue`, packet by packet (docs/decisions/0011): what nobody uses is
-//! lent by weight. A policy that is applied over another has its classes put in the place of the old ones in
-//! the discipline that is there ([`change`]): nothing that waits is lost, and every packet finds a class of
-//! the policy before or of the new one. Only where that is not possible (another version of Unisono made the
-//! discipline, or the device is down) the discipline is replaced, and [`FairQueue::notes`] say how many
-//! packets waited in it.
+//! It decides packet by packet as `unisono-fairqueue` does (docs/decisions/0011), so unused capacity is lent
+//! by weight. A policy that is applied over another one replaces the classes in the discipline that is there
+//! ([`change`]): nothing that waits is lost, and every packet finds a class of the old or the new policy.
+//! Where that is not possible (another version of Unisono made the discipline, or the device is down), the
+//! discipline is replaced, and [`FairQueue::notes`] say how many packets were waiting in it.
 //!
-//! When not: ceilings and processor shares are the business of the token buckets beside it; and a kernel that
-//! hands down 64 KiB in one piece is served 64 KiB at a time.
+//! When not to use it: ceilings and processor shares belong to the kernel's token buckets; and if the kernel
+//! hands down 64 KiB in one piece, 64 KiB are scheduled at a time.
 
 mod change;
 mod figures;
@@ -36,13 +34,12 @@ use unisono_linux::netlink::{egress, traffic};
 /// The discipline's number: `Un`, or `Uo` for one that replaces it.
 const MAJORS: [u16; 2] = [0x556e, 0x556f];
 const CLSACT: &str = "clsact";
-/// So long may what waits in a class be at the rate that the class is sure of, unless the policy says
-/// otherwise.
+/// What waits in a class may take this long at the rate that the class is sure of, unless the policy says
+/// otherwise (ns).
 const WAIT_NS: f64 = 20e6;
-/// Room for two of the longest packets in any case.
+/// A class has room for at least two of the longest packets.
 const LEAST_ROOM: u64 = 2 * (65_536 + 1514);
 
-/// Our scheduler in the kernel, on one device.
 pub struct FairQueue {
     site: KernelSite,
 }
@@ -53,33 +50,29 @@ impl fmt::Debug for FairQueue {
     }
 }
 
-/// What is to be put back.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct BeforeFair {
-    /// What the device began with; none if the kernel had put it there itself.
+    /// What the device began with. `None`: the kernel had put it there itself.
     root: Option<Qdisc>,
-    /// Whether it had a place for programs.
+    /// Whether the device had a clsact discipline.
     clsact: bool,
 }
 
-/// All that a policy means on this host, loaded, with nothing changed.
+/// A policy that is checked and loaded, but not in force.
 struct LoadedPolicy {
     discipline: LoadedDiscipline,
     classifier: ClassifierProgram,
 }
 
 impl FairQueue {
-    /// The name of the place.
     pub const NAME: &str = "kernel-bpf";
 
-    /// Our scheduler for a device of this thread's network namespace.
-    #[must_use]
+    /// A device of this thread's network namespace.
     pub fn new(device: &str) -> Self {
         Self { site: KernelSite::at(LinkSide::out(device)) }
     }
 
-    /// Asks before a change of the device, and before it holds, whether to leave it, and by whom.
-    #[must_use]
+    /// `stopped` is asked before each change of the device; `Some` says by whom the change is stopped.
     pub fn until(mut self, stopped: impl FnMut() -> Option<String> + Send + 'static) -> Self {
         self.site.stopped = Box::new(stopped);
         self
@@ -94,7 +87,7 @@ impl FairQueue {
         }
     }
 
-    /// Whether this place can do what a policy asks for; what it leaves out is noted.
+    /// Whether this place can do what a policy asks for. What it leaves out is noted.
     fn suits(&mut self, policy: &Policy) -> Result<(), Error> {
         let tree = &policy.hierarchy;
         if policy.cpu.is_some() {
@@ -305,7 +298,6 @@ impl Backend for FairQueue {
     }
 }
 
-/// A policy as the discipline is told about it.
 fn setup<'a>(policy: &'a Policy, room: &'a [u64]) -> Setup<'a> {
     Setup {
         hierarchy: &policy.hierarchy,
@@ -328,7 +320,6 @@ fn wanted(policy: &Policy, major: u16) -> Result<LoadedPolicy, Error> {
     Ok(LoadedPolicy { discipline, classifier: classifier(policy, major, 0)? })
 }
 
-/// The program that gives packets the priorities of classes of a generation.
 fn classifier(policy: &Policy, major: u16, generation: u32) -> Result<ClassifierProgram, Error> {
     let number = |class: ClassId| discipline::priority(major, generation, class);
     let sources = super::sources(policy)?;
@@ -339,7 +330,7 @@ fn classifier(policy: &Policy, major: u16, generation: u32) -> Result<Classifier
     Ok(ClassifierProgram::load("unisono_queue", &program)?)
 }
 
-/// How many packets wait under a policy that holds, in the discipline that a device begins with.
+/// How many packets wait in the device's discipline, under a policy that holds.
 fn waiting(policy: &str, now: &[Qdisc]) -> u64 {
     let root = now.iter().find(|qdisc| qdisc.parent == qdisc::ROOT);
     let counted = root.and_then(|root| Attached::open(&root.kind)).and_then(|open| open.ok()?.counted().ok());

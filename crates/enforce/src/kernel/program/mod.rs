@@ -7,16 +7,16 @@
 //!   rule 2           ...                                                      its class is the answer
 //!   default
 //! ```
-//! The same answer as [`Policy::class_of`], which tests compare it with. A control group is compared by its
-//! number at its depth, so all below it are meant; the sender's is that of the process that made the socket,
-//! then. Parts that a packet does not have do not match, such as the ports of protocols that have none.
+//! The program answers as [`Policy::class_of`] does; tests compare both. A control group is compared by its
+//! number at its depth, so all groups below it match too; it is the group in which the sender's socket was
+//! made. A part that a packet does not have never matches, such as the ports of a protocol without ports.
 //!
-//! Later fragments of a packet carry no ports. If any rule asks for ports, the class of a first fragment is
-//! remembered ([`REMEMBERED`]) under what all fragments have in common, and the later ones have it too;
-//! without their first one they have the class that a packet without ports has. The interposed place
+//! Later fragments of a packet carry no ports. If a rule asks for ports, the class of a first fragment is
+//! remembered ([`REMEMBERED`]) under what all fragments have in common, and later ones get it. If the first
+//! one is not remembered, they get the class of a packet without ports. The interposed place
 //! ([`crate::interposed`]) does the same.
 //!
-//! Cost: a nanosecond or so an instruction; some 100 ns for ten rules. Reference: tc-bpf(8), bpf-helpers(7).
+//! Cost: about a nanosecond an instruction; some 100 ns for ten rules. Reference: tc-bpf(8), bpf-helpers(7).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -33,10 +33,10 @@ const LOAD_BYTES: i32 = 68;
 /// `bpf_map_lookup_elem` and `bpf_map_update_elem`.
 const LOOKUP: i32 = 1;
 const UPDATE: i32 = 2;
-/// What `bpf_skb_load_bytes_relative` counts from.
+/// The reference points of `bpf_skb_load_bytes_relative`.
 const FROM_MAC_HEADER: i32 = 0;
 const FROM_NETWORK_HEADER: i32 = 1;
-/// In `struct __sk_buff`.
+/// Offsets in `struct __sk_buff`.
 const MARK: i16 = 8;
 const PROTOCOL: i16 = 16;
 const VLAN_PRESENT: i16 = 20;
@@ -46,83 +46,76 @@ const PRIORITY: i16 = 32;
 const PACKET: BpfRegister = BpfRegister(6);
 /// 4, 6, or 0 for what is not IP.
 const FAMILY: BpfRegister = BpfRegister(7);
-/// What is in the IP packet, or [`NONE`].
+/// The protocol inside the IP packet, or [`NONE`].
 const CARRIES: BpfRegister = BpfRegister(8);
-/// While headers are read, where the next one begins; then both ports (source above) and a bit that says that
-/// there are some.
+/// While headers are read: where the next one begins. Afterwards: both ports (source above), and a bit that
+/// says that there are some.
 const PORTS: BpfRegister = BpfRegister(9);
 
 const GO_ON: i32 = -1;
 const NONE: i32 = 256;
 const HAS_PORTS: u64 = 1 << 32;
-/// The header, 40 bytes; what is read after it, 8 bytes; the outermost VLAN, 8 bytes; then the control
-/// groups, 8 bytes each.
+/// On the stack: the header, 40 bytes; what is read after it, 8 bytes; the outermost VLAN, 8 bytes; then the
+/// control groups, 8 bytes each.
 const HEADER: i16 = -40;
 const MORE: i16 = -48;
 const VLAN: i16 = -56;
 const CGROUPS: i16 = -64;
-/// More than any number of a VLAN.
+/// More than any VLAN number.
 const NO_VLAN: i32 = 1 << 12;
-/// Below the room for control groups: what all fragments of a packet have in common ([`KEY_BYTES`]), the
-/// class of the first, whether this is the first, and what the places of headers are counted from.
+/// On the stack below the control groups: what all fragments of a packet have in common ([`KEY_BYTES`]), the
+/// class of the first fragment, whether this is the first, and the reference point for reading headers.
 const KEY: i16 = CGROUPS - 8 * MOST_DEPTHS as i16 - KEY_BYTES as i16;
 const VALUE: i16 = KEY - 8;
 const FIRST: i16 = VALUE - 8;
 const FROM: i16 = FIRST - 8;
 /// Source, destination, identification, and protocol with IP's version.
 const KEY_BYTES: u32 = 40;
-/// Packets whose first fragment is remembered: at 10 Gbit/s in packets of three fragments, about 4 ms of
-/// them. The fragments of a packet leave a host one after the other.
+/// Packets whose first fragment is remembered: at 10 Gbit/s in packets of three fragments, those of about 4
+/// ms. The fragments of a packet leave a host one after the other.
 const REMEMBERED: u32 = 1024;
-/// VLAN tags that are passed over; more make a frame one that is not IP.
+/// A frame with more VLAN tags counts as not IP.
 const MOST_TAGS: usize = 4;
-/// So many extension headers of IPv6 are passed over.
+/// The most extension headers of IPv6 that are passed over.
 const MOST_EXTENSIONS: usize = 6;
-/// So many depths of control groups fit on the stack.
+/// As many depths of control groups fit on the stack.
 pub(super) const MOST_DEPTHS: usize = 48;
 
-/// Where a control group is: how deep (the root is 0), and its number.
+/// A control group's depth (the root is 0), and its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct GroupPosition {
     pub(super) depth: u32,
     pub(super) number: u64,
 }
 
-/// What a program refers to in the kernel. It must be there until the program is loaded.
+/// What a program refers to in the kernel. It must live until the program is loaded.
 #[derive(Debug)]
 pub(super) struct ProgramSources {
     cgroups: BTreeMap<String, GroupPosition>,
-    /// The classes of packets that come in fragments; none if no rule asks for ports.
+    /// The classes of fragmented packets. `None`: no rule asks for ports.
     fragments: Option<Recent>,
 }
 
 impl ProgramSources {
-    /// Those of a policy whose control groups are there.
-    ///
-    /// # Errors
-    /// The kernel cannot remember fragments.
     pub(super) fn of(policy: &Policy, cgroups: BTreeMap<String, GroupPosition>) -> io::Result<Self> {
         let ports = policy.rules.iter().any(|rule| rule.matcher.ports.is_some());
         let fragments = ports.then(|| Recent::new("unisono_parts", KEY_BYTES, REMEMBERED)).transpose()?;
         Ok(Self { cgroups, fragments })
     }
 
-    /// Whether a rule asks for a control group.
     pub(super) fn have_cgroups(&self) -> bool {
         !self.cgroups.is_empty()
     }
 }
 
-/// What is done with a class.
 #[derive(Clone, Copy)]
 enum ClassUse {
-    /// It is the answer.
     Answer,
     /// It becomes the packet's priority.
     Mark,
 }
 
-/// Writes the program, which answers the class; none if it is too long for jumps.
+/// Writes a program that answers the class. `None`: it is too long for jumps.
 pub(super) fn write(
     policy: &Policy,
     sources: &ProgramSources,
@@ -131,8 +124,8 @@ pub(super) fn write(
     write_after(Assembler::default(), policy, sources, number, ClassUse::Answer)
 }
 
-/// The same, but it makes the class the packet's priority and lets it go on; for who chooses classes by that.
-/// Packets of one priority go on as they are.
+/// Writes a program that makes the class the packet's priority and lets the packet go on. Packets of the
+/// priority `but` stay as they are.
 pub(super) fn write_marking(
     policy: &Policy,
     sources: &ProgramSources,
@@ -223,7 +216,7 @@ fn conclude(code: &mut Assembler, class: u32, fragments: Option<&Recent>, end: C
     finish(code, end);
 }
 
-/// Ends with the class in the first argument's register.
+/// Ends with the class in R1.
 fn finish(code: &mut Assembler, end: ClassUse) {
     match end {
         ClassUse::Answer => code.copy(R0, R1).exit(),
@@ -235,8 +228,8 @@ fn stack_address(code: &mut Assembler, to: BpfRegister, place: i16) {
     code.copy(to, STACK).number(AluOperation::Add, to, i32::from(place));
 }
 
-/// Reads what rules ask for into registers and onto the stack. A later fragment whose first one is remembered
-/// ends here.
+/// Reads what rules ask for into registers and onto the stack. For a later fragment whose first one is
+/// remembered, the program ends here.
 fn read(code: &mut Assembler, fragments: Option<&Recent>, end: ClassUse) {
     code.copy(PACKET, R1);
     for eight in (HEADER..0).chain(KEY..KEY + KEY_BYTES as i16).step_by(8).chain([MORE, VALUE, FIRST]) {
@@ -292,14 +285,14 @@ fn read(code: &mut Assembler, fragments: Option<&Recent>, end: ClassUse) {
     code.here(nothing).set(PORTS, 0).here(done);
 }
 
-/// An EtherType as the kernel keeps it.
+/// An EtherType in the kernel's byte order.
 fn network(ether: u16) -> i32 {
     i32::from(ether.to_be())
 }
 
-/// Reads what the frame carries into the answer's register, and where that begins. A VLAN tag that the device
-/// adds is not in the frame, and the kernel has passed over it. Where there are tags in the frame, the kernel
-/// may take the first for the header of the network: then places are counted from the frame's own header.
+/// Reads the EtherType into R0, and where the payload begins. The kernel has passed over a tag that the
+/// device adds, because it is not in the frame. If there are tags in the frame, the kernel may take the first
+/// for the network header; then offsets are counted from the frame's own header.
 fn pass_over_tags(code: &mut Assembler, too_many: Label) {
     let (tagged, untagged) = (code.label(), code.label());
     code.store_number(STACK, FROM, FROM_NETWORK_HEADER).set(PORTS, 0);
@@ -320,13 +313,12 @@ fn pass_over_tags(code: &mut Assembler, too_many: Label) {
     code.jump(too_many).here(untagged);
 }
 
-/// Loads which part of a packet this is, of IP version 4: more follows (0x2000), and where it begins.
+/// Loads the fragment field of IPv4: more follows (0x2000), and where this fragment begins.
 fn part_of_4(code: &mut Assembler) -> &mut Assembler {
     code.load(LoadSize::Two, R1, STACK, HEADER + 6).swap_from_network(R1)
 }
 
-/// Completes what all fragments of the packet have in common with the identification in the first argument's
-/// register.
+/// Completes the key of a fragmented packet; R1 holds its identification.
 fn fragment_of(code: &mut Assembler, version: i32) {
     code.store_four(STACK, KEY + 32, R1).copy(R1, CARRIES).number(AluOperation::Left, R1, 8);
     code.number(AluOperation::Add, R1, version).store_four(STACK, KEY + 36, R1);
@@ -371,7 +363,7 @@ fn dscp_matches(code: &mut Assembler, dscp: Dscp, or_else: Label) {
     code.jump_if(JumpWhen::Not, R1, i32::from(dscp.number()), or_else);
 }
 
-/// Copies what follows the first `PORTS` bytes after what places are counted from onto the stack.
+/// Copies what follows the first `PORTS` bytes after the reference point onto the stack.
 fn load(code: &mut Assembler, to: i16, length: i32, or_else: Label) {
     code.copy(R1, PACKET).copy(R2, PORTS).copy(R3, STACK).number(AluOperation::Add, R3, i32::from(to));
     code.set(R4, length).load(LoadSize::Four, R5, STACK, FROM).call(LOAD_BYTES);
