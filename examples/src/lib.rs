@@ -10,9 +10,6 @@ use unisono_rma::{Assert, Error, Job, Operation, Plain, Rank, Spec};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Joins the job that `unisono run` started this process for. Started by itself, a process is a job of one.
-///
-/// # Errors
-/// What the environment or the others have wrong.
 pub fn join() -> anyhow::Result<Job> {
     match Job::join(PATIENCE).context("cannot join the job")? {
         Some(job) => Ok(job),
@@ -21,16 +18,12 @@ pub fn join() -> anyhow::Result<Job> {
 }
 
 /// The part of `all` things that is `rank`'s, when `size` ranks have as equal parts as possible.
-#[must_use]
 pub fn part(all: usize, rank: usize, size: usize) -> Range<usize> {
     all * rank / size..all * (rank + 1) / size
 }
 
 /// What the ranks' values combine to, at every rank. The operation has to leave zero out, with which a window
 /// begins: a sum, or the greatest of what is not negative.
-///
-/// # Errors
-/// A rank is gone.
 pub fn combined<T: Plain>(job: &mut Job, mine: T, operation: Operation) -> Result<T, Error> {
     let mut window = job.allocate(size_of::<T>() as u64, Spec::new())?;
     window.fence(Assert::NO_PRECEDE)?;

@@ -1,9 +1,9 @@
-//! `cargo xtask fuzz`: the fuzz targets of `crates/*/fuzz`, guided by coverage, for as long as one likes.
+//! `cargo xtask fuzz`: runs the fuzz targets of `crates/*/fuzz`, guided by coverage, for a given time.
 //!
-//! Stable Rust instruments code for libFuzzer by flags of its code generator; no sanitizer, because those
-//! need an unstable compiler, and because what is fuzzed has no unsafe code. What was found interesting stays
-//! in `target/fuzz/corpus`, what failed in `target/fuzz`; the failing bytes are an argument of the target's
-//! program, which then runs just them.
+//! Stable Rust instruments code for libFuzzer by flags of its code generator. There is no sanitizer, because
+//! sanitizers need an unstable compiler and the fuzzed code has no unsafe code. Interesting inputs stay in
+//! `target/fuzz/corpus`, failing ones in `target/fuzz`; run a target's program with the path of a failing
+//! input to repeat the failure.
 
 use crate::step::{StepVerdict, TimedStep};
 use crate::summary::StepSummary;
@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use unisono_host_tests::program::{target, workspace};
 
-/// What there is: the crate, its targets as in its `Cargo.toml`, and files to begin with.
+/// The crate, its targets as in its `Cargo.toml`, and files to begin with.
 const PROJECTS: [(&str, &[&str], Option<&str>); 6] = [
     ("crates/rma/fuzz", &["packet", "stream", "handshake"], None),
     ("crates/broker/fuzz", &["frame", "broker", "memory", "log"], None),
@@ -33,7 +33,7 @@ const FLAGS: &str = "--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Fuzzes the targets of these names, or all, for so many seconds each; answers whether nothing was found.
+/// Fuzzes the targets of these names, or all, for this many seconds each. Answers whether nothing was found.
 pub(crate) fn run(seconds: u64, only: &[&str]) -> anyhow::Result<bool> {
     let known = |name: &&&str| PROJECTS.iter().any(|(_, targets, _)| targets.contains(*name));
     if let Some(name) = only.iter().find(|name| !known(name)) {
@@ -58,7 +58,6 @@ pub(crate) fn run(seconds: u64, only: &[&str]) -> anyhow::Result<bool> {
     Ok(summary.conclude())
 }
 
-/// Builds a project and runs these of its targets.
 fn fuzz(
     summary: &mut StepSummary,
     place: &Path,

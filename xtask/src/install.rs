@@ -20,7 +20,7 @@ use unisono_host_tests::program::{target, workspace};
 /// The library's name for the dynamic linker. The number grows with every release that breaks programs.
 const SONAME: &str = "libunisono.so.0";
 
-/// Where files go, and where they will lie for those who use them.
+/// Where files go now, and where they will be used from.
 pub(crate) struct InstallPrefix {
     prefix: PathBuf,
     staging: Option<PathBuf>,
@@ -53,7 +53,7 @@ impl InstallPrefix {
         prefix.join(below)
     }
 
-    /// Puts a file there, in one step: a program that runs keeps the old one.
+    /// Replaces a file in one step, so that a running program keeps the old one.
     fn put(&self, below: &str, mode: u32, bytes: &[u8]) -> anyhow::Result<()> {
         let path = self.path(below);
         let new = path.with_extension("unisono-new");
@@ -70,7 +70,7 @@ impl InstallPrefix {
         Ok(())
     }
 
-    /// Puts a program or library there, without its debug information.
+    /// Installs a program or library without its debug information.
     fn put_stripped(&self, below: &str, built: &Path) -> anyhow::Result<()> {
         let bytes = fs::read(built).with_context(|| format!("cannot read {}", built.display()))?;
         self.put(below, 0o755, &bytes)?;
@@ -145,7 +145,7 @@ pub(crate) fn run_with(prefix: &InstallPrefix) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Installs into a new directory, and has an example in C use what lies there.
+/// Installs into a new directory, and builds an example in C against it.
 pub(crate) fn trial(directory: &Path) -> anyhow::Result<String> {
     let prefix = InstallPrefix { prefix: directory.to_owned(), staging: None };
     run_with(&prefix)?;
@@ -172,7 +172,6 @@ pub(crate) fn trial(directory: &Path) -> anyhow::Result<String> {
     Ok(format!("a program in C runs with the installed library; {pages} manual pages"))
 }
 
-/// What pkg-config answers.
 fn description(prefix: &Path, version: &str) -> anyhow::Result<String> {
     let template = fs::read_to_string(workspace().join("abi/c/unisono.pc.in")).context("unisono.pc.in")?;
     let text = template.replace("@PREFIX@", &prefix.display().to_string()).replace("@VERSION@", version);

@@ -1,7 +1,7 @@
 //! Developer commands: `cargo xtask test`, `cargo xtask lint`, ...
 //!
-//! Each command is a list of steps; each step runs under a watchdog and passes, fails, or is skipped with
-//! the reason; the last line counts tests (or checks): `N passed, N failed, N skipped`.
+//! Each command is a list of steps. Each step runs under a watchdog and passes, fails, or is skipped with the
+//! reason. The last line counts tests (or checks): `N passed, N failed, N skipped`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command line program speaks")]
 

@@ -4,10 +4,8 @@ use crate::step::{StepVerdict, TimedStep};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Whether missing packages may be installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Install {
-    /// As root, where there is apt-get.
     IfAllowed,
     /// Only say what is missing.
     Never,
@@ -125,7 +123,6 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
-/// Prints the list.
 pub(crate) fn print() {
     for Package { name, reason, without } in PACKAGES {
         println!("{name:12} {reason}\n{:12} without it: {without}", "");

@@ -1,5 +1,5 @@
-//! `cargo xtask smoke`: the README's first command with its shortest setting, and whether what it wrote
-//! can be used: records that the schema accepts, a report that stands alone, a redraw from the records.
+//! `cargo xtask smoke`: runs the README's first command with its shortest setting and checks what it wrote:
+//! the schema accepts the records, the report stands alone, and it can be redrawn from the records.
 
 use crate::install;
 use crate::step::{StepVerdict, TimedStep};
@@ -11,7 +11,6 @@ use std::process::Command;
 use unisono_host_tests::program::workspace;
 use unisono_measure::record::{FORMAT, Line, Outcome};
 
-/// Runs it in a temporary directory; answers whether all is as it should be.
 pub(crate) fn run() -> anyhow::Result<bool> {
     let scratch = tempfile::tempdir().context("a temporary directory")?;
     let out = scratch.path().join("study");
@@ -41,7 +40,7 @@ fn program(arguments: &[&str], directory: &Path) -> StepVerdict {
     }
 }
 
-/// What was found out, in one line, or what is wrong.
+/// One line: what was found out, or what is wrong.
 fn checked(result: anyhow::Result<String>) -> StepVerdict {
     match result {
         Ok(found) => {
@@ -115,7 +114,7 @@ fn report(path: &Path) -> anyhow::Result<String> {
     Ok(format!("{} KiB, {} figures", text.len() / 1024, text.matches("<svg").count()))
 }
 
-/// Whether the attribute at this place belongs to an `<a>`.
+/// Whether the attribute at this position belongs to an `<a>`.
 fn is_link(text: &str, at: usize) -> bool {
     text[..at].rsplit_once('<').is_some_and(|(_, tag)| tag.starts_with("a "))
 }

@@ -1,4 +1,4 @@
-//! One step: a command under a watchdog, its output shown as it comes and kept.
+//! One step: a command under a watchdog. Its output is shown as it comes, and kept.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -7,16 +7,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 use unisono_host_tests::watchdog::{self, Ended, WatchedProcesses};
 
-/// How a step ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StepVerdict {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
-    /// One line a skip: what, and why.
+    /// One line for each skip: what, and why.
     pub(crate) skipped: Vec<String>,
-    /// One line a failure.
+    /// One line for each failure.
     pub(crate) failures: Vec<String>,
-    /// How long each test took, where the harness says it.
+    /// How long each test took, if the harness says it.
     pub(crate) times_ms: Vec<(u64, String)>,
 }
 
@@ -34,27 +33,24 @@ impl StepVerdict {
     }
 }
 
-/// What a command did and printed.
 pub(crate) struct StepOutput {
     /// It ended by itself with exit code 0.
     pub(crate) success: bool,
-    /// It was killed by the watchdog, and why.
+    /// Why the watchdog killed it.
     pub(crate) hung: Option<String>,
     /// Both output streams, line by line.
     pub(crate) lines: Vec<String>,
 }
 
-/// A command with its deadlines.
 pub(crate) struct TimedStep {
     name: String,
     command: Command,
     deadline: Duration,
     tests: Option<TestLimits>,
-    /// Whether a line is shown.
     show: Box<dyn FnMut(&str) -> bool>,
 }
 
-/// Limits that hold from the first line for which `begun` answers yes.
+/// Limits that hold from the first line for which `begun` holds.
 struct TestLimits {
     begun: fn(&str) -> bool,
     deadline: Duration,
@@ -62,7 +58,7 @@ struct TestLimits {
 }
 
 impl TimedStep {
-    /// An hour in all, silent or not: a compiler on a slow machine is silent for many minutes.
+    /// At most an hour, silent or not: a compiler on a slow machine is silent for many minutes.
     pub(crate) fn new(name: impl Into<String>, command: Command) -> Self {
         Self {
             name: name.into(),
@@ -74,16 +70,14 @@ impl TimedStep {
     }
 
     /// With another deadline for the whole step.
-    #[must_use]
     pub(crate) fn within(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
     /// Forty minutes for the tests, ten of them without a line of output: generous, because only a test that
-    /// hangs may meet these limits. They count from the first line for which `begun` answers yes, so not
-    /// while the tests are compiled.
-    #[must_use]
+    /// hangs may meet these limits. They count from the first line for which `begun` holds, so not while the
+    /// tests are compiled.
     pub(crate) fn testing(self, begun: fn(&str) -> bool) -> Self {
         self.testing_within(begun, Duration::from_secs(40 * 60), Duration::from_secs(10 * 60))
     }
@@ -99,13 +93,12 @@ impl TimedStep {
     }
 
     /// With a filter on what is shown; everything is kept.
-    #[must_use]
     pub(crate) fn showing(mut self, show: impl FnMut(&str) -> bool + 'static) -> Self {
         self.show = Box::new(show);
         self
     }
 
-    /// Runs it and answers whether it succeeded; says so if not.
+    /// Runs it and answers whether it succeeded. A failure is reported.
     pub(crate) fn succeeds(self) -> bool {
         let name = self.name.clone();
         match self.run() {

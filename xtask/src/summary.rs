@@ -1,9 +1,8 @@
-//! Runs named steps one after the other and prints, at the end, what passed, failed and was skipped.
+//! Runs named steps one after the other. At the end it prints what passed, failed and was skipped.
 
 use crate::step::StepVerdict;
 use std::time::{Duration, Instant};
 
-/// The steps so far.
 #[derive(Default)]
 pub(crate) struct StepSummary {
     rows: Vec<(String, StepVerdict, Duration)>,
@@ -21,7 +20,7 @@ impl StepSummary {
         self.rows.push((name.to_owned(), verdict, start.elapsed()));
     }
 
-    /// Prints the table, reasons, and the line of totals; answers whether nothing failed.
+    /// Prints the table, the reasons and the totals. Answers whether nothing failed.
     pub(crate) fn conclude(self) -> bool {
         println!("\n==> summary");
         let width = self.rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
@@ -50,7 +49,7 @@ impl StepSummary {
         failed == 0
     }
 
-    /// The tests that decide how long a run takes.
+    /// Prints the tests that take longest.
     fn slowest(&self) {
         const SHOWN: usize = 10;
         let mut times: Vec<_> = self.rows.iter().flat_map(|(_, verdict, _)| &verdict.times_ms).collect();

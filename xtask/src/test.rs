@@ -20,7 +20,7 @@ pub(crate) enum Cases {
     All,
 }
 
-/// Runs every test that this machine can run; answers whether none failed.
+/// Runs every test that this machine can run. Answers whether none failed.
 pub(crate) fn run(install: Install, cases: Cases) -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
     summary.step("packages", || packages::provide(install));
@@ -98,7 +98,7 @@ fn verdict(step: TimedStep) -> (StepVerdict, Vec<String>) {
     (verdict, lines)
 }
 
-/// Host tests start the program as a user would; it is built once, before their clocks run.
+/// Host tests start the program as a user would. It is built once, before their clocks run.
 fn host_tests(cases: Cases) -> StepVerdict {
     let mut build = Command::new("cargo");
     build.args(["build", "--locked", "--release", "--package", "unisono", "--package", "unisono-c"]);
@@ -115,8 +115,8 @@ fn host_tests(cases: Cases) -> StepVerdict {
     })
 }
 
-/// The models run with another `cfg`, which rebuilds everything below them: in a directory of its own.
-/// Nothing is printed; the lines worth showing are answered.
+/// The models need another `cfg`, which rebuilds everything below them, so they have a target directory of
+/// their own. Prints nothing; the lines worth showing are returned.
 fn loom() -> (StepVerdict, Vec<String>) {
     const CRATES: [&str; 4] = ["sync", "barrier", "rma", "broker"];
     let mut arguments = vec!["--release".to_owned()];

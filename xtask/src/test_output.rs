@@ -1,11 +1,11 @@
 //! Reads what test programs print: libtest's and the host tests' lines.
 //!
-//! Tests run with `--show-output`, so that a `#[test]` can say that it skipped something: a line that
-//! begins with `skipped` in its output. The rest of what passing tests print is not shown.
+//! Tests run with `--show-output`. A `#[test]` says that it skipped something by a line that begins with
+//! `skipped`. Other output of passing tests is not shown.
 
 use crate::step::StepVerdict;
 
-/// What the lines of one or more test programs add up to.
+/// The sum over the lines of one or more test programs.
 pub(crate) fn read(lines: &[String]) -> StepVerdict {
     let mut verdict = StepVerdict::default();
     let mut program = String::new();
@@ -42,7 +42,7 @@ fn test_program(line: &str) -> Option<&str> {
     line.strip_prefix("Running ").or_else(|| line.strip_prefix("Doc-tests "))
 }
 
-/// Whether cargo says in this line that it has compiled the tests and runs a program of them.
+/// Whether cargo says in this line that the tests are compiled and one of their programs runs.
 pub(crate) fn runs_a_program(line: &str) -> bool {
     test_program(line).is_some()
 }
@@ -71,8 +71,7 @@ fn count(line: &str, verdict: &mut StepVerdict) {
     verdict.failed += number("failed").unwrap_or(0);
 }
 
-/// Answers whether a line is worth showing: hides the output of passing tests, keeps that of
-/// failing ones.
+/// Whether a line is worth showing: hides the output of passing tests, keeps that of failing ones.
 pub(crate) fn filter() -> impl FnMut(&str) -> bool {
     let mut within_successes = false;
     move |line| {

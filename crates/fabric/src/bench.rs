@@ -24,9 +24,9 @@ const FEWEST: u32 = 10;
 const TOO_LONG: f64 = 1e6;
 /// Barriers of the first trial, and the least of any trial.
 const TRIAL: u32 = 3;
-/// Barriers before a trial can count as warm. The first barriers of a run take longer than later
-/// ones, because each process touches its memory for the first time, and learns how long to wait before it
-/// repeats a message. A run that was sized by them measured a tenth of the barriers that were asked for.
+/// Barriers after which a trial can count as warm. The first barriers of a run take longer, because each
+/// process touches its memory for the first time and learns how long to wait before it repeats a message. A
+/// run whose length was derived from them measured a tenth of the barriers that were asked for.
 const COLD: u32 = 20;
 /// A trial is warm if it takes at least this part of the time per barrier of the trial before.
 const STEADY: f64 = 0.8;
@@ -34,15 +34,14 @@ const STEADY: f64 = 0.8;
 const MOST_TRYING: f64 = 4e6;
 /// After this many trials a variant that still gets faster is measured as it is.
 const MOST_TRIALS: u32 = 12;
-/// After which a barrier counts as one that does not end.
+/// After this long (ms) a barrier counts as one that does not end.
 const STUCK_AFTER: u64 = 20_000;
 const LEVEL: f64 = 0.95;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BenchVariant {
-    /// In the switches: the job at a position, and where its messages turn.
+    /// In the switches: the position of the job, and where its messages turn.
     Switches(usize, TurnPoint),
-    /// In software, among the members of the first job.
     Software(SoftwareAlgorithm),
 }
 
@@ -79,14 +78,14 @@ pub struct BenchRow {
 pub enum BenchProgress<'a> {
     /// All variants have been tried: all runs together will take about this long.
     Planned(Duration),
-    /// A run of a variant begins: which of how many.
+    /// A run of a variant begins: its number, and how many there are.
     Run(u32, u32, &'a BenchVariant),
 }
 
-/// Measures the variants, `repetitions` runs of about `length` each, but of ten barriers at least, or five of
-/// slow ones.
+/// Measures the variants in `repetitions` runs of about `length` each. A run has at least ten barriers, or
+/// five slow ones.
 ///
-/// Trials of each variant, until it is warm, say how many barriers make a run; they also teach the members
+/// Trials of each variant, until it is warm, decide how many barriers make a run. They also teach the members
 /// how long a barrier takes, so that no timer runs out later because a barrier is slow.
 pub fn compare(
     deployment: &mut Deployment<'_>,
@@ -140,7 +139,7 @@ pub fn advantage(rows: &[BenchRow]) -> Option<(BenchVariant, BenchVariant, Estim
 }
 
 /// How many barriers make a run of `wanted` microseconds, and how long one takes. `trial` runs barriers and
-/// returns the mean microseconds of one. The first barriers say nothing about later ones, so the trials go on
+/// returns the mean microseconds of one. Because the first barriers are slower than later ones, trials go on
 /// until barriers no longer get faster; the last trial decides.
 fn size(wanted: f64, mut trial: impl FnMut(u32) -> Result<f64, Error>) -> Result<(u32, f64), Error> {
     let mut micros = trial(TRIAL)?;

@@ -14,17 +14,15 @@ use unisono_btin::{BarrierGroup, End, NodeId, SwitchNetwork, TreePlan};
 use unisono_linux::netlink::link::Carrier;
 use unisono_linux::netlink::watch::{DeviceWatch, News};
 
-/// What joins two switches, or a node to its switch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum DeployedCable {
     /// Between switches: its number in the network.
     Link(u32),
-    /// To a node.
     Node(NodeId),
 }
 
 impl DeployedCable {
-    /// What it joins, in words.
+    /// For messages: the switches or the node that it joins.
     pub fn name(self, network: &SwitchNetwork) -> String {
         let at = |end: End| format!("switch {} (port {})", end.switch.0, end.port.0);
         match self {
@@ -64,7 +62,7 @@ pub(crate) struct Cables {
 }
 
 impl Cables {
-    /// Watches them from now on; all of them carry.
+    /// Watches them from now on. At first no cable counts as down.
     pub(crate) fn watch(network: &SwitchNetwork, fabric: &Fabric) -> Result<Self, Error> {
         let links = (0..).zip(network.links());
         let ends =
@@ -74,7 +72,7 @@ impl Cables {
         Ok(Self { watch, by_end: ends.chain(nodes).collect(), silent: BTreeSet::new(), down: Vec::new() })
     }
 
-    /// Reads the news. Returns the cables whose state has changed.
+    /// Reads the kernel's news. Returns the cables whose state has changed.
     pub(crate) fn look(&mut self, fabric: &mut Fabric) -> Result<Vec<(DeployedCable, Carrier)>, Error> {
         let news = self.watch.news().map_err(Error::io("hear about devices"))?;
         let known = if news.contains(&News::Missed) {
@@ -105,12 +103,11 @@ impl Cables {
         Ok(lost.chain(back.map(|cable| (*cable, Carrier::Present))).collect())
     }
 
-    /// Those that carry nothing, in the order in which they went down.
+    /// Cables that are down, in the order in which they went down.
     pub(crate) fn down(&self) -> &[DeployedCable] {
         &self.down
     }
 
-    /// The links among the cables that are down.
     pub(crate) fn links_down(&self) -> impl Iterator<Item = u32> + '_ {
         self.down
             .iter()

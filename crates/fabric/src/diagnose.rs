@@ -16,7 +16,7 @@ pub enum Suspect {
         switch: SwitchId,
         port: Port,
     },
-    /// A cable over which what was sent does not arrive.
+    /// A cable over which frames are lost.
     Link {
         link: u32,
         /// The switch nearer to the root.

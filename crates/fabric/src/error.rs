@@ -9,25 +9,23 @@ use unisono_linux::netlink::Refused;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// This host cannot do it; says what is missing and how to get it.
+    /// This host lacks something: what, and how to get it.
     #[error("{0}")]
     Host(String),
-    /// The network or the group is not what a data plane can be made of.
+    /// The network or the group does not fit a data plane.
     #[error("{0}")]
     Input(String),
     /// The kernel refused something that a host with the capabilities should do.
     #[error(transparent)]
     Netlink(#[from] Refused),
-    /// The verifier or the kernel refused a program.
     #[error(transparent)]
     Program(#[from] NotLoaded),
-    /// A program cannot be compiled, or not be understood.
     #[error(transparent)]
     NotCompiled(ProgramError),
-    /// A cable that barriers need is down and there is a way around it: which, in words.
+    /// A cable that barriers need is down and there is a way around it; names the cable.
     #[error("{0}")]
     Cable(String),
-    /// The barrier did not end, or a node ended: who it is, in words.
+    /// The barrier did not end, or a node ended; says which.
     #[error("{0}")]
     Barrier(String),
     #[error("cannot {what}: {error}")]
@@ -49,7 +47,7 @@ impl From<ProgramError> for Error {
 }
 
 impl Error {
-    /// Says what was tried when the system refused.
+    /// Adds to a system error what was tried.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |error| Self::System { what, error }

@@ -9,10 +9,8 @@ use crate::layout::{PORTS, RegisterSetup, slot};
 use serde_json::{Value, json};
 use unisono_btin::{ReductionOperator, Tree, TurnPoint};
 
-/// The map of a tree's registers before the first barrier.
-///
-/// # Errors
-/// A port of a register beyond those that a register of this data plane has a bit for.
+/// The map of a tree's registers before the first barrier. Fails for a port beyond those for which a register
+/// has a bit.
 pub fn registers(tree: &Tree, turn: TurnPoint, operation: ReductionOperator) -> Result<Value, Error> {
     let mut elements = Vec::with_capacity(tree.registers.len());
     for (switch, register) in &tree.registers {

@@ -15,10 +15,10 @@ use std::path::Path;
 use unisono_linux::undo::UndoDirectory;
 
 const KNOB: &str = "/sys/kernel/rcu_expedited";
-/// The file in the journal that says what the knob was.
+/// The journal's file with the old value of the knob.
 const NOTE: &str = "rcu_expedited";
 
-/// Where deployments write down what has to be put back when they are killed.
+/// Where deployments write down what has to be put back if they are killed.
 pub(crate) fn journal() -> UndoDirectory {
     UndoDirectory::at(Path::new("/run/unisono"))
 }
@@ -26,13 +26,13 @@ pub(crate) fn journal() -> UndoDirectory {
 /// As long as this lives, grace periods are short.
 #[derive(Debug)]
 pub(crate) struct Hurry {
-    /// Locked: another process that found it turned would turn it back to that.
+    /// Locked, because a second process that found it turned would put that value back.
     knob: File,
     before: String,
 }
 
 impl Hurry {
-    /// Sets the knob; waits until no other process has set it.
+    /// Sets the knob. Waits until no other process has set it.
     pub(crate) fn begin() -> io::Result<Self> {
         let mut knob = OpenOptions::new().read(true).write(true).open(KNOB)?;
         knob.lock()?;
@@ -66,7 +66,7 @@ impl Drop for Hurry {
     }
 }
 
-/// Turns the knob back if somebody was killed before he could.
+/// Turns the knob back if a process was killed before it could.
 pub(crate) fn calm_down() -> io::Result<()> {
     if journal().read(NOTE)?.is_some() {
         drop(Hurry::begin()?);

@@ -20,7 +20,7 @@ use unisono_linux::affinity::{self, CpuSet, Tid};
 /// Fewer members to a processor are left to the scheduler.
 const MANY: usize = 16;
 
-/// The processor of each member; of none, if there are few.
+/// The processor of each member. Empty: there are few members.
 #[derive(Clone, Debug, Default)]
 pub struct Homes(BTreeMap<NodeId, usize>);
 
@@ -38,15 +38,15 @@ impl Homes {
         Self(members.iter().copied().zip(all.into_iter().cycle()).collect())
     }
 
-    /// Keeps the calling process where the member is at home.
+    /// Keeps the calling process on the member's home processor.
     pub(crate) fn settle(&self, member: NodeId) {
         if let Some(processor) = self.0.get(&member) {
             let _ = affinity::restrict(Tid::SELF, &CpuSet::single(*processor)); // it works anywhere, slower
         }
     }
 
-    /// Has the devices that the calling thread's namespace will get hand over what they receive to where the
-    /// member is at home.
+    /// Devices that the calling thread's namespace will get hand over what they receive on the member's home
+    /// processor.
     pub(crate) fn receive_at_home(&self, member: NodeId) {
         if let Some(processor) = self.0.get(&member) {
             // a kernel without the file receives where frames are sent

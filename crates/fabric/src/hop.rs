@@ -15,7 +15,7 @@ use unisono_btin::{
 };
 use unisono_measure::bootstrap::{Estimate, median_interval};
 
-/// The two lengths: far enough apart that the difference stands out of the scheduler's noise.
+/// The two lengths differ enough for the difference to stand out of the scheduler's noise.
 const SHORT: u32 = 2;
 const LONG: u32 = 258;
 

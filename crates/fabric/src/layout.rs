@@ -5,7 +5,7 @@ use unisono_linux::netlink::link::Index;
 
 pub const BARRIER: u16 = 0x88b5;
 pub const REQUEST: u16 = 0x88b6;
-/// How many ports a switch can have: a bit each in a word that is changed in one step.
+/// Ports of a switch: one bit each in a word that is changed in one step.
 pub const PORTS: u32 = 1 << PORT_BITS;
 const PORT_BITS: u32 = 5;
 const FIRST_DEVICE: u32 = PORTS;
@@ -17,14 +17,14 @@ pub fn device(switch: SwitchId, port: Port) -> Index {
     Index(FIRST_DEVICE + (switch.0 << PORT_BITS) + u32::from(port.0))
 }
 
-/// The place that a device's number stands for, if it is a switch's.
+/// The switch and port of a device's number. `None`: it is not a switch's.
 pub fn end_of(device: Index) -> Option<End> {
     let place = device.0.checked_sub(FIRST_DEVICE)?;
     let port = u16::try_from(place % PORTS).ok()?;
     Some(End { switch: SwitchId(place >> PORT_BITS), port: Port(port) })
 }
 
-/// Where a group's register at a switch is in the map.
+/// The index of a group's register at a switch in the map.
 pub fn slot(switch: SwitchId, group: GroupId) -> u32 {
     switch.0 * GROUPS + u32::from(group.0)
 }
@@ -41,7 +41,7 @@ pub struct RegisterSetup {
 }
 
 impl RegisterSetup {
-    /// Of a register; only the root switch of a tree may turn.
+    /// Only the root switch of a tree may turn.
     pub fn new(register: &Register, turn: TurnPoint, operation: ReductionOperator, first: u16) -> Self {
         let (above, below) = register.sides(turn);
         Self { above, below: below.iter().fold(0, |bits, port| bits | 1 << port.0), operation, first }
@@ -138,14 +138,14 @@ impl RegisterRequest {
         bytes
     }
 
-    /// The number of the request that was carried out, if these bytes say so.
+    /// The number of the request that was carried out, if these bytes are such an answer.
     pub fn done(bytes: &[u8]) -> Option<u16> {
         let bytes: &[u8; Self::LENGTH] = bytes.first_chunk()?;
         (bytes[0] == Self::DONE).then(|| u16::from_be_bytes([bytes[6], bytes[7]]))
     }
 }
 
-/// What frames were, as the switches count them; in the order of `enum unisono_outcome`.
+/// What frames were, as the switches count them, in the order of `enum unisono_outcome`.
 pub const OUTCOMES: [&str; 13] = [
     "repeated arrivals",
     "arrivals sent up again",

@@ -15,10 +15,10 @@ use unisono_linux::network_namespace;
 use unisono_linux::process::{PidFd, Signal};
 use unisono_linux::undo::Author;
 
-/// How names of notes begin: other parts of Unisono write into the same directory.
+/// Prefix of the notes' names: other parts of Unisono write into the same directory.
 const MARK: &str = "tree-";
 
-/// The note that this process has a deployment; taken away when dropped.
+/// The note that this process has a deployment. It is removed when this is dropped.
 #[derive(Debug)]
 pub struct Note {
     name: String,
@@ -63,12 +63,12 @@ pub struct Removed {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RunningDeployments {
     Leave,
-    /// They are told to end, and killed if they do not within ten seconds.
+    /// They are told to end, and killed after ten seconds.
     End,
 }
 
-/// Takes away what deployments have left that are gone, and those that run if that is wanted: all, or only
-/// the one of this process.
+/// Removes what deployments have left that are gone, and running ones if that is wanted: all, or only that of
+/// process `only`.
 pub fn remove(running: RunningDeployments, only: Option<u32>) -> Result<Removed, Error> {
     let mut removed = Removed::default();
     let notes = notes().map_err(Error::io(format!("read {}", journal().path().display())))?;
@@ -116,7 +116,6 @@ fn end(author: Author) -> Result<(), Error> {
     )))
 }
 
-/// The notes, with who wrote them.
 fn notes() -> io::Result<Vec<(String, Author)>> {
     let names = journal().files(".json")?.into_iter().filter(|name| name.starts_with(MARK));
     let read = |name: String| {

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 pub enum NodeOrder {
     /// Set up the registers that are its duty, for all its groups.
     SetUp {
-        /// Links that are down, by number, in the order in which they failed: trees are repaired around one
-        /// after the other, so that everybody comes to the same.
+        /// Links that are down, in the order in which they failed. Trees are repaired around one after the
+        /// other, so that all nodes compute the same trees.
         without: Vec<u32>,
-        /// With which episode barriers begin: never twice the same, so that no register is taken for set up
-        /// before it is.
+        /// The episode with which barriers begin. It is never used twice, so that no register counts as set
+        /// up before it is.
         first: u16,
     },
     Release,
@@ -23,7 +23,7 @@ pub enum NodeOrder {
     Software {
         algorithm: SoftwareAlgorithm,
         job: usize,
-        /// Which run this is: messages of others are not meant.
+        /// The number of this run; messages of other runs are ignored.
         tag: u8,
         run: BarrierRun,
     },
@@ -37,7 +37,7 @@ pub struct BarrierRun {
     pub count: u32,
     /// Whether to report when each barrier was entered and left.
     pub trace: bool,
-    /// After how long in one barrier to say so, in milliseconds.
+    /// After this long in one barrier it is reported (ms).
     pub stuck_after: u64,
 }
 
@@ -49,18 +49,17 @@ pub enum NodeReport {
         registers: usize,
     },
     Done {
-        /// From the end of the warm-up to the end, in nanoseconds.
+        /// From the end of the warm-up to the end.
         nanos: u64,
         repeated: u64,
         /// When each barrier was entered and left, if a trace was asked for.
         moments: Vec<(u64, u64)>,
     },
-    /// It has been in one barrier for long; it goes on waiting.
+    /// It has been in one barrier for long, and goes on waiting.
     Stuck {
         job: usize,
         episode: u16,
     },
-    /// It has given up what it was doing.
     Stopped,
     Failed {
         why: String,

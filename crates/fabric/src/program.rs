@@ -36,18 +36,13 @@ pub struct SwitchProgram {
 }
 
 impl SwitchProgram {
-    /// Compiles it, and loads it for a network.
-    ///
-    /// # Errors
-    /// The network has more switches or ports than the program can serve; the host lacks clang or BPF.
+    /// Compiles the program, and loads it for a network. Fails for a network with more switches or ports than
+    /// the program can serve.
     pub fn load(network: &SwitchNetwork) -> Result<Self, Error> {
         Self::load_object(network, &compile(SWITCH)?)
     }
 
-    /// Loads it as it was compiled before.
-    ///
-    /// # Errors
-    /// The network has more switches or ports than the program can serve; the host lacks BPF.
+    /// Loads a program that was compiled before.
     pub fn load_object(network: &SwitchNetwork, object: &[u8]) -> Result<Self, Error> {
         fits(network)?;
         let switches = network.switch_count() as u32;
@@ -79,7 +74,7 @@ impl SwitchProgram {
         Ok(program)
     }
 
-    /// Finds the shortest ways of a network and writes them for the switches to see.
+    /// Finds the shortest ways of a network and writes them for the switches.
     pub fn find_ways(&self, network: &SwitchNetwork) -> Result<(), Error> {
         for target in network.switches() {
             // A switch stores whole packets, so that routes need no rule about turns to be free of deadlocks.
@@ -118,7 +113,7 @@ impl SwitchProgram {
         self.routes.write(at, &port.to_ne_bytes()).map_err(Error::io("write a route"))
     }
 
-    /// Writes a register directly, as no network can: for tests of the program.
+    /// Writes a register directly, which no network can: for tests of the program.
     pub fn install(&self, switch: SwitchId, group: GroupId, setup: &RegisterSetup) -> Result<(), Error> {
         let words = [setup.word().to_ne_bytes(), setup.state().to_ne_bytes()].concat();
         self.registers.write(slot(switch, group), &words).map_err(Error::io("write a register"))
@@ -130,7 +125,7 @@ impl SwitchProgram {
         Ok(RegisterState::read(setup, state))
     }
 
-    /// The word that says what a group's register at a switch is; 0 if there is none.
+    /// The setup word of a group's register at a switch; 0 if there is none.
     pub fn setup(&self, switch: SwitchId, group: GroupId) -> Result<u64, Error> {
         Ok(self.register(switch, group)?.0)
     }
@@ -144,7 +139,6 @@ impl SwitchProgram {
         Ok((word(0), word(8)))
     }
 
-    /// What all switches counted since they were loaded, with names.
     pub fn counters(&self) -> Result<Vec<(&'static str, u64)>, Error> {
         (0..)
             .zip(OUTCOMES)

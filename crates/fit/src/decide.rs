@@ -1,22 +1,20 @@
-//! Which settings a program should get: pure, from the host's limits, what the program's file says and what
-//! the user set.
+//! Decides which settings a program should get. Pure: from the host's limits, what the program's file says
+//! and what the user set.
 //!
 //! Three kinds of settings:
-//! - *How many threads.* Set only where the runtime would count wrongly: most count the affinity, so that
+//! - *How many threads.* Set only where the runtime would count wrongly. Most runtimes count the affinity, so
 //!   only a quota deceives them; some count the whole machine.
-//! - *Where they run.* Bound, a processor for each thread, where the program is an OpenMP program and nothing
-//!   else, its team takes all allowed processors, and these are free. Bound otherwise it would do harm: with
-//!   fewer threads than processors two programs started so would meet on the first ones, and what a bound
-//!   thread starts (processes that load data, another library's threads) inherits its one processor. Unbound,
-//!   the kernel may stack two threads of a team on one processor and never see an imbalance.
-//! - *How they wait.* Spinning is best while every thread has a processor of its own, and ruins a team
-//!   otherwise: a waiter holds the processor that the one it waits for needs. No setting is right for both.
-//!   The one of least regret depends on the machine at this moment, so the caller looks: as long as there is
-//!   a processor for each thread, the runtime's own way stays (it spins for a while, then sleeps); where
-//!   there are more threads, waiting is passive.
+//! - *Where they run.* Threads are bound, one to each processor, only if the program is an OpenMP program
+//!   and nothing else, its team takes all allowed processors, and these are free. Otherwise binding does
+//!   harm. With fewer threads than processors, two such programs would both use the first processors. What a
+//!   bound thread starts (processes that load data, another library's threads) inherits its one processor.
+//!   Unbound, the kernel may put two threads of a team on one processor and never see an imbalance.
+//! - *How they wait.* Spinning is best while every thread has a processor of its own. Otherwise it ruins a
+//!   team, because a waiter holds the processor that the thread it waits for needs. No setting is right for
+//!   both. So the caller looks at the machine: while there is a processor for each thread, the runtime's own
+//!   way stays (it spins for a while, then sleeps); with more threads, waiting is passive.
 //!
-//! A variable that the user set is never changed, and another variable that would undo the user's is not set
-//! either.
+//! A variable that the user set is never changed. Another variable that would undo the user's is not set.
 
 use crate::effective::{Bound, Effective};
 use crate::program::ProgramTraits;
@@ -26,42 +24,38 @@ use unisono_linux::quota::{ProcessorLimits, Quota};
 /// What is known of the host when the program starts.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    /// What bounds the program.
     pub limits: ProcessorLimits,
-    /// How many processors that makes.
+    /// How many processors the limits allow.
     pub effective: Effective,
-    /// Threads of others that want the same processors now; `None`: nobody can tell.
+    /// Threads of others that want the same processors now. `None`: unknown.
     pub others: Option<usize>,
 }
 
-/// A variable for the environment of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     pub name: &'static str,
     pub value: String,
-    /// One reason, which several settings may share.
+    /// Several settings may share one reason.
     pub why: String,
 }
 
-/// What to do for a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// For its environment; no name twice, none that the user set.
+    /// No name twice, and none that the user set.
     pub set: Vec<Setting>,
-    /// What was left alone and why, a sentence each.
+    /// What was left alone and why, one sentence each.
     pub remarks: Vec<String>,
 }
 
-/// What a runtime counts when nobody tells it a number.
+/// What a runtime counts by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CountedFrom {
-    /// The processors of the affinity (and so of the cpuset), but no quota.
+    /// The affinity (and so the cpuset), but no quota.
     Affinity,
-    /// The processors of the machine.
     Machine,
 }
 
-/// Variables of runtimes that a program may load at any time, also one whose file does not say so.
+/// Variables of runtimes that a program may load at any time, even if its file does not say so.
 const THREADS: [(&str, CountedFrom); 6] = [
     ("OMP_NUM_THREADS", CountedFrom::Affinity), // GNU, LLVM and Intel OpenMP; PyTorch; BLAS built with OpenMP
     ("OPENBLAS_NUM_THREADS", CountedFrom::Affinity),
@@ -72,11 +66,11 @@ const THREADS: [(&str, CountedFrom); 6] = [
 ];
 
 const OPENMP: [&str; 3] = ["libgomp", "libomp", "libiomp"];
-/// Runtimes with threads of their own, started by a thread that OpenMP may have bound.
+/// Runtimes whose own threads may be started by a thread that OpenMP has bound.
 const OTHER_THREADS: [&str; 7] =
     ["libopenblas", "libblas", "libmkl", "libblis", "libtbb", "libtorch", "libpython"];
 
-/// The settings for a program; `user` answers what a variable is already set to.
+/// `user` answers what a variable is already set to.
 pub fn decide(observed: &Observed, program: &ProgramTraits, user: impl Fn(&str) -> Option<String>) -> Plan {
     let mut decision = Decision { observed, program, user: &user, plan: Plan::default() };
     if let Some(go) = program.go {
@@ -108,8 +102,8 @@ impl Decision<'_> {
         self.observed.limits.affinity.len()
     }
 
-    /// Whether other programs were started with this one, so that what is true of the host is not true of the
-    /// program.
+    /// Whether other programs were started with this one, so that what is true of the host is not true of
+    /// this program.
     fn is_part(&self) -> bool {
         self.observed.effective.bound == Bound::Part
     }
@@ -125,7 +119,7 @@ impl Decision<'_> {
         names.iter().any(|name| (self.user)(name).is_some())
     }
 
-    /// Whether a runtime that counts so would start too many threads.
+    /// Whether a runtime that counts this way would start too many threads.
     fn is_deceived(&self, counts: CountedFrom) -> bool {
         let counted = match counts {
             CountedFrom::Affinity => self.allowed(),
@@ -134,7 +128,7 @@ impl Decision<'_> {
         counted > self.processors()
     }
 
-    /// Threads that an OpenMP team will have: what the user asked for, or one a processor.
+    /// Threads of an OpenMP team: what the user asked for, or one for each processor.
     fn team(&self) -> usize {
         let asked = (self.user)("OMP_NUM_THREADS");
         let first = asked.as_deref().and_then(|list| list.split(',').next()?.trim().parse().ok());
@@ -163,7 +157,7 @@ impl Decision<'_> {
         }
     }
 
-    /// Why threads that wait should sleep at once; `None` while there is a processor for each thread.
+    /// Why threads that wait should sleep at once. `None`: there is a processor for each thread.
     fn crowd(&self, threads: usize) -> Option<String> {
         let others = self.observed.others.unwrap_or(0);
         if threads > self.processors() {

@@ -2,33 +2,32 @@
 //! least one.
 //!
 //! Rounding a quota of 2.5 processors: three threads use all the time, but are stopped in each period when
-//! the time is used up; two are never stopped, but leave half a processor. When the time is used up, each
-//! processor still holds a slice of it that its thread may use (5 ms: `kernel.sched_cfs_bandwidth_slice_us`).
-//! A thread that waits for a stopped one spins on that slice. With one thread more than whole processors, at
-//! most a slice of every other thread is lost in each period. So the number is rounded up where the fraction
-//! is worth more than those slices, and down otherwise: in the usual period of 100 ms, 1.5 is two and 1.04 is
-//! one; 8.3 is eight and 8.5 is nine. (Go and Java always round up, Rust down.)
+//! the time is used up. Two threads are never stopped, but leave half a processor unused. When the time is
+//! used up, each processor still holds a slice of it that its thread may use (5 ms:
+//! `kernel.sched_cfs_bandwidth_slice_us`), and a thread that waits for a stopped one spins on that slice.
+//! With one thread more than whole processors, at most a slice of every other thread is lost in each period.
+//! So the number is rounded up if the fraction is worth more than those slices, and down otherwise. In the
+//! usual period of 100 ms, 1.5 becomes two and 1.04 one; 8.3 becomes eight and 8.5 nine. (Go and Java always
+//! round up, Rust down.)
 
 use std::fmt;
 use unisono_linux::affinity::CpuSet;
 use unisono_linux::counted::counted;
 use unisono_linux::quota::{ProcessorLimits, Quota};
 
-/// What the kernel hands a processor of a group's time at once, in microseconds (its default since Linux
-/// 3.2).
+/// Microseconds of a group's time that the kernel gives a processor at once (its default since Linux 3.2).
 const SLICE_US: u64 = 5000;
 
-/// What bounds the number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// The processors that the machine has: nothing bounds the process.
+    /// The machine: nothing bounds the process.
     Machine,
     Affinity(CpuSet),
     /// The cpuset of a control group.
     Cpuset(CpuSet),
     /// The quota of a control group.
     Quota(Quota),
-    /// The processors were parted among several programs.
+    /// Several programs share the processors.
     Part,
 }
 
@@ -54,7 +53,6 @@ impl fmt::Display for Bound {
 pub struct Effective {
     /// At least 1.
     pub processors: usize,
-    /// What bounds them.
     pub bound: Bound,
 }
 
@@ -64,8 +62,6 @@ impl fmt::Display for Effective {
     }
 }
 
-/// The least of affinity, cpuset and quota.
-#[must_use]
 pub fn effective(limits: &ProcessorLimits) -> Effective {
     let affinity = &limits.affinity;
     let allowed = limits.cpuset.as_ref().map_or_else(|| affinity.clone(), |set| set.intersection(affinity));
@@ -85,7 +81,7 @@ pub fn effective(limits: &ProcessorLimits) -> Effective {
     }
 }
 
-/// The whole number of threads for a quota; at least 1.
+/// The number of threads for a quota; at least 1.
 fn whole(quota: &Quota) -> usize {
     let (down, rest_us) = (quota.time_us / quota.period_us, quota.time_us % quota.period_us);
     let up = rest_us > down.saturating_mul(SLICE_US);

@@ -1,22 +1,22 @@
-//! As many threads as there really are processors: which settings make a program's runtime take that many,
-//! and why.
+//! Gives a program as many threads as there really are processors: which settings make its runtime start that
+//! many, and why.
 //!
 //! A program counts processors when it starts. Most runtimes count those of the affinity, some those of the
-//! machine; few see the quota of a control group. A team of eight threads in a quota of one processor spends
-//! its time waiting for threads that the kernel stopped. [`decide`](fn@decide) answers with environment
-//! variables, because those reach programs without changing them:
+//! machine; few see the quota of a control group. With a quota of one processor, a team of eight threads
+//! spends its time waiting for threads that the kernel stopped. [`decide`](fn@decide) answers with
+//! environment variables, because those reach programs without changing them:
 //!
 //! ```text
 //!   limits of the host ---> effective processors ---+
 //!   what the file says (Go, Java, libraries) -------+--> decide --> settings, each with its reason
 //!   what the user set ------------------------------+               remarks: what was left alone
 //! ```
-//! Read [`effective`](mod@effective) first, then [`decide`](mod@decide). Nothing here touches the host:
-//! limits are read by [`unisono_linux::quota`], and the bytes of a program are an argument.
+//! Read [`effective`](mod@effective) first, then [`decide`](mod@decide). This crate does not touch the host:
+//! [`unisono_linux::quota`] reads the limits, and the bytes of a program are an argument.
 //!
 //! Cost: microseconds, and a pass over the program's bytes. When not to use it: a program that asks for eight
 //! threads in its code (`num_threads(8)`, `-t 8`) gets them; no variable takes them away without changing
-//! what the program computes. It does *not* start programs, change affinities or watch what becomes of them.
+//! what the program computes. The crate does *not* start programs or change affinities.
 //!
 //! Reference: S. Peter and others, "Gang scheduling isn't worth it... yet", ETH Zurich TR 745 (2011), section
 //! 3; OpenMP 5.2, chapter 21 (environment variables).

@@ -1,26 +1,23 @@
-//! The processors parted among several programs: each program gets cores of its own while there are enough,
-//! then processors of its own, and otherwise all share all.
+//! Divides the processors among several programs. Each program gets cores of its own while there are enough,
+//! otherwise processors of its own, otherwise all programs share all processors.
 //!
-//! Threads of one program that wait for each other run at the same time on processors that nobody else of
-//! these programs uses: what the paper calls space partitioning (section 3.6), the cheapest answer while the
+//! Threads of one program that wait for each other then run at the same time, on processors that no other of
+//! these programs uses. The paper calls this space partitioning (section 3.6): the cheapest answer while the
 //! programs' demands are steady.
 
 use unisono_linux::affinity::CpuSet;
 use unisono_linux::topology::Topology;
 
-/// What one program gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessorPart {
-    /// Where it may run.
     pub cpus: CpuSet,
-    /// How many threads it should have, at least 1 and at most its processors.
+    /// At least 1, at most its processors.
     pub threads: usize,
     /// Threads of the other programs that may run on the same processors.
     pub others: usize,
 }
 
-/// Parts `allowed` and as many threads as there are effective processors among `programs` (at least one).
-#[must_use]
+/// Divides `allowed`, and as many threads as there are effective processors, among `programs` (at least one).
 pub fn parts(machine: &Topology, allowed: &CpuSet, effective: usize, programs: usize) -> Vec<ProcessorPart> {
     let cores = machine.within(allowed).cores();
     let singles: Vec<CpuSet> = allowed.iter().map(CpuSet::single).collect();

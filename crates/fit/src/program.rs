@@ -1,26 +1,23 @@
 //! What the file of a program says about its runtime: built by which Go, started by which Java, linked to
 //! what.
 //!
-//! Bytes are untrusted; whatever makes no sense is nothing found. Interpreters and scripts load what they
-//! want later, so nothing found means that everything is possible.
+//! The bytes are untrusted; what makes no sense counts as not found. Interpreters and scripts load what they
+//! want later, so "not found" means that everything is possible.
 //!
 //! Reference: Go's debug/buildinfo (the section `.go.buildinfo`); the file `release` of a JDK.
 
 use unisono_linux::cgroup::CgroupVersion;
 use unisono_linux::quota::{Quota, Whose};
 
-/// What is known of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramTraits {
-    /// Its name, without directories.
     pub name: String,
-    /// The shared libraries that it is linked to (`DT_NEEDED`).
+    /// Shared libraries that it is linked to (`DT_NEEDED`).
     pub libraries: Vec<String>,
-    /// Built by Go.
     pub go: Option<Go>,
-    /// The launcher of a Java machine.
+    /// It is the launcher of a Java machine.
     pub java: Option<Java>,
-    /// Ranks, where the program is what starts those of an MPI program (`mpiexec -n 8`): `None` it is not, or
+    /// Ranks that it starts, if it is the launcher of an MPI program (`mpiexec -n 8`). `None`: it is not, or
     /// does not say.
     pub ranks: Option<usize>,
     /// It speaks MPI or starts programs that do.
@@ -28,8 +25,8 @@ pub struct ProgramTraits {
 }
 
 impl ProgramTraits {
-    /// Whether it is linked to one of these: `libgomp` stands for `libgomp.so.1`, `libmkl` for
-    /// `libmkl_rt.so.2` too.
+    /// Whether it is linked to one of these. `libgomp` means `libgomp.so.1`; `libmkl` also means
+    /// `libmkl_rt.so.2`.
     pub(crate) fn links(&self, stems: &[&str]) -> bool {
         let ends = |rest: &str| !rest.starts_with(|next: char| next.is_ascii_alphabetic());
         let is = |library: &String, stem: &&str| library.strip_prefix(stem).is_some_and(ends);
@@ -37,23 +34,19 @@ impl ProgramTraits {
     }
 }
 
-/// The Go that built a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Go {
-    /// 24 of go1.24; 0 of one so old that its number is not in the file as text.
+    /// 24 of go1.24. 0: it is so old that its number is not in the file as text.
     pub minor: u32,
-    /// Whether the program reads its own group's quota: Go 1.25 brought that, for modules of `go 1.25` and
-    /// later.
+    /// Whether the program reads its own group's quota: from Go 1.25 on, for modules of `go 1.25` and later.
     pub reads_quota: bool,
 }
 
 impl Go {
-    /// The Go that built these bytes.
-    #[must_use]
     pub fn of(bytes: &[u8]) -> Option<Self> {
         const MAGIC: &[u8] = b"\xff Go buildinf:";
         const HEADER: usize = 32;
-        /// Versions are text behind the header, since Go 1.18.
+        /// Since Go 1.18, versions are text after the header.
         const INLINE: u8 = 2;
         // the linker puts it at multiples of 16
         let at = bytes.chunks_exact(16).position(|chunk| chunk.starts_with(MAGIC))? * 16;
@@ -72,7 +65,7 @@ impl Go {
     }
 }
 
-/// A length as Go's `binary.Uvarint` reads it, and as many bytes.
+/// A length as Go's `binary.Uvarint` reads it, and that many bytes.
 fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut length: u64 = 0;
     for (at, byte) in bytes.iter().enumerate().take(9) {
@@ -85,7 +78,6 @@ fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     None
 }
 
-/// A Java machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Java {
     /// 17 of 17.0.15, 8 of 1.8.0_191.
@@ -96,7 +88,6 @@ pub struct Java {
 
 impl Java {
     /// What a JDK's file `release` says.
-    #[must_use]
     pub fn of_release(text: &str) -> Option<Self> {
         let version = text.lines().find_map(|line| line.trim().strip_prefix("JAVA_VERSION="))?;
         let mut numbers = version.trim_matches('"').split(['.', '_', '-', '+']).map_while(|n| n.parse().ok());
@@ -106,9 +97,8 @@ impl Java {
         }
     }
 
-    /// Whether the machine counts processors by this quota. Version 1: 8u191 and 10 on. Version 2: 8u372,
-    /// 11.0.16 and 15 on. Of groups around its own (JDK-8322420): 24 on.
-    #[must_use]
+    /// Whether the machine counts processors by this quota. Version 1: from 8u191 and 10 on. Version 2: from
+    /// 8u372, 11.0.16 and 15 on. Quotas of groups around its own (JDK-8322420): from 24 on.
     pub fn reads(self, quota: &Quota) -> bool {
         let Self { feature, update } = self;
         match (quota.of, quota.version) {

@@ -1,4 +1,4 @@
-//! A study's budgets as a table: what was promised, what was measured, reached or missed.
+//! A study's budgets as a table: promised, measured, reached or missed.
 
 use crate::number;
 use crate::study::Study;
@@ -6,7 +6,6 @@ use askama::Template;
 use unisono_measure::budget::judge;
 use unisono_measure::record::Budget;
 
-/// What a budget asks for, in words.
 fn wanted(budget: &Budget, says: impl Fn(f64) -> String) -> String {
     let most = budget.most.map(|most| format!("at most {}", says(most)));
     let least = budget.least.map(|least| format!("at least {}", says(least)));
@@ -24,7 +23,7 @@ struct BudgetTable<'a> {
 struct BudgetRow<'a> {
     label: &'a str,
     wanted: String,
-    /// What was measured, or why nothing was.
+    /// Or why nothing was measured.
     measured: Result<KeptBudget, String>,
 }
 
@@ -54,7 +53,7 @@ impl<'a> BudgetRow<'a> {
     }
 }
 
-/// The table, or nothing where the study has no budgets.
+/// Empty if the study has no budgets.
 pub(crate) fn html(study: &Study<'_>) -> String {
     let rows: Vec<BudgetRow<'_>> = study.head.budgets.iter().map(|b| BudgetRow::new(study, b)).collect();
     if rows.is_empty() {

@@ -12,7 +12,7 @@ use unisono_measure::verdict::Judgement;
 struct Condition {
     id: &'static str,
     name: &'static str,
-    /// What the paper says, in our words.
+    /// In our words.
     paper: &'static str,
     place: &'static str,
 }
@@ -57,10 +57,9 @@ struct ConditionsSection<'a> {
     conditions: Vec<(&'static Condition, Vec<Examined<'a>>)>,
 }
 
-/// What a study says about a condition: the tone of its badge, the badge's word, and the words.
+/// The study, the tone and the word of its badge, and the sentence.
 type Examined<'a> = (&'a Study<'a>, Tone, &'static str, String);
 
-/// The section, as HTML.
 pub(crate) fn html(studies: &[Study<'_>]) -> String {
     let examined = |condition: &'static Condition| {
         let here = studies.iter().filter(|s| s.head.condition.as_deref() == Some(condition.id));
@@ -77,7 +76,7 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     .to_string()
 }
 
-/// What a study says about its condition: a badge, its word, and the words.
+/// The tone and the word of the badge, and the sentence.
 fn examined(study: &Study<'_>) -> (Tone, (&'static str, String)) {
     let sweeps: Vec<Swept<'_>> = study
         .verdicts()
@@ -98,7 +97,7 @@ fn examined(study: &Study<'_>) -> (Tone, (&'static str, String)) {
     }
 }
 
-/// A study without a sweep: its first comparisons, and whether they are as the paper has them.
+/// A study without a sweep: its first comparisons, and whether they agree with the paper.
 fn compared(study: &Study<'_>) -> (Tone, (&'static str, String)) {
     let mut parts: Vec<String> = Vec::new();
     let mut tones: Vec<Tone> = Vec::new();
@@ -165,7 +164,8 @@ impl<'a> Swept<'a> {
         self.verdict.variant.starts_with("gang")
     }
 
-    /// The stretches of a tone: `at interval 0, from interval 1 ms on`, with the ratio farthest from one.
+    /// The stretches of these tones: `at interval 0, from interval 1 ms on`, each with the ratio farthest
+    /// from one.
     fn places(&self, wanted: &[Tone]) -> Option<String> {
         let words: Vec<String> = self
             .stretches

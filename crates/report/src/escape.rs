@@ -7,7 +7,7 @@
 
 use std::fmt::{self, Write as _};
 
-/// Shows a text with everything escaped that could end a text node or an attribute.
+/// Displays a text with everything escaped that could end a text node or an attribute.
 pub(crate) struct Escaped<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -28,7 +28,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// The same for templates; `askama.toml` names it.
+/// [`Escaped`] for templates; `askama.toml` names it.
 #[derive(Clone, Copy)]
 pub(crate) struct Disarmed;
 

@@ -1,5 +1,5 @@
-//! From a study's chart to a figure: the drawing for both windows, what it shows in words, and the
-//! numbers behind it in a table that can be folded out.
+//! From a study's chart to a figure: the drawing for both windows, a description in words, and the numbers in
+//! a table that can be unfolded.
 
 use crate::draw::axis::in_unit;
 use crate::draw::line::{self, LineSeries, Point, Series, Shape};
@@ -15,7 +15,7 @@ use unisono_measure::modes::two_modes;
 use unisono_measure::quantile;
 use unisono_measure::record::{Chart, ChartKind, PointsAre, Scale, Verdict};
 
-/// From this many comparisons of one kind on, a table is easier to read than as many lines or paragraphs.
+/// From this many comparisons of one kind on, a table is easier to read than lines or paragraphs.
 pub(crate) const MANY: usize = 6;
 
 #[derive(Template)]
@@ -26,14 +26,14 @@ struct ChartFigure<'a> {
     /// Why there is nothing to draw.
     nothing: Option<String>,
     drawings: String,
-    /// The paper's shape, and a note on it.
+    /// The drawing, and a note on it.
     paper: Option<(String, String)>,
-    /// The parameter of a line chart.
+    /// Of a line chart.
     x: Option<&'a str>,
     numbers: Vec<NumbersRow>,
 }
 
-/// A chart as a `<figure>`, with one drawing for each of its figures (bars: one for all).
+/// A `<figure>` with one drawing for each figure (bars: one for all).
 pub(crate) fn figure(study: &Study<'_>, chart: &Chart, index: usize) -> String {
     let x = chart.x.as_deref().filter(|_| chart.kind == ChartKind::Line);
     let rows = study.rows(chart, x);
@@ -88,7 +88,7 @@ fn both(draw: impl Fn(ViewPort) -> String) -> String {
     ViewPort::ALL.into_iter().map(draw).collect()
 }
 
-/// Medians in words, for those who do not see the drawing.
+/// For readers who do not see the drawing.
 fn medians(rows: &[ChartRow<'_>], figure: &str, says: &dyn Fn(f64) -> String) -> String {
     let one = |row: &ChartRow<'_>| {
         let values = row.values(figure);
@@ -216,7 +216,7 @@ fn draw_lines(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], figure: &
     both(|window| line::draw(&lines, window))
 }
 
-/// The paper's points as lines, if they are of the given kind.
+/// The paper's points as lines, if they are of this kind.
 fn paper_lines(study: &Study<'_>, kind: PointsAre) -> Vec<Shape> {
     let Some(paper) = study.head.paper.as_ref().filter(|paper| paper.points_are == kind) else {
         return Vec::new();
@@ -237,7 +237,7 @@ fn paper_lines(study: &Study<'_>, kind: PointsAre) -> Vec<Shape> {
         .collect()
 }
 
-/// The paper's shape in a small chart of its own, over the same x axis as ours.
+/// The paper's shape in a small chart, over the same x axis as ours.
 fn paper_shape(study: &Study<'_>, chart: &Chart, id: &str) -> Option<(String, String)> {
     let mut shapes = paper_lines(study, PointsAre::Shape);
     let x = chart.x.as_deref().filter(|_| !shapes.is_empty())?;
@@ -271,7 +271,7 @@ fn paper_shape(study: &Study<'_>, chart: &Chart, id: &str) -> Option<(String, St
     Some((both(|window| line::draw(&lines, window)), note.to_owned()))
 }
 
-/// Ratios of a sweep with their intervals, where the study has verdicts over at least three places.
+/// Ratios of a sweep with their intervals, if the study has verdicts at three or more points.
 pub(crate) fn ratios(study: &Study<'_>) -> String {
     let mut html = String::new();
     let mut done: Vec<(&Option<String>, &str)> = Vec::new();
@@ -371,11 +371,11 @@ fn draw_ratios(study: &Study<'_>, by: &str, alike: &[(&Verdict, Vec<Point>)], id
 struct RatiosFigure<'a> {
     title: &'a str,
     drawings: String,
-    /// On the paper's ratios, where they are drawn.
+    /// On the paper's ratios, if they are drawn.
     note: Option<&'a str>,
 }
 
-/// The numbers behind a row (and place, for lines) of a chart, for one figure.
+/// The numbers behind a row (and point, for lines) of a chart, for one figure.
 struct NumbersRow {
     name: String,
     place: String,
@@ -415,7 +415,7 @@ fn in_numbers(values: &[f64], says: &dyn Fn(f64) -> String) -> Option<[String; 4
     Some([says(d.median), says(d.min), says(d.max), all])
 }
 
-/// The runs of a row, by their place on the x axis.
+/// The runs of a row, by their position on the x axis.
 fn places<'a>(
     row: &'a ChartRow<'a>,
     x: Option<&str>,

@@ -45,12 +45,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use unisono_measure::record::Line;
 
-/// Draws the records into a page and answers what it says.
-///
-/// The page replaces an older one only when it is complete.
-///
-/// # Errors
-/// [`Error`]: the records are missing, unreadable or wrong, or the page cannot be written.
+/// Writes the page for the records, and answers what it says. An older page is replaced only when the new one
+/// is complete.
 pub fn render(records: &Path, html: &Path) -> Result<RecordsSummary, Error> {
     let read = read::read(records)?;
     let studies = study::studies(&read.lines);
@@ -59,17 +55,13 @@ pub fn render(records: &Path, html: &Path) -> Result<RecordsSummary, Error> {
     Ok(verdicts::summary(&studies, read.cut_off))
 }
 
-/// What the records say, without drawing.
-///
-/// # Errors
-/// As [`render`].
+/// As [`render`], without a page.
 pub fn summarize(records: &Path) -> Result<RecordsSummary, Error> {
     let read = read::read(records)?;
     Ok(verdicts::summary(&study::studies(&read.lines), read.cut_off))
 }
 
 /// The page for these lines. The same lines give the same page, byte for byte.
-#[must_use]
 pub fn html(lines: &[Line]) -> String {
     page::html(&study::studies(lines), None)
 }

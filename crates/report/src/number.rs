@@ -3,20 +3,19 @@
 
 use crate::escape::slug;
 
-/// A space that no line break and no justification touches, between a number and its unit.
+/// A space between a number and its unit, which no line break or justification touches.
 pub(crate) const THIN: char = '\u{a0}';
 
-/// What a unit measures, and how to scale it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum UnitKind {
-    /// Time; the value in nanoseconds of one unit.
+    /// Nanoseconds of one unit.
     Time(f64),
     /// Events a second.
     Rate,
     Percent,
     /// A ratio or a count.
     Number,
-    /// Anything else: shown as written.
+    /// Shown as written.
     Other,
 }
 
@@ -74,7 +73,7 @@ fn magnitude(value: f64, steps: &[(f64, &str)]) -> String {
     }
 }
 
-/// A number without unit: three significant digits, groups of thousands.
+/// Three significant digits, groups of thousands, no unit.
 pub(crate) fn plain(value: f64) -> String {
     if !value.is_finite() {
         return "no number".to_owned();
@@ -103,7 +102,6 @@ fn grouped(value: f64) -> String {
     if value < 0.0 { format!("\u{2212}{text}") } else { text }
 }
 
-/// A count with groups of thousands.
 pub(crate) fn count(n: usize) -> String {
     grouped(n as f64)
 }
@@ -116,7 +114,7 @@ fn rounded(value: f64) -> f64 {
     if !place.is_finite() || place == 0.0 { value } else { (value * place).round() / place }
 }
 
-/// Three significant digits, no trailing zeros after the point.
+/// No trailing zeros after the point.
 fn significant(value: f64) -> String {
     let value = rounded(value);
     if value.abs() >= 1000.0 {
@@ -131,7 +129,7 @@ fn significant(value: f64) -> String {
     if value < 0.0 { format!("\u{2212}{text}") } else { text.to_owned() }
 }
 
-/// A parameter's or figure's unit, from the end of its name: `interval_us` is in `us`.
+/// The unit at the end of a parameter's or figure's name: `interval_us` is in `us`.
 pub(crate) fn unit_in_name(name: &str) -> &'static str {
     match name.rsplit('_').next() {
         Some("ns") => "ns",
@@ -144,7 +142,7 @@ pub(crate) fn unit_in_name(name: &str) -> &'static str {
     }
 }
 
-/// A name as words: `interval_us` -> `interval`, `barriers_per_s` -> `barriers per second`.
+/// `interval_us` -> `interval`, `barriers_per_s` -> `barriers per second`.
 pub(crate) fn words(name: &str) -> String {
     let stem = ["_ns", "_us", "_ms", "_percent"].iter().find_map(|unit| name.strip_suffix(unit));
     let text = match (stem, name.strip_suffix("_per_s")) {
@@ -157,8 +155,8 @@ pub(crate) fn words(name: &str) -> String {
     if slug(&text) == "x" { name.to_owned() } else { text }
 }
 
-/// A label without the unit at its end, for axes whose ticks carry their units:
-/// `interval (us)` and `interval, us` -> `interval`.
+/// A label without the unit at its end, because ticks have units: `interval (us)` and `interval, us` ->
+/// `interval`.
 pub(crate) fn without_unit(label: &str) -> &str {
     let label = label.trim();
     let cut = match label.strip_suffix(')') {
@@ -178,7 +176,7 @@ pub(crate) fn without_unit(label: &str) -> &str {
     }
 }
 
-/// Seconds as a length of time: `48 s`, `2 min 3 s`, `1 h 4 min`.
+/// `48 s`, `2 min 3 s`, `1 h 4 min`.
 pub(crate) fn duration(seconds: f64) -> String {
     if !seconds.is_finite() || !(0.0..1e12).contains(&seconds) {
         return "an unknown time".to_owned();

@@ -1,16 +1,14 @@
 //! The report's answer about windows: does one-sided communication beat messages here, for whom, and with
 //! which synchronization?
 //!
-//! Rests on the comparisons of studies of topic `rma` with messages: one claim an implementation.
+//! Uses the comparisons with messages in studies of topic `rma`. Each implementation has one claim.
 
 use crate::said::{self, Tone};
 use crate::study::Study;
 use askama::Template;
 
-/// The topic whose studies are about windows.
 const TOPIC: &str = "rma";
 
-/// Whether a study is about windows.
 pub(crate) fn is_about_windows(study: &Study<'_>) -> bool {
     study.head.topic == TOPIC
 }
@@ -21,7 +19,7 @@ struct Claim<'a> {
     study: &'a Study<'a>,
     better: usize,
     total: usize,
-    /// Places where messages are faster, or no slower.
+    /// Comparisons in which messages are faster, or no slower.
     refuted: usize,
     /// Where it is not better, in words.
     not: Vec<String>,
@@ -33,7 +31,7 @@ struct WindowsAnswer<'a> {
     claims: Vec<Claim<'a>>,
 }
 
-/// The answer as HTML, or nothing where no study is about windows.
+/// Empty if no study is about windows.
 pub(crate) fn html(studies: &[Study<'_>]) -> String {
     if !studies.iter().any(is_about_windows) {
         return String::new();
@@ -42,8 +40,8 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
 }
 
 impl Claim<'_> {
-    /// A claim about every place falls with one place where messages are faster or no slower; where these
-    /// runs cannot tell, it stays open.
+    /// A claim about every point fails at one point where messages are faster or no slower. If the runs
+    /// cannot tell, it stays open.
     fn holds(&self) -> (Tone, &'static str) {
         match (self.better == self.total, self.refuted) {
             (true, _) => (Tone::Better, "\u{25b2} holds"),
@@ -52,7 +50,7 @@ impl Claim<'_> {
         }
     }
 
-    /// Where it is not faster, the first twelve.
+    /// The first twelve points where it is not faster.
     fn not_faster(&self) -> String {
         let shown = self.not.len().min(12);
         let more = self.not.len() - shown;

@@ -18,12 +18,11 @@ struct ReportPage<'a> {
     summary: String,
     conditions: String,
     sections: Vec<StudySection<'a>>,
-    /// Number of runs.
     runs: String,
     version: &'static str,
 }
 
-/// The whole page; `cut_off` is the line in whose middle the records end.
+/// `cut_off` is the line in the middle of which the records end.
 pub(crate) fn html(studies: &[Study<'_>], cut_off: Option<usize>) -> String {
     let runs: Vec<&RunLine> = studies.iter().flat_map(|study| study.runs.iter().copied()).collect();
     let is_about_gangs = studies.is_empty() || !studies.iter().all(summary::has_its_own_answer);
@@ -115,7 +114,6 @@ fn notices(runs: &[&RunLine], cut_off: Option<usize>) -> Vec<String> {
     notices
 }
 
-/// How many comparisons of a study ended how.
 fn tally(study: &Study<'_>) -> String {
     let mut tally: Vec<String> = Vec::new();
     for tone in [Tone::Better, Tone::Worse, Tone::Same, Tone::Undecided, Tone::Unanswered] {

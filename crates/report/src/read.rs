@@ -1,23 +1,21 @@
-//! Reading `records.jsonl`.
+//! Reads `records.jsonl`.
 //!
-//! A study appends a line after every run, so a crash can leave half a line at the end. That is not an
-//! error: what was measured before it counts, and the report says so. Anything else that cannot be read is
-//! an error with its line and column: a report over half of the records would be a lie.
+//! A study appends a line after every run, so a crash can leave half a line at the end. That is no error:
+//! what was measured before it counts, and the report mentions it. Anything else that cannot be read is an
+//! error with line and column, because a report over half of the records would mislead.
 
 use crate::Error;
 use std::path::Path;
 use unisono_linux::read::MACHINE_WRITTEN;
 use unisono_measure::record::{FORMAT, Line, RunLine, StudyLine};
 
-/// The lines of a records file.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) lines: Vec<Line>,
-    /// The file ends in the middle of this line.
+    /// The line in the middle of which the file ends.
     pub(crate) cut_off: Option<usize>,
 }
 
-/// Reads all lines of a file.
 pub(crate) fn read(path: &Path) -> Result<Read, Error> {
     let bytes = unisono_linux::read::file(path, MACHINE_WRITTEN).map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound => Error::Missing { path: path.to_owned() },
@@ -26,7 +24,7 @@ pub(crate) fn read(path: &Path) -> Result<Read, Error> {
     parse(&bytes, path)
 }
 
-/// Reads all lines of a text; `path` is for messages only.
+/// `path` is for messages only.
 pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Read, Error> {
     let mut read = Read { lines: Vec::new(), cut_off: None };
     let mut rest = bytes;
@@ -72,8 +70,8 @@ pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Read, Error> {
     Ok(read)
 }
 
-/// The same error with its column. What is read by its tag is read twice, and the second time serde no
-/// longer knows the place; read as the kind that it says it is, it does.
+/// The same error with its column. serde reads a tagged line twice and has lost the column by the second
+/// time; reading the line as the kind that its tag names gives it back.
 fn placed(line: &[u8]) -> Option<serde_json::Error> {
     #[derive(serde::Deserialize)]
     struct Kind {

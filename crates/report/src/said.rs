@@ -1,7 +1,7 @@
 //! Verdicts in words that a reader can check: who, how much, of what, where, how sure.
 //!
-//! The numbers and what they allow to say come from [`unisono_measure::verdict`]; here they get units, names
-//! for readers, and the plainness that losses are said in the same words as wins.
+//! [`unisono_measure::verdict`] has the numbers and what they allow to say. This module adds units and names
+//! for readers. Losses are told in the same words as wins.
 
 use crate::number::{self, THIN};
 use crate::study::Study;
@@ -11,11 +11,9 @@ use unisono_measure::paired::{Comparison, FEWEST_PAIRS, Finding};
 use unisono_measure::record::{Better, Verdict};
 use unisono_measure::verdict::{self, Answer, Judgement};
 
-/// What may be said of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tone {
-    /// Better than what it is compared with.
     Better,
     Worse,
     /// No difference that matters.
@@ -26,7 +24,6 @@ pub enum Tone {
 }
 
 impl Tone {
-    /// The word on its badge.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Tone::Better => "better",
@@ -37,7 +34,6 @@ impl Tone {
         }
     }
 
-    /// Its badge, as HTML.
     pub(crate) fn badge(self) -> String {
         format!("<span class=\"badge {}\">{} {}</span>", self.class(), self.sign(), self.word())
     }
@@ -53,7 +49,7 @@ impl Tone {
         }
     }
 
-    /// Its class in the style sheet.
+    /// In the style sheet.
     pub(crate) fn class(self) -> &'static str {
         match self {
             Tone::Better => "better",
@@ -65,7 +61,6 @@ impl Tone {
     }
 }
 
-/// What may be said of a judgement.
 pub(crate) fn tone(judgement: &Judgement) -> Tone {
     match &judgement.answer {
         Answer::Unanswered(_) => Tone::Unanswered,
@@ -78,7 +73,6 @@ pub(crate) fn tone(judgement: &Judgement) -> Tone {
     }
 }
 
-/// The comparison, if there is one.
 pub(crate) fn comparison(judgement: &Judgement) -> Option<&Comparison> {
     match &judgement.answer {
         Answer::Compared { comparison, .. } => Some(comparison),
@@ -97,7 +91,7 @@ pub(crate) fn sides(study: &Study<'_>, verdict: &Verdict) -> (String, String) {
     }
 }
 
-/// `2.45×`: as many digits as the ends of its interval, or it could seem to lie outside.
+/// `2.45×`, with as many digits as the ends of its interval; otherwise it could seem to be outside.
 pub(crate) fn times(ratio: f64) -> String {
     format!("{}\u{d7}", verdict::ratio(ratio))
 }
@@ -107,14 +101,14 @@ pub(crate) fn pairs(c: &Comparison) -> String {
     format!("n{THIN}={THIN}{}", c.ratio.n)
 }
 
-/// `95 % interval 2.41 to 2.62, n = 10`, or how many of a few pairs agree: in the same words as at a
+/// `95 % interval 2.41 to 2.62, n = 10`, or how many of a few pairs agree, in the same words as on a
 /// terminal.
 pub(crate) fn sureness(c: &Comparison) -> String {
     // a number and what belongs to it stay on one line
     verdict::confidence(c).replace(" %", &format!("{THIN}%")).replace(" = ", &format!("{THIN}={THIN}"))
 }
 
-/// Where the comparison was made: ` at interval 10 us, threads 2`, or nothing.
+/// ` at interval 10 us, threads 2`, or nothing.
 pub(crate) fn place(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> String {
     let split = verdict.by.as_ref().zip(judgement.at.as_ref());
     let split = split.map(|(by, at)| study.parameter_in_words(by, at));
@@ -128,7 +122,7 @@ pub(crate) fn place(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement)
     }
 }
 
-/// What the words say after both sides: `idle cores` of `ours against libomp, idle cores`.
+/// The end of a verdict's words: `idle cores` of `ours against libomp, idle cores`.
 pub(crate) fn circumstance(verdict: &Verdict) -> Option<&str> {
     let (_, theirs) = verdict.words.split_once(" against ")?;
     let (_, more) = theirs.split_once(", ")?;
@@ -136,13 +130,11 @@ pub(crate) fn circumstance(verdict: &Verdict) -> Option<&str> {
     (more.trim() != "beside").then(|| more.trim())
 }
 
-/// The judgement in a sentence or a few.
 pub(crate) fn sentence(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> String {
     capital(&in_words(study, verdict, judgement))
 }
 
-/// With a capital at the beginning, unless the first word is the name of a program (`libgomp`,
-/// `pthread_barrier`), which has none.
+/// Capitalizes the first word, unless it is the name of a program (`libgomp`, `pthread_barrier`).
 pub(crate) fn capital(text: &str) -> String {
     let word = text.split(' ').next().unwrap_or_default();
     if word.starts_with("lib") || !word.trim_end_matches(':').chars().all(char::is_alphabetic) {
@@ -199,7 +191,7 @@ fn two_modes(study: &Study<'_>, verdict: &Verdict, side: &str, modes: &TwoModes)
     )
 }
 
-/// Whether the ratio found reaches the one expected, if one is.
+/// Whether the ratio found reaches the expected one. `None`: none is expected.
 pub(crate) fn met(verdict: &Verdict, c: &Comparison) -> Option<bool> {
     verdict.expected.map(|expected| match verdict.better {
         Better::Higher => c.ratio.value >= expected,
@@ -220,18 +212,16 @@ pub(crate) fn expectation(verdict: &Verdict, c: &Comparison) -> Option<String> {
     Some(format!("Expected {}{from}, found {}: {met}.", times(expected), times(c.ratio.value)))
 }
 
-/// A stretch of a sweep over which the same may be said.
+/// A stretch of a sweep with one tone.
 #[derive(Clone)]
 pub(crate) struct ToneRun<'j> {
     pub(crate) tone: Tone,
-    /// The judgements of the stretch, ascending.
     pub(crate) judgements: Vec<&'j Judgement>,
-    /// Whether it reaches the beginning and the end of the sweep.
+    /// Whether it reaches the beginning of the sweep; `last`: its end.
     first: bool,
     last: bool,
 }
 
-/// Joins neighbours of a sweep of which the same may be said.
 pub(crate) fn stretches(judgements: &[Judgement]) -> Vec<ToneRun<'_>> {
     let mut stretches: Vec<ToneRun<'_>> = Vec::new();
     for (i, judgement) in judgements.iter().enumerate() {
@@ -249,7 +239,7 @@ pub(crate) fn stretches(judgements: &[Judgement]) -> Vec<ToneRun<'_>> {
 }
 
 impl<'j> ToneRun<'j> {
-    /// The judgement whose ratio is farthest from one, with its comparison.
+    /// The judgement whose ratio is farthest from one.
     pub(crate) fn farthest(&self) -> Option<(&'j Judgement, &'j Comparison)> {
         let distance = |c: &Comparison| {
             let d = c.ratio.value.abs().ln().abs();
@@ -259,7 +249,6 @@ impl<'j> ToneRun<'j> {
         compared.max_by(|a, b| distance(a.1).total_cmp(&distance(b.1)))
     }
 
-    /// Why there is nothing to compare.
     pub(crate) fn reason(&self) -> Option<&'j str> {
         self.judgements.iter().find_map(|j| match &j.answer {
             Answer::Unanswered(reason) => Some(reason.as_str()),
@@ -267,7 +256,7 @@ impl<'j> ToneRun<'j> {
         })
     }
 
-    /// The ratios found: `0.98 to 1.02×`, or one if they are all the same.
+    /// The ratios found: `0.98 to 1.02×`, or one if all are the same.
     pub(crate) fn ratios(&self) -> String {
         let ratios = || self.judgements.iter().filter_map(|j| comparison(j)).map(|c| c.ratio.value);
         let (least, greatest) = (ratios().fold(f64::INFINITY, f64::min), ratios().fold(0.0, f64::max));
@@ -278,12 +267,11 @@ impl<'j> ToneRun<'j> {
         }
     }
 
-    /// The comparison farthest from one.
     pub(crate) fn extreme(&self) -> Option<&'j Comparison> {
         self.farthest().map(|(_, comparison)| comparison)
     }
 
-    /// Where: `at interval 10 us`, `up to interval 10 us`, `from interval 100 us on`.
+    /// `at interval 10 us`, `up to interval 10 us`, `from interval 100 us on`.
     pub(crate) fn range(&self, study: &Study<'_>, verdict: &Verdict) -> String {
         let Some(by) = &verdict.by else { return String::new() };
         let value = |j: Option<&&Judgement>| {
@@ -305,7 +293,7 @@ impl<'j> ToneRun<'j> {
         }
     }
 
-    /// The stretch in a few words: `2.5× at interval 10 us (95 % ...)`.
+    /// `2.5× at interval 10 us (95 % ...)`.
     pub(crate) fn brief(&self, study: &Study<'_>, verdict: &Verdict) -> String {
         let range = self.range(study, verdict);
         let range = if range.is_empty() { range } else { format!(" {range}") };
@@ -321,13 +309,12 @@ impl<'j> ToneRun<'j> {
     }
 }
 
-/// A whole sweep in one line: its stretches.
+/// The stretches of a sweep in one line.
 pub(crate) fn sweep(study: &Study<'_>, verdict: &Verdict, judgements: &[Judgement]) -> String {
     let parts: Vec<String> = stretches(judgements).iter().map(|s| s.brief(study, verdict)).collect();
     parts.join("; ")
 }
 
-/// A stretch in a sentence.
 pub(crate) fn stretch_sentence(study: &Study<'_>, verdict: &Verdict, stretch: &ToneRun<'_>) -> String {
     capital(&stretch_in_words(study, verdict, stretch))
 }
@@ -354,7 +341,7 @@ fn stretch_in_words(study: &Study<'_>, verdict: &Verdict, stretch: &ToneRun<'_>)
     }
 }
 
-/// What holds for the whole comparison: the circumstance in its words, or else its fixed parameters.
+/// What holds for the whole comparison: the circumstance in its words, otherwise its fixed parameters.
 pub(crate) fn fixed(study: &Study<'_>, verdict: &Verdict) -> Vec<String> {
     match circumstance(verdict) {
         Some(more) => vec![more.to_owned()],

@@ -1,4 +1,4 @@
-//! One section a study: the question, the verdicts, the figures, the paper, what to doubt, how it was run.
+//! The section of a study: question, verdicts, figures, the paper, doubts, and how it was run.
 
 use crate::study::{Study, outcome};
 use crate::{budgets, figure, number, said, whom};
@@ -19,7 +19,7 @@ pub(crate) struct StudySection<'a> {
     more: Vec<String>,
     absent: Vec<(String, usize)>,
     how: String,
-    /// Parameters that are the same in all runs.
+    /// Parameters with one value in all runs.
     fixed: String,
 }
 
@@ -53,22 +53,21 @@ fn compared(study: &Study<'_>, verdict: &Verdict) -> String {
     format!("{ours} against {theirs}{fixed}, by {}", study.label(by))
 }
 
-/// Many sweeps over the same places as a table: a row for each rival, a column for each place.
+/// Many sweeps over the same points as a table: a row for each rival, a column for each point.
 struct RivalsTable {
     places: Vec<String>,
     rows: Vec<RivalRow>,
-    /// Where the paper gives ratios, if it does.
+    /// The paper's table, if it gives ratios.
     paper: Option<String>,
     papers: Vec<(String, Vec<String>)>,
     figure: String,
-    /// Says it where less is better.
+    /// Says so if less is better.
     less: &'static str,
 }
 
 struct RivalRow {
     name: String,
     fixed: String,
-    /// One comparison each, as HTML.
     cells: Vec<String>,
 }
 
@@ -108,7 +107,7 @@ impl RivalsTable {
     }
 }
 
-/// The paper's own ratios, where it gives them for the same places.
+/// The paper's ratios at the same points.
 fn papers(study: &Study<'_>, places: &[f64]) -> Vec<(String, Vec<String>)> {
     let Some(paper) = study.head.paper.as_ref().filter(|paper| paper.points_are == PointsAre::Ratios) else {
         return Vec::new();

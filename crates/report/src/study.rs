@@ -1,5 +1,4 @@
-//! The records of one study, ready to be asked: what to call things, which unit a figure has, which runs
-//! belong to a row of a chart, what the verdicts are.
+//! The records of one study: names, units, the runs of a chart's rows, the verdicts.
 
 use crate::draw::look::Looks;
 use crate::escape::{Escaped, slug};
@@ -10,16 +9,15 @@ use std::collections::BTreeMap;
 use unisono_measure::record::{Chart, ChartKind, Line, Outcome, Question, RunLine, StudyLine, Verdict};
 use unisono_measure::verdict::{Answer, Judgement, judge};
 
-/// One study with its runs.
 pub(crate) struct Study<'a> {
     pub(crate) head: Cow<'a, StudyLine>,
     pub(crate) runs: Vec<&'a RunLine>,
     pub(crate) looks: Looks,
-    /// One entry a verdict of the head.
+    /// One entry for each verdict of the head.
     pub(crate) judged: Vec<Vec<Judgement>>,
 }
 
-/// Sorts lines into studies, in the order in which they are to be read.
+/// Sorts lines into studies, in the order of the report.
 pub(crate) fn studies(lines: &[Line]) -> Vec<Study<'_>> {
     let mut order: Vec<&str> = Vec::new();
     let mut heads: BTreeMap<&str, &StudyLine> = BTreeMap::new();
@@ -64,8 +62,8 @@ impl<'a> Study<'a> {
         study
     }
 
-    /// Gives judgements without an answer the reason why a side was never measured. A variant that this
-    /// host cannot run may be recorded once, without the parameters by which judgements are split.
+    /// Gives judgements without an answer the reason why a side was never measured. If this host cannot run a
+    /// variant, it is recorded once, without the parameters by which judgements are split.
     fn explain(&mut self) {
         let why = |verdict: &Verdict| {
             [&verdict.variant, &verdict.against].into_iter().find_map(|variant| self.why_never(variant))
@@ -81,7 +79,7 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// Why a variant has no measured run at all, if there is a reason on record.
+    /// The recorded reason why a variant has no measured run.
     pub(crate) fn why_never(&self, variant: &str) -> Option<String> {
         let mut of_variant = self.runs.iter().filter(|run| run.variant == variant);
         if of_variant.clone().any(|run| run.outcome == Outcome::Measured) {
@@ -92,19 +90,18 @@ impl<'a> Study<'a> {
         Some(format!("{} {}: {reason}", self.label(variant), outcome(run.outcome)))
     }
 
-    /// What to call a variant, a figure or a parameter.
+    /// The reader's name of a variant, a figure or a parameter.
     pub(crate) fn label(&self, name: &str) -> String {
         let given = self.head.labels.get(name).map(|label| number::without_unit(label).to_owned());
         given.unwrap_or_else(|| number::words(name))
     }
 
-    /// The unit of a figure: as recorded, else as its name says.
+    /// As recorded, or from the figure's name.
     pub(crate) fn unit(&self, figure: &str) -> String {
         let recorded = self.runs.iter().flat_map(|run| &run.figures).find(|f| f.name == figure);
         recorded.map_or_else(|| number::unit_in_name(figure).to_owned(), |f| f.unit.clone())
     }
 
-    /// A parameter's value with its unit.
     pub(crate) fn parameter(&self, name: &str, value: &Value) -> String {
         match (value.as_f64(), value.as_str()) {
             (Some(0.0), _) => "0".to_owned(),
@@ -114,12 +111,12 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// A parameter with its value: `interval 10 us`.
+    /// `interval 10 us`.
     pub(crate) fn parameter_in_words(&self, name: &str, value: &Value) -> String {
         format!("{} {}", self.label(name), self.parameter(name, value))
     }
 
-    /// A run's variant and the parameters in which it differs from others, for readers.
+    /// A run's variant, and the parameters in which it differs from others.
     pub(crate) fn circumstances(&self, run: &RunLine) -> String {
         let measured: Vec<&RunLine> =
             self.runs.iter().filter(|run| run.outcome == Outcome::Measured).copied().collect();
@@ -130,33 +127,28 @@ impl<'a> Study<'a> {
         format!("{}{at}{}", self.label(&run.variant), place.join(", "))
     }
 
-    /// Verdicts with their judgements.
     pub(crate) fn verdicts(&self) -> impl Iterator<Item = (&Verdict, &[Judgement])> {
         self.head.verdicts.iter().zip(self.judged.iter().map(Vec::as_slice))
     }
 
-    /// Number of runs that ended so.
     pub(crate) fn count(&self, outcome: Outcome) -> usize {
         self.runs.iter().filter(|run| run.outcome == outcome).count()
     }
 
-    /// The `id` of its section.
     pub(crate) fn id(&self) -> String {
         slug(&self.head.study)
     }
 
-    /// Its title, linked to its section, as HTML.
     pub(crate) fn link(&self) -> String {
         format!("<a href=\"#{}\">{}</a>", self.id(), Escaped(&self.head.title))
     }
 
-    /// Whether the study as a whole is about the cost of waiting.
     pub(crate) fn is_about_waiting(&self) -> bool {
         self.head.answers == Some(Question::Waiting)
     }
 }
 
-/// Which of the opening questions a verdict answers: what its study says, or else what is compared.
+/// Which of the opening questions a verdict answers: what its study says, otherwise from what is compared.
 pub(crate) fn question(verdict: &Verdict) -> Option<Question> {
     if verdict.answers.is_some() {
         return verdict.answers;
@@ -172,7 +164,7 @@ pub(crate) fn question(verdict: &Verdict) -> Option<Question> {
     }
 }
 
-/// A head for runs whose study did not announce itself: every figure is shown, nothing is judged.
+/// The head for runs whose study did not announce itself: every figure is shown, nothing is judged.
 fn unannounced(id: &str, runs: &[&RunLine]) -> StudyLine {
     let mut figures: Vec<&str> = Vec::new();
     for figure in runs.iter().flat_map(|run| &run.figures) {
@@ -197,16 +189,15 @@ fn unannounced(id: &str, runs: &[&RunLine]) -> StudyLine {
     }
 }
 
-/// The runs of one row, line or group of bars: a variant and, where it was run with several, parameters.
+/// The runs of one row, line or group of bars: one variant and, if they vary, one set of parameters.
 pub(crate) struct ChartRow<'a> {
     pub(crate) variant: &'a str,
-    /// Name for readers.
     pub(crate) name: String,
     pub(crate) runs: Vec<&'a RunLine>,
 }
 
 impl ChartRow<'_> {
-    /// The measured values of a figure, one a run.
+    /// One for each measured run.
     pub(crate) fn values(&self, figure: &str) -> Vec<f64> {
         self.runs.iter().filter_map(|run| run.value(figure)).collect()
     }
@@ -219,7 +210,6 @@ impl ChartRow<'_> {
     }
 }
 
-/// An outcome as a word.
 pub(crate) fn outcome(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Measured => "measured",
@@ -230,7 +220,7 @@ pub(crate) fn outcome(outcome: Outcome) -> &'static str {
 }
 
 impl<'a> Study<'a> {
-    /// The rows of a chart, in its order of variants; parameter `without` does not split rows.
+    /// The rows of a chart, in its order of variants. The parameter `without` does not split rows.
     pub(crate) fn rows(&'a self, chart: &Chart, without: Option<&str>) -> Vec<ChartRow<'a>> {
         let drawn = |run: &&&RunLine| {
             // a run that was not made has no parameters to be left out for
@@ -275,7 +265,7 @@ impl<'a> Study<'a> {
     }
 }
 
-/// Parameters that have more than one value in these runs.
+/// Parameters with more than one value in these runs.
 fn varying<'r>(runs: &[&'r RunLine], without: Option<&str>) -> Vec<&'r str> {
     let mut values: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for run in runs {

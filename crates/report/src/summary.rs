@@ -1,8 +1,8 @@
 //! The report's first screen: what waiting costs here, whether gang scheduling is worth it, and for whom.
 //!
-//! Three remedies are told apart, because they are often sold as one: *unstacking* (a core for each thread,
-//! no scheduler needed), *ganging* (what running the threads together adds to that), *leaving alone*.
-//! Every sentence rests on judgements; where there are none the page says so instead of guessing.
+//! It tells three remedies apart, because they are often presented as one: *unstacking* (a core for each
+//! thread, no scheduler needed), *ganging* (what running the threads together adds to that), and *leaving
+//! alone*. Every sentence is based on judgements; where there are none, the page says so.
 
 use crate::number;
 use crate::one_sided;
@@ -41,9 +41,9 @@ fn cells<'a>(studies: &'a [Study<'a>], wanted: Question) -> Vec<Cell<'a>> {
 #[derive(Template)]
 #[template(path = "summary.html")]
 struct SummarySection<'a> {
-    /// The answers about waiting and gangs; `None` where the records are of other topics alone.
+    /// `None`: all records are about other topics.
     gangs: Option<GangsAnswer<'a>>,
-    /// The answers of other topics, as HTML.
+    /// Of other topics, as HTML.
     answers: String,
 }
 
@@ -63,16 +63,15 @@ struct Remedy<'a> {
     what: &'static str,
     /// Where it helps, the strongest first.
     found: Vec<Cell<'a>>,
-    /// What is said where it helps nowhere.
+    /// The text if it helps nowhere.
     nowhere: String,
 }
 
-/// Whether a study belongs to a topic whose answer the summary gives apart from the one about gangs.
+/// Whether a study's topic has an answer of its own.
 pub(crate) fn has_its_own_answer(study: &Study<'_>) -> bool {
     one_sided::is_about_windows(study) || trees::is_about_trees(study) || queues::is_about_queues(study)
 }
 
-/// The whole summary as HTML.
 pub(crate) fn html(studies: &[Study<'_>]) -> String {
     let answers = one_sided::html(studies) + &trees::html(studies) + &queues::html(studies);
     let is_about_gangs = answers.is_empty() || !studies.iter().all(has_its_own_answer);
@@ -191,7 +190,7 @@ impl Cell<'_> {
     }
 }
 
-/// The answer in a sentence, and what it rests on.
+/// The answer in a sentence, and its reasons.
 fn headline(ganging: &[Cell<'_>], unstacking: &[Cell<'_>]) -> (String, String) {
     let count = |tone: Tone| -> usize {
         ganging
@@ -253,7 +252,7 @@ fn join(a: &str, b: &str) -> String {
     if b.is_empty() { a.to_owned() } else { format!("{a} {b}") }
 }
 
-/// What plain Linux does with spinning programs, if it was seen to have two modes: the widest apart.
+/// The two modes of plain Linux with spinning programs, if there are two: the widest apart.
 fn stacking(unstacking: &[Cell<'_>]) -> String {
     let seen = unstacking.iter().flat_map(|cell| {
         let judgements = cell.stretch.judgements.iter();
@@ -276,7 +275,7 @@ fn stacking(unstacking: &[Cell<'_>]) -> String {
     said::capital(&text)
 }
 
-/// The studies that answer what waiting costs, or else the first that timed a barrier.
+/// The studies that answer what waiting costs, otherwise the first that timed a barrier.
 fn about_waiting<'a>(studies: &'a [Study<'a>]) -> Vec<&'a Study<'a>> {
     let named: Vec<_> = studies.iter().filter(|study| study.is_about_waiting()).collect();
     if !named.is_empty() {
@@ -289,7 +288,6 @@ fn about_waiting<'a>(studies: &'a [Study<'a>]) -> Vec<&'a Study<'a>> {
     studies.iter().find(times).into_iter().collect()
 }
 
-/// What waiting costs, as one study measured it.
 struct WaitingCost<'a> {
     study: &'a Study<'a>,
     title: &'a str,

@@ -1,63 +1,44 @@
-//! What a report says, as data: for `--json` and for whoever draws the report from another program.
+//! What a report says, as data: for `--json` and for other programs that draw it.
 
 use crate::said::{self, Tone};
 use crate::study::{Study, question};
 use serde::Serialize;
 use unisono_measure::record::{Outcome, Question};
 
-/// What the records say.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RecordsSummary {
-    /// Runs by how they ended.
     pub measured: usize,
-    /// Runs that this host could not make.
     pub skipped: usize,
-    /// Runs that failed.
     pub failed: usize,
-    /// Runs that the user stopped.
     pub interrupted: usize,
-    /// The line in whose middle the records end, as after a crash.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut_off_line: Option<usize>,
-    /// All verdicts, in the order of the report.
     pub verdicts: Vec<VerdictSummary>,
 }
 
-/// One comparison at one place.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VerdictSummary {
     pub study: String,
-    /// What is judged.
     pub variant: String,
-    /// What it is compared with.
     pub against: String,
-    /// The figure compared.
     pub figure: String,
-    /// Name of the parameter by which the comparison is split.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Its value here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<serde_json::Value>,
-    /// What may be said.
     pub finding: Tone,
-    /// Median of the paired ratios (variant / against).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
-    /// Lower end of its interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub low: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub high: Option<f64>,
-    /// The level that the interval can claim.
+    /// The confidence that the interval can claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<f64>,
-    /// Number of pairs.
     pub pairs: usize,
-    /// The ratio that was expected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<f64>,
-    /// Whether it was reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_met: Option<bool>,
     /// Which of the opening questions it answers.

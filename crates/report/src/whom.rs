@@ -1,10 +1,9 @@
-//! For whom which remedy is worth it: a row a situation that was measured, with what pinning brings over
-//! plain Linux, what gangs bring beyond that, and what follows.
+//! For whom which remedy is worth it: a row for each situation that was measured. A row has what pinning
+//! brings over plain Linux, what gangs add to that, and the advice.
 //!
-//! The idea: two questions are asked of each situation, and the advice is the least that helps. Where plain
-//! Linux has two modes there is no one ratio, and the cell shows from where to where it reaches. What the
-//! runs leave open must not crowd out what they answer: it is said briefly, and its situations are folded up
-//! below the others.
+//! Two questions are asked of each situation, and the advice is the least remedy that helps. If plain Linux
+//! has two modes there is no single ratio, so the cell shows the range. Open answers are told briefly, and
+//! their situations are folded up below the others.
 
 use crate::escape::Escaped;
 use crate::said::{self, Tone, comparison, tone};
@@ -16,10 +15,9 @@ use unisono_linux::counted::counted;
 use unisono_measure::record::{Question, Verdict};
 use unisono_measure::verdict::{self, Judgement};
 
-/// What the signs in a table mean.
+/// Explains the signs in a table.
 pub(crate) const SIGNS: &str = "Median of the pairs, and how far they reach. \u{25b2} better, \u{25bc} worse, = no difference, ? not decided. Two modes: a program runs one way or another from start to start, and no one ratio describes that.";
 
-/// What a reader should do in a situation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReaderAdvice {
     Gang,
@@ -29,7 +27,7 @@ enum ReaderAdvice {
 }
 
 impl ReaderAdvice {
-    /// The least that helps; open where the runs leave that open.
+    /// The least remedy that helps; open if the runs leave that open.
     fn of(pinning: Option<Tone>, ganging: Option<Tone>) -> Self {
         match (pinning, ganging) {
             // better than what is worse than plain Linux: nobody has compared the two that matter
@@ -59,12 +57,11 @@ impl ReaderAdvice {
     }
 }
 
-/// A verdict at one place.
 type JudgedPlace<'a> = (&'a Verdict, &'a Judgement);
 
 struct Situation<'a> {
     study: &'a Study<'a>,
-    /// The parameters that make it up.
+    /// The parameters of the situation.
     place: BTreeMap<&'a str, &'a Value>,
     pinning: Option<JudgedPlace<'a>>,
     ganging: Option<JudgedPlace<'a>>,
@@ -122,7 +119,6 @@ fn situations<'a>(studies: &'a [Study<'a>]) -> Vec<Situation<'a>> {
 #[derive(Template)]
 #[template(path = "whom.html")]
 struct SituationTables<'a> {
-    /// How many situations there are, with the word.
     all: String,
     gang: usize,
     pin: usize,
@@ -135,7 +131,7 @@ fn by_study<'a>(situations: &'a [&'a Situation<'a>]) -> impl Iterator<Item = &'a
     situations.chunk_by(|a, b| a.study.head.study == b.study.head.study)
 }
 
-/// The table with its summary, as HTML; nothing where no situation was looked at.
+/// The table with its summary, as HTML. Empty if there is no situation.
 pub(crate) fn html(studies: &[Study<'_>]) -> String {
     let situations = situations(studies);
     if situations.is_empty() {
@@ -154,7 +150,7 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     .to_string()
 }
 
-/// A comparison in a table: its sign, its ratio, how far that reaches.
+/// A comparison in a table: its sign, its ratio and the interval.
 pub(crate) fn cell(study: &Study<'_>, judged: Option<JudgedPlace<'_>>) -> String {
     let Some((verdict, judgement)) = judged else { return "<small>not compared</small>".to_owned() };
     let tone = tone(judgement);

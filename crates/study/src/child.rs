@@ -1,13 +1,12 @@
-//! Programs that a run starts: each in a process group of its own, under a deadline, never left behind.
+//! Programs that a run starts. Each has a process group of its own and a deadline, and none is left behind.
 //!
-//! The idea: a [`StudyChild`] owns its group. Dropping it kills the group; passing its deadline, or Ctrl-C,
-//! ends it first politely (SIGTERM, so that a gang scheduler restores what it changed) and then for good. The
-//! program's own children of the group die with it. What it writes to standard error is kept for the reason
-//! of a failed run.
+//! A [`StudyChild`] owns its group; dropping it kills the group. At the deadline, or after Ctrl-C, the group
+//! first gets SIGTERM, so that a gang scheduler restores what it changed, and SIGKILL after [`GRACE`]. What
+//! the program writes to standard error is kept for the reason of a failed run.
 //!
-//! Cost: while a program runs, we sleep in steps of [`STEP`]: a waiter that looked more often would
-//! disturb what it measures. The kernel kills programs that support `--die-with-parent` if we are killed.
-//! When not to use: for programs that leave their group on purpose.
+//! Cost: a waiting runner sleeps in steps of [`STEP`], because looking more often would disturb what it
+//! measures. If this process is killed, the kernel kills programs that support `--die-with-parent`. When not
+//! to use it: for programs that leave their group on purpose.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -16,7 +15,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use unisono_linux::process_group::{ProcessGroup, Tell};
 
-/// How often a waiting runner looks.
+/// How often a waiting runner looks whether a program has ended.
 pub const STEP: Duration = Duration::from_millis(10);
 
 /// How long a program may take to end after SIGTERM.
@@ -25,11 +24,9 @@ pub const GRACE: Duration = Duration::from_secs(3);
 /// Asked while waiting; `Some` names the signal that stops the study.
 pub type Interrupted<'a> = &'a dyn Fn() -> Option<&'static str>;
 
-/// How a program ended before its time.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChildError {
-    /// It could not be started.
     #[error("cannot start {program}: {source}")]
     Start { program: String, source: io::Error },
     #[error("{program} {how}{said}")]
@@ -37,25 +34,22 @@ pub enum ChildError {
         program: String,
         /// Exit code or signal.
         how: String,
-        /// Last words on standard error, with a separator.
+        /// Its last line on standard error, after a separator.
         said: String,
         /// Exit code, if it ended by itself.
         code: Option<i32>,
     },
-    /// It did not end in time and was killed.
     #[error("{program} did not end within {deadline:?} and was killed{said}")]
     Deadline {
         program: String,
         deadline: Duration,
-        /// Last words on standard error, with a separator.
+        /// Its last line on standard error, after a separator.
         said: String,
     },
-    /// The user stopped the study.
     #[error("stopped by {0}")]
     Interrupted(&'static str),
 }
 
-/// A running program with its group.
 #[derive(Debug)]
 pub struct StudyChild {
     program: String,
@@ -66,11 +60,8 @@ pub struct StudyChild {
 }
 
 impl StudyChild {
-    /// Starts a program: nothing on standard input, its output discarded, its last words kept. Start it from
-    /// a thread that lives on: the kernel may end it with the thread.
-    ///
-    /// # Errors
-    /// [`ChildError::Start`].
+    /// Starts a program without standard input; its output is discarded, its last words are kept. Start it
+    /// from a thread that lives on: the kernel may end the program with the thread.
     pub fn start(mut command: Command) -> Result<Self, ChildError> {
         let program =
             command.get_program().to_string_lossy().rsplit('/').next().unwrap_or("program").to_owned();
@@ -83,8 +74,6 @@ impl StudyChild {
         Ok(Self { program, process, group, stderr: Some(stderr), ended: false })
     }
 
-    /// Its process group.
-    #[must_use]
     pub fn group(&self) -> Option<ProcessGroup> {
         self.group
     }
@@ -95,7 +84,7 @@ impl StudyChild {
         Some(status)
     }
 
-    /// Ends the group: politely, and after [`GRACE`] for good.
+    /// Ends the group: with SIGTERM, and after [`GRACE`] with SIGKILL.
     fn end(&mut self) {
         if let Some(group) = self.group.filter(|_| !self.ended) {
             let _already_gone = group.tell(Tell::Terminate);
@@ -118,7 +107,7 @@ impl StudyChild {
         }
     }
 
-    /// The last line that it wrote to standard error, after a separator; empty if there is none.
+    /// The last line on standard error, after a separator. Empty: there was none.
     fn last_words(&mut self) -> String {
         let mut text = Vec::new();
         if let Some(mut file) = self.stderr.take() {
@@ -144,10 +133,8 @@ impl Drop for StudyChild {
     }
 }
 
-/// Waits until all programs have ended well, then sweeps what they left in their groups.
-///
-/// # Errors
-/// The first failure; the others are ended before it is returned.
+/// Waits until all programs have ended with success, then kills what they left in their groups. If one fails,
+/// the others are ended before this returns.
 pub fn wait_all(
     children: &mut [StudyChild],
     deadline: Duration,
@@ -201,7 +188,7 @@ fn how(status: ExitStatus) -> String {
     }
 }
 
-/// A file without a name, for a program's last words: a full pipe would stop the program.
+/// A file without a name, for a program's last words. A pipe could fill up and stop the program.
 fn unnamed_file() -> io::Result<File> {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -1,8 +1,8 @@
 //! What the runs are made on, and who else uses it.
 //!
-//! Foreign load: the share of all processors that was busy in the gaps between runs, when nothing of
-//! ours runs. The kernel counts in ticks of 10 ms, so the last gaps are taken together until they make up
-//! [`WINDOW_TICKS`]. Steal: what the hypervisor took during the run, from the same counters.
+//! Foreign load is the part of all processors that was busy in the gaps between runs, when nothing of ours
+//! runs. The kernel counts in ticks of 10 ms, so the last gaps are added until they make up [`WINDOW_TICKS`].
+//! Steal is what the hypervisor took during the run, from the same counters.
 //!
 //! Cost: one read of `/proc/stat` and a gap of [`GAP`] before each run. Reference: proc_stat(5).
 
@@ -16,11 +16,10 @@ use unisono_measure::record::HostFacts;
 /// The pause before each run in which the others' load is seen.
 pub const GAP: Duration = Duration::from_millis(10);
 
-/// Ticks (all processors together) that a statement about foreign load is based on.
+/// Ticks (of all processors together) on which a figure of foreign load is based.
 pub const WINDOW_TICKS: u64 = 60;
 
 /// What does not change while a study runs.
-#[must_use]
 pub fn facts() -> HostFacts {
     let read = |path: &str| fs::read_to_string(path).map(|t| t.trim().to_owned()).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
@@ -39,14 +38,11 @@ pub fn facts() -> HostFacts {
     }
 }
 
-/// The processors this process may use, ascending.
-#[must_use]
 pub fn cpus() -> Vec<usize> {
     affinity::allowed(Tid::SELF).map(|set| set.iter().collect()).unwrap_or_else(|_| vec![0])
 }
 
 /// Whether this process has root's privilege (its effective user is 0).
-#[must_use]
 pub fn is_root() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     status
@@ -69,20 +65,17 @@ fn virtualization(cpuinfo: &str) -> Option<String> {
     }
 }
 
-/// The counters of `/proc/stat`, in ticks, all processors together.
+/// The counters of `/proc/stat`, in ticks, of all processors together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorTicks {
-    /// Spent on work.
     pub busy: u64,
-    /// Spent on nothing.
     pub idle: u64,
     /// Taken by the hypervisor.
     pub steal: u64,
 }
 
 impl ProcessorTicks {
-    /// The counters now; `None` where `/proc/stat` is not readable.
-    #[must_use]
+    /// `None`: `/proc/stat` is not readable.
     pub fn now() -> Option<Self> {
         Self::parse(&fs::read_to_string("/proc/stat").ok()?)
     }
@@ -111,7 +104,6 @@ impl ProcessorTicks {
     }
 }
 
-/// Watches the gaps between runs and the steal during them.
 #[derive(Debug, Default)]
 pub struct LoadWatch {
     gaps: VecDeque<ProcessorTicks>,
@@ -119,7 +111,7 @@ pub struct LoadWatch {
 }
 
 impl LoadWatch {
-    /// Waits through the gap before a run; the foreign load over the last gaps.
+    /// Waits through the gap before a run. Answers the foreign load over the last gaps.
     pub fn before_run(&mut self) -> Option<f64> {
         let start = ProcessorTicks::now();
         std::thread::sleep(GAP);
@@ -141,7 +133,6 @@ impl LoadWatch {
     }
 
     /// The steal since [`before_run`](Self::before_run).
-    #[must_use]
     pub fn steal(&self) -> Option<f64> {
         let during = ProcessorTicks::now()?.since(self.run_began?);
         (during.all() > 0).then(|| during.steal as f64 / during.all() as f64)

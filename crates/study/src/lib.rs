@@ -3,13 +3,14 @@
 //! ```text
 //!   studies/*.toml --file--> StudyFile --plan--> [PlannedRun] --runner--> records.jsonl
 //!                                                     |
-//!                                        driver (single, pair, wait-cost, burst)
+//!                                        driver (single, pair, wait-cost, burst, ...)
 //!                                                     |
 //!                                    programs: workload (ours), peer (others')
 //! ```
 //! A study is one claim: what is compared (variants), over what (sweeps), how often (repetitions), what to
-//! draw and what to judge. Runs of one repetition are neighbours in time. Nothing here draws, and nothing
-//! here prints: `unisono-report` draws what the records say, `cli` speaks.
+//! draw and what to judge. Runs of one repetition are neighbours in time. Read `file` first, then `plan`,
+//! `runner` and `driver`. This crate neither draws nor prints: `unisono-report` draws what the records say,
+//! and the program prints.
 #![forbid(unsafe_code)]
 
 pub mod child;

@@ -2,7 +2,6 @@
 
 use crate::file::{BadStudy, StudyFile};
 
-/// Names and texts.
 const FILES: &[(&str, &str)] = &[
     ("background.toml", include_str!("../studies/background.toml")),
     ("balance.toml", include_str!("../studies/balance.toml")),
@@ -48,10 +47,6 @@ const FILES: &[(&str, &str)] = &[
     ("waiting.toml", include_str!("../studies/waiting.toml")),
 ];
 
-/// All built-in studies, in the order of the report.
-///
-/// # Errors
-/// A built-in file is wrong; a test keeps that from happening.
 pub fn studies() -> Result<Vec<StudyFile>, BadStudy> {
     let mut all =
         FILES.iter().map(|(name, text)| StudyFile::parse(name, text)).collect::<Result<Vec<_>, _>>()?;
@@ -60,7 +55,6 @@ pub fn studies() -> Result<Vec<StudyFile>, BadStudy> {
 }
 
 /// The text of the study with this id.
-#[must_use]
 pub fn text(id: &str) -> Option<&'static str> {
     let is_meant =
         |(name, text): &&(&str, &str)| StudyFile::parse(name, text).is_ok_and(|file| file.id == id);

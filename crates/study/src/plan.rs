@@ -1,12 +1,12 @@
-//! The run plan: which run when, so that neighbours in time can be compared.
+//! The run plan: the order of the runs, so that neighbours in time can be compared.
 //!
-//! The idea: within a repetition, all variants of one parameter point run directly after each other (they
-//! form pairs); in the next repetition their order is reversed (A B C, C B A), so that a machine that gets
-//! slower favours nobody; the parameter points themselves are shuffled, seeded, so that drift does not
-//! look like a trend over the parameter. Variants with more starts (plain Linux, which has modes) get them
-//! within the same repetition, spread between the others.
+//! Within a repetition, all variants of one parameter point run directly after each other; they form pairs.
+//! The next repetition reverses their order (A B C, C B A), so that a machine that gets slower favours
+//! nobody. The parameter points are shuffled by the seed, so that drift does not look like a trend over the
+//! parameter. Variants with more starts (plain Linux, which has modes) get them within the same repetition,
+//! between the others.
 //!
-//! Cost: none worth naming. Reference: hyperfine runs all of A before B; this is why we do not.
+//! Cost: negligible. hyperfine runs all of A before B; this order avoids that.
 
 use crate::driver::{Driver, Settings};
 use crate::file::{StudyFile, Variant};
@@ -18,36 +18,28 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// One run to be made.
 #[derive(Debug)]
 pub struct PlannedRun {
-    /// Name of the variant.
     pub variant: String,
-    /// The parameters that records show: the study's settings and the sweeps, without the variant's own.
+    /// The study's settings and the sweeps, without the variant's own settings.
     pub parameters: BTreeMap<String, Value>,
     pub driver: Box<dyn Driver>,
-    /// How long the run takes, roughly, with everything around the measured seconds.
+    /// The whole time of the run, roughly.
     pub estimate: Duration,
-    /// Repetition, from 0.
     pub repetition: u32,
-    /// Which start within the repetition, from 0.
+    /// The start within the repetition, from 0.
     pub start: u32,
     pub seed: u64,
     pub seconds: f64,
 }
 
-/// A study's runs in their order.
 #[derive(Debug)]
 pub struct RunPlan {
     pub runs: Vec<PlannedRun>,
-    /// How long they will take, roughly.
     pub estimate: Duration,
 }
 
-/// Plans a study; `seed` decides the shuffling and the runs' own seeds.
-///
-/// # Errors
-/// A sweep value that does not fit; `StudyFile` checks them, so only a file built by hand can fail.
+/// `seed` decides the shuffling and the runs' own seeds. Does not fail for a file that was parsed.
 pub fn plan(file: &StudyFile, profile: Profile, seed: u64) -> Result<RunPlan, String> {
     let mut random = Pcg64Mcg::seed_from_u64(seed ^ hash(&file.id));
     let seconds = *file.seconds.of(profile);
@@ -113,8 +105,8 @@ fn points(file: &StudyFile, profile: Profile) -> Vec<Settings> {
     points
 }
 
-/// The variants at a point, each with the number of its start: first starts in the file's order, second
-/// starts after them, and so on, so that starts of one variant are not neighbours.
+/// The variants at a point, each with the number of its start. First starts come in the file's order, second
+/// starts after all of them, and so on, so that starts of one variant are not neighbours.
 fn turns<'a>(file: &'a StudyFile, profile: Profile, point: &Settings) -> Vec<(&'a Variant, u32)> {
     let here: Vec<&Variant> = file
         .variants

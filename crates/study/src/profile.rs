@@ -3,11 +3,10 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How many repetitions, how long a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
-    /// A few seconds for everything: shows that it works; no basis for conclusions.
+    /// A few seconds for everything: shows that it works, and is no basis for conclusions.
     Smoke,
     /// Two minutes for everything, half a minute of them for windows.
     #[default]
@@ -26,7 +25,6 @@ impl fmt::Display for Profile {
     }
 }
 
-/// Something for each profile.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PerProfile<T> {
@@ -36,7 +34,6 @@ pub struct PerProfile<T> {
 }
 
 impl<T> PerProfile<T> {
-    /// The one for this profile.
     pub fn of(&self, profile: Profile) -> &T {
         match profile {
             Profile::Smoke => &self.smoke,

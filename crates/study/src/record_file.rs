@@ -1,29 +1,22 @@
-//! `records.jsonl`: one line a study, one line a run, each on disk before the next run begins.
+//! `records.jsonl`: one line for each study and each run, on disk before the next run begins.
 //!
-//! Cost: a write and an fsync a line (milliseconds on a disk), between runs and never during one.
+//! Cost: a write and an fsync for each line (milliseconds on a disk), between runs and never during one.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use unisono_measure::record::Line;
 
-/// Why records could not be kept.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// The directory exists, and measurements are never overwritten.
+    /// Measurements are never overwritten.
     #[error("{} exists; choose another directory with --out, for nothing measured is overwritten", .0.display())]
     Exists(PathBuf),
-    /// It could not be written.
     #[error("cannot write {}: {source}", path.display())]
-    Io {
-        /// The file or directory.
-        path: PathBuf,
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
-/// An open records file.
 #[derive(Debug)]
 pub struct RecordFile {
     file: File,
@@ -31,10 +24,7 @@ pub struct RecordFile {
 }
 
 impl RecordFile {
-    /// Makes the directory, which must not exist or be empty, and an empty `records.jsonl` in it.
-    ///
-    /// # Errors
-    /// [`RecordError::Exists`], or what the file system says.
+    /// Makes the directory, which must be empty or not exist, and an empty `records.jsonl` in it.
     pub fn create(directory: &Path) -> Result<Self, RecordError> {
         let io = |path: &Path| {
             let path = path.to_owned();
@@ -55,9 +45,6 @@ impl RecordFile {
     }
 
     /// Appends a line and waits until it is on disk.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn append(&mut self, line: &Line) -> Result<String, RecordError> {
         let io = |source| RecordError::Io { path: self.path.clone(), source };
         let mut text = serde_json::to_string(line).map_err(|error| io(error.into()))?;
@@ -69,8 +56,6 @@ impl RecordFile {
         Ok(text)
     }
 
-    /// Where it is.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,8 +1,8 @@
-//! Making the runs: one after the other, each on record before the next begins.
+//! Makes the runs one after the other, and records each before the next begins.
 //!
-//! The idea: whatever happens - a program that hangs, a host that lacks something, Ctrl-C, a full disk -
-//! what was measured stays, and nothing stays running. A variant that the host cannot run is recorded once
-//! with its reason and then left out.
+//! Whatever happens (a program hangs, the host lacks something, Ctrl-C, a full disk), what was measured is
+//! kept, and no process keeps running. A variant that the host cannot run is recorded once with its reason
+//! and then left out.
 //!
 //! Cost: see [`crate::host`] and [`crate::record_file`]; between runs only.
 
@@ -17,31 +17,23 @@ use std::time::{Duration, Instant};
 use unisono_measure::noise;
 use unisono_measure::record::{FORMAT, HostFacts, Line, Outcome, RunLine};
 
-/// Who watches the study.
 pub trait Observer {
-    /// A run begins; so much time is left, as the plan has it and the runs so far correct it.
+    /// `left` is the estimated time for this and all later runs, corrected by the runs so far.
     fn begins(&mut self, file: &StudyFile, run: &PlannedRun, left: Duration);
-    /// A line was recorded.
     fn recorded(&mut self, line: &Line, json: &str);
 }
 
-/// How the studies ended.
 #[derive(Debug, Default)]
 pub struct Ran {
-    /// Everything that was recorded.
     pub lines: Vec<Line>,
-    /// The signal that stopped it, if one did.
+    /// The signal that stopped the study.
     pub stopped_by: Option<String>,
 }
 
-/// The warning that every smoke run carries.
 pub const SMOKE_WARNING: &str =
     "a smoke run shows that the study works; no basis for conclusions, use --quick or --paper";
 
 /// Makes all runs of all studies, in order.
-///
-/// # Errors
-/// The records cannot be written.
 pub fn run(
     studies: &[(StudyFile, RunPlan)],
     profile: Profile,
@@ -78,7 +70,7 @@ pub fn run(
     Ok(runner.ran)
 }
 
-/// How long runs take here, measured against their estimates.
+/// How long runs take here, compared with their estimates.
 #[derive(Debug, Default)]
 struct EstimateCorrection {
     estimated: Duration,
@@ -86,10 +78,10 @@ struct EstimateCorrection {
 }
 
 impl EstimateCorrection {
-    /// The estimates themselves count as if so much had already gone as planned.
+    /// The estimates count as if this much had already gone as planned.
     const TRUST: Duration = Duration::from_secs(5);
 
-    /// Most that one run may count, as a multiple of its estimate: a hang says nothing about the others.
+    /// A run counts at most this multiple of its estimate: a hang says nothing about the others.
     const MOST: u32 = 4;
 
     fn note(&mut self, estimate: Duration, taken: Duration) {
@@ -195,7 +187,7 @@ impl Runner<'_> {
         }
     }
 
-    /// A record for each that was not measured, with the reason.
+    /// Records each part that was not measured, with the reason.
     fn lost(
         &mut self,
         line: RunLine,

@@ -1,14 +1,13 @@
-//! C sources look as `.clang-format` at the root says. Where clang-format is not installed that is not
-//! checked, and the summary says so; headers that a program makes are left as it makes them.
+//! C sources are formatted as `.clang-format` at the root says. Without clang-format the check is skipped,
+//! and the summary says so. Generated headers are left alone.
 
 use super::sources::Sources;
 use crate::step::StepVerdict;
 use std::process::{Command, Stdio};
 
-/// Files whose first lines say that a program made them.
+/// How generated files begin.
 const MADE: &str = "do not edit";
 
-/// Whether every C source of the project is formatted.
 pub(super) fn check(sources: &Sources) -> StepVerdict {
     let mut version = Command::new("clang-format");
     version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());

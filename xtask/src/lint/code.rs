@@ -1,5 +1,5 @@
-//! The code of a Rust file as tokens: which types it defines and which paths of its own crate it names. What
-//! is compiled for tests alone is left out.
+//! The code of a Rust file as tokens: which types it defines and which paths of its own crate it names. Code
+//! for tests is left out.
 
 use proc_macro2::{Delimiter, Ident, LexError, TokenStream, TokenTree};
 
@@ -11,16 +11,15 @@ pub(super) struct Code {
     /// Types, traits and aliases, those inside functions excepted.
     pub(super) types: Vec<At>,
     /// First segments of paths from the crate's root: `a` of `crate::a::B`, and of `super::a::B` one level
-    /// below it.
+    /// below the root.
     pub(super) from_root: Vec<At>,
     /// What the root file offers under another path, as (`a`, `B`) for `pub use a::B`.
     pub(super) offers: Vec<(String, String)>,
-    /// Modules that only tests have.
     pub(super) test_modules: Vec<String>,
 }
 
 impl Code {
-    /// Reads a file that stands `depth` modules below the crate's root; the error is of what is no Rust.
+    /// Reads a file that is `depth` modules below the crate's root. The error means that it is not Rust.
     pub(super) fn read(text: &str, depth: usize) -> Result<Self, LexError> {
         let mut code = Self::default();
         code.walk(&trees(text.parse()?), depth, Level::Module);
@@ -120,7 +119,7 @@ fn is_for_tests(attribute: Option<&TokenTree>) -> bool {
     text.starts_with("[cfg(test)") || text.starts_with("[cfg(all(test")
 }
 
-/// Whether what stands before ends in `pub` or `pub(crate)`.
+/// Whether the tokens before an item end in `pub` or `pub(crate)`.
 fn is_public(before: &[TokenTree]) -> bool {
     let before = match before {
         [rest @ .., TokenTree::Group(group)] if group.delimiter() == Delimiter::Parenthesis => rest,

@@ -1,12 +1,12 @@
-//! The modules of a crate form no cycle: what two of them share stands in a third, below both. A module here
-//! is one that the crate's root declares, with everything inside it.
+//! The modules of a crate form no cycle: what two of them share is in a third, below both. A module here is
+//! one that the crate's root declares, with everything inside it.
 
 use super::Problem;
 use super::code::Code;
 use super::sources::{SourceFile, Sources};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// For each module those that it names, each with a place.
+/// For each module, the modules that it names, each with a file and line.
 type Uses = BTreeMap<String, BTreeMap<String, String>>;
 
 pub(super) fn check(sources: &Sources) -> Vec<Problem> {

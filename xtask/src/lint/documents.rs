@@ -1,6 +1,5 @@
 //! Each file says what it holds, and no document repeats a name. rustc's `missing_docs` demands a document
-//! for every public item, which brings forth those that say nothing; this check demands the one that a reader
-//! needs.
+//! for every public item, so people write some that say nothing. This check finds those.
 
 use super::Problem;
 use super::sources::{SourceFile, Sources};

@@ -4,7 +4,7 @@
 use super::sources::Sources;
 use serde_json::Value;
 
-/// Which crates of the workspace each depends on, no more and no less. A new crate, and a new arrow, is a
+/// Which crates of the workspace each crate depends on, no more and no less. A new crate or a new arrow is a
 /// decision: write it here.
 const ROWS: &[(&str, &[&str])] = &[
     // the machine
@@ -78,7 +78,7 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
 
 const ROW: &str = "row in xtask/src/lint/layers.rs";
 
-/// A crate of this workspace without what the names of all begin with.
+/// The name of a crate of this workspace without `unisono-`.
 fn name(value: &Value) -> &str {
     let name = value.as_str().unwrap_or_default();
     name.strip_prefix("unisono-").unwrap_or(name)
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The problems of one crate with the given dependencies, all of which it uses.
+    /// The problems of one crate with these dependencies, all of which it uses.
     fn problems(name: &str, dependencies: &Value) -> Vec<String> {
         let text = "use unisono_linux::x; use unisono_sync::x; use unisono_gang::x;";
         let sources = Sources::of(&[("crates/a/src/lib.rs", text)]);

@@ -1,4 +1,4 @@
-//! A file that has grown too long holds a second concept.
+//! A file that is too long holds a second concept.
 
 use super::sources::Sources;
 

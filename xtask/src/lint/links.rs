@@ -1,5 +1,5 @@
-//! Links in the project's documents lead somewhere: to a file of the project, and to a heading in it.
-//! Links to the network are not followed.
+//! Links in the project's documents lead to an existing file of the project, and to a heading in it. Links to
+//! the network are not followed.
 
 use super::sources::{SourceFile, Sources};
 use std::path::{Component, Path, PathBuf};
@@ -35,7 +35,7 @@ fn problem(sources: &Sources, from: &SourceFile, target: &str) -> Option<String>
     (!known).then(|| format!("{} has no heading for #{heading}", file.path))
 }
 
-/// The targets of `[text](target)`, outside of code, with their line numbers.
+/// The targets of `[text](target)` outside code, with their line numbers.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut in_code = false;
@@ -57,7 +57,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// What a heading is called in a link.
+/// The name of a heading in a link.
 fn anchor(heading: &str) -> String {
     heading
         .trim_start_matches('#')

@@ -1,7 +1,7 @@
-//! `cargo xtask lint`: what a machine can check of this project's rules.
+//! `cargo xtask lint`: checks the rules of this project that a machine can check.
 //!
-//! The checks of this project are functions from the sources to problems; each problem names file and
-//! line. CONTRIBUTING.md says why each rule exists.
+//! Each check is a function from the sources to problems; each problem names file and line. CONTRIBUTING.md
+//! says why each rule exists.
 
 mod c_format;
 mod code;
@@ -25,7 +25,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use unisono_host_tests::program::workspace;
 
-/// A check: what is wrong, one line each.
+/// A check: one line for each problem.
 type Check = fn(&Sources) -> Vec<String>;
 
 const CHECKS: &[(&str, Check)] = &[
@@ -36,7 +36,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("links in documents resolve", links::check),
 ];
 
-/// What breaks a rule, and under which name `not-yet.txt` may still allow it.
+/// What breaks a rule, and the name under which `not-yet.txt` may still allow it.
 struct Problem {
     key: String,
     text: String,
@@ -54,11 +54,11 @@ const YOUNG_CHECKS: &[(&str, &str, YoungCheck)] = &[
     ("documents", "documents say something", documents::check),
 ];
 
-/// What breaks a rule that is younger than the code. This list may only shrink: an entry that nothing needs
+/// Violations of rules that are younger than the code. This list may only shrink: an entry that nothing needs
 /// any more is a problem, too.
 const NOT_YET: &str = include_str!("not-yet.txt");
 
-/// The problems that `list` does not allow the check, and the entries that it no longer needs.
+/// The problems that `list` does not allow, and the entries that are not needed any more.
 fn beyond(list: &str, check: &str, problems: Vec<Problem>) -> Vec<String> {
     let entries = list.lines().filter_map(|line| line.split_once(' ')).filter(|(of, _)| *of == check);
     let entries: Vec<&str> = entries.map(|(_, key)| key).collect();
@@ -72,7 +72,7 @@ fn beyond(list: &str, check: &str, problems: Vec<Problem>) -> Vec<String> {
     new.map(|problem| problem.text).chain(unneeded).collect()
 }
 
-/// Runs all lints; answers whether none failed.
+/// Runs all checks. Answers whether none failed.
 pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
     summary.step("formatting", || cargo(&["fmt", "--all", "--check"]));
@@ -92,7 +92,7 @@ pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
     Ok(summary.conclude())
 }
 
-/// Runs this project's own checks alone.
+/// Runs this project's own checks only.
 pub(crate) fn own() -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
     of_this_project(&mut summary)?;
@@ -133,8 +133,8 @@ fn has_deny() -> bool {
     version.status().is_ok_and(|status| status.success())
 }
 
-/// Asks the RustSec database, which cargo-deny fetches: without a network, or with one that does not lead
-/// there, the check is skipped with cargo-deny's own words.
+/// Asks the RustSec database, which cargo-deny fetches. Without a network the check is skipped with
+/// cargo-deny's own words.
 fn advisories() -> StepVerdict {
     if !has_deny() {
         return StepVerdict::skipped(NO_DENY);
@@ -165,7 +165,6 @@ fn database_out_of_reach(lines: &[String]) -> Option<&str> {
     Some(lines.iter().find(about)?.trim())
 }
 
-/// Works without a network.
 fn deny(install: Install) -> StepVerdict {
     if !has_deny() && install == Install::IfAllowed {
         println!("installing cargo-deny: a few minutes");

@@ -1,5 +1,5 @@
-//! What checks read: the text files of the project (what git tracks, or, without git, what is below the
-//! directory), and its crates.
+//! The text files of the project (those that git tracks or, without git, those below the directory), and its
+//! crates.
 
 use serde_json::Value;
 use std::fs;
@@ -7,7 +7,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One text file.
 pub(super) struct SourceFile {
     /// Relative to the workspace, with `/`.
     pub(super) path: String,
@@ -20,16 +19,15 @@ impl SourceFile {
     }
 }
 
-/// All of them, in order of path.
 pub(super) struct Sources {
     pub(super) root: PathBuf,
     pub(super) files: Vec<SourceFile>,
-    /// What `cargo metadata` says.
+    /// The output of `cargo metadata`.
     pub(super) metadata: Value,
 }
 
 impl Sources {
-    /// Reads the files below `root`; leaves out what is no text.
+    /// Reads the text files below `root`.
     pub(super) fn read(root: &Path) -> io::Result<Self> {
         let root = root.canonicalize()?;
         let mut paths = match tracked(&root) {
@@ -67,7 +65,7 @@ fn metadata(root: &Path) -> io::Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Tracked files and new ones that are not ignored.
+/// Tracked files, and new ones that are not ignored.
 fn tracked(root: &Path) -> Option<Vec<String>> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"])

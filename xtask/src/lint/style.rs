@@ -21,8 +21,8 @@ pub(super) fn modules(sources: &Sources) -> Vec<Problem> {
     sources.rust().filter(beside).map(problem).collect()
 }
 
-/// Lines of comments that are wider than `max_width` of rustfmt.toml, which rustfmt applies to code. A row of
-/// a table may be wider: it cannot be broken.
+/// Comment lines wider than `max_width` of rustfmt.toml, which rustfmt applies to code. A row of a table may
+/// be wider, because it cannot be broken.
 pub(super) fn width(sources: &Sources) -> Vec<Problem> {
     let Some(width) = sources.files.iter().find(|file| file.path == "rustfmt.toml").and_then(max_width)
     else {

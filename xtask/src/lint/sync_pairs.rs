@@ -1,19 +1,19 @@
-//! Every ordering that matters names its partner: `// SYNC(name) release: ...` at one side,
-//! `// SYNC(name) acquire: ...` at the other. A name with one side only is a partner lost.
+//! Every ordering that matters names its partner: `// SYNC(name) release: ...` at one side, `// SYNC(name)
+//! acquire: ...` at the other. If a name has one side only, the partner is missing.
 //!
-//! And every ordering stronger than `Relaxed` stands below such a comment: one that nobody explains is
-//! either luck or waste. Tests are free: they order what they like.
+//! Every ordering stronger than `Relaxed` is below such a comment; an ordering that nobody explains is luck
+//! or waste. Tests may order as they like.
 //!
 //! A pair of fences that must not both come second is written `fence` on each side, or `light` where
-//! membarrier makes the other side's fence do for both.
+//! membarrier replaces the other side's fence.
 
 use super::sources::{SourceFile, Sources};
 use std::collections::BTreeMap;
 
-/// Lines above an ordering among which its comment is looked for.
+/// Lines above an ordering in which its comment is looked for.
 const NEAR: usize = 4;
 
-/// The facade over std's and loom's atomics passes orderings on, it does not choose them.
+/// The facade over std's and loom's atomics passes orderings on and does not choose them.
 const FACADE: &str = "crates/sync/src/atomics.rs";
 
 #[derive(Default)]
@@ -71,8 +71,8 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
     problems
 }
 
-/// Orderings stronger than `Relaxed` without a comment near them. A file that never speaks of an `Ordering`
-/// has its own meaning of release.
+/// Orderings stronger than `Relaxed` without a comment near them. In a file without the word `Ordering`,
+/// `release` means something else.
 fn unexplained(file: &SourceFile) -> Vec<String> {
     if !file.path.contains("/src/") || file.path == FACADE || !file.text.contains("Ordering") {
         return Vec::new();
@@ -95,7 +95,7 @@ fn unexplained(file: &SourceFile) -> Vec<String> {
         .collect()
 }
 
-/// Whether the code of a line hands over an ordering that is stronger than `Relaxed`.
+/// Whether the code of a line passes an ordering that is stronger than `Relaxed`.
 fn is_ordering(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();
     if code.trim_start().trim_start_matches("pub ").starts_with("use ") {

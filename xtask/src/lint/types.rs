@@ -5,7 +5,7 @@ use super::code::Code;
 use super::sources::{SourceFile, Sources};
 use std::collections::BTreeMap;
 
-/// Names that mean the same thing in each crate or subcommand that has one.
+/// Names that mean the same thing in each crate or subcommand.
 const ALLOWED: [&str; 3] = ["Error", "Args", "Options"];
 
 pub(super) fn check(sources: &Sources) -> Vec<Problem> {

@@ -1,5 +1,5 @@
-//! Unsafe code stays in the crates whose subject it is; all others forbid it. (That each block says
-//! why it is safe, and holds one operation, is clippy's to check.)
+//! Unsafe code stays in the crates whose subject it is; all others forbid it. (Clippy checks that each block
+//! says why it is safe, and holds one operation.)
 
 use super::sources::Sources;
 

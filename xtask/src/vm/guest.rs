@@ -11,21 +11,21 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 
-/// Where the modules are, to be loaded in the order of their names.
+/// The modules' directory; they are loaded in the order of their names.
 pub(super) const MODULES: &str = "/modules";
-/// The command: a word a line.
+/// The command, one word a line.
 pub(super) const COMMAND: &str = "/command";
-/// Its environment: a variable a line.
+/// The command's environment, one variable a line.
 pub(super) const ENVIRONMENT: &str = "/environment";
-/// What is said at the end, with the exit code.
+/// Printed at the end, with the exit code.
 pub(super) const ENDED: &str = "the command ended: ";
 
-/// Whether this is the first process of a machine, made by [`super::run`].
+/// Whether this is the first process of a machine that [`super::run`] made.
 pub(crate) fn is_guest() -> bool {
     std::process::id() == 1 && fs::exists(COMMAND).unwrap_or(false)
 }
 
-/// Does all of it; does not return where it may switch off.
+/// Does not return where it may switch the machine off.
 pub(crate) fn run() {
     let code = command().and_then(|code| {
         let log = kernel_log().context("read the kernel's log")?;
@@ -45,7 +45,6 @@ pub(crate) fn run() {
     }
 }
 
-/// Everything that the kernel has said.
 fn kernel_log() -> io::Result<String> {
     let mut log = OpenOptions::new()
         .read(true)
@@ -63,7 +62,7 @@ fn kernel_log() -> io::Result<String> {
     }
 }
 
-/// Lines by which a kernel says that something in it is wrong.
+/// Lines in which the kernel reports something wrong in itself.
 fn complaints(log: &str) -> Vec<&str> {
     const WORDS: [&str; 5] = ["WARNING:", "BUG:", "Oops", "refcount_t:", "unregister_netdevice: waiting"];
     log.lines().filter(|line| WORDS.iter().any(|word| line.contains(word))).collect()

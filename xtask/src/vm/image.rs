@@ -10,7 +10,6 @@ use std::process::Command;
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 
-/// An archive that grows.
 #[derive(Default)]
 pub(super) struct Image {
     bytes: Vec<u8>,
@@ -19,7 +18,7 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Adds a file at an absolute path, with the directories above it; the first of a name stays.
+    /// Adds a file at an absolute path, with the directories above it. The first file of a path stays.
     pub(super) fn file(&mut self, path: &str, content: &[u8]) {
         for (at, _) in path.match_indices('/').skip(1) {
             let directory = &path[..at];
@@ -32,7 +31,7 @@ impl Image {
         }
     }
 
-    /// Adds a program without its debugging information, and the libraries that it is linked to.
+    /// Adds a program without its debug information, and the libraries that it is linked to.
     pub(super) fn program(&mut self, path: &str, program: &Path) -> anyhow::Result<()> {
         self.file(path, &stripped(program)?);
         let ldd = Command::new("ldd").arg(program).output().context("start ldd")?;
@@ -49,7 +48,6 @@ impl Image {
         Ok(())
     }
 
-    /// The whole archive.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.entry("/TRAILER!!!", 0, &[]);
         self.bytes
@@ -87,7 +85,7 @@ fn stripped(program: &Path) -> anyhow::Result<Vec<u8>> {
     std::fs::read(from).with_context(|| format!("read {}", from.display()))
 }
 
-/// The paths in what ldd says.
+/// The paths in the output of ldd.
 fn libraries(said: &str) -> Vec<&str> {
     said.split_whitespace().filter(|word| word.starts_with('/')).collect()
 }

@@ -1,7 +1,7 @@
 //! A newer kernel: Debian unstable's for virtual machines, with its modules, fetched by apt.
 //!
-//! From the mirror that this machine's apt is configured for, with lists of its own, so that nothing of the
-//! machine's package state changes. It is kept; remove the directory to get a newer one.
+//! It comes from the mirror that this machine's apt is configured for, with package lists of its own, so the
+//! machine's package state does not change. It is kept; remove the directory to get a newer one.
 
 use anyhow::{Context, bail, ensure};
 use std::collections::HashSet;
@@ -9,11 +9,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Its newest version, whatever that is, is what this package needs.
+/// This package depends on the newest version.
 const NEWEST: &str = "linux-image-cloud-amd64";
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// An unpacked kernel.
 pub(super) struct UnpackedKernel {
     pub(super) release: String,
     pub(super) image: PathBuf,
@@ -21,7 +20,7 @@ pub(super) struct UnpackedKernel {
 }
 
 impl UnpackedKernel {
-    /// The one that is kept in a directory, or else the newest that there is.
+    /// The kernel that is kept in a directory, otherwise the newest.
     pub(super) fn get(directory: &Path) -> anyhow::Result<Self> {
         let unpacked = directory.join("kernel");
         if !unpacked.exists() {
@@ -43,7 +42,7 @@ impl UnpackedKernel {
         })
     }
 
-    /// Modules by name, those first that others need.
+    /// Modules by name, after those that they need.
     pub(super) fn modules(&self, names: &[&str]) -> anyhow::Result<Vec<Vec<u8>>> {
         let (mut done, mut ordered) = (HashSet::new(), Vec::new());
         for name in names {
@@ -74,7 +73,7 @@ impl UnpackedKernel {
     }
 }
 
-/// Which modules a module says that it depends on.
+/// The modules that a module says it depends on.
 fn needs(module: &[u8]) -> Vec<String> {
     const DEPENDS: &[u8] = b"\0depends=";
     let begin = module.windows(DEPENDS.len()).position(|window| window == DEPENDS);
@@ -158,7 +157,7 @@ impl<'a> Apt<'a> {
     }
 }
 
-/// The mirror that apt gets Debian itself from.
+/// The mirror from which apt gets Debian itself.
 fn mirror() -> anyhow::Result<String> {
     let targets = Command::new("apt-get")
         .args(["indextargets", "--format", "$(SITE)", "Created-By: Packages"])

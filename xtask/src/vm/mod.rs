@@ -1,13 +1,13 @@
-//! `cargo xtask vm`: host tests on a newer kernel than this machine's, in a virtual machine.
+//! `cargo xtask vm`: runs host tests on a newer kernel than this machine's, in a virtual machine.
 //!
 //! ```text
 //!   the mirror apt uses --> Debian unstable's cloud kernel (kept in target/vm)  --+
 //!   the test program, what it is linked to, this program as /init --> initramfs --+--> qemu --> its output
 //! ```
 //!
-//! The machine is emulated, so that it needs no help of the host's kernel, and no privilege; what it finds is
-//! true, how long it takes says nothing. Cost: 16 MB of package lists and 37 MB of packages once, then some
-//! seconds to boot.
+//! The machine is emulated, so it needs neither privilege nor help of the host's kernel. Its results are
+//! true; its times mean nothing. Cost: 16 MB of package lists and 37 MB of packages once, then some seconds
+//! to boot.
 
 mod guest;
 mod image;
@@ -29,9 +29,9 @@ use unisono_host_tests::program::{target, workspace};
 use unisono_linux::bpf::compile::compile;
 
 const QEMU: &str = "qemu-system-x86_64";
-/// Modules that the tests need, by name; those that these need come with them.
+/// Modules that the tests need; the modules that these need are added.
 const MODULES: &[&str] = &["veth", "sch_ingress", "cls_bpf"];
-/// The whole run: generous, because only a hang may meet it.
+/// For the whole run: generous, because only a hang may meet it.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 /// Why there can be no machine here, or what went wrong.
@@ -46,14 +46,14 @@ impl From<anyhow::Error> for Unable {
     }
 }
 
-/// Runs the tests that need a newer kernel; answers whether none failed.
+/// Runs the tests that need a newer kernel. Answers whether none failed.
 pub(crate) fn run(filters: &[&str]) -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
     summary.step("a newer kernel, in a virtual machine", || step(filters));
     Ok(summary.conclude())
 }
 
-/// The same as a step among others.
+/// The same as one step among others.
 pub(crate) fn step(filters: &[&str]) -> StepVerdict {
     match test(filters) {
         Ok(verdict) => verdict,
@@ -117,7 +117,7 @@ fn boot(kernel: &UnpackedKernel, initramfs: &Path) -> anyhow::Result<StepVerdict
     Ok(verdict)
 }
 
-/// Builds a host test; answers where its program is.
+/// Builds a host test. Answers where its program is.
 fn build(test: &str) -> anyhow::Result<PathBuf> {
     let mut cargo = Command::new("cargo");
     cargo.args(["test", "--locked", "--package", "unisono-host-tests", "--test", test, "--no-run"]);

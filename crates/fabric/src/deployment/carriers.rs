@@ -52,7 +52,7 @@ impl Deployment<'_> {
             .then_some(broken)
     }
 
-    /// Which cables that are down these jobs need, in words.
+    /// Which of these jobs' cables are down, in words.
     pub(super) fn needed(&self, jobs: &[usize]) -> Option<String> {
         let needs = |cable: &DeployedCable, job: usize| {
             cable.serves(self.network, &self.jobs[job].group, &self.plans[job])
@@ -71,7 +71,7 @@ impl Deployment<'_> {
     }
 }
 
-/// The first of many, and how many more there are.
+/// The first of many names, and how many more there are.
 pub(super) fn shortened(named: &[String]) -> String {
     match named.len() {
         0 => "all registers have moved on; a member is slow".to_owned(),

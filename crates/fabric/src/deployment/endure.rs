@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
 
-/// Barriers at the beginning of a run whose times are all kept, to check that no member leaves one before all
+/// The times of this many first barriers of a run are kept, to check that no member leaves one before all
 /// have entered it.
 pub const CHECKED: u32 = 20;
 /// Barriers between two looks at the clock: at 50 us to 5 ms each, 10 ms to a second.
 const ROUND: u32 = 200;
 /// Repairs around links that lose frames, and chances, of one run.
 const MOST_REPAIRS: usize = 16;
-/// Barriers in a row that last too long though no process and no link is missing.
+/// This many barriers in a row may last too long though no process and no link is missing.
 const MOST_CHANCES: usize = 3;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -34,11 +34,9 @@ pub struct Endured {
 }
 
 impl Deployment<'_> {
-    /// Runs barriers of all groups until the time is over, a signal comes, or there is no way to go on. What
-    /// happens meanwhile is told to the [listener](Self::listen). `patience` is how long a barrier may last.
-    ///
-    /// # Errors
-    /// Those of [`barriers`](Self::barriers) that no repair helps against.
+    /// Runs barriers of all groups until the time is over, a signal comes, or there is no way to go on. The
+    /// [listener](Self::listen) is told what happens meanwhile. `patience` is how long a barrier may last.
+    /// Fails with those errors of [`barriers`](Self::barriers) that no repair helps against.
     pub fn endure(&mut self, time: Duration, patience: Duration) -> Result<Endured, Error> {
         let all: Vec<usize> = (0..self.jobs.len()).collect();
         let stuck_after = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).max(100);

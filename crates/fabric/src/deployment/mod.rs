@@ -34,8 +34,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long a node may take to carry out an order.
 const OBEDIENCE: Duration = Duration::from_secs(60);
 
-/// Odd, so that the first episodes of all lives differ, and large, so that those of one do not meet those of
-/// the next.
+/// The distance between the first episodes of two lives. It is odd, so that all of them differ, and large, so
+/// that the episodes of one life do not reach those of the next.
 const SPREAD: u16 = 0x4e35;
 
 #[derive(Clone, Debug, Default)]
@@ -86,7 +86,7 @@ pub struct Times {
     pub registers: Duration,
 }
 
-/// Is told what happens to cables and barriers, in words.
+/// Is told in words what happens to cables and barriers.
 type NewsListener<'a> = Box<dyn FnMut(&str) + 'a>;
 
 pub struct Deployment<'a> {
@@ -99,7 +99,7 @@ pub struct Deployment<'a> {
     jobs: &'a [BarrierJob],
     /// Links that were left out because frames did not arrive.
     blamed: Vec<u32>,
-    /// Links that the trees leave out, in the order in which they failed; and those that messages avoid.
+    /// Links that the trees leave out, in the order in which they failed.
     without: Vec<u32>,
     avoided: Vec<u32>,
     listener: Option<NewsListener<'a>>,
@@ -113,9 +113,6 @@ pub struct Deployment<'a> {
 
 impl<'a> Deployment<'a> {
     /// Brings a network up and starts a process for each member of its groups. No registers are set up.
-    ///
-    /// # Errors
-    /// The host cannot, or the network or groups do not fit.
     pub fn new(network: &'a SwitchNetwork, jobs: &'a [BarrierJob]) -> Result<Self, Error> {
         let plans = trees(network, jobs, &[]).map_err(|error| Error::Input(error.to_string()))?;
         fits(network)?;
@@ -185,13 +182,10 @@ impl<'a> Deployment<'a> {
         Ok(registers)
     }
 
-    /// Runs barriers of some groups at once, by their positions.
-    ///
-    /// # Errors
-    /// [`Error::Cable`] names a cable that has been pulled, at once, if there is a way around it; if there is
-    /// none, it may come back. [`Error::Barrier`] names who is missing: a node that ended, or what the
-    /// registers wait for after `run.stuck_after`. The members have given up by then;
-    /// [`Deployment::begin_again`] makes them usable.
+    /// Runs barriers of some groups at once, by their positions. [`Error::Cable`] names a cable that has been
+    /// pulled, at once, if there is a way around it; if there is none, the cable may come back.
+    /// [`Error::Barrier`] says after `run.stuck_after` who is missing: a node that ended, or what the
+    /// registers wait for. The members have given up by then; [`Deployment::begin_again`] makes them usable.
     pub fn barriers(&mut self, jobs: &[usize], run: BarrierRun) -> Result<BarriersRan, Error> {
         self.notice()?;
         if let Some(broken) = self.broken(jobs) {
@@ -277,7 +271,7 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
-    /// Ends what the nodes do. Each says so once, whether or not it was doing something.
+    /// Ends what the nodes do. Each node answers once, whether or not it was doing something.
     fn stop(&mut self) -> Result<(), Error> {
         let mut told = self.crew.tell(&NodeOrder::Stop, |_| true)?;
         let start = Instant::now();
@@ -298,7 +292,7 @@ impl<'a> Deployment<'a> {
         format!("barrier {episode} of group {group} does not end: {named}")
     }
 
-    /// Has somebody told what happens to cables and barriers, when it does.
+    /// `listener` is told what happens to cables and barriers.
     pub fn listen(&mut self, listener: impl FnMut(&str) + 'a) {
         self.listener = Some(Box::new(listener));
     }
@@ -318,12 +312,10 @@ impl<'a> Deployment<'a> {
         suspects(self.network, &plan.tree, job.turn, state)
     }
 
-    /// After a barrier was given up: leaves these links out and those whose cable is down, finds new ways,
-    /// repairs the trees (their roots stay where they can, and so does all that was not cut off) and sets
-    /// everything up again. Links whose cable is back are used again. Barriers count from 0 again.
-    ///
-    /// # Errors
-    /// Without these links some members are cut off; the error says which.
+    /// Call this after a barrier was given up. It leaves these links out and those whose cable is down, finds
+    /// new ways, repairs the trees and sets everything up again. Roots stay where they can, and so does all
+    /// that was not cut off. Links whose cable is back are used again. Barriers count from 0 again. Fails if
+    /// members are cut off without these links; the error says which.
     pub fn begin_again(&mut self, blamed: &[u32]) -> Result<Repaired, Error> {
         self.notice()?;
         if let Some(unreachable) = self.unreachable() {
@@ -348,7 +340,7 @@ impl<'a> Deployment<'a> {
         Ok(Repaired { registers: self.set_up()?, changed, roots })
     }
 
-    /// The program, for its counters, and for losing frames on purpose.
+    /// For its counters, and for losing frames on purpose.
     pub fn program(&self) -> &SwitchProgram {
         &self.program
     }
@@ -385,7 +377,7 @@ fn trees(network: &SwitchNetwork, jobs: &[BarrierJob], without: &[u32]) -> Resul
     jobs.iter().map(|job| around_links(network, &job.group, without)).collect()
 }
 
-/// How many switches have another register than before, or one less or more.
+/// How many switches have another register than before, or gained or lost one.
 fn changed(now: &TreePlan, before: &TreePlan) -> usize {
     let (now, before) = (&now.tree.registers, &before.tree.registers);
     let differ = now.iter().filter(|(switch, register)| before.get(switch) != Some(register)).count();

@@ -23,9 +23,8 @@ use unisono_linux::network_namespace::NetworkNamespace;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProgramHook {
-    /// By the device.
     Tcx,
-    /// By a filter; the text says why not by the device.
+    /// The text says why it is not tcx.
     Clsact(String),
 }
 
@@ -78,7 +77,7 @@ fn elsewhere(work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
 }
 
 impl Fabric {
-    /// Has the switch program decide about every frame that comes in at a port of a switch. Once.
+    /// Lets the switch program decide about every frame that comes in at a port of a switch. Call it once.
     pub fn attach(&mut self, network: &SwitchNetwork, program: &SwitchProgram) -> Result<ProgramHook, Error> {
         match self.attach_to_devices(network, program) {
             Ok(()) => Ok(ProgramHook::Tcx),
@@ -93,7 +92,7 @@ impl Fabric {
         }
     }
 
-    /// The same by filters, as on kernels before 6.6.
+    /// As [`attach`](Self::attach), by filters, as on kernels before 6.6.
     pub fn attach_by_filters(
         &mut self,
         network: &SwitchNetwork,
@@ -111,7 +110,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// By the devices themselves; what was done before an error is noted.
+    /// Attaches by tcx. What was done before an error is remembered, so that it can be detached.
     fn attach_to_devices(&mut self, network: &SwitchNetwork, program: &SwitchProgram) -> io::Result<()> {
         let program = program.descriptor().try_clone_to_owned()?;
         let attached = self.attached.insert(AttachedPorts { program, ports: Vec::new() });
@@ -120,7 +119,7 @@ impl Fabric {
         elsewhere(|| attached.all(network, switches))
     }
 
-    /// Takes the program off the devices to which it is attached directly.
+    /// Detaches the program from the devices to which it is attached directly.
     pub(super) fn detach(&mut self) {
         let Some(mut attached) = self.attached.take().filter(|attached| !attached.ports.is_empty()) else {
             return;

@@ -40,7 +40,7 @@ pub const HARDWARE: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// Beyond it they only wait for the one lock of all network settings.
 const MOST_BUILDERS: usize = 4;
 
-/// A network that is up, as long as this lives.
+/// A network that is up as long as this lives.
 #[derive(Debug)]
 pub struct Fabric {
     switches: Vec<NetworkNamespace>,
@@ -52,11 +52,8 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Brings a network up, with switches that forward nothing until they have a [program](Self::attach), and
-    /// with nodes that receive where they are at home.
-    ///
-    /// # Errors
-    /// Not root, or the kernel lacks namespaces or veth.
+    /// Brings a network up. Switches forward nothing until they have a [program](Self::attach); nodes receive
+    /// on their home processors.
     pub fn new(network: &SwitchNetwork, homes: &Homes) -> Result<Self, Error> {
         let count = network.switch_count() + network.nodes().len();
         let wanted = 3 * count as u64 + 256; // a descriptor each, a socket each, a line to each node
@@ -93,7 +90,7 @@ impl Fabric {
     }
 
     /// Names the namespaces for `ip netns exec`: `PREFIX-s0` are switches, `PREFIX-n0` nodes. The names are
-    /// taken away again when this is dropped.
+    /// removed when this is dropped.
     pub fn publish(&mut self, prefix: &str) -> Result<(), Error> {
         let named = |kind: char, namespaces: &[NetworkNamespace], names: &mut Vec<String>| {
             for (number, namespace) in namespaces.iter().enumerate() {

@@ -42,21 +42,20 @@ pub(crate) struct MemberNode<'a> {
     barriers: PacketSocket,
     requests: PacketSocket,
     datagrams: UdpSocket,
-    /// What it is in each job; nothing where it is no member, or before the registers are set up.
+    /// Its part in each job. `None`: it is no member, or the registers are not set up.
     members: Vec<Option<GroupMember>>,
     software: Option<SoftwarePart>,
     /// Whether somebody has given up the barrier in which it waits.
     given_up: bool,
-    /// Frames to be sent, kept to be used again; empty between two uses.
+    /// Frames to be sent; kept to be used again.
     out: Vec<BarrierFrame>,
-    /// What came for a run that this node has not been told of yet.
+    /// Messages for a run that this node has not been told of yet.
     early: Vec<(u8, RankMessage)>,
     /// How long barriers of the current kind take, and barriers of the kinds that ran before.
     patience: BarrierPatience,
     kind: Option<SoftwareAlgorithm>,
     learned: BTreeMap<Option<SoftwareAlgorithm>, BarrierPatience>,
     next_request: u16,
-    /// What it has to see to, and how often everything has been set up.
     duties: Vec<registers::NodeDuty>,
     life: u32,
 }
@@ -73,7 +72,7 @@ enum OrderDone {
     Stopped,
 }
 
-/// Serves until the orders end; the thread is in the node's namespace.
+/// Serves until the orders end. The thread must be in the node's namespace.
 pub(crate) fn serve(id: NodeId, known: NodeContext<'_>, orders: UnixStream) -> Result<(), Error> {
     // a woken node must not interrupt the node that woke it, which is about to wait itself
     let batch = SchedulingPolicy::Batch { nice: 0 };
@@ -138,7 +137,7 @@ impl MemberNode<'_> {
         self.orders.get_mut().write_all(&line).map_err(Error::io("report to the deployment"))
     }
 
-    /// The next order, or none when there will be no more; meanwhile others are answered.
+    /// The next order. `None`: there will be no more. Meanwhile other nodes are answered.
     fn next_order(&mut self) -> Result<Option<NodeOrder>, Error> {
         loop {
             if !self.orders.buffer().is_empty() {
@@ -169,7 +168,7 @@ impl MemberNode<'_> {
         serde_json::from_str(&line).map(Some).map_err(bad)
     }
 
-    /// Whether it was told to give up; looked at when a timer runs out.
+    /// Whether it was told to give up; asked when a timer runs out.
     fn is_told_to_stop(&mut self) -> Result<bool, Error> {
         let waits = readable(&[self.orders.get_ref().as_fd()], Some(Duration::ZERO))
             .map_err(Error::io("look for orders"))?;
@@ -184,7 +183,8 @@ impl MemberNode<'_> {
         tolerate(self.barriers.send(&bytes), "send a frame")
     }
 
-    /// Remembers what was learned about barriers of this kind, and no more thinks of the others.
+    /// Remembers what was learned about barriers of the old kind, and goes on with what is known about the
+    /// new one.
     fn turn_to(&mut self, kind: Option<SoftwareAlgorithm>, members: usize) {
         if kind != self.kind {
             let now = self.learned.remove(&kind).unwrap_or_else(|| BarrierPatience::of(members));
@@ -227,7 +227,7 @@ fn header(ethertype: u16) -> [u8; ETHERNET] {
     header
 }
 
-/// A cable that is down and a kernel without room lose a frame, as cables do; it will be sent again.
+/// A cable that is down, or a kernel without room, loses a frame; the frame will be sent again.
 fn tolerate(sent: std::io::Result<()>, what: &str) -> Result<(), Error> {
     match sent {
         Err(error) if !matches!(error.raw_os_error(), Some(LOST_DOWN | LOST_ROOM | LOST_LINK)) => {

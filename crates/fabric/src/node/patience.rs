@@ -25,7 +25,7 @@ const LOOKS: u32 = 15;
 pub(super) struct BarrierPatience {
     usual: Duration,
     now: Duration,
-    /// Barriers until the clock is looked at again.
+    /// Barriers until the next look at the clock.
     unseen: u32,
 }
 
@@ -40,12 +40,12 @@ impl BarrierPatience {
         self.now
     }
 
-    /// Nothing came. Waits no longer than `left`, after which somebody wants to know.
+    /// Nothing came. Waits at most `left` from now on, because somebody wants to know then.
     pub(super) fn lost(&mut self, left: Duration) {
         self.now = (self.now * 2).min(MOST).min(left.max(LEAST));
     }
 
-    /// It is not release any more that is waited for.
+    /// Waits for something other than a release now.
     pub(super) fn hurry(&mut self) {
         self.now = LEAST;
     }

@@ -13,10 +13,10 @@ use unisono_btin::setup::{RegisterOrder, SetupAgent, SetupAnswer, SetupReply, Se
 use unisono_btin::{GroupMember, MemberRole, NodeId, SwitchId, SwitchNetwork, TreePlan, TurnPoint};
 
 const PATIENCE: Duration = Duration::from_millis(100);
-/// After which a switch that does not answer is named.
+/// After this time a switch that does not answer is named.
 const ENOUGH: Duration = Duration::from_secs(10);
 
-/// What this node has to see to for one of its groups.
+/// What this node has to set up for one of its groups.
 pub(super) struct NodeDuty {
     agent: SetupAgent,
     job: usize,
@@ -25,8 +25,8 @@ pub(super) struct NodeDuty {
 }
 
 impl MemberNode<'_> {
-    /// Sees to the registers of the trees that stand without these links: those that are its duty now are set
-    /// up, and those that were before and are in no tree any more are given back.
+    /// Sets up the registers that are this node's duty while these links are missing, and releases those that
+    /// were its duty before and are in no tree any more.
     pub(super) fn set_up(&mut self, without: &[u32], first: u16) -> Result<OrderDone, Error> {
         let NodeContext { network, jobs } = self.known;
         self.life += 1;
@@ -70,7 +70,7 @@ impl MemberNode<'_> {
         self.ask_all(self.duties.len())
     }
 
-    /// Asks until everything is answered; reports how many registers the first duties are about.
+    /// Asks until everything is answered. Reports how many registers the first `counted` duties set up.
     fn ask_all(&mut self, counted: usize) -> Result<OrderDone, Error> {
         self.requests.set_patience(PATIENCE).map_err(Error::io("set a timer"))?;
         let registers = self.duties[..counted].iter().map(|duty| duty.agent.duties().count()).sum();
@@ -126,7 +126,7 @@ fn on_the_wire(wish: &SetupRequest, number: u16, job: &BarrierJob, duty: &NodeDu
     RegisterRequest { asks, group: wish.group, target: wish.switch, origin: wish.from.0, number }
 }
 
-/// Whether a node is its switch's member at the lowest port: others need no tree.
+/// Whether a node is its switch's member at the lowest port; others need no tree.
 fn is_representative(network: &SwitchNetwork, job: &BarrierJob, node: NodeId) -> bool {
     let here = network.switch_of(node);
     let mut members = network.locals(here).iter().filter(|(_, local)| job.group.contains(*local));

@@ -9,7 +9,7 @@ use std::io;
 use std::time::{Duration, Instant};
 use unisono_btin::{BarrierFrame, NodeId, SyncMessage};
 
-/// A member keeps at most this many messages for a run that it has not begun; more would be of older runs.
+/// A member keeps at most this many messages for a run that it has not begun. More would be of older runs.
 const MOST_EARLY: usize = 8192;
 
 impl MemberNode<'_> {

@@ -18,7 +18,7 @@ pub struct DisseminationRank {
     /// The current round. `None`: it has not arrived.
     round: Option<u8>,
     episode: u32,
-    /// Which rounds' messages are here, of this episode and of the next.
+    /// Which rounds' messages have come, of this episode and of the next.
     heard: [u32; 2],
 }
 

@@ -23,7 +23,7 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SoftwareAlgorithm {
-    /// Everybody tells rank 0, which answers everybody: a tree that is as wide as it can be.
+    /// Everybody tells rank 0, which answers everybody: a tree of one level.
     Central,
     /// Everybody tells a parent; each parent has at most this many children.
     Tree(u16),
@@ -45,7 +45,7 @@ impl fmt::Display for SoftwareAlgorithm {
 pub struct RankMessage {
     /// Which barrier, from 0.
     pub episode: u32,
-    /// Which round, or whether it is an arrival or a release.
+    /// The round, or whether it is an arrival or a release.
     pub round: u8,
     pub from: u32,
 }
@@ -69,7 +69,7 @@ impl RankMessage {
     }
 }
 
-/// Messages to send, each with the rank that it goes to.
+/// Each with the rank that it goes to.
 pub type RankMessages = Vec<(u32, RankMessage)>;
 
 /// One rank's part in a software barrier.
@@ -100,7 +100,7 @@ impl Software {
         }
     }
 
-    /// Takes a message. Returns whether it releases this rank.
+    /// Returns whether the message releases this rank.
     pub fn take(&mut self, message: RankMessage, out: &mut RankMessages) -> bool {
         match self {
             Self::Tree(node) => node.take(message, out),

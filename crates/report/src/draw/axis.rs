@@ -1,4 +1,4 @@
-//! Axes: grid lines, ticks with units, and the one label that says what is measured.
+//! Axes: grid lines, ticks with units, and a label that says what is measured.
 
 use super::scale::PixelScale;
 use super::svg::{Anchor, Canvas};
@@ -24,7 +24,6 @@ impl Plot {
     }
 }
 
-/// How ticks are written.
 pub(crate) type Says<'a> = &'a dyn Fn(f64) -> String;
 
 /// A horizontal axis below the plot, with vertical grid lines through it.
@@ -65,13 +64,12 @@ pub(crate) fn left(canvas: &mut Canvas, plot: Plot, scale: &PixelScale, says: Sa
     }
 }
 
-/// The room that the texts of [`left`] take.
+/// The width that the texts of [`left`] take.
 pub(crate) fn room(scale: &PixelScale, height: f64, says: Says<'_>) -> f64 {
     let ticks = scale.ticks(((height / 38.0) as usize).clamp(2, 8));
     ticks.iter().map(|tick| width(&says(*tick), SIZE)).fold(0.0, f64::max) + 8.0
 }
 
-/// Writes values of a unit as ticks.
 pub(crate) fn in_unit(unit: &str) -> impl Fn(f64) -> String + use<> {
     let unit = unit.to_owned();
     move |value| if value == 0.0 { "0".to_owned() } else { number::quantity(value, &unit) }

@@ -1,7 +1,8 @@
-//! Horizontal bars from zero: a group a variant, a bar a figure, a whisker from least to greatest run.
+//! Horizontal bars from zero: a group for each variant, a bar for each figure, a whisker from the least to
+//! the greatest run.
 //!
-//! Lying bars keep their names readable on a phone. A bar starts at zero or it lies, so on a
-//! logarithmic axis only the dots, the median and the whisker are drawn.
+//! Horizontal bars keep their names readable on a phone. A bar that did not start at zero would mislead, so a
+//! logarithmic axis has only the dots, the median and the whisker.
 
 use super::axis::{self, Plot};
 use super::legend;
@@ -12,29 +13,25 @@ use super::text::{SIZE, bold, fit, width};
 use unisono_linux::counted::counted;
 use unisono_measure::{quantile, record};
 
-/// A variant with its figures.
 #[derive(Clone, Debug)]
 pub(crate) struct BarGroup {
     pub(crate) name: String,
     pub(crate) bars: Vec<Bar>,
-    /// What to say where nothing was measured.
+    /// The text if nothing was measured.
     pub(crate) note: Option<String>,
 }
 
-/// One figure's runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Bar {
     pub(crate) look: VariantLook,
     pub(crate) runs: Vec<f64>,
 }
 
-/// A chart of bars.
 pub(crate) struct Bars<'a> {
     pub(crate) id: &'a str,
     pub(crate) title: &'a str,
     pub(crate) description: &'a str,
     pub(crate) groups: &'a [BarGroup],
-    /// Names and looks of the figures.
     pub(crate) legend: &'a [(VariantLook, &'a str)],
     pub(crate) label: &'a str,
     pub(crate) scale: record::Scale,
@@ -44,7 +41,6 @@ pub(crate) struct Bars<'a> {
 
 const BAR: f64 = 18.0;
 
-/// Draws the chart for one window.
 pub(crate) fn draw(chart: &Bars<'_>, window: ViewPort) -> String {
     let mut canvas = Canvas::new(window);
     let phone = window == ViewPort::Phone;

@@ -8,7 +8,7 @@ const LINE: f64 = 20.0;
 const MARK: f64 = 16.0;
 const GAP: f64 = 14.0;
 
-/// Draws the entries from `(left, top)` on within the canvas; answers the height used.
+/// Draws the entries from `(left, top)` on. Answers the height used.
 pub(crate) fn draw(canvas: &mut Canvas, left: f64, top: f64, entries: &[(VariantLook, &str)]) -> f64 {
     if entries.is_empty() {
         return 0.0;

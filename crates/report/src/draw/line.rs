@@ -1,7 +1,7 @@
-//! A line a series over a number: medians joined, a band from least to greatest, a dot a run.
+//! A line for each series over a number: medians joined, a band from least to greatest, a dot for each run.
 //!
-//! The band and the dots are the point: a median line alone would hide that a variant has two modes.
-//! On a wide page the names stand at the ends of their lines; on a phone above the plot.
+//! The band and the dots matter: a median line alone would hide that a variant has two modes. On a wide page
+//! the names are at the ends of their lines; on a phone they are above the plot.
 
 use super::axis::{self, Plot};
 use super::legend;
@@ -25,11 +25,11 @@ pub(crate) struct Series {
 #[derive(Clone, Debug)]
 pub(crate) struct Point {
     pub(crate) x: f64,
-    /// One value a run.
+    /// One value for each run.
     pub(crate) runs: Vec<f64>,
-    /// What the band spans, if not least to greatest of the runs (a bootstrap interval).
+    /// The band, if it is not from the least to the greatest run (a bootstrap interval).
     pub(crate) band: Option<(f64, f64)>,
-    /// What the line goes through, if not the median of the runs.
+    /// The height of the line, if it is not the median of the runs.
     pub(crate) middle: Option<f64>,
 }
 
@@ -46,7 +46,6 @@ impl Point {
     }
 }
 
-/// A chart of lines.
 pub(crate) struct LineSeries<'a> {
     pub(crate) id: &'a str,
     pub(crate) title: &'a str,
@@ -62,13 +61,13 @@ pub(crate) struct LineSeries<'a> {
     pub(crate) reference: Option<(f64, &'a str)>,
     /// The paper's lines, drawn dashed behind ours.
     pub(crate) paper: &'a [Shape],
-    /// Further places that the x axis must reach, so that two charts can be laid one above the other.
+    /// Further values that the x axis must reach, so that two charts have the same axis.
     pub(crate) x_also: &'a [f64],
-    /// Whether to draw it half as high.
+    /// Half as high.
     pub(crate) small: bool,
 }
 
-/// A published line: only its points are known.
+/// A published line, of which only the points are known.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) name: String,
@@ -76,10 +75,9 @@ pub(crate) struct Shape {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// Fewer published points than this are marked: a line through them would be all that one sees, or nothing.
+/// Fewer published points than this get markers: a line through them would be barely visible.
 const MARKED: usize = 4;
 
-/// Draws the chart for one window.
 pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
     let mut canvas = Canvas::new(window);
     let plot_height = match (window, chart.small) {

@@ -9,10 +9,9 @@
 use super::svg::MarkerShape;
 use std::collections::BTreeMap;
 
-/// How a variant looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VariantLook {
-    /// Class that sets the colour: `c0` to `c7`.
+    /// Sets the colour: `c0` to `c7`.
     pub(crate) class: &'static str,
     pub(crate) shape: MarkerShape,
 }
@@ -41,15 +40,14 @@ const KNOWN: [(&str, usize); 9] = [
     ("priorities", 4),
 ];
 
-/// The looks of all variants of a report.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     of: BTreeMap<String, usize>,
 }
 
 impl Looks {
-    /// Gives looks to variants (or figures) in their order within a study; a study with more than eight
-    /// repeats them.
+    /// Gives looks to variants (or figures) in their order within a study. With more than eight, looks
+    /// repeat.
     pub(crate) fn of_study<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let mut looks = Looks::default();
         let names: Vec<&str> = names.collect();
@@ -69,7 +67,7 @@ impl Looks {
         looks
     }
 
-    /// The look of a name; the first one for a name never seen.
+    /// The first look for an unknown name.
     pub(crate) fn look(&self, name: &str) -> VariantLook {
         LOOKS[self.of.get(name).copied().unwrap_or(0) % LOOKS.len()]
     }

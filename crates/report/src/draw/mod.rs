@@ -1,7 +1,7 @@
-//! Drawing, without knowing what: numbers in, SVG out. What is drawn is decided in [`crate::figure`].
+//! Draws: numbers in, SVG out. [`crate::figure`] decides what is drawn.
 //!
-//! One file per concept: [`scale`] places values, [`axis`] labels them, [`text`] keeps labels apart,
-//! [`look`] tells variants apart, [`svg`] writes; [`line`], [`strip`] and [`bars`] are the charts.
+//! One file for each concept: [`scale`] places values, [`axis`] labels them, [`text`] keeps labels apart,
+//! [`look`] tells variants apart, [`svg`] writes; [`line`](mod@line), [`strip`] and [`bars`] are the charts.
 
 pub(crate) mod axis;
 pub(crate) mod bars;

@@ -1,29 +1,28 @@
 //! From values to positions, and the ticks between.
 //!
-//! Linear scales start at zero. Logarithmic ones give zero - which has no logarithm, and which
-//! sweeps like to start from - a place of its own before the first decade.
+//! Linear scales start at zero. Zero has no logarithm, but sweeps often start with it, so a logarithmic scale
+//! has a separate position for zero before the first decade.
 
 use unisono_measure::record;
 
-/// How much of the axis the place for zero takes, in pixels.
+/// Pixels of the axis for zero.
 const ZERO_SLOT: f64 = 30.0;
 
-/// Maps values to positions between two pixels.
 #[derive(Clone, Debug)]
 pub(crate) struct PixelScale {
     kind: record::Scale,
     /// Least and greatest value shown (of the logarithmic part).
     low: f64,
     high: f64,
-    /// Where `low` and `high` are drawn.
+    /// The position of `low`; `to` is that of `high`.
     from: f64,
     to: f64,
-    /// Where zero is drawn on a logarithmic scale, if it occurs.
+    /// The position of zero on a logarithmic scale, if zero occurs.
     zero: Option<f64>,
 }
 
 impl PixelScale {
-    /// A scale that shows all `values` (those that are not finite are ignored) from pixel `from` to `to`.
+    /// Shows all finite `values` from pixel `from` to `to`.
     pub(crate) fn new(kind: record::Scale, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         // beyond 1e300 spans overflow; nothing measurable is there
         let values: Vec<f64> = values.filter(|v| v.is_finite()).map(|v| v.clamp(-1e300, 1e300)).collect();
@@ -64,7 +63,7 @@ impl PixelScale {
         Self { kind: record::Scale::Log, low, high, from: from + slot, to, zero }
     }
 
-    /// The position of a value, always between the scale's ends.
+    /// Always between the scale's ends.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let share = match self.kind {
             record::Scale::Linear => (value - self.low) / (self.high - self.low),
@@ -77,7 +76,7 @@ impl PixelScale {
         self.from + share * (self.to - self.from)
     }
 
-    /// Where the logarithmic part begins, if zero has a place before it.
+    /// Where the logarithmic part begins, if there is a zero before it.
     pub(crate) fn gap(&self) -> Option<f64> {
         self.zero.map(|zero| (zero + self.from) / 2.0)
     }

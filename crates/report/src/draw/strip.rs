@@ -1,6 +1,6 @@
-//! A row a variant: a dot a run, a bar at the median, the median's value at the right.
+//! A row for each variant: a dot for each run, a bar at the median, the median's value at the right.
 //!
-//! Nothing is summarized away: two modes are two clusters, an outlier is a dot far from the others.
+//! Nothing is summarized: two modes are two clusters, and an outlier is a dot far from the others.
 
 use super::axis::{self, Plot};
 use super::look::VariantLook;
@@ -13,13 +13,12 @@ use unisono_measure::{quantile, record};
 pub(crate) struct StripRow {
     pub(crate) name: String,
     pub(crate) look: VariantLook,
-    /// One value a run.
+    /// One value for each run.
     pub(crate) runs: Vec<f64>,
-    /// What to say where there are no runs (skipped, failed, and why).
+    /// The text if there are no runs: skipped or failed, and why.
     pub(crate) note: Option<String>,
 }
 
-/// A strip chart.
 pub(crate) struct Strip<'a> {
     pub(crate) id: &'a str,
     pub(crate) title: &'a str,
@@ -32,7 +31,6 @@ pub(crate) struct Strip<'a> {
     pub(crate) reference: Option<(f64, &'a str)>,
 }
 
-/// Draws the chart for one window.
 pub(crate) fn draw(chart: &Strip<'_>, window: ViewPort) -> String {
     let mut canvas = Canvas::new(window);
     let phone = window == ViewPort::Phone;
@@ -121,7 +119,7 @@ fn draw_row(
     canvas.end();
 }
 
-/// Lifts dots that would cover each other off the middle, alternately, so that they can be counted.
+/// Moves dots that would cover each other up and down, so that they can be counted.
 fn lifts(ascending: &[f64]) -> Vec<f64> {
     let mut lifts = Vec::with_capacity(ascending.len());
     let mut crowd = 0usize;

@@ -1,12 +1,11 @@
-//! Writing SVG: a canvas with a size, text that is always escaped, numbers that are always finite.
+//! Writes SVG: a canvas with a size; text is always escaped, and numbers are always finite.
 //!
-//! Every chart is drawn twice, for a phone and for a wide window, and style sheets show the one that fits:
-//! an SVG that is scaled down from a desk to a phone has text nobody can read.
+//! Every chart is drawn twice, for a phone and for a wide window, and the style sheet shows the one that
+//! fits. A drawing scaled down from a desk to a phone would be unreadable.
 
 use crate::escape::Escaped;
 use std::fmt::Write as _;
 
-/// For which window a chart is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ViewPort {
     /// 360 pixels and a little more.
@@ -16,10 +15,9 @@ pub(crate) enum ViewPort {
 }
 
 impl ViewPort {
-    /// Both, in the order in which they stand in the page.
+    /// In the order in which they are in the page.
     pub(crate) const ALL: [ViewPort; 2] = [ViewPort::Phone, ViewPort::Wide];
 
-    /// Width of the drawing in pixels.
     pub(crate) fn width(self) -> f64 {
         match self {
             ViewPort::Phone => 328.0,
@@ -35,7 +33,6 @@ impl ViewPort {
     }
 }
 
-/// Where a text stands relative to its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Anchor {
     Start,
@@ -43,14 +40,13 @@ pub(crate) enum Anchor {
     End,
 }
 
-/// A drawing in the making.
 #[derive(Debug)]
 pub(crate) struct Canvas {
     window: ViewPort,
     body: String,
 }
 
-/// A coordinate: two decimals, never anything but a number.
+/// A coordinate with one decimal, also for values that are not finite.
 pub(crate) fn at(value: f64) -> String {
     let value = if value.is_finite() { value.clamp(-1e6, 1e6) } else { 0.0 };
     let text = format!("{value:.1}");
@@ -132,7 +128,6 @@ impl Canvas {
         self.body.push_str("</path>");
     }
 
-    /// Opens a group; everything until [`Canvas::end`] belongs to it.
     pub(crate) fn begin(&mut self, class: &str) {
         let _ = write!(self.body, r#"<g class="{class}">"#);
     }
@@ -141,7 +136,7 @@ impl Canvas {
         self.body.push_str("</g>");
     }
 
-    /// The finished element. `id` is a slug; title and description are for those who do not see it.
+    /// `id` is a slug; title and description are for readers who do not see the drawing.
     pub(crate) fn finish(self, height: f64, id: &str, title: &str, description: &str) -> String {
         let class = self.window.class();
         let id = format!("{}-{class}", crate::escape::slug(id));
@@ -163,7 +158,6 @@ impl Canvas {
     }
 }
 
-/// Shapes that differ without colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MarkerShape {
     Circle,
@@ -177,7 +171,7 @@ pub(crate) enum MarkerShape {
 }
 
 impl MarkerShape {
-    /// The outline as path data, about `size` in radius.
+    /// Path data of about `size` in radius.
     fn outline(self, (x, y): (f64, f64), size: f64) -> String {
         let polygon = |points: &[(f64, f64)]| {
             let mut data = String::new();

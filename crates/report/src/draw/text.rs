@@ -1,9 +1,9 @@
 //! How much room a text takes, and how to make it fit.
 //!
-//! The reader's system font is not known when the chart is drawn. Widths are those of DejaVu Sans, the
-//! widest of the common system fonts: what does not overlap there overlaps nowhere.
+//! The reader's system font is not known when the chart is drawn. Widths are those of DejaVu Sans, the widest
+//! of the common system fonts, so texts that do not overlap there overlap nowhere.
 
-/// Size of ticks and labels, in pixels.
+/// Of ticks and labels, in pixels.
 pub(crate) const SIZE: f64 = 12.0;
 
 /// An upper estimate of a text's width in pixels.
@@ -48,7 +48,7 @@ pub(crate) fn fit(text: &str, room: f64, size: f64) -> String {
     format!("{}\u{2026}", short.trim_end())
 }
 
-/// The text in at most `most` lines of `room` pixels; what does not fit ends in an ellipsis.
+/// The text in at most `most` lines of `room` pixels. The rest is replaced by an ellipsis.
 pub(crate) fn wrap(text: &str, room: f64, size: f64, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut line = String::new();
@@ -109,8 +109,8 @@ fn keep(centre: f64, count: usize, gap: f64, low: f64, high: f64) -> f64 {
     if low + half <= high - half { centre.clamp(low + half, high - half) } else { low + half }
 }
 
-/// Which of the ascending intervals `[centre - width/2, centre + width/2]` may be labelled so that none
-/// overlap: the first always, then each that keeps `gap` to the last one kept.
+/// Which of the ascending intervals `[centre - width/2, centre + width/2]` get a label so that none overlap:
+/// always the first, then each that keeps `gap` to the last one.
 pub(crate) fn thin(labels: &[(f64, f64)], gap: f64) -> Vec<bool> {
     let mut end = f64::NEG_INFINITY;
     labels

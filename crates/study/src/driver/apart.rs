@@ -1,4 +1,4 @@
-//! A run in a thread of its own, which may change its network namespace, with files of its own.
+//! Makes a run in a thread of its own, which may change its network namespace, with files of its own.
 
 use super::{Context, NoResult, RunResult};
 use crate::child;
@@ -8,7 +8,6 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What such a run has of this host.
 pub(super) struct RunHost<'a> {
     unisono: &'a Path,
     pub(super) files: RunFiles,
@@ -16,7 +15,6 @@ pub(super) struct RunHost<'a> {
 }
 
 impl RunHost<'_> {
-    /// The `unisono` program with these arguments.
     pub(super) fn unisono(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.unisono);
         command.args(arguments);
@@ -24,7 +22,7 @@ impl RunHost<'_> {
     }
 }
 
-/// Does the work in a new thread, and passes on to it that the user wants to stop.
+/// Does the work in a new thread. That the user wants to stop is passed on to it.
 pub(super) fn run_apart(
     context: Context,
     name: &str,
@@ -60,7 +58,7 @@ pub(super) fn run_apart(
     })
 }
 
-/// The files of one run, removed with it.
+/// The files of one run; removed when this is dropped.
 pub(super) struct RunFiles(PathBuf);
 
 impl RunFiles {
@@ -97,7 +95,6 @@ impl Drop for RunFiles {
     }
 }
 
-/// As the monotonic clock counts.
 pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

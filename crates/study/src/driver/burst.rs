@@ -1,8 +1,8 @@
 //! Streams of bursty parallel requests under a regime: the paper's last condition, changing demand.
 //!
-//! Each program is one stream and serves the requests that arrive for it, each a parallel computation; all
-//! streams draw one schedule from one seed. The figure is the latency from a request's arrival to its answer,
-//! its time in the queue included.
+//! Each program is one stream. It serves the requests that arrive for it, each of which is a parallel
+//! computation. All streams draw one schedule from one seed. The figure is the time from a request's arrival
+//! to its answer, waiting included.
 
 use super::launch::{self, App};
 use super::regime::{self, RegimeSettings, SharingRegime};
@@ -19,20 +19,17 @@ pub const BURST: DriverKind = DriverKind::of::<BurstDriver>("burst");
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BurstDriver {
-    /// Threads of each stream; one for each processor if absent.
+    /// `None`: one for each processor.
     threads: Option<usize>,
-    /// How a stream waits at barriers.
     wait: Option<String>,
     spin_budget_us: Option<f64>,
-    /// Problem size of a request.
     size: Option<usize>,
     #[serde(flatten)]
     regime: RegimeSettings,
-    /// Requests a second, of all streams together.
+    /// Of all streams together.
     requests_per_s: Option<f64>,
-    /// Requests that arrive together.
     burst: Option<u32>,
-    /// Rounds of computation of a request, two barriers each.
+    /// Each round has two barriers.
     rounds: Option<u32>,
 }
 

@@ -1,5 +1,5 @@
-//! What a decision of each discipline costs, by the number of classes: one run measures all of them, each a
-//! place.
+//! What a decision of each discipline costs, by the number of classes. One run measures all disciplines, each
+//! as a part.
 
 use super::{Context, Driver, DriverKind, MeasuredPart, NoResult, RunResult};
 use crate::workload::decisions::{Decider, Pattern, measure};
@@ -13,9 +13,7 @@ pub const DECISIONS: DriverKind = DriverKind::of::<DecisionsDriver>("decisions")
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DecisionsDriver {
-    /// Classes that a queueing discipline decides among.
     classes: u32,
-    /// Whose the next packet is.
     pattern: Pattern,
 }
 

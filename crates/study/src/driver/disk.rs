@@ -1,11 +1,10 @@
-//! A disk that classes of requests share: under Cello, under one queue, or handed to the kernel at once.
+//! A disk that classes of requests share: under Cello, under one queue, or in the kernel's order.
 //!
 //! ```text
 //!   two downloads, a user, a player -- the service of unisono-enforce -- a file, past the page cache
 //! ```
-//! The service's two threads are the requests that are out at a time; what waits behind them is ordered by
-//! the rule. For the kernel's order there are as many threads as there can be requests, so that nothing waits
-//! in the service.
+//! The service has two threads, so two requests are at the disk at a time, and the rule orders those that
+//! wait. For the kernel's order there are as many threads as requests, so that none waits in the service.
 
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use crate::workload::disk::{Got, NAMES, SLOTS, SharedFile, hierarchy, serve};
@@ -15,10 +14,10 @@ use unisono_enforce::disk::DiskRule;
 use unisono_fairqueue::{Disk, Purpose};
 use unisono_measure::record::Figure;
 
-/// Requests out at a time, where the order is ours.
+/// Requests at the disk at a time, where the order is ours.
 const OUT: usize = 2;
 
-/// A guess from below: what is promised has to hold.
+/// An underestimate, because what is promised from it has to hold.
 const DISK: Disk = Disk { request: 300_000, rate: 200_000_000, ahead: 256 << 10 };
 
 pub const DISK_SHARES: DriverKind = DriverKind::of::<DiskDriver>("disk");
@@ -29,15 +28,13 @@ pub struct DiskDriver {
     backend: RequestOrder,
 }
 
-/// Who orders the requests.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum RequestOrder {
     #[default]
     Cello,
-    /// One queue for all classes.
     Fifo,
-    /// The kernel, to which every request is handed at once.
+    /// The kernel gets every request at once.
     Kernel,
 }
 

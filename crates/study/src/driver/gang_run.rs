@@ -1,4 +1,4 @@
-//! The regime `gang`: the programs run by `unisono gang run`, unmodified and unpinned.
+//! The regime `gang`: the programs run under `unisono gang run`, unmodified and unpinned.
 
 use super::launch::{self, App, PreparedProgram, StartedBy};
 use super::regime::RegimeSettings;
@@ -13,13 +13,10 @@ use unisono_measure::record::Figure;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The default slice.
 pub const SLICE_MS: f64 = 20.0;
 
-/// Runs the programs as gangs; what each measured, and the scheduler's own figures.
-///
-/// # Errors
-/// Why there is nothing; what the host lacks is a skip with the scheduler's reason.
+/// Answers what each program measured, and the scheduler's own figures. If the host lacks something, the run
+/// is skipped with the scheduler's reason.
 pub fn run(
     context: Context,
     settings: &RegimeSettings,
@@ -57,7 +54,8 @@ pub fn run(
     Ok((measured, figures))
 }
 
-/// A command as words, its environment by `env`: gangs of one scheduler share the scheduler's.
+/// A command as words, with its environment set by `env`: all gangs of one scheduler inherit the scheduler's
+/// environment.
 fn words(command: &Command) -> Vec<OsString> {
     let mut words = Vec::new();
     let (set, unset): (Vec<_>, Vec<_>) = command.get_envs().partition(|(_, value)| value.is_some());
@@ -89,7 +87,7 @@ fn read_summary(path: &std::path::Path) -> Result<Vec<Figure>, NoResult> {
     Ok(figures_of(&summary))
 }
 
-/// The scheduler's own figures; a key that it does not say is left out.
+/// The scheduler's own figures; missing keys are left out.
 fn figures_of(summary: &Value) -> Vec<Figure> {
     let number = |path: &str| summary.pointer(path).and_then(Value::as_f64);
     let mut figures = Vec::new();

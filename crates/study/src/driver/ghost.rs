@@ -1,12 +1,12 @@
 //! The exchange of ghost areas: by messages and by windows, over the engine, over MPIs, over the preload.
 //!
-//! One start of a program measures each method in each kind of window at each size, and each of them is a
-//! [`MeasuredPart`]. Its variant is the run's with the method after it (`mpich-messages`, `engine-fence`,
-//! `engine-fence-created`), and its parameter `bytes` says the size. What was measured before a program
-//! failed is kept; the rest is recorded as failed, with the reason.
+//! One start of a program measures each method in each kind of window at each size; each of these is a
+//! [`MeasuredPart`]. Its variant is the run's with the method appended (`mpich-messages`, `engine-fence`,
+//! `engine-fence-created`), and its parameter is `bytes`. If a program fails, what it measured before is
+//! kept, and the rest is recorded as failed with the reason.
 //!
-//! Where ranks outnumber processors a stock MPI may need a tenth of a second a step: the programs are bound
-//! by time, and a step that takes longer than the time there is counts as the measurement.
+//! Where there are more ranks than processors, a stock MPI may need a tenth of a second for a step. So the
+//! programs are limited by time, and a step that takes longer than that is the whole measurement.
 
 use super::launch;
 use super::{Context, Driver, DriverKind, MeasuredPart, NoResult, RunResult};
@@ -23,22 +23,22 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use unisono_measure::record::{Distribution, Figure};
 
-/// Repetitions within a measurement; the record has their least, median and greatest.
+/// Repetitions of a measurement; the record has the least, the median and the greatest.
 const REPETITIONS: usize = 5;
 
-/// What is measured where nothing is said.
+/// The methods by default.
 const METHODS: [&str; 4] = ["messages", "fence", "pscw", "lock"];
 
-/// Methods that need no window.
+/// Methods without a window.
 const WITHOUT_WINDOW: [&str; 2] = ["messages", "barrier"];
 
 const SIZES: [u64; 7] = [16, 64, 256, 1024, 16_384, 65_536, 262_144];
 
-/// Single operations have lengths of their own.
+/// Single operations, which are measured at [`LENGTHS`] lengths.
 const OPERATIONS: [&str; 3] = ["put-flush", "get-flush", "accumulate-flush"];
 const LENGTHS: usize = 4;
 
-/// Longer than this no run is waited for, beyond the time that it should take.
+/// How long to wait for a run beyond the time that it should take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn ending(method: &str, window: &str) -> String {
@@ -54,7 +54,7 @@ pub struct GhostDriver {
     /// `unisono` for the engine, or an MPI's program (`ghost-mpich`, `ghost-openmpi`).
     program: String,
     processes: usize,
-    /// Whether an MPI's program runs on `unisono mpi`.
+    /// Whether an MPI's program runs under `unisono mpi`.
     preload: bool,
     /// How the engine synchronizes: `direct`, `deferred` (the paper's design), `naive`.
     style: String,
@@ -62,9 +62,8 @@ pub struct GhostDriver {
     sizes: Vec<u64>,
     /// What is measured: `messages`, `fence`, `pscw`, `lock`, `put-flush`, `barrier`, ...
     methods: Vec<String>,
-    /// In which windows: `allocated`, `created`.
     windows: Vec<String>,
-    /// Whether processes are pinned, one after the other around the processors.
+    /// Pins processes, one after the other around the processors.
     pinned: bool,
     /// Busy loops beside the processes, one after the other around the processors.
     competitors: usize,
@@ -87,7 +86,7 @@ impl Default for GhostDriver {
 }
 
 impl GhostDriver {
-    /// The engine has windows only, and the preload leaves messages to its MPI.
+    /// The engine has no messages, and the preload leaves messages to its MPI.
     fn is_possible(&self, method: &str) -> bool {
         method != "messages" || !(self.is_engine() || self.preload)
     }
@@ -96,7 +95,7 @@ impl GhostDriver {
         self.program == "unisono"
     }
 
-    /// A method in a kind of window for each measurement of a run.
+    /// Each method in each kind of window.
     fn measurements(&self) -> Vec<String> {
         let of = |method: &String| -> Vec<String> {
             if WITHOUT_WINDOW.contains(&method.as_str()) {
@@ -107,7 +106,7 @@ impl GhostDriver {
         self.methods.iter().filter(|method| self.is_possible(method)).flat_map(of).collect()
     }
 
-    /// How many measurements a run makes, at all sizes.
+    /// Measurements of a run, over all sizes.
     fn count(&self) -> usize {
         let of = |part: &String| match part.trim_end_matches("-created") {
             "barrier" | "fetch-flush" => 1,
@@ -117,7 +116,7 @@ impl GhostDriver {
         self.measurements().iter().map(of).sum()
     }
 
-    /// What more processes than two processors add, in milliseconds: MPICH's spin while they start, make
+    /// Milliseconds that processes beyond two processors add. MPICH's processes spin while they start, make
     /// windows and end, and a step of its windows takes longer than the time there is.
     fn crowding(&self) -> u64 {
         let processes = self.processes as u64;
@@ -129,7 +128,6 @@ impl GhostDriver {
         }
     }
 
-    /// What starts the processes.
     fn command(&self, context: Context) -> Result<Command, NoResult> {
         if self.is_engine() {
             let mut command = Command::new(context.unisono);
@@ -169,7 +167,7 @@ impl GhostDriver {
         arguments
     }
 
-    /// Each measurement as a part of the run; parts that are missing, with the reason.
+    /// Each measurement as a part of the run, and the parts that are missing, with the reason.
     fn result(&self, measured: &[Measured], failed: Option<&str>) -> RunResult {
         let part = |m: &Measured| MeasuredPart {
             name: ending(&m.method, &m.window),
@@ -239,7 +237,7 @@ fn result_file(context: Context) -> PathBuf {
     context.directory.join(format!("exchange-{number}.jsonl"))
 }
 
-/// The MPI's own `mpiexec`, told nothing but what is needed to start at all.
+/// The MPI's own `mpiexec`, with the options that it needs to start at all.
 fn launcher(program: &PeerFile, processes: usize) -> Result<Command, NoResult> {
     let (mpiexec, remedy) = match program.name.as_str() {
         "ghost-mpich" => ("mpiexec.mpich", "apt install mpich"),
@@ -265,12 +263,12 @@ fn launcher(program: &PeerFile, processes: usize) -> Result<Command, NoResult> {
     Ok(command)
 }
 
-/// Whether this host has a network that programs reach past the kernel.
+/// Whether this host has a network that programs use without the kernel (InfiniBand).
 fn has_fabric() -> bool {
     std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
 }
 
-/// Whether the preload can be had for this program; builds it where it has to be built. Asked once a program.
+/// Checks that the preload works for this program, and builds it if necessary. Asked once for each program.
 fn probe(context: Context, program: &PeerFile) -> Result<(), NoResult> {
     static FOUND: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     // whatever panicked with it, a set of paths is whole

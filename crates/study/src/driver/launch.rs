@@ -1,8 +1,8 @@
-//! Starting the programs of a run and collecting what they measured.
+//! Starts the programs of a run and collects what they measured.
 //!
-//! The idea: programs that are compared must be measured over the *same* time, so all of them are told the
-//! moment at which to begin ([`Options::start_at`]), a little after the last can have started. What they
-//! measured is checked: a program that was not ready in time makes the run doubtful.
+//! Programs that are compared must be measured over the *same* time. So all of them are told the moment to
+//! begin ([`Options::start_at`]), a little after the last one can have started. If a program was not ready by
+//! then, the run gets a warning.
 
 use super::{Context, NoResult};
 use crate::child::{self, StudyChild};
@@ -17,28 +17,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use unisono_linux::clock;
 
-/// The measured time may be exceeded by this much before a program is taken for hung.
+/// How long a program may exceed the measured time before it counts as hung.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A program that meets at barriers, as settings describe it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProgramSettings {
-    /// Whose program: `unisono`, or a peer or kernel by name (`libgomp`, `std`, ...).
+    /// `unisono`, or a peer or kernel by name (`libgomp`, `std`, ...).
     pub program: Option<String>,
     /// Participants of each program. `None`: the driver decides.
     pub threads: Option<usize>,
-    /// Computation before each barrier.
     pub interval_us: Option<f64>,
-    /// Most additional computation.
+    /// The most additional computation.
     pub variance_us: Option<f64>,
-    /// Barrier algorithm of our own program.
     pub algorithm: Option<String>,
     /// How to wait: `spin`, `yield`, `block`, `spin-block`, `adaptive`.
     pub wait: Option<String>,
-    /// How long `spin-block` spins.
     pub spin_budget_us: Option<f64>,
-    /// Problem size of a kernel.
     pub size: Option<usize>,
 }
 
@@ -46,15 +42,11 @@ pub struct ProgramSettings {
 #[derive(Clone, Debug)]
 pub struct App {
     pub program: PeerFile,
-    /// What it is told.
     pub options: Options,
 }
 
 impl App {
     /// The program that the settings describe.
-    ///
-    /// # Errors
-    /// A program that is not to be had here.
     pub fn new(context: Context, settings: &ProgramSettings, seed: u64) -> Result<Self, NoResult> {
         let options = Options {
             threads: settings.threads.unwrap_or_else(|| threads(context)),
@@ -67,23 +59,19 @@ impl App {
         Ok(Self { program: program(context, settings)?, options })
     }
 
-    /// The same, pinned.
-    #[must_use]
     pub fn pinned(mut self, pin: Pin) -> Self {
         self.options.pin = pin;
         self
     }
 }
 
-/// Participants of a concurrent program where nothing else is said: one for each processor, so that two
-/// programs compete as they did in the paper.
-#[must_use]
+/// Participants of a concurrent program by default: one for each processor, so that two programs compete as
+/// they did in the paper.
 pub fn threads(context: Context) -> usize {
     context.cpus.len().clamp(2, 64)
 }
 
-/// The parameter `threads` of a record whose study names no number.
-#[must_use]
+/// The parameter `threads` of a record whose study sets none.
 pub fn chosen_threads(set: Option<usize>, context: Context) -> Option<(&'static str, Value)> {
     set.is_none().then(|| ("threads", threads(context).into()))
 }
@@ -109,7 +97,6 @@ fn micros(us: Option<f64>) -> Duration {
     Duration::from_nanos((us.unwrap_or(0.0).max(0.0) * 1e3).round() as u64)
 }
 
-/// A program's command and where its result will be.
 #[derive(Debug)]
 pub struct PreparedProgram {
     pub command: Command,
@@ -117,17 +104,15 @@ pub struct PreparedProgram {
     program: PeerFile,
 }
 
-/// Who starts the programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartedBy {
     /// This process: they end with it.
     Us,
-    /// Another program, such as a gang scheduler, that answers for them.
+    /// Another program, such as a gang scheduler, which looks after them.
     Another,
 }
 
-/// Makes an app's command, with a result file of its own.
-#[must_use]
+/// The command of a program, with a result file of its own.
 pub fn prepare(context: Context, app: &App, started_by: StartedBy) -> PreparedProgram {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -141,10 +126,7 @@ pub fn prepare(context: Context, app: &App, started_by: StartedBy) -> PreparedPr
 }
 
 impl PreparedProgram {
-    /// What the program wrote.
-    ///
-    /// # Errors
-    /// It wrote nothing, or nonsense.
+    /// Reads the program's result.
     pub fn read(&self) -> Result<Measurement, NoResult> {
         let text = std::fs::read_to_string(&self.result).map_err(|error| {
             NoResult::Failed(format!("{} ended without a result: {error}", self.program.name))
@@ -161,16 +143,12 @@ impl PreparedProgram {
 }
 
 /// The moment at which programs that are started now can all begin to measure.
-#[must_use]
 pub fn begin_after(lead: Duration) -> u64 {
     clock::now().0.saturating_add(u64::try_from(lead.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Starts all at once, waits for all, reads what they measured. `started` is called with each program as
-/// soon as it runs.
-///
-/// # Errors
-/// The first that failed, or an interruption.
+/// Starts all programs at once, waits for all, and reads what they measured. `started` is called with each
+/// program as soon as it runs.
 pub fn concurrently(
     context: Context,
     prepared: Vec<PreparedProgram>,
@@ -189,17 +167,13 @@ pub fn concurrently(
     results.iter().map(PreparedProgram::read).collect()
 }
 
-/// Busy loops beside a program, until this is dropped; `None` if there are none.
-///
-/// # Errors
-/// They cannot be started.
+/// Busy loops beside a program, until the result is dropped. `None`: `count` is 0.
 pub fn competitors(context: Context, count: usize, at: &Pin) -> Result<Option<Competitors>, NoResult> {
     let start = || Competitors::start(context.unisono, count, at);
     (count > 0).then(start).transpose().map_err(|error| NoResult::Failed(error.to_string()))
 }
 
-/// A warning about programs that were not ready when the measurement began.
-#[must_use]
+/// The warning about programs that were not ready when the measurement began.
 pub fn late_warning(measured: &[Measurement]) -> Option<String> {
     let late = measured.iter().map(|m| m.ready_ns.saturating_sub(m.start_ns)).max().filter(|ns| *ns > 0)?;
     Some(format!(

@@ -1,8 +1,8 @@
-//! What a run is: one file for each driver.
+//! The kinds of runs: one file for each driver.
 //!
-//! A driver is a struct of the settings that it has. It starts programs (or simulates) as they say, and
-//! returns figures; it knows nothing of repetitions, records or reports. A new driver is one file in this
-//! folder and one line in [`DRIVERS`]:
+//! A driver is a struct of its settings. It starts programs (or simulates) as the settings say and returns
+//! figures. It knows nothing of repetitions, records or reports. A new driver is one file in this folder and
+//! one line in [`DRIVERS`]:
 //!
 //! ```text
 //!   #[derive(Debug, Default, Serialize, Deserialize)]
@@ -11,8 +11,8 @@
 //!   impl Driver for MyDriver { ... }
 //!   pub const MY: DriverKind = DriverKind::of::<MyDriver>("my");
 //! ```
-//! What several drivers have in common is a struct that each flattens into its own (`#[serde(flatten)]`). All
-//! drivers start programs through [`launch`], which owns deadlines, interruption and cleaning up.
+//! Settings that several drivers share are a struct that each of them flattens (`#[serde(flatten)]`). All
+//! drivers start programs through [`launch`], which handles deadlines, interruption and cleaning up.
 
 mod apart;
 pub mod burst;
@@ -65,18 +65,13 @@ pub static DRIVERS: [DriverKind; 12] = [
 /// Settings by name, as a study file writes them.
 pub type Settings = Map<String, Value>;
 
-/// A driver with the settings of one run.
 pub trait Driver: fmt::Debug {
-    /// Roughly the time around the measured seconds; for a simulation all of it.
+    /// The estimated time around the measured seconds; for a simulation, the whole time.
     fn around(&self, seconds: f64) -> Duration;
 
-    /// Makes one run.
-    ///
-    /// # Errors
-    /// Why there are no figures.
     fn run(&self, context: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult>;
 
-    /// The endings of the variant's names under which a run records several measurements.
+    /// The suffixes of the variant's name, if a run records several measurements.
     fn parts(&self) -> Option<Vec<String>> {
         None
     }
@@ -86,7 +81,7 @@ pub trait Driver: fmt::Debug {
         Vec::new()
     }
 
-    /// Parameters that the driver chooses on this host because no setting does, for the record.
+    /// A parameter that no setting gives and the driver chooses on this host, for the record.
     fn chosen(&self, _: Context) -> Option<(&'static str, Value)> {
         None
     }
@@ -94,7 +89,6 @@ pub trait Driver: fmt::Debug {
 
 impl dyn Driver {
     /// The names under which a variant with these settings is recorded: its own, or one for each part.
-    #[must_use]
     pub fn recorded_as(&self, variant: &str) -> Vec<String> {
         match self.parts() {
             Some(parts) => parts.into_iter().map(|part| format!("{variant}-{part}")).collect(),
@@ -103,46 +97,38 @@ impl dyn Driver {
     }
 }
 
-/// A driver as study files know it: its name, and how it reads its settings.
+/// A driver as study files know it.
 #[derive(Debug)]
 pub struct DriverKind {
     pub name: &'static str,
-    /// Parameters that its runs add to their records, beside settings.
+    /// Parameters of its records that are no settings.
     pub adds: &'static [&'static str],
-    /// Whether its figures are calculated, so that what else the machine does changes nothing.
+    /// Whether its figures are calculated, so that other load on the machine changes nothing.
     pub is_simulated: bool,
     read: fn(Settings) -> serde_json::Result<ReadSettings>,
 }
 
-/// A driver, and all its settings, those that it was not given with their defaults.
+/// A driver with all its settings, defaults included.
 type ReadSettings = (Box<dyn Driver>, Settings);
 
 impl DriverKind {
-    /// The driver `D` under this name; it measures, and adds no parameters.
+    /// A driver that measures and adds no parameters.
     const fn of<D: Driver + Default + Serialize + DeserializeOwned + 'static>(name: &'static str) -> Self {
         Self { name, adds: &[], is_simulated: false, read: read_settings::<D> }
     }
 
-    /// A run with these settings.
-    ///
-    /// # Errors
-    /// A value that does not fit its setting.
     pub fn with(&self, settings: Settings) -> Result<Box<dyn Driver>, String> {
         (self.read)(settings).map(|(driver, _)| driver).map_err(|error| error.to_string())
     }
 
-    /// The settings that it has, by name.
-    #[must_use]
     pub fn settings(&self) -> Vec<String> {
         (self.read)(Settings::new())
             .map(|(_, all)| all.into_iter().map(|(name, _)| name).collect())
             .unwrap_or_default()
     }
 
-    /// One setting as the driver understands it: `20` as `20.0` where it has fractions.
-    ///
-    /// # Errors
-    /// What does not fit about the value. The name must be one of [`Self::settings`].
+    /// A setting's value as the driver reads it: `20` as `20.0` where it has fractions. The name must be one
+    /// of [`Self::settings`].
     pub fn understand(&self, name: &str, value: &Value) -> serde_json::Result<Value> {
         let (_, mut all) = (self.read)(Settings::from_iter([(name.to_owned(), value.clone())]))?;
         Ok(all.remove(name).unwrap_or_default())
@@ -170,52 +156,44 @@ impl<'de> Deserialize<'de> for &'static DriverKind {
     }
 }
 
-/// What a driver is given.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// The programs of this host.
     pub bench: &'a Bench,
-    /// The `unisono` program itself.
+    /// The `unisono` program.
     pub unisono: &'a Path,
-    /// A directory for results, removed with the study.
+    /// For results; removed with the study.
     pub directory: &'a Path,
     /// The processors this process may use.
     pub cpus: &'a [usize],
-    /// Whether the user wants to stop.
     pub interrupted: Interrupted<'a>,
 }
 
-/// What a run measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunResult {
-    /// Figures of the whole run; empty where `parts` holds them.
+    /// Of the whole run; empty if `parts` has them.
     pub figures: Vec<Figure>,
     /// What makes the figures doubtful.
     pub warnings: Vec<String>,
-    /// Measurements that one start made, each recorded by itself.
+    /// Measurements of one start that are recorded separately.
     pub parts: Vec<MeasuredPart>,
-    /// Parts that should have been measured and were not, each with the reason.
+    /// Parts that were not measured, each with the reason.
     pub missing: Vec<(String, String)>,
 }
 
-/// One of several measurements that one start made.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MeasuredPart {
-    /// The ending of the variant's name.
+    /// The suffix of the variant's name.
     pub name: String,
-    /// Parameters beside the run's own.
+    /// Beside the run's own.
     pub parameters: BTreeMap<String, Value>,
     pub figures: Vec<Figure>,
 }
 
-/// Why a run measured nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoResult {
     /// The host lacks something: what, and the remedy.
     Skipped(String),
-    /// It was tried and failed.
     Failed(String),
-    /// The user stopped it.
     Interrupted(String),
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::time::Duration;
 use unisono_measure::record::Figure;
 
-/// Most programs beside the first.
+/// The most programs beside the first.
 const MOST_OTHERS: usize = 64;
 
 pub const PAIR: DriverKind = DriverKind::of::<PairDriver>("pair");
@@ -22,7 +22,7 @@ pub struct PairDriver {
     first: ProgramSettings,
     #[serde(flatten)]
     regime: RegimeSettings,
-    /// As `program`, for the others; like the first if absent. So are the settings below.
+    /// This and the settings below are for the other programs. `None`: as the first.
     other_program: Option<String>,
     other_threads: Option<usize>,
     other_interval_us: Option<f64>,
@@ -32,7 +32,7 @@ pub struct PairDriver {
 }
 
 impl PairDriver {
-    /// One of the others: like the first, but for what the settings say of others.
+    /// The settings of the other programs.
     fn other(&self) -> ProgramSettings {
         let first = self.first.clone();
         ProgramSettings {
@@ -79,7 +79,7 @@ impl Driver for PairDriver {
     }
 }
 
-/// Figures of the first, of the others together, and of all.
+/// Figures of the first program, of the others together, and of all.
 fn together(measured: &[Measurement]) -> Vec<Figure> {
     let sum = |of: fn(&Measurement) -> f64| measured.iter().map(of).sum::<f64>();
     let mut figures = vec![

@@ -1,8 +1,8 @@
-//! Processor time shared by weight: the core that decides about packets decides about quanta, against the
-//! kernel's own controller.
+//! Processor time shared by weight: turns by the scheduler that also decides about packets (the core),
+//! against the kernel's controller.
 //!
-//! One busy loop a class, all on one processor, each in a control group of its own. Under the kernel the
-//! groups have weights; under the core they take turns, as `unisono queue cpu` has them.
+//! One busy loop for each class, all on one processor, each in a control group. Under the kernel the groups
+//! have weights; under the core they take turns, as under `unisono queue cpu`.
 
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,16 +20,15 @@ use unisono_measure::record::Figure;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const WARM_UP: Duration = Duration::from_millis(100);
 
-/// Who shares the processor out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum SharedBy {
-    /// The kernel's scheduler, which knows no weights here.
+    /// The kernel's scheduler without weights.
     #[default]
     #[serde(rename = "none")]
     Nobody,
     Kernel,
-    /// Start-time fair queuing of quanta.
+    /// Start-time fair queuing of turns.
     Core,
 }
 
@@ -39,9 +38,9 @@ pub const PROCESSOR: DriverKind = DriverKind::of::<ProcessorDriver>("processor")
 #[serde(default)]
 pub struct ProcessorDriver {
     backend: SharedBy,
-    /// Weights of the classes, two to four.
+    /// Two to four.
     weights: Vec<u32>,
-    /// The quantum of the core.
+    /// The length of the core's turns.
     slice_ms: f64,
 }
 
@@ -122,7 +121,7 @@ fn number(child: &Child) -> Tid {
     Tid(i32::try_from(child.id()).unwrap_or_default())
 }
 
-/// Busy loops, killed with this.
+/// Busy loops, killed when this is dropped.
 struct Loops(Vec<Child>);
 
 impl Loops {
@@ -160,7 +159,7 @@ impl Drop for Loops {
     }
 }
 
-/// Control groups, one a loop; removed with this, when the loops are.
+/// One control group for each loop; removed when this is dropped, after the loops have ended.
 struct Groups(Vec<ControlGroup>);
 
 impl Groups {
@@ -209,7 +208,6 @@ impl Drop for Groups {
     }
 }
 
-/// The core's turns over the groups, as `unisono queue cpu` takes them.
 fn keeper(unisono: &Path, groups: &Groups, weights: &[u32], quantum_ms: f64) -> Result<Keeper, NoResult> {
     let failed = |error: String| NoResult::Failed(format!("the core cannot share the processor: {error}"));
     let named = || groups.0.iter().zip(NAMES);

@@ -1,8 +1,8 @@
 //! Programs that run at the same time, or in turns, under a regime: plain Linux, spread Linux, priorities,
 //! batch, partitions, gangs.
 //!
-//! Rates are per second of the *whole* run in every regime, so that they compare: under `batch` each of
-//! two programs runs half of the time and is credited with half of its rate.
+//! Rates are per second of the *whole* run in every regime, so that they can be compared: under `batch` each
+//! of two programs runs half of the time and is credited with half of its rate.
 
 use super::launch::{self, App, StartedBy};
 use super::{Context, NoResult, gang_run};
@@ -11,31 +11,29 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use unisono_measure::record::Figure;
 
-/// From starting the first program to the moment all begin to measure.
+/// From the start of the first program to the moment at which all begin to measure.
 const LEAD: Duration = Duration::from_millis(30);
 
 /// The same where a gang scheduler starts them.
 const GANG_LEAD: Duration = Duration::from_millis(75);
 
-/// Warm-up of a program that runs alone.
+/// Of a program that runs alone.
 const WARM_UP: Duration = Duration::from_millis(25);
 
-/// What runs beside what, and under whose rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SharingRegime {
-    /// Concurrently, where the kernel likes.
+    /// Concurrently, wherever the kernel puts them.
     #[default]
     Linux,
     /// Concurrently, thread i of each program pinned to processor i; no gangs.
     Spread,
-    /// As `linux`, one program with nice -20 (the second, unless `favoured` says otherwise).
+    /// As `linux`, but one program has nice -20: the second, unless `favoured` says otherwise.
     Nice,
     /// One after the other, pinned like `spread`, each for its share of the time.
     Batch,
     /// Concurrently, each program on its own share of the processors.
     Partition,
-    /// As gangs, by `unisono gang run`.
     Gang,
 }
 
@@ -43,25 +41,21 @@ pub enum SharingRegime {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RegimeSettings {
-    /// Under whose rule the programs run.
     pub regime: SharingRegime,
-    /// The gangs' slice; [`gang_run::SLICE_MS`] if absent.
+    /// The gangs' slice. `None`: [`gang_run::SLICE_MS`].
     pub slice_ms: Option<f64>,
-    /// The gangs' weights, one for each program.
+    /// One for each program.
     pub weights: Option<Vec<u32>>,
-    /// The gangs' mechanism.
     pub mechanism: Option<String>,
-    /// Which program `nice` favours: 1, or 2 if absent.
+    /// The program that `nice` favours. `None`: 2.
     pub favoured: Option<usize>,
-    /// Nice value of the favoured program; -20 if absent.
     pub nice: Option<i32>,
-    /// How many programs run beside the first; 1 if absent.
+    /// Programs beside the first. `None`: 1.
     pub others: Option<usize>,
 }
 
 impl RegimeSettings {
-    /// Roughly the time around the measured seconds.
-    #[must_use]
+    /// The estimated time around the measured seconds.
     pub fn around(&self) -> Duration {
         match self.regime {
             SharingRegime::Gang => GANG_LEAD + Duration::from_millis(20),
@@ -71,10 +65,7 @@ impl RegimeSettings {
     }
 }
 
-/// Runs the programs under the settings' regime; what each measured, and the regime's own figures.
-///
-/// # Errors
-/// Why there is nothing.
+/// Runs the programs under the settings' regime. Answers what each measured, and the regime's own figures.
 pub fn under(
     context: Context,
     settings: &RegimeSettings,
@@ -118,7 +109,7 @@ pub fn under(
     Ok((measured, Vec::new()))
 }
 
-/// One after the other, each for its share of the time on all processors; rates are per second of the whole.
+/// One after the other, each for its share of the time on all processors.
 fn batch(context: Context, apps: Vec<App>, seconds: f64) -> Result<Vec<Measurement>, NoResult> {
     let n = apps.len() as f64;
     let mut all = Vec::new();
@@ -144,7 +135,7 @@ fn batch(context: Context, apps: Vec<App>, seconds: f64) -> Result<Vec<Measureme
     Ok(all)
 }
 
-/// Processors for each program, as even as possible.
+/// Divides the processors among the programs as evenly as possible.
 fn partition(context: Context, apps: &mut [App]) -> Result<(), NoResult> {
     let (cpus, n) = (context.cpus.len(), apps.len());
     if cpus < n {

@@ -13,12 +13,12 @@ pub const SINGLE: DriverKind = DriverKind::of::<SingleDriver>("single");
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SingleDriver {
-    /// Two threads if absent.
+    /// `threads` is two if absent.
     #[serde(flatten)]
     program: ProgramSettings,
     /// Busy loops beside the program, one after the other around the processors.
     competitors: usize,
-    /// Whether participants are pinned, one after the other around the processors.
+    /// Pins participants, one after the other around the processors.
     pinned: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Two hosts on this one, and the cable between them: network namespaces that vanish with the run.
+//! Two network namespaces with a cable between them, which go with the run.
 //!
-//! The thread that makes them belongs to a run and ends with it; programs that it starts are born where it
-//! is.
+//! The thread that makes them belongs to one run and ends with it. Programs that it starts are in its current
+//! namespace.
 
 use crate::driver::NoResult;
 use std::net::Ipv4Addr;
@@ -11,29 +11,27 @@ use unisono_linux::netlink::{NetlinkSocket, address, token_bucket};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::process::is_root;
 
-/// The device at both ends.
+/// The device's name at both ends.
 pub(super) const CABLE: &str = "cable";
 const INDEX: Index = Index(2);
 pub(super) const SENDER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
 pub(super) const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 2);
 
-/// Where senders are, and where the receiver is.
 pub(super) struct LinkStage {
     senders: NetworkNamespace,
     receiver: NetworkNamespace,
 }
 
-/// What the cable carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cable {
-    /// As much as the processors can; somebody else makes the link.
+    /// No rate: somebody else limits it.
     Free,
-    /// A link of so many bits a second, first in first out, as long a queue as network cards have.
+    /// Bits a second, first in first out; the queue is as long as network cards have.
     Link(u64),
 }
 
 impl LinkStage {
-    /// Sets it, from the calling thread, which is left among the senders.
+    /// Makes both namespaces. The calling thread is then in the senders' namespace.
     pub(super) fn set(cable: Cable) -> Result<Self, NoResult> {
         if !is_root() {
             return Err(NoResult::Skipped(
@@ -83,7 +81,7 @@ impl LinkStage {
         self.at_the_receiver(|| NetlinkSocket::open().map_err(failed)?.run(&up(RECEIVER)).map_err(refused))
     }
 
-    /// Does something at the receiver's, and returns to the senders.
+    /// Does something in the receiver's namespace.
     pub(super) fn at_the_receiver<T>(
         &self,
         act: impl FnOnce() -> Result<T, NoResult>,

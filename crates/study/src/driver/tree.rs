@@ -1,10 +1,9 @@
 //! Barriers over networks, simulated: the same networks and groups under each scheme.
 //!
 //! One run draws some networks and simulates every scheme and every size of group on each. Each scheme at
-//! each size is a [`MeasuredPart`]: its variant is the run's with the scheme after it (`small-multicast`),
-//! and its parameter `members` says the size. A figure is the mean over the networks, as in the paper, with
-//! the distribution beside it. Nothing here measures time: the same seed gives the same figures on every
-//! machine.
+//! each size is a [`MeasuredPart`]: its variant is the run's with the scheme appended (`small-multicast`),
+//! and its parameter is `members`. A figure is the mean over the networks, as in the paper, with the
+//! distribution. Nothing measures time: the same seed gives the same figures on every machine.
 
 use super::{Context, Driver, DriverKind, MeasuredPart, NoResult, RunResult};
 use rand::SeedableRng;
@@ -30,15 +29,14 @@ const SCHEMES: [Scheme; 4] = Scheme::ALL;
 pub(super) struct NetworkSettings {
     pub switches: Option<u32>,
     pub nodes: Option<u32>,
-    /// Nodes for each switch of the network; instead of `nodes`.
+    /// Instead of `nodes`.
     pub nodes_per_switch: Option<u32>,
-    /// Ports of each switch.
     pub ports: Option<u16>,
     /// The part of all ports that is in use.
     pub connectivity_percent: Option<f64>,
-    /// How many networks a run draws; its figures are averages over them. One if absent.
+    /// Networks of a run, over which its figures are averaged. `None`: 1.
     pub networks: Option<u32>,
-    /// How many members groups have, one measurement each. Every node if absent.
+    /// Members of each group, one measurement each. `None`: every node.
     pub groups: Option<Vec<u32>>,
 }
 
@@ -59,7 +57,7 @@ impl NetworkSettings {
         }
     }
 
-    /// The sizes of groups on a network of this many nodes.
+    /// Fails if a size does not fit a network of this many nodes.
     pub(super) fn groups(&self, nodes: u32) -> Result<Vec<u32>, String> {
         let groups = self.groups.clone().unwrap_or_else(|| vec![nodes]);
         if groups.is_empty() || groups.iter().any(|members| !(2..=nodes).contains(members)) {
@@ -73,7 +71,6 @@ impl NetworkSettings {
     }
 }
 
-/// What is drawn and simulated.
 struct DrawnTrees {
     wish: NetworkWish,
     networks: u32,
@@ -119,7 +116,7 @@ impl DrawnTrees {
     }
 }
 
-/// What a scheme showed at one size of group, a value a network.
+/// Values of a scheme at one size of group, one for each network.
 #[derive(Default)]
 pub(super) struct Seen {
     values: BTreeMap<&'static str, (&'static str, Vec<f64>)>,
@@ -148,13 +145,13 @@ pub const TREE: DriverKind =
 pub struct TreeDriver {
     #[serde(flatten)]
     network: NetworkSettings,
-    /// How a barrier is carried out: `unicast`, `multicast`, `btin`, `btin_turn`.
+    /// `unicast`, `multicast`, `btin`, `btin_turn`.
     schemes: Vec<String>,
     /// How fast a root node takes messages in: `parallel-links`, `one-port`, `startup-each`.
     intake: Option<String>,
     /// Whether messages wait for each other at links; in the paper they do not.
     contended: bool,
-    /// Members arrive within this time; 0: all at once.
+    /// Members arrive within this time. 0: all at once.
     arrivals_us: f64,
 }
 
@@ -220,19 +217,19 @@ impl Driver for TreeDriver {
     }
 }
 
-/// Each network of a run is drawn from a seed of its own.
+/// The seed of one of a run's networks.
 fn seed_of(run: u64, number: u32) -> u64 {
     run.wrapping_add(u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// The network of a run with this number, and whether it is a bare tree.
+/// One of a run's networks, and whether it is a bare tree.
 pub(super) fn draw(wish: &NetworkWish, run: u64, number: u32) -> Result<(SwitchNetwork, bool), String> {
     let wish = NetworkWish { seed: seed_of(run, number), ..wish.clone() };
     let topology = generate(&wish).map_err(|error| error.to_string())?;
     Ok((topology.network, topology.generated.is_some_and(|how| how.bare_tree)))
 }
 
-/// Simulates one network; whether it is a bare tree.
+/// Simulates one network. Answers whether it is a bare tree.
 fn one_network(
     wanted: &DrawnTrees,
     seed: u64,

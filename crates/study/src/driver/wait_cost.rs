@@ -15,25 +15,21 @@ pub const WAIT_COST: DriverKind = DriverKind::of::<WaitCostDriver>("wait-cost");
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WaitCostDriver {
-    /// How the two threads wait; `spin-block` if absent.
     wait: Option<String>,
     /// How long `spin-block` spins.
     spin_budget_us: Option<f64>,
     placement: HandOffPlacement,
-    /// Busy loops on each processor that the two threads use.
+    /// On each processor that the two threads use.
     competitors: usize,
 }
 
-/// Where two threads of a hand-off run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HandOffPlacement {
-    /// Both on one processor.
     Same,
-    /// Each on its own.
     #[default]
     Cross,
-    /// Where the kernel likes.
+    /// Wherever the kernel puts them.
     Free,
 }
 

@@ -6,7 +6,7 @@
 //! title = "..."
 //! question = "..."
 //! method = "..."
-//! driver = "pair"                   # what a run is
+//! driver = "pair"                   # the kind of run
 //! repetitions = { smoke = 1, quick = 3, paper = 10 }
 //! seconds = { smoke = 0.03, quick = 0.2, paper = 2.0 }
 //!
@@ -21,9 +21,9 @@
 //! parameter = "interval_us"
 //! values = { smoke = [0], quick = [0, 10], paper = [0, 10, 100] }
 //! ```
-//! Charts and verdicts are those of the record format ([`unisono_measure::record`]); they travel into
-//! the records, so that a report needs nothing else. A wrong file is refused with line, column and,
-//! where a key is unknown, the nearest known one.
+//! Charts and verdicts are those of the record format ([`unisono_measure::record`]). They are copied into the
+//! records, so a report needs nothing else. A wrong file is refused with line and column and, for an unknown
+//! key, the nearest known one.
 
 mod nearest;
 mod settings;
@@ -38,17 +38,14 @@ use std::path::Path;
 use unisono_linux::read::HAND_WRITTEN;
 use unisono_measure::record::{Budget, Chart, FORMAT, Paper, Question, StudyLine, Verdict};
 
-/// A study as its file says it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StudyFile {
-    /// Identifier, unique among studies.
+    /// Unique among studies.
     pub id: String,
     /// `barrier`, `gang`, ...
     pub topic: String,
-    /// A title for readers.
     pub title: String,
-    /// The question, in one sentence.
     pub question: String,
     /// What runs, beside what, how often.
     pub method: String,
@@ -58,59 +55,52 @@ pub struct StudyFile {
     /// Position in the report.
     #[serde(default)]
     pub order: u32,
-    /// Whether it runs only when its topic or its id is named: it takes too long to be part of everything.
+    /// Whether it runs only if its topic or id is named, because it takes too long to be part of everything.
     #[serde(default)]
     pub named_only: bool,
     /// Which of the report's opening questions it answers.
     #[serde(default)]
     pub answers: Option<Question>,
-    /// What to call variants, figures and parameters.
+    /// Names for readers, of variants, figures and parameters.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// What the paper says.
     #[serde(default)]
     pub paper: Option<Paper>,
-    /// What a run is.
     pub driver: &'static DriverKind,
     pub repetitions: PerProfile<u32>,
     /// Measured seconds of a run.
     pub seconds: PerProfile<f64>,
-    /// Settings of every run.
+    /// Of every run.
     #[serde(default)]
     pub settings: WrittenSettings,
-    /// What is compared.
     #[serde(rename = "variant")]
     pub variants: Vec<Variant>,
-    /// What is varied.
     #[serde(default, rename = "sweep")]
     pub sweeps: Vec<Sweep>,
-    /// What to draw.
     #[serde(default, rename = "chart")]
     pub charts: Vec<Chart>,
-    /// What to judge.
     #[serde(default, rename = "verdict")]
     pub verdicts: Vec<Verdict>,
-    /// What figures must not exceed.
+    /// Limits for figures.
     #[serde(default, rename = "budget")]
     pub budgets: Vec<Budget>,
 }
 
-/// One of the things compared.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
-    /// Its name in records, for example `gang`.
+    /// In records, for example `gang`.
     pub name: String,
-    /// Its settings, over the study's.
+    /// They override the study's.
     #[serde(default)]
     pub settings: WrittenSettings,
-    /// How many times as often as the others it is started: what is bimodal needs more starts.
+    /// How many times as often as the others it is started. A variant with two modes needs more starts.
     #[serde(default = "once")]
     pub starts: u32,
-    /// Only from this profile on.
+    /// The first profile in which it runs.
     #[serde(default)]
     pub from: Option<Profile>,
-    /// Only where the sweeps have one of these values.
+    /// Runs only where the sweeps have one of these values.
     #[serde(default)]
     pub only: BTreeMap<String, Vec<serde_json::Value>>,
 }
@@ -119,40 +109,29 @@ fn once() -> u32 {
     1
 }
 
-/// A setting that is varied.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {
-    /// Name of the setting.
     pub parameter: String,
     pub values: PerProfile<Vec<serde_json::Value>>,
 }
 
-/// Why a study file was refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadStudy {
-    /// It could not be read.
     #[error("cannot read the study file {path}: {source}")]
     Unreadable { path: String, source: std::io::Error },
-    /// It is not a study file.
     #[error("{path}:{line}:{column}: {problem}")]
     Wrong {
         path: String,
-        /// Line, from 1.
         line: usize,
-        /// Column, from 1.
         column: usize,
-        /// What is wrong and what was expected.
+        /// What is wrong, and what was expected.
         problem: String,
     },
 }
 
 impl StudyFile {
-    /// Reads and checks a study file.
-    ///
-    /// # Errors
-    /// [`BadStudy`] with the place.
     pub fn read(path: &Path) -> Result<Self, BadStudy> {
         let name = path.display().to_string();
         let text = unisono_linux::read::text(path, HAND_WRITTEN)
@@ -160,10 +139,7 @@ impl StudyFile {
         Self::parse(&name, &text)
     }
 
-    /// Parses and checks the text of a study file; `path` is for messages.
-    ///
-    /// # Errors
-    /// [`BadStudy`] with the place.
+    /// `path` is for messages.
     pub fn parse(path: &str, text: &str) -> Result<Self, BadStudy> {
         let wrong = |at: usize, problem: String| {
             let (line, column) = place(text, at);
@@ -181,7 +157,7 @@ impl StudyFile {
         Ok(file)
     }
 
-    /// What types cannot say. The error: the text to point at, and the problem.
+    /// Checks what types cannot say. The error has the text to point at, and the problem.
     fn check(&self) -> Result<(), (String, String)> {
         let is_name = |s: &str| {
             !s.is_empty() && s.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
@@ -259,7 +235,7 @@ impl StudyFile {
         Ok(())
     }
 
-    /// Verdicts and charts name variants that exist: a typing error would leave them silently empty.
+    /// Verdicts and charts must name existing variants: a typing error would leave them empty.
     fn check_names(&self) -> Result<(), (String, String)> {
         let mut recorded = Vec::new();
         for variant in &self.variants {
@@ -298,10 +274,7 @@ impl StudyFile {
         Ok(())
     }
 
-    /// The run of a variant at a point of the sweeps.
-    ///
-    /// # Errors
-    /// A value that does not fit its setting; [`Self::parse`] has checked them.
+    /// The run of a variant at a point of the sweeps. Does not fail for a file that [`Self::parse`] accepted.
     pub fn run_of(&self, variant: &Variant, point: Settings) -> Result<Box<dyn Driver>, String> {
         let mut settings = self.settings.values();
         settings.extend(point);
@@ -309,8 +282,6 @@ impl StudyFile {
         self.driver.with(settings)
     }
 
-    /// What the records say about the study.
-    #[must_use]
     pub fn line(&self, profile: Profile) -> StudyLine {
         StudyLine {
             format: FORMAT.to_owned(),
@@ -330,8 +301,8 @@ impl StudyFile {
         }
     }
 
-    /// A verdict for each value of the sweeps that it neither fixes nor is split by: one ratio never takes
-    /// different things together. Places where one of its variants does not run are left out.
+    /// One verdict for each value of the sweeps that it neither fixes nor is split by, so that one ratio
+    /// never mixes different things. Points at which one of its variants does not run are left out.
     fn split(&self, verdict: &Verdict, profile: Profile) -> Vec<Verdict> {
         let mut split = vec![verdict.clone()];
         for sweep in &self.sweeps {
@@ -382,8 +353,8 @@ fn place(text: &str, at: usize) -> (usize, usize) {
     (line, column)
 }
 
-/// Where the file says `needle` as a value or key, for problems that types cannot find; the last place is
-/// the likeliest (a duplicate, a verdict after the variants).
+/// Where the file has `needle` as a value or key, for problems that types cannot find. The last occurrence is
+/// the likeliest: a duplicate, or a verdict after the variants.
 fn find_value(text: &str, needle: &str) -> usize {
     text.rfind(&format!("\"{needle}\"")).or_else(|| text.rfind(needle)).unwrap_or(0)
 }

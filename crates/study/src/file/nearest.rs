@@ -1,4 +1,4 @@
-//! The known key that an unknown one was probably meant to be.
+//! Suggests a known key for an unknown one.
 
 /// The candidate with the least edit distance, if it is near enough to be meant.
 pub(super) fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {

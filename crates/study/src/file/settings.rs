@@ -1,4 +1,4 @@
-//! Settings in a study file, each with its place in the text.
+//! Settings in a study file, each with its position in the text.
 
 use super::nearest;
 use crate::driver::{DriverKind, Settings};
@@ -7,19 +7,17 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use toml::Spanned;
 
-/// Settings as a study file writes them.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(transparent)]
 pub struct WrittenSettings(BTreeMap<Spanned<String>, Spanned<Value>>);
 
 impl WrittenSettings {
-    #[must_use]
     pub fn values(&self) -> Settings {
         self.0.iter().map(|(name, value)| (name.get_ref().clone(), value.get_ref().clone())).collect()
     }
 
-    /// Brings each value into the form in which the driver has it. The error: the byte to point at, and the
-    /// problem.
+    /// Replaces each value by the form in which the driver reads it. The error has the byte to point at, and
+    /// the problem.
     pub(super) fn understand(&mut self, driver: &DriverKind) -> Result<(), (usize, String)> {
         for (name, value) in &mut self.0 {
             known(driver, name.get_ref()).map_err(|problem| (name.span().start, problem))?;
@@ -32,7 +30,7 @@ impl WrittenSettings {
     }
 }
 
-/// Refuses a setting that the driver does not have; names those that it has.
+/// Refuses a setting that the driver does not have, and names those that it has.
 pub(super) fn known(driver: &DriverKind, name: &str) -> Result<(), String> {
     let settings = driver.settings();
     let names = || settings.iter().map(String::as_str);

@@ -1,4 +1,4 @@
-//! Which programs there are: one line each.
+//! The programs that can be measured, one line each.
 
 use super::{PeerFile, PeerKind};
 use std::path::Path;
@@ -7,11 +7,10 @@ use std::path::Path;
 #[derive(Debug)]
 pub struct PeerProgram {
     pub name: &'static str,
-    /// What it is for.
     pub kind: PeerKind,
-    /// Which compilers will do, the best first.
+    /// The best first.
     pub compilers: &'static [CompilerName],
-    /// Flags beside the common ones.
+    /// Beside the common ones.
     pub flags: &'static [&'static str],
     pub source: PeerSource,
     /// How its runtime is told to wait.
@@ -20,16 +19,13 @@ pub struct PeerProgram {
     pub remedy: &'static str,
 }
 
-/// A file that is compiled.
+/// A file in `crates/study/peers`.
 #[derive(Debug)]
 pub struct PeerSource {
-    /// Its name in `crates/study/peers`.
     pub file: &'static str,
-    /// What it holds.
     pub text: &'static str,
 }
 
-/// A compiler by the name under which it is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CompilerName {
     Gcc,
@@ -50,7 +46,7 @@ pub const HEADERS: &[PeerSource] = &[
     PeerSource { file: "options.h", text: include_str!("../../peers/options.h") },
 ];
 
-/// Variables through which a user's environment would change how a peer waits or where it runs.
+/// Variables by which a user's environment would change how a peer waits or where it runs.
 pub const OPENMP_VARIABLES: &[&str] = &[
     "OMP_NUM_THREADS",
     "OMP_WAIT_POLICY",
@@ -97,7 +93,6 @@ const PASSIVE: &[(&str, &str)] = &[("OMP_WAIT_POLICY", "passive")];
 const LIBOMP_ACTIVE: &[(&str, &str)] = &[("OMP_WAIT_POLICY", "active"), ("KMP_BLOCKTIME", "infinite")];
 const LIBOMP_PASSIVE: &[(&str, &str)] = &[("OMP_WAIT_POLICY", "passive"), ("KMP_BLOCKTIME", "0")];
 
-/// All peers that are built.
 pub const PEERS: &[PeerProgram] = &[
     PeerProgram {
         name: "pthread",
@@ -171,7 +166,7 @@ const fn libomp(
     PeerProgram { name, kind, compilers: CLANG, flags: OPENMP, source, environment, remedy: INSTALL_CLANG }
 }
 
-/// Programs that need no compiler: they are in `unisono` itself.
+/// Programs that need no compiler, because they are in `unisono` itself.
 const OWN: &[(&str, PeerKind, &[&str])] = &[
     ("unisono", PeerKind::Barrier, &["barrier", "--json"]),
     ("std", PeerKind::Barrier, &["barrier", "--json", "--implementation", "std"]),
@@ -181,8 +176,6 @@ const OWN: &[(&str, PeerKind, &[&str])] = &[
     ("bursts-unisono", PeerKind::Requests, &["workload", "bursts"]),
 ];
 
-/// Programs that need no compiler.
-#[must_use]
 pub fn own(unisono: &Path) -> Vec<PeerFile> {
     let program = |(name, kind, arguments): &(&str, PeerKind, &[&str])| {
         PeerFile::own(unisono, name, *kind, arguments.iter().map(|word| (*word).to_owned()).collect())
@@ -190,12 +183,10 @@ pub fn own(unisono: &Path) -> Vec<PeerFile> {
     OWN.iter().map(program).collect()
 }
 
-/// Names and kinds of all.
 fn all() -> impl Iterator<Item = (&'static str, PeerKind)> {
     OWN.iter().map(|(name, kind, _)| (*name, *kind)).chain(PEERS.iter().map(|peer| (peer.name, peer.kind)))
 }
 
-/// All names, for messages.
 pub fn names() -> impl Iterator<Item = &'static str> {
     all().map(|(name, _)| name)
 }
@@ -205,8 +196,7 @@ pub fn barriers() -> impl Iterator<Item = &'static str> {
     all().filter(|(_, kind)| *kind == PeerKind::Barrier).map(|(name, _)| name)
 }
 
-/// The name in the catalogue for what somebody typed: `libomp-default` is `libomp`.
-#[must_use]
+/// The catalogue's name for what a user typed: `libomp-default` is `libomp`.
 pub fn canonical(name: &str) -> &str {
     match name {
         "c++" | "c++20" | "std-barrier" => "cxx",

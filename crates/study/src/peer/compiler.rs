@@ -1,9 +1,9 @@
 //! Finds compilers and builds peers with them, once.
 //!
-//! A built program lies in the cache under a key of everything that went into it: source, headers,
-//! flags and what the compiler says about its version. A new compiler or a changed source is therefore a
-//! new build, and nothing needs to be cleaned. Builds happen in a directory of their own that is moved
-//! into place, so two processes may prepare at the same time.
+//! A built program is cached under a key of everything that it was made from: source, headers, flags and the
+//! compiler's version. A new compiler or a changed source gives another key, so nothing needs to be cleaned.
+//! A build happens in a directory of its own, which is then moved into the cache, so two processes may
+//! prepare at the same time.
 
 use super::catalogue::{CompilerName, HEADERS, PeerProgram};
 use super::{Error, write};
@@ -15,16 +15,12 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use unisono_linux::private_directory::is_own_file;
 
-/// A program that was built.
 #[derive(Clone, Debug)]
 pub struct Built {
-    /// Where it is.
     pub executable: PathBuf,
-    /// The compiler's version.
     pub version: String,
 }
 
-/// Why one was not.
 #[derive(Clone, Debug)]
 pub struct NotBuilt {
     /// For example `clang not found`.
@@ -33,7 +29,6 @@ pub struct NotBuilt {
     pub remedy: String,
 }
 
-/// The compilers of this machine and what they built.
 #[derive(Debug)]
 pub struct Toolbox {
     cache: PathBuf,
@@ -51,16 +46,11 @@ const COMMON_FLAGS: &[&str] = &["-O2", "-w"];
 const LIBRARIES: &[&str] = &["-lm"];
 
 impl Toolbox {
-    /// A toolbox that keeps what it builds in `cache`.
-    #[must_use]
     pub fn new(cache: &Path) -> Self {
         Self { cache: cache.to_owned(), found: HashMap::new(), built: HashMap::new() }
     }
 
-    /// Builds a peer, or takes it from the cache, or says why not.
-    ///
-    /// # Errors
-    /// The cache cannot be written.
+    /// Builds a peer, or takes it from the cache. The inner error says why this host cannot build it.
     pub fn build(
         &mut self,
         peer: &PeerProgram,
@@ -107,7 +97,7 @@ impl CompilerName {
     }
 }
 
-/// Looks for `clang`, then for `clang-25`, `clang-24`, ... along `PATH`.
+/// Looks along `PATH` for `clang`, then for `clang-30`, `clang-29`, ...
 fn find(command: &str) -> Option<Compiler> {
     let path = std::env::var_os("PATH")?;
     let versioned = (9..=30).rev().map(|version| format!("{command}-{version}"));
@@ -126,7 +116,7 @@ fn find(command: &str) -> Option<Compiler> {
     None
 }
 
-/// The hash is not promised to stay the same from one Rust to the next; then peers are built anew.
+/// Another release of Rust may hash differently; then peers are built again.
 fn key(peer: &PeerProgram, compiler: &Compiler) -> u64 {
     let mut hasher = DefaultHasher::new();
     for source in HEADERS.iter().chain([&peer.source]) {
@@ -136,7 +126,7 @@ fn key(peer: &PeerProgram, compiler: &Compiler) -> u64 {
     hasher.finish()
 }
 
-/// Compiles into `directory`; the inner error is the compiler's.
+/// The inner error is the compiler's.
 fn compile(peer: &PeerProgram, compiler: &Compiler, directory: &Path) -> Result<Result<(), String>, Error> {
     // Unique among threads and processes that share the cache.
     static BUILDS: AtomicU64 = AtomicU64::new(0);

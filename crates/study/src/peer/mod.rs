@@ -1,12 +1,12 @@
 //! The programs that are measured beside one another: Unisono's barriers, other people's, and kernels.
 //!
-//! Peers in C and C++ travel as source inside this crate, and are built on the user's machine with
-//! whatever compilers are there ([`compiler`]); what cannot be built is named with its reason and the
-//! remedy, never dropped silently. Every program takes the same flags ([`Options`]) and writes the same
-//! [`Measurement`], so a study treats all alike:
+//! Peers in C and C++ are in this crate as source and are built on the user's machine with the compilers that
+//! are there ([`compiler`]). A peer that cannot be built is reported with its reason and the remedy. Every
+//! program takes the same flags ([`Options`]) and writes the same [`Measurement`], so a study treats all
+//! alike:
 //!
 //! ```text
-//!   Bench::prepare(cache, unisono) -> Bench { programs: [Program], unavailable: [Unavailable] }
+//!   Bench::prepare(cache, unisono) -> Bench { programs: [PeerFile], unavailable: [Unavailable] }
 //!   program.command(&options)      -> std::process::Command, to be run alone, in pairs or as gangs
 //!   program.measure(&options)      -> Measurement, run alone and waited for
 //! ```
@@ -24,12 +24,11 @@ use std::time::{Duration, Instant};
 use unisono_linux::parent_death::end_with_starter;
 use unisono_linux::private_directory::PrivateDirectory;
 
-/// What a program is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerKind {
     /// BARRIER over some implementation of a barrier.
     Barrier,
-    /// A computation that has a result, in parallel.
+    /// A parallel computation with a result.
     Kernel,
     /// A stream of requests, each a parallel computation.
     Requests,
@@ -37,110 +36,77 @@ pub enum PeerKind {
     Exchange,
 }
 
-/// A program that can be run here.
+/// A program that this host can run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerFile {
     /// For example `libgomp-passive`.
     pub name: String,
-    /// What it is for.
     pub kind: PeerKind,
-    /// Version of what is measured, for example `gcc (Debian 12.2.0) 12.2.0`.
+    /// For example `gcc (Debian 12.2.0) 12.2.0`.
     pub version: String,
     executable: PathBuf,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
 }
 
-/// A program that cannot be run here.
+/// A program that this host cannot run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
     pub name: String,
-    /// What it is for.
     pub kind: PeerKind,
-    /// Why, for example `clang not found`.
+    /// For example `clang not found`.
     pub reason: String,
     /// What to type, for example `apt install clang libomp-dev`.
     pub remedy: String,
 }
 
-/// Why a program gave no measurement.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no program of this name.
     #[error("there is no program {name:?}; did you mean {nearest}? known are: {known}")]
     Unknown {
-        /// What was asked for.
         name: String,
         /// The known name that resembles it most.
         nearest: String,
         known: String,
     },
-    /// It exists, but not here.
     #[error("{name} cannot be run here: {reason}; {remedy}")]
-    Unavailable {
-        name: String,
-        reason: String,
-        /// What to do.
-        remedy: String,
-    },
-    /// A file or a process could not be handled.
+    Unavailable { name: String, reason: String, remedy: String },
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was tried, with the path.
+        /// With the path.
         what: String,
         source: io::Error,
     },
-    /// It ran and failed.
     #[error("{name} failed ({status}): {said}")]
     Failed {
         name: String,
         /// Exit code or signal.
         status: String,
-        /// The end of what it wrote to standard error.
+        /// The end of its standard error.
         said: String,
     },
-    /// It did not end in time and was killed.
     #[error("{name} was killed: it ran for {waited:?} instead of {expected:?}")]
-    Hung {
-        name: String,
-        /// How long it was waited for.
-        waited: Duration,
-        /// How long it should have taken.
-        expected: Duration,
-    },
-    /// Its result makes no sense.
+    Hung { name: String, waited: Duration, expected: Duration },
     #[error("{name} wrote a result that cannot be read: {source}")]
-    Result {
-        name: String,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
+    Result { name: String, source: serde_json::Error },
 }
 
-/// All programs, those that can be run here and those that cannot.
 #[derive(Clone, Debug, Default)]
 pub struct Bench {
-    /// Ready to run.
     pub programs: Vec<PeerFile>,
-    /// Not to be had here, each with the reason and the remedy.
+    /// Each with the reason and the remedy.
     pub unavailable: Vec<Unavailable>,
 }
 
 impl Bench {
-    /// Builds what can be built, in `cache` (see [`default_cache`]). `unisono` is the `unisono` program
-    /// (usually `std::env::current_exe()`); `progress` hears what is compiled, when something is.
-    ///
-    /// # Errors
-    /// The cache cannot be written.
+    /// Builds what can be built, in `cache` (see [`default_cache`]). `unisono` is usually
+    /// `std::env::current_exe()`; `progress` is told what is being compiled.
     pub fn prepare(cache: &Path, unisono: &Path, progress: &mut dyn FnMut(&str)) -> Result<Self, Error> {
         Self::prepare_named(cache, unisono, progress, |_| true)
     }
 
-    /// As [`Bench::prepare`], but builds only what `wanted` asks for by name.
-    ///
-    /// # Errors
-    /// The cache cannot be written.
+    /// As [`Bench::prepare`], but only the programs for which `wanted` holds.
     pub fn prepare_named(
         cache: &Path,
         unisono: &Path,
@@ -175,10 +141,6 @@ impl Bench {
         Ok(bench)
     }
 
-    /// The program of this name.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] where it cannot be run here, [`Error::Unknown`] where there is none.
     pub fn program(&self, name: &str) -> Result<&PeerFile, Error> {
         let canonical = catalogue::canonical(name);
         if let Some(program) = self.programs.iter().find(|program| program.name == canonical) {
@@ -196,7 +158,6 @@ impl Bench {
 
 impl PeerFile {
     /// BARRIER over Unisono's own barriers: `algorithm` and `wait` as on the command line.
-    #[must_use]
     pub fn unisono(executable: &Path, algorithm: &str, wait: &str, spin_budget: Option<Duration>) -> Self {
         let mut arguments: Vec<String> =
             ["barrier", "--json", "--algorithm", algorithm, "--wait", wait].map(str::to_owned).into();
@@ -207,8 +168,6 @@ impl PeerFile {
         Self::own(executable, &name, PeerKind::Barrier, arguments)
     }
 
-    /// Where it is.
-    #[must_use]
     pub fn executable(&self) -> &Path {
         &self.executable
     }
@@ -224,17 +183,14 @@ impl PeerFile {
         }
     }
 
-    /// The same program with more arguments, for those that only it knows: `--wait spin`, `--burst 8`.
-    #[must_use]
+    /// The same program with arguments that only it knows: `--wait spin`, `--burst 8`.
     pub fn with<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Self {
         let mut program = self.clone();
         program.arguments.extend(arguments.into_iter().map(str::to_owned));
         program
     }
 
-    /// The command that runs it with these options. Settings of OpenMP runtimes that the user's
-    /// environment holds do not reach it.
-    #[must_use]
+    /// The command that runs it with these options, without the user's settings of OpenMP runtimes.
     pub fn command(&self, options: &Options) -> Command {
         let mut command = Command::new(&self.executable);
         command.args(&self.arguments).args(options.to_arguments());
@@ -246,9 +202,6 @@ impl PeerFile {
     }
 
     /// Runs it alone and waits for its result. It ends with the calling thread.
-    ///
-    /// # Errors
-    /// It cannot be started, fails, does not end, or writes nonsense.
     pub fn measure(&self, options: &Options) -> Result<Measurement, Error> {
         let mut options = Options { result: None, die_with_parent: true, ..options.clone() };
         options.die_with_parent = true;
@@ -258,26 +211,19 @@ impl PeerFile {
     }
 
     /// Reads what it wrote to standard output or to `--result`.
-    ///
-    /// # Errors
-    /// It is not the JSON object of a [`Measurement`].
     pub fn read(&self, text: &str) -> Result<Measurement, Error> {
         serde_json::from_str(text).map_err(|source| Error::Result { name: self.name.clone(), source })
     }
 }
 
-/// Where built peers are kept, and executed from: a directory of this user's alone.
-///
-/// # Errors
-/// There is none; see [`PrivateDirectory::cache`].
+/// The directory of built peers, which are executed from there: it belongs to this user alone.
 pub fn default_cache() -> Result<PathBuf, Error> {
     PrivateDirectory::cache("peers", |_| Ok(()))
         .map(|directory| directory.path().to_owned())
         .map_err(|source| Error::Io { what: "keep compiled programs".to_owned(), source })
 }
 
-/// The known name that resembles `name` most, if any does.
-#[must_use]
+/// The known name that resembles `name` most.
 pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     known.iter().copied().min_by_key(|candidate| (strsim::levenshtein(name, candidate), *candidate))
 }

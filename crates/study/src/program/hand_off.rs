@@ -4,8 +4,8 @@
 //!   thread 0   signal ping k ........ wait for pong k   signal ping k+1
 //!   thread 1        wait for ping k   signal pong k
 //! ```
-//! Each round trip is two waits. Measured for every wait policy with both threads on one processor and on
-//! two, alone and beside busy loops, this is the paper's price of blocking against spinning - on this
+//! Each round trip is two waits. It is measured for every wait policy, with both threads on one processor and
+//! on two, alone and beside busy loops. That gives the paper's price of blocking against spinning on this
 //! machine.
 //!
 //! Cost of the loop beside the hand-off: as [`crate::workload::meter`].
@@ -20,10 +20,7 @@ use unisono_sync::{
     Wakeups, Yield,
 };
 
-/// Runs hand-offs by `wait`; two threads, whatever the options say.
-///
-/// # Errors
-/// Options out of range, threads that cannot be started or pinned.
+/// Always has two threads.
 pub fn run(told: &Options, wait: Wait, budget: SpinBudget) -> Result<Measurement, Error> {
     let told = Options { threads: 2, ..told.clone() };
     told.check()?;
@@ -56,7 +53,7 @@ pub fn run(told: &Options, wait: Wait, budget: SpinBudget) -> Result<Measurement
     Ok(Measurement { implementation: "hand-off".into(), wait: wait.to_string(), ..measured })
 }
 
-/// How many processors the threads may use.
+/// Processors that the threads may use.
 fn processors(told: &Options) -> Result<usize, Error> {
     let mut cpus = told.pin.placement()?;
     if cpus.is_empty() {

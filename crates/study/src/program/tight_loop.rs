@@ -1,11 +1,11 @@
 //! The paper's tight loop: threads that only compute and never wait, to see what scheduling them costs.
 //!
-//! Each thread counts iterations of a fixed piece of computation (about a microsecond) in a cache line of its
-//! own; the sum over the measured time is the rate. Two such programs under gangs, against the same two under
-//! plain Linux, show the gang scheduler's overhead: what they compute less was spent on switching.
+//! Each thread counts iterations of a fixed computation (a few microseconds); the sum over the measured time
+//! is the rate. Two such programs under gangs, against the same two under plain Linux, show the gang
+//! scheduler's overhead: the missing computation was spent on switching.
 //!
-//! Cost: one clock reading an iteration of about a microsecond (below 4 %, the same everywhere).
-//! Reference: Peter, Baumann, Anderson, Roscoe, ETH TR 745, section 3.1.
+//! Cost: one clock reading for each iteration (below 4 %, the same everywhere). Reference: Peter, Baumann,
+//! Anderson, Roscoe, ETH TR 745, section 3.1.
 
 use crate::workload::spin::{FIRST_STATE, compute};
 use crate::workload::{Error, Measurement, Options, options};
@@ -14,13 +14,9 @@ use std::thread;
 use unisono_linux::clock::{self, Nanos};
 use unisono_linux::usage;
 
-/// Rounds of computation an iteration: a few microseconds.
+/// Rounds of computation in an iteration: a few microseconds.
 const ROUNDS: u64 = 4_000;
 
-/// Runs it.
-///
-/// # Errors
-/// Options out of range, threads that cannot be started or pinned.
 pub fn run(told: &Options) -> Result<Measurement, Error> {
     told.check()?;
     let placement = told.pin.placement()?;
@@ -74,7 +70,7 @@ pub fn run(told: &Options) -> Result<Measurement, Error> {
     })
 }
 
-/// Computes from now to `end`; iterations that ended after `begin`.
+/// Computes until `end`. Answers the number of iterations that ended after `begin`.
 fn count(seed: u64, begin: Nanos, end: Nanos) -> u64 {
     let (mut state, mut iterations) = (FIRST_STATE + seed, 0);
     loop {

@@ -1,21 +1,20 @@
-//! Verdicts for a terminal: one variant against many others is one line a situation.
+//! Verdicts for a terminal: comparisons of one variant with many others become one line for each situation.
 //!
-//! The idea: who asks "which barrier is the fastest here?" wants the place in the field and the distance to
-//! the next best, not a comparison with everybody. The report and the records keep them all. A comparison
-//! with an expectation, or one that answers a question of its own, keeps its line.
+//! A user who asks "which barrier is the fastest here?" wants its rank and the distance to the next best, not
+//! a comparison with every other. The report and the records have all comparisons. A comparison with an
+//! expectation, or one that answers a question of its own, keeps its line.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
 use unisono_measure::record::{Better, RunLine, StudyLine, Verdict};
 use unisono_measure::verdict::{Answer, Judgement, confidence, finding_in_words, judge, ratio};
 
-/// Comparisons of one variant in one situation that are folded into one line.
+/// Comparisons of one variant in one situation from which on they are folded.
 const MANY: usize = 3;
 
-/// One judgement with its verdict.
 type Judged<'a> = (&'a Verdict, Judgement);
 
-/// The verdicts as lines, in the study's order; a folded line stands where its first verdict stands.
+/// In the study's order; a folded line is where its first verdict would be.
 pub(super) fn lines(study: &StudyLine, runs: &[&RunLine]) -> Vec<String> {
     let asked = study.verdicts.iter().filter(|v| runs.iter().any(|r| r.has(&v.only)));
     let mut rest: VecDeque<Judged<'_>> =

@@ -1,7 +1,8 @@
-//! What a terminal shows at the end: per study one line a variant and situation, and the verdicts in words.
+//! What the terminal shows at the end: for each study one line for each variant and situation, and the
+//! verdicts in words.
 //!
-//! The idea: the summary is the report's short form and reads the same records. A variant's figure is its
-//! median with least and greatest run, never a mean; where runs fall into two modes, both are said.
+//! The summary is the report's short form and reads the same records. A variant's figure is its median with
+//! the least and the greatest run, never a mean. If the runs have two modes, both are shown.
 
 mod fold;
 
@@ -11,8 +12,6 @@ use unisono_measure::record::{Chart, Line, Outcome, RunLine, StudyLine};
 use unisono_measure::verdict::number;
 use unisono_measure::{modes, noise, quantile};
 
-/// The summary of these records, as text for a terminal.
-#[must_use]
 pub fn text(lines: &[Line]) -> String {
     let mut out = String::new();
     for line in lines {
@@ -50,17 +49,17 @@ fn of_study(study: &StudyLine, runs: &[&RunLine]) -> String {
     out
 }
 
-/// The values of a variant under one set of parameters: its runs differ in nothing but the repetition.
+/// The values of a variant under one set of parameters; its runs differ only in the repetition.
 struct SummaryRow<'a> {
     variant: &'a str,
-    /// The values of the [`varying`] parameters, in their order.
+    /// Values of the [`varying`] parameters, in their order.
     at: Vec<String>,
     values: Vec<f64>,
     unit: &'a str,
 }
 
-/// One row a variant and value of everything that varies; whatever a chart chooses to draw, a row never
-/// takes different things together.
+/// One row for each variant and each value of everything that varies, so that a row never mixes different
+/// things.
 fn rows<'a>(figure: &str, varying: &[String], runs: &[&'a RunLine]) -> Vec<SummaryRow<'a>> {
     let mut rows: Vec<SummaryRow<'_>> = Vec::new();
     for run in runs {
@@ -130,7 +129,7 @@ fn reasons<'a>(study: &StudyLine, runs: &[&'a RunLine]) -> Vec<(String, &'a str,
     reasons
 }
 
-/// A run's variant and the parameters in which it differs from others, for readers.
+/// A run's variant, and the parameters in which it differs from others.
 fn circumstances(study: &StudyLine, differs: &[String], run: &RunLine) -> String {
     let label = |name: &str| study.labels.get(name).map_or_else(|| name.to_owned(), Clone::clone);
     let values = differs.iter().filter_map(|name| Some((name, run.parameters.get(name)?)));
@@ -154,7 +153,7 @@ fn varying(runs: &[&RunLine]) -> Vec<String> {
     seen.into_iter().filter(|(_, values)| values.len() > 1).map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Cells in columns; the first `left` ones to the left, the others to the right, the last as it comes.
+/// Cells in columns: the first `left` ones left-aligned, the others right-aligned, the last as it is.
 fn columns(cells: &[Vec<String>], left: usize) -> String {
     let count = cells.iter().map(Vec::len).max().unwrap_or(0);
     let width =

@@ -1,15 +1,15 @@
 //! When participants arrive: the interval and the variance of the paper's Figure 1.
 //!
 //! The paper draws "a normally-distributed random number in [0, a]" and says no more. Here it is a normal
-//! distribution with mean `a/2` and standard deviation `a/6`, drawn again when outside `[0, a]`. The
-//! interval is then symmetric around the mean, at three standard deviations to either side: one draw in
-//! 370 is repeated, the mean stays `a/2`, the standard deviation becomes `0.9866 a/6`.
+//! distribution with mean `a/2` and standard deviation `a/6`, drawn again when outside `[0, a]`. So the
+//! interval is symmetric around the mean, with three standard deviations to either side. One draw in 370 is
+//! repeated, the mean stays `a/2`, and the standard deviation becomes `0.9866 a/6`.
 //!
-//! Generator: PCG XSH RR 64/32, seeded with the run's seed, stream = the participant's number; normal by
-//! Box and Muller's method. The C header `peers/bench.h` has the same, and a test compares the draws.
+//! Generator: PCG XSH RR 64/32, seeded with the run's seed; the stream is the participant's number; normal by
+//! Box and Muller's method. The C header `peers/bench.h` does the same, and a test compares the draws.
 //!
-//! Cost: draws are made before the run, 1,024 for each participant and then again from the first, so an
-//! episode pays one load (8 KiB in the cache; none without variance).
+//! Cost: each participant's 1,024 draws are made before the run and repeated from the first, so an episode
+//! costs one load (8 KiB in the cache; none without variance).
 
 use super::options::Options;
 use super::spin::SpinRate;
@@ -43,8 +43,6 @@ pub struct Computation {
 }
 
 impl Computation {
-    /// What participant `index` computes.
-    #[must_use]
     pub fn new(options: &Options, index: usize, calibration: SpinRate) -> Self {
         let (interval, variance) = (options.interval.as_nanos() as f64, options.variance.as_nanos() as f64);
         let mut generator = Pcg32::new(options.seed, index as u64);
@@ -56,7 +54,6 @@ impl Computation {
 
     /// Rounds before the barrier of this episode.
     #[inline]
-    #[must_use]
     pub fn rounds(&self, episode: u64) -> u64 {
         self.rounds[(episode & self.mask) as usize]
     }
@@ -67,7 +64,6 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Density of the standard normal distribution.
     fn density(z: f64) -> f64 {
         (-z * z / 2.0).exp() / std::f64::consts::TAU.sqrt()
     }

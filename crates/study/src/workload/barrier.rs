@@ -27,10 +27,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
-/// Runs BARRIER over any barrier: `seat(i)` gives participant `i` its way to wait, made on its own thread.
-///
-/// # Errors
-/// Options out of range, threads that cannot be started or pinned, a barrier that gives up.
+/// Runs BARRIER over any barrier. `seat(i)` is called on participant `i`'s thread and returns its way to
+/// wait.
 pub fn run<S, W>(options: &Options, seat: S) -> Result<Measurement, Error>
 where
     S: Fn(usize) -> W + Sync,
@@ -52,11 +50,8 @@ where
     Ok(measured)
 }
 
-/// Runs iterations with at least one barrier each on all participants until the time is over;
-/// `participant(i)` gives participant `i`'s iteration, made on its own thread.
-///
-/// # Errors
-/// As [`run`].
+/// Runs iterations with at least one barrier each on all participants until the time is over.
+/// `participant(i)` is called on participant `i`'s thread and returns its iteration.
 pub(crate) fn run_iterations<P, I>(
     options: &Options,
     barriers: u32,
@@ -180,7 +175,7 @@ enum Pass {
 }
 
 impl ReadyGate {
-    /// A participant waits until it may begin, or must not.
+    /// Waits until this participant may begin, or must not.
     fn pass(&self, ready: bool) -> Pass {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.arrived += 1;

@@ -6,13 +6,13 @@
 //!   stream 0   [== ==]        [==]             [==]       a request is a parallel computation of many rounds
 //!   stream 1     [==]      [== ==]          [== ==]       with two barriers each (the clustering kernel)
 //! ```
-//! A stream is a process, so that each can be a gang. All streams draw the whole schedule from the same
-//! seed and pick their own requests, so they agree without talking; give them the same `start_at`. The
-//! mean rate is the same whatever the burst's size: only how requests bunch together changes. A request's
-//! latency runs from its arrival to the end of its computation, its time in the queue included.
+//! A stream is a process, so that each can be a gang. All streams draw the whole schedule from the same seed
+//! and serve their own requests, so they agree without talking; give them the same `start_at`. The mean rate
+//! does not depend on the size of bursts. A request's latency runs from its arrival to the end of its
+//! computation, waiting included.
 //!
-//! Cost beside the computation: one sleep and one more barrier a request. Between requests all threads but
-//! one wait in a barrier. What is still queued when twice the time has passed is counted, not computed.
+//! Cost beside the computation: one sleep and one more barrier for each request. Between requests all threads
+//! but one wait in a barrier. What is still queued after twice the time is counted, not computed.
 
 use super::barrier::run_iterations;
 use super::kernel::clustering::{Batch, BatchPart};
@@ -28,15 +28,13 @@ use std::time::Duration;
 use unisono_linux::clock::{self, Nanos};
 use unisono_measure::quantile;
 
-/// Points of a request's batch, where the options do not say.
+/// Points of a request's batch by default.
 pub const DEFAULT_SIZE: usize = 4000;
 
-/// The requests of all streams, and which of them are ours.
+/// The requests of all streams, and which of them are this stream's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BurstLoad {
-    /// This stream, from 0.
     pub stream: u32,
-    /// How many there are.
     pub streams: u32,
     /// Requests a second, of all streams together.
     pub rate: f64,
@@ -53,10 +51,6 @@ impl Default for BurstLoad {
 }
 
 impl BurstLoad {
-    /// Refuses what makes no sense.
-    ///
-    /// # Errors
-    /// [`Error::Options`] with the value.
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |text: String| Err(Error::Options(text));
         if self.stream >= self.streams {
@@ -71,8 +65,7 @@ impl BurstLoad {
         Ok(())
     }
 
-    /// When this stream's requests arrive, within so many seconds.
-    #[must_use]
+    /// When this stream's requests arrive, within `seconds`.
     pub fn arrivals(&self, seconds: f64, seed: u64) -> Vec<Duration> {
         // A stream of its own, which no participant's arrival times use.
         let mut generator = Pcg32::new(seed, 1 << 20);
@@ -94,10 +87,6 @@ impl BurstLoad {
     }
 }
 
-/// Serves one stream's requests with one of Unisono's barriers.
-///
-/// # Errors
-/// As [`run`](super::barrier::run).
 pub fn run(load: &BurstLoad, choice: &BarrierChoice, options: &Options) -> Result<Measurement, Error> {
     serve(
         load,
@@ -107,7 +96,7 @@ pub fn run(load: &BurstLoad, choice: &BarrierChoice, options: &Options) -> Resul
     )
 }
 
-/// Requests that `patience` after the first could have come have not begun are counted, not served.
+/// Requests that have not begun `patience` after the first could have come are counted, not served.
 fn serve(
     load: &BurstLoad,
     choice: &BarrierChoice,

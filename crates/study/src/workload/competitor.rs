@@ -1,8 +1,8 @@
 //! Busy loops beside a measurement: the load of other users.
 //!
-//! Each is a process of its own (the scheduler shares a processor among processes of a session alike),
-//! placed on one processor each, round and round, unless told otherwise. They end with the measurement:
-//! when [`Competitors`] is dropped, and by the kernel's hand when their parent is killed.
+//! Each is a process of its own, because the scheduler shares a processor equally among the processes of a
+//! session. They are placed on one processor each, in turn, by default. They end when [`Competitors`] is
+//! dropped, and the kernel ends them if their parent is killed.
 //!
 //! Start them from a thread that lives as long as they should (see [`unisono_linux::parent_death`]).
 
@@ -11,7 +11,6 @@ use super::options::Pin;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Running busy loops.
 #[derive(Debug)]
 pub struct Competitors {
     children: Vec<Child>,
@@ -21,10 +20,7 @@ pub struct Competitors {
 pub const MOST_COMPETITORS: usize = 1024;
 
 impl Competitors {
-    /// Starts `count` busy loops; `unisono` is the program that has them as `unisono workload busy-loop`.
-    ///
-    /// # Errors
-    /// A placement that is not allowed, too many, or a process that cannot be started.
+    /// `unisono` is the program whose `unisono workload busy-loop` they are.
     pub fn start(unisono: &Path, count: usize, pin: &Pin) -> Result<Self, Error> {
         if count > MOST_COMPETITORS {
             return Err(Error::Options(format!("{count} competitors are more than {MOST_COMPETITORS}")));
@@ -45,7 +41,6 @@ impl Competitors {
         Ok(competitors)
     }
 
-    /// Their process numbers.
     pub fn processes(&self) -> impl Iterator<Item = u32> + '_ {
         self.children.iter().map(Child::id)
     }

@@ -1,11 +1,10 @@
-//! A file server's requests to one disk: what is read at length, what somebody waits for, and what has a
-//! deadline.
+//! A file server's requests to one disk: long reads, reads that a user waits for, and reads with a deadline.
 //!
-//! Three classes share a file of `FILE` bytes: two downloads that always have four reads of 256 KiB waiting
-//! (*throughput*), a user who reads 8 KiB at a random place and thinks 2 ms (*interactive*), and a player
-//! that reads 64 KiB every 10 ms and needs them within 10 ms (*real-time*).
+//! Three classes share a file of `FILE` bytes. Two downloads always have four reads of 256 KiB waiting
+//! (*throughput*). A user reads 8 KiB at a random offset and thinks for 2 ms (*interactive*). A player reads
+//! 64 KiB every 10 ms and needs them within 10 ms (*real-time*).
 //!
-//! Cost: the file is written once and read past the page cache ever after. When not to use it: on a file
+//! Cost: the file is written once and afterwards read past the page cache. When not to use it: on a file
 //! system in memory, which has nothing to order.
 
 use crate::child::STEP;
@@ -25,7 +24,7 @@ use unisono_measure::record::Distribution;
 /// The classes, by weight 5, 2 and 3.
 pub const NAMES: [&str; 3] = ["throughput", "interactive", "real-time"];
 const WEIGHTS: [u16; 3] = [5, 2, 3];
-/// Requests that can be waiting at a time, of all together; the player may fall behind by a few.
+/// Requests that can be waiting at a time, in all; the player may fall behind by a few.
 pub const SLOTS: usize = 2 * AHEAD + 1 + 7;
 const FILE: u64 = 256 << 20;
 const NAME: &str = "disk-workload";
@@ -36,8 +35,6 @@ const FRAME: u32 = 64 << 10;
 const THINKS: Duration = Duration::from_millis(2);
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// The tree of the classes.
-#[must_use]
 pub fn hierarchy() -> Hierarchy {
     let leaf = |(name, weight): (&str, u16)| {
         ClassSpec::new(name).weighing(Weight::whole(std::num::NonZeroU32::from(
@@ -48,28 +45,23 @@ pub fn hierarchy() -> Hierarchy {
         .expect("sound because names differ")
 }
 
-/// What a class got.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Got {
-    /// What was read for it in the measured time.
+    /// Read in the measured time.
     pub mb_per_s: f64,
     /// From asking to having it.
     pub took_ms: Option<Distribution>,
-    /// Requests with a deadline,
+    /// Requests with a deadline.
     pub due: u64,
-    /// and those of them that ended after it.
+    /// Requests that ended after their deadline.
     pub late: u64,
 }
 
-/// The file, opened past the page cache.
 #[derive(Clone, Debug)]
 pub struct SharedFile(Arc<File>);
 
 impl SharedFile {
-    /// The file in a directory; it is written if it is not there yet.
-    ///
-    /// # Errors
-    /// There is no room, or the file system cannot read past the page cache.
+    /// Opens the file in a directory past the page cache, and writes it first if it does not exist.
     pub fn at(directory: &Path) -> io::Result<Self> {
         let path = directory.join(NAME);
         if std::fs::metadata(&path).map_or(0, |facts| facts.len()) != FILE {
@@ -84,7 +76,6 @@ impl SharedFile {
     }
 }
 
-/// One who asks.
 struct DiskClient<'a> {
     service: &'a Service,
     file: &'a SharedFile,
@@ -114,7 +105,6 @@ impl<'a> DiskClient<'a> {
         asked.map_err(io::Error::other)
     }
 
-    /// Waits for one answer.
     fn take(&mut self) -> io::Result<()> {
         let reply = self.replies.recv().map_err(io::Error::other)?;
         reply.data?;
@@ -124,10 +114,7 @@ impl<'a> DiskClient<'a> {
     }
 }
 
-/// Has them ask for so long, or until somebody says stop.
-///
-/// # Errors
-/// A request failed.
+/// Lets the clients ask for this long, or until `interrupted` says stop.
 pub fn serve(
     rule: DiskRule,
     threads: usize,

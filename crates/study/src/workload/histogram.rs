@@ -1,18 +1,17 @@
 //! How long barriers took, in logarithmic buckets.
 //!
-//! 128 buckets for each power of two of 1/64 ns: a quantile is right to 0.8 %, from a fraction of a
-//! nanosecond to centuries. The peers' `bench.h` has the same buckets, so that their quantiles compare;
-//! this is why it is not a library's histogram. Cost: one count a batch; 60 KiB, of which a run touches
-//! a few lines.
+//! There are 128 buckets for each power of two of 1/64 ns, so a quantile is right to 0.8 %, from a fraction
+//! of a nanosecond to centuries. The peers' `bench.h` has the same buckets, so that quantiles can be
+//! compared; therefore it is not a library's histogram. Cost: one count for each batch; 60 KiB, of which a
+//! run touches a few lines.
 
 const SUB_BITS: u32 = 7;
 const SUB: u64 = 1 << SUB_BITS;
 const BUCKETS: usize = ((64 - SUB_BITS as usize) << SUB_BITS) + SUB as usize;
 
-/// Units in a nanosecond.
+/// In a nanosecond.
 const UNITS: f64 = 64.0;
 
-/// Counts of lengths of time.
 #[derive(Clone, Debug)]
 pub struct BatchHistogram {
     total: u64,
@@ -32,14 +31,11 @@ impl BatchHistogram {
         self.total += weight;
     }
 
-    /// Number of events.
-    #[must_use]
     pub fn total(&self) -> u64 {
         self.total
     }
 
     /// The length that a share `q` of the events do not exceed; 0 without events.
-    #[must_use]
     pub fn quantile(&self, q: f64) -> f64 {
         let rank = ((q * self.total as f64).ceil() as u64).max(1);
         let mut seen = 0;

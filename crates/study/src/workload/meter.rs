@@ -22,7 +22,6 @@ const SHORT: Nanos = Nanos(4_000);
 const LONG: Nanos = Nanos(10_000);
 const MOST: u64 = 4096;
 
-/// The notes of participant 0.
 #[derive(Debug)]
 pub struct LeaderNotes {
     begin_at: Nanos,
@@ -46,17 +45,13 @@ enum MeterPhase {
     Over { episodes: u64, start: Nanos, end: Nanos, used: Usage },
 }
 
-/// Whether there is another episode after this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     Continue,
-    /// This one is the last.
     Stop,
 }
 
 impl LeaderNotes {
-    /// Starts the warm-up.
-    #[must_use]
     pub fn start(options: &Options) -> Self {
         let now = clock::now();
         Self {
@@ -75,7 +70,7 @@ impl LeaderNotes {
         }
     }
 
-    /// To be called once before each episode's first barrier, with episodes from 1.
+    /// Call this once before each episode's first barrier, with episodes from 1.
     #[inline]
     pub fn episode(&mut self, episode: u64) -> Then {
         if episode < self.next { Then::Continue } else { self.read(episode) }
@@ -131,7 +126,6 @@ impl LeaderNotes {
     }
 
     /// What was measured: `iterations` of each participant, `barriers` in each iteration.
-    #[must_use]
     pub fn measurement(&self, options: &Options, iterations: Vec<u64>, barriers: u32) -> Measurement {
         let (episodes, start, end, used) = match self.phase {
             MeterPhase::Over { episodes, start, end, used } => (episodes, start, end, used),
@@ -180,79 +174,71 @@ impl LeaderNotes {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Measurement {
-    /// Whose barrier: `unisono`, `std`, `pthread`, `cxx`, `libgomp`, ...
+    /// `unisono`, `std`, `pthread`, `cxx`, `libgomp`, ...
     pub implementation: String,
     pub version: String,
-    /// The algorithm, for example `dissemination`.
     pub algorithm: String,
-    /// How participants waited, for example `spin-block`.
+    /// For example `spin-block`.
     pub wait: String,
-    /// Why this algorithm, where it was chosen for the user.
+    /// Why this algorithm, if it was chosen for the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chosen_because: Option<String>,
     pub threads: usize,
-    /// Computation before each barrier.
     pub interval_ns: u64,
-    /// Greatest additional computation.
+    /// The most additional computation.
     pub variance_ns: u64,
-    /// Seed of the arrival times.
     pub seed: u64,
-    /// Where participants ran.
     pub pin: String,
-    /// Spin budget, where there is one.
+    /// `None`: the wait policy has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spin_budget_ns: Option<u64>,
     /// Busy loops beside the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub competitors: Option<usize>,
-    /// Time from barrier to barrier, the computation included.
+    /// Time from barrier to barrier, computation included.
     pub ns_per_barrier: NsPerBarrier,
-    /// Barriers a second, all of the measured time.
+    /// Over all of the measured time.
     pub barriers_per_s: f64,
-    /// Iterations a second; an iteration of a kernel has several barriers.
     pub iterations_per_s: f64,
     /// Times a second that some thread went to sleep.
     pub blocks_per_s: f64,
     /// Times a second that some thread was preempted or yielded.
     pub preemptions_per_s: f64,
-    /// Iterations of each participant, the warm-up included.
+    /// Of each participant, warm-up included.
     pub iterations: Vec<u64>,
     /// Iterations while it was measured.
     pub episodes: u64,
     pub elapsed_s: f64,
-    /// Processor seconds of all threads meanwhile.
+    /// Of all threads while it was measured.
     pub cpu_s: f64,
-    /// First moment of the measurement (`CLOCK_MONOTONIC`, nanoseconds).
+    /// The first moment of the measurement (`CLOCK_MONOTONIC`, nanoseconds).
     pub start_ns: u64,
     pub end_ns: u64,
-    /// When the program was ready to begin; after `start_ns`, it came too late.
+    /// When the program was ready to begin. Later than `start_ns`: it came too late.
     pub ready_ns: u64,
-    /// A kernel's result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checksum: Option<f64>,
-    /// Latency of requests, from arrival to the end of their computation.
+    /// From a request's arrival to the end of its computation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_us: Option<Distribution>,
     /// Requests that were served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
-    /// Requests that were still queued when twice the time had passed.
+    /// Requests that were still queued after twice the time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unfinished: Option<u64>,
-    /// Calibrated rounds of computation a nanosecond.
     pub rounds_per_ns: f64,
 }
 
 impl Measurement {
     /// Processors used on average while it was measured.
-    #[must_use]
     pub fn cpu_share(&self) -> f64 {
         if self.elapsed_s > 0.0 { self.cpu_s / self.elapsed_s } else { 0.0 }
     }
 }
 
 /// Distribution of the time from barrier to barrier, in nanoseconds. Samples are batches of a few
-/// microseconds; `max` is the longest single episode.
+/// microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NsPerBarrier {
     pub n: u64,
@@ -263,13 +249,11 @@ pub struct NsPerBarrier {
     pub p99: f64,
     /// Longest single episode.
     pub max: f64,
-    /// Measured time divided by barriers: what throughput feels.
+    /// Measured time divided by barriers.
     pub mean: f64,
 }
 
 impl NsPerBarrier {
-    /// All but the mean.
-    #[must_use]
     pub fn distribution(&self) -> Distribution {
         let Self { n, min, p25, median, p75, p99, max, .. } = *self;
         Distribution { n, min, p25, median, p75, p99, max }

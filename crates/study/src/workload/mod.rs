@@ -1,11 +1,9 @@
-//! The programs that a study runs: BARRIER (the paper's Figure 1), small real kernels, and a bursty
-//! stream of requests.
+//! The programs that a study runs: BARRIER (the paper's Figure 1), small real kernels, and a bursty stream of
+//! requests.
 //!
-//! All follow one protocol, which the peers in C and C++ follow too: the same flags ([`Options`]), a
-//! short warm-up, then so many seconds, then one JSON object ([`Measurement`]). Whoever compares them
-//! reads nothing else.
-//!
-//! What this module does not do: choose what to run beside what, or judge (that is the study's).
+//! All follow one protocol, as do the peers in C and C++: the same flags ([`Options`]), a short warm-up, the
+//! measured seconds, then one JSON object ([`Measurement`]). Nothing else is needed to compare them. What
+//! runs beside what is the study's decision.
 
 pub mod arrival;
 pub mod barrier;
@@ -30,43 +28,21 @@ pub use options::{Options, Pin};
 
 use std::path::PathBuf;
 
-/// Why a workload could not be run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The options contradict themselves or this host.
     #[error("{0}")]
     Options(String),
-    /// A participant could not be put on its processor.
     #[error("cannot pin participant {participant} to processor {cpu}: {source}")]
-    Pin {
-        participant: usize,
-        /// Where it should have gone.
-        cpu: usize,
-        source: std::io::Error,
-    },
-    /// A thread could not be started.
+    Pin { participant: usize, cpu: usize, source: std::io::Error },
     #[error("cannot start participant {participant} of {threads}: {source}")]
-    Start {
-        participant: usize,
-        /// How many were asked for.
-        threads: usize,
-        source: std::io::Error,
-    },
-    /// The barrier under test gave up.
+    Start { participant: usize, threads: usize, source: std::io::Error },
     #[error("participant {participant}'s barrier failed: {reason}")]
-    Barrier {
-        participant: usize,
-        /// What it said.
-        reason: String,
-    },
-    /// A participant panicked.
+    Barrier { participant: usize, reason: String },
     #[error("participant {participant} panicked")]
     Panicked { participant: usize },
-    /// The exchange of ghost areas failed.
     #[error("{0}")]
     Exchange(String),
-    /// The result could not be written.
     #[error("cannot write {path}: {source}")]
     Result { path: PathBuf, source: std::io::Error },
 }

@@ -1,4 +1,4 @@
-//! What every workload and every peer is told, and how it is written on a command line.
+//! What every workload and every peer is told, and its form on a command line.
 
 use super::Error;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 use unisono_linux::affinity::{self, CpuSet, Tid};
 
-/// The most participants that one program starts: beyond it the threads' own start-up is what is measured.
+/// The most participants that one program starts. With more, the threads' own start-up would be measured.
 pub const MOST_THREADS: usize = 1024;
 
 /// What a workload is told. The peers in C and C++ take the same flags.
@@ -16,27 +16,25 @@ pub struct Options {
     pub threads: usize,
     /// Computation before each barrier.
     pub interval: Duration,
-    /// Additional computation drawn from a normal distribution in `[0, variance]`; see
+    /// Additional computation, drawn from a normal distribution in `[0, variance]`; see
     /// [`arrival`](super::arrival).
     pub variance: Duration,
-    /// Measured seconds, after the warm-up.
+    /// After the warm-up.
     pub seconds: f64,
-    /// Time before the measurement.
     pub warm_up: Duration,
-    /// Seed; participant `i` draws from stream `i`.
+    /// Participant `i` draws from stream `i`.
     pub seed: u64,
-    /// Where participants run.
     pub pin: Pin,
     /// Begin measuring at this moment of `CLOCK_MONOTONIC` (nanoseconds) instead of after the warm-up, so
     /// that programs started one after the other are measured over the same time.
     pub start_at: Option<u64>,
-    /// Stop after so many iterations instead of by time (kernels, tests).
+    /// Stop after this many iterations instead of by time (kernels, tests).
     pub iterations: Option<u64>,
-    /// Problem size of a kernel; its default if absent.
+    /// Problem size of a kernel. `None`: its default.
     pub size: Option<usize>,
-    /// Where to write the result; standard output if absent.
+    /// `None`: standard output.
     pub result: Option<PathBuf>,
-    /// Have the kernel end the program when the thread that started it ends.
+    /// The kernel ends the program when the thread that started it ends.
     pub die_with_parent: bool,
 }
 
@@ -60,8 +58,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The flags that say the same on a command line; defaults that only some programs know are left out.
-    #[must_use]
+    /// The same as flags. Defaults that only some programs know are left out.
     pub fn to_arguments(&self) -> Vec<String> {
         let mut arguments = Vec::new();
         if self.die_with_parent {
@@ -91,9 +88,6 @@ impl Options {
     }
 
     /// Refuses what cannot be measured.
-    ///
-    /// # Errors
-    /// [`Error::Options`] with the value and the limit.
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |text: String| Err(Error::Options(text));
         if self.threads == 0 {
@@ -121,23 +115,19 @@ fn nanoseconds(duration: Duration) -> String {
     format!("{}ns", duration.as_nanos())
 }
 
-/// Where participants run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Pin {
-    /// Where the kernel likes.
+    /// Wherever the kernel puts them.
     #[default]
     None,
-    /// Participant `i` on the `i`-th processor this process may use, and round again.
+    /// Participant `i` on the `i`-th processor that this process may use, in turn.
     Spread,
-    /// Participant `i` on the `i`-th of these, and round again.
+    /// Participant `i` on the `i`-th of these, in turn.
     List(Vec<usize>),
 }
 
 impl Pin {
-    /// The processors in turn; empty where nothing is pinned.
-    ///
-    /// # Errors
-    /// A processor on the list is not one this process may use.
+    /// The processors in turn. Empty: nothing is pinned. Fails for a processor that this process may not use.
     pub fn placement(&self) -> Result<Vec<usize>, Error> {
         if *self == Pin::None {
             return Ok(Vec::new());
@@ -156,7 +146,7 @@ impl Pin {
     }
 }
 
-/// Puts the calling thread where `placement` has participant `index`; nothing for an empty placement.
+/// Pins the calling thread to participant `index`'s processor, if there is one.
 pub(crate) fn pin_participant(placement: &[usize], index: usize) -> Result<(), Error> {
     if placement.is_empty() {
         return Ok(());
@@ -169,7 +159,7 @@ pub(crate) fn pin_participant(placement: &[usize], index: usize) -> Result<(), E
     })
 }
 
-/// Gives the calling thread its processors back: participant 0 is the caller's own thread.
+/// Gives the calling thread its processors back: participant 0 runs on the caller's own thread.
 pub(crate) struct RestoredAffinity(Option<CpuSet>);
 
 impl RestoredAffinity {
@@ -200,7 +190,6 @@ impl fmt::Display for Pin {
     }
 }
 
-/// Why a text says not where to run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no placement; write none, spread, or processors like 0-3,8")]
 pub struct BadPin(String);
@@ -232,10 +221,7 @@ impl FromStr for Pin {
     }
 }
 
-/// Writes a result: beside its place first, then moved there, so that a reader never sees half of it.
-///
-/// # Errors
-/// [`Error::Result`] with the path.
+/// Writes a result to a file beside it and moves that, so that a reader never sees half of it.
 pub fn write_result(path: &Path, json: &str) -> Result<(), Error> {
     let failed = |source| Error::Result { path: path.to_owned(), source };
     let mut beside = path.as_os_str().to_owned();

@@ -8,37 +8,32 @@ use unisono_barrier::{
 };
 use unisono_linux::clock::Nanos;
 
-/// Which of Unisono's barriers; what is `None` is chosen for the user.
+/// One of Unisono's barriers. What is `None` is chosen for the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BarrierChoice {
-    /// The algorithm, or the recommended one.
     pub algorithm: Option<Algorithm>,
-    /// How to wait, or as recommended.
     pub wait: Option<Wait>,
-    /// How long spin-block spins, or 50 us.
+    /// `None`: 50 us.
     pub spin_budget: Option<SpinBudget>,
 }
 
 impl BarrierChoice {
     /// As `--algorithm` takes it.
-    #[must_use]
     pub fn algorithm_name(&self) -> &'static str {
         self.algorithm.map_or("recommended", Algorithm::name)
     }
 
     /// As `--wait` takes it.
-    #[must_use]
     pub fn wait_name(&self) -> &'static str {
         self.wait.map_or("recommended", Wait::name)
     }
 
     /// Both, for progress and errors.
-    #[must_use]
     pub fn name(&self) -> String {
         format!("{} {}", self.algorithm_name(), self.wait_name())
     }
 
-    /// The barrier itself, and why it was chosen where it was.
+    /// The barrier itself, and why it was chosen.
     pub(crate) fn group(&self, options: &Options) -> Result<(Group, Option<String>), Error> {
         let refused = |error: unisono_barrier::Error| Error::Options(error.to_string());
         let mut cpus = options.pin.placement()?;
@@ -78,10 +73,6 @@ impl BarrierChoice {
     }
 }
 
-/// BARRIER over one of Unisono's barriers.
-///
-/// # Errors
-/// As [`barrier::run`].
 pub fn run(choice: &BarrierChoice, options: &Options) -> Result<Measurement, Error> {
     options.check()?;
     let (group, chosen_because) = choice.group(options)?;
@@ -92,8 +83,9 @@ pub fn run(choice: &BarrierChoice, options: &Options) -> Result<Measurement, Err
     Ok(choice.label(&group, chosen_because, measured, "unisono"))
 }
 
-/// A participant, or why there is none. One that has waited leaves its group when it is dropped, together
-/// with all others, so that nobody who is still on the way out of the last episode takes it for lost.
+/// A participant, or why there is none. A participant that has waited leaves its group when it is dropped,
+/// together with all others, so that nobody who is still on the way out of the last episode takes it for
+/// lost.
 pub(crate) struct OwnSeat {
     participant: Result<Option<Participant>, String>,
     has_waited: bool,
@@ -130,9 +122,6 @@ impl Drop for OwnSeat {
 }
 
 /// BARRIER over [`std::sync::Barrier`]: a mutex and a condition variable, blocks at once.
-///
-/// # Errors
-/// As [`barrier::run`].
 pub fn run_std(options: &Options) -> Result<Measurement, Error> {
     let shared = Barrier::new(options.threads.max(1));
     let measured = barrier::run(options, |_| {

@@ -1,8 +1,8 @@
-//! Waiting for the other process of a run to appear.
+//! Waits for the other process of a run to appear.
 
 use std::time::{Duration, Instant};
 
-/// A failed attempt is repeated after this time.
+/// Time between attempts.
 const STEP: Duration = Duration::from_millis(10);
 
 /// Tries until it succeeds or the time has passed; then the last failure is returned.

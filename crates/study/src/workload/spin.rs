@@ -1,12 +1,12 @@
 //! Computation of a known length.
 //!
-//! A round is a step of a chain in which each operation needs the last one's result, so no compiler
-//! shortens it and its time is the processor's latency. Length is counted in rounds, calibrated once
-//! against `CLOCK_MONOTONIC`: a preempted thread still has the rest of its computation to do. A wait for a
-//! point in time would finish while the thread does not run, and hide the very delay that is measured.
+//! A round is a step of a chain in which each operation needs the last one's result, so no compiler shortens
+//! it, and its time is the processor's latency. Length is counted in rounds, calibrated once against
+//! `CLOCK_MONOTONIC`. So a preempted thread still has the rest of its computation to do. A wait for a point
+//! in time would end while the thread does not run, and hide the delay that is measured.
 //!
-//! Cost: about 1.6 ns a round, so lengths are exact to a nanosecond or two; calibration takes 2 ms.
-//! When not to use: frequency changes after the calibration scale the lengths by as much.
+//! Cost: about 1.6 ns a round, so lengths are exact to a nanosecond or two; calibration takes 2 ms. When not
+//! to use it: frequency changes after the calibration scale the lengths.
 
 use std::hint::black_box;
 use unisono_linux::clock;
@@ -14,9 +14,8 @@ use unisono_linux::clock;
 /// Where every chain begins.
 pub(crate) const FIRST_STATE: u64 = 88_172_645_463_325_252;
 
-/// Advances the chain by so many rounds.
+/// Advances the chain by this many rounds.
 #[inline]
-#[must_use]
 pub fn compute(mut state: u64, rounds: u64) -> u64 {
     for _ in 0..rounds {
         state ^= state << 13;
@@ -29,13 +28,11 @@ pub fn compute(mut state: u64, rounds: u64) -> u64 {
 /// How fast this machine computes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SpinRate {
-    /// Rounds a nanosecond.
     pub rounds_per_ns: f64,
 }
 
 impl SpinRate {
     /// The best of many short trials, so that a preemption within some of them does not count.
-    #[must_use]
     pub fn measure() -> Self {
         const ROUNDS: u64 = 20_000;
         let mut state = FIRST_STATE;
@@ -48,8 +45,7 @@ impl SpinRate {
         Self { rounds_per_ns: ROUNDS as f64 / best as f64 }
     }
 
-    /// The number of rounds that take so many nanoseconds.
-    #[must_use]
+    /// The number of rounds that take `ns`.
     pub fn rounds(self, ns: f64) -> u64 {
         (ns * self.rounds_per_ns).round() as u64
     }

@@ -1,10 +1,10 @@
-//! What a run brought, as figures: shares, how far they are from the policy's, goodput, delays, losses.
+//! A run's figures: shares, how far they are from the policy's, goodput, delays, losses.
 
 use crate::driver::RunResult;
 use crate::workload::traffic::{SentBy, SourceReceived, TrafficSource};
 use unisono_measure::record::Figure;
 
-/// Below this part of a source's messages, arrived, its delays are no measurement.
+/// If less than this part of a source's messages arrived, its delays are not measured.
 const MOSTLY: f64 = 0.5;
 
 pub(super) fn result(
@@ -39,11 +39,11 @@ pub(super) fn result(
     result
 }
 
-/// How far the shares of those classes that always want more are from the policy's.
+/// How far the shares of the classes that always want more are from the policy's.
 ///
-/// What counts is what the link carried: TCP holds back what came after a segment that was lost until that
-/// has come again, a queue's worth of time later, and what is held back at the end of the measured time would
-/// be counted nowhere. What was delivered stands beside it.
+/// What the link carried counts, not what was delivered. TCP holds back what follows a lost segment until
+/// that segment has come again, a queue's worth of time later; what is held back at the end would be counted
+/// nowhere. What was delivered is a figure of its own.
 fn shares(
     weights: &[u32],
     sources: &[TrafficSource],

@@ -3,11 +3,10 @@
 //! ```text
 //!   senders (a process a class) -- policy: none | kernel | tun | af-xdp | middleware -- cable -- receiver
 //! ```
-//! One run: two network namespaces and their cable, the policy applied by `unisono queue apply` as a user
-//! would (or a broker started), one sender a class, one receiver; all of it is gone when the run is. Without
-//! a policy and with the middleware, the cable itself is a link of that rate, first in first out (TBF); the
-//! kernel and the interposed place make the link themselves. A cable alone, without policy and rate, is there
-//! to compare with.
+//! One run has two network namespaces with a cable, one sender for each class, and one receiver; all of it
+//! goes with the run. The policy is applied by `unisono queue apply`, as a user would, or by a broker. The
+//! kernel and the interposed place limit the rate themselves. Without a policy, and with the middleware, the
+//! cable has that rate, first in first out (TBF). A cable without policy and rate is there to compare with.
 
 mod figures;
 pub(super) mod place;
@@ -24,26 +23,26 @@ use std::fmt::Write as _;
 use std::time::Duration;
 use unisono_linux::timer;
 
-/// The classes' names, by weight's place in the list.
+/// The classes' names, in the order of the weights.
 const NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
-/// What belongs to no class.
+/// The source that belongs to no class.
 const LEGACY: &str = "legacy";
 const FIRST_PORT: u16 = 5001;
-/// Connections have to find their windows.
+/// Time for connections to find their windows.
 const WARM_UP: Duration = Duration::from_millis(600);
-/// Processes have to start.
+/// Time for processes to start.
 const START: Duration = Duration::from_millis(150);
-/// The middleware's rate is this part of the link's: what the link cannot carry would wait behind the broker.
+/// The middleware's rate is this part of the link's: what exceeds the link's rate would wait behind the
+/// broker.
 const BROKER_PART: f64 = 0.98;
 
-/// What one run transfers.
 struct TransferPlan {
     place: EnforcedAt,
     weights: Vec<u32>,
     bits_per_s: u64,
     sources: Vec<TrafficSource>,
     congestion: Option<String>,
-    /// Messages alone, both of whose ends one thread holds.
+    /// Messages only, with both ends in one thread.
     in_one_thread: bool,
 }
 
@@ -112,24 +111,21 @@ pub const LINK: DriverKind = DriverKind::of::<LinkDriver>("link");
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LinkDriver {
-    /// Where the policy is enforced.
     backend: EnforcedAt,
-    /// The congestion control of connections: `cubic`, `bbr`; the host's own if absent.
+    /// `cubic`, `bbr`. `None`: the host's own.
     congestion: Option<String>,
-    /// The weights of the classes.
     weights: Vec<u32>,
-    /// Connections of each class that are always full; 2 each if absent.
+    /// Connections of each class that are always full. `None`: 2 each.
     flows: Option<Vec<u32>>,
-    /// Messages a second of each class; none if absent.
+    /// Of each class. `None`: none.
     messages_per_s: Option<Vec<u32>>,
     message_bytes: usize,
-    /// Within what time a message should arrive.
+    /// The time within which a message should arrive.
     deadline_ms: Option<f64>,
     /// Connections of a program that belongs to no class and does not cooperate.
     legacy_flows: u32,
-    /// What the link carries.
     link_mbit: f64,
-    /// Whether one thread holds both ends of messages that are alone, so that nobody has to be woken.
+    /// Whether one thread has both ends of single messages, so that nobody has to be woken.
     one_thread: bool,
 }
 
@@ -187,7 +183,7 @@ fn transfer(
     Ok(result)
 }
 
-/// Programs that send, a program that receives, and what came.
+/// Starts the senders and the receiver, and reads what came.
 fn traffic(
     host: &RunHost<'_>,
     wanted: &TransferPlan,

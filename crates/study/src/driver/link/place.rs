@@ -1,4 +1,4 @@
-//! The places by their names in study files, and how each is told a policy.
+//! The places by their names in study files, and how each is given a policy.
 
 use crate::child::{self, StudyChild};
 use crate::driver::NoResult;
@@ -10,18 +10,17 @@ use std::time::Duration;
 use unisono_enforce::kernel::{Kernel, Tuning};
 use unisono_fairqueue::{Backend, Policy};
 
-/// Where the policy is enforced.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::driver) enum EnforcedAt {
-    /// Nowhere: the cable is a link, first in first out.
+    /// The cable has the link's rate, first in first out.
     #[default]
     #[serde(rename = "none")]
     Nowhere,
-    /// Nowhere, and the cable carries what it can.
+    /// The cable has no rate.
     Cable,
     Kernel,
-    /// HTB as others set it up.
+    /// HTB with the defaults of `tc`.
     KernelPlain,
     Tun,
     #[serde(rename = "tun-spin")]
@@ -29,18 +28,18 @@ pub(in crate::driver) enum EnforcedAt {
     AfXdp,
     #[serde(rename = "af-xdp-spin")]
     AfXdpSpinning,
-    /// The same way, without a scheduler.
+    /// AF_XDP without a scheduler.
     AfXdpFifo,
     Middleware,
 }
 
 impl EnforcedAt {
-    /// Whether a process of ours stands between.
+    /// Whether one of our processes is between.
     pub(super) fn is_interposed(self) -> bool {
         self.arguments(&[]).is_some() && self != Self::Kernel
     }
 
-    /// Arguments of `unisono queue apply`. A queue that spins has a processor of its own, the last one.
+    /// Arguments of `unisono queue apply`. A queue that spins gets a processor of its own, the last one.
     pub(super) fn arguments(self, cpus: &[usize]) -> Option<Vec<String>> {
         let words: &[&str] = match self {
             Self::Kernel => &["--backend", "kernel"],
@@ -63,7 +62,7 @@ impl EnforcedAt {
     }
 }
 
-/// HTB on the cable, told no more than `tc` tells it when nobody says more.
+/// HTB on the cable, with the defaults of `tc`.
 pub(super) fn apply_plain(policy: &str) -> Result<(), NoResult> {
     let policy = Policy::parse(policy).map_err(|error| NoResult::Failed(error.to_string()))?;
     let mut kernel = Kernel::new(CABLE).tuned(Tuning::Plain);
@@ -73,11 +72,11 @@ pub(super) fn apply_plain(policy: &str) -> Result<(), NoResult> {
     })
 }
 
-/// A policy that is enforced, until this is dropped.
+/// A policy that is enforced until this is dropped.
 pub(in crate::driver) struct AppliedPolicy(Option<Command>);
 
 impl AppliedPolicy {
-    /// Has the place enforce the policy, if it is one on this host's device.
+    /// Enforces the policy, if the place is on this host's device.
     pub(in crate::driver) fn put(
         host: &RunHost<'_>,
         place: EnforcedAt,

@@ -1,8 +1,8 @@
-//! The other collectives that a barrier tree's registers allow, against the same by messages.
+//! The other collectives of a barrier tree's registers, against the same by messages.
 //!
-//! Allreduce (a sum), multicast and total exchange, each by the tree as in the paper, by the same tree turned
-//! at the root switch, and by messages: to one member and back (allreduce, and a multicast that ends when
-//! everybody has it), or from everybody to everybody (exchange).
+//! Allreduce (a sum), multicast and total exchange. Each is done by the tree as in the paper, by the same
+//! tree turned at the root switch, and by messages. By messages, allreduce and multicast go to one member and
+//! back, and the exchange goes from everybody to everybody.
 
 use super::{All, draw_group, planned};
 use rand_pcg::Pcg64Mcg;
@@ -10,7 +10,6 @@ use unisono_btin::collective::{self, Collective};
 use unisono_btin::simulate::{Conditions, Scheme, SimulatedBarrier, Simulator};
 use unisono_btin::{NodeId, ReductionOperator, Roots, SwitchNetwork};
 
-/// What is compared with what.
 pub(super) const PARTS: [&str; 9] = [
     "sum-tree",
     "sum-turned",
@@ -23,7 +22,6 @@ pub(super) const PARTS: [&str; 9] = [
     "exchange-messages",
 ];
 
-/// All of them for one group.
 pub(super) fn each(
     network: &SwitchNetwork,
     members: u32,

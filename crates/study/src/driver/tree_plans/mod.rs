@@ -28,7 +28,6 @@ use unisono_btin::{
 
 type All = BTreeMap<(&'static str, u32), Seen>;
 
-/// What a run compares.
 enum Compared<'a> {
     Roots,
     Ties(&'a [u32]),
@@ -36,7 +35,7 @@ enum Compared<'a> {
     Collectives,
 }
 
-/// The parameters that records have beside settings.
+/// Parameters of records that are no settings.
 const ADDED: [&str; 3] = ["members", "concurrent_groups", "failed_links"];
 
 pub const TREE_PLANS: DriverKind =
@@ -47,16 +46,16 @@ pub const TREE_PLANS: DriverKind =
 pub struct TreePlansDriver {
     #[serde(flatten)]
     network: NetworkSettings,
-    /// How many groups synchronize at once, one measurement each.
+    /// Groups that synchronize at once, one measurement each.
     concurrent: Option<Vec<u32>>,
-    /// How many links of a tree have failed, one measurement each.
+    /// Links of a tree that have failed, one measurement each.
     failed: Option<Vec<u32>>,
-    /// Whether the other collectives by a barrier tree's registers are compared with messages.
+    /// Compares the other collectives of a barrier tree's registers with messages.
     collectives: bool,
 }
 
 impl TreePlansDriver {
-    /// What the settings ask for, the first of it if that is more than one thing.
+    /// What the settings ask for; the first of several.
     fn compared(&self) -> Compared<'_> {
         match (&self.concurrent, &self.failed, self.collectives) {
             (Some(counts), _, _) => Compared::Ties(counts),
@@ -225,7 +224,7 @@ fn ties(
     Ok(())
 }
 
-/// Links of the tree fail one after the other, none of which cuts members off.
+/// Links of the tree fail one after the other; none of them cuts members off.
 fn failures(
     network: &SwitchNetwork,
     members: u32,
@@ -264,7 +263,6 @@ fn failures(
     Ok(())
 }
 
-/// The links that a tree uses.
 fn used(network: &SwitchNetwork, tree: &Tree) -> Vec<u32> {
     let mut loads = Loads::new(network);
     loads.add(network, tree);
@@ -279,7 +277,7 @@ fn without(network: &SwitchNetwork, failed: BTreeSet<u32>) -> SwitchNetwork {
         .expect("sound because fewer links are at each port")
 }
 
-/// How many switches have another register than before, or one less or more.
+/// How many switches have another register than before, or gained or lost one.
 fn changed(now: &Tree, before: &Tree) -> usize {
     let differ = |(switch, register)| before.registers.get(switch) != Some(register);
     let gone = before.registers.keys().filter(|switch| !now.registers.contains_key(switch)).count();

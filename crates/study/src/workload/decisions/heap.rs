@@ -1,4 +1,4 @@
-//! Start-time fair queuing by the textbook: one heap of (start tag, arrival), a queue of packets for each
+//! Start-time fair queuing by the textbook: one heap of (start tag, arrival), and a queue of packets for each
 //! class.
 
 use super::Queue;
@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use unisono_fairqueue::Packet;
 
-/// Weights 1, 2, 3 and 6 divide it, so that tags are whole.
+/// Divisible by the weights 1, 2, 3 and 6, so that tags are whole.
 const UNIT: u64 = 6;
 
 struct HeapClass {

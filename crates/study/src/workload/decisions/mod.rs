@@ -1,8 +1,8 @@
 //! What a decision costs: one packet out and one in, under each discipline, in this process.
 //!
-//! Each step takes the packet to be served and hands a new one to a class: to the one served (*saturated*:
-//! every class always wants service) or to one drawn (*random*: classes fall idle and wake); the same
-//! sequence for all. Time is taken over a batch, so that the clock costs nothing.
+//! Each step takes the packet to be served and gives a new packet to a class: to the one served (*saturated*:
+//! every class always wants service) or to one drawn at random (*random*: classes fall idle and wake). The
+//! sequence is the same for all disciplines. Time is taken over a batch, so that the clock costs nothing.
 
 mod heap;
 
@@ -22,21 +22,16 @@ pub enum Decider {
     StartTime,
     /// Ours, the same classes in four levels.
     FourLevels,
-    /// First in, first out.
     Fifo,
-    /// Deficit round robin.
     RoundRobin,
-    /// Weighted fair queuing.
     Weighted,
 }
 
 impl Decider {
-    /// All, the one that others are compared with first.
+    /// The first one is what the others are compared with.
     pub const ALL: [Self; 6] =
         [Self::Heap, Self::StartTime, Self::FourLevels, Self::Fifo, Self::RoundRobin, Self::Weighted];
 
-    /// Its name in records.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Heap => "heap",
@@ -49,22 +44,20 @@ impl Decider {
     }
 }
 
-/// Which class the next packet is of.
+/// Which class the next packet belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
-    /// The one served.
     Saturated,
     Random,
 }
 
-/// What one decider took.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Took {
     pub decider: Decider,
-    /// Nanoseconds for a packet out and one in.
+    /// For a packet out and one in.
     pub ns_per_packet: f64,
-    /// Of the order of departures; equal orders have equal ones.
+    /// A hash of the order of departures.
     pub order: u64,
 }
 
@@ -86,17 +79,15 @@ impl Draw {
     }
 }
 
-/// A queue that is asked for a packet and given one.
 trait Queue {
     fn put(&mut self, class: u32, length: u32);
-    /// The class of the packet served.
     fn take(&mut self) -> Option<u32>;
 }
 
 struct Of<D> {
     discipline: D,
     leaves: Vec<ClassId>,
-    /// Nanoseconds: a discipline that needs time is given that of a link.
+    /// The time (ns) for disciplines that need one: a link's.
     now: u64,
 }
 
@@ -153,9 +144,8 @@ fn queue(decider: Decider, classes: u32) -> Box<dyn Queue> {
     }
 }
 
-/// Measures every decider with so many classes, each for this long. The order of the first packets, the same
-/// number of all, is remembered.
-#[must_use]
+/// Measures every decider with this many classes, each for the time `each`. The order of the first packets,
+/// of the same number for all, is remembered.
 pub fn measure(classes: u32, pattern: Pattern, each: Duration, seed: u64) -> Vec<Took> {
     let mut took: Vec<Took> = Vec::new();
     let draw = Draw(seed);

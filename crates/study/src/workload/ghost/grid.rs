@@ -1,4 +1,4 @@
-//! Who is whose neighbour: a periodic grid, as square as the number of processes allows.
+//! Which processes are neighbours: a periodic grid, as square as the number of processes allows.
 
 use unisono_rma::Rank;
 
@@ -8,17 +8,14 @@ pub(super) const NEIGHBOURS: usize = 4;
 /// The side of a neighbour's ghost area that ours goes to.
 pub(super) const OPPOSITE: [usize; NEIGHBOURS] = [1, 0, 3, 2];
 
-/// The neighbours of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
-    /// One a side.
     pub(super) neighbour: [Rank; NEIGHBOURS],
-    /// The same, each once.
+    /// The neighbours without duplicates.
     pub(super) around: Vec<Rank>,
 }
 
 impl Grid {
-    /// The neighbours of `rank` among `size` processes.
     pub(super) fn around(rank: usize, size: usize) -> Self {
         let rows =
             (1..=size).take_while(|r| r * r <= size).filter(|r| size.is_multiple_of(*r)).last().unwrap_or(1);

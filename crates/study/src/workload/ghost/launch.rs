@@ -1,4 +1,4 @@
-//! Starts the ranks: this program again, each told its place by the environment.
+//! Starts the ranks: this program again, with each rank's number in the environment.
 
 use super::Exchange;
 use crate::workload::Error;
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use unisono_rma::{Key, environment};
 
-/// The ranks; those that are left are killed when it is dropped.
+/// Ranks that still run are killed when this is dropped.
 struct Ranks(Vec<Child>);
 
 impl Drop for Ranks {
@@ -19,11 +19,8 @@ impl Drop for Ranks {
     }
 }
 
-/// Starts the exchange as processes of `unisono` with these arguments, and waits for all of them. Call it
-/// from a thread that lives as long: the ranks end with it.
-///
-/// # Errors
-/// A rank that cannot be started, or that failed; the others are ended then.
+/// Starts the exchange as processes of `unisono` with these arguments, and waits for all of them. If one
+/// fails, the others are ended. The ranks end with the calling thread.
 pub fn launch(unisono: &Path, arguments: &[String], exchange: &Exchange) -> Result<(), Error> {
     exchange.check()?;
     let refused = |error: unisono_rma::Error| Error::Exchange(error.to_string());

@@ -1,15 +1,15 @@
 //! The nearest-neighbour exchange of ghost areas over Unisono's own windows, as processes of one host.
 //!
-//! The same program as the peer in C (`peers/ghost.c`), line by line of its results, over `unisono-rma`
-//! instead of an MPI: the processes form a periodic grid of two dimensions, and each puts one message of each
-//! size to its four neighbours a step. A batch of steps is timed between two barriers; the slowest process's
-//! time counts. Beside it, what one operation costs with what completes it, and a barrier.
+//! It writes the same results as the peer in C (`peers/ghost.c`), over `unisono-rma` instead of an MPI. The
+//! processes form a periodic grid of two dimensions. In each step, each puts one message of each size to its
+//! four neighbours. A batch of steps is timed between two barriers, and the slowest process's time counts.
+//! Also measured: one operation with what completes it, and a barrier.
 //!
 //! ```text
 //!   launch (one process) --starts--> rank 0, rank 1, ... --rank 0 writes--> one JSON object a measurement
 //! ```
-//! Cost: nothing but the loop is timed; every method and size is first checked to deliver what it should.
-//! When not to use: across hosts; messages have no counterpart here, for the engine has windows only.
+//! Cost: only the loop is timed. Every method and size is first checked to deliver what it should. When not
+//! to use it: across hosts. Messages have no counterpart here, because the engine has windows only.
 //!
 //! Reference: Thakur, Gropp, Toonen, "Minimizing Synchronization Overhead in the Implementation of MPI
 //! One-Sided Communication", section 1 (asserts of its figure 1) and section 5.
@@ -26,38 +26,29 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use unisono_rma::Style;
 
-/// The most processes that one exchange starts.
 pub const MOST_PROCESSES: usize = 256;
 
-/// The most repetitions of a measurement, as in the peer.
+/// As in the peer.
 pub const MOST_REPETITIONS: usize = 101;
 
-/// What one exchange is told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
     pub processes: usize,
-    /// Seconds of each measurement, all repetitions together.
+    /// Of each measurement, all repetitions together.
     pub seconds: f64,
-    /// Repetitions of each measurement.
     pub repetitions: usize,
     /// Bytes to each neighbour.
     pub sizes: Vec<usize>,
-    /// Only these methods; all if empty.
+    /// Empty: all methods.
     pub only: Vec<String>,
     pub windows: Vec<String>,
-    /// How synchronization is done.
     pub style: Style,
-    /// Where processes run.
     pub pin: Pin,
-    /// Where to write the results; standard output if absent.
+    /// `None`: standard output.
     pub result: Option<PathBuf>,
 }
 
 impl Exchange {
-    /// Refuses what cannot be measured.
-    ///
-    /// # Errors
-    /// [`super::Error::Options`] with the value and the limit.
     pub fn check(&self) -> Result<(), super::Error> {
         let refuse = |text: String| Err(super::Error::Options(text));
         if !(1..=MOST_PROCESSES).contains(&self.processes) {
@@ -93,24 +84,21 @@ pub struct Measured {
     pub window: String,
     /// Bytes to each neighbour, or of the operation.
     pub bytes: u64,
-    /// Steps a repetition.
+    /// Steps of a repetition.
     pub steps: u64,
     pub repetitions: u64,
-    /// Nanoseconds a step in the best repetition.
+    /// Nanoseconds of a step in the best repetition.
     pub min_ns: f64,
-    /// In the median one.
+    /// In the median repetition.
     pub median_ns: f64,
-    /// In the worst one.
+    /// In the worst repetition.
     pub max_ns: f64,
     /// Bandwidth of one neighbour's message, in megabytes a second.
     pub median_mb_s: f64,
 }
 
 impl Measured {
-    /// Reads what a program wrote: one object a line. A line that was cut off ends the reading.
-    ///
-    /// # Errors
-    /// A whole line that is no measurement.
+    /// One object a line. A line that was cut off ends the reading.
     pub fn read(text: &str) -> Result<Vec<Self>, serde_json::Error> {
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         whole.lines().filter(|line| !line.trim().is_empty()).map(serde_json::from_str).collect()

@@ -9,28 +9,28 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 use unisono_rma::{Assert, Job, JobMembership, Lock, Operation, Rank, Spec, Window};
 
-/// How long ranks wait for each other to come.
+/// How long ranks wait for each other at the start.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Bytes of a window at least: the longest single operation.
+/// The least size of a window: the longest single operation.
 const LEAST: usize = 1 << 20;
 
-/// Steps of a batch at most, whatever the time.
+/// The most steps of a batch, whatever the time.
 const MOST_STEPS: u64 = 1 << 24;
-/// The first steps may have taken long for reasons of their own, or no time that a clock sees.
+/// The number of steps grows at most by this factor: the first steps may have taken long for other reasons,
+/// or less than the clock can see.
 const MOST_GROWTH: f64 = 64.0;
 
 /// Lengths of single operations.
 const LENGTHS: [usize; 4] = [8, 1024, 65_536, 1 << 20];
 
-/// What is sent to one side, there for ever, so that nothing needs to be copied before it is sent.
+/// What is sent to one side. It lives for ever, so nothing is copied before it is sent.
 type Lent = &'static [u8];
 
 struct GhostSide<'a> {
     job: Job,
     exchange: &'a Exchange,
     grid: Grid,
-    /// One a side.
     sent: [Lent; NEIGHBOURS],
     numbers: &'static [f64],
     out: Box<dyn Write>,
@@ -42,11 +42,7 @@ fn said(error: unisono_rma::Error) -> Error {
 
 type ExchangeStep<'s> = &'s mut dyn FnMut(Option<&mut Window>, &mut Job) -> Result<(), unisono_rma::Error>;
 
-/// Takes part as the rank at `place`; rank 0 writes the results.
-///
-/// # Errors
-/// [`Error::Exchange`] for what the engine refuses and for data that has not arrived; [`Error::Pin`],
-/// [`Error::Result`].
+/// Takes part as the rank at `place`. Rank 0 writes the results.
 pub fn run(place: &JobMembership, exchange: &Exchange) -> Result<(), Error> {
     exchange.check()?;
     pin_participant(&exchange.pin.placement()?, place.rank.index())?;
@@ -84,7 +80,7 @@ pub fn run(place: &JobMembership, exchange: &Exchange) -> Result<(), Error> {
     member.job.finalize().map_err(said)
 }
 
-/// What `rank` sends to `side`.
+/// The byte that `rank` sends to `side`.
 fn pattern(rank: usize, side: usize) -> u8 {
     (16 * rank + side) as u8
 }
@@ -105,7 +101,7 @@ fn put_all(
 }
 
 impl GhostSide<'_> {
-    /// Everything that needs a window.
+    /// Measures everything that needs a window.
     fn windows(&mut self, memory: &str, window: &mut Window) -> Result<(), Error> {
         let (grid, sent) = (self.grid.clone(), self.sent);
         for &bytes in &self.exchange.sizes {
@@ -141,7 +137,7 @@ impl GhostSide<'_> {
         self.operations(memory, window)
     }
 
-    /// One operation and what completes it, to the right neighbour, by rank 0 alone.
+    /// Measures single operations and what completes them: rank 0 to its right neighbour.
     fn operations(&mut self, memory: &str, window: &mut Window) -> Result<(), Error> {
         const NAMES: [&str; 4] = ["put_flush", "get_flush", "accumulate_flush", "fetch_flush"];
         if !NAMES.iter().any(|name| self.exchange.wants(name)) {
@@ -204,7 +200,7 @@ impl GhostSide<'_> {
         self.measure(method, memory, bytes, Some(window), step)
     }
 
-    /// The slowest rank's time for so many steps, in seconds: the same number at every rank.
+    /// The slowest rank's time for this many steps, in seconds; every rank gets the same number.
     fn batch(
         &mut self,
         steps: u64,

@@ -1,11 +1,12 @@
-//! Clustering a stream, after the shape of the paper's application (section 4).
+//! Clusters a stream of points, after the paper's application (section 4).
 //!
-//! Points arrive in batches. For each batch, candidates are tried one after the other as new centres, and
-//! opened when that saves more than a centre costs. A round (one candidate) has two barriers: all threads
-//! add up what the candidate would save for their points; then all take it over, or not.
+//! Points arrive in batches. For each batch, candidates are tried one after the other as new centres. A
+//! candidate becomes a centre if that saves more than a centre costs. A round (one candidate) has two
+//! barriers: first all threads add up what the candidate would save for their points, then all adopt it or
+//! not.
 //!
-//! Whole numbers throughout, so the result does not depend on the number of threads. The twin in C with
-//! OpenMP is `peers/clustering_openmp.c`.
+//! All numbers are whole, so the result does not depend on the number of threads. The twin in C with OpenMP
+//! is `peers/clustering_openmp.c`.
 
 use crate::workload::own::{BarrierChoice, OwnSeat};
 use crate::workload::{Error, Measurement, Options, barrier};
@@ -15,7 +16,7 @@ use rand_pcg::Pcg32;
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-/// Points of a batch, where the options do not say: the paper's 16,000 packets.
+/// Points of a batch by default: the paper's 16,000 packets.
 pub const DEFAULT_SIZE: usize = 16_000;
 
 /// Candidates of a batch.
@@ -41,14 +42,14 @@ impl Batch {
         Self { points }
     }
 
-    /// The candidate of a round: a multiplicative hash, so that rounds need no shared generator.
+    /// A multiplicative hash, so that rounds need no shared generator.
     fn candidate(&self, round: u64) -> &[i32; DIMENSIONS] {
         let hash = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
         &self.points[(hash % self.points.len() as u64) as usize]
     }
 }
 
-/// One thread's points and what each pays now.
+/// One thread's points, and what each pays now.
 pub(crate) struct BatchPart<'a> {
     batch: &'a Batch,
     range: Range<usize>,
@@ -76,7 +77,7 @@ impl<'a> BatchPart<'a> {
         points.iter().zip(&self.cost).map(|(point, cost)| (cost - distance(point, candidate)).max(0)).sum()
     }
 
-    /// Takes the round's candidate over, when it saves more than a centre costs.
+    /// Adopts the round's candidate if it saves more than a centre costs.
     pub(crate) fn decide(&mut self, round: u64, saving: i64) {
         if saving > CENTRE_COST {
             let candidate = self.batch.candidate(round);
@@ -99,9 +100,6 @@ fn distance(a: &[i32; DIMENSIONS], b: &[i32; DIMENSIONS]) -> i64 {
 }
 
 /// With threads and one of Unisono's barriers.
-///
-/// # Errors
-/// As [`barrier::run`].
 pub fn run_unisono(choice: &BarrierChoice, options: &Options) -> Result<Measurement, Error> {
     options.check()?;
     let (group, chosen_because) = choice.group(options)?;

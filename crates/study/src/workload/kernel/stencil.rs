@@ -1,12 +1,12 @@
 //! Heat in a plate: red-black Gauss-Seidel on a square grid.
 //!
-//! A cell becomes the mean of its four neighbours, which have the other colour; so all cells of a colour
-//! may be computed at once, and the result does not depend on the number of threads. Two barriers an
-//! iteration, about 50 us apart with two threads and the default size: the grain of the paper's
+//! A cell becomes the mean of its four neighbours, which have the other colour. So all cells of one colour
+//! may be computed at once, and the result does not depend on the number of threads. An iteration has two
+//! barriers, about 50 us apart with two threads and the default size, which is the grain of the paper's
 //! stream clustering (81 us).
 //!
-//! Two runtimes: rayon's work stealing, and threads with one of Unisono's barriers. The twin in C with
-//! OpenMP is `peers/stencil_openmp.c`.
+//! Two runtimes: rayon's work stealing, and threads with one of Unisono's barriers. The twin in C with OpenMP
+//! is `peers/stencil_openmp.c`.
 
 use crate::workload::own::{BarrierChoice, OwnSeat};
 use crate::workload::{Error, Measurement, Options, barrier, meter, options};
@@ -15,11 +15,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-/// Cells along a side, where the options do not say.
+/// Cells along a side by default.
 pub const DEFAULT_SIZE: usize = 512;
 
-/// The grid with its rim, each colour by itself: cell `(row, column)` has colour `(row + column) % 2` and
-/// lies at `row * width + column / 2`.
+/// The grid with its rim, each colour by itself: cell `(row, column)` has colour `(row + column) % 2` and is
+/// at `row * width + column / 2`.
 struct Plate<T> {
     size: usize,
     width: usize,
@@ -53,7 +53,7 @@ impl<T> Plate<T> {
     }
 }
 
-/// For the cells of one colour in a row: the place of the first, and of its left neighbour, in their rows.
+/// For the cells of one colour in a row: the index of the first one, and of its left neighbour.
 fn first_places(row: usize, colour: usize) -> (usize, usize) {
     let column = 1 + (row + 1 + colour) % 2;
     (column / 2, (column - 1) / 2)
@@ -65,10 +65,7 @@ fn cells(size: usize, row: usize, colour: usize) -> usize {
     (size + 2 - column) / 2
 }
 
-/// With rayon: a pool of so many workers, a parallel loop over rows for each colour.
-///
-/// # Errors
-/// Options out of range, workers that cannot be started.
+/// With rayon: a pool of workers, and a parallel loop over rows for each colour.
 pub fn run_rayon(options: &Options) -> Result<Measurement, Error> {
     options.check()?;
     let placement = options.pin.placement()?;
@@ -117,8 +114,8 @@ fn sweep_rayon(plate: &mut Plate<f64>, colour: usize) {
     });
 }
 
-/// Computes the cells of one colour in a row from the other colour's cells in the row above, the row itself
-/// and the row below.
+/// Computes the cells of one colour in a row from the other colour's cells in this row and the rows above and
+/// below.
 #[inline]
 fn sweep_row(own: &mut [f64], [above, beside, below]: [&[f64]; 3], row: usize, size: usize, colour: usize) {
     let (first, left) = first_places(row, colour);
@@ -186,11 +183,8 @@ fn value(cell: &AtomicU64) -> f64 {
     f64::from_bits(cell.load(Relaxed))
 }
 
-/// With threads and one of Unisono's barriers: each thread has its rows, and shows its neighbours the
-/// outermost.
-///
-/// # Errors
-/// As [`barrier::run`].
+/// With threads and one of Unisono's barriers. Each thread has its rows, and shows its neighbours the
+/// outermost ones.
 pub fn run_unisono(choice: &BarrierChoice, options: &Options) -> Result<Measurement, Error> {
     options.check()?;
     let (group, chosen_because) = choice.group(options)?;

@@ -1,15 +1,15 @@
-//! Classes of traffic over one link: bulk transfers over TCP, small messages with the time at which they were
-//! sent, by plain sockets or through the broker.
+//! Classes of traffic over one link: bulk transfers over TCP, and small messages that carry the time at which
+//! they were sent, by plain sockets or through the broker.
 //!
 //! ```text
 //!   send (a process a class) ----- the link under test -----> receive (one process)
 //! ```
-//! All processes are on one host and share its monotonic clock, so that the delay of a message is one-way and
-//! exact. What is counted arrives between two times that all are told beforehand; nobody has to be stopped to
-//! be counted. Receivers know nothing of how the traffic came.
+//! All processes are on one host and share its monotonic clock, so the delay of a message is one-way and
+//! exact. What arrives between two times is counted; all processes know these times beforehand, so nobody has
+//! to be stopped. Receivers do not know how the traffic came.
 //!
-//! Cost: a thread a connection; at 100 Mbit/s some per cent of a processor. When not to use it: above some
-//! Gbit/s, where one process of threads that each read a socket is the bottleneck itself.
+//! Cost: a thread for each connection; at 100 Mbit/s some per cent of a processor. When not to use it: above
+//! some Gbit/s, where one process with a thread for each socket is the bottleneck.
 
 mod receive;
 mod send;
@@ -24,12 +24,11 @@ use std::path::PathBuf;
 /// What one run transfers. All processes read it from one file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scene {
-    /// From when arrivals count, on the monotonic clock.
+    /// Arrivals count from here (ns, monotonic clock).
     pub from: u64,
     pub until: u64,
-    /// Where the receiver is.
     pub receiver: IpAddr,
-    /// The congestion control of all connections; the host's own if absent.
+    /// Of all connections. `None`: the host's own.
     pub congestion: Option<String>,
     /// The broker's socket, for sources that cooperate.
     pub broker: Option<PathBuf>,
@@ -40,16 +39,15 @@ pub struct Scene {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrafficSource {
     pub class: String,
-    /// The receiver's port, for both transports.
+    /// At the receiver, for both transports.
     pub port: u16,
     /// Connections that are always full.
     pub flows: u32,
-    /// Messages a second, as datagrams.
     pub messages_per_s: f64,
     pub message_bytes: usize,
-    /// Within what time a message should arrive, in milliseconds.
+    /// The time within which a message should arrive.
     pub deadline_ms: Option<f64>,
-    /// Whether it hands its messages to the broker, where there is one.
+    /// Whether it sends its messages through the broker, if there is one.
     pub cooperates: bool,
 }
 

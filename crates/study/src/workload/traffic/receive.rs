@@ -14,25 +14,24 @@ use unisono_linux::timer;
 use unisono_measure::Histogram;
 use unisono_measure::record::Distribution;
 
-/// What one source's traffic brought.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SourceReceived {
     /// Bytes of connections, headers excluded, that arrived in the measured time.
     pub bulk_bytes: u64,
-    /// Segments of connections that the way to here carried in the measured time: what is out of order or
-    /// came twice too.
+    /// Segments of connections that the link carried in the measured time, also those out of order and
+    /// duplicates.
     #[serde(default)]
     pub segments: u64,
     /// Messages sent in the measured time that arrived.
     pub messages: u64,
     pub message_bytes: u64,
-    /// Of those, how many came after their deadline.
+    /// Messages among them that came after their deadline.
     pub late: u64,
-    /// Microseconds from sending to arrival.
+    /// From sending to arrival.
     pub delay_us: Option<Distribution>,
 }
 
-/// Messages that were sent in the measured time may arrive this much after it.
+/// How long after the measured time messages that were sent in it may arrive (ns).
 const GRACE: u64 = 300_000_000;
 
 #[derive(Debug, Default)]
@@ -43,8 +42,7 @@ struct ReceivedCount {
 }
 
 impl ReceivedCount {
-    /// Segments that came on all connections so far; one that has ended keeps its number as long as it is
-    /// held.
+    /// Segments that came on all connections so far; a connection that has ended keeps its count.
     fn segments(&self) -> u64 {
         let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         connections.iter().filter_map(|stream| segments_received(stream).ok()).map(u64::from).sum()
@@ -60,9 +58,6 @@ struct MessageTimes {
 }
 
 /// Receives until the scene is over. Its threads end with the process.
-///
-/// # Errors
-/// A port that cannot be listened at.
 pub fn receive(scene: &Scene) -> Result<Vec<SourceReceived>, Error> {
     let mut counts = Vec::new();
     for source in &scene.sources {

@@ -1,4 +1,4 @@
-//! The sending end: one process a source.
+//! The sending end: one process for each source.
 
 use super::{Scene, TrafficSource};
 use crate::workload::Error;
@@ -17,27 +17,23 @@ use std::time::Duration;
 use unisono_broker::{Client, Destination, NO_DEADLINE, PathHandle};
 use unisono_linux::timer;
 
-/// What a source has sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentBy {
     /// Messages due in the measured time.
     pub messages: u64,
 }
 
-/// What is handed to a socket at a time.
+/// Bytes given to a socket at a time.
 const CHUNK: usize = 32 << 10;
-/// What is handed to the broker at a time: with its length four segments, so that a message is half a
+/// Bytes given to the broker at a time: with the length, four segments, so that a message takes half a
 /// millisecond at 100 Mbit/s.
 const BROKER_CHUNK: usize = 4 * 1448 - 4;
-/// A timer may be late by less than this.
+/// A timer may be late by less than this (ns).
 const LATE: u64 = 1_000_000;
-/// How long the receiver may take to be there.
+/// How long the receiver may take to appear.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Sends as source `number` of the scene until it is over. Its threads end with the process.
-///
-/// # Errors
-/// Nobody receives, the broker refuses, or there is no such source.
 pub fn send(scene: &Scene, number: usize) -> Result<SentBy, Error> {
     let source = scene.sources.get(number);
     let source = source.ok_or_else(|| Error::Options(format!("there is no source {number}")))?;
@@ -90,11 +86,8 @@ fn bulk_by_socket(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
     Ok(())
 }
 
-/// A connection that has had its congestion control from the beginning: the one it would begin with may leave
-/// things behind, such as the timers of bbr, with which the kernel then paces every other one too.
-///
-/// # Errors
-/// Nobody listens there, or the kernel lacks the congestion control.
+/// Connects with this congestion control from the beginning. The one that a connection begins with may leave
+/// things behind, such as the timers of bbr, by which the kernel then paces every other one too.
 pub fn connect(to: SocketAddr, congestion: Option<&str>) -> std::io::Result<TcpStream> {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
