@@ -1,4 +1,4 @@
-/* One-sided windows of Unisono, for C and C++. Made by cbindgen from abi/c/src; do not edit.
+/* One-sided windows and events of Unisono, for C and C++. Made by cbindgen from abi/c/src; do not edit.
  *
  * Every call that can fail returns a unisono_status, except those that return a pointer or a number.
  * unisono_error_text() then says what went wrong and what to do about it. Job, window and request handles are used
@@ -19,6 +19,23 @@
  *	unisono_job_finalize(&job);
  *
  * Start the program with: unisono run -n 4 ./program
+ *
+ * Events need no job, but a broker: unisono events serve. Names of their times end in _ns: they are nanoseconds.
+ * Texts are UTF-8 and end with a zero.
+ *
+ *	unisono_client *client;
+ *	unisono_event *event;
+ *	uint32_t heat, subscription;
+ *
+ *	unisono_client_connect(NULL, &client);
+ *	unisono_subscribe(client, &(unisono_subscription){ .topics = "plant/+/heat" }, &subscription);
+ *	unisono_advertise(client, &(unisono_topic){ .name = "plant/1/heat" }, &heat);
+ *	unisono_publish(client, heat, &(unisono_draft){ .payload = "hot", .bytes = 3 });
+ *	while (unisono_receive(client, 1000000000, &event) == UNISONO_STATUS_OK) {
+ *		printf("%s: %zu bytes\n", event->topic, event->bytes);
+ *		unisono_event_free(&event);
+ *	}
+ *	unisono_client_close(&client);
  */
 
 
@@ -27,6 +44,21 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+// Only the strongest living supplier of the topic is heard; the others stand by.
+#define UNISONO_TOPIC_EXCLUSIVE 1
+
+// Events may be redelivered until they are acknowledged.
+#define UNISONO_TOPIC_RELIABLE 2
+
+// The deadline had passed when it was delivered.
+#define UNISONO_EVENT_LATE 1
+
+// It was published before the subscription.
+#define UNISONO_EVENT_RETAINED 2
+
+// It comes again unless it is acknowledged.
+#define UNISONO_EVENT_ACKNOWLEDGE 4
 
 // Start: every target has called post before. Post: no origin calls start before the post returns. Lock: no
 // other rank holds or asks for a lock that excludes this one.
@@ -76,7 +108,7 @@ typedef enum unisono_status {
         UNISONO_STATUS_RMA_RANGE = 10,
         // The call needs an epoch that is not open, or does not fit the open one.
         UNISONO_STATUS_RMA_SYNC = 11,
-        // A size that no window can have.
+        // A size that no window can have, or an event that is larger than the broker takes.
         UNISONO_STATUS_SIZE = 12,
         // Origin and target disagree about the data, or a layout cannot be used here.
         UNISONO_STATUS_TYPE = 13,
@@ -84,7 +116,7 @@ typedef enum unisono_status {
         UNISONO_STATUS_UNSUPPORTED = 14,
         // The window has been freed.
         UNISONO_STATUS_WIN = 15,
-        // A rank is gone; the job cannot go on.
+        // A rank is gone and the job cannot go on, or there is no broker any more: connect again.
         UNISONO_STATUS_GONE = 16,
         // The given time passed.
         UNISONO_STATUS_TIMED_OUT = 17,
@@ -98,6 +130,8 @@ typedef enum unisono_status {
         // Nothing was done: make the same call again. Only the MPI preload gets this; a program that uses this
         // header never does.
         UNISONO_STATUS_AGAIN = 22,
+        // The broker refuses the event, the topic or the subscription; the text has its reason.
+        UNISONO_STATUS_REFUSED = 23,
 } unisono_status;
 
 // The predefined types of elements.
@@ -187,6 +221,70 @@ typedef enum unisono_style {
         UNISONO_STYLE_NAIVE = 2,
 } unisono_style;
 
+// What a field holds.
+typedef enum unisono_field_kind {
+        UNISONO_FIELD_KIND_WHOLE = 1,
+        // A decimal with a whole value arrives as WHOLE.
+        UNISONO_FIELD_KIND_DECIMAL = 2,
+        // `whole` is 0 or 1.
+        UNISONO_FIELD_KIND_BOOL = 3,
+        UNISONO_FIELD_KIND_TEXT = 4,
+} unisono_field_kind;
+
+// What became of an event.
+typedef enum unisono_outcome {
+        // It is in the queues of `consumers` consumers and groups.
+        UNISONO_OUTCOME_TAKEN = 0,
+        // A stronger supplier of the topic lives; nobody got it.
+        UNISONO_OUTCOME_STANDBY = 1,
+        // An event of this sequence number came before; nobody got it again.
+        UNISONO_OUTCOME_DUPLICATE = 2,
+} unisono_outcome;
+
+// What happens to events while the queue of a subscription is full.
+typedef enum unisono_full {
+        // The oldest goes.
+        UNISONO_FULL_DROP_OLDEST = 0,
+        // What is late goes, or else what is due last.
+        UNISONO_FULL_DROP_BY_DEADLINE = 1,
+        // The supplier waits.
+        UNISONO_FULL_BLOCK_SUPPLIER = 2,
+} unisono_full;
+
+// What happens to events whose deadline has passed.
+typedef enum unisono_late {
+        // They come all the same, with UNISONO_EVENT_LATE.
+        UNISONO_LATE_DELIVER = 0,
+        // They are dropped without notice.
+        UNISONO_LATE_DROP = 1,
+        // They are dropped, and a GAP is told.
+        UNISONO_LATE_REPORT = 2,
+} unisono_late;
+
+// What has come.
+typedef enum unisono_reception {
+        UNISONO_RECEPTION_EVENT = 1,
+        // `lost` events of a supplier are missing, from `sequence` to `last`.
+        UNISONO_RECEPTION_GAP = 2,
+        // A supplier will publish no more.
+        UNISONO_RECEPTION_GONE = 3,
+        // Another supplier of an exclusive topic is heard now.
+        UNISONO_RECEPTION_OWNER = 4,
+        // What was asked for is no longer offered.
+        UNISONO_RECEPTION_MISMATCH = 5,
+        // A period is over.
+        UNISONO_RECEPTION_TICK = 6,
+        // Nothing has come for the time that the subscription named.
+        UNISONO_RECEPTION_SILENCE = 7,
+        // A correlation began and was not completed in time.
+        UNISONO_RECEPTION_INCOMPLETE = 8,
+        // An event that unisono_publish published was refused: `number` is its topic.
+        UNISONO_RECEPTION_REJECTED = 9,
+} unisono_reception;
+
+// A connection to a broker. One thread at a time uses it; other threads open their own.
+typedef struct unisono_client unisono_client;
+
 // One rank's membership in a job: the ranks that make windows together.
 typedef struct unisono_job unisono_job;
 
@@ -199,6 +297,135 @@ typedef struct unisono_request unisono_request;
 
 // Memory of each member of a job that the other members read and write.
 typedef struct unisono_window unisono_window;
+
+// A topic to publish on, and what is offered for it. What is zero or NULL is the default.
+typedef struct unisono_topic {
+        // Levels with / between them, such as "plant/1/heat".
+        const char *name;
+        // The name of the type of its events, which subscriptions may ask for.
+        const char *event_type;
+        // Events that the broker keeps for those who subscribe late. Not together with `last_values`.
+        size_t last;
+        // Keys of which the broker keeps the last event for those who subscribe late.
+        size_t last_values;
+        // When an event is due that has no deadline of its own, after its publication.
+        uint64_t deadline_ns;
+        // A sum of UNISONO_TOPIC_EXCLUSIVE and UNISONO_TOPIC_RELIABLE.
+        uint32_t flags;
+        // Of suppliers of an exclusive topic the one with the greatest number is heard.
+        uint32_t strength;
+        // Further options in JSON, such as "{\"period_ns\": 1000000, \"burst\": 4}": the keys of an ADVERTISE
+        // frame (crates/broker/PROTOCOL.md).
+        const char *more;
+} unisono_topic;
+
+// A named value of an event, by which filters decide.
+typedef struct unisono_field {
+        // At most 255 bytes.
+        const char *name;
+        // One of unisono_field_kind.
+        int kind;
+        int64_t whole;
+        // In events that arrive also set for WHOLE.
+        double decimal;
+        // At most 65,535 bytes.
+        const char *text;
+} unisono_field;
+
+// An event to publish. What is zero or NULL is left out.
+typedef struct unisono_draft {
+        const void *payload;
+        // Bytes of the payload, at most unisono_client_largest().
+        size_t bytes;
+        // Which of the things that the topic is about; at most 1,024 bytes.
+        const char *key;
+        const struct unisono_field *fields;
+        size_t field_count;
+        // When it is due, on the clock of unisono_now(); 0: never.
+        uint64_t deadline_ns;
+        // How bad it is if it is lost: a full queue drops the least critical events first.
+        uint8_t criticality;
+} unisono_draft;
+
+// What became of an event that unisono_try_publish published.
+typedef struct unisono_published {
+        // The broker's count of this supplier's events on the topic.
+        uint64_t sequence;
+        uint32_t consumers;
+        // One of unisono_outcome.
+        int outcome;
+} unisono_published;
+
+// An event or a notice that has come. All of it is valid, and never changes, until unisono_event_free.
+typedef struct unisono_event {
+        // One of unisono_reception.
+        int kind;
+        // The subscription (REJECTED: the topic) that it is for; 0 for the reply to a request.
+        uint32_t number;
+        // NULL if it is about no topic.
+        const char *topic;
+        // NULL if it has no key.
+        const char *key;
+        // What a notice says, in words; NULL for an event.
+        const char *text;
+        const void *payload;
+        // Bytes of the payload.
+        size_t bytes;
+        // Ascending by name.
+        const struct unisono_field *fields;
+        size_t field_count;
+        // The other events of a correlation, in the order in which they came.
+        const struct unisono_event *const *with;
+        size_t with_count;
+        // When it was published, on the clock of unisono_now(). TICK: when the period ended. SILENCE: when the
+        // last event came.
+        uint64_t published_ns;
+        // When it is due; 0: never.
+        uint64_t deadline_ns;
+        // The supplier's count of its events. GAP: the first that is missing.
+        uint64_t sequence;
+        // GAP: the last that is missing.
+        uint64_t last;
+        // GAP: how many are missing.
+        uint64_t lost;
+        // The broker's number of the supplier.
+        uint32_t supplier;
+        // A sum of UNISONO_EVENT_LATE, UNISONO_EVENT_RETAINED and UNISONO_EVENT_ACKNOWLEDGE.
+        uint32_t flags;
+        uint8_t criticality;
+        // Earlier deliveries of it that were not acknowledged; 255: or more.
+        uint8_t repeated;
+        // GONE: 1 if the supplier died, 0 if it left.
+        uint8_t died;
+} unisono_event;
+
+// What to receive, and on which terms. What is zero or NULL is the default.
+typedef struct unisono_subscription {
+        // A pattern: + stands for one level, # for all further ones. NULL: `more` has the interests.
+        const char *topics;
+        // A condition on fields, such as "celsius > 80". NULL: all events.
+        const char *filter;
+        // Only topics of this type.
+        const char *event_type;
+        // A class of the broker's policy.
+        const char *class_name;
+        // Consumers of one group share the events: each goes to one of them.
+        const char *group;
+        // Events that may wait in the broker; 0: 1,024.
+        size_t queue;
+        // One of unisono_full.
+        int full;
+        // One of unisono_late.
+        int late;
+        // Events published before that are wanted as well; the topic has to keep as many.
+        size_t last;
+        // An event that is not acknowledged in this time comes again, 16 times at most; 0: nothing is to be
+        // acknowledged.
+        uint64_t acknowledge_ns;
+        // Further options in JSON, such as "{\"silence_ns\": 1000000000}": the keys of a SUBSCRIBE frame
+        // (crates/broker/PROTOCOL.md).
+        const char *more;
+} unisono_subscription;
 
 // `count` blocks of `bytes` bytes each.
 typedef struct unisono_run {
@@ -231,6 +458,97 @@ const char *unisono_error_text(void);
 
 // The name of a status, such as "RMA_RANGE"; never NULL.
 const char *unisono_status_name(int status);
+
+// The version of this library, such as "0.1.0"; never NULL.
+const char *unisono_version(void);
+
+// The time of the clock that deadlines are of (CLOCK_MONOTONIC), in nanoseconds.
+uint64_t unisono_now(void);
+
+// Connects to the broker at `address`: the path of its socket, or "tcp:HOST:PORT". NULL: the socket at which
+// `unisono events serve` listens unless it is told otherwise.
+enum unisono_status unisono_client_connect(const char *address,
+                                           struct unisono_client **client);
+
+// Ends the connection and sets `*client` to NULL. Its topics and subscriptions end; events that it has
+// received stay valid until they are freed. What unisono_publish_later holds back may be lost: flush first.
+enum unisono_status unisono_client_close(struct unisono_client **client);
+
+// The descriptor to poll for reading, which stays the library's: never read, write or close it. Poll only
+// after unisono_receive with a time limit of 0 has returned UNISONO_STATUS_TIMED_OUT: what has come before
+// may already wait in this process. -1 if `client` is NULL.
+int unisono_client_descriptor(const struct unisono_client *client);
+
+// Bytes of the largest payload that the broker takes; 0 if `client` is NULL.
+size_t unisono_client_largest(const struct unisono_client *client);
+
+// Says that this program will publish on a topic, and waits until the broker agrees. `*topic` becomes the
+// number by which it publishes.
+enum unisono_status unisono_advertise(struct unisono_client *client,
+                                      const struct unisono_topic *options,
+                                      uint32_t *topic);
+
+// Ends a topic: those who listen hear that this supplier left.
+enum unisono_status unisono_withdraw(struct unisono_client *client, uint32_t topic);
+
+// Publishes an event and does not wait for what becomes of it. If it is refused, unisono_receive says so.
+// Waits while a consumer that blocks suppliers has no room. The payload is the program's again afterwards.
+enum unisono_status unisono_publish(struct unisono_client *client,
+                                    uint32_t topic,
+                                    const struct unisono_draft *draft);
+
+// As publish, but the event may wait in this process until unisono_flush: many events then leave with one
+// system call.
+enum unisono_status unisono_publish_later(struct unisono_client *client,
+                                          uint32_t topic,
+                                          const struct unisono_draft *draft);
+
+// Lets all events leave that publish_later holds back, and waits until they have.
+enum unisono_status unisono_flush(struct unisono_client *client);
+
+// Publishes an event unless it would have to wait for a consumer, and waits for what became of it.
+// UNISONO_STATUS_REFUSED: nobody got it; the text says who refused and why. `published` may be NULL.
+enum unisono_status unisono_try_publish(struct unisono_client *client,
+                                        uint32_t topic,
+                                        const struct unisono_draft *draft,
+                                        struct unisono_published *published);
+
+// Publishes a request and waits for its reply, which the program frees with unisono_event_free. Other events
+// that come meanwhile are received later. `timeout_ns` below 0 waits for ever.
+enum unisono_status unisono_ask(struct unisono_client *client,
+                                uint32_t topic,
+                                const struct unisono_draft *draft,
+                                int64_t timeout_ns,
+                                struct unisono_event **reply);
+
+// Answers a request that was received. An event that is none is UNISONO_STATUS_ARG.
+enum unisono_status unisono_reply(struct unisono_client *client,
+                                  const struct unisono_event *request,
+                                  const struct unisono_draft *draft);
+
+// Asks for events, and waits until the broker agrees. `*number` becomes the number that events of this
+// subscription bear.
+enum unisono_status unisono_subscribe(struct unisono_client *client,
+                                      const struct unisono_subscription *options,
+                                      uint32_t *number);
+
+// Ends a subscription. What was on its way may still come, with number 0.
+enum unisono_status unisono_unsubscribe(struct unisono_client *client, uint32_t number);
+
+// The next event or notice, which the program frees with unisono_event_free. UNISONO_STATUS_TIMED_OUT: none
+// came within `timeout_ns` nanoseconds, and `*event` is NULL; 0 does not wait, below 0 waits for ever.
+enum unisono_status unisono_receive(struct unisono_client *client,
+                                    int64_t timeout_ns,
+                                    struct unisono_event **event);
+
+// Frees what unisono_receive or unisono_ask gave, and sets `*event` to NULL. Also after the connection
+// was closed, and in another thread.
+enum unisono_status unisono_event_free(struct unisono_event **event);
+
+// Says that an event is done with, so that it does not come again. Does nothing for an event without
+// UNISONO_EVENT_ACKNOWLEDGE.
+enum unisono_status unisono_acknowledge(struct unisono_client *client,
+                                        const struct unisono_event *event);
 
 // Joins the job that `unisono run` started this process for. A process that nobody launched is a job of one.
 // Collective: waits until all ranks have come, at most `patience_s` seconds (0 or less: one minute).

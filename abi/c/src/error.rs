@@ -33,7 +33,7 @@ pub enum CallStatus {
     RmaRange = 10,
     /// The call needs an epoch that is not open, or does not fit the open one.
     RmaSync = 11,
-    /// A size that no window can have.
+    /// A size that no window can have, or an event that is larger than the broker takes.
     Size = 12,
     /// Origin and target disagree about the data, or a layout cannot be used here.
     Type = 13,
@@ -41,7 +41,7 @@ pub enum CallStatus {
     Unsupported = 14,
     /// The window has been freed.
     Win = 15,
-    /// A rank is gone; the job cannot go on.
+    /// A rank is gone and the job cannot go on, or there is no broker any more: connect again.
     Gone = 16,
     /// The given time passed.
     TimedOut = 17,
@@ -55,6 +55,8 @@ pub enum CallStatus {
     /// Nothing was done: make the same call again. Only the MPI preload gets this; a program that uses this
     /// header never does.
     Again = 22,
+    /// The broker refuses the event, the topic or the subscription; the text has its reason.
+    Refused = 23,
 }
 
 /// The error for a wrong argument.
@@ -113,7 +115,7 @@ pub extern "C" fn unisono_error_text() -> *const c_char {
 /// The name of a status, such as "RMA_RANGE"; never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_status_name(status: c_int) -> *const c_char {
-    const NAMES: [&CStr; 23] = [
+    const NAMES: [&CStr; 24] = [
         c"OK",
         c"ARG",
         c"ASSERT",
@@ -137,6 +139,7 @@ pub extern "C" fn unisono_status_name(status: c_int) -> *const c_char {
         c"OTHER",
         c"NO_MEM",
         c"AGAIN",
+        c"REFUSED",
     ];
     usize::try_from(status).ok().and_then(|at| NAMES.get(at)).copied().unwrap_or(c"UNKNOWN").as_ptr()
 }
@@ -145,7 +148,12 @@ pub extern "C" fn unisono_status_name(status: c_int) -> *const c_char {
 #[inline]
 pub(crate) fn answer(body: impl FnOnce() -> Result<(), Error>) -> CallStatus {
     // the error is handled inside: to copy it out of here would cost the calls that succeed, too
-    let body = || body().map_or_else(|error| failed(&error), |()| CallStatus::Ok);
+    guarded(|| body().map_or_else(|error| failed(&error), |()| CallStatus::Ok))
+}
+
+/// Runs a body that has kept its error's text, and lets nothing unwind.
+#[inline]
+pub(crate) fn guarded(body: impl FnOnce() -> CallStatus) -> CallStatus {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| panicked(&*payload))
 }
 
@@ -160,7 +168,7 @@ pub(crate) fn answer_or<T>(otherwise: T, body: impl FnOnce() -> Result<T, Error>
 }
 
 #[cold]
-fn failed(error: &Error) -> CallStatus {
+pub(crate) fn failed(error: &Error) -> CallStatus {
     if matches!(error, Error::NotYet) {
         // a caller with a patience asks again within microseconds: a text would cost more than the call
         return CallStatus::Again;
@@ -178,7 +186,7 @@ fn panicked(payload: &(dyn Any + Send)) -> CallStatus {
     CallStatus::Internal
 }
 
-fn keep(text: &str) {
+pub(crate) fn keep(text: &str) {
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
     // a thread that is ending has no such memory any more, and asks for no text
     let _ = TEXT.try_with(|kept| kept.replace(text));
@@ -224,7 +232,8 @@ mod tests {
         let name = |at| unsafe { CStr::from_ptr(unisono_status_name(at)) }.to_str().expect("letters");
         assert_eq!(name(CallStatus::RmaRange as c_int), "RMA_RANGE");
         assert_eq!(name(CallStatus::Again as c_int), "AGAIN");
-        assert_eq!((name(23), name(-1)), ("UNKNOWN", "UNKNOWN"));
+        assert_eq!(name(CallStatus::Refused as c_int), "REFUSED");
+        assert_eq!((name(24), name(-1)), ("UNKNOWN", "UNKNOWN"));
     }
 
     #[test]
@@ -243,6 +252,9 @@ mod tests {
     #[test]
     fn every_export_that_calls_the_engine_is_guarded() {
         let files = [
+            include_str!("events/mod.rs"),
+            include_str!("events/publish.rs"),
+            include_str!("events/receive.rs"),
             include_str!("operate.rs"),
             include_str!("request.rs"),
             include_str!("synchronize.rs"),
@@ -252,7 +264,7 @@ mod tests {
             include_str!("mpi/statistics.rs"),
         ];
         // each of these ends in `answer`
-        let guards = ["answer(|", "answer_or(", "hand_out(", "on(window,", "made(job,", "transfer("];
+        let guards = ["answer(|", "answer_or(", "hand_out(", "on(window,", "made(job,", "transfer(", "told("];
         let exports = files.iter().flat_map(|text| text.split("pub unsafe extern \"C\" fn ").skip(1));
         for export in exports {
             let name = export.split('(').next().unwrap_or_default();

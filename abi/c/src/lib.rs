@@ -1,6 +1,7 @@
-//! The one-sided windows of [`unisono_rma`] for C: `libunisono.so`, `libunisono.a` and `unisono.h`.
+//! The one-sided windows of [`unisono_rma`] and the events of [`unisono_broker`] for C: `libunisono.so`,
+//! `libunisono.a` and `unisono.h`.
 //!
-//! Each function does what its namesake in the Rust crate, or in MPI-4.0 chapter 12, does:
+//! Each function does what its namesake in the Rust crates, or in MPI-4.0 chapter 12, does:
 //!
 //! - *Handles* are opaque pointers. A call that makes a handle stores it in the program's pointer. A call
 //!   that ends it takes that pointer's address and sets the pointer to NULL, so that a second end is an error
@@ -22,6 +23,7 @@
 )]
 
 pub mod error;
+pub mod events;
 pub mod job;
 pub mod layout;
 /// cbindgen:ignore

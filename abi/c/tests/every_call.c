@@ -1,5 +1,5 @@
-/* Every call of unisono.h, between the ranks of a job; each answer is checked. Exit code 0: all was
- * right. */
+/* Every call of unisono.h about windows, between the ranks of a job; each answer is checked. Exit code 0: all
+ * was right. */
 #include "unisono.h"
 
 #include <stdbool.h>

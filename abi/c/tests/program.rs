@@ -1,9 +1,13 @@
-//! A C program that makes every call, compiled by the C compiler of this machine: as a job of one, started by
-//! itself. As a job of several it runs among the host tests.
+//! C programs that make every call, compiled by the C compiler of this machine: one as a job of one, started
+//! by itself, one with a broker in this process. Among the host tests they run as a job of several, and with
+//! a broker that is killed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use unisono_broker::{Broker, Limits, OWNER, Server, ServerWait};
+use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 /// Builds the library as its users do, and answers where it is.
 fn library() -> PathBuf {
@@ -39,8 +43,8 @@ fn compile(compiler: &str, arguments: &[&str], to: &Path) {
 }
 
 /// Runs it, but not for ever.
-fn run(program: &Path) -> std::process::Output {
-    let mut child = Command::new(program)
+fn run(program: &mut Command) -> std::process::Output {
+    let mut child = program
         .env_remove("UNISONO_RANK")
         .env_remove("UNISONO_SIZE")
         .env_remove("UNISONO_JOB")
@@ -64,22 +68,50 @@ fn a_c_program_makes_every_call_as_a_job_of_one() {
     let directory = tempfile::tempdir().expect("a directory");
     let program = directory.path().join("every_call");
     compile("cc", &["-std=c11", "tests/every_call.c"], &program);
-    let output = run(&program);
+    let output = run(&mut Command::new(&program));
     assert!(output.status.success(), "{output:?}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "rank 0 of 1: every call answered as it should\n");
 }
 
+/// A broker in this process, for as long as `test` runs.
+fn with_broker<T>(test: impl FnOnce(&Path) -> T) -> T {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (socket, stop) = (directory.path().join("events"), AtomicBool::new(false));
+    let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
+    let broker = Broker::new(tree.expect("it is sound"), Limits::default());
+    let mut server = Server::new(broker, ServerWait::Sleep).expect("descriptors are left");
+    server.listen_unix(&socket, OWNER).expect("it listens");
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| server.serve(&|| stop.load(Ordering::Relaxed)));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&socket)));
+        stop.store(true, Ordering::Relaxed);
+        serving.join().expect("it does not panic").expect("it serves");
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 #[test]
-fn every_function_of_the_header_is_called_by_the_c_program() {
+fn a_c_program_makes_every_call_about_events() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = directory.path().join("events");
+    compile("cc", &["-std=c11", "-pthread", "-D_GNU_SOURCE", "tests/events.c"], &program);
+    let output = with_broker(|socket| run(Command::new(&program).arg(socket)));
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "every call about events answered as it should\n");
+}
+
+#[test]
+fn every_function_of_the_header_is_called_by_the_c_programs() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| std::fs::read_to_string(here.join(path)).expect("a file of this crate");
-    let (header, program) = (read("include/unisono.h"), read("tests/every_call.c"));
+    let header = read("include/unisono.h");
+    let programs = read("tests/every_call.c") + &read("tests/events.c");
     let declared = header.lines().filter(|line| !line.starts_with([' ', '/', '#', '*', '\t']));
     let names = declared.filter_map(|line| line.split('(').next()?.split([' ', '*']).next_back());
     let names: Vec<&str> =
         names.filter(|name| name.starts_with("unisono_") && !name.ends_with(';')).collect();
     assert!(names.len() > 40, "{names:?}");
     for name in names {
-        assert!(program.contains(&format!("{name}(")), "{name} is not called by tests/every_call.c");
+        assert!(programs.contains(&format!("{name}(")), "no program in tests/ calls {name}");
     }
 }

@@ -3,7 +3,7 @@
 use crate::exit::Failure;
 use std::path::PathBuf;
 use std::time::Duration;
-use unisono_broker::{BrokerAddress, Client, Error, EventDraft, FieldSet, FieldValue};
+use unisono_broker::{BrokerAddress, Client, Error, EventDraft, FieldSet, FieldValue, default_socket};
 use unisono_measure::units;
 
 /// Which broker is meant.
@@ -12,12 +12,6 @@ pub(crate) struct BrokerFlag {
     /// The broker: the path of its socket, or tcp:HOST:PORT
     #[arg(long, value_name = "ADDRESS", default_value_os_t = default_socket())]
     at: PathBuf,
-}
-
-/// The socket of this user's broker, if nobody says otherwise.
-pub(super) fn default_socket() -> PathBuf {
-    let directory = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
-    directory.join("unisono-events")
 }
 
 impl BrokerFlag {

@@ -1,6 +1,5 @@
 //! `unisono events serve`: the broker.
 
-use super::flags::default_socket;
 use super::policy::{mode, policy};
 use super::show::counters;
 use crate::exit::Failure;
@@ -10,6 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_broker::{
     Broker, BrokerAddress, Exposure, Limits, PathPace, ServeError, Server, ServerWait, Statistics,
+    default_socket,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use unisono_linux::interrupt;

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
-use unisono_broker::{FieldSet, FieldValue, NoticeText, ReceivedEvent, Reception, Statistics, now};
+use unisono_broker::{FieldSet, FieldValue, ReceivedEvent, Reception, Statistics, now};
 
 /// One line for what has come.
 pub(super) fn line(reception: &Reception, as_json: bool) -> String {
@@ -17,30 +17,11 @@ pub(super) fn line(reception: &Reception, as_json: bool) -> String {
             object.to_string()
         }
         (Reception::Notice { topic, notice, .. }, false) => {
-            format!(
-                "({}{})",
-                topic.as_ref().map(|topic| format!("{topic}: ")).unwrap_or_default(),
-                in_words(notice)
-            )
+            format!("({}{notice})", topic.as_ref().map(|topic| format!("{topic}: ")).unwrap_or_default())
         }
         (Reception::Rejected { reason, .. }, true) => json!({ "rejected": reason }).to_string(),
         (Reception::Rejected { reason, .. }, false) => format!("(refused: {reason})"),
         (_, _) => String::new(),
-    }
-}
-
-fn in_words(notice: &NoticeText) -> String {
-    match notice {
-        NoticeText::Gap { first, last, lost, cause, .. } => {
-            format!("{lost} events are missing between {first} and {last}: {cause}")
-        }
-        NoticeText::Gone { died: true, .. } => "a supplier has died".to_owned(),
-        NoticeText::Gone { died: false, .. } => "a supplier has left".to_owned(),
-        NoticeText::Owner { .. } => "another supplier is heard now".to_owned(),
-        NoticeText::Mismatch { text, .. } => text.clone(),
-        NoticeText::Tick { .. } => "a period is over".to_owned(),
-        NoticeText::Silence { .. } => "nothing has come for the time of silence".to_owned(),
-        NoticeText::Incomplete {} => "a correlation was not completed in time".to_owned(),
     }
 }
 

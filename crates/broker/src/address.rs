@@ -13,6 +13,13 @@ pub enum BrokerAddress {
     Tcp(SocketAddr),
 }
 
+/// Where the broker of this user listens, and is looked for, if nobody says otherwise.
+#[must_use]
+pub fn default_socket() -> PathBuf {
+    let directory = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
+    directory.join("unisono-events")
+}
+
 /// Why a text is no address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("`{text}` is no address: {why}; write a path such as /run/user/1000/events, or tcp:127.0.0.1:7400")]

@@ -48,7 +48,7 @@ pub mod transport;
 mod trial;
 
 pub use account::{ClassStatistics, ConsumerStatistics, Statistics};
-pub use address::{AddressError, BrokerAddress};
+pub use address::{AddressError, BrokerAddress, default_socket};
 pub use body::EventBody;
 pub use broker::Broker;
 pub use client::{

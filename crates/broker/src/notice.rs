@@ -1,6 +1,7 @@
 //! What a consumer is told beside its events, as it travels.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use unisono_eventchannel::{ChannelNotice, Departed, Gap, GapCause};
 
 /// A notice, with the topic by its number (the broker names it before).
@@ -63,5 +64,22 @@ impl NoticeText {
             | Self::Mismatch { topic, .. } => Some(*topic),
             Self::Tick { .. } | Self::Silence { .. } | Self::Incomplete {} => None,
         }
+    }
+}
+
+impl fmt::Display for NoticeText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gap { first, last, lost, cause, .. } => {
+                return write!(f, "{lost} events are missing between {first} and {last}: {cause}");
+            }
+            Self::Gone { died: true, .. } => "a supplier has died",
+            Self::Gone { died: false, .. } => "a supplier has left",
+            Self::Owner { .. } => "another supplier is heard now",
+            Self::Mismatch { text, .. } => text,
+            Self::Tick { .. } => "a period is over",
+            Self::Silence { .. } => "nothing has come for the time of silence",
+            Self::Incomplete {} => "a correlation was not completed in time",
+        })
     }
 }

@@ -5,9 +5,6 @@ use super::sources::Sources;
 use crate::step::StepVerdict;
 use std::process::{Command, Stdio};
 
-/// How generated files begin.
-const MADE: &str = "do not edit";
-
 pub(super) fn check(sources: &Sources) -> StepVerdict {
     let mut version = Command::new("clang-format");
     version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
@@ -32,8 +29,7 @@ pub(super) fn check(sources: &Sources) -> StepVerdict {
 
 fn written_by_people(sources: &Sources) -> Vec<&str> {
     let c = sources.files.iter().filter(|file| file.is(".c") || file.is(".h") || file.is(".cc"));
-    let made = |text: &str| text.lines().take(3).any(|line| line.contains(MADE));
-    c.filter(|file| !made(&file.text)).map(|file| file.path.as_str()).collect()
+    c.filter(|file| !file.is_made()).map(|file| file.path.as_str()).collect()
 }
 
 #[cfg(test)]

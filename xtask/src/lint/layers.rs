@@ -27,7 +27,7 @@ const ROWS: &[(&str, &[&str])] = &[
     ("fabric", &["btin", "linux", "measure"]),
     ("enforce", &["fairqueue", "linux", "measure"]),
     ("launch", &["linux", "rma"]),
-    ("c", &["linux", "rma"]),
+    ("c", &["broker", "linux", "rma"]),
     ("mpi-preload", &["linux"]),
     // measuring and showing
     (

@@ -13,7 +13,15 @@ pub(super) struct SourceFile {
     pub(super) text: String,
 }
 
+/// What the first lines of a file say that a program made.
+const MADE: &str = "do not edit";
+
 impl SourceFile {
+    /// Whether a program made it: nobody can make it look otherwise.
+    pub(super) fn is_made(&self) -> bool {
+        self.text.lines().take(3).any(|line| line.contains(MADE))
+    }
+
     pub(super) fn is(&self, ending: &str) -> bool {
         self.path.ends_with(ending)
     }

@@ -28,7 +28,9 @@ use crate::account::Statistics;
 use crate::address::BrokerAddress;
 use crate::frame::Frame;
 use crate::spec::{Greeting, WelcomeTerms};
-use crate::transport::{Drained, FrameTransport, PayloadRef, StreamTransport, Taken, TransportError, wait};
+use crate::transport::{
+    Drained, FrameTransport, MayWait, PayloadRef, StreamTransport, Taken, TransportError, wait,
+};
 use events::CorrelatedParts;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -309,7 +311,12 @@ impl Client {
                 return Ok(true);
             }
             let left = match until.map(|until| until.saturating_sub(timer::now())) {
-                Some(0) => return Ok(false),
+                // after this the descriptor tells of the next frame: programs poll it in loops of their own
+                Some(0)
+                    if self.wait == ClientWait::Spin || self.transport.prepare_to_wait()? == MayWait::Yes =>
+                {
+                    return Ok(false);
+                }
                 left => left.map(Duration::from_nanos),
             };
             match self.wait {
@@ -393,6 +400,8 @@ impl Drop for Client {
     }
 }
 
+/// To poll for reading in a loop of one's own, once [`Client::receive`] with no time left has found nothing:
+/// what has come before may already wait in this process.
 impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.transport.as_fd()

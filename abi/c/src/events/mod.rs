@@ -1,0 +1,193 @@
+//! Events with deadlines: a connection to the broker that `unisono events serve` starts, as
+//! [`unisono_broker::Client`] has it.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `mod.rs` | the connection, its descriptor, the errors |
+//! | `publish.rs` | topics and drafts, publishing, requests and replies |
+//! | `receive.rs` | subscriptions, what has come, acknowledging |
+//!
+//! Topics and subscriptions are numbers of their connection: a number that means nothing is an error and not
+//! a crash. All times are nanoseconds; points in time are of `CLOCK_MONOTONIC`.
+
+pub mod publish;
+pub mod receive;
+
+use crate::error::{CallStatus, answer_or, failed, guarded, keep, null};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_int};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+use unisono_broker::{
+    AddressError, BrokerAddress, Client, SubscriptionHandle, TopicHandle, default_socket, now,
+};
+
+/// A connection to a broker. One thread at a time uses it; other threads open their own.
+#[derive(Debug)]
+pub struct ClientHandle {
+    client: Client,
+    /// The last number given to a topic or a subscription.
+    numbers: u32,
+    topics: BTreeMap<u32, TopicHandle>,
+    subscriptions: BTreeMap<SubscriptionHandle, u32>,
+}
+
+/// Why a call about events failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EventsError {
+    #[error(transparent)]
+    Broker(#[from] unisono_broker::Error),
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The rest of this crate has its errors of arguments from the engine.
+    #[error(transparent)]
+    Argument(#[from] unisono_rma::Error),
+    #[error("the options are no JSON that a broker knows: {0}")]
+    Options(#[from] serde_json::Error),
+    #[error("nothing came within {0:?}")]
+    Nothing(Duration),
+}
+
+impl EventsError {
+    fn status(&self) -> CallStatus {
+        use unisono_broker::Error as Broker;
+        match self {
+            Self::Argument(error) => failed(error),
+            Self::Address(_) | Self::Options(_) => CallStatus::Arg,
+            Self::Nothing(_) => CallStatus::TimedOut,
+            Self::Broker(error) => match error {
+                Broker::Nobody { .. }
+                | Broker::NobodyThere { .. }
+                | Broker::SentAway(_)
+                | Broker::Broken(_) => CallStatus::Gone,
+                Broker::Refused(_) | Broker::Rejected(_) | Broker::Closed(_) => CallStatus::Refused,
+                Broker::TooLong { .. } => CallStatus::Size,
+                Broker::NoReply(_) => CallStatus::TimedOut,
+                _ => CallStatus::Other,
+            },
+        }
+    }
+}
+
+/// Runs a call's body, keeps its error's text, and lets nothing unwind.
+fn told(body: impl FnOnce() -> Result<(), EventsError>) -> CallStatus {
+    guarded(|| match body() {
+        Ok(()) => CallStatus::Ok,
+        Err(error) => {
+            keep(&error.to_string());
+            error.status()
+        }
+    })
+}
+
+/// The connection behind a handle.
+///
+/// # Safety
+/// `client` is null or a live handle that no other thread uses now.
+unsafe fn connection<'a>(client: *mut ClientHandle) -> Result<&'a mut ClientHandle, EventsError> {
+    // SAFETY: null or a live handle of this thread's, which the caller of this function says.
+    let handle = unsafe { client.as_mut() };
+    handle.ok_or_else(|| null("client").into())
+}
+
+/// A text that the program passed; `what` names it in the error for one that is not UTF-8.
+///
+/// # Safety
+/// `from` is null or a C string.
+unsafe fn text<'a>(from: *const c_char, what: &str) -> Result<Option<&'a str>, EventsError> {
+    if from.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: not null, and a C string, which the caller of this function says.
+    let bytes = unsafe { CStr::from_ptr(from) };
+    let read =
+        bytes.to_str().map_err(|error| crate::error::argument(format!("{what} is not UTF-8: {error}")));
+    Ok(Some(read?))
+}
+
+/// A time limit as C passes it. None: for ever.
+fn limit(timeout_ns: i64) -> Option<Duration> {
+    u64::try_from(timeout_ns).ok().map(Duration::from_nanos)
+}
+
+impl ClientHandle {
+    fn number(&mut self) -> u32 {
+        self.numbers += 1; // 2^32 topics and subscriptions of one program are out of reach
+        self.numbers
+    }
+
+    fn topic(&self, number: u32) -> Result<TopicHandle, EventsError> {
+        let known = self.topics.get(&number).copied();
+        known.ok_or_else(|| crate::error::argument(format!("{number} is no topic of this connection")).into())
+    }
+}
+
+/// The version of this library, such as "0.1.0"; never NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_version() -> *const c_char {
+    // the compiler makes the C string from the manifest
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// The time of the clock that deadlines are of (CLOCK_MONOTONIC), in nanoseconds.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_now() -> u64 {
+    now()
+}
+
+/// Connects to the broker at `address`: the path of its socket, or "tcp:HOST:PORT". NULL: the socket at which
+/// `unisono events serve` listens unless it is told otherwise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_client_connect(
+    address: *const c_char,
+    client: *mut *mut ClientHandle,
+) -> CallStatus {
+    told(|| {
+        // SAFETY: unisono.h asks for NULL or a place for the handle.
+        let to = unsafe { client.as_mut() }.ok_or_else(|| null("client"))?;
+        *to = std::ptr::null_mut();
+        // SAFETY: unisono.h asks for NULL or a C string.
+        let address = match unsafe { text(address, "the address") }? {
+            Some(address) => address.parse()?,
+            None => BrokerAddress::Unix(default_socket()),
+        };
+        let client = Client::at(&address)?;
+        let (topics, subscriptions) = (BTreeMap::new(), BTreeMap::new());
+        *to = Box::into_raw(Box::new(ClientHandle { client, numbers: 0, topics, subscriptions }));
+        Ok(())
+    })
+}
+
+/// Ends the connection and sets `*client` to NULL. Its topics and subscriptions end; events that it has
+/// received stay valid until they are freed. What unisono_publish_later holds back may be lost: flush first.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_client_close(client: *mut *mut ClientHandle) -> CallStatus {
+    told(|| {
+        // SAFETY: unisono.h asks for NULL or the address of a handle.
+        let from = unsafe { client.as_mut() }.ok_or_else(|| null("client"))?;
+        if from.is_null() {
+            return Err(null("*client").into());
+        }
+        // SAFETY: `unisono_client_connect` made it, and the program's pointer forgets it here.
+        drop(unsafe { Box::from_raw(std::mem::replace(from, std::ptr::null_mut())) });
+        Ok(())
+    })
+}
+
+/// The descriptor to poll for reading, which stays the library's: never read, write or close it. Poll only
+/// after unisono_receive with a time limit of 0 has returned UNISONO_STATUS_TIMED_OUT: what has come before
+/// may already wait in this process. -1 if `client` is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_client_descriptor(client: *const ClientHandle) -> c_int {
+    // SAFETY: unisono.h asks for NULL or a live handle.
+    let handle = unsafe { client.as_ref() };
+    answer_or(-1, || Ok(handle.map_or(-1, |handle| handle.client.as_fd().as_raw_fd())))
+}
+
+/// Bytes of the largest payload that the broker takes; 0 if `client` is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_client_largest(client: *const ClientHandle) -> usize {
+    // SAFETY: unisono.h asks for NULL or a live handle.
+    let handle = unsafe { client.as_ref() };
+    answer_or(0, || Ok(handle.map_or(0, |handle| handle.client.largest())))
+}

@@ -1,0 +1,347 @@
+//! Topics, events to publish, requests and replies.
+
+use super::receive::{EventView, give, received};
+use super::{ClientHandle, EventsError, connection, limit, text, told};
+use crate::error::{CallStatus, argument, null};
+use crate::layout::slice;
+use std::ffi::{c_char, c_int, c_void};
+use std::time::Duration;
+use unisono_broker::frame::MOST_KEY;
+use unisono_broker::{Advertisement, EventDraft, FieldSet, FieldValue, KeptHistory, PublishOutcome};
+
+/// Only the strongest living supplier of the topic is heard; the others stand by.
+pub const UNISONO_TOPIC_EXCLUSIVE: u32 = 1;
+/// Events may be redelivered until they are acknowledged.
+pub const UNISONO_TOPIC_RELIABLE: u32 = 2;
+
+/// A topic to publish on, and what is offered for it. What is zero or NULL is the default.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TopicOptions {
+    /// Levels with / between them, such as "plant/1/heat".
+    pub name: *const c_char,
+    /// The name of the type of its events, which subscriptions may ask for.
+    pub event_type: *const c_char,
+    /// Events that the broker keeps for those who subscribe late. Not together with `last_values`.
+    pub last: usize,
+    /// Keys of which the broker keeps the last event for those who subscribe late.
+    pub last_values: usize,
+    /// When an event is due that has no deadline of its own, after its publication.
+    pub deadline_ns: u64,
+    /// A sum of UNISONO_TOPIC_EXCLUSIVE and UNISONO_TOPIC_RELIABLE.
+    pub flags: u32,
+    /// Of suppliers of an exclusive topic the one with the greatest number is heard.
+    pub strength: u32,
+    /// Further options in JSON, such as "{\"period_ns\": 1000000, \"burst\": 4}": the keys of an ADVERTISE
+    /// frame (crates/broker/PROTOCOL.md).
+    pub more: *const c_char,
+}
+
+/// What a field holds.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldKind {
+    Whole = 1,
+    /// A decimal with a whole value arrives as WHOLE.
+    Decimal = 2,
+    /// `whole` is 0 or 1.
+    Bool = 3,
+    Text = 4,
+}
+
+/// A named value of an event, by which filters decide.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct EventField {
+    /// At most 255 bytes.
+    pub name: *const c_char,
+    /// One of unisono_field_kind.
+    pub kind: c_int,
+    pub whole: i64,
+    /// In events that arrive also set for WHOLE.
+    pub decimal: f64,
+    /// At most 65,535 bytes.
+    pub text: *const c_char,
+}
+
+/// An event to publish. What is zero or NULL is left out.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DraftView {
+    pub payload: *const c_void,
+    /// Bytes of the payload, at most unisono_client_largest().
+    pub bytes: usize,
+    /// Which of the things that the topic is about; at most 1,024 bytes.
+    pub key: *const c_char,
+    pub fields: *const EventField,
+    pub field_count: usize,
+    /// When it is due, on the clock of unisono_now(); 0: never.
+    pub deadline_ns: u64,
+    /// How bad it is if it is lost: a full queue drops the least critical events first.
+    pub criticality: u8,
+}
+
+/// What became of an event.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutcomeCode {
+    /// It is in the queues of `consumers` consumers and groups.
+    Taken = 0,
+    /// A stronger supplier of the topic lives; nobody got it.
+    Standby = 1,
+    /// An event of this sequence number came before; nobody got it again.
+    Duplicate = 2,
+}
+
+/// What became of an event that unisono_try_publish published.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PublishedView {
+    /// The broker's count of this supplier's events on the topic.
+    pub sequence: u64,
+    pub consumers: u32,
+    /// One of unisono_outcome.
+    pub outcome: c_int,
+}
+
+/// # Safety
+/// `options` is null or readable, and the texts in it are null or C strings.
+unsafe fn advertisement(options: *const TopicOptions) -> Result<Advertisement, EventsError> {
+    // SAFETY: null or readable, which the caller of this function says.
+    let given = unsafe { options.as_ref() }.ok_or_else(|| null("options"))?;
+    // SAFETY: null or a C string, which the caller of this function says.
+    let more = unsafe { text(given.more, "more") }?;
+    let mut made = more.map_or_else(|| Ok(Advertisement::default()), serde_json::from_str)?;
+    // SAFETY: as above.
+    made.topic = unsafe { text(given.name, "the topic's name") }?.ok_or_else(|| null("the name"))?.to_owned();
+    // SAFETY: as above.
+    if let Some(event_type) = unsafe { text(given.event_type, "the type's name") }? {
+        made.event_type = Some(event_type.to_owned());
+    }
+    match (given.last, given.last_values) {
+        (0, 0) => {}
+        (last, 0) => made.history = KeptHistory::Last(last),
+        (0, keys) => made.history = KeptHistory::LastValue(keys),
+        _ => return Err(argument("a topic keeps the last events or the last values, not both").into()),
+    }
+    if given.deadline_ns > 0 {
+        made.deadline_ns = Some(given.deadline_ns);
+    }
+    if given.flags & !(UNISONO_TOPIC_EXCLUSIVE | UNISONO_TOPIC_RELIABLE) != 0 {
+        return Err(argument(format!("{:#x} are no flags of a unisono_topic", given.flags)).into());
+    }
+    made.exclusive |= given.flags & UNISONO_TOPIC_EXCLUSIVE != 0;
+    made.reliable |= given.flags & UNISONO_TOPIC_RELIABLE != 0;
+    if given.strength > 0 {
+        made.strength = given.strength;
+    }
+    Ok(made)
+}
+
+/// Refuses what is too long for a frame, which would cost the program its connection.
+fn within(what: &str, length: usize, most: usize) -> Result<(), EventsError> {
+    match length > most {
+        true => Err(argument(format!("{what} has {length}, and {most} is the most")).into()),
+        false => Ok(()),
+    }
+}
+
+/// # Safety
+/// Name and text are null or C strings.
+unsafe fn field<'a>(field: &EventField) -> Result<(&'a str, FieldValue), EventsError> {
+    // SAFETY: null or a C string, which the caller of this function says.
+    let name = unsafe { text(field.name, "a field's name") }?.ok_or_else(|| null("a field's name"))?;
+    within("bytes of a field's name", name.len(), usize::from(u8::MAX))?;
+    let value = match field.kind {
+        1 => field.whole.into(),
+        2 => field.decimal.into(),
+        3 => (field.whole != 0).into(),
+        4 => {
+            // SAFETY: as above.
+            let value = unsafe { text(field.text, name) }?.ok_or_else(|| null("a field's text"))?;
+            within("bytes of a field's text", value.len(), usize::from(u16::MAX))?;
+            value.into()
+        }
+        other => return Err(argument(format!("field {name}: {other} is no unisono_field_kind")).into()),
+    };
+    Ok((name, value))
+}
+
+/// # Safety
+/// `draft` is null or readable, and so is what it points to.
+unsafe fn draft<'a>(draft: *const DraftView) -> Result<EventDraft<'a>, EventsError> {
+    // SAFETY: null or readable, which the caller of this function says.
+    let given = unsafe { draft.as_ref() }.ok_or_else(|| null("draft"))?;
+    // SAFETY: null or readable for `bytes`, which the caller of this function says.
+    let mut made = EventDraft::new(unsafe { slice(given.payload.cast(), given.bytes, "payload") }?);
+    // SAFETY: null or a C string, which the caller of this function says.
+    if let Some(key) = unsafe { text(given.key, "the key") }? {
+        within("bytes of the key", key.len(), MOST_KEY)?;
+        made = made.keyed(key);
+    }
+    if given.field_count > 0 {
+        within("the number of fields", given.field_count, usize::from(u16::MAX))?;
+        let mut set = FieldSet::new();
+        // SAFETY: null or an array of `field_count`, which the caller of this function says.
+        for given in unsafe { slice(given.fields, given.field_count, "fields") }? {
+            // SAFETY: its texts are null or C strings, which the caller of this function says.
+            let (name, value) = unsafe { field(given) }?;
+            set.set(name, value);
+        }
+        made = made.with_fields(set);
+    }
+    if given.deadline_ns > 0 {
+        made = made.due_at(given.deadline_ns);
+    }
+    Ok(made.critical(given.criticality))
+}
+
+/// Says that this program will publish on a topic, and waits until the broker agrees. `*topic` becomes the
+/// number by which it publishes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_advertise(
+    client: *mut ClientHandle,
+    options: *const TopicOptions,
+    topic: *mut u32,
+) -> CallStatus {
+    told(|| {
+        // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+        let handle = unsafe { connection(client) }?;
+        // SAFETY: unisono.h asks for NULL or a place for the number.
+        let to = unsafe { topic.as_mut() }.ok_or_else(|| null("topic"))?;
+        // SAFETY: unisono.h asks for NULL or options with C strings.
+        let made = handle.client.advertise(&unsafe { advertisement(options) }?)?;
+        *to = handle.number();
+        handle.topics.insert(*to, made);
+        Ok(())
+    })
+}
+
+/// Ends a topic: those who listen hear that this supplier left.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_withdraw(client: *mut ClientHandle, topic: u32) -> CallStatus {
+    told(|| {
+        // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+        let handle = unsafe { connection(client) }?;
+        let ended = handle.topic(topic)?;
+        handle.topics.remove(&topic);
+        Ok(handle.client.withdraw(ended)?)
+    })
+}
+
+/// Publishes an event and does not wait for what becomes of it. If it is refused, unisono_receive says so.
+/// Waits while a consumer that blocks suppliers has no room. The payload is the program's again afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_publish(
+    client: *mut ClientHandle,
+    topic: u32,
+    draft: *const DraftView,
+) -> CallStatus {
+    told(|| {
+        // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+        let handle = unsafe { connection(client) }?;
+        let topic = handle.topic(topic)?;
+        // SAFETY: unisono.h asks for NULL or a draft whose pointers are null or valid.
+        Ok(handle.client.publish(topic, &unsafe { self::draft(draft) }?)?)
+    })
+}
+
+/// As publish, but the event may wait in this process until unisono_flush: many events then leave with one
+/// system call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_publish_later(
+    client: *mut ClientHandle,
+    topic: u32,
+    draft: *const DraftView,
+) -> CallStatus {
+    told(|| {
+        // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+        let handle = unsafe { connection(client) }?;
+        let topic = handle.topic(topic)?;
+        // SAFETY: unisono.h asks for NULL or a draft whose pointers are null or valid.
+        Ok(handle.client.publish_later(topic, &unsafe { self::draft(draft) }?)?)
+    })
+}
+
+/// Lets all events leave that publish_later holds back, and waits until they have.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_flush(client: *mut ClientHandle) -> CallStatus {
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    told(|| Ok(unsafe { connection(client) }?.client.flush()?))
+}
+
+/// Publishes an event unless it would have to wait for a consumer, and waits for what became of it.
+/// UNISONO_STATUS_REFUSED: nobody got it; the text says who refused and why. `published` may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_try_publish(
+    client: *mut ClientHandle,
+    topic: u32,
+    draft: *const DraftView,
+    published: *mut PublishedView,
+) -> CallStatus {
+    told(|| {
+        // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+        let handle = unsafe { connection(client) }?;
+        let topic = handle.topic(topic)?;
+        // SAFETY: unisono.h asks for NULL or a draft whose pointers are null or valid.
+        let became = handle.client.try_publish(topic, &unsafe { self::draft(draft) }?)?;
+        let (outcome, consumers) = match became.outcome {
+            PublishOutcome::Taken(consumers) => (OutcomeCode::Taken, consumers),
+            PublishOutcome::Standby => (OutcomeCode::Standby, 0),
+            PublishOutcome::Duplicate => (OutcomeCode::Duplicate, 0),
+        };
+        // SAFETY: unisono.h asks for NULL or a place for the answer.
+        if let Some(to) = unsafe { published.as_mut() } {
+            *to = PublishedView { sequence: became.sequence, consumers, outcome: outcome as c_int };
+        }
+        Ok(())
+    })
+}
+
+/// Publishes a request and waits for its reply, which the program frees with unisono_event_free. Other events
+/// that come meanwhile are received later. `timeout_ns` below 0 waits for ever.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_ask(
+    client: *mut ClientHandle,
+    topic: u32,
+    draft: *const DraftView,
+    timeout_ns: i64,
+    reply: *mut *mut EventView,
+) -> CallStatus {
+    told(|| {
+        // SAFETY: unisono.h asks for NULL or a place for the event.
+        let to = unsafe { reply.as_mut() }.ok_or_else(|| null("reply"))?;
+        *to = std::ptr::null_mut();
+        // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+        let handle = unsafe { connection(client) }?;
+        let topic = handle.topic(topic)?;
+        // 584 years are as good as for ever, and a year is what the clock can be added to
+        let patience = limit(timeout_ns).map_or(YEAR, |limit| limit.min(YEAR));
+        // SAFETY: unisono.h asks for NULL or a draft whose pointers are null or valid.
+        let answer = handle.client.request(topic, unsafe { self::draft(draft) }?, patience)?;
+        *to = give(answer, 0);
+        Ok(())
+    })
+}
+
+const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// Answers a request that was received. An event that is none is UNISONO_STATUS_ARG.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_reply(
+    client: *mut ClientHandle,
+    request: *const EventView,
+    draft: *const DraftView,
+) -> CallStatus {
+    told(|| {
+        // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+        let handle = unsafe { connection(client) }?;
+        // SAFETY: unisono.h asks for NULL or an event that was received and not freed.
+        let request = unsafe { received(request) }?;
+        // SAFETY: unisono.h asks for NULL or a draft whose pointers are null or valid.
+        match handle.client.reply(request, unsafe { self::draft(draft) }?)? {
+            true => Ok(()),
+            false => Err(argument("the event is no request: it has no fields reply_to and request").into()),
+        }
+    })
+}
