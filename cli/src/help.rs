@@ -5,10 +5,10 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Arg, Command, builder::PossibleValue, builder::TypedValueParser};
 use std::ffi::OsStr;
 
-/// Adds to an unknown subcommand of `program` the groups that have one of this name: `unisono plan` suggests
-/// `unisono tree plan`.
+/// Suggests for an unknown subcommand of `program` the groups that have one of this name: `unisono plan`
+/// suggests `unisono tree plan`. A name that is only similar, as clap suggests it, is no better guess.
 pub(crate) fn explained(mut error: Error, program: &Command) -> Error {
-    if error.kind() != ErrorKind::InvalidSubcommand || error.get(ContextKind::SuggestedSubcommand).is_some() {
+    if error.kind() != ErrorKind::InvalidSubcommand {
         return error;
     }
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return error };
@@ -132,10 +132,12 @@ mod tests {
 
     #[test]
     fn a_subcommand_without_its_group_is_pointed_to_its_group() {
-        let error = crate::Cli::command()
-            .try_get_matches_from(["unisono", "undeploy"])
-            .expect_err("it is in a group");
-        let words = explained(error, &crate::Cli::command()).to_string();
-        assert!(words.contains("'unisono tree undeploy'"), "{words}");
+        // a command of its own is called like the second one
+        for (typed, meant) in [("undeploy", "tree undeploy"), ("restore", "gang restore")] {
+            let error =
+                crate::Cli::command().try_get_matches_from(["unisono", typed]).expect_err("it is in a group");
+            let words = explained(error, &crate::Cli::command()).to_string();
+            assert!(words.contains(&format!("'unisono {meant}'")), "{words}");
+        }
     }
 }
