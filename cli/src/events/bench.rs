@@ -10,6 +10,8 @@ use unisono_measure::units;
 
 #[derive(Clone, Copy, ValueEnum)]
 enum TransportChoice {
+    /// shared memory
+    Shared,
     /// a Unix socket
     Unix,
     /// TCP on the loopback device
@@ -22,6 +24,8 @@ enum WaitChoice {
     Spin,
     /// each thread sleeps until something comes
     Sleep,
+    /// over shared memory the consumer finds out which is better; the broker sleeps
+    Adaptive,
 }
 
 /// Measure what an event costs here
@@ -56,15 +60,16 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let time = Duration::try_from_secs_f64(args.seconds).ok().filter(|time| !time.is_zero());
     let time = time.ok_or_else(|| Failure::Usage("--seconds is a positive number, such as 2".to_owned()))?;
+    let path = std::env::temp_dir().join(format!("unisono-bench-{}", std::process::id()));
     let address = match args.transport {
-        TransportChoice::Unix => {
-            BrokerAddress::Unix(std::env::temp_dir().join(format!("unisono-bench-{}", std::process::id())))
-        }
+        TransportChoice::Shared => BrokerAddress::Shared(path),
+        TransportChoice::Unix => BrokerAddress::Unix(path),
         TransportChoice::Tcp => BrokerAddress::Tcp(([127, 0, 0, 1], 0).into()),
     };
     let wait = match args.wait {
         WaitChoice::Spin => ClientWait::Spin,
         WaitChoice::Sleep => ClientWait::Sleep,
+        WaitChoice::Adaptive => ClientWait::Adaptive,
     };
     let spec = TrialSpec { address, size: args.size, wait, time, deadline: args.deadline };
     let result = trial(&spec).map_err(|error| match error {

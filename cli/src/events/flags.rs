@@ -9,7 +9,7 @@ use unisono_measure::units;
 /// Which broker is meant.
 #[derive(clap::Args)]
 pub(crate) struct BrokerFlag {
-    /// The broker: the path of its socket, or tcp:HOST:PORT
+    /// The broker: the path of its socket, shm:PATH, or tcp:HOST:PORT
     #[arg(long, value_name = "ADDRESS", default_value_os_t = default_socket())]
     at: PathBuf,
 }

@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// Classes and their weights
     #[arg(value_name = "POLICY")]
     policy: Option<PathBuf>,
-    /// Where to listen: the path of a socket, or tcp:HOST:PORT
+    /// Where to listen: the path of a socket, shm:PATH for shared memory, or tcp:HOST:PORT
     #[arg(long, value_name = "ADDRESS", default_values_os_t = [default_socket()])]
     listen: Vec<PathBuf>,
     /// Who may connect to the socket, as chmod(1) writes it

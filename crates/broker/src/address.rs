@@ -1,4 +1,4 @@
-//! Where a broker listens, as people write it: a path, or `tcp:HOST:PORT`.
+//! Where a broker listens, as people write it: a path, `shm:PATH`, or `tcp:HOST:PORT`.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -10,6 +10,8 @@ use std::str::FromStr;
 pub enum BrokerAddress {
     /// A Unix socket in the file system.
     Unix(PathBuf),
+    /// The same; the socket only brings the descriptors of shared memory, and wakes who sleeps.
+    Shared(PathBuf),
     Tcp(SocketAddr),
 }
 
@@ -22,7 +24,9 @@ pub fn default_socket() -> PathBuf {
 
 /// Why a text is no address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{text}` is no address: {why}; write a path such as /run/user/1000/events, or tcp:127.0.0.1:7400")]
+#[error(
+    "`{text}` is no address: {why}; write a path such as /run/user/1000/events, shm:/run/user/1000/events-shm, or tcp:127.0.0.1:7400"
+)]
 pub struct AddressError {
     text: String,
     why: String,
@@ -37,7 +41,8 @@ impl FromStr for BrokerAddress {
             let found = host.to_socket_addrs().map_err(|error| wrong(&error.to_string()))?.next();
             return found.map(Self::Tcp).ok_or_else(|| wrong("the host has no address"));
         }
-        let path = text.strip_prefix("unix:").unwrap_or(text);
+        let shared = text.strip_prefix("shm:");
+        let path = shared.or(text.strip_prefix("unix:")).unwrap_or(text);
         if path.is_empty() {
             return Err(wrong("it is empty"));
         }
@@ -45,7 +50,7 @@ impl FromStr for BrokerAddress {
         if path.len() > 107 {
             return Err(wrong("a socket's path has at most 107 bytes"));
         }
-        Ok(Self::Unix(path.into()))
+        Ok(if shared.is_some() { Self::Shared(path.into()) } else { Self::Unix(path.into()) })
     }
 }
 
@@ -53,6 +58,7 @@ impl fmt::Display for BrokerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "{}", path.display()),
+            Self::Shared(path) => write!(f, "shm:{}", path.display()),
             Self::Tcp(address) => write!(f, "tcp:{address}"),
         }
     }
@@ -64,11 +70,11 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_they_are_written() {
-        for text in ["/run/events", "relative", "tcp:127.0.0.1:7400", "tcp:[::1]:7400"] {
+        for text in ["/run/events", "relative", "shm:/run/events", "tcp:127.0.0.1:7400", "tcp:[::1]:7400"] {
             assert_eq!(text.parse::<BrokerAddress>().expect("an address").to_string(), text);
         }
         assert_eq!("unix:/a".parse(), Ok(BrokerAddress::Unix("/a".into())));
-        for text in ["", "unix:", "tcp:", "tcp:localhost", "tcp:127.0.0.1:99999", &"a".repeat(108)] {
+        for text in ["", "unix:", "shm:", "tcp:", "tcp:localhost", "tcp:127.0.0.1:99999", &"a".repeat(108)] {
             assert!(text.parse::<BrokerAddress>().is_err(), "{text}");
         }
     }

@@ -126,7 +126,7 @@ fn supply(
             match spec.wait {
                 ClientWait::Spin => glance(&mut glances),
                 // the time between two events is not part of what is measured
-                ClientWait::Sleep => std::thread::sleep(Duration::from_micros(50)),
+                ClientWait::Sleep | ClientWait::Adaptive => std::thread::sleep(Duration::from_micros(50)),
             }
         }
     }

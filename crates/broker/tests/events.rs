@@ -19,6 +19,7 @@ use unisono_fairqueue::{ClassSpec, Hierarchy};
 #[derive(Clone, Debug)]
 struct Addresses {
     unix: PathBuf,
+    shared: PathBuf,
     tcp: SocketAddr,
 }
 
@@ -27,8 +28,13 @@ impl Addresses {
         Client::connect(&self.unix).expect("it listens")
     }
 
-    fn clients(&self) -> [Client; 2] {
-        [self.client(), Client::connect_tcp(self.tcp).expect("it listens")]
+    fn local(&self) -> [Client; 2] {
+        [self.client(), Client::connect_shared(&self.shared).expect("it listens")]
+    }
+
+    fn clients(&self) -> [Client; 3] {
+        let [unix, shared] = self.local();
+        [unix, shared, Client::connect_tcp(self.tcp).expect("it listens")]
     }
 }
 
@@ -42,16 +48,17 @@ fn with_broker(test: impl FnOnce(&Addresses) + Send + 'static) {
     let (done, ended) = mpsc::channel();
     let runner = std::thread::spawn(move || {
         let directory = tempfile::tempdir().expect("a scratch directory");
-        let unix = directory.path().join("events");
+        let (unix, shared) = (directory.path().join("events"), directory.path().join("shared"));
         let stop = AtomicBool::new(false);
         let mut server = Server::new(broker(), ServerWait::Sleep).expect("descriptors are left");
         server.listen_unix(&unix, OWNER).expect("it listens");
+        server.listen_shared(&shared, OWNER).expect("it listens");
         let any = "127.0.0.1:0".parse().expect("an address");
         let tcp = server.listen_tcp(any, Exposure::Loopback).expect("it listens");
         std::thread::scope(|scope| {
             let serving = scope.spawn(|| server.serve(&|| stop.load(Ordering::Relaxed)));
-            let outcome =
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&Addresses { unix, tcp })));
+            let addresses = Addresses { unix, shared, tcp };
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&addresses)));
             stop.store(true, Ordering::Relaxed);
             serving.join().expect("it does not panic").expect("it serves");
             if let Err(panic) = outcome {
@@ -121,8 +128,13 @@ fn events_arrive_with_all_that_they_carry_over_each_transport_from_each() {
 #[test]
 fn large_and_many_events_arrive_in_order() {
     with_broker(|addresses| {
-        for mut supplier in addresses.clients() {
-            let mut consumer = addresses.client();
+        let from_all = addresses.clients().into_iter().zip(std::iter::repeat_with(|| addresses.client()));
+        let to_shared = std::iter::repeat_with(|| addresses.local()).take(2).enumerate();
+        let to_shared = to_shared.map(|(from, [unix, shared])| match from {
+            0 => (unix, shared),
+            _ => (Client::connect_shared(&addresses.shared).expect("it listens"), shared),
+        });
+        for (mut supplier, mut consumer) in from_all.chain(to_shared) {
             let topic = supplier.advertise(&Advertisement::of("bulk")).expect("a topic");
             let spec = SubscriptionSpec { full: WhenFull::BlockSupplier, ..SubscriptionSpec::of("bulk") };
             consumer.subscribe(&spec).expect("it fits");
@@ -191,42 +203,45 @@ fn what_is_refused_says_why_to_the_one_who_asked_and_nobody_else_notices() {
 #[test]
 fn a_consumer_that_reads_nothing_loses_its_own_events_alone_and_is_told_of_the_gap() {
     with_broker(|addresses| {
-        let (mut supplier, mut fast, mut slow) = (addresses.client(), addresses.client(), addresses.client());
-        let topic = supplier.advertise(&Advertisement::of("feed")).expect("a topic");
-        slow.subscribe(&SubscriptionSpec { queue_events: 50, ..SubscriptionSpec::of("feed") })
-            .expect("it fits");
-        let roomy = SubscriptionSpec { full: WhenFull::BlockSupplier, ..SubscriptionSpec::of("feed") };
-        fast.subscribe(&roomy).expect("it fits");
-        let payload = vec![1; 1000];
-        for _ in 0..5000 {
-            supplier.publish_later(topic, &EventDraft::new(&payload)).expect("it leaves");
-            supplier.flush().expect("it leaves");
-            assert_eq!(event(&mut fast).payload.bytes().len(), 1000);
-        }
-        let (mut got, mut lost, mut last) = (0, 0, 0);
-        while last < 5000 {
-            match slow.receive(Some(Duration::from_secs(20))).expect("it goes on") {
-                Some(Reception::Event(event)) => {
-                    assert!(event.sequence > last, "in order");
-                    (got, last) = (got + 1, event.sequence);
-                }
-                Some(Reception::Notice { notice: NoticeText::Gap { lost: more, cause, .. }, .. }) => {
-                    assert_eq!(cause, "full");
-                    lost += more;
-                }
-                other => panic!("{other:?}"),
+        for mut slow in addresses.local() {
+            let [mut supplier, mut fast] = addresses.local();
+            let topic = supplier.advertise(&Advertisement::of("feed")).expect("a topic");
+            slow.subscribe(&SubscriptionSpec { queue_events: 50, ..SubscriptionSpec::of("feed") })
+                .expect("it fits");
+            let roomy = SubscriptionSpec { full: WhenFull::BlockSupplier, ..SubscriptionSpec::of("feed") };
+            fast.subscribe(&roomy).expect("it fits");
+            let payload = vec![1; 1000];
+            for _ in 0..5000 {
+                supplier.publish_later(topic, &EventDraft::new(&payload)).expect("it leaves");
+                supplier.flush().expect("it leaves");
+                assert_eq!(event(&mut fast).payload.bytes().len(), 1000);
             }
+            let (mut got, mut lost, mut last) = (0, 0, 0);
+            while last < 5000 {
+                match slow.receive(Some(Duration::from_secs(20))).expect("it goes on") {
+                    Some(Reception::Event(event)) => {
+                        assert!(event.sequence > last, "in order");
+                        (got, last) = (got + 1, event.sequence);
+                    }
+                    Some(Reception::Notice { notice: NoticeText::Gap { lost: more, cause, .. }, .. }) => {
+                        assert_eq!(cause, "full");
+                        lost += more;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert!(lost > 0, "the kernel and the rings hold less than 5 MB");
+            assert_eq!(got + lost, 5000);
         }
-        assert!(lost > 0, "the kernel holds less than 5 MB");
-        assert_eq!(got + lost, 5000);
     });
 }
 
 #[test]
 fn a_supplier_that_is_blocked_goes_on_when_the_consumer_reads_or_dies() {
     with_broker(|addresses| {
-        for dies in [false, true] {
-            let (mut supplier, mut consumer) = (addresses.client(), addresses.client());
+        for (dies, shares) in [(false, false), (true, false), (false, true), (true, true)] {
+            let ([one, other], [third, fourth]) = (addresses.local(), addresses.local());
+            let (mut supplier, mut consumer) = if shares { (other, fourth) } else { (one, third) };
             let topic = supplier.advertise(&Advertisement::of("block")).expect("a topic");
             let narrow = SubscriptionSpec {
                 queue_events: 4,

@@ -18,8 +18,8 @@ fn unix() -> (End, End) {
 fn memory() -> (End, End) {
     let (one, other) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("two sockets");
-    let end = |socket| -> End { Box::new(MemoryTransport::new(socket, LARGEST).expect("a transport")) };
-    (end(one), end(other))
+    let one = MemoryTransport::new(one, LARGEST).expect("a transport");
+    (Box::new(one), Box::new(MemoryTransport::join(other).expect("a transport")))
 }
 
 fn tcp() -> (End, End) {

@@ -4,7 +4,6 @@
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use unisono_broker::{
@@ -34,10 +33,10 @@ fn serve(listen: &[&str]) -> Killed {
     events(&[&["serve"][..], &listen].concat())
 }
 
-fn connect(path: &Path) -> Client {
-    let start = Instant::now();
+fn connect(address: &str) -> Client {
+    let (start, address) = (Instant::now(), address.parse().expect("an address"));
     loop {
-        match Client::connect(path) {
+        match Client::at(&address) {
             Ok(client) => return client,
             Err(error) => assert!(start.elapsed() < Duration::from_secs(60), "{error}"),
         }
@@ -69,9 +68,10 @@ fn what_one_program_publishes_another_prints_over_each_transport() -> TestOutcom
     let unix = socket.to_str().expect("plain");
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     let tcp = format!("tcp:{}", port.expect("a free port"));
-    let broker = serve(&[unix, &tcp]);
-    drop(connect(&socket));
-    for (from, to) in [(unix, tcp.as_str()), (tcp.as_str(), unix)] {
+    let shared = format!("shm:{}", scratch.path().join("shared").display());
+    let broker = serve(&[unix, &tcp, &shared]);
+    drop(connect(&shared));
+    for (from, to) in [(unix, tcp.as_str()), (tcp.as_str(), &shared), (shared.as_str(), unix)] {
         let subscriber =
             ["subscribe", "plant/+", "--filter", "celsius > 80", "--json", "--count", "1", "--at", to];
         let mut subscriber = events(&subscriber);
@@ -88,9 +88,11 @@ fn what_one_program_publishes_another_prints_over_each_transport() -> TestOutcom
             }
             assert!(start.elapsed() < Duration::from_secs(60), "{told}");
         }
-        let mut line = String::new();
-        BufReader::new(subscriber.0.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
-        let got: Value = serde_json::from_str(&line).expect("an object");
+        let lines = BufReader::new(subscriber.0.stdout.take().expect("piped")).lines();
+        let mut objects =
+            lines.map(|line| serde_json::from_str::<Value>(&line.expect("text")).expect("an object"));
+        // a publisher that nobody heard may leave after the subscription has begun
+        let got = objects.find(|told| told["notice"].is_null()).expect("an event");
         assert_eq!(
             (&got["topic"], &got["payload"], &got["fields"]["celsius"]),
             (&"plant/1".into(), &"hot".into(), &81.5.into())
@@ -103,12 +105,33 @@ fn what_one_program_publishes_another_prints_over_each_transport() -> TestOutcom
     Ok(())
 }
 
+/// Files of this host's shared memory that have names.
+fn named_memory() -> usize {
+    std::fs::read_dir("/dev/shm").map_or(0, Iterator::count)
+}
+
+fn mapped_regions(process: &Killed) -> usize {
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.0.id())).expect("it runs");
+    maps.lines().filter(|line| line.contains("/memfd:")).count()
+}
+
 fn a_party_that_is_killed_leaves_nothing_and_nobody_else_notices() -> TestOutcome {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let socket = scratch.path().join("bus");
-    let unix = socket.to_str().expect("plain");
-    let broker = serve(&[unix]);
-    let mut client = connect(&socket);
+    for kind in ["unix:", "shm:"] {
+        let address = format!("{kind}{}", socket.display());
+        killed(&address);
+        let names: Vec<_> = std::fs::read_dir(scratch.path()).expect("it is there").collect();
+        assert_eq!(names.len(), 1, "the last broker's socket alone: {names:?}");
+    }
+    Ok(())
+}
+
+/// Kills a consumer, a supplier and the broker, each while events pass.
+fn killed(address: &str) {
+    let (named, text) = (named_memory(), "x".repeat(3000));
+    let broker = serve(&[address]);
+    let mut client = connect(address);
     let topic = client.advertise(&Advertisement::of("own")).expect("a topic");
     client.subscribe(&SubscriptionSpec::of("own")).expect("it fits");
     client.subscribe(&SubscriptionSpec::of("other")).expect("it fits");
@@ -117,41 +140,41 @@ fn a_party_that_is_killed_leaves_nothing_and_nobody_else_notices() -> TestOutcom
         while next(client) != Ok(b"own".to_vec()) {}
     };
     own(&mut client);
-    let before = descriptors(&broker);
+    let before = (descriptors(&broker), mapped_regions(&broker));
 
-    let supplier = events(&["publish", "other", "x", "--count", "1000000", "--every", "1ms", "--at", unix]);
+    let publish = ["publish", "other", &text, "--count", "1000000", "--every", "1ms", "--at", address];
+    let supplier = events(&publish);
     for _ in 0..20 {
-        assert_eq!(next(&mut client), Ok(b"x".to_vec()));
+        assert_eq!(next(&mut client), Ok(text.clone().into_bytes()));
     }
-    let consumer = events(&["subscribe", "other", "--at", unix]);
+    let consumer = events(&["subscribe", "other", "--at", address]);
     let start = Instant::now();
     while client.statistics().expect("it answers").consumers.len() < 3 {
         assert!(start.elapsed() < Duration::from_secs(60), "the consumer never comes");
     }
     drop(consumer);
     for _ in 0..20 {
-        assert_eq!(next(&mut client), Ok(b"x".to_vec()), "the supplier goes on");
+        assert_eq!(next(&mut client), Ok(text.clone().into_bytes()), "the supplier goes on");
     }
     drop(supplier);
     let told = loop {
         match next(&mut client) {
-            Ok(event) => assert_eq!(event, b"x"),
+            Ok(event) => assert_eq!(event, text.as_bytes(), "no half event"),
             Err(notice) => break notice,
         }
     };
     assert!(matches!(told, NoticeText::Gone { died: true, .. }), "{told:?}");
     own(&mut client);
     let statistics = client.statistics().expect("it answers");
-    assert_eq!((statistics.clients, statistics.consumers.len(), descriptors(&broker)), (1, 2, before));
+    assert_eq!((statistics.clients, statistics.consumers.len()), (1, 2));
+    assert_eq!((descriptors(&broker), mapped_regions(&broker)), before, "descriptors and memory");
 
     drop(broker);
     assert!(client.receive(Some(Duration::from_secs(60))).is_err(), "its programs are told");
-    let _second = serve(&[unix]);
-    let mut client = connect(&socket);
+    let _second = serve(&[address]);
+    let mut client = connect(address);
     client.statistics().expect("it answers");
-    let names: Vec<_> = std::fs::read_dir(scratch.path()).expect("it is there").collect();
-    assert_eq!(names.len(), 1, "its socket alone: {names:?}");
-    Ok(())
+    assert_eq!(named_memory(), named, "no name of shared memory is left");
 }
 
 fn a_consumer_that_is_stopped_costs_the_others_no_event() -> TestOutcome {
@@ -159,7 +182,7 @@ fn a_consumer_that_is_stopped_costs_the_others_no_event() -> TestOutcome {
     let socket = scratch.path().join("bus");
     let unix = socket.to_str().expect("plain");
     let _broker = serve(&[unix]);
-    let (mut supplier, mut fast) = (connect(&socket), connect(&socket));
+    let (mut supplier, mut fast) = (connect(unix), connect(unix));
     let topic: TopicHandle = supplier.advertise(&Advertisement::of("feed")).expect("a topic");
     let all = SubscriptionSpec { full: WhenFull::BlockSupplier, ..SubscriptionSpec::of("feed") };
     fast.subscribe(&all).expect("it fits");
@@ -196,11 +219,12 @@ fn a_consumer_that_is_stopped_costs_the_others_no_event() -> TestOutcome {
 fn programs_that_speak_garbage_are_closed_and_the_broker_serves_on() -> TestOutcome {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let socket = scratch.path().join("bus");
-    let _broker = serve(&[socket.to_str().expect("plain")]);
-    let mut client = connect(&socket);
+    let unix = socket.to_str().expect("plain");
+    let _broker = serve(&[unix]);
+    let mut client = connect(unix);
     let mut state = 1_u64;
     for _ in 0..200 {
-        let mut stream = UnixStream::connect(&socket).expect("it listens");
+        let mut stream = UnixStream::connect(unix).expect("it listens");
         let bytes: Vec<u8> = (0..500)
             .map(|_| {
                 // xorshift64: the same garbage each time

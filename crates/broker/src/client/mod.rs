@@ -27,20 +27,23 @@ pub use paths::PathHandle;
 use crate::account::Statistics;
 use crate::address::BrokerAddress;
 use crate::frame::Frame;
+use crate::memory::MemoryTransport;
 use crate::spec::{Greeting, WelcomeTerms};
 use crate::transport::{
-    Drained, FrameTransport, MayWait, PayloadRef, StreamTransport, Taken, TransportError, wait,
+    Awaited, Drained, FrameTransport, MayWait, PayloadRef, StreamTransport, Taken, TransportError, wait,
 };
 use events::CorrelatedParts;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use unisono_linux::clock::Nanos;
 use unisono_linux::timer;
+use unisono_sync::Wait;
 
 /// Why a broker could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +52,8 @@ pub enum Error {
     /// Nobody is there.
     #[error("no broker at {}: {source}; start one: unisono events serve --listen {}", path.display(), path.display())]
     Nobody { path: PathBuf, source: std::io::Error },
+    #[error("no broker at shm:{}: {source}; start one: unisono events serve --listen shm:{}", path.display(), path.display())]
+    NobodyShares { path: PathBuf, source: std::io::Error },
     #[error("no broker at {address}: {source}; start one: unisono events serve --listen tcp:{address}")]
     NobodyThere { address: SocketAddr, source: std::io::Error },
     /// A topic or a subscription was refused.
@@ -92,11 +97,25 @@ const LARGEST_FRAME: usize = 64 << 20;
 /// How a client waits for a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ClientWait {
-    /// It sleeps until the descriptor is ready.
+    /// It sleeps until something comes.
     #[default]
     Sleep,
     /// It looks again and again, and needs a processor of its own.
     Spin,
+    /// Over shared memory it finds out which of the two is better, as `unisono-sync` does. Elsewhere it
+    /// sleeps.
+    Adaptive,
+}
+
+impl ClientWait {
+    /// Its name in `unisono-sync`.
+    fn way(self) -> Wait {
+        match self {
+            Self::Sleep => Wait::Block,
+            Self::Spin => Wait::Spin,
+            Self::Adaptive => Wait::Adaptive,
+        }
+    }
 }
 
 /// What became of something that the broker was asked for.
@@ -132,8 +151,8 @@ pub struct Client {
     head: Vec<u8>,
 }
 
-/// A thread that spins lets others run after so many looks without success: about a microsecond. Without
-/// that, three threads that spin on two processors waited for the kernel's slice, 4 ms an event.
+/// A thread that spins at a socket lets others run after so many looks without success: about a microsecond.
+/// Without that, three threads that spin on two processors waited for the kernel's slice, 4 ms an event.
 const GLANCES: u32 = 64;
 
 /// One turn of a thread that spins.
@@ -152,11 +171,17 @@ impl Client {
     /// Nobody is there, or something else is.
     pub fn connect(path: &Path) -> Result<Self, Error> {
         let nobody = |source: Errno| Error::Nobody { path: path.to_owned(), source: source.into() };
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-            .map_err(nobody)?;
-        let address = SocketAddrUnix::new(path).map_err(nobody)?;
-        connect(&socket, &address).map_err(nobody)?;
-        let transport = StreamTransport::new(socket, LARGEST_FRAME)?;
+        let transport = StreamTransport::new(unix(path).map_err(nobody)?, LARGEST_FRAME)?;
+        Self::over(Box::new(transport), Greeting::default(), ClientWait::Sleep)
+    }
+
+    /// Connects through shared memory to the broker whose socket for that is at `path`.
+    ///
+    /// # Errors
+    /// Nobody is there, or something else is.
+    pub fn connect_shared(path: &Path) -> Result<Self, Error> {
+        let nobody = |source: Errno| Error::NobodyShares { path: path.to_owned(), source: source.into() };
+        let transport = MemoryTransport::join(unix(path).map_err(nobody)?)?;
         Self::over(Box::new(transport), Greeting::default(), ClientWait::Sleep)
     }
 
@@ -170,13 +195,15 @@ impl Client {
         Self::over(Box::new(transport), Greeting::default(), ClientWait::Sleep)
     }
 
-    /// Connects to the broker at an address of either kind.
+    /// Connects to the broker at an address of any kind.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect) and [`connect_tcp`](Self::connect_tcp).
+    /// As [`connect`](Self::connect), [`connect_shared`](Self::connect_shared) and
+    /// [`connect_tcp`](Self::connect_tcp).
     pub fn at(address: &BrokerAddress) -> Result<Self, Error> {
         match address {
             BrokerAddress::Unix(path) => Self::connect(path),
+            BrokerAddress::Shared(path) => Self::connect_shared(path),
             BrokerAddress::Tcp(address) => Self::connect_tcp(*address),
         }
     }
@@ -291,8 +318,9 @@ impl Client {
     /// program.
     fn make_room(&mut self) -> Result<(), Error> {
         while self.take()? {}
-        if self.wait == ClientWait::Sleep {
-            wait(&mut *self.transport, None)?;
+        match self.wait {
+            ClientWait::Spin => std::thread::yield_now(),
+            ClientWait::Sleep | ClientWait::Adaptive => drop(wait(&mut *self.transport, None)?),
         }
         Ok(())
     }
@@ -312,18 +340,21 @@ impl Client {
             }
             let left = match until.map(|until| until.saturating_sub(timer::now())) {
                 // after this the descriptor tells of the next frame: programs poll it in loops of their own
-                Some(0)
-                    if self.wait == ClientWait::Spin || self.transport.prepare_to_wait()? == MayWait::Yes =>
-                {
-                    return Ok(false);
-                }
+                Some(0) if self.wait == ClientWait::Spin || self.may_be_polled()? => return Ok(false),
                 left => left.map(Duration::from_nanos),
             };
             match self.wait {
-                ClientWait::Sleep => drop(wait(&mut *self.transport, left)?),
+                way if self.transport.wait_by(way.way(), until.map(Nanos))? => {}
+                ClientWait::Sleep | ClientWait::Adaptive => drop(wait(&mut *self.transport, left)?),
                 ClientWait::Spin => glance(&mut glances),
             }
         }
+    }
+
+    /// Whether the descriptor tells of the next frame from now on; a frame has come if not.
+    fn may_be_polled(&mut self) -> Result<bool, Error> {
+        self.transport.woken()?;
+        Ok(self.transport.prepare_to_wait(Awaited::FramesAndRoom)? == MayWait::Yes)
     }
 
     /// Takes one frame that has come; whether there was one.
@@ -406,6 +437,13 @@ impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.transport.as_fd()
     }
+}
+
+/// A socket that is connected to the one that listens at `path`.
+fn unix(path: &Path) -> Result<OwnedFd, Errno> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
 }
 
 /// A length of time in nanoseconds; for ever if it is longer than 584 years.

@@ -74,6 +74,7 @@ pub struct MemoryConsumer {
     ring: Arc<JoinedRing>,
     turn: u64,
     lost: u64,
+    way: Wait,
     waiter: Waiter,
     /// Makes the supplier's descriptor readable.
     ring_supplier: Option<Box<dyn FnMut() + Send>>,
@@ -104,7 +105,15 @@ impl MemoryConsumer {
         let in_use = std::array::from_fn(|_| AtomicBool::new(false));
         let ring = Arc::new(JoinedRing { words, geometry, page, in_use });
         let waiter = Waiter::new(wait, budget, Wakeups::Symmetric(Scope::Shared));
-        Ok(Self { ring, turn, lost: 0, waiter, ring_supplier })
+        Ok(Self { ring, turn, lost: 0, way: wait, waiter, ring_supplier })
+    }
+
+    /// From now on it waits in this way. What it has learned is kept if it is the same.
+    pub fn wait_by(&mut self, (wait, budget): (Wait, SpinBudget)) {
+        if wait != self.way {
+            self.way = wait;
+            self.waiter = Waiter::new(wait, budget, Wakeups::Symmetric(Scope::Shared));
+        }
     }
 
     /// Most bytes of an event.
@@ -273,7 +282,13 @@ impl MemoryConsumer {
     /// readable when something is.
     #[must_use]
     pub fn arm(&self) -> bool {
-        self.ring.may_sleep(self.turn, self.ring.page.polled())
+        let polled = self.ring.page.polled();
+        // Armed before, and not rung since: either that fence came before the next announcement, or the
+        // announcement is seen here.
+        if polled.load(Ordering::Relaxed) != 0 {
+            return !self.has_something();
+        }
+        self.ring.may_sleep(self.turn, polled)
     }
 }
 

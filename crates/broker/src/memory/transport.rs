@@ -1,89 +1,259 @@
-//! Frames between a program and the broker through shared memory: one ring in each direction.
+//! Frames between a program and the broker through shared memory: two rings in each direction.
 //!
-//! Each end is the supplier of one ring and the only consumer of the other's, which blocks it: nothing is
-//! lost. Each end sends an offer of its ring over the Unix socket at once and needs no answer, so it may send
-//! frames before the other end has seen it. The socket is then the doorbell of both rings, and the descriptor
-//! to poll.
+//! Each end supplies two rings and is the only consumer of the other end's two, which block it: nothing is
+//! lost. Each end sends the offers of its rings over the Unix socket at once and needs no answer, so it may
+//! send frames before the other end has seen them. The socket is then the doorbell of all rings, and the
+//! descriptor to poll.
 //!
 //! ```text
-//!   slot of a frame:  head | payload      tag of its entry: how long the head is
+//!   short ring:  256 frames of up to 4 KiB: head | payload    tag of its entry: how long the head is
+//!   long ring:     8 frames of any legal length               announced in the short ring by an empty entry
+//!                                                             whose tag is LONG
 //! ```
+//! The order of frames is that of the short ring. Two rings, because a slot's pages stay in use once they are
+//! touched: one ring of 256 slots for the largest frame would come to hold 256 of them (1 GiB of 4 MiB).
+//!
 //! A payload of [`APART`] bytes or more stays in its slot until its handle is dropped, unless as many handles
 //! are out as may be; all others are copied.
 //!
 //! Cost: a copy into the ring, and one out of it for short frames; a system call only to wake somebody who
-//! sleeps at the descriptor. When not to use: between hosts.
+//! sleeps. 2 MiB for both directions once frames have passed, and 14 of the largest frame for each direction
+//! in which long ones have. When not to use: between hosts.
 
-use super::doorbell::{Doorbell, DoorbellState};
+use super::doorbell::{Doorbell, DoorbellState, DoorbellWatch};
 use super::offer::MemoryOffer;
-use super::{HeldEvent, MemoryConsumer, MemoryGeometry, MemorySupplier, NextEvent, WhenBehind};
+use super::{
+    HeldEvent, MemoryConsumer, MemoryGeometry, MemorySupplier, NextEvent, PublishRefused, WhenBehind,
+};
 use crate::transport::{
-    AcceptedTransport, Drained, FrameTransport, IncomingFrame, MayWait, PayloadMemory, PayloadRef, PollFor,
-    SharedPayload, Taken, TransportError, TransportListener, accept,
+    AcceptedTransport, Awaited, Drained, FrameTransport, IncomingFrame, MayWait, PayloadMemory, PayloadRef,
+    PollFor, SharedPayload, Taken, TransportError, TransportListener, accept,
 };
 use std::any::Any;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use unisono_sync::{SpinBudget, Wait};
+use std::time::Duration;
+use unisono_linux::clock::Nanos;
+use unisono_linux::poll::readable;
+use unisono_sync::{SpinBudget, Wait, Watch, WatchVerdict};
 
-/// Frames that each direction holds. With the smallest frames a ring is read in quarters of this.
+/// Frames in the short ring. The other end tells its position every quarter of them.
 const DEPTH: u32 = 256;
+/// Bytes of a frame that goes through the short ring: a page of payload, and its head.
+const SHORT: u32 = 4096 + 256;
+/// Frames in the long ring: enough that one end writes a frame while the other reads the one before.
+const LONG_DEPTH: u32 = 8;
+/// The tag of an entry whose frame is in the long ring. A head is shorter than this by far.
+const LONG: u32 = 1 << 31;
 /// A payload of so many bytes costs more to copy (about 2 us) than a handle and a hold.
 const APART: usize = 16 << 10;
 /// Sends and receptions without a look whether the other process still lives: each look is a system call.
 const LOOK_EVERY: u32 = 1024;
-/// Nobody waits here by a [`Wait`]: waiting is done at the descriptor.
+/// How the ends wait until somebody says otherwise: at the descriptor.
 const WAY: (Wait, SpinBudget) = (Wait::Block, SpinBudget::DEFAULT);
+/// How long a program waits for the broker's offer: a broker that is busy accepts within milliseconds.
+const OFFERED_WITHIN: Duration = Duration::from_secs(10);
+
+/// The rings of one direction, for writing.
+#[derive(Debug)]
+struct OutgoingRings {
+    short: MemorySupplier,
+    long: MemorySupplier,
+    /// Which ring had no room for the last frame.
+    full: Option<FullRing>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum FullRing {
+    Short,
+    Long,
+}
+
+/// The rings of one direction, for reading.
+#[derive(Debug)]
+struct IncomingRings {
+    short: MemoryConsumer,
+    long: MemoryConsumer,
+}
 
 /// One end of a connection over shared memory.
 #[derive(Debug)]
 pub struct MemoryTransport {
     doorbell: Doorbell,
-    outgoing: MemorySupplier,
-    /// The other end's ring, once its offer is here.
-    incoming: Option<MemoryConsumer>,
+    outgoing: OutgoingRings,
+    /// The other end's short ring, while the offer of its long one is still to come.
+    offered: Option<MemoryConsumer>,
+    /// The other end's rings, once both offers are here.
+    incoming: Option<IncomingRings>,
     /// The last frame that came, if it was copied.
     copy: Vec<u8>,
-    /// Whether the last frame found no room.
-    full: bool,
     /// Whether the other end is closed.
     gone: bool,
     until_look: u32,
 }
 
+impl OutgoingRings {
+    fn offer(largest: usize, doorbell: &Doorbell) -> Result<Self, TransportError> {
+        let geometry = |depth: u32, largest: u32| MemoryGeometry::new(depth, largest, 1);
+        let sizes = u32::try_from(largest)
+            .ok()
+            .and_then(|largest| Some((geometry(DEPTH, SHORT.min(largest))?, geometry(LONG_DEPTH, largest)?)));
+        let (short, long) = sizes.ok_or_else(|| {
+            let reason = format!("frames of {largest} bytes are beyond shared memory");
+            io::Error::new(io::ErrorKind::InvalidInput, reason)
+        })?;
+        let ring = |geometry| -> io::Result<MemorySupplier> {
+            let mut ring = MemorySupplier::create(geometry, WAY)?;
+            ring.offer(WhenBehind::BlocksSupplier, 0, doorbell)?;
+            Ok(ring)
+        };
+        Ok(Self { short: ring(short)?, long: ring(long)?, full: None })
+    }
+
+    fn is_long(&self, length: usize) -> bool {
+        length > self.short.geometry().largest() as usize
+    }
+
+    /// The ring that has no room for a frame of so many bytes.
+    fn who_is_full(&mut self, length: usize) -> Option<FullRing> {
+        if self.short.who_has_no_room().is_some() {
+            return Some(FullRing::Short);
+        }
+        (self.is_long(length) && self.long.who_has_no_room().is_some()).then_some(FullRing::Long)
+    }
+
+    /// Writes a frame; consumers that are awake see it.
+    fn write(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<(), PublishRefused> {
+        let length = head.len() + payload.length();
+        let is_long = self.is_long(length);
+        let ring = if is_long { &mut self.long } else { &mut self.short };
+        let mut loan = ring.loan(length)?;
+        let (first, rest) = loan.bytes().split_at_mut(head.len());
+        first.copy_from_slice(head);
+        match payload {
+            PayloadRef::Bytes(bytes) => rest.copy_from_slice(bytes),
+            PayloadRef::Shared(shared) => shared.0.copy(0, rest),
+        }
+        loan.publish(head.len() as u32);
+        if is_long {
+            self.short.publish(LONG, &[])?;
+        }
+        Ok(())
+    }
+
+    /// Before a sleep at the descriptor: whether the ring that was full still is. The descriptor becomes
+    /// readable when it has room.
+    fn stays_full(&mut self) -> bool {
+        match self.full {
+            None => true,
+            Some(FullRing::Short) => self.short.polls_for_room(),
+            Some(FullRing::Long) => self.long.polls_for_room(),
+        }
+    }
+}
+
+impl IncomingRings {
+    /// Takes the next frame: held if its payload is long and a hold is free, else copied.
+    fn take(&mut self, copy: &mut Vec<u8>) -> Result<Came, TransportError> {
+        copy.clear();
+        let mark = match self.short.receive_copy(copy).map_err(broken)? {
+            NextEvent::Event(mark) => mark,
+            NextEvent::Lost(_) => return Err(broken("it overwrites what was not read")),
+            NextEvent::Nothing => return Ok(Came::Nothing),
+            NextEvent::Closed => return Err(TransportError::Closed),
+        };
+        if mark.tag != LONG {
+            return Ok(Came::Copy);
+        }
+        copy.clear();
+        let long = &mut self.long;
+        if long.next_length().is_some_and(|length| length >= APART)
+            && let Ok(NextEvent::Event(held)) = long.receive()
+        {
+            let head = held.mark().tag as usize;
+            if head > held.length() {
+                return Err(broken("a frame's head is longer than the frame"));
+            }
+            if held.length() - head >= APART {
+                copy.resize(head, 0);
+                held.copy(0, copy);
+                return Ok(Came::Apart(head, held));
+            }
+            held.append_to(copy);
+            return Ok(Came::Copy);
+        }
+        match long.receive_copy(copy).map_err(broken)? {
+            NextEvent::Event(_) => Ok(Came::Copy),
+            _ => Err(broken("it announces a long frame that is not there")),
+        }
+    }
+}
+
 impl MemoryTransport {
-    /// A connected Unix socket carries frames of up to `largest` bytes, if the other end does the same.
+    /// The end of the one who listens: frames have up to `largest` bytes, in both directions.
     ///
     /// # Errors
     /// No memory or descriptor is left; `largest` is beyond what a ring can have.
     pub fn new(socket: OwnedFd, largest: usize) -> Result<Self, TransportError> {
-        let geometry = u32::try_from(largest).ok().and_then(|largest| MemoryGeometry::new(DEPTH, largest, 1));
-        let geometry = geometry.ok_or_else(|| {
-            let reason = format!("frames of {largest} bytes are beyond shared memory");
-            std::io::Error::new(std::io::ErrorKind::InvalidInput, reason)
-        })?;
-        let mut outgoing = MemorySupplier::create(geometry, WAY)?;
         let doorbell = Doorbell::new(socket);
-        outgoing.offer(WhenBehind::BlocksSupplier, 0, &doorbell)?;
-        let (copy, full, gone) = (Vec::new(), false, false);
-        Ok(Self { doorbell, outgoing, incoming: None, copy, full, gone, until_look: 0 })
+        let outgoing = OutgoingRings::offer(largest, &doorbell)?;
+        Ok(Self::over(doorbell, outgoing, None))
     }
 
-    /// Looks at the socket: the other end's offer, rings, or its end.
+    /// The end of the one who connects, whose frames are as large as the other end takes. Waits for the other
+    /// end's offers, for ten seconds each at most.
+    ///
+    /// # Errors
+    /// No offer comes, or something else does; no memory or descriptor is left.
+    pub fn join(socket: OwnedFd) -> Result<Self, TransportError> {
+        let doorbell = Doorbell::new(socket);
+        let ring = || -> Result<MemoryConsumer, TransportError> {
+            loop {
+                if let Some(offer) = MemoryOffer::receive(&doorbell).map_err(failed)? {
+                    return offer.accept(WAY, &doorbell).map_err(broken);
+                }
+                if !readable([doorbell.as_fd()], Some(OFFERED_WITHIN))?[0] {
+                    return Err(TransportError::Failed(io::ErrorKind::TimedOut.into()));
+                }
+            }
+        };
+        let incoming = IncomingRings { short: ring()?, long: ring()? };
+        let outgoing = OutgoingRings::offer(incoming.long.largest(), &doorbell)?;
+        Ok(Self::over(doorbell, outgoing, Some(incoming)))
+    }
+
+    fn over(doorbell: Doorbell, outgoing: OutgoingRings, incoming: Option<IncomingRings>) -> Self {
+        let (offered, copy) = (None, Vec::new());
+        Self { doorbell, outgoing, offered, incoming, copy, gone: false, until_look: 0 }
+    }
+
+    /// Looks at the socket: the other end's offers, rings, or its end.
     fn look(&mut self) -> Result<(), TransportError> {
         self.until_look = LOOK_EVERY;
-        if self.incoming.is_some() {
-            self.gone = self.gone || self.doorbell.take()? == DoorbellState::Gone;
-            return Ok(());
+        while self.incoming.is_none() {
+            match MemoryOffer::receive(&self.doorbell).map_err(failed) {
+                Ok(Some(offer)) => self.accept(offer)?,
+                Ok(None) => return Ok(()),
+                Err(TransportError::Closed) => {
+                    self.gone = true;
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
         }
-        match MemoryOffer::receive(&self.doorbell) {
-            Ok(Some(offer)) => self.incoming = Some(offer.accept(WAY, &self.doorbell).map_err(broken)?),
-            Ok(None) => {}
-            Err(error) => match error.kind() {
-                std::io::ErrorKind::UnexpectedEof => self.gone = true,
-                std::io::ErrorKind::InvalidData => return Err(broken(error)),
-                _ => return Err(TransportError::Failed(error)),
-            },
+        self.gone = self.gone || self.doorbell.take()? == DoorbellState::Gone;
+        Ok(())
+    }
+
+    fn accept(&mut self, offer: MemoryOffer) -> Result<(), TransportError> {
+        let ring = offer.accept(WAY, &self.doorbell).map_err(broken)?;
+        if ring.largest() > self.largest() {
+            return Err(broken(format!("it offers frames of {} bytes", ring.largest())));
+        }
+        match self.offered.take() {
+            None => self.offered = Some(ring),
+            Some(short) => self.incoming = Some(IncomingRings { short, long: ring }),
         }
         Ok(())
     }
@@ -103,7 +273,7 @@ impl MemoryTransport {
     /// What to say when nothing has come: whether anything may come still.
     fn nothing(&mut self) -> Result<Option<IncomingFrame<'_>>, TransportError> {
         self.look_in_time()?;
-        let waits = self.incoming.as_ref().is_some_and(MemoryConsumer::has_something);
+        let waits = self.has_come() == Some(true);
         if self.gone && !waits { Err(TransportError::Closed) } else { Ok(None) }
     }
 }
@@ -119,35 +289,32 @@ fn broken(reason: impl ToString) -> TransportError {
     TransportError::Broken(reason.to_string())
 }
 
-/// Takes the next frame: held if its payload is long and a hold is free, else copied.
-fn take(consumer: &mut MemoryConsumer, copy: &mut Vec<u8>) -> Result<Came, TransportError> {
-    copy.clear();
-    if consumer.next_length().is_some_and(|length| length >= APART)
-        && let Ok(NextEvent::Event(held)) = consumer.receive()
-    {
-        let head = held.mark().tag as usize;
-        if head > held.length() {
-            return Err(broken("a frame's head is longer than the frame"));
-        }
-        if held.length() - head >= APART {
-            copy.resize(head, 0);
-            held.copy(0, copy);
-            return Ok(Came::Apart(head, held));
-        }
-        held.append_to(copy);
-        return Ok(Came::Copy);
+fn failed(error: io::Error) -> TransportError {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => TransportError::Closed,
+        io::ErrorKind::InvalidData => broken(error),
+        _ => TransportError::Failed(error),
     }
-    match consumer.receive_copy(copy).map_err(broken)? {
-        NextEvent::Event(_) => Ok(Came::Copy),
-        NextEvent::Lost(_) => Err(broken("it overwrites what was not read")),
-        NextEvent::Nothing => Ok(Came::Nothing),
-        NextEvent::Closed => Err(TransportError::Closed),
+}
+
+/// Ends a wait in the ring when the other end is gone or the time is over. Lets other threads run between its
+/// looks: three threads that spin on two processors would wait for the kernel's slice, 4 ms an event.
+struct GivingWay<'a>(DoorbellWatch<'a>);
+
+impl Watch for GivingWay<'_> {
+    fn look(&mut self) -> WatchVerdict {
+        std::thread::yield_now();
+        self.0.look()
+    }
+
+    fn sleep_until(&mut self) -> Option<Nanos> {
+        self.0.sleep_until()
     }
 }
 
 impl FrameTransport for MemoryTransport {
     fn largest(&self) -> usize {
-        self.outgoing.geometry().largest() as usize
+        self.outgoing.long.geometry().largest() as usize
     }
 
     fn send(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<Taken, TransportError> {
@@ -159,25 +326,17 @@ impl FrameTransport for MemoryTransport {
         if self.gone {
             return Err(TransportError::Closed);
         }
-        if self.outgoing.who_has_no_room().is_some() {
-            self.full = true;
+        self.outgoing.full = self.outgoing.who_is_full(length);
+        if self.outgoing.full.is_some() {
             self.look()?;
             return if self.gone { Err(TransportError::Closed) } else { Ok(Taken::Full) };
         }
-        let mut loan = self.outgoing.loan(length).map_err(broken)?;
-        let (first, rest) = loan.bytes().split_at_mut(head.len());
-        first.copy_from_slice(head);
-        match payload {
-            PayloadRef::Bytes(bytes) => rest.copy_from_slice(bytes),
-            PayloadRef::Shared(shared) => shared.0.copy(0, rest),
-        }
-        loan.publish(head.len() as u32);
-        self.full = false;
+        self.outgoing.write(head, payload).map_err(broken)?;
         Ok(Taken::Taken)
     }
 
     fn flush(&mut self) -> Result<Drained, TransportError> {
-        self.outgoing.tell();
+        self.outgoing.short.tell();
         self.look_in_time()?;
         if self.gone { Err(TransportError::Closed) } else { Ok(Drained::All) }
     }
@@ -186,8 +345,8 @@ impl FrameTransport for MemoryTransport {
         if self.incoming.is_none() {
             self.look()?;
         }
-        let Some(consumer) = &mut self.incoming else { return self.nothing() };
-        match take(consumer, &mut self.copy)? {
+        let Some(incoming) = &mut self.incoming else { return self.nothing() };
+        match incoming.take(&mut self.copy)? {
             Came::Copy => Ok(Some(IncomingFrame { bytes: &self.copy, apart: None })),
             Came::Apart(head, held) => {
                 let apart = Some(SharedPayload(Arc::new(HeldPayload { held, head })));
@@ -197,24 +356,47 @@ impl FrameTransport for MemoryTransport {
         }
     }
 
-    fn poll_for(&self) -> PollFor {
-        PollFor::Frames
+    fn has_come(&self) -> Option<bool> {
+        Some(self.incoming.as_ref().is_some_and(|incoming| incoming.short.has_something()))
     }
 
-    fn prepare_to_wait(&mut self) -> Result<MayWait, TransportError> {
-        self.outgoing.tell();
-        self.look()?;
+    fn poll_for(&self) -> PollFor {
+        PollFor::Rings
+    }
+
+    fn prepare_to_wait(&mut self, awaited: Awaited) -> Result<MayWait, TransportError> {
+        self.outgoing.short.tell();
         let may = match &self.incoming {
-            // Nothing is sent or received before its offer, which makes the descriptor readable.
+            // Nothing is sent or received before its offers, which make the descriptor readable.
             None => true,
-            Some(consumer) => consumer.arm(),
+            Some(incoming) => awaited == Awaited::Room || incoming.short.arm(),
         };
-        let stays_full = !self.full || self.outgoing.polls_for_room();
+        let stays_full = self.outgoing.stays_full();
         Ok(if may && stays_full && !self.gone { MayWait::Yes } else { MayWait::No })
     }
 
+    fn woken(&mut self) -> Result<(), TransportError> {
+        self.look()
+    }
+
+    fn wait_by(&mut self, way: Wait, until: Option<Nanos>) -> Result<bool, TransportError> {
+        self.outgoing.short.tell();
+        let Some(incoming) = &mut self.incoming else { return Ok(false) };
+        incoming.short.wait_by((way, SpinBudget::DEFAULT));
+        let watch = DoorbellWatch::new(&self.doorbell, until);
+        let verdict = match way {
+            Wait::Spin => incoming.short.wait(&mut GivingWay(watch)),
+            _ => incoming.short.wait(&mut { watch }),
+        };
+        if verdict == WatchVerdict::Stop {
+            self.look()?;
+        }
+        Ok(true)
+    }
+
     fn close(&mut self) {
-        self.outgoing.close();
+        self.outgoing.short.close();
+        self.outgoing.long.close();
         self.gone = true;
         self.doorbell.close();
     }

@@ -8,6 +8,7 @@ use rustix::net::{
     sockopt,
 };
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// Why no broker serves.
@@ -51,7 +52,7 @@ pub enum Exposure {
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// Listens at `path`; `mode` says who may connect. A socket that a killed broker has left is replaced.
-pub(super) fn unix(path: &Path, mode: u32, largest: usize) -> Result<StreamListener, ServeError> {
+pub(super) fn unix(path: &Path, mode: u32) -> Result<OwnedFd, ServeError> {
     let refused = |source| ServeError::Listen { path: path.to_owned(), source };
     let address = SocketAddrUnix::new(path).map_err(refused)?;
     make_room(path, &address)?;
@@ -63,7 +64,7 @@ pub(super) fn unix(path: &Path, mode: u32, largest: usize) -> Result<StreamListe
         chmod(path, Mode::from_raw_mode(mode)).map_err(refused)?;
     }
     listen(&socket, 64).map_err(refused)?;
-    Ok(StreamListener::new(socket, largest)?)
+    Ok(socket)
 }
 
 /// Listens at a TCP address; the answer says which port the kernel chose.

@@ -17,9 +17,10 @@ pub use listen::{Exposure, OWNER, ServeError};
 use crate::address::BrokerAddress;
 use crate::body::EventBody;
 use crate::broker::Broker;
+use crate::memory::MemoryListener;
 use crate::outgoing::{Flushed, OutgoingSocket};
 use crate::task::{ClientId, Next, PathId, Sent, Task};
-use crate::transport::{FrameTransport, MayWait, TransportError, TransportListener};
+use crate::transport::{FrameTransport, StreamListener, TransportError, TransportListener};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{Timespec, epoll as events};
 use rustix::io::Errno;
@@ -95,9 +96,19 @@ impl Server {
     /// # Errors
     /// [`ServeError`].
     pub fn listen_unix(&mut self, path: &Path, mode: u32) -> Result<(), ServeError> {
-        let listener = listen::unix(path, mode, self.broker.limits().largest_frame())?;
+        let socket = listen::unix(path, mode)?;
         self.names.push(path.to_owned());
-        self.add(Box::new(listener))
+        self.add(Box::new(StreamListener::new(socket, self.broker.limits().largest_frame())?))
+    }
+
+    /// The same for programs that speak through shared memory; the socket brings the descriptors.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn listen_shared(&mut self, path: &Path, mode: u32) -> Result<(), ServeError> {
+        let socket = listen::unix(path, mode)?;
+        self.names.push(path.to_owned());
+        self.add(Box::new(MemoryListener::new(socket, self.broker.limits().largest_frame())?))
     }
 
     /// Listens at a TCP address; the answer has the port that the kernel chose for 0.
@@ -110,10 +121,11 @@ impl Server {
         Ok(bound)
     }
 
-    /// Listens at an address of either kind; the answer has the port that the kernel chose for 0.
+    /// Listens at an address of any kind; the answer has the port that the kernel chose for 0.
     ///
     /// # Errors
-    /// As [`listen_unix`](Self::listen_unix) and [`listen_tcp`](Self::listen_tcp).
+    /// As [`listen_unix`](Self::listen_unix), [`listen_shared`](Self::listen_shared) and
+    /// [`listen_tcp`](Self::listen_tcp).
     pub fn listen(
         &mut self,
         address: &BrokerAddress,
@@ -122,6 +134,7 @@ impl Server {
     ) -> Result<BrokerAddress, ServeError> {
         match address {
             BrokerAddress::Unix(path) => self.listen_unix(path, mode).map(|()| address.clone()),
+            BrokerAddress::Shared(path) => self.listen_shared(path, mode).map(|()| address.clone()),
             BrokerAddress::Tcp(address) => self.listen_tcp(*address, exposure).map(BrokerAddress::Tcp),
         }
     }
@@ -167,7 +180,7 @@ impl Server {
                 match about >> 32 << 32 {
                     LISTENER => self.accept(about as u32 as usize)?,
                     PATH => self.path(PathId(about as u32), flags),
-                    _ => self.client(ClientId(about as u32), flags),
+                    _ => self.wake(ClientId(about as u32), flags),
                 }
             }
             for id in unfinished {
@@ -177,8 +190,10 @@ impl Server {
                 if ready.is_empty() {
                     std::thread::yield_now(); // the program that is awaited may need this processor
                 }
-                let all: Vec<ClientId> = self.clients.keys().copied().collect();
-                all.into_iter().for_each(|id| self.client(id, EventFlags::IN));
+                let came =
+                    self.clients.iter().filter(|(_, client)| client.transport.has_come() != Some(false));
+                let came: Vec<ClientId> = came.map(|(id, _)| *id).collect();
+                came.into_iter().for_each(|id| self.client(id, EventFlags::IN));
             }
         }
         Ok(())
@@ -190,11 +205,11 @@ impl Server {
         let mut may = sleeps;
         if sleeps {
             // every transport has to hear of the sleep, also after one that may not wait
-            for client in self.clients.values_mut() {
-                may &= !matches!(client.transport.prepare_to_wait(), Ok(MayWait::No));
-            }
-            if !may {
-                self.unfinished.extend(self.clients.keys());
+            for (id, client) in &mut self.clients {
+                if !client.may_wait() {
+                    may = false;
+                    self.unfinished.insert(*id);
+                }
             }
         }
         let nanos = if may { due.saturating_sub(timer::now()).min(GLANCE) } else { 0 };
@@ -351,10 +366,21 @@ impl Server {
         Ok(())
     }
 
+    /// A program's descriptor is ready.
+    fn wake(&mut self, id: ClientId, flags: EventFlags) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        match client.transport.woken() {
+            Ok(()) => self.client(id, flags),
+            Err(error) => {
+                self.broker.send_away(timer::now(), id, &error.to_string());
+            }
+        }
+    }
+
     /// A program has sent something, takes more, or has gone.
     fn client(&mut self, id: ClientId, flags: EventFlags) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        if flags.contains(EventFlags::OUT) {
+        if flags.contains(EventFlags::OUT) || client.keeps_frames() {
             self.spoken_to.insert(id);
         }
         match client.hear(&mut self.broker, id, TURN) {

@@ -3,7 +3,9 @@
 use crate::body::EventBody;
 use crate::broker::Broker;
 use crate::task::{ClientId, Received};
-use crate::transport::{Drained, FrameTransport, PayloadRef, PollFor, SharedPayload, Taken, TransportError};
+use crate::transport::{
+    Awaited, Drained, FrameTransport, MayWait, PayloadRef, PollFor, SharedPayload, Taken, TransportError,
+};
 use rustix::event::epoll::EventFlags;
 use std::collections::VecDeque;
 use unisono_linux::timer;
@@ -89,14 +91,23 @@ impl ServedClient {
 
     /// What epoll has to wait for.
     pub(super) fn interest(&self) -> EventFlags {
-        let mut flags = EventFlags::empty();
-        if self.waiting.is_none() {
-            flags |= EventFlags::IN;
+        let frames = if self.waiting.is_none() { EventFlags::IN } else { EventFlags::empty() };
+        match self.transport.poll_for() {
+            PollFor::Frames => frames,
+            PollFor::FramesAndRoom => frames | EventFlags::OUT,
+            PollFor::Rings => EventFlags::IN,
         }
-        if self.transport.poll_for() == PollFor::FramesAndRoom {
-            flags |= EventFlags::OUT;
-        }
-        flags
+    }
+
+    /// Whether the broker may sleep until its descriptor is ready.
+    pub(super) fn may_wait(&mut self) -> bool {
+        let awaited = if self.waiting.is_none() { Awaited::FramesAndRoom } else { Awaited::Room };
+        !matches!(self.transport.prepare_to_wait(awaited), Ok(MayWait::No))
+    }
+
+    /// Whether frames wait here that its transport did not take.
+    pub(super) fn keeps_frames(&self) -> bool {
+        !self.kept.is_empty()
     }
 
     /// Hands over up to `most` frames.

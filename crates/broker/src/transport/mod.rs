@@ -22,7 +22,8 @@
 //!    tell of the next frame. The descriptor may be ready without a frame.
 //! 5. Before a thread sleeps on the descriptor it calls
 //!    [`prepare_to_wait`](FrameTransport::prepare_to_wait), and sleeps only if that says so. This closes the
-//!    gap in which the other end believes the thread is awake.
+//!    gap in which the other end believes the thread is awake. When the descriptor was ready it calls
+//!    [`woken`](FrameTransport::woken), which takes the rings away that made it ready.
 //! 6. After [`close`](FrameTransport::close), or the drop of an end, or the kill of its process, the other
 //!    end receives what had left, and then [`TransportError::Closed`]. No name and no memory is left behind.
 //! 7. Nothing that the other end writes breaks these rules for this end: lengths are checked after they were
@@ -30,12 +31,11 @@
 //!    caller.
 //!
 //! **What shared memory provides.** Rings in memfds whose descriptors cross a Unix socket; the socket stays
-//! open and says when the other process ends. The pollable descriptor is one for all that can happen: an
-//! eventfd that the other end writes when [`prepare_to_wait`](FrameTransport::prepare_to_wait) announced a
-//! sleep, and the end of the socket. Small payloads are copied out of the ring into a buffer of this
-//! process, because the other process can change the ring at any time. Large payloads arrive as
-//! [`SharedPayload`]: a handle that keeps the memory until the last clone is dropped, and that is sent on to
-//! others without a copy.
+//! open and says when the other process ends. It is the pollable descriptor of all that can happen: the
+//! other end writes a byte to it when [`prepare_to_wait`](FrameTransport::prepare_to_wait) announced a
+//! sleep. Small payloads are copied out of the ring into a buffer of this process, because the other process
+//! can change the ring at any time. Large payloads arrive as [`SharedPayload`]: a handle that keeps the
+//! memory until the last clone is dropped, and that is sent on to others without a copy.
 //!
 //! **Cost.** Each transport says in its own first lines what a frame costs.
 
@@ -47,6 +47,8 @@ pub use stream::{StreamListener, StreamTransport};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use unisono_linux::clock::Nanos;
+use unisono_sync::Wait;
 
 /// Why a transport is of no more use.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +104,16 @@ pub enum PollFor {
     Frames,
     /// Something does: `POLLIN | POLLOUT`.
     FramesAndRoom,
+    /// The other end rings for frames and for room: `POLLIN`, also while frames are not received.
+    Rings,
+}
+
+/// What a thread that sleeps on the descriptor wants to be woken for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Awaited {
+    FramesAndRoom,
+    /// Frames that come stay where they are.
+    Room,
 }
 
 /// Whether a thread may sleep on the descriptor.
@@ -197,8 +209,33 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
     ///
     /// # Errors
     /// The other end is gone.
-    fn prepare_to_wait(&mut self) -> Result<MayWait, TransportError> {
+    fn prepare_to_wait(&mut self, awaited: Awaited) -> Result<MayWait, TransportError> {
+        let _ = awaited;
         Ok(MayWait::Yes)
+    }
+
+    /// The descriptor was ready. Transports whose descriptor is ready whenever a frame waits in the kernel
+    /// have nothing to do.
+    ///
+    /// # Errors
+    /// The other end breaks the protocol.
+    fn woken(&mut self) -> Result<(), TransportError> {
+        Ok(())
+    }
+
+    /// Waits in this way, without the descriptor, until a frame may have come, the other end is gone or the
+    /// time is over (on the monotonic clock). `false`: this transport waits at its descriptor alone.
+    ///
+    /// # Errors
+    /// The other end breaks the protocol.
+    fn wait_by(&mut self, way: Wait, until: Option<Nanos>) -> Result<bool, TransportError> {
+        let _ = (way, until);
+        Ok(false)
+    }
+
+    /// Whether a frame has come. `None`: only a system call could say that.
+    fn has_come(&self) -> Option<bool> {
+        None
     }
 
     /// Ends the connection. What had left still arrives.
@@ -236,11 +273,11 @@ pub fn wait(
     timeout: Option<std::time::Duration>,
 ) -> Result<bool, TransportError> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    if transport.prepare_to_wait()? == MayWait::No {
+    if transport.prepare_to_wait(Awaited::FramesAndRoom)? == MayWait::No {
         return Ok(true);
     }
     let flags = match transport.poll_for() {
-        PollFor::Frames => PollFlags::IN,
+        PollFor::Frames | PollFor::Rings => PollFlags::IN,
         PollFor::FramesAndRoom => PollFlags::IN | PollFlags::OUT,
     };
     let timeout = timeout.map(|timeout| Timespec {
@@ -249,7 +286,8 @@ pub fn wait(
     });
     let descriptor: BorrowedFd<'_> = transport.as_fd();
     match poll(&mut [PollFd::from_borrowed_fd(descriptor, flags)], timeout.as_ref()) {
-        Ok(ready) => Ok(ready > 0),
+        Ok(0) => Ok(false),
+        Ok(_) => transport.woken().map(|()| true),
         Err(rustix::io::Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),
     }
