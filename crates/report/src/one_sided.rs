@@ -7,9 +7,9 @@ use crate::said::{self, Tone};
 use crate::study::Study;
 use askama::Template;
 
-const TOPIC: &str = "rma";
+pub(crate) const TOPIC: &str = "rma";
 
-pub(crate) fn is_about_windows(study: &Study<'_>) -> bool {
+fn is_about_windows(study: &Study<'_>) -> bool {
     study.head.topic == TOPIC
 }
 

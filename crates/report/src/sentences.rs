@@ -1,34 +1,249 @@
-//! The answer to a question of one topic: a headline, and sentences that each link to the study on which they
-//! rest.
+//! The answer to the question of one topic: a headline, and sentences that each link to their study.
+//!
+//! The sentences are in `templates/`, in paragraphs: the question; the headline after its study; the headline
+//! if that study is missing; sentences, each after its study; what to type next, as HTML. Figures are in
+//! braces, and a sentence is left out if one of its figures is missing:
+//!
+//! ```text
+//!   {cable.delay_us us}                                    the middle of a variant's figure, and its format
+//!   {tree.latency_us@members=256 us}                       where a parameter is 256, or `least`, or `most`
+//!   {tree@members=most count}                              the parameter's greatest value itself
+//!   {tun-spin|tun.delay_us us}                             the first of these variants that was measured
+//!   {fair.rate per fifo.rate .2}   {a.x less b.x +us}      a ratio, a difference
+//!   {saving a.x of b.x .0}         {change a.x of b.x .1}  by how many percent one value is less, or more
+//!   {places *.delay_us us}                                 a list: the value for each place, with its name
+//!   {if a.x under b.x: yes | no}                           one of two texts
+//!   {headline}                                             what the topic works out by itself
+//! ```
+//! Formats: a unit (three digits, the magnitude that reads best), `+us` (a difference), `.1` (digits after
+//! the point), `plain`, `count`, `ratio` (2.50 to 1).
 
+use crate::number;
 use crate::study::Study;
 use askama::Template;
+use unisono_measure::quantile;
+use unisono_measure::record::RunLine;
 
-/// What a study says in one sentence, if it has the figures.
-pub(crate) type Say = fn(&Study<'_>) -> Option<String>;
+/// What stands for several runs of a variant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Middle {
+    Median,
+    Mean,
+}
+
+/// What is asked about a topic.
+pub(crate) struct TopicQuestion {
+    pub(crate) topic: &'static str,
+    pub(crate) middle: Middle,
+    /// Variants of a list of places, each with its name in a sentence.
+    pub(crate) places: &'static [(&'static str, &'static str)],
+    pub(crate) sentences: &'static str,
+    /// Texts that the grammar cannot express, by name.
+    pub(crate) worked: fn(TopicFigures<'_>, &str) -> Option<String>,
+}
+
+/// The figures of a study, for sentences.
+#[derive(Clone, Copy)]
+pub(crate) struct TopicFigures<'a> {
+    pub(crate) question: &'a TopicQuestion,
+    study: &'a Study<'a>,
+}
 
 #[derive(Template)]
 #[template(path = "answer.html")]
-pub(crate) struct TopicAnswer<'a> {
-    question: &'static str,
+struct TopicAnswer<'a> {
+    question: String,
     headline: String,
     sentences: Vec<(String, &'a Study<'a>)>,
-    /// What to type next, as HTML.
-    hint: &'static str,
+    hint: String,
 }
 
-impl<'a> TopicAnswer<'a> {
-    /// The answer of the studies that `of` finds by name, in this order; `headline` is the study with the
-    /// headline, and what it says.
-    pub(crate) fn new(
-        of: impl Fn(&str) -> Option<&'a Study<'a>>,
-        question: &'static str,
-        (study, headline, otherwise): (&str, Say, &str),
-        sentences: &[(&str, Say)],
-        hint: &'static str,
-    ) -> Self {
-        let sentence = |(id, say): &(&str, Say)| of(id).and_then(|study| Some((say(study)?, study)));
-        let headline = of(study).and_then(headline).unwrap_or_else(|| otherwise.to_owned());
-        Self { question, headline, sentences: sentences.iter().filter_map(sentence).collect(), hint }
+impl TopicQuestion {
+    /// The answer as HTML. Empty if no study is about the topic.
+    pub(crate) fn html(&self, studies: &[Study<'_>]) -> String {
+        if !studies.iter().any(|study| study.head.topic == self.topic) {
+            return String::new();
+        }
+        let said = |paragraph: &str| {
+            let (id, text) = paragraph.strip_prefix('[')?.split_once("] ")?;
+            let is_meant = |study: &&Study<'_>| study.head.topic == self.topic && study.head.study == id;
+            let study = studies.iter().find(is_meant)?;
+            Some((TopicFigures { question: self, study }.sentence(text)?, study))
+        };
+        let paragraphs: Vec<String> =
+            self.sentences.split("\n\n").map(|lines| lines.trim_end().replace('\n', " ")).collect();
+        let [question, headline, otherwise, sentences @ .., hint] = &paragraphs[..] else {
+            return String::new();
+        };
+        TopicAnswer {
+            question: question.clone(),
+            headline: said(headline).map_or_else(|| otherwise.clone(), |(text, _)| text),
+            sentences: sentences.iter().filter_map(|sentence| said(sentence)).collect(),
+            hint: hint.clone(),
+        }
+        .to_string()
+    }
+}
+
+impl TopicFigures<'_> {
+    fn sentence(self, text: &str) -> Option<String> {
+        let mut parts = text.split('{');
+        let mut sentence = parts.next()?.to_owned();
+        for part in parts {
+            let (figure, rest) = part.split_once('}')?;
+            sentence += &self.figure(figure)?;
+            sentence += rest;
+        }
+        Some(sentence)
+    }
+
+    fn figure(self, figure: &str) -> Option<String> {
+        if let Some(choice) = figure.strip_prefix("if ") {
+            let (values, texts) = choice.split_once(": ")?;
+            let ((one, other), (yes, no)) = (values.split_once(" under ")?, texts.split_once(" | ")?);
+            return Some(if self.value(one)? < self.value(other)? { yes } else { no }.to_owned());
+        }
+        let Some((value, format)) = figure.rsplit_once(' ') else {
+            return (self.question.worked)(self, figure);
+        };
+        let Some(each) = value.strip_prefix("places ") else { return written(self.value(value)?, format) };
+        let place = |(variant, name): &(&str, &str)| {
+            Some(format!("{} under {name}", written(self.value(&each.replace('*', variant))?, format)?))
+        };
+        list(&self.question.places.iter().filter_map(place).collect::<Vec<_>>())
+    }
+
+    /// The value of an expression, as braces have it.
+    pub(crate) fn value(self, text: &str) -> Option<f64> {
+        match text.split_once(' ') {
+            Some((word @ ("saving" | "change"), both)) => {
+                let (one, other) = both.split_once(" of ")?;
+                let change = (self.term(one)? / self.term(other)? - 1.0) * 100.0;
+                Some(if word == "saving" { -change } else { change })
+            }
+            Some((one, rest)) => {
+                let (word, other) = rest.split_once(' ')?;
+                let (one, other) = (self.term(one)?, self.term(other)?);
+                Some(if word == "per" { one / other } else { one - other })
+            }
+            None => self.term(text),
+        }
+    }
+
+    fn term(self, text: &str) -> Option<f64> {
+        let (name, place) = text.split_once('@').map_or((text, None), |(name, place)| (name, Some(place)));
+        let (variant, figure) =
+            name.split_once('.').map_or((name, None), |(variant, figure)| (variant, Some(figure)));
+        let Some((parameter, which)) = place.and_then(|place| place.split_once('=')) else {
+            return text.parse().ok().or_else(|| self.middle(variant, figure?, |_| true));
+        };
+        let all = self.parameters(parameter);
+        let at = match which {
+            "least" => *all.first()?,
+            "most" => *all.last()?,
+            number => number.parse().ok()?,
+        };
+        let is_there = |run: &RunLine| number_of(run, parameter) == Some(at);
+        figure.map_or(Some(at), |figure| self.middle(variant, figure, is_there))
+    }
+
+    /// The values of a parameter that the study was run with, ascending.
+    pub(crate) fn parameters(self, parameter: &str) -> Vec<f64> {
+        let values: Vec<f64> = self.study.runs.iter().filter_map(|run| number_of(run, parameter)).collect();
+        let mut all = quantile::sorted(&values);
+        all.dedup();
+        all
+    }
+
+    /// The middle over the runs of the first of these variants that has the figure.
+    fn middle(self, variants: &str, figure: &str, is_meant: impl Fn(&RunLine) -> bool) -> Option<f64> {
+        variants.split('|').find_map(|variant| self.middle_of(variant, figure, &is_meant))
+    }
+
+    fn middle_of(self, variant: &str, figure: &str, is_meant: impl Fn(&RunLine) -> bool) -> Option<f64> {
+        let runs = self.study.runs.iter().filter(|run| run.variant == variant && is_meant(run));
+        let values = runs.filter_map(|run| run.value(figure)).filter(|value| value.is_finite());
+        let values: Vec<f64> = values.collect();
+        match self.question.middle {
+            Middle::Median => quantile::median(&values),
+            Middle::Mean => (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64),
+        }
+    }
+}
+
+fn number_of(run: &RunLine, parameter: &str) -> Option<f64> {
+    run.parameters.get(parameter)?.as_f64()
+}
+
+fn written(value: f64, format: &str) -> Option<String> {
+    let digits = |text: &str| text.strip_prefix('.')?.parse::<usize>().ok();
+    Some(match format {
+        "plain" => number::plain(value),
+        "count" => number::count(value as usize),
+        "ratio" => format!("{value:.2} to 1"),
+        "+us" => format!("{value:+.1} us"),
+        format => match (digits(format), digits(format.trim_start_matches('+'))) {
+            (Some(digits), _) => format!("{value:.digits$}"),
+            (None, Some(digits)) => format!("{value:+.digits$}"),
+            (None, None) => number::quantity(value, format),
+        },
+    })
+}
+
+/// `a, b and c`. `None`: there is nothing to list.
+pub(crate) fn list(parts: &[String]) -> Option<String> {
+    match parts {
+        [] => None,
+        [one] => Some(one.clone()),
+        [first @ .., last] => Some(format!("{} and {last}", first.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::study::studies;
+    use std::collections::BTreeMap;
+    use unisono_measure::record::{Figure, Line, RunLine, StudyLine};
+
+    /// Runs for every figure that a sentence names, each with the value 7.
+    fn runs(study: &str, text: &str) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for term in text.split(['{', '}', ' ']).filter(|term| term.contains('.') || term.contains('@')) {
+            let (name, place) = term.split_once('@').unwrap_or((term, ""));
+            let Some((variant, figure)) = name.split_once('.').or((!place.is_empty()).then_some((name, "x")))
+            else {
+                continue;
+            };
+            let (parameter, at) = place.split_once('=').unwrap_or(("", ""));
+            for value in at.parse::<u32>().map_or(vec![10, 2000], |at| vec![at]) {
+                lines.push(Line::Run(Box::new(RunLine {
+                    study: study.into(),
+                    variant: variant.split('|').next().unwrap_or_default().replace('*', "kernel"),
+                    parameters: BTreeMap::from([(parameter.trim_end_matches(':').to_owned(), value.into())]),
+                    figures: vec![Figure { name: figure.into(), value: 7.0, ..Figure::default() }],
+                    ..RunLine::default()
+                })));
+            }
+        }
+        lines
+    }
+
+    #[test]
+    fn every_sentence_can_be_said() {
+        for question in [crate::queues::QUESTION, crate::trees::QUESTION] {
+            for paragraph in question.sentences.split("\n\n").filter(|text| text.starts_with('[')) {
+                let paragraph = paragraph.replace('\n', " ");
+                let (study, text) = paragraph[1..].split_once("] ").expect("a study");
+                if text == "{headline}" || text == "{roots}" {
+                    continue;
+                }
+                let head =
+                    StudyLine { study: study.into(), topic: question.topic.into(), ..StudyLine::default() };
+                let lines = [vec![Line::Study(Box::new(head))], runs(study, text)].concat();
+                let page = question.html(&studies(&lines));
+                let begin = text.split('{').next().unwrap_or_default();
+                assert!(page.contains(begin), "{begin:?} {page}");
+            }
+        }
     }
 }

@@ -69,11 +69,11 @@ struct Remedy<'a> {
 
 /// Whether a study's topic has an answer of its own.
 pub(crate) fn has_its_own_answer(study: &Study<'_>) -> bool {
-    one_sided::is_about_windows(study) || trees::is_about_trees(study) || queues::is_about_queues(study)
+    [one_sided::TOPIC, trees::QUESTION.topic, queues::QUESTION.topic].contains(&study.head.topic.as_str())
 }
 
 pub(crate) fn html(studies: &[Study<'_>]) -> String {
-    let answers = one_sided::html(studies) + &trees::html(studies) + &queues::html(studies);
+    let answers = one_sided::html(studies) + &trees::QUESTION.html(studies) + &queues::QUESTION.html(studies);
     let is_about_gangs = answers.is_empty() || !studies.iter().all(has_its_own_answer);
     SummarySection { gangs: is_about_gangs.then(|| GangsAnswer::new(studies)), answers }.to_string()
 }
