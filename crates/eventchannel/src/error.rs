@@ -62,6 +62,8 @@ pub enum PublishError {
     PastDeadline { by: Nanos },
     #[error("more than the rate offered; try again in {} ns", after.0)]
     TooFast { after: Nanos },
+    #[error("retained events have {most} bytes already, as many as may be; remove one")]
+    RetainedFull { most: usize },
     #[error("the queue of the consumer `{consumer}` is full; try again when it has taken something")]
     Full { consumer: Arc<str> },
 }

@@ -38,6 +38,19 @@ impl EventPayload for Vec<u8> {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Criticality(pub u8);
 
+/// Whether an event stays for consumers that subscribe later, beside what the topic keeps as its history.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Retention {
+    /// The topic's history alone decides.
+    #[default]
+    AsTopic,
+    /// The event replaces the topic's retained event. It stays until another one replaces it, until it is
+    /// removed, or until its deadline (MQTT: RETAIN).
+    Retain,
+    /// The topic's retained event is removed; this event is delivered as any other.
+    Remove,
+}
+
 /// What a supplier pushes.
 #[derive(Clone, Debug)]
 pub struct Publication<P> {
@@ -53,6 +66,7 @@ pub struct Publication<P> {
     /// than one above the last tells consumers of a gap; one that is not above the last is a duplicate and
     /// goes to nobody.
     pub sequence: Option<u64>,
+    pub retention: Retention,
 }
 
 impl<P> Publication<P> {
@@ -65,6 +79,7 @@ impl<P> Publication<P> {
             deadline: None,
             criticality: Criticality::default(),
             sequence: None,
+            retention: Retention::AsTopic,
         }
     }
 

@@ -90,11 +90,13 @@ mod trie;
 mod value;
 
 pub use admission::{AdmissionError, ExecutionTime, Reservation};
-pub use channel::{Acknowledged, ChannelLimits, ConsumerSpec, EventChannel, Published, TimerSpec};
+pub use channel::{
+    Acknowledged, ChannelLimits, ConsumerSpec, EventChannel, Published, RETAINED_ENTRY, TimerSpec,
+};
 pub use correlation::{Correlation, CorrelationRule, Incomplete, MOST_PARTS};
 pub use delivery::{ChannelNotice, DeliveredEvent, Delivery, Departed, Lateness};
 pub use error::{ChannelError, PublishError};
-pub use event::{ChannelEvent, Criticality, EventPayload, NO_DEADLINE, Publication};
+pub use event::{ChannelEvent, Criticality, EventPayload, NO_DEADLINE, Publication, Retention};
 pub use filter::{ContentFilter, FilterError, MOST_FILTER};
 pub use ids::{ConsumerId, CorrelationId, InboxId, SubscriptionId, SupplierId, TimerId, TopicId};
 pub use inbox::{FullInbox, Gap, GapCause, InboxCapacity, InboxCounters, InboxSpec, LateEvents, Redelivery};

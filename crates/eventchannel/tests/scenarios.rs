@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, Bytes, all, event, sized};
+use common::{Bench, Bytes, all, classes, event, sized};
 use std::sync::Arc;
 use unisono_eventchannel::*;
 use unisono_linux::clock::Nanos;
@@ -397,4 +397,70 @@ fn types_meet_or_are_refused() {
     bench.channel.subscribe(Nanos(0), reader, all("#").typed("temperature")).expect("it is there");
     bench.publish(0, topic, event());
     assert_eq!(bench.next_number(0), Some(2));
+}
+
+#[test]
+fn a_retained_event_reaches_late_consumers_until_it_is_replaced_removed_or_past_its_deadline() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let topic = bench.topic("lamp");
+    let past = |bench: &mut Bench, now: u64| {
+        let late = bench.consumer("late", InboxSpec::default());
+        bench.channel.subscribe(Nanos(now), late, all("lamp")).expect("it fits");
+        let got = bench.next(now).and_then(|it| it.event);
+        bench.channel.disconnect(Nanos(now), late);
+        got.map(|it| (it.event.sequence, it.retained))
+    };
+    let retained = |retention| Publication { retention, ..event() };
+    bench.publish(0, topic, event());
+    assert_eq!(past(&mut bench, 1), None, "the topic keeps no history");
+    bench.publish(2, topic, retained(Retention::Retain));
+    bench.publish(3, topic, event());
+    assert_eq!(past(&mut bench, 4), Some((2, true)), "an ordinary event replaces nothing");
+    bench.publish(5, topic, retained(Retention::Retain).due(Nanos(20)));
+    assert_eq!(past(&mut bench, 20), Some((4, true)));
+    assert_eq!(past(&mut bench, 21), None, "its deadline has passed");
+    bench.publish(22, topic, retained(Retention::Retain));
+    let afresh = bench.consumer("afresh", InboxSpec::default());
+    bench.channel.subscribe_afresh(Nanos(23), afresh, all("lamp")).expect("it fits");
+    assert!(bench.next(23).is_none(), "it asked for nothing of the past");
+    bench.publish(24, topic, retained(Retention::Remove));
+    assert!(bench.next(24).is_some(), "the event that removes is delivered as any other");
+    assert_eq!(past(&mut bench, 25), None);
+}
+
+#[test]
+fn retained_events_have_a_bound_and_what_replaces_one_is_not_counted_twice() {
+    let classes = classes(&[("rest", 1)]);
+    let limits = ChannelLimits { retained: 2 * RETAINED_ENTRY + 10, ..ChannelLimits::default() };
+    let mut channel: EventChannel<Bytes> = EventChannel::new(classes, limits);
+    let supplier = channel.supplier(Nanos(0), None).expect("there is room");
+    let topics = ["a", "b"].map(|name| {
+        let topic = channel.declare(TopicSpec::new(name).expect("a name")).expect("there is room");
+        channel.offer(supplier, Offer::of(topic)).expect("it is there");
+        topic
+    });
+    let mut retain = |topic, bytes, retention| {
+        let publication = Publication { retention, ..sized(bytes) };
+        channel.try_publish(Nanos(0), supplier, topic, publication).map(drop)
+    };
+    for _ in 0..3 {
+        retain(topics[0], 10, Retention::Retain).expect("it replaces the one before");
+    }
+    let refused = retain(topics[1], 1, Retention::Retain).expect_err("one byte too many");
+    assert!(refused.to_string().contains("remove one"), "{refused}");
+    retain(topics[0], 0, Retention::Remove).expect("it removes");
+    retain(topics[1], 10, Retention::Retain).expect("there is room again");
+}
+
+#[test]
+fn topics_that_nobody_offers_and_that_keep_nothing_are_retired_together() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let (kept, offered) = (bench.topic("kept"), bench.topic("offered"));
+    bench.publish(0, kept, Publication { retention: Retention::Retain, ..event() });
+    bench.channel.declare(TopicSpec::new("unused").expect("a name")).expect("there is room");
+    assert_eq!(bench.channel.retire_unused(), 1);
+    assert_eq!(
+        ["kept", "offered", "unused"].map(|name| bench.channel.topic(name)),
+        [Some(kept), Some(offered), None]
+    );
 }

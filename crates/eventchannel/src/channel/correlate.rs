@@ -4,7 +4,7 @@
 use super::{CorrelationState, Destined, EventChannel};
 use crate::correlation::{Correlation, Correlator, MOST_PARTS};
 use crate::error::ChannelError;
-use crate::event::{ChannelEvent, EventPayload};
+use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
 use crate::ids::{ConsumerId, CorrelationId, SubscriptionId};
 use crate::inbox::Parcel;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl<P: EventPayload> EventChannel<P> {
             return Err(ChannelError::TooMany { what: "subscriptions", most: self.limits.subscriptions });
         }
         for interest in &correlation.parts {
-            self.past(inbox, interest)?;
+            self.past(NO_DEADLINE, inbox, interest)?; // whether what is there meets the request
         }
         let id = CorrelationId(self.number());
         let correlator = Correlator::new(&correlation);

@@ -23,7 +23,7 @@ use crate::alarms::Alarms;
 use crate::correlation::{Correlator, Incomplete};
 use crate::delivery::ChannelNotice;
 use crate::dispatch::{ClassStanding, Dispatcher};
-use crate::event::EventPayload;
+use crate::event::{ChannelEvent, EventPayload};
 use crate::history::TopicHistory;
 use crate::ids::{ConsumerId, CorrelationId, InboxId, SubscriptionId, SupplierId, TimerId, TopicId};
 use crate::inbox::{Inbox, InboxCounters, Parcel};
@@ -56,7 +56,12 @@ pub struct ChannelLimits {
     pub fields: usize,
     /// Events that one topic may keep.
     pub history: usize,
+    /// Bytes of the retained events of all topics; an empty one counts as [`RETAINED_ENTRY`].
+    pub retained: usize,
 }
+
+/// What a retained event costs beside its payload, so that empty ones cost something too.
+pub const RETAINED_ENTRY: usize = 256;
 
 impl Default for ChannelLimits {
     fn default() -> Self {
@@ -68,6 +73,7 @@ impl Default for ChannelLimits {
             payload: 16 << 20,
             fields: 256,
             history: 65_536,
+            retained: 64 << 20,
         }
     }
 }
@@ -76,6 +82,7 @@ impl Default for ChannelLimits {
 struct Topic<P> {
     spec: TopicSpec,
     history: TopicHistory<P>,
+    retained: Option<Arc<ChannelEvent<P>>>,
     route: TopicRoute,
     suppliers: BTreeSet<SupplierId>,
     /// Who is heard, if ownership is exclusive.
@@ -174,6 +181,8 @@ pub struct EventChannel<P> {
     /// Events and gaps that have entered inboxes.
     arrivals: u64,
     publications: u64,
+    /// What the retained events of all topics count as, in bytes.
+    retained: usize,
     /// Kept for its memory.
     found: Vec<SubscriptionId>,
 }
@@ -201,6 +210,7 @@ impl<P: EventPayload> EventChannel<P> {
             numbers: 0,
             arrivals: 0,
             publications: 0,
+            retained: 0,
             found: Vec::new(),
         }
     }

@@ -1,5 +1,6 @@
 //! Who comes and goes: topics, suppliers, consumers, subscriptions.
 
+use super::publish::retained_cost;
 use super::{AttachedConsumer, Destined, EventChannel, OfferState, Receiver, SupplierState, Topic};
 use crate::alarms::ChannelAlarm;
 use crate::delivery::{ChannelNotice, Departed};
@@ -85,6 +86,7 @@ impl<P: EventPayload> EventChannel<P> {
         let topic = Topic {
             spec,
             history,
+            retained: None,
             route: TopicRoute::default(),
             suppliers: BTreeSet::new(),
             owner: None,
@@ -105,6 +107,7 @@ impl<P: EventPayload> EventChannel<P> {
             return Err(ChannelError::InUse { suppliers });
         }
         if let Some(topic) = self.topics.remove(&topic) {
+            self.retained -= topic.retained.as_deref().map_or(0, retained_cost);
             self.topic_names.remove(&topic.spec.name);
         }
         Ok(())
@@ -283,6 +286,27 @@ impl<P: EventPayload> EventChannel<P> {
         self.admission.leave(inbox);
     }
 
+    /// Removes the topics that nobody offers and that keep nothing; how many there were. Their events that
+    /// wait are still delivered, without the topic's name.
+    pub fn retire_unused(&mut self) -> usize {
+        let unused: Vec<TopicId> = self
+            .topics
+            .iter()
+            .filter(|(_, topic)| {
+                topic.suppliers.is_empty()
+                    && topic.retained.is_none()
+                    && topic.history.events().next().is_none()
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in &unused {
+            if let Some(topic) = self.topics.remove(id) {
+                self.topic_names.remove(&topic.spec.name);
+            }
+        }
+        unused.len()
+    }
+
     /// A consumer, or its group, asks for events. What the topics keep of the past comes first.
     ///
     /// # Errors
@@ -299,7 +323,7 @@ impl<P: EventPayload> EventChannel<P> {
             return Err(ChannelError::TooMany { what: "subscriptions", most: self.limits.subscriptions });
         }
         let id = SubscriptionId(self.number());
-        let past = self.past(inbox, &interest)?;
+        let past = self.past(now, inbox, &interest)?;
         let receiver = self.receivers.get_mut(&inbox).ok_or(unknown("consumer", consumer.0))?;
         for event in past {
             self.arrivals += 1;
@@ -308,6 +332,26 @@ impl<P: EventPayload> EventChannel<P> {
         }
         self.add(id, Destined { inbox, part: None }, interest);
         self.place(inbox);
+        Ok(id)
+    }
+
+    /// The same, without what the topics keep of the past.
+    ///
+    /// # Errors
+    /// As [`subscribe`](Self::subscribe).
+    pub fn subscribe_afresh(
+        &mut self,
+        now: Nanos,
+        consumer: ConsumerId,
+        interest: Interest,
+    ) -> Result<SubscriptionId, ChannelError> {
+        let inbox = self.consumers.get(&consumer).ok_or(unknown("consumer", consumer.0))?.inbox;
+        if self.subscriptions.len() >= self.limits.subscriptions {
+            return Err(ChannelError::TooMany { what: "subscriptions", most: self.limits.subscriptions });
+        }
+        self.past(now, inbox, &interest)?; // what is there has to meet its request all the same
+        let id = SubscriptionId(self.number());
+        self.add(id, Destined { inbox, part: None }, interest);
         Ok(id)
     }
 
@@ -323,6 +367,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// requests.
     pub(super) fn past(
         &self,
+        now: Nanos,
         inbox: InboxId,
         interest: &Interest,
     ) -> Result<Vec<Arc<ChannelEvent<P>>>, ChannelError> {
@@ -345,7 +390,12 @@ impl<P: EventPayload> EventChannel<P> {
                     mismatch,
                 })?;
             let passes = |fields| interest.filter.as_ref().is_none_or(|filter| filter.matches(fields));
-            past.extend(topic.history.events().filter(|event| passes(&event.fields)).map(Arc::clone));
+            let history = || topic.history.events();
+            let retained = topic
+                .retained
+                .iter()
+                .filter(|event| event.deadline >= now && !history().any(|other| Arc::ptr_eq(other, event)));
+            past.extend(history().chain(retained).filter(|event| passes(&event.fields)).map(Arc::clone));
         }
         past.sort_by_key(|event| event.published);
         Ok(past)

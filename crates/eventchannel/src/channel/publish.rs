@@ -2,9 +2,9 @@
 //!
 //! Either all of them get it or none: whether an inbox blocks is known before the first one takes it.
 
-use super::{Destined, EventChannel};
+use super::{Destined, EventChannel, RETAINED_ENTRY};
 use crate::error::PublishError;
-use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE, Publication};
+use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE, Publication, Retention};
 use crate::ids::{CorrelationId, SupplierId, TopicId};
 use crate::inbox::{Gap, GapCause, Parcel};
 use std::sync::Arc;
@@ -20,6 +20,11 @@ pub enum Published {
     Standby { sequence: u64 },
     /// An event of this number, or a later one, has come already; nobody gets it again.
     Duplicate { last: u64 },
+}
+
+/// What a retained event counts as, in bytes.
+pub(super) fn retained_cost<P: EventPayload>(event: &ChannelEvent<P>) -> usize {
+    RETAINED_ENTRY + event.payload.length()
 }
 
 impl<P: EventPayload> EventChannel<P> {
@@ -64,6 +69,15 @@ impl<P: EventPayload> EventChannel<P> {
             (state.meter, state.sequence) = (meter, sequence);
             return Ok(Published::Standby { sequence });
         }
+        let formerly = at.retained.as_deref().map_or(0, retained_cost);
+        let retained = match publication.retention {
+            Retention::AsTopic => self.retained,
+            Retention::Remove => self.retained - formerly,
+            Retention::Retain => self.retained - formerly + RETAINED_ENTRY + bytes,
+        };
+        if publication.retention == Retention::Retain && retained > self.limits.retained {
+            return Err(PublishError::RetainedFull { most: self.limits.retained });
+        }
         let name = (&*at.spec.name, at.spec.event_type.as_deref());
         self.index.matching(name, &mut at.route, &publication.fields, &mut self.found);
         let mut found = std::mem::take(&mut self.found);
@@ -79,7 +93,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
 
         (state.meter, state.sequence) = (meter, sequence);
-        let Publication { key, fields, payload, criticality, .. } = publication;
+        let Publication { key, fields, payload, criticality, retention, .. } = publication;
         let event = Arc::new(ChannelEvent {
             topic,
             key,
@@ -92,6 +106,12 @@ impl<P: EventPayload> EventChannel<P> {
             criticality,
         });
         at.history.push(&event);
+        self.retained = retained;
+        match retention {
+            Retention::AsTopic => {}
+            Retention::Retain => at.retained = Some(Arc::clone(&event)),
+            Retention::Remove => at.retained = None,
+        }
         // numbers may begin anywhere: nothing is missing before the first
         if last > 0 && sequence > last + 1 {
             let (first, last) = (last + 1, sequence - 1);
