@@ -5,6 +5,7 @@ use super::show::counters;
 use crate::exit::Failure;
 use crate::output;
 use anyhow::Context as _;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_broker::{
@@ -24,6 +25,7 @@ use unisono_linux::interrupt;
 Examples:
   unisono events serve                              at $XDG_RUNTIME_DIR/unisono-events
   unisono events serve --listen /tmp/bus --listen tcp:127.0.0.1:7400
+  unisono events serve --mqtt 127.0.0.1:1883        also for mosquitto_pub, paho, rumqttc and the like
   unisono events serve policy.toml --mode 660       classes of a policy; programs of your group may connect")]
 pub(crate) struct Args {
     /// Classes and their weights
@@ -32,6 +34,9 @@ pub(crate) struct Args {
     /// Where to listen: the path of a socket, shm:PATH for shared memory, or tcp:HOST:PORT
     #[arg(long, value_name = "ADDRESS", default_values_os_t = [default_socket()])]
     listen: Vec<PathBuf>,
+    /// Where to listen for MQTT clients: HOST:PORT
+    #[arg(long, value_name = "ADDRESS", value_parser = socket_address)]
+    mqtt: Vec<SocketAddr>,
     /// Who may connect to the socket, as chmod(1) writes it
     #[arg(long, value_name = "MODE", value_parser = mode, default_value = "600")]
     mode: u32,
@@ -65,7 +70,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let wait = if args.wait == "spin" { ServerWait::Spin } else { ServerWait::Sleep };
     let exposure = if args.insecure { Exposure::Anybody } else { Exposure::Loopback };
-    let statistics = serve(broker, (&addresses, args.mode, exposure), wait, args.json)?;
+    let mut server = Server::new(broker, wait)?;
+    for address in &args.mqtt {
+        let listening = server.listen_mqtt(*address, exposure).map_err(refused)?;
+        if !args.json {
+            eprintln!("serving MQTT at {listening}");
+        }
+    }
+    let statistics = serve_at(server, (&addresses, args.mode, exposure), args.json)?;
     match args.json {
         true => output::answer(&serde_json::to_string(&statistics)?)?,
         false => output::answer(counters(&statistics).trim_end())?,
@@ -76,17 +88,34 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Serves at these addresses until a signal.
 pub(crate) fn serve(
     broker: Broker,
-    (addresses, mode, exposure): (&[BrokerAddress], u32, Exposure),
+    at: (&[BrokerAddress], u32, Exposure),
     wait: ServerWait,
     quiet: bool,
 ) -> anyhow::Result<Statistics> {
+    serve_at(Server::new(broker, wait)?, at, quiet)
+}
+
+/// A host and a port.
+fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    let found = text.to_socket_addrs().map_err(|error| format!("{error}; write HOST:PORT"))?.next();
+    found.ok_or_else(|| "the host has no address".to_owned())
+}
+
+fn refused(error: ServeError) -> anyhow::Error {
+    match error {
+        ServeError::Wait(_) | ServeError::Transport(_) => error.into(),
+        other => Failure::Usage(other.to_string()).into(),
+    }
+}
+
+fn serve_at(
+    mut server: Server,
+    (addresses, mode, exposure): (&[BrokerAddress], u32, Exposure),
+    quiet: bool,
+) -> anyhow::Result<Statistics> {
     interrupt::catch().context("cannot catch Ctrl-C")?;
-    let mut server = Server::new(broker, wait)?;
     for address in addresses {
-        let listening = server.listen(address, mode, exposure).map_err(|error| match error {
-            ServeError::Wait(_) | ServeError::Transport(_) => anyhow::Error::from(error),
-            other => Failure::Usage(other.to_string()).into(),
-        })?;
+        let listening = server.listen(address, mode, exposure).map_err(refused)?;
         if !quiet {
             eprintln!("serving at {listening}; Ctrl-C ends it");
         }

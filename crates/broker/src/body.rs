@@ -1,5 +1,6 @@
 //! Payloads of events in the broker: in its memory, or in that of a transport. Never copied inside.
 
+use crate::mqtt::MessageOrigin;
 use crate::transport::{PayloadRef, SharedPayload};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,6 +12,8 @@ pub struct EventBody {
     bytes: BodyBytes,
     /// The deadline of an event on a path, whose class may not order by it.
     pub(crate) due: u64,
+    /// What it keeps of the MQTT message that it came as.
+    pub(crate) origin: MessageOrigin,
 }
 
 #[derive(Clone, Debug)]
@@ -23,7 +26,7 @@ impl EventBody {
     /// What came apart from its head, or else the bytes behind the head.
     pub(crate) fn new(bytes: &[u8], apart: Option<SharedPayload>) -> Self {
         let bytes = apart.map_or_else(|| BodyBytes::Heap(bytes.into()), BodyBytes::Shared);
-        Self { bytes, due: u64::MAX }
+        Self { bytes, due: u64::MAX, origin: MessageOrigin::default() }
     }
 
     #[must_use]

@@ -38,6 +38,7 @@ pub mod frame;
 mod limits;
 pub mod log;
 pub mod memory;
+mod mqtt;
 mod notice;
 mod outgoing;
 mod pace;

@@ -1,95 +1,19 @@
 //! Suppliers and consumers over real sockets: what is published arrives, and what one program does harms no
 //! other. Every test ends under a watchdog.
 
+mod common;
+
+use common::{broker, event, notice, with_broker};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::path::Path;
 use std::time::Duration;
 use unisono_broker::{
-    Advertisement, AgainSpec, Broker, Client, Error, EventDraft, Exposure, InterestSpec, KeptHistory, Limits,
-    NoticeText, OWNER, PartRule, ReceivedEvent, Reception, ReservedTime, ServeError, Server, ServerWait,
-    SubscriptionSpec, TogetherSpec, WhenFull, now,
+    Advertisement, AgainSpec, Client, Error, EventDraft, Exposure, InterestSpec, KeptHistory, NoticeText,
+    PartRule, Reception, ReservedTime, ServeError, Server, ServerWait, SubscriptionSpec, TogetherSpec,
+    WhenFull, now,
 };
 use unisono_eventchannel::FieldSet;
-use unisono_fairqueue::{ClassSpec, Hierarchy};
-
-/// Where a broker listens.
-#[derive(Clone, Debug)]
-struct Addresses {
-    unix: PathBuf,
-    shared: PathBuf,
-    tcp: SocketAddr,
-}
-
-impl Addresses {
-    fn client(&self) -> Client {
-        Client::connect(&self.unix).expect("it listens")
-    }
-
-    fn local(&self) -> [Client; 2] {
-        [self.client(), Client::connect_shared(&self.shared).expect("it listens")]
-    }
-
-    fn clients(&self) -> [Client; 3] {
-        let [unix, shared] = self.local();
-        [unix, shared, Client::connect_tcp(self.tcp).expect("it listens")]
-    }
-}
-
-fn broker() -> Broker {
-    let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
-    Broker::new(tree.expect("it is sound"), Limits::default())
-}
-
-/// Runs a test with a broker; gives up after a minute.
-fn with_broker(test: impl FnOnce(&Addresses) + Send + 'static) {
-    let (done, ended) = mpsc::channel();
-    let runner = std::thread::spawn(move || {
-        let directory = tempfile::tempdir().expect("a scratch directory");
-        let (unix, shared) = (directory.path().join("events"), directory.path().join("shared"));
-        let stop = AtomicBool::new(false);
-        let mut server = Server::new(broker(), ServerWait::Sleep).expect("descriptors are left");
-        server.listen_unix(&unix, OWNER).expect("it listens");
-        server.listen_shared(&shared, OWNER).expect("it listens");
-        let any = "127.0.0.1:0".parse().expect("an address");
-        let tcp = server.listen_tcp(any, Exposure::Loopback).expect("it listens");
-        std::thread::scope(|scope| {
-            let serving = scope.spawn(|| server.serve(&|| stop.load(Ordering::Relaxed)));
-            let addresses = Addresses { unix, shared, tcp };
-            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&addresses)));
-            stop.store(true, Ordering::Relaxed);
-            serving.join().expect("it does not panic").expect("it serves");
-            if let Err(panic) = outcome {
-                std::panic::resume_unwind(panic);
-            }
-        });
-        let _ = done.send(());
-    });
-    match ended.recv_timeout(Duration::from_secs(60)) {
-        Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => {
-            if let Err(panic) = runner.join() {
-                std::panic::resume_unwind(panic);
-            }
-        }
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("hangs"),
-    }
-}
-
-fn event(client: &mut Client) -> ReceivedEvent {
-    match client.receive(Some(Duration::from_secs(20))).expect("it goes on") {
-        Some(Reception::Event(event)) => event,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn notice(client: &mut Client) -> NoticeText {
-    match client.receive(Some(Duration::from_secs(20))).expect("it goes on") {
-        Some(Reception::Notice { notice, .. }) => notice,
-        other => panic!("{other:?}"),
-    }
-}
 
 #[test]
 fn events_arrive_with_all_that_they_carry_over_each_transport_from_each() {

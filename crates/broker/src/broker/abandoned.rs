@@ -50,6 +50,7 @@ impl Broker {
         for id in silent {
             self.send_away(now, id, "no greeting came");
         }
+        self.mqtt_look(now);
     }
 
     /// A path's destination is gone (or was never there); its socket is closed.

@@ -13,6 +13,7 @@
 
 mod abandoned;
 mod events;
+mod mqtt;
 mod paths;
 mod statistics;
 
@@ -20,10 +21,12 @@ use crate::account::Account;
 use crate::body::EventBody;
 use crate::frame::{Frame, VERSION};
 use crate::limits::Limits;
+use crate::mqtt::MqttFault;
 use crate::pace::PathPace;
 use crate::spec::WelcomeTerms;
 use crate::task::{ClientId, Next, PathId, Received, Task};
 use crate::transport::{SharedPayload, TransportPeer};
+use mqtt::{MqttSessionId, MqttSessions};
 use paths::{ForwardingPath, PathInService};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use unisono_eventchannel::{ChannelLimits, ConsumerId, EventChannel, SupplierId, TopicId};
@@ -52,6 +55,15 @@ struct ConnectedClient {
     named: HashSet<TopicId>,
     /// Whether it takes no events for now.
     paused: bool,
+    protocol: ClientProtocol,
+}
+
+/// What a client speaks.
+#[derive(Clone, Copy, Debug)]
+enum ClientProtocol {
+    Frames,
+    /// The session that it has by its CONNECT.
+    Mqtt(Option<MqttSessionId>),
 }
 
 /// Where the deliveries of a consumer go.
@@ -59,6 +71,7 @@ struct ConnectedClient {
 enum Addressee {
     Program { client: ClientId, number: u32 },
     Path(PathId),
+    Mqtt(MqttSessionId),
 }
 
 #[derive(Debug)]
@@ -72,8 +85,11 @@ pub struct Broker {
     addressees: HashMap<ConsumerId, Addressee>,
     paths: HashMap<PathId, ForwardingPath>,
     next_path: u32,
+    mqtt: MqttSessions,
     sent_away: u64,
     refused: u64,
+    /// Messages that an MQTT client was not sent because it takes no packets as large as that.
+    mqtt_too_large: u64,
     /// When to look for programs and destinations that do nothing.
     next_look: u64,
     in_service: Option<PathInService>,
@@ -98,8 +114,10 @@ impl Broker {
             addressees: HashMap::new(),
             paths: HashMap::new(),
             next_path: 0,
+            mqtt: MqttSessions::default(),
             sent_away: 0,
             refused: 0,
+            mqtt_too_large: 0,
             next_look: 0,
             in_service: None,
             tasks: VecDeque::new(),
@@ -140,6 +158,7 @@ impl Broker {
                 consumers: BTreeMap::new(),
                 named: HashSet::new(),
                 paused: false,
+                protocol: ClientProtocol::Frames,
             };
             self.clients.insert(client, connected);
         }
@@ -155,9 +174,12 @@ impl Broker {
         apart: Option<SharedPayload>,
     ) -> Received {
         self.look(now);
-        let Some(ConnectedClient { greeted, peer, lease, .. }) = self.clients.get(&client) else {
+        let Some(ConnectedClient { greeted, peer, lease, protocol, .. }) = self.clients.get(&client) else {
             return Received::Done;
         };
+        if let ClientProtocol::Mqtt(session) = *protocol {
+            return self.mqtt_received(now, client, session, bytes);
+        }
         let (greeted, same_clock) = (*greeted, matches!(peer, TransportPeer::User(_)));
         if lease.is_some() {
             self.renew(now, client);
@@ -215,11 +237,17 @@ impl Broker {
             self.addressees.remove(&consumer);
             self.channel.disconnect(Nanos(now), consumer);
         }
+        if let ClientProtocol::Mqtt(Some(session)) = connected.protocol {
+            self.mqtt_gone(now, session);
+        }
     }
 
     /// The same, because of what it did.
     pub fn send_away(&mut self, now: u64, client: ClientId, reason: &str) {
-        if self.clients.contains_key(&client) {
+        let Some(connected) = self.clients.get(&client) else { return };
+        if let ClientProtocol::Mqtt(_) = connected.protocol {
+            self.mqtt_send_away(now, client, &MqttFault::malformed(reason));
+        } else {
             self.sent_away += 1;
             self.answer(client, &Frame::Bye { reason });
             self.tasks.push_back(Task::SendAway { client });
@@ -249,6 +277,9 @@ impl Broker {
                 true => self.channel.pause(*consumer),
                 false => self.channel.resume(*consumer),
             }
+        }
+        if let ClientProtocol::Mqtt(Some(session)) = connected.protocol {
+            self.mqtt_stalled(session, paused);
         }
         true
     }
@@ -287,6 +318,10 @@ impl Broker {
                         return Next::Transmit { path, body };
                     }
                 }
+                Some(Addressee::Mqtt(session)) => {
+                    self.mqtt_deliver(now, session, delivery);
+                    return Next::Delivered;
+                }
                 None => {} // its program has just gone
             }
         }
@@ -298,7 +333,8 @@ impl Broker {
         let paths = self.paths.values().filter(|path| is_theirs(path.peer)).count() as u64;
         let clients = self.clients.values().filter(|client| is_theirs(client.peer));
         let queues = clients.flat_map(|client| client.consumers.values()).map(|(_, bytes)| *bytes);
-        queues.fold(paths * u64::from(self.limits.credit), u64::saturating_add)
+        let sessions = self.mqtt.memory(is_theirs);
+        queues.fold(paths * u64::from(self.limits.credit) + sessions, u64::saturating_add)
     }
 
     /// Whether a peer may have so many bytes more; the answer is why not.

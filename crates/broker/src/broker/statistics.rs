@@ -2,7 +2,6 @@
 
 use super::{Addressee, Broker};
 use crate::account::{ClassStatistics, ConsumerStatistics, Statistics};
-use crate::task::ClientId;
 use unisono_eventchannel::ConsumerId;
 
 impl Broker {
@@ -28,7 +27,14 @@ impl Broker {
             .addressees
             .iter()
             .filter_map(|(id, addressee)| match addressee {
-                Addressee::Program { client, .. } => Some((*id, *client)),
+                Addressee::Program { client, .. } => {
+                    let connected = self.clients.get(client)?;
+                    Some((*id, &*connected.name, connected.paused))
+                }
+                Addressee::Mqtt(session) => {
+                    let (name, paused) = self.mqtt.standing(*session)?;
+                    Some((*id, name, paused))
+                }
                 Addressee::Path(_) => None,
             })
             .collect();
@@ -42,27 +48,31 @@ impl Broker {
             classes: classes.collect(),
             consumers: consumers
                 .into_iter()
-                .filter_map(|(id, client)| self.of_consumer(id, client))
+                .filter_map(|(id, name, paused)| self.of_consumer(id, name, paused))
                 .collect(),
         }
     }
 
-    fn of_consumer(&self, id: ConsumerId, client: ClientId) -> Option<ConsumerStatistics> {
-        let (counters, connected) = (self.channel.counters(id)?, self.clients.get(&client)?);
-        let name =
+    fn of_consumer(&self, id: ConsumerId, name: &str, paused: bool) -> Option<ConsumerStatistics> {
+        let counters = self.channel.counters(id)?;
+        let topic_name =
             |topic| self.channel.topic_spec(topic).map_or_else(String::new, |spec| spec.name.to_string());
         Some(ConsumerStatistics {
-            name: connected.name.clone(),
+            name: name.to_owned(),
             matched: counters.matched,
             delivered: counters.delivered,
             dropped_full: counters.dropped_full,
             dropped_late: counters.dropped_late,
             missed: counters.missed,
-            missed_by_topic: self.channel.misses(id).map(|(topic, missed)| (name(topic), missed)).collect(),
+            missed_by_topic: self
+                .channel
+                .misses(id)
+                .map(|(topic, missed)| (topic_name(topic), missed))
+                .collect(),
             repeated: counters.repeated,
             blocked: counters.blocked,
             waiting: self.channel.waiting(id) as u64,
-            paused: connected.paused,
+            paused,
         })
     }
 

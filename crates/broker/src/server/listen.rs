@@ -1,6 +1,6 @@
 //! Addresses to listen at: sockets in the file system, and TCP.
 
-use crate::transport::{StreamListener, TransportError};
+use crate::transport::{Framing, StreamListener, TransportError};
 use rustix::fs::{Mode, chmod, fchmod};
 use rustix::io::Errno;
 use rustix::net::{
@@ -71,7 +71,7 @@ pub(super) fn unix(path: &Path, mode: u32) -> Result<OwnedFd, ServeError> {
 pub(super) fn tcp(
     address: SocketAddr,
     exposure: Exposure,
-    largest: usize,
+    (largest, framing): (usize, Framing),
 ) -> Result<(StreamListener, SocketAddr), ServeError> {
     if exposure == Exposure::Loopback && !address.ip().is_loopback() {
         return Err(ServeError::Exposed { address });
@@ -83,7 +83,7 @@ pub(super) fn tcp(
     bind(&socket, &address).map_err(refused)?;
     listen(&socket, 64).map_err(refused)?;
     let bound = getsockname(&socket).and_then(SocketAddr::try_from).map_err(refused)?;
-    Ok((StreamListener::new(socket, largest)?, bound))
+    Ok((StreamListener::framed(socket, largest, framing)?, bound))
 }
 
 /// Removes a socket that nobody listens at.

@@ -20,7 +20,7 @@ use crate::broker::Broker;
 use crate::memory::MemoryListener;
 use crate::outgoing::{Flushed, OutgoingSocket};
 use crate::task::{ClientId, Next, PathId, Sent, Task};
-use crate::transport::{FrameTransport, StreamListener, TransportError, TransportListener};
+use crate::transport::{FrameTransport, Framing, StreamListener, TransportError, TransportListener};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{Timespec, epoll as events};
 use rustix::io::Errno;
@@ -116,7 +116,25 @@ impl Server {
     /// # Errors
     /// The address is in use, or other hosts reach it and `exposure` does not allow that.
     pub fn listen_tcp(&mut self, address: SocketAddr, exposure: Exposure) -> Result<SocketAddr, ServeError> {
-        let (listener, bound) = listen::tcp(address, exposure, self.broker.limits().largest_frame())?;
+        self.listen_framed(address, exposure, Framing::Length)
+    }
+
+    /// Listens for MQTT clients at a TCP address; the answer has the port that the kernel chose for 0.
+    ///
+    /// # Errors
+    /// As [`listen_tcp`](Self::listen_tcp).
+    pub fn listen_mqtt(&mut self, address: SocketAddr, exposure: Exposure) -> Result<SocketAddr, ServeError> {
+        self.listen_framed(address, exposure, Framing::Mqtt)
+    }
+
+    fn listen_framed(
+        &mut self,
+        address: SocketAddr,
+        exposure: Exposure,
+        framing: Framing,
+    ) -> Result<SocketAddr, ServeError> {
+        let largest = self.broker.limits().largest_frame();
+        let (listener, bound) = listen::tcp(address, exposure, (largest, framing))?;
         self.add(Box::new(listener))?;
         Ok(bound)
     }
@@ -338,6 +356,7 @@ impl Server {
 
     fn accept(&mut self, listener: usize) -> Result<(), ServeError> {
         let Some(listener) = self.listeners.get_mut(listener) else { return Ok(()) };
+        let framing = listener.framing();
         let (transport, peer): (Box<dyn FrameTransport>, _) = match listener.accept() {
             Ok(Some(accepted)) => accepted,
             Ok(None) => return Ok(()),
@@ -359,7 +378,10 @@ impl Server {
         // one too many, and one that cannot be waited for (each user may have only so many descriptors waited
         // for) are closed here, and the others are served on
         if epoll::add(&self.epoll, &*transport, data, EventFlags::IN).is_ok()
-            && self.broker.connected(timer::now(), id, peer)
+            && match framing {
+                Framing::Length => self.broker.connected(timer::now(), id, peer),
+                Framing::Mqtt => self.broker.connected_by_mqtt(timer::now(), id, peer),
+            }
         {
             self.clients.insert(id, ServedClient::new(transport));
         }

@@ -42,7 +42,7 @@
 mod stream;
 
 pub(crate) use stream::accept;
-pub use stream::{StreamListener, StreamTransport};
+pub use stream::{Framing, StreamListener, StreamTransport};
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -262,6 +262,11 @@ pub trait TransportListener: AsFd + Send + fmt::Debug {
     /// # Errors
     /// The kernel refuses for a reason that is not the one who connects.
     fn accept(&mut self) -> Result<Option<AcceptedTransport>, TransportError>;
+
+    /// What the frames of its connections are: the broker's own, or packets of MQTT.
+    fn framing(&self) -> Framing {
+        Framing::Length
+    }
 }
 
 /// Sleeps until the descriptor is ready or the time is over; whether it is ready.

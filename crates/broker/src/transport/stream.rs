@@ -32,11 +32,40 @@ const KEPT: usize = 1 << 20;
 
 /// The length that precedes a frame.
 const LENGTH: usize = 4;
+/// Bytes after which the length of a frame is known in any case: MQTT has up to four behind the first byte.
+const LONGEST_LENGTH: usize = 5;
+
+/// How the end of a frame is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Framing {
+    /// Each frame follows its length in four bytes, which are not part of it.
+    #[default]
+    Length,
+    /// Each frame is a packet of MQTT, which holds its own length.
+    Mqtt,
+}
+
+impl Framing {
+    /// Where the frame at the front begins and ends, once that is known.
+    fn span(self, bytes: &[u8]) -> Result<Option<(usize, usize)>, TransportError> {
+        match self {
+            Self::Length => {
+                let length = bytes.first_chunk::<LENGTH>();
+                Ok(length.map(|length| (LENGTH, LENGTH + u32::from_le_bytes(*length) as usize)))
+            }
+            Self::Mqtt => match crate::mqtt::packet_length(bytes) {
+                Ok(length) => Ok(length.map(|length| (0, length))),
+                Err(what) => Err(TransportError::Broken(what.to_owned())),
+            },
+        }
+    }
+}
 
 /// One end of a stream.
 #[derive(Debug)]
 pub struct StreamTransport {
     socket: OwnedFd,
+    framing: Framing,
     largest: usize,
     /// Lengths and frames that have not left; those before `sent` have.
     outbox: Vec<u8>,
@@ -55,11 +84,20 @@ impl StreamTransport {
     /// # Errors
     /// The socket cannot be made non-blocking.
     pub fn new(socket: OwnedFd, largest: usize) -> Result<Self, TransportError> {
+        Self::framed(socket, largest, Framing::Length)
+    }
+
+    /// The same with frames that end otherwise.
+    ///
+    /// # Errors
+    /// The socket cannot be made non-blocking.
+    pub fn framed(socket: OwnedFd, largest: usize, framing: Framing) -> Result<Self, TransportError> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         // a Unix socket has no such option
         let _ = sockopt::set_tcp_nodelay(&socket, true);
         Ok(Self {
             socket,
+            framing,
             largest,
             outbox: Vec::new(),
             sent: 0,
@@ -74,17 +112,19 @@ impl StreamTransport {
         self.outbox.len() - self.sent
     }
 
-    /// The length of the frame at the front, once it is whole.
-    fn whole(&self) -> Result<Option<usize>, TransportError> {
-        let Some(length) = self.inbox[self.start..self.end].first_chunk::<LENGTH>() else { return Ok(None) };
-        let length = u32::from_le_bytes(*length) as usize;
+    /// Where the frame at the front begins and ends in what has come, once it is whole.
+    fn whole(&self) -> Result<Option<(usize, usize)>, TransportError> {
+        let Some((begin, end)) = self.framing.span(&self.inbox[self.start..self.end])? else {
+            return Ok(None);
+        };
+        let length = end - begin;
         if length > self.largest {
             return Err(TransportError::Broken(format!(
                 "a frame of {length} bytes; the largest has {}",
                 self.largest
             )));
         }
-        Ok((self.end - self.start >= LENGTH + length).then_some(length))
+        Ok((self.end - self.start >= end).then_some((self.start + begin, self.start + end)))
     }
 
     /// Makes room for the rest of the frame at the front, then takes from the kernel; whether anything came.
@@ -95,8 +135,8 @@ impl StreamTransport {
                 self.inbox = vec![0; INTAKE];
             }
         }
-        let front = self.inbox[self.start..self.end].first_chunk::<LENGTH>();
-        let needed = front.map_or(LENGTH, |length| LENGTH + u32::from_le_bytes(*length) as usize);
+        let front = self.framing.span(&self.inbox[self.start..self.end])?;
+        let needed = front.map_or(LONGEST_LENGTH, |(_, end)| end);
         if self.inbox.len() - self.start < needed {
             self.inbox.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
@@ -141,9 +181,10 @@ impl FrameTransport for StreamTransport {
             return Ok(Taken::Full);
         }
         let length = u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes();
+        let length = if self.framing == Framing::Length { &length[..] } else { &[] };
         match payload {
             PayloadRef::Bytes(payload) if payload.len() >= DIRECT && self.flush()? == Drained::All => {
-                let pieces = [&length[..], head, payload];
+                let pieces = [length, head, payload];
                 let mut sent = write(self.socket.as_fd(), &pieces)?;
                 for piece in pieces {
                     let skipped = sent.min(piece.len());
@@ -152,12 +193,12 @@ impl FrameTransport for StreamTransport {
                 }
             }
             PayloadRef::Bytes(payload) => {
-                self.outbox.extend_from_slice(&length);
+                self.outbox.extend_from_slice(length);
                 self.outbox.extend_from_slice(head);
                 self.outbox.extend_from_slice(payload);
             }
             PayloadRef::Shared(shared) => {
-                self.outbox.extend_from_slice(&length);
+                self.outbox.extend_from_slice(length);
                 self.outbox.extend_from_slice(head);
                 let at = self.outbox.len();
                 self.outbox.resize(at + shared.length(), 0);
@@ -188,9 +229,9 @@ impl FrameTransport for StreamTransport {
     }
 
     fn receive(&mut self) -> Result<Option<IncomingFrame<'_>>, TransportError> {
-        let length = loop {
+        let (begin, end) = loop {
             match self.whole()? {
-                Some(length) => break length,
+                Some(span) => break span,
                 None if self.ended => return Err(TransportError::Closed),
                 None => {
                     if !self.take_in()? && !self.ended {
@@ -199,9 +240,8 @@ impl FrameTransport for StreamTransport {
                 }
             }
         };
-        let from = self.start + LENGTH;
-        self.start = from + length;
-        Ok(Some(IncomingFrame { bytes: &self.inbox[from..self.start], apart: None }))
+        self.start = end;
+        Ok(Some(IncomingFrame { bytes: &self.inbox[begin..end], apart: None }))
     }
 
     fn poll_for(&self) -> PollFor {
@@ -235,6 +275,7 @@ fn write(socket: BorrowedFd<'_>, pieces: &[&[u8]]) -> Result<usize, TransportErr
 #[derive(Debug)]
 pub struct StreamListener {
     socket: OwnedFd,
+    framing: Framing,
     largest: usize,
 }
 
@@ -244,8 +285,16 @@ impl StreamListener {
     /// # Errors
     /// The socket cannot be made non-blocking.
     pub fn new(socket: OwnedFd, largest: usize) -> Result<Self, TransportError> {
+        Self::framed(socket, largest, Framing::Length)
+    }
+
+    /// The same for ends whose frames end otherwise.
+    ///
+    /// # Errors
+    /// The socket cannot be made non-blocking.
+    pub fn framed(socket: OwnedFd, largest: usize, framing: Framing) -> Result<Self, TransportError> {
         rustix::io::ioctl_fionbio(&socket, true)?;
-        Ok(Self { socket, largest })
+        Ok(Self { socket, framing, largest })
     }
 }
 
@@ -267,7 +316,11 @@ pub(crate) fn accept(socket: &OwnedFd) -> Result<Option<(OwnedFd, TransportPeer)
 impl TransportListener for StreamListener {
     fn accept(&mut self) -> Result<Option<AcceptedTransport>, TransportError> {
         let Some((socket, peer)) = accept(&self.socket)? else { return Ok(None) };
-        Ok(Some((Box::new(StreamTransport::new(socket, self.largest)?), peer)))
+        Ok(Some((Box::new(StreamTransport::framed(socket, self.largest, self.framing)?), peer)))
+    }
+
+    fn framing(&self) -> Framing {
+        self.framing
     }
 }
 

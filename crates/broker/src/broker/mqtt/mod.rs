@@ -1,0 +1,373 @@
+//! MQTT clients in the broker: who is connected, what their sessions hold, when those end.
+//!
+//! ```text
+//!   mod.rs         CONNECT, DISCONNECT, wills, keep-alive, the end of sessions
+//!   publish.rs     PUBLISH of a client -> the channel        PUBREL
+//!   subscribe.rs   SUBSCRIBE, UNSUBSCRIBE -> consumers of the channel
+//!   deliver.rs     deliveries of the channel -> PUBLISH      PUBACK, PUBREC, PUBCOMP
+//! ```
+//! A client is one supplier of the channel, and a consumer for each QoS that it subscribed with. Its session
+//! outlives the connection as long as the client asked for: meanwhile its consumers are paused, and its
+//! messages wait in their inboxes, bounded as those of any consumer.
+//!
+//! Cost: a look at all sessions once a second.
+
+mod deliver;
+mod publish;
+mod session;
+mod subscribe;
+
+pub(super) use session::MqttSessionId;
+
+use super::{Broker, ClientProtocol, ConnectedClient};
+use crate::mqtt::{
+    ConnectRequest, Connected, MqttFault, MqttPacket, MqttReason, MqttVersion, connect_refused, connected,
+    disconnect, packet, ping_answer,
+};
+use crate::task::{ClientId, Received, Task};
+use crate::transport::TransportPeer;
+use session::{InFlightStep, MqttSession};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+const SECOND: u64 = 1_000_000_000;
+/// Sessions, connected or not; of one peer half as many.
+const MOST_SESSIONS: usize = 4096;
+/// Topic aliases of one client.
+const MOST_ALIASES: u16 = 64;
+
+/// The sessions of MQTT clients.
+#[derive(Debug, Default)]
+pub(super) struct MqttSessions {
+    sessions: HashMap<MqttSessionId, MqttSession>,
+    by_name: HashMap<Arc<str>, MqttSessionId>,
+    /// The number given last.
+    last: u32,
+}
+
+impl MqttSessions {
+    /// Bytes that the queues of a peer's sessions may hold, or those of all.
+    pub(super) fn memory(&self, is_theirs: impl Fn(TransportPeer) -> bool) -> u64 {
+        let theirs = self.sessions.values().filter(|session| is_theirs(session.peer));
+        theirs.map(|session| session.all_consumers().count() as u64 * subscribe::QUEUE_BYTES as u64).sum()
+    }
+
+    /// The client's identifier, and whether it takes no messages for now.
+    pub(super) fn standing(&self, id: MqttSessionId) -> Option<(&str, bool)> {
+        self.sessions.get(&id).map(|session| (&*session.name, session.client.is_none() || session.stalled))
+    }
+}
+
+impl Broker {
+    /// A client that speaks MQTT has connected; whether it may stay.
+    pub fn connected_by_mqtt(&mut self, now: u64, client: ClientId, peer: TransportPeer) -> bool {
+        let may = self.connected(now, client, peer);
+        if let Some(connected) = self.clients.get_mut(&client) {
+            connected.protocol = ClientProtocol::Mqtt(None);
+        }
+        may
+    }
+
+    /// A client has sent a packet.
+    pub(super) fn mqtt_received(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        session: Option<MqttSessionId>,
+        bytes: &[u8],
+    ) -> Received {
+        let known = session.and_then(|id| Some((id, self.mqtt.sessions.get_mut(&id)?)));
+        let version = known.map(|(_, session)| {
+            session.heard = now;
+            session.version
+        });
+        let done = match (packet(bytes, version), session, version) {
+            (Err(fault), ..) => Err(fault),
+            (Ok(MqttPacket::Connect(request)), ..) => {
+                let version = request.version;
+                if let Err(fault) = self.mqtt_connect(now, client, *request) {
+                    self.refused += 1;
+                    self.mqtt_answer(client, connect_refused(Some(version), &fault));
+                    self.tasks.push_back(Task::SendAway { client });
+                    self.gone(now, client);
+                }
+                Ok(Received::Done)
+            }
+            (Ok(packet), Some(id), Some(version)) => self.mqtt_packet(now, (client, id, version), packet),
+            (Ok(_), ..) => Err(MqttFault::new(0x82, "the first packet has to be CONNECT")),
+        };
+        done.unwrap_or_else(|fault| {
+            self.mqtt_send_away(now, client, &fault);
+            Received::Done
+        })
+    }
+
+    fn mqtt_packet(
+        &mut self,
+        now: u64,
+        (client, id, version): (ClientId, MqttSessionId, MqttVersion),
+        packet: MqttPacket<'_>,
+    ) -> Result<Received, MqttFault> {
+        match packet {
+            MqttPacket::Publish(message) => return self.mqtt_publish(now, client, id, message),
+            MqttPacket::Acknowledged(number) => self.mqtt_done(id, number),
+            MqttPacket::Received { id: number, refused } => self.mqtt_arrived(client, id, number, refused),
+            MqttPacket::Release(number) => self.mqtt_release(client, id, number),
+            MqttPacket::Complete(number) => self.mqtt_done(id, number),
+            MqttPacket::Subscribe { id: number, identifier, filters } => {
+                self.mqtt_subscribe(now, (client, id), number, identifier, filters);
+            }
+            MqttPacket::Unsubscribe { id: number, filters } => {
+                self.mqtt_unsubscribe(now, (client, id), number, &filters);
+            }
+            MqttPacket::Ping => self.mqtt_answer(client, ping_answer()),
+            MqttPacket::Disconnect { with_will, expiry } => {
+                if let Some(session) = self.mqtt.sessions.get_mut(&id) {
+                    match (session.expiry, expiry) {
+                        (0, Some(more)) if more > 0 => {
+                            return Err(MqttFault::new(
+                                0x82,
+                                "a session that ended with its connection cannot be prolonged",
+                            ));
+                        }
+                        (_, Some(expiry)) => session.expiry = expiry,
+                        _ => {}
+                    }
+                    if !with_will {
+                        session.will = None;
+                    }
+                }
+                self.tasks.push_back(Task::SendAway { client });
+                self.gone(now, client);
+            }
+            MqttPacket::Connect(_) => {
+                return Err(MqttFault::new(0x82, format!("a second CONNECT of {version:?}")));
+            }
+        }
+        Ok(Received::Done)
+    }
+
+    fn mqtt_connect(&mut self, now: u64, client: ClientId, request: ConnectRequest) -> Result<(), MqttFault> {
+        let peer = self.clients.get(&client).map(|client| client.peer);
+        let peer = peer.ok_or_else(|| MqttFault::new(0x80, "it is gone"))?;
+        let assigned = request.client.is_empty().then(|| format!("unisono-{}", client.0));
+        if assigned.is_some() && request.version == MqttVersion::V311 && !request.clean {
+            return Err(MqttFault::new(
+                0x85,
+                "a session that outlives its connection needs a client identifier",
+            ));
+        }
+        let name: Arc<str> = assigned.as_deref().unwrap_or(&request.client).into();
+        if let Some(former) = self.mqtt.by_name.get(&name).copied() {
+            self.mqtt_take_over(now, former, request.clean)?;
+        }
+        let present = self.mqtt.by_name.get(&name).copied();
+        let id = match present {
+            Some(id) => id,
+            None => self.mqtt_open(Arc::clone(&name), peer, request.version)?,
+        };
+        if let Some(connected) = self.clients.get_mut(&client) {
+            connected.greeted = true;
+            connected.name = name.to_string();
+            connected.protocol = ClientProtocol::Mqtt(Some(id));
+        }
+        let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(()) };
+        (session.version, session.client, session.stalled) = (request.version, Some(client), false);
+        (session.expiry, session.ends) = (request.expiry, u64::MAX);
+        (session.will, session.will_at) = (request.will, u64::MAX);
+        // MQTT 5.0, section 3.1.2.10: one and a half times the keep-alive
+        session.patience = u64::from(request.keep_alive) * SECOND * 3 / 2;
+        session.heard = now;
+        (session.receive_maximum, session.largest) = (request.receive_maximum.into(), request.largest);
+        let terms = Connected {
+            session_present: present.is_some(),
+            assigned: assigned.as_deref(),
+            largest: u32::try_from(self.limits.largest_frame()).unwrap_or(u32::MAX),
+            aliases: MOST_ALIASES,
+            expiry: None,
+        };
+        self.mqtt_answer(client, connected(request.version, &terms));
+        self.mqtt_send_again(now, id);
+        self.mqtt_place(id);
+        Ok(())
+    }
+
+    /// Another connection comes with the identifier of a session.
+    fn mqtt_take_over(&mut self, now: u64, id: MqttSessionId, clean: bool) -> Result<(), MqttFault> {
+        let Some(session) = self.mqtt.sessions.get(&id) else { return Ok(()) };
+        if let Some(client) = session.client {
+            let fault =
+                MqttFault::new(MqttReason::TakenOver as u8, "another client connected with this identifier");
+            self.mqtt_send_away(now, client, &fault);
+        }
+        if clean {
+            self.mqtt_end(now, id);
+        }
+        Ok(())
+    }
+
+    fn mqtt_open(
+        &mut self,
+        name: Arc<str>,
+        peer: TransportPeer,
+        version: MqttVersion,
+    ) -> Result<MqttSessionId, MqttFault> {
+        let theirs = self.mqtt.sessions.values().filter(|session| session.peer == peer).count();
+        if self.mqtt.sessions.len() >= MOST_SESSIONS || theirs >= MOST_SESSIONS / 2 {
+            return Err(MqttFault::new(
+                MqttReason::TooMuch as u8,
+                "there are as many sessions as may be; end one",
+            ));
+        }
+        self.mqtt.last += 1;
+        let id = MqttSessionId(self.mqtt.last);
+        self.mqtt.by_name.insert(Arc::clone(&name), id);
+        self.mqtt.sessions.insert(id, MqttSession::new(name, peer, version));
+        Ok(id)
+    }
+
+    pub(super) fn mqtt_answer(&mut self, client: ClientId, head: Vec<u8>) {
+        self.tasks.push_back(Task::Answer { client, head, body: None });
+    }
+
+    /// Ends a connection because of what it did.
+    pub(super) fn mqtt_send_away(&mut self, now: u64, client: ClientId, fault: &MqttFault) {
+        let Some(ConnectedClient { protocol, .. }) = self.clients.get(&client) else { return };
+        self.sent_away += 1;
+        let version = match protocol {
+            ClientProtocol::Mqtt(Some(id)) => self.mqtt.sessions.get(id).map(|session| session.version),
+            _ => None,
+        };
+        let last_word = match version {
+            Some(version) => disconnect(version, fault),
+            None => Some(connect_refused(None, fault)),
+        };
+        if let Some(last_word) = last_word {
+            self.mqtt_answer(client, last_word);
+        }
+        self.tasks.push_back(Task::SendAway { client });
+        self.gone(now, client);
+    }
+
+    /// A connection has ended: the session goes on as long as the client asked for.
+    pub(super) fn mqtt_gone(&mut self, now: u64, id: MqttSessionId) {
+        let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
+        (session.client, session.stalled) = (None, false);
+        session.aliases.clear();
+        session.ends = match session.expiry {
+            u32::MAX => u64::MAX,
+            seconds => now.saturating_add(u64::from(seconds) * SECOND),
+        };
+        let died = session.will.is_some();
+        session.will_at = match &session.will {
+            Some(will) => now.saturating_add(u64::from(will.delay) * SECOND).min(session.ends),
+            None => u64::MAX,
+        };
+        let (will_at, ends) = (session.will_at, session.ends);
+        if will_at <= now {
+            self.mqtt_publish_will(now, id);
+        }
+        self.mqtt_withdraw(id, died);
+        match ends <= now {
+            true => self.mqtt_end(now, id),
+            false => self.mqtt_place(id),
+        }
+    }
+
+    /// The client is a supplier no more; what it retained stays.
+    fn mqtt_withdraw(&mut self, id: MqttSessionId, died: bool) {
+        let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
+        session.offered.clear();
+        match session.supplier.take() {
+            Some(supplier) if died => self.channel.bury(supplier),
+            Some(supplier) => self.channel.withdraw(supplier),
+            None => {}
+        }
+    }
+
+    /// Ends a session with all that waits for it.
+    fn mqtt_end(&mut self, now: u64, id: MqttSessionId) {
+        if self.mqtt.sessions.get(&id).is_some_and(|session| session.will_at != u64::MAX) {
+            self.mqtt_publish_will(now, id);
+        }
+        self.mqtt_withdraw(id, false);
+        let Some(session) = self.mqtt.sessions.remove(&id) else { return };
+        self.mqtt.by_name.remove(&session.name);
+        let consumers: Vec<_> = session.all_consumers().collect();
+        for (consumer, _) in consumers {
+            self.mqtt_disconnect(now, consumer);
+        }
+    }
+
+    /// A connection takes nothing for now, or takes something again.
+    pub(super) fn mqtt_stalled(&mut self, id: MqttSessionId, stalled: bool) {
+        if let Some(session) = self.mqtt.sessions.get_mut(&id) {
+            session.stalled = stalled;
+            self.mqtt_place(id);
+        }
+    }
+
+    /// Lets those consumers of a session go on whose messages can be sent now, and pauses the others.
+    fn mqtt_place(&mut self, id: MqttSessionId) {
+        let Some(session) = self.mqtt.sessions.get(&id) else { return };
+        let (takes, full) = (session.client.is_some() && !session.stalled, session.is_full());
+        for (consumer, acknowledges) in session.all_consumers() {
+            match takes && !(full && acknowledges) {
+                true => self.channel.resume(consumer),
+                false => self.channel.pause(consumer),
+            }
+        }
+    }
+
+    /// Sends again what the client has not confirmed, in the order of sending.
+    fn mqtt_send_again(&mut self, now: u64, id: MqttSessionId) {
+        let Some(session) = self.mqtt.sessions.get(&id) else { return };
+        let Some(client) = session.client else { return };
+        for (number, step) in session.unfinished() {
+            let (head, body) = match step {
+                InFlightStep::Sent(message) => {
+                    let head = message.packet_again(now, session.version, number);
+                    (head, Some(message.event.payload.clone()))
+                }
+                InFlightStep::Released => {
+                    (crate::mqtt::published(session.version, 6, number, (MqttReason::Success, None)), None)
+                }
+            };
+            self.tasks.push_back(Task::Answer { client, head, body });
+        }
+    }
+
+    /// Ends what is over by itself; called once a second.
+    pub(super) fn mqtt_look(&mut self, now: u64) {
+        let mut over: Vec<_> = self
+            .mqtt
+            .sessions
+            .iter()
+            .filter(|(_, session)| match session.client {
+                Some(_) => session.patience > 0 && now.saturating_sub(session.heard) > session.patience,
+                None => session.ends <= now || session.will_at <= now,
+            })
+            .map(|(id, session)| (*id, session.client))
+            .collect();
+        over.sort_unstable();
+        for (id, client) in over {
+            if let Some(client) = client {
+                let fault = MqttFault::new(
+                    MqttReason::KeepAliveOver as u8,
+                    "nothing came for one and a half keep-alive times",
+                );
+                self.mqtt_send_away(now, client, &fault);
+                continue;
+            }
+            let Some(session) = self.mqtt.sessions.get(&id) else { continue };
+            let (will_at, ends) = (session.will_at, session.ends);
+            if will_at <= now {
+                self.mqtt_publish_will(now, id);
+                self.mqtt_withdraw(id, true);
+            }
+            if ends <= now {
+                self.mqtt_end(now, id);
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Messages of MQTT clients on their way into the channel.
+
+use super::super::Broker;
+use super::{MOST_ALIASES, MqttSessionId};
+use crate::body::EventBody;
+use crate::mqtt::{IncomingMessage, MqttFault, MqttQos, MqttReason, published};
+use crate::task::{ClientId, Received};
+use std::sync::Arc;
+use unisono_eventchannel::{
+    FieldSet, Offer, Publication, PublishError, Published, Reliability, Retention, SupplierId, TopicId,
+    TopicSpec,
+};
+use unisono_linux::clock::Nanos;
+
+/// Why a message of a client goes to nobody.
+#[derive(Debug)]
+pub(super) enum MqttRefusal {
+    /// The queue of a consumer is full, and suppliers are to wait.
+    Blocked,
+    Refused(MqttReason, String),
+}
+
+impl Broker {
+    /// A client publishes.
+    ///
+    /// # Errors
+    /// It breaks the protocol.
+    pub(super) fn mqtt_publish(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        id: MqttSessionId,
+        message: IncomingMessage<'_>,
+    ) -> Result<Received, MqttFault> {
+        let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(Received::Done) };
+        let version = session.version;
+        let topic: Arc<str>;
+        let name = match message.alias {
+            None => message.topic,
+            Some(alias) if (1..=MOST_ALIASES).contains(&alias) => {
+                if !message.topic.is_empty() {
+                    session.aliases.insert(alias, message.topic.into());
+                }
+                let known = session.aliases.get(&alias).map(Arc::clone);
+                topic = known.ok_or_else(|| {
+                    MqttFault::new(0x82, format!("the topic alias {alias}, which stands for nothing"))
+                })?;
+                &*topic
+            }
+            Some(alias) => {
+                let code = MqttReason::BadAlias as u8;
+                return Err(MqttFault::new(code, format!("the topic alias {alias}; at most {MOST_ALIASES}")));
+            }
+        };
+        let (qos, number) = (message.origin.qos, message.id.unwrap_or(0));
+        let done = match qos == MqttQos::ExactlyOnce && session.unreleased.contains(&number) {
+            true => Ok(1), // it was published when it came first
+            false => self.mqtt_put(now, id, name, &message),
+        };
+        let (reason, text) = match done {
+            Err(MqttRefusal::Blocked) => return Ok(Received::Blocked),
+            Err(MqttRefusal::Refused(reason, text)) => {
+                self.refused += 1;
+                (reason, Some(text))
+            }
+            Ok(0) => (MqttReason::NoSubscribers, None),
+            Ok(_) => (MqttReason::Success, None),
+        };
+        let kind = match qos {
+            MqttQos::AtMostOnce => return Ok(Received::Done),
+            MqttQos::AtLeastOnce => 4,
+            MqttQos::ExactlyOnce => 5,
+        };
+        if qos == MqttQos::ExactlyOnce
+            && !reason.is_error()
+            && let Some(session) = self.mqtt.sessions.get_mut(&id)
+        {
+            session.unreleased.insert(number);
+        }
+        self.mqtt_answer(client, published(version, kind, number, (reason, text.as_deref())));
+        Ok(Received::Done)
+    }
+
+    /// The client will not send a message of QoS 2 again.
+    pub(super) fn mqtt_release(&mut self, client: ClientId, id: MqttSessionId, number: u16) {
+        let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
+        let reason = match session.unreleased.remove(&number) {
+            true => MqttReason::Success,
+            false => MqttReason::UnknownId,
+        };
+        let version = session.version;
+        self.mqtt_answer(client, published(version, 7, number, (reason, None)));
+    }
+
+    /// Publishes the will of a client that is gone.
+    pub(super) fn mqtt_publish_will(&mut self, now: u64, id: MqttSessionId) {
+        let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
+        session.will_at = u64::MAX;
+        let Some(will) = session.will.take() else { return };
+        let mut message = IncomingMessage {
+            topic: &will.topic,
+            alias: None,
+            id: None,
+            retain: will.retain,
+            due_in: None,
+            fields: FieldSet::new(),
+            origin: crate::mqtt::MessageOrigin { qos: will.qos, retain: will.retain, ..Default::default() },
+            payload: &will.payload,
+        };
+        let told = message.take(&will.properties);
+        // a consumer whose queue is full does not make the dead wait
+        if told.is_err() || self.mqtt_put(now, id, &will.topic, &message).is_err() {
+            self.refused += 1;
+        }
+    }
+
+    /// Puts a message into the channel; how many inboxes took it.
+    fn mqtt_put(
+        &mut self,
+        now: u64,
+        id: MqttSessionId,
+        name: &str,
+        message: &IncomingMessage<'_>,
+    ) -> Result<usize, MqttRefusal> {
+        let (supplier, topic) = self.mqtt_offer(now, id, name)?;
+        let mut body = EventBody::new(message.payload, None);
+        body.origin = message.origin.clone();
+        let mut publication = Publication::new(body).with_fields(message.fields.clone());
+        publication.deadline = message.due_in.map(|due| Nanos(now.saturating_add(due)));
+        publication.retention = match (message.retain, message.payload.is_empty()) {
+            (false, _) => Retention::AsTopic,
+            (true, false) => Retention::Retain,
+            (true, true) => Retention::Remove,
+        };
+        match self.channel.try_publish(Nanos(now), supplier, topic, publication) {
+            Ok(Published::Taken { inboxes, .. }) => Ok(inboxes),
+            Ok(_) => Ok(1),
+            Err(PublishError::Full { .. }) => Err(MqttRefusal::Blocked),
+            Err(error) => {
+                let reason = match error {
+                    PublishError::TooLarge { .. } => MqttReason::TooLarge,
+                    PublishError::RetainedFull { .. } | PublishError::TooFast { .. } => MqttReason::TooMuch,
+                    _ => MqttReason::Refused,
+                };
+                Err(MqttRefusal::Refused(reason, error.to_string()))
+            }
+        }
+    }
+
+    /// The client as a supplier of a topic.
+    fn mqtt_offer(
+        &mut self,
+        now: u64,
+        id: MqttSessionId,
+        name: &str,
+    ) -> Result<(SupplierId, TopicId), MqttRefusal> {
+        let refused = |reason, text: String| MqttRefusal::Refused(reason, text);
+        let session =
+            self.mqtt.sessions.get(&id).ok_or_else(|| refused(MqttReason::Refused, String::new()))?;
+        let known = self.channel.topic(name);
+        if let (Some(supplier), Some(topic)) = (session.supplier, known)
+            && session.offered.contains(&topic)
+        {
+            return Ok((supplier, topic));
+        }
+        if name.starts_with('$') {
+            let text = format!("the topic `{name}`: names that begin with `$` are the broker's own");
+            return Err(refused(MqttReason::BadTopic, text));
+        }
+        if session.offered.len() >= self.limits.topics {
+            self.mqtt_withdraw(id, false); // and begins anew, as a supplier that forgot its topics
+        }
+        let topic = match known {
+            Some(topic) => topic,
+            None => {
+                let spec =
+                    TopicSpec::new(name).map_err(|error| refused(MqttReason::BadTopic, error.to_string()))?;
+                let made = self.channel.declare(spec.clone()).or_else(|_| {
+                    self.channel.retire_unused(); // clients make topics and leave them
+                    self.channel.declare(spec)
+                });
+                made.map_err(|error| refused(MqttReason::TooMuch, error.to_string()))?
+            }
+        };
+        let supplier = match self.mqtt.sessions.get(&id).and_then(|session| session.supplier) {
+            Some(supplier) => supplier,
+            None => {
+                let made = self.channel.supplier(Nanos(now), None);
+                made.map_err(|error| refused(MqttReason::TooMuch, error.to_string()))?
+            }
+        };
+        if let Some(session) = self.mqtt.sessions.get_mut(&id) {
+            session.supplier = Some(supplier);
+            session.offered.insert(topic);
+        }
+        let event_type = self.channel.topic_spec(topic).and_then(|spec| spec.event_type.clone());
+        let offer = Offer { event_type, reliability: Reliability::AtLeastOnce, ..Offer::of(topic) };
+        match self.channel.offer(supplier, offer) {
+            Ok(()) => Ok((supplier, topic)),
+            Err(error) => Err(refused(MqttReason::Refused, error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What the broker remembers of an MQTT client, whether it is connected or not.
+
+use crate::body::EventBody;
+use crate::mqtt::{
+    FilterRequest, LastWill, MqttQos, MqttVersion, OutgoingMessage, publish_packet, with_duplicate_flag,
+};
+use crate::task::ClientId;
+use crate::transport::TransportPeer;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use unisono_eventchannel::{
+    ChannelEvent, ConsumerId, NO_DEADLINE, SubscriptionId, SupplierId, TopicId, TopicPattern,
+};
+
+/// A session, by the broker's number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(in crate::broker) struct MqttSessionId(pub(super) u32);
+
+#[derive(Debug)]
+pub(super) struct MqttSession {
+    /// The client's identifier.
+    pub(super) name: Arc<str>,
+    pub(super) peer: TransportPeer,
+    pub(super) version: MqttVersion,
+    /// Its connection. None: it has none for now.
+    pub(super) client: Option<ClientId>,
+    /// Whether its connection takes nothing for now.
+    pub(super) stalled: bool,
+    /// Seconds that the session outlives its connection.
+    pub(super) expiry: u32,
+    /// When the session ends, if it has no connection by then.
+    pub(super) ends: u64,
+    pub(super) will: Option<LastWill>,
+    /// When the will is published, if there is no connection by then.
+    pub(super) will_at: u64,
+    /// Nanoseconds of silence after which the client counts as dead; 0: never.
+    pub(super) patience: u64,
+    /// When something came last.
+    pub(super) heard: u64,
+    pub(super) receive_maximum: usize,
+    /// Bytes of the largest packet that the client takes.
+    pub(super) largest: usize,
+    /// Topics that stand for numbers, of this connection.
+    pub(super) aliases: HashMap<u16, Arc<str>>,
+
+    pub(super) supplier: Option<SupplierId>,
+    pub(super) offered: HashSet<TopicId>,
+    /// QoS 2 messages of the client that it has not released: they are not published again.
+    pub(super) unreleased: HashSet<u16>,
+
+    /// The consumers of its subscriptions, by QoS. What matches several of one QoS comes once.
+    pub(super) consumers: [Option<ConsumerId>; 3],
+    pub(super) subscriptions: BTreeMap<String, MqttSubscription>,
+    /// Filters of its subscriptions.
+    pub(super) filters: HashMap<SubscriptionId, String>,
+    pub(super) in_flight: BTreeMap<u16, InFlight>,
+    /// The packet identifier that was used last.
+    last_id: u16,
+    /// How many messages were sent with an identifier.
+    sent: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct MqttSubscription {
+    pub(super) request: FilterRequest,
+    /// The filter without the name of its group.
+    pub(super) pattern: TopicPattern,
+    pub(super) identifier: Option<u32>,
+    pub(super) subscription: SubscriptionId,
+    /// The member of a group, if it is shared.
+    pub(super) shared: Option<ConsumerId>,
+}
+
+/// A message of QoS 1 or 2 on its way to the client. It ends when the client says so, and never because its
+/// deadline passes: the client may have it already, and asks with its identifier.
+#[derive(Clone, Debug)]
+pub(super) struct InFlight {
+    /// The place in the order of sending.
+    order: u64,
+    pub(super) consumer: ConsumerId,
+    /// What the channel wants to hear when the message has arrived.
+    pub(super) acknowledgement: Option<u64>,
+    pub(super) step: InFlightStep,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum InFlightStep {
+    /// PUBLISH was sent.
+    Sent(SentMessage),
+    /// PUBREL was sent, of QoS 2.
+    Released,
+}
+
+/// What a PUBLISH is made of, when it is sent and when it is sent again.
+#[derive(Clone, Debug)]
+pub(super) struct SentMessage {
+    pub(super) topic: Arc<str>,
+    pub(super) event: Arc<ChannelEvent<EventBody>>,
+    pub(super) qos: MqttQos,
+    pub(super) retain: bool,
+    pub(super) identifiers: Vec<u32>,
+}
+
+impl MqttSession {
+    pub(super) fn new(name: Arc<str>, peer: TransportPeer, version: MqttVersion) -> Self {
+        Self {
+            name,
+            peer,
+            version,
+            client: None,
+            stalled: false,
+            expiry: 0,
+            ends: u64::MAX,
+            will: None,
+            will_at: u64::MAX,
+            patience: 0,
+            heard: 0,
+            receive_maximum: usize::from(u16::MAX),
+            largest: usize::MAX,
+            aliases: HashMap::new(),
+            supplier: None,
+            offered: HashSet::new(),
+            unreleased: HashSet::new(),
+            consumers: [None; 3],
+            subscriptions: BTreeMap::new(),
+            filters: HashMap::new(),
+            in_flight: BTreeMap::new(),
+            last_id: 0,
+            sent: 0,
+        }
+    }
+
+    /// All its consumers, each with whether it waits for acknowledgements.
+    pub(super) fn all_consumers(&self) -> impl Iterator<Item = (ConsumerId, bool)> {
+        let own = self.consumers.iter().enumerate();
+        let own = own.filter_map(|(qos, consumer)| Some(((*consumer)?, qos > 0)));
+        own.chain(self.subscriptions.values().filter_map(|subscription| Some((subscription.shared?, true))))
+    }
+
+    /// Whether the client may be sent no more messages of QoS 1 and 2 for now.
+    pub(super) fn is_full(&self) -> bool {
+        self.in_flight.len() >= self.receive_maximum
+    }
+
+    /// A packet identifier that no message has; `None`: all are in use.
+    pub(super) fn free_id(&mut self) -> Option<u16> {
+        for _ in 0..u16::MAX {
+            self.last_id = self.last_id.checked_add(1).unwrap_or(1);
+            if !self.in_flight.contains_key(&self.last_id) {
+                return Some(self.last_id);
+            }
+        }
+        None
+    }
+
+    pub(super) fn keep(
+        &mut self,
+        id: u16,
+        (consumer, acknowledgement): (ConsumerId, Option<u64>),
+        message: SentMessage,
+    ) {
+        self.sent += 1;
+        let step = InFlightStep::Sent(message);
+        self.in_flight.insert(id, InFlight { order: self.sent, consumer, acknowledgement, step });
+    }
+
+    /// What is in flight, in the order of sending.
+    pub(super) fn unfinished(&self) -> Vec<(u16, InFlightStep)> {
+        let mut all: Vec<_> = self.in_flight.iter().collect();
+        all.sort_unstable_by_key(|(_, flight)| flight.order);
+        all.into_iter().map(|(id, flight)| (*id, flight.step.clone())).collect()
+    }
+
+    /// Identifiers of all subscriptions of its own that a message of this topic matches.
+    pub(super) fn identifiers(&self, topic: &str, qos: MqttQos) -> Vec<u32> {
+        let own = self
+            .subscriptions
+            .values()
+            .filter(|subscription| subscription.identifier.is_some() && subscription.shared.is_none());
+        let matching = own.filter(|own| own.request.qos == qos && own.pattern.matches(topic));
+        matching.filter_map(|subscription| subscription.identifier).collect()
+    }
+}
+
+impl SentMessage {
+    /// The bytes in front of the payload, with the time that remains now.
+    pub(super) fn packet(&self, now: u64, version: MqttVersion, id: Option<u16>) -> Vec<u8> {
+        let deadline = self.event.deadline;
+        publish_packet(&OutgoingMessage {
+            version,
+            topic: &self.topic,
+            id,
+            qos: self.qos,
+            retain: self.retain,
+            due_in: (deadline != NO_DEADLINE).then(|| deadline.0.saturating_sub(now)),
+            origin: &self.event.payload.origin,
+            fields: &self.event.fields,
+            identifiers: &self.identifiers,
+            payload: self.event.payload.as_payload().length(),
+        })
+    }
+
+    pub(super) fn packet_again(&self, now: u64, version: MqttVersion, id: u16) -> Vec<u8> {
+        with_duplicate_flag(self.packet(now, version, Some(id)))
+    }
+}

@@ -1,0 +1,190 @@
+//! Subscriptions of MQTT clients: consumers of the channel.
+
+use super::super::{Addressee, Broker};
+use super::MqttSessionId;
+use super::session::MqttSubscription;
+use crate::mqtt::{FilterRequest, MqttQos, MqttReason, PastPolicy, subscribed, unsubscribed};
+use crate::task::ClientId;
+use std::sync::Arc;
+use unisono_eventchannel::{
+    ConsumerId, ConsumerSpec, InboxCapacity, InboxSpec, Interest, LateEvents, Redelivery, TopicPattern,
+};
+use unisono_linux::clock::Nanos;
+
+/// What may wait for the subscriptions of one QoS, or of one membership in a group: as many messages as
+/// mosquitto queues (`max_queued_messages`), rounded.
+const QUEUE_EVENTS: usize = 1024;
+pub(super) const QUEUE_BYTES: usize = 1 << 20;
+
+/// A member of a group gets so many messages before it has to confirm one, whatever its receive maximum:
+/// the others wait for whoever takes them first.
+const GROUP_WINDOW: usize = 32;
+
+impl Broker {
+    pub(super) fn mqtt_subscribe(
+        &mut self,
+        now: u64,
+        (client, id): (ClientId, MqttSessionId),
+        number: u16,
+        identifier: Option<u32>,
+        filters: Vec<FilterRequest>,
+    ) {
+        let (mut codes, mut first) = (Vec::new(), None);
+        for request in filters {
+            let qos = request.qos as u8;
+            codes.push(match self.mqtt_subscribe_one(now, id, identifier, request) {
+                Ok(()) => qos,
+                Err((reason, text)) => {
+                    self.refused += 1;
+                    first.get_or_insert(text);
+                    reason as u8
+                }
+            });
+        }
+        let Some(session) = self.mqtt.sessions.get(&id) else { return };
+        let answer = subscribed(session.version, number, &codes, first.as_deref());
+        self.mqtt_answer(client, answer);
+        self.mqtt_place(id);
+    }
+
+    fn mqtt_subscribe_one(
+        &mut self,
+        now: u64,
+        id: MqttSessionId,
+        identifier: Option<u32>,
+        request: FilterRequest,
+    ) -> Result<(), (MqttReason, String)> {
+        let Some(session) = self.mqtt.sessions.get(&id) else { return Ok(()) };
+        let bad = |text: String| (MqttReason::BadFilter, text);
+        let (group, filter) = match request.filter.strip_prefix("$share/") {
+            None => (None, &*request.filter),
+            Some(shared) => match shared.split_once('/') {
+                Some((name, filter))
+                    if !name.is_empty() && !name.contains(['+', '#']) && !filter.is_empty() =>
+                {
+                    (Some(request.filter.clone()), filter)
+                }
+                _ => return Err(bad(format!("`{}`: write $share/NAME/FILTER", request.filter))),
+            },
+        };
+        let pattern: TopicPattern =
+            filter.parse().map_err(|error: unisono_eventchannel::NameError| bad(error.to_string()))?;
+        if group.is_some() && request.no_local {
+            return Err((
+                MqttReason::Refused,
+                "a shared subscription without the client's own messages".to_owned(),
+            ));
+        }
+        let former = session.subscriptions.get(&request.filter);
+        let is_new = former.is_none();
+        if is_new && session.subscriptions.len() >= self.limits.interests {
+            let most = self.limits.interests;
+            return Err((
+                MqttReason::TooMuch,
+                format!("a client may have {most} subscriptions; unsubscribe one"),
+            ));
+        }
+        let past = match request.past {
+            _ if group.is_some() => false,
+            PastPolicy::Send => true,
+            PastPolicy::SendIfNew => is_new,
+            PastPolicy::Skip => false,
+        };
+        let own = session.consumers[request.qos as usize];
+        let known = match (&group, former) {
+            (None, _) => own,
+            (Some(_), former) => former.and_then(|former| former.shared),
+        };
+        let consumer = match known {
+            Some(consumer) => consumer,
+            None => self.mqtt_consumer(now, id, request.qos, group.as_deref())?,
+        };
+        let interest = Interest::in_topics(pattern.clone());
+        let made = match past {
+            true => self.channel.subscribe(Nanos(now), consumer, interest),
+            false => self.channel.subscribe_afresh(Nanos(now), consumer, interest),
+        };
+        let subscription = made.map_err(|error| (MqttReason::Refused, error.to_string()))?;
+        let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(()) };
+        let filter = request.filter.clone();
+        session.filters.insert(subscription, filter.clone());
+        let shared = group.is_some().then_some(consumer);
+        let entry = MqttSubscription { request, pattern, identifier, subscription, shared };
+        if let Some(former) = session.subscriptions.insert(filter, entry) {
+            session.filters.remove(&former.subscription);
+            self.channel.unsubscribe(former.subscription);
+        }
+        Ok(())
+    }
+
+    /// A consumer of a session: that of a QoS, or the member of a group.
+    fn mqtt_consumer(
+        &mut self,
+        now: u64,
+        id: MqttSessionId,
+        qos: MqttQos,
+        group: Option<&str>,
+    ) -> Result<ConsumerId, (MqttReason, String)> {
+        let Some(session) = self.mqtt.sessions.get(&id) else {
+            return Err((MqttReason::Refused, String::new()));
+        };
+        if let Some(refused) = self.refuses_memory(session.peer, QUEUE_BYTES as u64) {
+            return Err((MqttReason::TooMuch, refused));
+        }
+        // what is in flight belongs to the session: it is sent again when the client comes back, not before
+        let redelivery = Redelivery {
+            after: Nanos(u64::MAX),
+            attempts: u32::MAX,
+            window: if group.is_some() { GROUP_WINDOW } else { usize::MAX },
+        };
+        let inbox = InboxSpec {
+            capacity: InboxCapacity { events: QUEUE_EVENTS, bytes: QUEUE_BYTES },
+            late: LateEvents::Drop,
+            redelivery: (group.is_some() || qos != MqttQos::AtMostOnce).then_some(redelivery),
+            ..InboxSpec::default()
+        };
+        let spec =
+            ConsumerSpec { name: Arc::clone(&session.name), group: group.map(Arc::from), inbox, lease: None };
+        let made = self.channel.connect(Nanos(now), spec);
+        let consumer = made.map_err(|error| (MqttReason::TooMuch, error.to_string()))?;
+        self.addressees.insert(consumer, Addressee::Mqtt(id));
+        if group.is_none()
+            && let Some(session) = self.mqtt.sessions.get_mut(&id)
+        {
+            session.consumers[qos as usize] = Some(consumer);
+        }
+        Ok(consumer)
+    }
+
+    pub(super) fn mqtt_unsubscribe(
+        &mut self,
+        now: u64,
+        (client, id): (ClientId, MqttSessionId),
+        number: u16,
+        filters: &[String],
+    ) {
+        let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
+        let (version, mut codes, mut left) = (session.version, Vec::new(), Vec::new());
+        for filter in filters {
+            let entry = session.subscriptions.remove(filter);
+            codes.push(if entry.is_some() { MqttReason::Success } else { MqttReason::NoSubscription });
+            if let Some(entry) = entry {
+                session.filters.remove(&entry.subscription);
+                left.push(entry);
+            }
+        }
+        for entry in left {
+            self.channel.unsubscribe(entry.subscription);
+            if let Some(consumer) = entry.shared {
+                self.mqtt_disconnect(now, consumer);
+            }
+        }
+        self.mqtt_answer(client, unsubscribed(version, number, &codes));
+    }
+
+    /// Ends a consumer; what it has not confirmed goes to the others of its group.
+    pub(super) fn mqtt_disconnect(&mut self, now: u64, consumer: ConsumerId) {
+        self.addressees.remove(&consumer);
+        self.channel.disconnect(Nanos(now), consumer);
+    }
+}

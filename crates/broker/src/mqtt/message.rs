@@ -1,0 +1,381 @@
+//! PUBLISH: what it carries, and how that becomes an event and an event becomes a PUBLISH.
+//!
+//! | MQTT | event |
+//! |---|---|
+//! | message expiry interval, in seconds; user property `deadline_us` | the deadline; the sooner one counts |
+//! | response topic, correlation data | the fields `reply_to` and `request` |
+//! | other user properties | fields of that name: numbers, truth values, texts |
+//! | QoS, RETAIN, payload format, content type | carried along for other MQTT clients |
+
+use super::packet::{MqttFault, MqttQos, MqttVersion};
+use super::reply::{push_length, push_text};
+use mqtt_protocol_core::mqtt::packet::{Properties, PropertiesParse, Property};
+use std::sync::Arc;
+use unisono_eventchannel::{FieldSet, FieldValue};
+
+/// The user property that holds the time to the deadline, in microseconds.
+const DEADLINE: &str = "deadline_us";
+/// The fields of request and reply.
+const REPLY_TO: &str = "reply_to";
+const REQUEST: &str = "request";
+
+/// Bytes of user properties that become fields: with them a frame to a program stays below its largest size.
+/// What is beyond reaches other MQTT clients alone.
+const MOST_FIELD_BYTES: usize = 128 << 10;
+/// Bytes of a field's name in a frame, at most.
+const MOST_FIELD_NAME: usize = 255;
+
+/// A PUBLISH of a client.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct IncomingMessage<'a> {
+    /// Empty if the alias stands for it.
+    pub(crate) topic: &'a str,
+    pub(crate) alias: Option<u16>,
+    /// None for QoS 0.
+    pub(crate) id: Option<u16>,
+    pub(crate) retain: bool,
+    /// Nanoseconds from now to the deadline.
+    pub(crate) due_in: Option<u64>,
+    pub(crate) fields: FieldSet,
+    pub(crate) origin: MessageOrigin,
+    pub(crate) payload: &'a [u8],
+}
+
+/// What an event keeps of the PUBLISH that it came as.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct MessageOrigin {
+    pub(crate) qos: MqttQos,
+    pub(crate) retain: bool,
+    pub(crate) deadline: DeadlineUnit,
+    /// The properties that other clients get as they came, encoded. None: they are made of the fields.
+    pub(crate) properties: Option<Arc<[u8]>>,
+}
+
+/// How a deadline was given, and is passed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum DeadlineUnit {
+    /// As message expiry interval and as user property.
+    #[default]
+    Microseconds,
+    /// As message expiry interval alone.
+    Seconds,
+}
+
+impl<'a> IncomingMessage<'a> {
+    /// Reads what follows the length of a PUBLISH.
+    pub(super) fn read(flags: u8, body: &'a [u8], version: MqttVersion) -> Result<Self, MqttFault> {
+        let qos = match flags >> 1 & 3 {
+            0 => MqttQos::AtMostOnce,
+            1 => MqttQos::AtLeastOnce,
+            2 => MqttQos::ExactlyOnce,
+            _ => return Err(MqttFault::malformed("a QoS of 3")),
+        };
+        let short = || MqttFault::malformed("a PUBLISH that is cut off");
+        let (length, rest) = body.split_first_chunk::<2>().ok_or_else(short)?;
+        let (topic, mut rest) =
+            rest.split_at_checked(u16::from_be_bytes(*length).into()).ok_or_else(short)?;
+        let topic =
+            std::str::from_utf8(topic).map_err(|_| MqttFault::malformed("a topic that is no UTF-8"))?;
+        let mut id = None;
+        if qos != MqttQos::AtMostOnce {
+            let (number, after) = rest.split_first_chunk::<2>().ok_or_else(short)?;
+            (id, rest) = (Some(u16::from_be_bytes(*number)), after);
+            if id == Some(0) {
+                return Err(MqttFault::malformed("the packet identifier 0"));
+            }
+        }
+        let retain = flags & 1 != 0;
+        let mut message = Self {
+            topic,
+            alias: None,
+            id,
+            retain,
+            due_in: None,
+            fields: FieldSet::new(),
+            origin: MessageOrigin { qos, retain, deadline: DeadlineUnit::Seconds, properties: None },
+            payload: rest,
+        };
+        if version == MqttVersion::V5 {
+            match rest.split_first() {
+                // most messages have none
+                Some((0, payload)) => message.payload = payload,
+                Some(_) => {
+                    let (properties, length) = Properties::parse(rest)?;
+                    message.payload = rest.get(length..).ok_or_else(short)?;
+                    message.take(&properties)?;
+                }
+                None => return Err(short()),
+            }
+        }
+        Ok(message)
+    }
+
+    /// The same with the properties of a PUBLISH or of a will.
+    pub(crate) fn take(&mut self, properties: &Properties) -> Result<(), MqttFault> {
+        let mut forwarded = Vec::new();
+        let sooner = |due: Option<u64>, other: u64| Some(due.map_or(other, |due| due.min(other)));
+        let mut seen = 0_u64;
+        let mut room = MOST_FIELD_BYTES;
+        for property in properties {
+            let number = property.id().as_u8();
+            if !matches!(property, Property::UserProperty(_)) && seen & 1 << number != 0 {
+                return Err(MqttFault::new(0x82, format!("the property {number} twice")));
+            }
+            seen |= 1 << number;
+            match property {
+                Property::MessageExpiryInterval(interval) => {
+                    self.due_in = sooner(self.due_in, u64::from(interval.val()) * 1_000_000_000);
+                    continue;
+                }
+                Property::TopicAlias(alias) => {
+                    self.alias = Some(alias.val());
+                    continue;
+                }
+                Property::WillDelayInterval(_) => continue,
+                Property::UserProperty(user) if user.key() == DEADLINE => {
+                    let text = user.val();
+                    let micros: u64 = text.parse().map_err(|_| {
+                        MqttFault::new(
+                            0x99,
+                            format!("`{text}` for {DEADLINE}; write a whole number of microseconds"),
+                        )
+                    })?;
+                    self.due_in = sooner(self.due_in, micros.saturating_mul(1000));
+                    self.origin.deadline = DeadlineUnit::Microseconds;
+                    continue;
+                }
+                Property::UserProperty(user) => self.set(&mut room, user.key(), user.val()),
+                Property::ResponseTopic(topic) => self.set(&mut room, REPLY_TO, topic.val()),
+                Property::CorrelationData(data) => {
+                    if let Ok(text) = std::str::from_utf8(data.val()) {
+                        self.set(&mut room, REQUEST, text);
+                    }
+                }
+                Property::PayloadFormatIndicator(_) | Property::ContentType(_) => {}
+                other => return Err(MqttFault::new(0x82, format!("the property {other} in a PUBLISH"))),
+            }
+            forwarded.extend(property.to_continuous_buffer());
+        }
+        self.origin.properties = (!forwarded.is_empty()).then(|| forwarded.into());
+        Ok(())
+    }
+
+    fn set(&mut self, room: &mut usize, name: &str, text: &str) {
+        let bytes = name.len() + text.len();
+        if name.len() <= MOST_FIELD_NAME && bytes <= *room {
+            *room -= bytes;
+            self.fields.set(name, value(text));
+        }
+    }
+}
+
+/// A text as a field: a number or a truth value if the same text comes back from it.
+fn value(text: &str) -> FieldValue {
+    if let Ok(whole) = text.parse::<i64>()
+        && whole.to_string() == text
+    {
+        return whole.into();
+    }
+    if let Ok(decimal) = text.parse::<f64>()
+        && decimal.is_finite()
+        && decimal.to_string() == text
+    {
+        return decimal.into();
+    }
+    match text {
+        "true" => true.into(),
+        "false" => false.into(),
+        _ => text.into(),
+    }
+}
+
+fn text_of(value: &FieldValue) -> String {
+    match value {
+        FieldValue::Number(number) => number.to_string(),
+        FieldValue::Bool(value) => value.to_string(),
+        FieldValue::Text(text) => text.to_string(),
+    }
+}
+
+/// A PUBLISH to a client, but for its payload.
+#[derive(Debug)]
+pub(crate) struct OutgoingMessage<'a> {
+    pub(crate) version: MqttVersion,
+    pub(crate) topic: &'a str,
+    /// None for QoS 0.
+    pub(crate) id: Option<u16>,
+    pub(crate) qos: MqttQos,
+    pub(crate) retain: bool,
+    /// Nanoseconds to the deadline.
+    pub(crate) due_in: Option<u64>,
+    pub(crate) origin: &'a MessageOrigin,
+    pub(crate) fields: &'a FieldSet,
+    /// Identifiers of the subscriptions that it matched.
+    pub(crate) identifiers: &'a [u32],
+    /// Bytes of the payload.
+    pub(crate) payload: usize,
+}
+
+/// The bytes of a PUBLISH in front of its payload.
+pub(crate) fn publish_packet(message: &OutgoingMessage<'_>) -> Vec<u8> {
+    let mut properties = Vec::new();
+    if message.version == MqttVersion::V5 {
+        push_properties(message, &mut properties);
+    }
+    let id = if message.id.is_some() { 2 } else { 0 };
+    let mut rest = 2 + message.topic.len() + id + properties.len() + message.payload;
+    let mut length_of_properties = Vec::new();
+    if message.version == MqttVersion::V5 {
+        push_length(&mut length_of_properties, properties.len());
+        rest += length_of_properties.len();
+    }
+    let mut bytes = Vec::with_capacity(5 + rest - message.payload);
+    bytes.push(0x30 | (message.qos as u8) << 1 | u8::from(message.retain));
+    push_length(&mut bytes, rest);
+    push_text(&mut bytes, message.topic);
+    bytes.extend(message.id.into_iter().flat_map(u16::to_be_bytes));
+    bytes.extend(length_of_properties);
+    bytes.extend(properties);
+    bytes
+}
+
+fn push_properties(message: &OutgoingMessage<'_>, bytes: &mut Vec<u8>) {
+    if let Some(nanos) = message.due_in {
+        // the client learns the time that remains; a part of a second counts as one, so that it never is 0
+        let seconds = u32::try_from(nanos.div_ceil(1_000_000_000)).unwrap_or(u32::MAX).max(1);
+        bytes.push(0x02);
+        bytes.extend(seconds.to_be_bytes());
+        if message.origin.deadline == DeadlineUnit::Microseconds {
+            push_user(bytes, DEADLINE, &(nanos / 1000).to_string());
+        }
+    }
+    for identifier in message.identifiers {
+        bytes.push(0x0B);
+        push_length(bytes, *identifier as usize);
+    }
+    if let Some(properties) = &message.origin.properties {
+        bytes.extend_from_slice(properties);
+        return;
+    }
+    for (name, value) in message.fields.iter() {
+        let text = text_of(value);
+        match &**name {
+            REPLY_TO if text.len() <= usize::from(u16::MAX) => {
+                bytes.push(0x08);
+                push_text(bytes, &text);
+            }
+            REQUEST if text.len() <= usize::from(u16::MAX) => {
+                bytes.push(0x09);
+                push_text(bytes, &text);
+            }
+            name => push_user(bytes, name, &text),
+        }
+    }
+}
+
+/// One that MQTT cannot say, because it is too long, is left out.
+fn push_user(bytes: &mut Vec<u8>, name: &str, text: &str) {
+    if name.len().max(text.len()) <= usize::from(u16::MAX) {
+        bytes.push(0x26);
+        push_text(bytes, name);
+        push_text(bytes, text);
+    }
+}
+
+/// Marks a PUBLISH as sent before.
+pub(crate) fn with_duplicate_flag(mut bytes: Vec<u8>) -> Vec<u8> {
+    if let Some(first) = bytes.first_mut() {
+        *first |= 8;
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mqtt_protocol_core::mqtt::packet::{
+        CorrelationData, MessageExpiryInterval, ResponseTopic, UserProperty, v5_0,
+    };
+    use proptest::prelude::*;
+
+    fn with(properties: Vec<Property>) -> Vec<u8> {
+        let builder =
+            v5_0::Publish::builder().topic_name("plant/1").expect("a name").payload(b"hot".to_vec());
+        builder.props(properties).build().expect("a packet").to_continuous_buffer()
+    }
+
+    fn user(name: &str, text: &str) -> Property {
+        UserProperty::new(name, text).expect("it is short").into()
+    }
+
+    fn read(bytes: &[u8]) -> Result<IncomingMessage<'_>, MqttFault> {
+        match super::super::packet(bytes, Some(MqttVersion::V5))? {
+            super::super::MqttPacket::Publish(message) => Ok(message),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_sooner_of_expiry_and_deadline_counts_and_user_properties_become_fields() {
+        let expiry = MessageExpiryInterval::new(2).expect("it fits").into();
+        let reply = ResponseTopic::new("answers").expect("a name").into();
+        let request = CorrelationData::new(b"17".to_vec()).expect("it is short").into();
+        let bytes = with(vec![
+            expiry,
+            user(DEADLINE, "1500"),
+            user("celsius", "81.5"),
+            user("1.0", "1.0"),
+            reply,
+            request,
+        ]);
+        let message = read(&bytes).expect("a packet");
+        assert_eq!(
+            (message.topic, message.payload, message.due_in),
+            ("plant/1", &b"hot"[..], Some(1_500_000))
+        );
+        let fields = FieldSet::new().with("celsius", 81.5).with("1.0", "1.0");
+        assert_eq!(message.fields, fields.with(REPLY_TO, "answers").with(REQUEST, 17));
+        let bytes = with(vec![user(DEADLINE, "soon")]);
+        assert!(read(&bytes).expect_err("no number").text.contains("`soon` for deadline_us"));
+    }
+
+    proptest! {
+        /// The codec of others reads what is written here.
+        #[test]
+        fn what_is_sent_says_the_same_to_another_codec(
+            qos in 0..3_u8, id in 1..u16::MAX, retain: bool, due_in: Option<u64>,
+            payload in prop::collection::vec(0..255_u8, 0..300), number: i64, text in "[a-z]{0,200}",
+        ) {
+            let qos = [MqttQos::AtMostOnce, MqttQos::AtLeastOnce, MqttQos::ExactlyOnce][usize::from(qos)];
+            let fields = FieldSet::new().with("number", number).with("text", text.as_str()).with(REPLY_TO, "r");
+            let message = OutgoingMessage {
+                version: MqttVersion::V5, topic: "a/b", id: (qos != MqttQos::AtMostOnce).then_some(id), qos, retain,
+                due_in, origin: &MessageOrigin::default(), fields: &fields, identifiers: &[300],
+                payload: payload.len(),
+            };
+            let mut bytes = publish_packet(&message);
+            bytes.extend(&payload);
+            let header = super::super::packet_length(&bytes).expect("a length");
+            prop_assert_eq!(header, Some(bytes.len()));
+            let body: Vec<u8> = bytes[bytes.len() - rest(&bytes)..].to_vec();
+            let (packet, _) = v5_0::Publish::parse(bytes[0] & 15, body.into()).expect("a packet");
+            prop_assert_eq!((packet.topic_name(), packet.retain(), packet.packet_id()), ("a/b", retain, message.id));
+            prop_assert_eq!(MqttQos::from(packet.qos()), qos);
+            prop_assert_eq!(packet.payload().as_slice(), &payload[..]);
+            let number = number.to_string();
+            prop_assert!(packet.props().contains(&user("number", &number)));
+            prop_assert!(packet.props().contains(&user("text", &text)));
+            prop_assert!(packet.props().contains(&ResponseTopic::new("r").expect("a name").into()));
+            let expiry = packet.props().iter().find_map(|property| match property {
+                Property::MessageExpiryInterval(interval) => Some(u64::from(interval.val())),
+                _ => None,
+            });
+            let seconds = due_in.map(|due| (due.div_ceil(1_000_000_000)).clamp(1, u32::MAX.into()));
+            prop_assert_eq!(expiry, seconds);
+        }
+    }
+
+    fn rest(bytes: &[u8]) -> usize {
+        bytes.len() - 1 - bytes[1..].iter().take_while(|byte| **byte & 0x80 != 0).count() - 1
+    }
+}

@@ -1,0 +1,69 @@
+//! MQTT 5 and 3.1.1, as bytes: what clients that know nothing of Unisono send, and what they are sent.
+//!
+//! ```text
+//!   packet.rs    bytes -> MqttPacket        checked; each kind of packet once, whatever its version
+//!   reply.rs     answers -> bytes           CONNACK, SUBACK, PUBACK ..., DISCONNECT
+//!   message.rs   PUBLISH <-> events         deadlines, fields, properties
+//! ```
+//! `broker/mqtt/` gives the packets their meaning: sessions, subscriptions, what is in flight.
+//!
+//! **Idea.** A topic's name is the channel's topic, a topic filter is the channel's pattern,
+//! `$share/NAME/FILTER` is a group of consumers. The message expiry interval is a deadline; the user property
+//! `deadline_us` is the same in microseconds. Other user properties are the event's fields, so that a
+//! consumer's filter sees them.
+//!
+//! **Cost.** A PUBLISH is parsed where it lies and its payload is copied once. All other packets go through
+//! the types of `mqtt-protocol-core`.
+//!
+//! **What it does not do.** No enhanced authentication (AUTH), no topic aliases towards clients.
+//!
+//! Reference: MQTT 5.0 and MQTT 3.1.1 (OASIS).
+
+mod message;
+mod packet;
+mod reply;
+
+pub(crate) use message::{
+    IncomingMessage, MessageOrigin, OutgoingMessage, publish_packet, with_duplicate_flag,
+};
+pub(crate) use packet::{
+    ConnectRequest, FilterRequest, LastWill, MqttFault, MqttPacket, MqttQos, MqttVersion, PastPolicy, packet,
+};
+pub(crate) use reply::{
+    Connected, MqttReason, connect_refused, connected, disconnect, ping_answer, published, subscribed,
+    unsubscribed,
+};
+
+/// The length of the packet at the front of `bytes`: `None` if its header is not whole yet.
+///
+/// # Errors
+/// The length is none that MQTT has.
+pub(crate) fn packet_length(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
+    let mut length = 0;
+    for (place, byte) in bytes.iter().skip(1).take(4).enumerate() {
+        length |= usize::from(byte & 0x7F) << (7 * place);
+        if byte & 0x80 == 0 {
+            return Ok(Some(2 + place + length));
+        }
+    }
+    if bytes.len() >= 5 { Err("a length of more than four bytes") } else { Ok(None) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_those_of_the_standard() {
+        // MQTT 5.0, table 1-1
+        let ends = [(0, 1), (127, 1), (128, 2), (16_383, 2), (16_384, 3), (2_097_151, 3), (268_435_455, 4)];
+        for (length, bytes) in ends {
+            let mut packet = vec![0x30];
+            reply::push_length(&mut packet, length);
+            assert_eq!(packet.len(), 1 + bytes);
+            assert_eq!(packet_length(&packet), Ok(Some(1 + bytes + length)));
+            assert_eq!(packet_length(&packet[..bytes]), Ok(None), "{length}: cut off");
+        }
+        assert!(packet_length(&[0x30, 0xFF, 0xFF, 0xFF, 0xFF, 1]).is_err());
+    }
+}

@@ -1,0 +1,97 @@
+//! What the tests of the served broker share: a broker that listens everywhere, under a watchdog.
+#![allow(dead_code, reason = "each test uses some of it")]
+
+pub(crate) mod mqtt;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+use unisono_broker::{
+    Broker, Client, Exposure, Limits, NoticeText, OWNER, ReceivedEvent, Reception, Server, ServerWait,
+};
+use unisono_fairqueue::{ClassSpec, Hierarchy};
+
+/// Where a broker listens.
+#[derive(Clone, Debug)]
+pub(crate) struct Addresses {
+    pub(crate) unix: PathBuf,
+    pub(crate) shared: PathBuf,
+    pub(crate) tcp: SocketAddr,
+    pub(crate) mqtt: SocketAddr,
+}
+
+impl Addresses {
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(&self.unix).expect("it listens")
+    }
+
+    pub(crate) fn local(&self) -> [Client; 2] {
+        [self.client(), Client::connect_shared(&self.shared).expect("it listens")]
+    }
+
+    pub(crate) fn clients(&self) -> [Client; 3] {
+        let [unix, shared] = self.local();
+        [unix, shared, Client::connect_tcp(self.tcp).expect("it listens")]
+    }
+}
+
+pub(crate) fn broker() -> Broker {
+    let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
+    Broker::new(tree.expect("it is sound"), Limits::default())
+}
+
+/// Runs a test with a broker; gives up after a minute.
+pub(crate) fn with_broker(test: impl FnOnce(&Addresses) + Send + 'static) {
+    with_this_broker(broker(), test);
+}
+
+/// The same with a broker of its own kind.
+pub(crate) fn with_this_broker(broker: Broker, test: impl FnOnce(&Addresses) + Send + 'static) {
+    let (done, ended) = mpsc::channel();
+    let runner = std::thread::spawn(move || {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let (unix, shared) = (directory.path().join("events"), directory.path().join("shared"));
+        let stop = AtomicBool::new(false);
+        let mut server = Server::new(broker, ServerWait::Sleep).expect("descriptors are left");
+        server.listen_unix(&unix, OWNER).expect("it listens");
+        server.listen_shared(&shared, OWNER).expect("it listens");
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let tcp = server.listen_tcp(any, Exposure::Loopback).expect("it listens");
+        let mqtt = server.listen_mqtt(any, Exposure::Loopback).expect("it listens");
+        std::thread::scope(|scope| {
+            let serving = scope.spawn(|| server.serve(&|| stop.load(Ordering::Relaxed)));
+            let addresses = Addresses { unix, shared, tcp, mqtt };
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&addresses)));
+            stop.store(true, Ordering::Relaxed);
+            serving.join().expect("it does not panic").expect("it serves");
+            if let Err(panic) = outcome {
+                std::panic::resume_unwind(panic);
+            }
+        });
+        let _ = done.send(());
+    });
+    match ended.recv_timeout(Duration::from_secs(60)) {
+        Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => {
+            if let Err(panic) = runner.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("hangs"),
+    }
+}
+
+pub(crate) fn event(client: &mut Client) -> ReceivedEvent {
+    match client.receive(Some(Duration::from_secs(20))).expect("it goes on") {
+        Some(Reception::Event(event)) => event,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn notice(client: &mut Client) -> NoticeText {
+    match client.receive(Some(Duration::from_secs(20))).expect("it goes on") {
+        Some(Reception::Notice { notice, .. }) => notice,
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,392 @@
+//! MQTT clients over real sockets, byte by byte: what the standard asks for, and the traps that other brokers
+//! fell into. Every test ends under a watchdog.
+
+mod common;
+
+use common::mqtt::{Raw, V5, V311};
+use common::{Addresses, event, with_broker};
+use std::time::Duration;
+use unisono_broker::{Advertisement, EventDraft, SubscriptionSpec};
+use unisono_eventchannel::FieldSet;
+
+#[test]
+fn a_message_crosses_between_mqtt_and_programs_with_its_fields_and_its_deadline() {
+    with_broker(|at| {
+        let mut program = at.client();
+        program.subscribe(&SubscriptionSpec::of("plant/#")).expect("it fits");
+        let mut client = Raw::connect(at.mqtt, V5, "c1");
+        client.subscribe(1, "plant/#", 1);
+        client.publish_with("plant/1", b"hot", 0, &[("celsius", "81.5"), ("deadline_us", "5000000")]);
+        let got = event(&mut program);
+        assert_eq!((&*got.topic, &*got.payload.bytes()), ("plant/1", &b"hot"[..]));
+        assert_eq!(got.fields, FieldSet::new().with("celsius", 81.5));
+        let left = got.deadline.expect("it has one").saturating_sub(unisono_broker::now());
+        assert!((1..=5_000_000_000).contains(&left), "{left} ns");
+        let echo = client.message();
+        assert_eq!((echo.qos, echo.user("celsius").as_deref()), (0, Some("81.5")), "a QoS of 0 stays one");
+        let micros: u64 = echo.user("deadline_us").and_then(|text| text.parse().ok()).expect("a number");
+        assert!((1..5_000_000).contains(&micros) && echo.expiry.is_some_and(|seconds| seconds <= 5));
+
+        let topic = program.advertise(&Advertisement::of("plant/2")).expect("a topic");
+        let fields = FieldSet::new().with("site", "roof").with("level", 3);
+        let draft = EventDraft::new(b"cold").with_fields(fields).due_in(Duration::from_secs(60));
+        program.publish(topic, &draft).expect("it leaves");
+        let got = client.message();
+        assert_eq!((&*got.topic, &*got.payload, got.qos), ("plant/2", &b"cold"[..], 1));
+        assert_eq!((got.user("site").as_deref(), got.user("level").as_deref()), (Some("roof"), Some("3")));
+        assert_eq!(got.expiry, Some(60));
+    });
+}
+
+#[test]
+fn every_quality_of_service_arrives_over_both_versions() {
+    with_broker(|at| {
+        for version in [V311, V5] {
+            let mut reader = Raw::connect(at.mqtt, version, "reader");
+            let mut writer = Raw::connect(at.mqtt, version, "writer");
+            for (published, subscribed) in [(0, 2), (1, 0), (1, 2), (2, 1), (2, 2)] {
+                reader.subscribe(9, "q", subscribed);
+                writer.publish("q", b"x", published, false);
+                let got = reader.message();
+                assert_eq!((got.qos, got.duplicate), (published.min(subscribed), false));
+                reader.confirm(&got);
+                reader.unsubscribe(10, "q");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_retained_message_is_kept_and_its_expiry_is_counted_down() {
+    with_broker(|at| {
+        let mut writer = Raw::connect(at.mqtt, V5, "writer");
+        writer.publish_full("lamp", b"on", 1, true, Some(100), &[]);
+        writer.publish_full("brief", b"gone", 1, true, Some(1), &[]);
+        writer.publish_full("off", b"x", 1, true, None, &[]);
+        writer.publish_full("off", b"", 1, true, None, &[]);
+        std::thread::sleep(Duration::from_millis(2100));
+        let mut reader = Raw::connect(at.mqtt, V5, "reader");
+        for (number, filter) in [(1, "brief"), (2, "off"), (3, "lamp")] {
+            reader.subscribe(number, filter, 1);
+        }
+        let got = reader.message();
+        assert_eq!((&*got.topic, got.retain), ("lamp", true), "one has expired, one was removed");
+        assert!(got.expiry.is_some_and(|seconds| (90..=98).contains(&seconds)), "{:?}", got.expiry);
+        reader.confirm(&got);
+        // one who is there already gets it as any other message
+        writer.publish_full("lamp", b"off", 1, true, None, &[]);
+        let got = reader.message();
+        assert_eq!((&*got.payload, got.retain, got.expiry), (&b"off"[..], false, None));
+        // and a program that comes late gets it, too
+        let mut program = at.client();
+        program.subscribe(&SubscriptionSpec::of("lamp")).expect("it fits");
+        let got = event(&mut program);
+        assert_eq!((&*got.payload.bytes(), got.retained), (&b"off"[..], true));
+    });
+}
+
+#[test]
+fn a_message_of_quality_2_in_flight_outlives_its_expiry() {
+    with_broker(|at| {
+        let mut reader = Raw::open(at.mqtt, V5).with_session("reader", 60);
+        reader.subscribe(1, "q", 2);
+        let mut writer = Raw::connect(at.mqtt, V5, "writer");
+        writer.publish_full("q", b"once", 2, false, Some(1), &[]);
+        let first = reader.message();
+        assert_eq!((first.qos, first.expiry, first.duplicate), (2, Some(1), false));
+        drop(reader);
+        std::thread::sleep(Duration::from_millis(1500));
+        let mut reader = Raw::open(at.mqtt, V5).with_session("reader", 60);
+        assert!(reader.session_present);
+        let again = reader.message();
+        assert_eq!((again.id, again.duplicate, &*again.payload), (first.id, true, &b"once"[..]));
+        reader.confirm(&again);
+        // PUBREL is repeated as well, and nothing comes twice
+        writer.publish_full("q", b"twice", 2, false, None, &[]);
+        let second = reader.message();
+        reader.send(&[0x50, 2, second.id[0], second.id[1]]); // PUBREC
+        assert_eq!(reader.packet().0, 0x62);
+        drop(reader);
+        let mut reader = Raw::open(at.mqtt, V5).with_session("reader", 60);
+        assert_eq!(reader.packet(), (0x62, second.id.to_vec()));
+        reader.send(&[0x70, 2, second.id[0], second.id[1]]); // PUBCOMP
+        reader.is_quiet();
+    });
+}
+
+#[test]
+fn a_quality_2_message_that_comes_twice_is_published_once() {
+    with_broker(|at| {
+        let mut reader = Raw::connect(at.mqtt, V311, "reader");
+        reader.subscribe(1, "q", 0);
+        let mut writer = Raw::open(at.mqtt, V5).with_session("writer", 60);
+        let packet = [&[0x34, 7, 0, 1, b'q', 0, 5, 0], &b"x"[..]].concat();
+        let packet = [&[0x34, 7][..], &packet[2..]].concat();
+        writer.send(&packet);
+        assert_eq!(writer.packet().0, 0x50);
+        drop(writer);
+        let mut writer = Raw::open(at.mqtt, V5).with_session("writer", 60);
+        writer.send(
+            &packet
+                .iter()
+                .enumerate()
+                .map(|(at, byte)| if at == 0 { byte | 8 } else { *byte })
+                .collect::<Vec<_>>(),
+        );
+        assert_eq!(writer.packet().0, 0x50);
+        writer.send(&[0x62, 2, 0, 5]);
+        assert_eq!(writer.packet().0, 0x70);
+        assert_eq!(&*reader.message().payload, b"x");
+        reader.is_quiet();
+        writer.send(&packet); // released: the number is free for another message
+        assert_eq!(&*reader.message().payload, b"x");
+    });
+}
+
+#[test]
+fn one_message_that_a_client_cannot_take_does_not_hold_up_those_behind_it() {
+    with_broker(|at| {
+        let mut reader = Raw::open(at.mqtt, V5).with_largest("reader", 100);
+        reader.subscribe(1, "q", 1);
+        let mut writer = Raw::connect(at.mqtt, V5, "writer");
+        writer.publish("q", &[b'x'; 200], 1, false);
+        writer.publish("q", b"small", 1, false);
+        let got = reader.message();
+        assert_eq!(&*got.payload, b"small");
+        // a packet that is too large for the broker ends its sender's connection, and no other
+        let mut other = Raw::connect(at.mqtt, V5, "other");
+        other.send(&[0x30, 0xFF, 0xFF, 0xFF, 0x7F]);
+        assert!(other.ends());
+        writer.publish("q", b"still", 0, false);
+        reader.confirm(&got);
+        assert_eq!(&*reader.message().payload, b"still");
+    });
+}
+
+#[test]
+fn a_session_keeps_its_subscriptions_and_messages_until_it_ends() {
+    with_broker(|at| {
+        let mut reader = Raw::open(at.mqtt, V5).with_session("reader", 60);
+        assert!(!reader.session_present);
+        reader.subscribe(1, "kept", 1);
+        reader.send(&[0xE0, 0]); // DISCONNECT
+        assert!(reader.ends());
+        let mut writer = Raw::connect(at.mqtt, V311, "writer");
+        for payload in [b"1", b"2", b"3"] {
+            writer.publish("kept", payload, 1, false);
+        }
+        let mut reader = Raw::open(at.mqtt, V5).with_session("reader", 60);
+        assert!(reader.session_present);
+        for payload in [b"1", b"2", b"3"] {
+            let got = reader.message();
+            assert_eq!(&*got.payload, payload);
+            reader.confirm(&got);
+        }
+        // a clean start forgets all
+        let mut reader = Raw::connect(at.mqtt, V5, "reader");
+        assert!(!reader.session_present);
+        writer.publish("kept", b"4", 1, false);
+        reader.is_quiet();
+        // a session that expires is forgotten, too
+        let mut brief = Raw::open(at.mqtt, V5).with_session("brief", 1);
+        brief.subscribe(1, "kept", 1);
+        drop(brief);
+        std::thread::sleep(Duration::from_millis(3200));
+        assert!(!Raw::open(at.mqtt, V5).with_session("brief", 1).session_present);
+    });
+}
+
+#[test]
+fn a_second_client_of_one_name_takes_the_session_over() {
+    with_broker(|at| {
+        let mut first = Raw::open(at.mqtt, V5).with_session("name", 60);
+        first.subscribe(1, "t", 0);
+        let mut second = Raw::open(at.mqtt, V5).with_session("name", 60);
+        assert!(second.session_present);
+        let (kind, body) = first.packet();
+        assert_eq!((kind, body[0]), (0xE0, 0x8E), "DISCONNECT, session taken over");
+        assert!(first.ends());
+        Raw::connect(at.mqtt, V5, "writer").publish("t", b"x", 0, false);
+        assert_eq!(&*second.message().payload, b"x");
+    });
+}
+
+#[test]
+fn members_of_a_shared_subscription_divide_the_messages_and_one_that_dies_loses_none() {
+    with_broker(|at| {
+        let mut one = Raw::connect(at.mqtt, V5, "one");
+        let mut other = Raw::connect(at.mqtt, V5, "other");
+        one.subscribe(1, "$share/workers/job/+", 1);
+        other.subscribe(1, "$share/workers/job/+", 1);
+        let mut writer = Raw::connect(at.mqtt, V5, "writer");
+        for number in 0..8_u8 {
+            writer.publish("job/1", &[number], 1, false);
+        }
+        let mut got = Vec::new();
+        for _ in 0..4 {
+            let message = one.message();
+            one.confirm(&message);
+            got.push(message.payload[0]);
+        }
+        // the other one got four as well, and dies with them
+        drop(other);
+        for _ in 0..4 {
+            let message = one.message();
+            one.confirm(&message);
+            got.push(message.payload[0]);
+        }
+        got.sort_unstable();
+        assert_eq!(got, [0, 1, 2, 3, 4, 5, 6, 7]);
+        for filter in ["$share/x", "$share//t", "$share/a+/t"] {
+            let mut client = Raw::connect(at.mqtt, V5, "wrong");
+            client.send_subscribe(7, filter, 0);
+            assert!(client.ends_after_disconnect(), "{filter}");
+        }
+    });
+}
+
+#[test]
+fn the_will_is_published_when_the_connection_breaks_and_not_when_it_is_ended() {
+    with_broker(|at| {
+        let mut reader = Raw::connect(at.mqtt, V311, "reader");
+        reader.subscribe(1, "will/#", 0);
+        for version in [V311, V5] {
+            let mut ended = Raw::open(at.mqtt, version).with_will("ended", "will/ended", 0);
+            ended.send(&[0xE0, 0]);
+            assert!(ended.ends());
+            drop(Raw::open(at.mqtt, version).with_will("broken", "will/broken", 0));
+            assert_eq!(&*reader.message().topic, "will/broken");
+        }
+        // a delayed will is not published if the client comes back in time
+        let back = Raw::open(at.mqtt, V5).with_will("back", "will/back", 2);
+        drop(back);
+        let _back = Raw::open(at.mqtt, V5).with_session("back", 60);
+        drop(Raw::open(at.mqtt, V5).with_will("late", "will/late", 1));
+        reader.is_quiet();
+        assert_eq!(&*reader.message().topic, "will/late");
+        std::thread::sleep(Duration::from_millis(1500));
+        reader.is_quiet();
+    });
+}
+
+#[test]
+fn a_client_that_is_silent_is_dead_after_one_and_a_half_keep_alive_times() {
+    with_broker(|at| {
+        let mut silent = Raw::open(at.mqtt, V5).with_keep_alive("silent", 1);
+        let mut alive = Raw::open(at.mqtt, V5).with_keep_alive("alive", 1);
+        for _ in 0..8 {
+            std::thread::sleep(Duration::from_millis(500));
+            alive.send(&[0xC0, 0]);
+            assert_eq!(alive.packet().0, 0xD0);
+        }
+        let (kind, body) = silent.packet();
+        assert_eq!((kind, body[0]), (0xE0, 0x8D));
+        assert!(silent.ends());
+    });
+}
+
+#[test]
+fn options_of_a_subscription_are_kept() {
+    with_broker(|at| {
+        let mut client = Raw::connect(at.mqtt, V5, "client");
+        let mut other = Raw::connect(at.mqtt, V5, "other");
+        // no local, and retain as published
+        client.subscribe(1, "own", 0x04);
+        client.publish("own", b"mine", 1, false);
+        other.publish("own", b"theirs", 1, false);
+        assert_eq!(&*client.message().payload, b"theirs");
+        client.subscribe(2, "flag", 0x08);
+        other.publish("flag", b"x", 1, true);
+        assert!(client.message().retain);
+        // retained messages: if the subscription is new, and never
+        client.subscribe(3, "flag", 0x18);
+        client.subscribe(4, "flag/#", 0x28);
+        client.is_quiet();
+        client.subscribe_identified(6, "seen/#", 77);
+        other.publish("seen/x", b"", 1, false);
+        assert_eq!(client.message().identifiers, [77]);
+    });
+}
+
+#[test]
+fn a_topic_alias_stands_for_its_topic_until_the_connection_ends() {
+    with_broker(|at| {
+        let mut reader = Raw::connect(at.mqtt, V5, "reader");
+        reader.subscribe(1, "a/b", 0);
+        let mut writer = Raw::connect(at.mqtt, V5, "writer");
+        writer.send(&[0x30, 10, 0, 3, b'a', b'/', b'b', 3, 0x23, 0, 7, b'1']);
+        writer.send(&[0x30, 7, 0, 0, 3, 0x23, 0, 7, b'2']);
+        assert_eq!(&*reader.message().payload, b"1");
+        let got = reader.message();
+        assert_eq!((&*got.topic, &*got.payload), ("a/b", &b"2"[..]));
+        writer.send(&[0x30, 7, 0, 0, 3, 0x23, 0, 8, b'3']); // never given
+        assert_eq!(writer.packet().0, 0xE0);
+        assert!(writer.ends());
+    });
+}
+
+#[test]
+fn what_is_no_mqtt_ends_its_own_connection_and_no_other() {
+    with_broker(|at| {
+        let mut reader = Raw::connect(at.mqtt, V5, "reader");
+        reader.subscribe(1, "t", 0);
+        let garbage: [&[u8]; 8] = [
+            b"GET / HTTP/1.1\r\nHost: example\r\nAccept: text/html\r\nUser-Agent: somebody else\r\n\r\n",
+            &[0xFF; 64],
+            &[0x10, 2, 0, 0],
+            &[0x10, 10, 0, 4, b'M', b'Q', b'T', b'T', 9, 2, 0, 0],
+            &[0x30, 4, 0, 1, b't', b'x'],
+            &[0, 0],
+            &[0xF0, 0],
+            &[0x10, 0x80, 0x80, 0x80, 0x80, 0x80],
+        ];
+        for bytes in garbage {
+            let mut other = Raw::open(at.mqtt, V5);
+            other.send(bytes);
+            assert!(other.ends(), "{bytes:?}");
+        }
+        let mut late: Vec<Raw> =
+            (0..4).map(|number| Raw::connect(at.mqtt, V5, &format!("late{number}"))).collect();
+        let garbage: [&[u8]; 4] =
+            [&[0x36, 5, 0, 1, b't', 0, 1], &[0x62, 2, 0], &[0x82, 3, 0, 0, 0], &[0x30, 4, 0, 9, b't', b'x']];
+        for (client, bytes) in late.iter_mut().zip(garbage) {
+            client.send(bytes);
+            if bytes != [0x62, 2, 0] {
+                assert!(client.ends_after_disconnect(), "{bytes:?}");
+            }
+        }
+        Raw::connect(at.mqtt, V5, "writer").publish("t", b"x", 0, false);
+        assert_eq!(&*reader.message().payload, b"x");
+    });
+}
+
+#[test]
+fn a_client_that_reads_nothing_holds_up_nobody() {
+    with_broker(|at| {
+        let mut stopped = Raw::connect(at.mqtt, V311, "stopped");
+        stopped.subscribe(1, "flood", 0);
+        let mut reader = Raw::connect(at.mqtt, V311, "reader");
+        reader.subscribe(1, "flood", 0);
+        let mut writer = Raw::connect(at.mqtt, V311, "writer");
+        let payload = vec![7; 64 << 10];
+        for _ in 0..300 {
+            writer.publish("flood", &payload, 1, false);
+            assert_eq!(reader.message().payload.len(), payload.len());
+        }
+        drop(stopped);
+        writer.publish("flood", b"last", 1, false);
+        assert_eq!(&*reader.message().payload, b"last");
+    });
+}
+
+#[test]
+fn names_that_are_none_are_refused_with_the_reason() {
+    with_broker(|at: &Addresses| {
+        let mut client = Raw::connect(at.mqtt, V5, "client");
+        assert_eq!(client.subscribe_code(1, "a/#/b", 0), 0x8F);
+        assert_eq!(client.publish_code("$SYS/x", b"", 1), 0x90);
+        assert_eq!(client.publish_code("nobody", b"", 1), 0x10, "no matching subscribers");
+        let mut old = Raw::connect(at.mqtt, V311, "old");
+        assert_eq!(old.subscribe_code(1, "a/#/b", 0), 0x80);
+    });
+}
