@@ -66,6 +66,11 @@ const PACKAGES: &[Package] = &[
         without: "the test that another program can read the metrics",
     },
     Package {
+        name: "python3-numpy",
+        reason: "arrays over the payloads of events, without a copy",
+        without: "the test that an event is an array in Python",
+    },
+    Package {
         name: "libomp-dev",
         reason: "the LLVM OpenMP runtime (libomp)",
         without: "the libomp peer and its tests",

@@ -151,8 +151,8 @@ mod tests {
             {"name": "unisono-linux", "kind": null, "path": "/linux"},
             {"name": "unisono-rma", "kind": null, "path": "/rma"},
         ]);
-        let wrong = "crates/a/Cargo.toml:1: c does not use rma; delete the dependency";
-        assert_eq!(problems("unisono-c", &dependencies), [wrong]);
+        let wrong = "crates/a/Cargo.toml:1: launch does not use rma; delete the dependency";
+        assert_eq!(problems("unisono-launch", &dependencies), [wrong]);
     }
 
     #[test]

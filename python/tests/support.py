@@ -1,0 +1,74 @@
+"""A broker for a test, as its users start it."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+import unisono
+
+PROGRAM = os.environ.get("UNISONO_PROGRAM") or shutil.which("unisono")
+
+
+class Broker:
+    def __init__(self):
+        self.scratch = tempfile.TemporaryDirectory()
+        self.at = str(Path(self.scratch.name) / "events")
+        self.process = None
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [PROGRAM, "events", "serve", "--listen", self.at],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        while True:
+            try:
+                unisono.Client(self.at).close()
+                return
+            except unisono.Gone:
+                assert self.process.poll() is None, "the broker has ended"
+                time.sleep(0.01)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def end(self):
+        self.kill()
+        self.scratch.cleanup()
+
+
+@unittest.skipUnless(PROGRAM, "skipped: no unisono on PATH; set UNISONO_PROGRAM to the program")
+class WithBroker(unittest.TestCase):
+    """Tests that share a broker; topics are named after the tests."""
+
+    def setUp(self):
+        self.broker = Broker()
+        self.at = self.broker.at
+        self.addCleanup(self.broker.end)
+
+    def publisher(self, topic, **options):
+        publisher = unisono.Publisher(topic, at=self.at, **options)
+        self.addCleanup(publisher.close)
+        return publisher
+
+    def subscriber(self, topics, **options):
+        subscriber = unisono.Subscriber(topics, at=self.at, **options)
+        self.addCleanup(subscriber.close)
+        return subscriber
+
+    def event(self, subscriber):
+        reception = subscriber.receive(60)
+        self.assertIsInstance(reception, unisono.Event)
+        return reception
+
+    def notice(self, subscriber):
+        reception = subscriber.receive(60)
+        self.assertIsInstance(reception, unisono.Notice)
+        return reception

@@ -1,0 +1,350 @@
+import asyncio
+import selectors
+import signal
+import threading
+import time
+import unittest
+
+import unisono
+from support import WithBroker
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+needs_numpy = unittest.skipUnless(numpy, "skipped: numpy is not installed")
+
+
+class Events(WithBroker):
+    def test_an_event_arrives_with_all_that_it_carries(self):
+        consumer, supplier = self.subscriber("plant/+/heat"), self.publisher("plant/1/heat")
+        fields = {"celsius": 81.5, "count": -3, "hot": True, "site": "lab ✓", "whole": 2.0}
+        before = time.monotonic_ns()
+        supplier.publish(b"a\0b", key="oven", fields=fields, due_in=60, criticality=7)
+        event = self.event(consumer)
+        self.assertEqual((event.topic, event.key, bytes(event)), ("plant/1/heat", "oven", b"a\0b"))
+        self.assertEqual(event.fields, fields)
+        self.assertIs(event.fields["hot"], True)
+        self.assertEqual((event.criticality, event.late, event.retained, event.repeated), (7, False, False, 0))
+        self.assertTrue(before <= event.published_ns <= time.monotonic_ns())
+        self.assertTrue(before + 60e9 <= event.deadline_ns <= time.monotonic_ns() + 60e9)
+        self.assertTrue(0 < event.remaining <= 60)
+        self.assertFalse(event.is_request)
+
+    def test_an_event_without_anything_is_one(self):
+        consumer, supplier = self.subscriber("#"), self.publisher("plain")
+        supplier.publish()
+        event = self.event(consumer)
+        self.assertEqual((bytes(event), event.fields, event.key, event.deadline_ns), (b"", {}, None, None))
+        self.assertTrue(event)
+        self.assertEqual((len(event.payload), event.remaining), (0, None))
+
+    def test_what_has_a_buffer_is_a_payload(self):
+        consumer, supplier = self.subscriber("buffers"), self.publisher("buffers")
+        strided = memoryview(b"a-b-c-")[::2]
+        for payload in ("text ✓", b"bytes", bytearray(b"array"), memoryview(b"view"), strided, memoryview(bytearray(9))):
+            supplier.publish(payload)
+            expected = payload.encode() if isinstance(payload, str) else bytes(payload)
+            self.assertEqual(bytes(self.event(consumer)), expected)
+        with self.assertRaises(TypeError):
+            supplier.publish(3)
+
+    def test_a_payload_stays_where_it_is_as_long_as_somebody_looks(self):
+        consumer, supplier = self.subscriber("large"), self.publisher("large")
+        sent = bytes(range(256)) * 4000 + b"end"
+        supplier.publish(sent)
+        event = self.event(consumer)
+        view = event.payload
+        self.assertTrue(view.readonly)
+        del event
+        consumer.close()
+        supplier.publish(bytes(len(sent)))
+        self.assertEqual(view, sent)
+
+    @needs_numpy
+    def test_an_array_of_an_event_is_no_copy(self):
+        consumer, supplier = self.subscriber("arrays"), self.publisher("arrays")
+        sent = numpy.arange(12, dtype="float64").reshape(3, 4)
+        supplier.publish(sent, fields={"number": numpy.int32(3)})
+        event = self.event(consumer)
+        array, again = event.array("float64", (3, 4)), event.array("float64")
+        self.assertTrue((array == sent).all())
+        self.assertFalse(array.flags.writeable)
+        self.assertEqual(array.ctypes.data, again.ctypes.data)
+        self.assertEqual(event.fields, {"number": 3})
+        del event, again
+        self.assertTrue((array == sent).all())
+
+    def test_a_filter_lets_through_what_it_says(self):
+        consumer, supplier = self.subscriber("heat", filter="celsius > 80"), self.publisher("heat")
+        for celsius in range(75, 85):
+            supplier.publish(fields={"celsius": celsius}, later=True)
+        supplier.flush()
+        for celsius in range(81, 85):
+            self.assertEqual(self.event(consumer).fields, {"celsius": celsius})
+        self.assertIsNone(consumer.receive(0.05))
+
+    def test_late_joiners_get_what_the_topic_keeps(self):
+        supplier = self.publisher("kept", last=2)
+        for number in range(5):
+            supplier.try_publish(str(number))
+        consumer = self.subscriber("kept", last=2)
+        events = [self.event(consumer), self.event(consumer)]
+        self.assertEqual([event.text() for event in events], ["3", "4"])
+        self.assertTrue(events[0].retained)
+
+    def test_try_publish_says_what_became_of_an_event(self):
+        supplier = self.publisher("counted")
+        self.assertEqual(supplier.try_publish().consumers, 0)
+        _consumer = self.subscriber("counted")
+        published = supplier.try_publish()
+        self.assertEqual((published.consumers, published.outcome), (1, "taken"))
+        with self.assertRaisesRegex(unisono.Refused, "deadline"):
+            supplier.try_publish(deadline_ns=1)
+        supplier.publish(deadline_ns=1)
+        supplier.try_publish()  # by now the refusal has come
+        (refusal,) = supplier.rejected()
+        self.assertEqual(refusal.kind, "rejected")
+        self.assertIn("deadline", refusal.text)
+
+    def test_refusals_never_fill_a_connection(self):
+        supplier = self.publisher("refused")
+        for _ in range(30000):
+            supplier.publish(deadline_ns=1, later=True)
+        supplier.try_publish()
+        self.assertGreater(len(supplier.rejected()), 20000)
+
+    def test_what_is_acknowledged_does_not_come_again(self):
+        supplier = self.publisher("jobs", reliable=True)
+        consumer = self.subscriber("jobs", group="workers", acknowledge=0.02)
+        supplier.publish("a job")
+        self.assertEqual(self.event(consumer).repeated, 0)
+        again = self.event(consumer)
+        self.assertEqual(again.repeated, 1)
+        again.acknowledge()
+        self.assertIsNone(consumer.receive(0.2))
+        supplier.publish("another")
+        for event in consumer:
+            if event.text() == "another":
+                supplier.publish("the last")
+            else:
+                break
+
+    def test_correlated_events_come_together(self):
+        both = self.subscriber(["door", "motion"], together="all", within=60)
+        self.publisher("door").publish("open")
+        self.publisher("motion").publish("moved")
+        event = self.event(both)
+        texts = [event.text()] + [part.text() for part in event.parts]
+        self.assertEqual(sorted(texts), ["moved", "open"])
+        parts = event.parts
+        del event
+        self.assertIn(parts[0].topic, ("door", "motion"))
+
+    def test_notices_come_between_events_and_are_logged_by_iteration(self):
+        consumer, supplier = self.subscriber("feed"), self.publisher("feed")
+        supplier.publish("last words")
+        self.event(consumer)
+        supplier.close()
+        notice = self.notice(consumer)
+        self.assertEqual((notice.kind, notice.topic, notice.died), ("gone", "feed", False))
+        told = []
+        listener = self.subscriber("quiet", silence=0.001, on_notice=told.append)
+        self.assertIsNotNone(self.notice(listener))
+        self.publisher("quiet").publish("something")
+        self.assertEqual(next(iter(listener)).text(), "something")
+        consumer.on_notice = told.append
+        self.publisher("feed").close()
+        self.publisher("feed").publish("again")
+        self.assertEqual(next(iter(consumer)).text(), "again")
+        self.assertIn("gone", [notice.kind for notice in told])
+
+    def test_a_gap_says_how_many_events_are_missing(self):
+        consumer = self.subscriber("burst", queue=4, full="drop-oldest")
+        supplier = self.publisher("burst")
+        for number in range(20000):  # more than the kernel and the broker hold for somebody who does not read
+            supplier.publish(bytes(1000), fields={"number": number}, later=True)
+        supplier.flush()
+        supplier.try_publish("the end")
+        seen, lost = 0, 0
+        while seen + lost < 20001:
+            reception = consumer.receive(60)
+            if isinstance(reception, unisono.Notice):
+                self.assertEqual(reception.kind, "gap")
+                self.assertEqual(reception.lost, reception.last - reception.first + 1)
+                lost += reception.lost
+            else:
+                seen += 1
+        self.assertGreater(lost, 0)
+
+    def test_two_subscriptions_of_one_connection_do_not_take_each_others_events(self):
+        with unisono.Client(self.at) as client:
+            one, other = (unisono.Subscriber(topic, client=client) for topic in ("one", "other"))
+            supplier = unisono.Publisher("one", client=client)
+            supplier.publish("1")
+            unisono.Publisher("other", client=client).publish("2")
+            self.assertEqual(other.receive(60).text(), "2")
+            self.assertEqual(one.receive(60).text(), "1")
+            one.close()
+            self.assertEqual(supplier.try_publish().consumers, 0)
+            self.assertFalse(client.closed)
+        with self.assertRaises(unisono.Gone):
+            other.receive(0)
+
+
+class Requests(WithBroker):
+    def test_a_request_gets_its_reply(self):
+        def answer(request):
+            return str(sum(int(word) for word in request.text().split("+")))
+
+        server = threading.Thread(target=unisono.serve, args=("sums", answer), kwargs={"at": self.at, "count": 3})
+        server.start()
+        supplier = self.publisher("sums")
+        while not supplier.try_publish("no request").consumers:
+            time.sleep(0.01)
+        self.assertEqual(supplier.request("1 + 1", timeout=60).text(), "2")
+        self.assertEqual(supplier.request("2 + 2", timeout=60, fields={"why": "it counts"}).text(), "4")
+        self.assertEqual(unisono.request("sums", "3 + 3", timeout=60, at=self.at).text(), "6")
+        server.join(60)
+        self.assertFalse(server.is_alive())
+
+    def test_nobody_answers(self):
+        with self.assertRaisesRegex(TimeoutError, "no reply"):
+            unisono.request("nobody", timeout=0.05, at=self.at)
+
+    def test_an_event_that_is_no_request_is_not_answered(self):
+        consumer = self.subscriber("plain")
+        self.publisher("plain").publish("x")
+        with self.assertRaisesRegex(unisono.BadArgument, "no request"):
+            self.event(consumer).reply("y")
+
+
+class Waiting(WithBroker):
+    def test_a_time_limit_is_kept(self):
+        consumer = self.subscriber("nothing")
+        for limit in (0, 0.001, 0.03):
+            start = time.monotonic()
+            self.assertIsNone(consumer.receive(limit))
+            self.assertGreaterEqual(time.monotonic() - start, limit)
+
+    def test_a_selector_sees_events(self):
+        consumer, supplier = self.subscriber("selected"), self.publisher("selected")
+        with selectors.DefaultSelector() as selector:
+            selector.register(consumer, selectors.EVENT_READ)
+            self.assertIsNone(consumer.receive(0))
+            self.assertEqual(selector.select(0), [])
+            for number in range(3):
+                supplier.publish(str(number))
+                while True:
+                    reception = consumer.receive(0)
+                    if reception is not None:
+                        break
+                    self.assertTrue(selector.select(60))
+                self.assertEqual(reception.text(), str(number))
+
+    def test_asyncio_tasks_wait_side_by_side(self):
+        consumers = [self.subscriber(topic) for topic in ("one", "two")]
+        suppliers = [self.publisher(topic) for topic in ("one", "two")]
+
+        async def collect(consumer):
+            texts = []
+            async for event in consumer:
+                texts.append(event.text())
+                if len(texts) == 3:
+                    return texts
+
+        async def main():
+            tasks = [asyncio.create_task(collect(consumer)) for consumer in consumers]
+            for number in range(3):
+                await asyncio.sleep(0.01)
+                for supplier in suppliers:
+                    supplier.publish(str(number))
+            return await asyncio.wait_for(asyncio.gather(*tasks), 60)
+
+        self.assertEqual(asyncio.run(main()), [["0", "1", "2"]] * 2)
+
+    def test_a_signal_ends_a_wait_without_limit(self):
+        class Interrupted(Exception):
+            pass
+
+        def interrupt(*_):
+            raise Interrupted
+
+        before = signal.signal(signal.SIGALRM, interrupt)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        consumer = self.subscriber("nothing")
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with self.assertRaises(Interrupted):
+            consumer.receive()
+
+
+class Trouble(WithBroker):
+    def test_what_cannot_be_is_refused_with_the_brokers_words(self):
+        with self.assertRaisesRegex(unisono.Refused, "celsius >"):
+            self.subscriber("heat", filter="celsius >")
+        with self.assertRaisesRegex(unisono.BadArgument, "lately"):
+            self.subscriber("heat", late="lately")
+        with self.assertRaisesRegex(unisono.BadArgument, "unheard"):
+            self.subscriber("heat", more={"unheard": 1})
+        with self.assertRaises(unisono.Refused):
+            self.publisher("heat/+")
+        supplier = self.publisher("heat")
+        for wrong in (
+            {"key": "k" * 2000},
+            {"key": "a\0b"},
+            {"fields": {"x" * 300: 1}},
+            {"fields": {"x": 1 << 63}},
+            {"fields": {"x": None}},
+            {"criticality": 256},
+            {"due_in": 1, "deadline_ns": 1},
+            {"due_in": -1},
+        ):
+            with self.assertRaises(unisono.BadArgument, msg=str(wrong)):
+                supplier.publish(**wrong)
+        with unisono.Client(self.at) as client:
+            with self.assertRaisesRegex(unisono.TooLarge, str(client.largest)):
+                supplier.publish(bytearray(client.largest + 1))
+        supplier.publish("it still works")
+
+    def test_no_broker_says_how_to_start_one(self):
+        with self.assertRaisesRegex(ConnectionError, "unisono events serve"):
+            unisono.Publisher("heat", at=self.at + "-not")
+        with self.assertRaisesRegex(ValueError, "tcp:"):
+            unisono.Subscriber("heat", at="tcp:nowhere")
+
+    def test_a_broker_that_is_killed_is_told_to_all_who_use_it_and_its_successor_serves(self):
+        consumer, supplier = self.subscriber("tick"), self.publisher("tick")
+        supplier.publish("before")
+        kept = self.event(consumer)
+        killer = threading.Timer(0.1, self.broker.kill)
+        killer.start()
+        with self.assertRaisesRegex(unisono.Gone, "the broker is gone"):
+            for _ in consumer:
+                pass
+        with self.assertRaises(unisono.Gone):
+            while True:
+                supplier.publish("tick")
+        killer.join()
+        self.assertEqual(kept.text(), "before")
+        consumer.close()
+        supplier.close()
+        self.broker.start()
+        consumer, supplier = self.subscriber("tick"), self.publisher("tick")
+        supplier.publish("after")
+        self.assertEqual(self.event(consumer).text(), "after")
+
+    def test_what_is_closed_says_so(self):
+        consumer, supplier = self.subscriber("x"), self.publisher("x")
+        consumer.close()
+        supplier.close()
+        consumer.close()
+        supplier.close()
+        for call in (consumer.receive, consumer.fileno, supplier.publish, supplier.flush):
+            with self.assertRaisesRegex(unisono.Gone, "closed"):
+                call()
+        self.assertEqual(list(consumer), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

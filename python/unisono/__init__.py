@@ -1,0 +1,47 @@
+"""Events with deadlines, through the broker that `unisono events serve` starts.
+
+    import unisono
+
+    with unisono.Publisher("plant/1/heat") as heat:
+        heat.publish(b"hot", fields={"celsius": 81.5}, due_in=0.005)
+
+    with unisono.Subscriber("plant/+/heat", filter="celsius > 80") as heat:
+        for event in heat:
+            print(event.topic, event.fields["celsius"], bytes(event.payload))
+
+    print(bytes(unisono.request("sums", b"1 + 1", timeout=1.0).payload))
+    unisono.serve("sums", lambda request: str(add(request.text())))
+
+Lengths of time are seconds, as everywhere in Python. Names that end in _ns are nanoseconds; points in time are of
+time.monotonic_ns().
+
+A connection is for one thread; each Publisher and Subscriber has its own unless it is given one. Calls that wait for
+an event end by Ctrl-C; a request does so when its time is over.
+"""
+
+from ._library import library_version
+from .client import Client
+from .errors import BadArgument, Error, Gone, Refused, TimedOut, TooLarge
+from .event import Event, Notice
+from .publisher import Publisher, Published, request
+from .subscriber import Subscriber, serve
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BadArgument",
+    "Client",
+    "Error",
+    "Event",
+    "Gone",
+    "Notice",
+    "Published",
+    "Publisher",
+    "Refused",
+    "Subscriber",
+    "TimedOut",
+    "TooLarge",
+    "library_version",
+    "request",
+    "serve",
+]

@@ -1,0 +1,185 @@
+"""Finds libunisono and says how its functions are called (unisono.h)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+from typing import Iterator
+
+from .errors import OK, error
+
+VERSION = "0.1.0"
+"""Of the library that these declarations are right for."""
+
+NAMES = ("libunisono.so.0", "libunisono.so")
+
+
+class Field(ctypes.Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("kind", c_int),
+        ("whole", c_int64),
+        ("decimal", c_double),
+        ("text", c_char_p),
+    ]
+
+
+WHOLE, DECIMAL, BOOL, TEXT = 1, 2, 3, 4
+
+
+class Topic(ctypes.Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("event_type", c_char_p),
+        ("last", c_size_t),
+        ("last_values", c_size_t),
+        ("deadline_ns", c_uint64),
+        ("flags", c_uint32),
+        ("strength", c_uint32),
+        ("more", c_char_p),
+    ]
+
+
+class Draft(ctypes.Structure):
+    _fields_ = [
+        ("payload", c_void_p),
+        ("bytes", c_size_t),
+        ("key", c_char_p),
+        ("fields", POINTER(Field)),
+        ("field_count", c_size_t),
+        ("deadline_ns", c_uint64),
+        ("criticality", c_uint8),
+    ]
+
+
+class PublishedView(ctypes.Structure):
+    _fields_ = [("sequence", c_uint64), ("consumers", c_uint32), ("outcome", c_int)]
+
+
+class Subscription(ctypes.Structure):
+    _fields_ = [
+        ("topics", c_char_p),
+        ("filter", c_char_p),
+        ("event_type", c_char_p),
+        ("class_name", c_char_p),
+        ("group", c_char_p),
+        ("queue", c_size_t),
+        ("full", c_int),
+        ("late", c_int),
+        ("last", c_size_t),
+        ("acknowledge_ns", c_uint64),
+        ("more", c_char_p),
+    ]
+
+
+class EventView(ctypes.Structure):
+    pass
+
+
+EventView._fields_ = [
+    ("kind", c_int),
+    ("number", c_uint32),
+    ("topic", c_char_p),
+    ("key", c_char_p),
+    ("text", c_char_p),
+    ("payload", c_void_p),
+    ("bytes", c_size_t),
+    ("fields", POINTER(Field)),
+    ("field_count", c_size_t),
+    ("with_", POINTER(POINTER(EventView))),
+    ("with_count", c_size_t),
+    ("published_ns", c_uint64),
+    ("deadline_ns", c_uint64),
+    ("sequence", c_uint64),
+    ("last", c_uint64),
+    ("lost", c_uint64),
+    ("supplier", c_uint32),
+    ("flags", c_uint32),
+    ("criticality", c_uint8),
+    ("repeated", c_uint8),
+    ("died", c_uint8),
+]
+
+LATE, RETAINED, ACKNOWLEDGE = 1, 2, 4
+
+_FUNCTIONS = {
+    "unisono_version": (c_char_p, []),
+    "unisono_error_text": (c_char_p, []),
+    "unisono_client_connect": (c_int, [c_char_p, POINTER(c_void_p)]),
+    "unisono_client_close": (c_int, [POINTER(c_void_p)]),
+    "unisono_client_descriptor": (c_int, [c_void_p]),
+    "unisono_client_largest": (c_size_t, [c_void_p]),
+    "unisono_advertise": (c_int, [c_void_p, POINTER(Topic), POINTER(c_uint32)]),
+    "unisono_withdraw": (c_int, [c_void_p, c_uint32]),
+    "unisono_publish": (c_int, [c_void_p, c_uint32, POINTER(Draft)]),
+    "unisono_publish_later": (c_int, [c_void_p, c_uint32, POINTER(Draft)]),
+    "unisono_flush": (c_int, [c_void_p]),
+    "unisono_try_publish": (c_int, [c_void_p, c_uint32, POINTER(Draft), POINTER(PublishedView)]),
+    "unisono_ask": (c_int, [c_void_p, c_uint32, POINTER(Draft), c_int64, POINTER(POINTER(EventView))]),
+    "unisono_reply": (c_int, [c_void_p, POINTER(EventView), POINTER(Draft)]),
+    "unisono_subscribe": (c_int, [c_void_p, POINTER(Subscription), POINTER(c_uint32)]),
+    "unisono_unsubscribe": (c_int, [c_void_p, c_uint32]),
+    "unisono_receive": (c_int, [c_void_p, c_int64, POINTER(POINTER(EventView))]),
+    "unisono_event_free": (c_int, [POINTER(POINTER(EventView))]),
+    "unisono_acknowledge": (c_int, [c_void_p, POINTER(EventView)]),
+}
+
+
+def _places() -> Iterator[str]:
+    """Where the library may be, in this order; names without a slash are for the system to find."""
+    named = os.environ.get("UNISONO_LIBRARY")
+    if named:
+        if os.path.isdir(named):
+            yield from (str(Path(named) / name) for name in NAMES)
+        else:
+            yield named
+        return  # whoever names one means no other
+    here = Path(__file__).resolve().parent
+    for folder in (here, *here.parents):
+        yield from (str(folder / name) for name in NAMES if (folder / name).is_file())
+    yield from NAMES
+
+
+@functools.lru_cache(maxsize=None)
+def library() -> ctypes.CDLL:
+    """The library, once."""
+    tried = []
+    for place in _places():
+        try:
+            found = ctypes.CDLL(place)
+        except OSError as refused:
+            tried.append(str(refused))
+            continue
+        return _declared(found, place)
+    raise ImportError(
+        "libunisono is not to be found; build it (cargo build --release) and set UNISONO_LIBRARY to its directory: "
+        + "; ".join(tried)
+    )
+
+
+def _declared(found: ctypes.CDLL, place: str) -> ctypes.CDLL:
+    try:
+        found.unisono_version.restype = c_char_p
+        version = found.unisono_version().decode()
+    except AttributeError:
+        version = "without events"
+    if version != VERSION:
+        raise ImportError(f"{place} is libunisono {version}, and this package is for {VERSION}; install both again")
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(found, name)
+        function.restype, function.argtypes = result, arguments
+    return found
+
+
+def library_version() -> str:
+    """The version of libunisono, which is loaded now if it was not yet."""
+    return library().unisono_version().decode()
+
+
+def check(status: int) -> None:
+    """Raises what a status of this thread's last call means."""
+    if status != OK:
+        raise error(status, library().unisono_error_text().decode())

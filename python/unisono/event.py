@@ -1,0 +1,280 @@
+"""Events to publish and events that have come."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
+
+from . import _library as c
+from .errors import BadArgument
+
+if TYPE_CHECKING:
+    from .client import Client
+
+FieldValue = Union[bool, int, float, str]
+Payload = Any  # bytes, a str (as UTF-8), or whatever has a buffer: bytearray, memoryview, a numpy array
+
+_KINDS = {
+    1: "event",
+    2: "gap",
+    3: "gone",
+    4: "owner",
+    5: "mismatch",
+    6: "tick",
+    7: "silence",
+    8: "incomplete",
+    9: "rejected",
+}
+
+
+def text(value: str, what: str) -> bytes:
+    """A text for C, which would take a zero in it for its end."""
+    if "\0" in value:
+        raise BadArgument(f"{what} must not hold a zero: {value!r}")
+    return value.encode()
+
+
+def nanos(seconds: float) -> int:
+    """Seconds, as Python has them, in the library's unit."""
+    if seconds < 0:
+        raise BadArgument(f"{seconds} s is no length of time")
+    return round(seconds * 1e9)
+
+
+class _Bytes:
+    """Types of byte arrays by length, rounded up: ctypes keeps each type for ever."""
+
+    def __init__(self) -> None:
+        self.types: Dict[int, Any] = {}
+
+    def of(self, length: int) -> Any:
+        power = max(length - 1, 0).bit_length()
+        return self.types.setdefault(power, ctypes.c_ubyte * (1 << power))
+
+
+_BYTES = _Bytes()
+
+
+def draft(
+    payload: Payload,
+    key: Optional[str],
+    fields: Optional[Mapping[str, FieldValue]],
+    due_in: Optional[float],
+    deadline_ns: Optional[int],
+    criticality: int,
+) -> Tuple[c.Draft, List[Any]]:
+    """An event for C, and what has to live as long."""
+    made, alive = c.Draft(), []
+    if isinstance(payload, str):
+        payload = payload.encode()
+    view = memoryview(payload)
+    if view.nbytes:
+        if view.readonly or not view.c_contiguous:
+            payload = payload if isinstance(payload, bytes) else view.tobytes()
+            made.payload = ctypes.cast(ctypes.c_char_p(payload), ctypes.c_void_p)
+        else:
+            made.payload = ctypes.addressof(ctypes.c_char.from_buffer(view))
+        alive += [view, payload]
+    made.bytes = view.nbytes
+    if key is not None:
+        made.key = text(key, "a key")
+    if fields:
+        array = (c.Field * len(fields))(*(_field(name, value) for name, value in fields.items()))
+        made.fields, made.field_count = array, len(fields)
+    if due_in is not None and deadline_ns is not None:
+        raise BadArgument("an event has either due_in or deadline_ns")
+    if due_in is not None:
+        deadline_ns = time.monotonic_ns() + nanos(due_in)
+    if not 0 <= criticality <= 255:
+        raise BadArgument(f"the criticality {criticality} is not between 0 and 255")
+    made.deadline_ns, made.criticality = deadline_ns or 0, criticality
+    return made, alive
+
+
+def _field(name: str, value: FieldValue) -> c.Field:
+    named = text(name, "a field's name")
+    if isinstance(value, bool):
+        return c.Field(named, c.BOOL, int(value))
+    if isinstance(value, str):
+        return c.Field(named, c.TEXT, 0, 0.0, text(value, name))
+    if isinstance(value, float):
+        return c.Field(named, c.DECIMAL, 0, value)
+    if isinstance(value, int):
+        if not -(1 << 63) <= value < 1 << 63:
+            raise BadArgument(f"the field {name} is beyond 64 bits: {value}")
+        return c.Field(named, c.WHOLE, value)
+    if hasattr(value, "item"):  # a number of numpy's
+        return _field(name, value.item())
+    raise BadArgument(f"the field {name} is a {type(value).__name__}, not a bool, an int, a float or a str")
+
+
+class Held:
+    """What the library has handed over; freed when nothing of it is in use any more."""
+
+    def __init__(self, pointer: Any) -> None:
+        self.pointer = pointer
+        self._free = c.library().unisono_event_free
+
+    def __del__(self) -> None:
+        self._free(ctypes.byref(self.pointer))
+
+
+class Event:
+    """An event that has come. Its payload stays where it is until nobody uses the event or a view of it."""
+
+    def __init__(self, client: Client, held: Held, view: c.EventView) -> None:
+        self._client, self._held, self._view = client, held, view
+
+    @property
+    def topic(self) -> str:
+        return self._view.topic.decode()
+
+    @property
+    def key(self) -> Optional[str]:
+        """Which of the things that the topic is about."""
+        key = self._view.key
+        return None if key is None else key.decode()
+
+    @property
+    def payload(self) -> memoryview:
+        """The bytes, not copied and not to be written."""
+        view = self._view
+        if not view.bytes:
+            return memoryview(b"")
+        memory = _BYTES.of(view.bytes).from_address(view.payload)
+        memory.held = self._held  # whoever has the view keeps the event
+        return memoryview(memory).toreadonly().cast("B")[: view.bytes]
+
+    def __bytes__(self) -> bytes:
+        return ctypes.string_at(self._view.payload, self._view.bytes) if self._view.bytes else b""
+
+    def __len__(self) -> int:
+        return self._view.bytes
+
+    def __bool__(self) -> bool:
+        return True  # also without a payload
+
+    def text(self) -> str:
+        """The payload as UTF-8."""
+        return bytes(self).decode()
+
+    def array(self, dtype: Any = "uint8", shape: Any = None) -> Any:
+        """The payload as a numpy array, not copied and not to be written."""
+        import numpy
+
+        array = numpy.frombuffer(self.payload, dtype=dtype)
+        return array if shape is None else array.reshape(shape)
+
+    @property
+    def fields(self) -> Dict[str, FieldValue]:
+        return {field.name.decode(): _value(field) for field in self._view.fields[: self._view.field_count]}
+
+    @property
+    def supplier(self) -> int:
+        """The broker's number of its supplier."""
+        return self._view.supplier
+
+    @property
+    def sequence(self) -> int:
+        """The supplier's count of its events."""
+        return self._view.sequence
+
+    @property
+    def criticality(self) -> int:
+        return self._view.criticality
+
+    @property
+    def published_ns(self) -> int:
+        """When it was published, on the clock of time.monotonic_ns()."""
+        return self._view.published_ns
+
+    @property
+    def deadline_ns(self) -> Optional[int]:
+        """When it is due, on the same clock. None: never."""
+        return self._view.deadline_ns or None
+
+    @property
+    def remaining(self) -> Optional[float]:
+        """Seconds until it is due, below 0 if it was due before. None: never."""
+        deadline = self._view.deadline_ns
+        return (deadline - time.monotonic_ns()) / 1e9 if deadline else None
+
+    @property
+    def late(self) -> bool:
+        """Whether its deadline had passed when the broker delivered it."""
+        return bool(self._view.flags & c.LATE)
+
+    @property
+    def retained(self) -> bool:
+        """Whether it was published before the subscription."""
+        return bool(self._view.flags & c.RETAINED)
+
+    @property
+    def repeated(self) -> int:
+        """Earlier deliveries of it that were not acknowledged; 255: or more."""
+        return self._view.repeated
+
+    @property
+    def parts(self) -> List[Event]:
+        """The other events of a correlation, in the order in which they came."""
+        parts = self._view.with_[: self._view.with_count]
+        return [Event(self._client, self._held, part.contents) for part in parts]
+
+    @property
+    def is_request(self) -> bool:
+        """Whether somebody waits for a reply."""
+        fields = self.fields
+        return "reply_to" in fields and "request" in fields
+
+    def acknowledge(self) -> None:
+        """Says that it is done with, so that it does not come again."""
+        self._client.call("unisono_acknowledge", ctypes.byref(self._view))
+
+    def reply(self, payload: Payload = b"", fields: Optional[Mapping[str, FieldValue]] = None) -> None:
+        """Answers a request."""
+        made, _alive = draft(payload, None, fields, None, None, 0)
+        self._client.call("unisono_reply", ctypes.byref(self._view), ctypes.byref(made))
+
+    def __repr__(self) -> str:
+        return f"<Event {self.topic} #{self.sequence} {self.fields} {len(self)} bytes>"
+
+
+def _value(field: c.Field) -> FieldValue:
+    if field.kind == c.TEXT:
+        return field.text.decode()
+    if field.kind == c.BOOL:
+        return bool(field.whole)
+    return field.whole if field.kind == c.WHOLE else field.decimal
+
+
+class Notice:
+    """What a subscription should know beside its events: `kind` says what."""
+
+    def __init__(self, view: c.EventView) -> None:
+        self.kind: str = _KINDS.get(view.kind, "unknown")
+        """gap, gone, owner, mismatch, tick, silence, incomplete or rejected, as unisono.h describes them."""
+        self.topic: Optional[str] = None if view.topic is None else view.topic.decode()
+        self.text: str = (view.text or b"").decode()
+        self.supplier: int = view.supplier
+        self.first: int = view.sequence
+        """Of a gap: the first event that is missing."""
+        self.last: int = view.last
+        self.lost: int = view.lost
+        self.died: bool = bool(view.died)
+        """Of a supplier that is gone: whether it died."""
+        self.time_ns: int = view.published_ns
+        """Of a tick: when the period ended. Of a silence: since when."""
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.text}" if self.topic else self.text
+
+    def __repr__(self) -> str:
+        return f"<Notice {self.kind} {self}>"
+
+
+def arrived(client: Client, pointer: Any) -> Union[Event, Notice]:
+    """What the library has handed over, which is freed with it."""
+    held = Held(pointer)
+    view = pointer.contents
+    return Event(client, held, view) if view.kind == 1 else Notice(view)

@@ -1,0 +1,200 @@
+"""Publishing, and requests."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Union
+
+from . import _library as c
+from .client import Client
+from .event import Event, FieldValue, Notice, Payload, arrived, draft, nanos, text
+
+LOOK_EVERY = 256
+"""Events published between two looks for refusals, so that they never fill the connection."""
+
+
+class Published(NamedTuple):
+    """What became of an event."""
+
+    sequence: int
+    consumers: int
+    """In the queues of so many consumers and groups it is."""
+    outcome: str
+    """taken, standby (a stronger supplier of the topic lives) or duplicate."""
+
+
+_OUTCOMES = ("taken", "standby", "duplicate")
+
+
+class Publisher:
+    """A topic to publish on."""
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        at: Union[str, os.PathLike[str], None] = None,
+        client: Optional[Client] = None,
+        event_type: Optional[str] = None,
+        last: int = 0,
+        last_values: int = 0,
+        due_in: Optional[float] = None,
+        exclusive: bool = False,
+        strength: int = 0,
+        reliable: bool = False,
+        period: Optional[float] = None,
+        burst: int = 0,
+        more: Optional[Mapping[str, Any]] = None,
+    ) -> None:
+        """Says that this program will publish on `topic`.
+
+        at, client: a broker's address, or a connection that is open
+        event_type: the name of the type of its events
+        last, last_values: the broker keeps so many events, or the last one of so many keys, for late subscribers
+        due_in: seconds after which an event is due that has no deadline of its own
+        exclusive, strength: only the strongest living supplier of the topic is heard
+        reliable: events may be redelivered until they are acknowledged
+        period, burst: events come at least `period` seconds apart, but for bursts; faster ones are refused
+        more: further keys of an ADVERTISE frame (crates/broker/PROTOCOL.md)
+        """
+        spec: Dict[str, Any] = dict(more or {})
+        if event_type is not None:
+            spec["event_type"] = event_type
+        if due_in is not None:
+            spec["deadline_ns"] = nanos(due_in)
+        if period is not None:
+            spec["period_ns"] = nanos(period)
+        if burst:
+            spec["burst"] = burst
+        if exclusive or reliable:
+            spec.update(exclusive=exclusive, reliable=reliable)
+        options = c.Topic(name=text(topic, "a topic"), last=last, last_values=last_values, strength=strength)
+        options.more = text(json.dumps(spec), "an option")
+        self.topic = topic
+        self._owns, self._client = client is None, Client(at) if client is None else client
+        self._number, self._published = ctypes.c_uint32(), 0
+        try:
+            self._client.call("unisono_advertise", ctypes.byref(options), ctypes.byref(self._number))
+        except BaseException:
+            self._end()
+            raise
+        self._client.expect(self._number.value)
+
+    def publish(
+        self,
+        payload: Payload = b"",
+        *,
+        key: Optional[str] = None,
+        fields: Optional[Mapping[str, FieldValue]] = None,
+        due_in: Optional[float] = None,
+        deadline_ns: Optional[int] = None,
+        criticality: int = 0,
+        later: bool = False,
+    ) -> None:
+        """Publishes an event and does not wait for what becomes of it; `rejected` says what was refused.
+
+        Waits while a consumer that blocks suppliers has no room.
+
+        payload: bytes, a str (as UTF-8), or whatever has a buffer, such as a numpy array
+        key: which of the things that the topic is about
+        fields: named values by which filters decide
+        due_in, deadline_ns: seconds from now, or a time of time.monotonic_ns(), by which it is due
+        criticality: from 0 to 255; a full queue drops the least critical events first
+        later: it may wait in this process until flush(): many events then leave with one system call
+        """
+        made, _alive = draft(payload, key, fields, due_in, deadline_ns, criticality)
+        name = "unisono_publish_later" if later else "unisono_publish"
+        self._client.call(name, self._number, ctypes.byref(made))
+        self._published += 1
+        if self._published % LOOK_EVERY == 0:
+            while self._client._take(0.0):
+                pass
+
+    def try_publish(
+        self,
+        payload: Payload = b"",
+        *,
+        key: Optional[str] = None,
+        fields: Optional[Mapping[str, FieldValue]] = None,
+        due_in: Optional[float] = None,
+        deadline_ns: Optional[int] = None,
+        criticality: int = 0,
+    ) -> Published:
+        """Publishes an event unless it would have to wait for a consumer, and says what became of it.
+
+        Raises Refused if nobody got it, with the words of whoever refused it.
+        """
+        made, _alive = draft(payload, key, fields, due_in, deadline_ns, criticality)
+        became = c.PublishedView()
+        self._client.call("unisono_try_publish", self._number, ctypes.byref(made), ctypes.byref(became))
+        return Published(became.sequence, became.consumers, _OUTCOMES[became.outcome])
+
+    def request(
+        self,
+        payload: Payload = b"",
+        *,
+        timeout: float = 1.0,
+        key: Optional[str] = None,
+        fields: Optional[Mapping[str, FieldValue]] = None,
+        due_in: Optional[float] = None,
+    ) -> Event:
+        """Publishes a request and waits for its reply; raises TimedOut if none comes within `timeout` seconds."""
+        made, _alive = draft(payload, key, fields, due_in, None, 0)
+        reply = ctypes.POINTER(c.EventView)()
+        self._client.call(
+            "unisono_ask", self._number, ctypes.byref(made), nanos(timeout), ctypes.byref(reply)
+        )
+        event = arrived(self._client, reply)
+        assert isinstance(event, Event)  # the library answers a request by nothing else
+        return event
+
+    def rejected(self) -> List[Notice]:
+        """The refusals, since the last call, of events that publish() did not wait for."""
+        refusals: List[Notice] = []
+        while True:
+            reception = self._client.receive(self._number.value, 0)
+            if reception is None:
+                return refusals
+            if isinstance(reception, Notice):
+                refusals.append(reception)
+
+    def flush(self) -> None:
+        """Lets all leave that was published later."""
+        self._client.flush()
+
+    def close(self) -> None:
+        """Ends the topic: those who listen hear that this supplier left."""
+        if not self._client.closed and self._number:
+            self._client.forget(self._number.value)
+            try:
+                self._client.flush()
+                self._client.call("unisono_withdraw", self._number)
+            except ConnectionError:
+                pass  # with the broker the topic is gone
+        self._number = ctypes.c_uint32()
+        self._end()
+
+    def _end(self) -> None:
+        if self._owns:
+            self._client.close()
+
+    def __enter__(self) -> Publisher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def request(
+    topic: str,
+    payload: Payload = b"",
+    *,
+    timeout: float = 1.0,
+    at: Union[str, os.PathLike[str], None] = None,
+    fields: Optional[Mapping[str, FieldValue]] = None,
+) -> Event:
+    """Asks once, over a connection of its own. For many requests use Publisher.request."""
+    with Publisher(topic, at=at) as publisher:
+        return publisher.request(payload, timeout=timeout, fields=fields)
