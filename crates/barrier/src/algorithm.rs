@@ -1,82 +1,29 @@
 //! The algorithms by name, and the trait they implement.
 
-use std::fmt;
-use std::str::FromStr;
+use unisono_linux::named::named;
 use unisono_sync::atomics::AtomicU32;
 use unisono_sync::{Flag, Lines, WaitPolicy, Wakeups, Watch, WatchVerdict};
 
-/// The barrier algorithms by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Algorithm {
-    /// One counter, one word that everybody polls.
-    Central,
-    /// One counter that also counts who sleeps: the paper's competitive barrier.
-    Competitive,
-    /// Counters in a tree: the last at each node climbs on.
-    CombiningTree,
-    /// A fixed tree: a parent waits for its children, all wait for the root.
-    StaticTree,
-    /// Everybody signals somebody in each of log2 n rounds; no root.
-    Dissemination,
-    /// Pairs whose winner is known beforehand.
-    Tournament,
-    /// The last of each core's to come waits for the other cores, its fellows wait for it.
-    PerCore,
-    /// Two fixed trees, four to arrive, two to wake (Mellor-Crummey and Scott).
-    McsTree,
-}
-
-impl Algorithm {
-    /// Every algorithm, in the order of the documentation.
-    pub const ALL: [Self; 8] = [
-        Self::Central,
-        Self::Competitive,
-        Self::CombiningTree,
-        Self::StaticTree,
-        Self::Dissemination,
-        Self::Tournament,
-        Self::McsTree,
-        Self::PerCore,
-    ];
-
-    /// The name used on the command line and in records.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Central => "central",
-            Self::Competitive => "competitive",
-            Self::CombiningTree => "combining-tree",
-            Self::StaticTree => "static-tree",
-            Self::Dissemination => "dissemination",
-            Self::Tournament => "tournament",
-            Self::McsTree => "mcs-tree",
-            Self::PerCore => "per-core",
-        }
-    }
-}
-
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// No algorithm has this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "no barrier algorithm is called '{name}': one of central, competitive, combining-tree, static-tree, \
-     dissemination, tournament, mcs-tree, per-core"
-)]
-pub struct BadAlgorithm {
-    name: String,
-}
-
-impl FromStr for Algorithm {
-    type Err = BadAlgorithm;
-
-    fn from_str(name: &str) -> Result<Self, BadAlgorithm> {
-        let named = |algorithm: &Self| algorithm.name() == name;
-        Self::ALL.into_iter().find(named).ok_or_else(|| BadAlgorithm { name: name.to_owned() })
+named! {
+    "barrier algorithm";
+    /// The barrier algorithms by name. A shared group stores the place in this order.
+    pub enum Algorithm {
+        /// One counter, and one word that all poll.
+        Central = "central",
+        /// One counter that also says whether anybody sleeps: the paper's competitive barrier.
+        Competitive = "competitive",
+        /// Counters in a tree: the last member at each node climbs on.
+        CombiningTree = "combining-tree",
+        /// A fixed tree: a parent waits for its children, all wait for the root.
+        StaticTree = "static-tree",
+        /// Each member signals one other in each of log2 n rounds; no root.
+        Dissemination = "dissemination",
+        /// Pairs whose winner is known beforehand.
+        Tournament = "tournament",
+        /// Two fixed trees, four to arrive, two to wake (Mellor-Crummey and Scott).
+        McsTree = "mcs-tree",
+        /// The last member to arrive on a core waits for the other cores; its fellows there wait for it.
+        PerCore = "per-core",
     }
 }
 
@@ -99,13 +46,7 @@ pub(crate) trait Protocol {
     fn arrive(&mut self, words: &GroupWords<'_>, episode: u32);
 
     /// Waits until everybody has come; `None` when the watch stopped it.
-    fn complete<P: WaitPolicy, W: Watch>(
-        &mut self,
-        words: &GroupWords<'_>,
-        episode: u32,
-        policy: &mut P,
-        watch: &mut W,
-    ) -> Option<Leadership>;
+    fn complete(&mut self, wait: EpisodeWait<'_, impl WaitPolicy, impl Watch>) -> Option<Leadership>;
 }
 
 /// What a participant is after an episode.
@@ -151,43 +92,25 @@ impl<'a> GroupWords<'a> {
     pub(crate) fn own_word(&self, line: usize, index: usize) -> &'a AtomicU32 {
         self.lines.line(self.first + line).word(2 * index + 3)
     }
-
-    /// Waits for a flag of the algorithm; `None` when the watch stopped it.
-    #[inline]
-    pub(crate) fn wait<P: WaitPolicy, W: Watch>(
-        &self,
-        flag: Flag<'_>,
-        episode: u32,
-        policy: &mut P,
-        watch: &mut W,
-    ) -> Option<()> {
-        (policy.wait(flag, episode, watch) == WatchVerdict::Continue).then_some(())
-    }
-
-    /// As [`wait`](Self::wait), for a flag whose signaller needs this core.
-    pub(crate) fn wait_behind<P: WaitPolicy, W: Watch>(
-        &self,
-        flag: Flag<'_>,
-        episode: u32,
-        policy: &mut P,
-        watch: &mut W,
-    ) -> Option<()> {
-        (policy.wait_behind(flag, episode, watch) == WatchVerdict::Continue).then_some(())
-    }
 }
 
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
+/// The members as a counter counts them.
+pub(crate) fn count(members: usize) -> u32 {
+    u32::try_from(members).expect("a group has at most 2^12 members because GroupSpec says so")
+}
 
-    #[test]
-    fn every_name_parses_back_and_a_wrong_one_lists_the_right_ones() {
-        for algorithm in Algorithm::ALL {
-            assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
-        }
-        let wrong = "centralised".parse::<Algorithm>().expect_err("not a name");
-        for algorithm in Algorithm::ALL {
-            assert!(wrong.to_string().contains(algorithm.name()), "{wrong} lacks {algorithm}");
-        }
+/// How one participant waits in one episode.
+pub(crate) struct EpisodeWait<'a, P, W> {
+    pub(crate) words: &'a GroupWords<'a>,
+    pub(crate) episode: u32,
+    pub(crate) policy: &'a mut P,
+    pub(crate) watch: &'a mut W,
+}
+
+impl<P: WaitPolicy, W: Watch> EpisodeWait<'_, P, W> {
+    /// Waits for a flag of the algorithm; `None` when the watch stopped it.
+    #[inline]
+    pub(crate) fn until(&mut self, flag: Flag<'_>) -> Option<()> {
+        (self.policy.wait(flag, self.episode, self.watch) == WatchVerdict::Continue).then_some(())
     }
 }

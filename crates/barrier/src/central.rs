@@ -8,7 +8,7 @@
 //! Reference: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", Int. J. Parallel
 //! Programming 17(1), 1988; Mellor-Crummey, Scott, ACM TOCS 9(1), 1991, section 3.1.
 
-use crate::algorithm::{GroupWords, Leadership, Protocol};
+use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol, count};
 use unisono_sync::atomics::Ordering;
 use unisono_sync::{WaitPolicy, Watch};
 
@@ -28,9 +28,7 @@ impl Protocol for Central {
     }
 
     fn new(_rank: usize, members: usize) -> Self {
-        let members =
-            u32::try_from(members).expect("a group has at most 2^12 members because GroupSpec says so");
-        Self { members, last: false }
+        Self { members: count(members), last: false }
     }
 
     #[inline]
@@ -47,17 +45,12 @@ impl Protocol for Central {
     }
 
     #[inline]
-    fn complete<P: WaitPolicy, W: Watch>(
-        &mut self,
-        words: &GroupWords<'_>,
-        episode: u32,
-        policy: &mut P,
-        watch: &mut W,
-    ) -> Option<Leadership> {
+    fn complete(&mut self, mut wait: EpisodeWait<'_, impl WaitPolicy, impl Watch>) -> Option<Leadership> {
+        let words = wait.words;
         if self.last {
             return Some(Leadership::Leader);
         }
-        words.wait(words.flag(RELEASE, 0), episode, policy, watch)?;
+        wait.until(words.flag(RELEASE, 0))?;
         Some(Leadership::Follower)
     }
 }

@@ -13,7 +13,7 @@
 //! Reference: Yew, Tzeng, Lawrie, "Distributing hot-spot addressing in large-scale multiprocessors", IEEE
 //! Trans. Computers 36(4), 1987; with sense reversal: Mellor-Crummey, Scott 1991, section 3.2.
 
-use crate::algorithm::{GroupWords, Leadership, Protocol};
+use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::atomics::Ordering;
 use unisono_sync::{WaitPolicy, Watch};
 
@@ -79,18 +79,13 @@ impl Protocol for CombiningTree {
         self.release_climbed(words, episode);
     }
 
-    fn complete<P: WaitPolicy, W: Watch>(
-        &mut self,
-        words: &GroupWords<'_>,
-        episode: u32,
-        policy: &mut P,
-        watch: &mut W,
-    ) -> Option<Leadership> {
+    fn complete(&mut self, mut wait: EpisodeWait<'_, impl WaitPolicy, impl Watch>) -> Option<Leadership> {
+        let (words, episode) = (wait.words, wait.episode);
         if self.climbed == self.depth {
             return Some(Leadership::Leader);
         }
         let stopped_at = self.path[self.climbed];
-        words.wait(words.flag(stopped_at.line, RELEASE), episode, policy, watch)?;
+        wait.until(words.flag(stopped_at.line, RELEASE))?;
         self.release_climbed(words, episode);
         Some(Leadership::Follower)
     }

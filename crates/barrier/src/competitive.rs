@@ -14,7 +14,7 @@
 //! Reference: Kontothanassis, Wisniewski, Scott, "Scheduler-conscious synchronization", ACM TOCS 15(1),
 //! 1997; the barrier that Peter et al. tuned to 50 us. The protocol: `PROTOCOL.md`, "Competitive".
 
-use crate::algorithm::{GroupWords, Leadership, Protocol};
+use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol, count};
 use unisono_sync::atomics::Ordering;
 use unisono_sync::{Flag, WaitPolicy, Watch};
 
@@ -34,9 +34,7 @@ impl Protocol for Competitive {
     }
 
     fn new(_rank: usize, members: usize) -> Self {
-        let members =
-            u32::try_from(members).expect("a group has at most 2^12 members because GroupSpec says so");
-        Self { members, last: false }
+        Self { members: count(members), last: false }
     }
 
     #[inline]
@@ -56,17 +54,12 @@ impl Protocol for Competitive {
     }
 
     #[inline]
-    fn complete<P: WaitPolicy, W: Watch>(
-        &mut self,
-        words: &GroupWords<'_>,
-        episode: u32,
-        policy: &mut P,
-        watch: &mut W,
-    ) -> Option<Leadership> {
+    fn complete(&mut self, mut wait: EpisodeWait<'_, impl WaitPolicy, impl Watch>) -> Option<Leadership> {
+        let words = wait.words;
         if self.last {
             return Some(Leadership::Leader);
         }
-        words.wait(self.release(words), episode, policy, watch)?;
+        wait.until(self.release(words))?;
         Some(Leadership::Follower)
     }
 }

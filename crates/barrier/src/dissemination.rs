@@ -12,7 +12,7 @@
 //! Mellor-Crummey, Scott 1991, section 3.3. Growing episode numbers replace their parity and sense: a partner
 //! that is an episode ahead has simply counted further.
 
-use crate::algorithm::{GroupWords, Leadership, Protocol};
+use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{CacheLine, WaitPolicy, Watch};
 
 /// One participant's side.
@@ -43,15 +43,10 @@ impl Protocol for Dissemination {
     }
 
     #[inline]
-    fn complete<P: WaitPolicy, W: Watch>(
-        &mut self,
-        words: &GroupWords<'_>,
-        episode: u32,
-        policy: &mut P,
-        watch: &mut W,
-    ) -> Option<Leadership> {
+    fn complete(&mut self, mut wait: EpisodeWait<'_, impl WaitPolicy, impl Watch>) -> Option<Leadership> {
+        let (words, episode) = (wait.words, wait.episode);
         while self.round < self.rounds {
-            words.wait(self.flag(words, self.rank, self.round), episode, policy, watch)?;
+            wait.until(self.flag(words, self.rank, self.round))?;
             self.round += 1;
             self.signal(words, episode);
         }

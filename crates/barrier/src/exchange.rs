@@ -4,7 +4,7 @@
 //! store finds the other's word in it, so that an episode can move the line once instead of twice. Cost: one
 //! store, one transfer of the line. When not to use: with more than two (see [`crate::dissemination`]).
 
-use crate::algorithm::{GroupWords, Leadership, Protocol};
+use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{WaitPolicy, Watch};
 
 /// One of the two.
@@ -29,14 +29,9 @@ impl Protocol for PairExchange {
     }
 
     #[inline]
-    fn complete<P: WaitPolicy, W: Watch>(
-        &mut self,
-        words: &GroupWords<'_>,
-        episode: u32,
-        policy: &mut P,
-        watch: &mut W,
-    ) -> Option<Leadership> {
-        words.wait(words.flag(0, self.rank & 1), episode, policy, watch)?;
+    fn complete(&mut self, mut wait: EpisodeWait<'_, impl WaitPolicy, impl Watch>) -> Option<Leadership> {
+        let words = wait.words;
+        wait.until(words.flag(0, self.rank & 1))?;
         Some(Leadership::of_first(self.rank))
     }
 }

@@ -84,11 +84,11 @@ mod spec;
 mod static_tree;
 mod tournament;
 
-pub use algorithm::{Algorithm, BadAlgorithm};
+pub use algorithm::Algorithm;
 pub use barrier::{Barrier, BarrierWaitResult};
 pub use error::{Cause, Error, GoneMember};
 pub use group::Group;
 pub use participant::{ArrivalToken, Episode, Participant};
 pub use recommended::{Recommendation, RecommendedLoad, recommended};
 pub use spec::GroupSpec;
-pub use unisono_sync::{BadSpinBudget, BadWait, SpinBudget, Wait, Waited, Wakeups};
+pub use unisono_sync::{BadSpinBudget, SpinBudget, Wait, Waited, Wakeups};

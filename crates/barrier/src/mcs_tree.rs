@@ -15,7 +15,7 @@
 //! Reference: Mellor-Crummey, Scott, "Algorithms for scalable synchronization on shared-memory
 //! multiprocessors", ACM TOCS 9(1), 1991, section 3.5 (algorithm 11).
 
-use crate::algorithm::{GroupWords, Leadership, Protocol};
+use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{Flag, WaitPolicy, Watch};
 
 /// Children that a parent waits for.
@@ -61,22 +61,17 @@ impl Protocol for McsTree {
     }
 
     #[inline]
-    fn complete<P: WaitPolicy, W: Watch>(
-        &mut self,
-        words: &GroupWords<'_>,
-        episode: u32,
-        policy: &mut P,
-        watch: &mut W,
-    ) -> Option<Leadership> {
+    fn complete(&mut self, mut wait: EpisodeWait<'_, impl WaitPolicy, impl Watch>) -> Option<Leadership> {
+        let (words, episode) = (wait.words, wait.episode);
         while self.seen < self.children {
-            words.wait(self.child(words, self.seen), episode, policy, watch)?;
+            wait.until(self.child(words, self.seen))?;
             self.seen += 1;
         }
         self.pass_on_if_all_seen(words, episode);
         if self.rank == 0 {
             return Some(Leadership::Leader);
         }
-        words.wait(wake_up(words, self.rank), episode, policy, watch)?;
+        wait.until(wake_up(words, self.rank))?;
         self.wake_children(words, episode);
         Some(Leadership::Follower)
     }

@@ -1,6 +1,6 @@
 //! One member's handle on a barrier.
 
-use crate::algorithm::{GroupWords, Leadership};
+use crate::algorithm::{EpisodeWait, GroupWords, Leadership};
 use crate::control::{ATTENTION_CHANGE, ATTENTION_JOIN};
 use crate::error::{Cause, Error};
 use crate::group::Group;
@@ -245,8 +245,9 @@ impl Participant {
     fn finish(&mut self, limit: WaitLimit) -> Result<Episode, Error> {
         if matches!(self.stage, ParticipantStage::Arrived) && self.waiter.glances(self.group.control.regime())
         {
-            let (words, glance) = (words(&self.group), &mut self.stretch.glance);
-            if let Some(role) = self.protocol.complete(&words, self.episode, glance, &mut Unwatched) {
+            let (words, episode, policy) = (words(&self.group), self.episode, &mut self.stretch.glance);
+            let wait = EpisodeWait { words: &words, episode, policy, watch: &mut Unwatched };
+            if let Some(role) = self.protocol.complete(wait) {
                 return self.completed(role, limit);
             }
         }
@@ -263,7 +264,9 @@ impl Participant {
         let mut guard = Guard::new(&self.group.control, number, limit.moment());
         let (group, rank, id) = (&self.group, self.rank, self.id);
         let mut policy = self.waiter.among(|| fellows(group, rank).company(id, number));
-        let role = self.protocol.complete(&words(&self.group), number, &mut policy, &mut guard);
+        let words = words(group);
+        let wait = EpisodeWait { words: &words, episode: number, policy: &mut policy, watch: &mut guard };
+        let role = self.protocol.complete(wait);
         let stopped_by = guard.stopped;
         self.in_earnest.0 += ticks().since(before).0;
         match role {

@@ -24,7 +24,7 @@
 //! to one level (ACM TOCS 15(1), 1997, section 4); here a thread asks for its core instead of being assigned
 //! one.
 
-use crate::algorithm::{GroupWords, Leadership, Protocol};
+use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol, count};
 use unisono_sync::atomics::{AtomicU32, Ordering, fence};
 use unisono_sync::{Flag, WaitPolicy, Wakeups, Watch, WatchVerdict};
 
@@ -69,9 +69,7 @@ impl Protocol for PerCore {
     }
 
     fn new(rank: usize, members: usize) -> Self {
-        let members =
-            u32::try_from(members).expect("a group has at most 2^12 members because GroupSpec says so");
-        Self { rank, members, cores: cores(), core: None, last: false }
+        Self { rank, members: count(members), cores: cores(), core: None, last: false }
     }
 
     #[inline]
@@ -94,13 +92,8 @@ impl Protocol for PerCore {
     }
 
     #[inline]
-    fn complete<P: WaitPolicy, W: Watch>(
-        &mut self,
-        words: &GroupWords<'_>,
-        episode: u32,
-        policy: &mut P,
-        watch: &mut W,
-    ) -> Option<Leadership> {
+    fn complete(&mut self, mut wait: EpisodeWait<'_, impl WaitPolicy, impl Watch>) -> Option<Leadership> {
+        let (words, episode) = (wait.words, wait.episode);
         if self.last {
             return Some(Leadership::Leader);
         }
@@ -113,12 +106,12 @@ impl Protocol for PerCore {
         if expected <= 1 {
             // This core has nobody to wake. If a thread is moved here and waits behind, the last of all sees
             // it.
-            words.wait(release, episode, policy, watch)?;
+            wait.until(release)?;
             return Some(Leadership::Follower);
         }
         if core.arrived(episode).load(Ordering::Relaxed) >= expected {
             core.represented().store(episode, Ordering::Relaxed);
-            if policy.wait_briefly(release, episode, watch) == Some(WatchVerdict::Continue) {
+            if wait.policy.wait_briefly(release, episode, wait.watch) == Some(WatchVerdict::Continue) {
                 core.fellows.signal(episode, words.wakeups);
                 return Some(Leadership::Follower);
             }
@@ -131,7 +124,8 @@ impl Protocol for PerCore {
         if release.reached(episode) {
             core.fellows.signal(episode, words.wakeups);
         } else {
-            words.wait_behind(core.fellows, episode, policy, watch)?;
+            let verdict = wait.policy.wait_behind(core.fellows, episode, wait.watch);
+            (verdict == WatchVerdict::Continue).then_some(())?;
         }
         Some(Leadership::Follower)
     }

@@ -8,7 +8,7 @@
 //! Reference: Grunwald, Vajracharya, "Efficient barriers for distributed shared memory computers", IPPS
 //! 1994 (static f-way tournament, global wake-up).
 
-use crate::algorithm::{GroupWords, Leadership, Protocol};
+use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{WaitPolicy, Watch};
 
 /// Children of a node: all their words fit in its line.
@@ -51,22 +51,17 @@ impl Protocol for StaticTree {
     }
 
     #[inline]
-    fn complete<P: WaitPolicy, W: Watch>(
-        &mut self,
-        words: &GroupWords<'_>,
-        episode: u32,
-        policy: &mut P,
-        watch: &mut W,
-    ) -> Option<Leadership> {
+    fn complete(&mut self, mut wait: EpisodeWait<'_, impl WaitPolicy, impl Watch>) -> Option<Leadership> {
+        let (words, episode) = (wait.words, wait.episode);
         while self.seen < self.children {
-            words.wait(words.flag(1 + self.rank, self.seen), episode, policy, watch)?;
+            wait.until(words.flag(1 + self.rank, self.seen))?;
             self.seen += 1;
         }
         self.signal_if_all_seen(words, episode);
         if self.rank == 0 {
             return Some(Leadership::Leader);
         }
-        words.wait(words.flag(RELEASE, 0), episode, policy, watch)?;
+        wait.until(words.flag(RELEASE, 0))?;
         Some(Leadership::Follower)
     }
 }

@@ -13,7 +13,7 @@
 //! Reference: Hensgen, Finkel, Manber 1988; Lubachevsky 1989; Mellor-Crummey, Scott 1991, section 3.4
 //! (there with one release word, here with the tree, which no line transfer has to broadcast).
 
-use crate::algorithm::{GroupWords, Leadership, Protocol};
+use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{CacheLine, Flag, WaitPolicy, Watch};
 
 /// One participant's side.
@@ -51,16 +51,11 @@ impl Protocol for Tournament {
     }
 
     #[inline]
-    fn complete<P: WaitPolicy, W: Watch>(
-        &mut self,
-        words: &GroupWords<'_>,
-        episode: u32,
-        policy: &mut P,
-        watch: &mut W,
-    ) -> Option<Leadership> {
+    fn complete(&mut self, mut wait: EpisodeWait<'_, impl WaitPolicy, impl Watch>) -> Option<Leadership> {
+        let (words, episode) = (wait.words, wait.episode);
         while self.round < self.wins {
             if self.has_loser(self.round) {
-                words.wait(self.heard(words, self.round), episode, policy, watch)?;
+                wait.until(self.heard(words, self.round))?;
             }
             self.round += 1;
         }
@@ -68,7 +63,7 @@ impl Protocol for Tournament {
         if self.rank == 0 {
             return Some(Leadership::Leader);
         }
-        words.wait(self.released(words, self.rank), episode, policy, watch)?;
+        wait.until(self.released(words, self.rank))?;
         self.release_losers(words, episode);
         Some(Leadership::Follower)
     }

@@ -19,6 +19,7 @@ pub mod load;
 pub mod local_socket;
 pub mod mapping;
 pub mod membarrier;
+pub mod named;
 pub mod netlink;
 pub mod network_namespace;
 pub mod packet;

@@ -52,7 +52,7 @@ pub use policies::{Block, Spin, SpinBlock, Yield};
 pub use prefetch::prefetch;
 pub use published::{ForeignWords, PublishedWords};
 pub use regime::{Learner, Regime, RegimeAdvice};
-pub use wait::{BadSpinBudget, BadWait, SpinBudget, Wait, WaitPolicy, Waited};
+pub use wait::{BadSpinBudget, SpinBudget, Wait, WaitPolicy, Waited};
 pub use waiter::{Fellows, Waiter, WaiterAmong};
 pub use watch::{Until, Unwatched, Watch, WatchVerdict};
 pub use whereabouts::{Notes, Whereabouts};

@@ -2,9 +2,8 @@
 
 use crate::flag::Flag;
 use crate::watch::{Watch, WatchVerdict};
-use std::fmt;
-use std::str::FromStr;
 use unisono_linux::clock::Nanos;
+use unisono_linux::named::named;
 
 /// A way to wait for a flag.
 ///
@@ -49,59 +48,20 @@ impl Waited {
     }
 }
 
-/// The wait policies by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Wait {
-    /// Poll the word; for idle cores that belong to the program.
-    Spin,
-    /// Poll, giving the core away each time; for more threads than cores and nobody else there.
-    Yield,
-    /// Sleep at once; beside foreign load.
-    Block,
-    /// Spin for a fixed time, then sleep: never more than twice the cost of the better choice.
-    SpinBlock,
-    /// Find out which of the above, and notice when it changes.
-    Adaptive,
-}
-
-impl Wait {
-    /// Every policy, in the order of the documentation.
-    pub const ALL: [Self; 5] = [Self::Spin, Self::Yield, Self::Block, Self::SpinBlock, Self::Adaptive];
-
-    /// The name used on the command line and in records.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Spin => "spin",
-            Self::Yield => "yield",
-            Self::Block => "block",
-            Self::SpinBlock => "spin-block",
-            Self::Adaptive => "adaptive",
-        }
-    }
-}
-
-impl fmt::Display for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// No wait policy has this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no wait policy is called '{name}': one of spin, yield, block, spin-block, adaptive")]
-pub struct BadWait {
-    name: String,
-}
-
-impl FromStr for Wait {
-    type Err = BadWait;
-
-    fn from_str(name: &str) -> Result<Self, BadWait> {
-        Self::ALL
-            .into_iter()
-            .find(|wait| wait.name() == name)
-            .ok_or_else(|| BadWait { name: name.to_owned() })
+named! {
+    "wait policy";
+    /// The wait policies by name.
+    pub enum Wait {
+        /// Poll the word; for idle cores that belong to the program.
+        Spin = "spin",
+        /// Poll, giving the core away each time; for more threads than cores and nobody else there.
+        Yield = "yield",
+        /// Sleep at once; beside foreign load.
+        Block = "block",
+        /// Spin for a fixed time, then sleep: never more than twice the cost of the better choice.
+        SpinBlock = "spin-block",
+        /// Find out which of the above, and notice when it changes.
+        Adaptive = "adaptive",
     }
 }
 
@@ -151,15 +111,6 @@ pub struct BadSpinBudget {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_name_parses_back_and_a_wrong_one_lists_the_right_ones() {
-        for wait in Wait::ALL {
-            assert_eq!(wait.to_string().parse(), Ok(wait));
-        }
-        let wrong = "spinblock".parse::<Wait>().expect_err("the name has a hyphen");
-        assert!(wrong.to_string().contains("'spinblock'") && wrong.to_string().contains("spin-block"));
-    }
 
     #[test]
     fn a_spin_budget_beyond_a_second_is_refused() {

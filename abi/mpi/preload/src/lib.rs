@@ -19,28 +19,19 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use unisono_linux::named::named;
 use unisono_linux::programs::on_path;
 
-/// A family of MPIs whose handles look alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum HostMpi {
-    /// MPICH and what has its ABI.
-    Mpich,
-    OpenMpi,
+named! {
+    /// A family of MPIs whose handles look alike.
+    pub enum HostMpi {
+        /// MPICH and what has its ABI.
+        Mpich = "mpich",
+        OpenMpi = "openmpi",
+    }
 }
 
 impl HostMpi {
-    pub const ALL: [Self; 2] = [Self::Mpich, Self::OpenMpi];
-
-    /// The name on the command line and in file names.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Mpich => "mpich",
-            Self::OpenMpi => "openmpi",
-        }
-    }
-
     /// By its name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {

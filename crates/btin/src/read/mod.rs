@@ -20,21 +20,23 @@ use crate::reach::Components;
 use crate::{NetworkFile, SwitchNetwork};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
+use unisono_linux::named::named;
 
 pub use role::{BadRole, VertexRole};
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Language {
-    BtinTopo1,
-    Ibnetdiscover,
-    Graphml,
-    Dot,
-    /// What machines say of their neighbours: the output of `lldpctl -f json`.
-    Lldp,
-    /// A topology file of containerlab, YAML.
-    Containerlab,
+named! {
+    #[derive(Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Language {
+        BtinTopo1 = "btin-topo-1",
+        Ibnetdiscover = "ibnetdiscover",
+        Graphml = "graphml",
+        Dot = "dot",
+        /// What machines say of their neighbours: the output of `lldpctl -f json`.
+        Lldp = "lldp",
+        /// A topology file of containerlab, YAML.
+        Containerlab = "containerlab",
+    }
 }
 
 /// How many lines may stand before the first that tells the language: complaints of a discovery that went
@@ -42,20 +44,6 @@ pub enum Language {
 const LINES_LOOKED_AT: usize = 1000;
 
 impl Language {
-    pub const ALL: [Self; 6] =
-        [Self::BtinTopo1, Self::Ibnetdiscover, Self::Graphml, Self::Dot, Self::Lldp, Self::Containerlab];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::BtinTopo1 => "btin-topo-1",
-            Self::Ibnetdiscover => "ibnetdiscover",
-            Self::Graphml => "graphml",
-            Self::Dot => "dot",
-            Self::Lldp => "lldp",
-            Self::Containerlab => "containerlab",
-        }
-    }
-
     /// What a text seems to be written in, by how it begins.
     pub fn of(text: &str) -> Option<Self> {
         let text = text.trim_start_matches('\u{feff}').trim_start();
@@ -78,12 +66,6 @@ impl Language {
             // what a program complained about may come first, where somebody kept standard error, too
             _ => lines.any(ibnetdiscover::is_telling).then_some(Self::Ibnetdiscover),
         }
-    }
-}
-
-impl fmt::Display for Language {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

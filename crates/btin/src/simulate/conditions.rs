@@ -2,6 +2,7 @@
 
 use super::SimulatedTime;
 use crate::SwitchNetwork;
+use unisono_linux::named::named;
 
 /// What a message costs on its way (paper, section 5.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,56 +32,35 @@ impl Costs {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Scheme {
-    /// A message from every member to the root, and one back to each.
-    Unicast,
-    /// A message from every member to the root, and one back that the switches replicate.
-    Multicast,
-    /// The barrier tree as in the paper: the root node turns it.
-    Btin,
-    /// The barrier tree, turned at the root switch.
-    BtinTurn,
-}
-
-impl Scheme {
-    pub const ALL: [Self; 4] = [Self::Unicast, Self::Multicast, Self::Btin, Self::BtinTurn];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Unicast => "unicast",
-            Self::Multicast => "multicast",
-            Self::Btin => "btin",
-            Self::BtinTurn => "btin_turn",
-        }
+named! {
+    #[derive(PartialOrd, Ord)]
+    pub enum Scheme {
+        /// A message from every member to the root, and one back to each.
+        Unicast = "unicast",
+        /// A message from every member to the root, and one back that the switches replicate.
+        Multicast = "multicast",
+        /// The barrier tree as in the paper: the root node turns it.
+        Btin = "btin",
+        /// The barrier tree, turned at the root switch.
+        BtinTurn = "btin_turn",
     }
 }
 
-/// How fast the root node of unicast and multicast takes in the members' messages. The paper does not say,
-/// and its figures depend on nothing more.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Intake {
-    /// One message in (t_r + t_p) / L, as if L = round(f k - p / q) links (what a switch has to other
-    /// switches on average) brought messages side by side. The only reading that we found to give the
-    /// paper's figures; a node with one port cannot do it.
-    #[default]
-    ParallelLinks,
-    /// One message in t_r + t_p: what a node with one port can do.
-    OnePort,
-    /// One message in t_s: the node starts up for each message that it receives, as it does for each
-    /// that it sends.
-    StartupEach,
-}
-
-impl Intake {
-    pub const ALL: [Self; 3] = [Self::ParallelLinks, Self::OnePort, Self::StartupEach];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ParallelLinks => "parallel-links",
-            Self::OnePort => "one-port",
-            Self::StartupEach => "startup-each",
-        }
+named! {
+    /// How fast the root node of unicast and multicast takes in the members' messages. The paper does not say,
+    /// and its figures depend on nothing more.
+    #[derive(PartialOrd, Ord, Default)]
+    pub enum Intake {
+        /// One message in (t_r + t_p) / L, as if L = round(f k - p / q) links (what a switch has to other
+        /// switches on average) brought messages side by side. The only reading that we found to give the
+        /// paper's figures; a node with one port cannot do it.
+        #[default]
+        ParallelLinks = "parallel-links",
+        /// One message in t_r + t_p: what a node with one port can do.
+        OnePort = "one-port",
+        /// One message in t_s: the node starts up for each message that it receives, as it does for each
+        /// that it sends.
+        StartupEach = "startup-each",
     }
 }
 

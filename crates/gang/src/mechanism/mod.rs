@@ -27,10 +27,10 @@ pub use stop::Stop;
 use crate::error::{Error, Result};
 use crate::gang::GangId;
 use serde::Serialize;
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 use unisono_linux::counted::counted;
+use unisono_linux::named::named;
 
 /// What a gang may do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,23 +119,15 @@ fn known(standings: &[(GangId, Standing)], gangs: usize) -> Result<()> {
     }
 }
 
-/// The mechanisms by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MechanismKind {
-    /// The cgroup freezer.
-    Freeze,
-    RealTime,
-    Stop,
-}
-
-impl fmt::Display for MechanismKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            MechanismKind::Freeze => "freeze",
-            MechanismKind::RealTime => "real-time",
-            MechanismKind::Stop => "stop",
-        })
+named! {
+    /// The mechanisms by name.
+    #[derive(Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum MechanismKind {
+        /// The cgroup freezer.
+        Freeze = "freeze",
+        RealTime = "real-time",
+        Stop = "stop",
     }
 }
 
@@ -143,12 +135,8 @@ impl FromStr for MechanismKind {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text {
-            "freeze" => Ok(MechanismKind::Freeze),
-            "real-time" => Ok(MechanismKind::RealTime),
-            "stop" => Ok(MechanismKind::Stop),
-            _ => Err(format!("{text:?} is not a mechanism; choose auto, freeze, real-time or stop")),
-        }
+        let known = Self::ALL.into_iter().find(|kind| kind.name() == text);
+        known.ok_or_else(|| format!("{text:?} is not a mechanism; choose auto, freeze, real-time or stop"))
     }
 }
 
@@ -185,7 +173,7 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for kind in [MechanismKind::Freeze, MechanismKind::RealTime, MechanismKind::Stop] {
+        for kind in MechanismKind::ALL {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
         assert!("weights".parse::<MechanismKind>().is_err());

@@ -1,29 +1,19 @@
 //! What kind of window to make: a builder, as MPI's info keys say it.
 
-/// How a window synchronizes. A study compares the styles to show what each design gains.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Style {
-    /// Stores and flags where members share memory; the paper's protocol elsewhere.
-    #[default]
-    Direct,
-    /// The paper's protocol everywhere: the second synchronization call does all work (sections 4.1 to 4.3).
-    Deferred,
-    /// The naive forms that the paper describes: two barriers a fence, a start that waits for posts, done
-    /// messages, a lock that waits to be granted, an unlock message and its acknowledgement.
-    Naive,
-}
+use unisono_linux::named::named;
 
-impl Style {
-    pub const ALL: [Self; 3] = [Self::Direct, Self::Deferred, Self::Naive];
-
-    /// The name used in records and on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Direct => "direct",
-            Self::Deferred => "deferred",
-            Self::Naive => "naive",
-        }
+named! {
+    /// How a window synchronizes. A study compares the styles to show what each design gains.
+    #[derive(Default)]
+    pub enum Style {
+        /// Stores and flags where members share memory; the paper's protocol elsewhere.
+        #[default]
+        Direct = "direct",
+        /// The paper's protocol everywhere: the second synchronization call does all work (sections 4.1 to 4.3).
+        Deferred = "deferred",
+        /// The naive forms that the paper describes: two barriers a fence, a start that waits for posts, done
+        /// messages, a lock that waits to be granted, an unlock message and its acknowledgement.
+        Naive = "naive",
     }
 }
 

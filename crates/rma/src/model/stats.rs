@@ -10,57 +10,29 @@ use std::cell::Cell;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 use unisono_linux::clock::Nanos;
+use unisono_linux::named::named;
 use unisono_sync::Waited;
 
-/// A kind of operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verb {
-    Put,
-    Get,
-    Accumulate,
-    /// Get-accumulate and fetch-and-op.
-    GetAccumulate,
-    CompareAndSwap,
-}
-
-impl Verb {
-    pub const ALL: [Self; 5] =
-        [Self::Put, Self::Get, Self::Accumulate, Self::GetAccumulate, Self::CompareAndSwap];
-
-    /// The standard's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Put => "put",
-            Self::Get => "get",
-            Self::Accumulate => "accumulate",
-            Self::GetAccumulate => "get_accumulate",
-            Self::CompareAndSwap => "compare_and_swap",
-        }
+named! {
+    /// A kind of operation.
+    pub enum Verb {
+        Put = "put",
+        Get = "get",
+        Accumulate = "accumulate",
+        /// Get-accumulate and fetch-and-op.
+        GetAccumulate = "get_accumulate",
+        CompareAndSwap = "compare_and_swap",
     }
 }
 
-/// What carries the data of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Medium {
-    /// Loads, stores and atomic instructions on memory that both sides map, or on this rank's own part.
-    Stores,
-    /// A copy by the kernel, of memory of another process of this host.
-    Kernel,
-    Messages,
-}
-
-impl Medium {
-    pub const ALL: [Self; 3] = [Self::Stores, Self::Kernel, Self::Messages];
-
-    /// The head of its column in a table.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Stores => "by stores",
-            Self::Kernel => "by the kernel",
-            Self::Messages => "by messages",
-        }
+named! {
+    /// What carries the data of an operation.
+    pub enum Medium {
+        /// Loads, stores and atomic instructions on memory that both sides map, or on this rank's own part.
+        Stores = "by stores",
+        /// A copy by the kernel, of memory of another process of this host.
+        Kernel = "by the kernel",
+        Messages = "by messages",
     }
 }
 
