@@ -64,7 +64,6 @@ struct Counter(AtomicU64);
 impl Barrier {
     /// A barrier that lets threads go on in groups of `n`; 0 counts as 1, as in the standard library. Whether
     /// `n` threads have a processor each is asked here, once.
-    #[must_use]
     pub fn new(n: usize) -> Self {
         let threads = NonZeroU64::new(n as u64).unwrap_or(NonZeroU64::MIN);
         let lines = Lines::on_heap(2);
@@ -157,7 +156,6 @@ pub struct BarrierWaitResult {
 
 impl BarrierWaitResult {
     /// Whether this thread is the one of its episode that is told so.
-    #[must_use]
     pub fn is_leader(&self) -> bool {
         self.leads
     }

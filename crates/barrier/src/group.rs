@@ -20,10 +20,8 @@ pub struct Group {
 }
 
 impl GroupSpec {
-    /// Makes a barrier for threads of this process.
-    ///
-    /// # Errors
-    /// None today; the result leaves room for hosts that cannot.
+    /// Makes a barrier for threads of this process. It cannot fail today; the result leaves room for hosts on
+    /// which it can.
     pub fn for_threads(&self) -> Result<Group, Error> {
         Ok(Group::create(self, Lines::on_heap(Group::lines(self)), Scope::Private))
     }
@@ -55,19 +53,16 @@ impl Group {
     }
 
     /// The algorithm it uses.
-    #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
     /// The way its participants wait.
-    #[must_use]
     pub fn wait_policy(&self) -> Wait {
         self.wait
     }
 
     /// How its signals find sleepers: decided once, when the group was made.
-    #[must_use]
     pub fn wakeups(&self) -> Wakeups {
         self.wakeups
     }

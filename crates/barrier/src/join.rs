@@ -11,18 +11,14 @@ use unisono_linux::pidfd::start_time;
 use unisono_sync::{Block, Wakeups};
 
 impl Group {
-    /// Takes all places that the group was made with, in order.
-    ///
-    /// # Errors
-    /// [`Error::Taken`] when somebody has one already.
+    /// Takes all places that the group was made with, in order. Fails with [`Error::Taken`] if a place is
+    /// taken already.
     pub fn participants(&self) -> Result<Vec<Participant>, Error> {
         (0..self.participants).map(|id| self.participant(id)).collect()
     }
 
     /// Takes the place `id` of those that the group was made with: the number errors name this member by.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchPlace`], [`Error::Taken`].
+    /// Fails with [`Error::NoSuchPlace`], [`Error::Taken`].
     pub fn participant(&self, id: usize) -> Result<Participant, Error> {
         if id >= self.participants {
             return Err(Error::NoSuchPlace { id, capacity: self.participants });
@@ -35,12 +31,10 @@ impl Group {
         Ok(Participant::new(self.clone(), id, MemberRank { rank: id, members: self.participants }, 0))
     }
 
-    /// Joins as a new member: waits until the others have completed the episode they are in, and counts
-    /// from the next one on.
-    ///
-    /// # Errors
-    /// [`Error::TooMany`] when no place is left (see [`GroupSpec`](crate::GroupSpec::capacity));
-    /// [`Error::Gone`], [`Error::Disbanded`] when the others cannot go on or are no more.
+    /// Joins as a new member: waits until the others have completed the episode they are in, and counts from
+    /// the next one on. Fails with [`Error::TooMany`] if no place is left (see
+    /// [`GroupSpec`](crate::GroupSpec::capacity)), and with [`Error::Gone`] or [`Error::Disbanded`] if the
+    /// others cannot go on or have left.
     pub fn join(&self) -> Result<Participant, Error> {
         let (wanted, most) = (self.control.capacity + 1, self.control.capacity);
         let takes = |id: &usize| {

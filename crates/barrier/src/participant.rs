@@ -58,13 +58,11 @@ pub struct Episode {
 
 impl Episode {
     /// Whether this participant leads: exactly one of an episode does, as in `std::sync::BarrierWaitResult`.
-    #[must_use]
     pub fn is_leader(self) -> bool {
         self.role == Leadership::Leader
     }
 
     /// Its number: the first is 1, and it wraps after 2^32.
-    #[must_use]
     pub fn number(self) -> u32 {
         self.number
     }
@@ -80,17 +78,12 @@ pub struct ArrivalToken<'a> {
 
 impl ArrivalToken<'_> {
     /// Waits until everybody has arrived.
-    ///
-    /// # Errors
-    /// [`Error::Gone`].
     pub fn wait(self) -> Result<Episode, Error> {
         self.participant.finish(WaitLimit::Never)
     }
 
-    /// Waits until everybody has arrived, or until `timeout` has passed.
-    ///
-    /// # Errors
-    /// [`Error::Gone`]; [`Error::TimedOut`], after which [`Participant::wait`] resumes the episode.
+    /// Waits until everybody has arrived, or until `timeout` has passed. After [`Error::TimedOut`],
+    /// [`Participant::wait`] resumes the episode.
     pub fn wait_timeout(self, timeout: Duration) -> Result<Episode, Error> {
         self.participant.finish(WaitLimit::In(timeout))
     }
@@ -115,10 +108,8 @@ impl Participant {
         }
     }
 
-    /// Arrives and waits until everybody has arrived.
-    ///
-    /// # Errors
-    /// [`Error::Gone`] when a member panicked, went away or died.
+    /// Arrives and waits until everybody has arrived. Fails with [`Error::Gone`] when a member panicked, went
+    /// away or died.
     #[inline]
     pub fn wait(&mut self) -> Result<Episode, Error> {
         self.wait_within(WaitLimit::Never)
@@ -166,19 +157,14 @@ impl Participant {
         self.waiter.catch_up(passed);
     }
 
-    /// As [`wait`](Self::wait), for at most `timeout`.
-    ///
-    /// # Errors
-    /// [`Error::Gone`]; [`Error::TimedOut`], after which waiting again resumes the same episode.
+    /// As [`wait`](Self::wait), for at most `timeout`. After [`Error::TimedOut`], waiting again resumes the
+    /// same episode.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<Episode, Error> {
         self.wait_within(WaitLimit::In(timeout))
     }
 
     /// Arrives without waiting. Until it waits, this participant may do work that the others need not wait
     /// for. If the episode of an earlier arrival is unfinished, that is completed first.
-    ///
-    /// # Errors
-    /// [`Error::Gone`].
     pub fn arrive(&mut self) -> Result<ArrivalToken<'_>, Error> {
         if !matches!(self.stage, ParticipantStage::Idle) {
             self.finish(WaitLimit::Never)?;
@@ -189,9 +175,6 @@ impl Participant {
 
     /// Takes part in one more episode and then leaves the group; the others go on without it. An unfinished
     /// episode is completed first.
-    ///
-    /// # Errors
-    /// [`Error::Gone`].
     pub fn leave(mut self) -> Result<Episode, Error> {
         if !matches!(self.stage, ParticipantStage::Idle) {
             self.finish(WaitLimit::Never)?;
@@ -202,25 +185,21 @@ impl Participant {
     }
 
     /// How many members the next episode has.
-    #[must_use]
     pub fn members(&self) -> usize {
         self.rank.members
     }
 
     /// The place in the group; errors name members by it.
-    #[must_use]
     pub fn id(&self) -> usize {
         self.id
     }
 
     /// How often this participant slept in the kernel so far.
-    #[must_use]
     pub fn blocks(&self) -> u64 {
         self.boundary_blocks + self.waiter.blocks()
     }
 
     /// How long this participant has waited so far. Waits that ended within the first glance are not counted.
-    #[must_use]
     pub fn waited(&self) -> Waited {
         let asleep = self.waiter.asleep();
         Waited { awake: self.in_earnest.to_nanos().since(asleep), asleep }

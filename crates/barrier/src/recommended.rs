@@ -50,7 +50,6 @@ pub enum RecommendedLoad {
 }
 
 /// The barrier for so many participants on so many CPUs.
-#[must_use]
 pub fn recommended(participants: usize, cpus: usize, load: RecommendedLoad) -> Recommendation {
     let shared = participants > cpus;
     let (algorithm, wait, why) = if shared {

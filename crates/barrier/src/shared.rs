@@ -25,9 +25,7 @@ const ASYMMETRIC: u32 = 1;
 const SYMMETRIC: u32 = 2;
 
 impl GroupSpec {
-    /// Makes a barrier for processes; others open it by [`Group::open`] or inherit it.
-    ///
-    /// # Errors
+    /// Makes a barrier for processes; others open it by [`Group::open`] or inherit it. Fails with
     /// [`Error::SharedMemory`].
     pub fn for_processes(&self) -> Result<Group, Error> {
         let bytes = Group::lines(self) * size_of::<unisono_sync::CacheLine>();
@@ -37,7 +35,6 @@ impl GroupSpec {
     }
 
     /// How many lines a group of this kind takes.
-    #[must_use]
     pub fn lines(&self) -> usize {
         Group::lines(self)
     }
@@ -45,7 +42,6 @@ impl GroupSpec {
     /// Makes a barrier for processes in memory that they share for other reasons, too: zeroed lines, of which
     /// the first [`Self::lines`] are taken. Others open it by [`Group::open_in`]; it has no path. Panics when
     /// there are too few.
-    #[must_use]
     pub fn for_processes_in(&self, lines: &Lines) -> Group {
         Group::in_lines(self, lines.part(0, self.lines()))
     }
@@ -59,14 +55,11 @@ impl Group {
     }
 
     /// Where processes of the same user find a group of [`GroupSpec::for_processes`], while this one lives.
-    #[must_use]
     pub fn path(&self) -> Option<PathBuf> {
         self.control.lines.region().map(SharedMemory::path)
     }
 
-    /// Opens a group that another process made, by its [`path`](Self::path).
-    ///
-    /// # Errors
+    /// Opens a group that another process made, by its [`path`](Self::path). Fails with
     /// [`Error::SharedMemory`], [`Error::NotABarrier`], [`Error::NoMembarrier`].
     pub fn open(path: &Path) -> Result<Self, Error> {
         let region = SharedMemory::open(path)
@@ -75,10 +68,7 @@ impl Group {
     }
 
     /// Opens a group of [`GroupSpec::for_processes_in`], made by another process in lines that both map.
-    /// Errors name the region `path`.
-    ///
-    /// # Errors
-    /// [`Error::NotABarrier`], [`Error::NoMembarrier`].
+    /// Errors name the region `path`. Fails with [`Error::NotABarrier`], [`Error::NoMembarrier`].
     pub fn open_in(lines: Lines, path: &Path) -> Result<Self, Error> {
         let refuse = |what: &str| Error::NotABarrier { path: path.to_owned(), what: what.to_owned() };
         let word = |index: usize| lines.line(0).word(index).load(Ordering::Relaxed);

@@ -20,17 +20,13 @@ impl GroupSpec {
     pub const MAX_PARTICIPANTS: usize = 4096;
 
     /// A barrier as [`recommended`] for the CPUs this thread may use: waiting adaptively, with 50 us to spin.
-    ///
-    /// # Errors
-    /// [`Error::NoParticipants`], [`Error::TooMany`].
+    /// Fails with [`Error::NoParticipants`], [`Error::TooMany`].
     pub fn new(participants: usize) -> Result<Self, Error> {
         let algorithm = recommended(participants, cpus(), RecommendedLoad::Unknown).algorithm;
         Self::with_algorithm(participants, algorithm)
     }
 
-    /// As [`new`](Self::new), with a known algorithm. Counting the CPUs reads several files.
-    ///
-    /// # Errors
+    /// As [`new`](Self::new), with a known algorithm. Counting the CPUs reads several files. Fails with
     /// [`Error::NoParticipants`], [`Error::TooMany`].
     pub fn with_algorithm(participants: usize, algorithm: Algorithm) -> Result<Self, Error> {
         let most = Self::MAX_PARTICIPANTS;
@@ -65,10 +61,8 @@ impl GroupSpec {
         Self { spin_budget, ..self }
     }
 
-    /// With room for members who join later: places are never reused, so count everyone who ever joins.
-    ///
-    /// # Errors
-    /// [`Error::TooMany`].
+    /// With room for members who join later: places are never reused, so count everyone who ever joins. Fails
+    /// with [`Error::TooMany`].
     pub fn capacity(self, capacity: usize) -> Result<Self, Error> {
         if capacity > Self::MAX_PARTICIPANTS {
             return Err(Error::TooMany { wanted: capacity, most: Self::MAX_PARTICIPANTS });

@@ -21,7 +21,6 @@ impl TrafficDirection {
         [(Self::Out, "out", "Packets that the device sends"), (Self::In, "in", "Packets that it receives")];
 
     /// As on the command line.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Out => "out",
@@ -57,28 +56,18 @@ pub trait Backend {
     fn notes(&self) -> &[String];
 
     /// Checks whether a policy can be enforced here, and changes nothing.
-    ///
-    /// # Errors
-    /// As [`Self::apply`].
     fn check(&mut self, policy: &Policy) -> Result<(), Self::Error>;
 
     /// Enforces a policy: all of it or nothing, and then what was there before is there again. Another policy
-    /// is replaced, without losing packets where that is possible.
-    ///
-    /// # Errors
-    /// The host cannot, or the device is not there. Nothing has changed then.
+    /// is replaced, without losing packets where that is possible. If the host cannot do it, or has no such
+    /// device, nothing has changed.
     fn apply(&mut self, policy: &Policy) -> Result<(), Self::Error>;
 
-    /// What each class has got until now.
-    ///
-    /// # Errors
-    /// No policy is enforced there, or the host does not answer.
+    /// What each class has got until now. Fails if no policy is enforced there, or if the host does not
+    /// answer.
     fn live(&mut self) -> Result<Live, Self::Error>;
 
-    /// Puts back what was there before the first policy.
-    ///
-    /// # Errors
-    /// What could not be put back. Nothing to put back is no error.
+    /// Puts back what was there before the first policy. Nothing to put back is no error.
     fn clear(&mut self) -> Result<(), Self::Error>;
 }
 
@@ -144,7 +133,6 @@ pub struct Pace {
 impl Live {
     /// What each class got since an earlier reading, in the order of the classes. A class that was not there
     /// then, or has begun to count again, has got what it says now.
-    #[must_use]
     pub fn paces(&self, earlier: &Self) -> Vec<Pace> {
         let seconds = self.at_ns.saturating_sub(earlier.at_ns) as f64 / 1e9;
         let since = |class: &LiveClass| {

@@ -7,7 +7,6 @@
 /// How far the normalised service of two siblings can be apart over any interval in which both always want
 /// service: `|W_f / r_f - W_m / r_m|` is at most this (theorem 1). With `l` the longest packet of each and
 /// `r` its weight.
-#[must_use]
 pub fn fairness(longest: [f64; 2], weights: [f64; 2]) -> f64 {
     longest[0] / weights[0] + longest[1] / weights[1]
 }
@@ -15,7 +14,6 @@ pub fn fairness(longest: [f64; 2], weights: [f64; 2]) -> f64 {
 /// How much later than its expected arrival time a packet of a flow has left at the latest, on a link of
 /// constant rate on which the weights are rates that do not exceed the link's (theorem 4): one longest packet
 /// of each other flow, and itself.
-#[must_use]
 pub fn delay(longest_of_others: &[f64], length: f64, link: f64) -> f64 {
     longest_of_others.iter().sum::<f64>() / link + length / link
 }
@@ -35,7 +33,6 @@ pub fn expected_arrivals(arrivals: &[(f64, f64)], rate: f64) -> Vec<f64> {
 /// The least service that a class gets of its parent in an interval of a busy period in which it always wants
 /// service, when its parent gets at least `service` bytes: its share of them, less what its siblings' longest
 /// packets and its own may take (theorem 2, which makes classes of classes possible).
-#[must_use]
 pub fn least_service(
     service: f64,
     weight: f64,

@@ -65,7 +65,6 @@ pub struct Disk {
 
 impl Disk {
     /// Nanoseconds that so many bytes take.
-    #[must_use]
     pub fn takes(&self, length: u32) -> u64 {
         self.request + u64::from(length) * 1_000_000_000 / self.rate.max(1)
     }
@@ -171,10 +170,7 @@ impl<T> Cello<T> {
         }
     }
 
-    /// A request arrives.
-    ///
-    /// # Errors
-    /// The class has children, or the request is too long.
+    /// A request arrives. Fails if the class has children, or if the request is too long.
     pub fn submit(&mut self, now: u64, class: ClassId, request: DiskRequest<T>) -> Result<(), EnqueueError> {
         // which of the class's requests it is that the scheduler counts, is said when one is chosen
         self.shares.enqueue(now, class, Packet::new(request.length, ()))?;
@@ -220,13 +216,11 @@ impl<T> Cello<T> {
     }
 
     /// What waits; what is out does not.
-    #[must_use]
     pub fn backlog(&self) -> Backlog {
         self.shares.backlog()
     }
 
     /// The shares, and what each class has got.
-    #[must_use]
     pub fn shares(&self) -> &Scheduler<()> {
         &self.shares
     }

@@ -39,10 +39,8 @@ impl std::ops::AddAssign for Backlog {
 /// next one says so too. Times are in nanoseconds of the caller's clock and never decrease; start-time fair
 /// queuing needs none of them.
 pub trait Discipline<T> {
-    /// A packet arrives.
-    ///
-    /// # Errors
-    /// The class has children, or the packet is too long. Nothing has changed then.
+    /// A packet arrives. Fails if the class has children, or if the packet is too long; nothing has changed
+    /// then.
     fn enqueue(&mut self, now: u64, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError>;
 
     /// The packet in service has been served. Without one, nothing.

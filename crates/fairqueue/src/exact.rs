@@ -21,7 +21,6 @@ use crate::weight::{Weight, whole};
 
 /// Start-time fair queuing without rounding: the scheduler where its tags are exact, else one with longer
 /// tags.
-#[must_use]
 pub fn start_time<T: 'static>(hierarchy: Hierarchy) -> Box<dyn Discipline<T>> {
     let scheduler = Scheduler::new(hierarchy.clone());
     if scheduler.is_exact() { Box::new(scheduler) } else { Box::new(Exact::new(hierarchy)) }
@@ -57,7 +56,6 @@ pub struct Exact<T> {
 }
 
 impl<T> Exact<T> {
-    #[must_use]
     pub fn new(hierarchy: Hierarchy) -> Self {
         let mut lines = PacketLines::new();
         let mut classes: Vec<ExactClass> = hierarchy

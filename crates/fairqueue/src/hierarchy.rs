@@ -15,7 +15,6 @@ impl ClassId {
     /// The root: the whole link.
     pub const ROOT: Self = Self(0);
 
-    #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -69,7 +68,6 @@ pub struct ClassSpec {
 
 impl ClassSpec {
     /// A leaf of weight 1, first in first out, without a limit.
-    #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), weight: Weight::ONE, order: Order::Fifo, limit: None, children: Vec::new() }
     }
@@ -134,10 +132,7 @@ pub struct Hierarchy {
 const MOST: u32 = 1 << 30;
 
 impl Hierarchy {
-    /// Checks a tree and numbers its classes.
-    ///
-    /// # Errors
-    /// A name that comes twice, or too many classes.
+    /// Checks a tree and numbers its classes. Fails if a name comes twice, or if there are too many classes.
     pub fn new(root: ClassSpec) -> Result<Self, HierarchyError> {
         let mut classes: Vec<Class> = Vec::new();
         let mut names = HashMap::new();
@@ -159,10 +154,8 @@ impl Hierarchy {
     }
 
     /// The same with a class for everything that belongs to none: a leaf that is there already, or a new one
-    /// of this name under the root, first in first out, of weight 1.
-    ///
-    /// # Errors
-    /// The name is that of a class with children.
+    /// of this name under the root, first in first out, of weight 1. Fails if the name is that of a class
+    /// with children.
     pub fn with_default(mut self, name: &str) -> Result<Self, HierarchyError> {
         let id = match self.names.get(name) {
             Some(id) if self.is_leaf(*id) => *id,
@@ -198,13 +191,11 @@ impl Hierarchy {
     }
 
     /// The class for what belongs to none.
-    #[must_use]
     pub fn default_class(&self) -> Option<ClassId> {
         self.default
     }
 
     /// The class of a name.
-    #[must_use]
     pub fn find(&self, name: &str) -> Option<ClassId> {
         self.names.get(name).copied()
     }
@@ -214,7 +205,6 @@ impl Hierarchy {
         (0..).map(ClassId).zip(&self.classes)
     }
 
-    #[must_use]
     pub fn class(&self, id: ClassId) -> &Class {
         &self.classes[id.index()]
     }
@@ -231,14 +221,12 @@ impl Hierarchy {
     }
 
     /// Whether a class has no children. The root of a tree without any other class is a leaf.
-    #[must_use]
     pub fn is_leaf(&self, id: ClassId) -> bool {
         self.classes[id.index()].children.is_empty()
     }
 
     /// What a byte costs each class in its parent's virtual time, by number: for who carries out the same
     /// algorithm elsewhere. The root's cost counts for nothing.
-    #[must_use]
     pub fn costs(&self) -> Vec<u64> {
         let mut costs = vec![1; self.classes.len()];
         for class in &self.classes {
@@ -252,7 +240,6 @@ impl Hierarchy {
 
     /// [`share`](Self::share) of every class, by its number; each class is looked at once, which for many
     /// siblings is much less than asking each of them.
-    #[must_use]
     pub fn shares(&self) -> Vec<f64> {
         let mut shares = vec![1.0; self.classes.len()];
         for (id, class) in self.classes() {
@@ -266,7 +253,6 @@ impl Hierarchy {
     }
 
     /// The part of the link that a class has while every class wants more than its own.
-    #[must_use]
     pub fn share(&self, mut id: ClassId) -> f64 {
         let mut share = 1.0;
         while id != ClassId::ROOT {
@@ -277,7 +263,6 @@ impl Hierarchy {
     }
 
     /// The part of what the class above has that a class gets by its weight beside its siblings, from 0 to 1.
-    #[must_use]
     pub fn part(&self, id: ClassId) -> f64 {
         if id == ClassId::ROOT {
             return 1.0;

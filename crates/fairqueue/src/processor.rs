@@ -25,17 +25,13 @@ pub struct Processor {
 impl Processor {
     /// Nobody wants to run; a quantum is so many microseconds, at least one and at most
     /// [`Packet::MOST_LENGTH`].
-    #[must_use]
     pub fn new(hierarchy: Hierarchy, quantum: u32) -> Self {
         let runnable = vec![false; hierarchy.classes().count()];
         let quantum = quantum.clamp(1, Packet::<()>::MOST_LENGTH);
         Self { shares: Scheduler::new(hierarchy), quantum, runnable, running: None }
     }
 
-    /// The program of a leaf wants to run.
-    ///
-    /// # Errors
-    /// The class has children.
+    /// The program of a leaf wants to run. Fails if the class has children.
     pub fn wake(&mut self, class: ClassId) -> Result<(), EnqueueError> {
         if !std::mem::replace(&mut self.runnable[class.index()], true) && self.running != Some(class) {
             let woken = self.shares.enqueue(0, class, Packet::new(self.quantum, ()));
@@ -66,7 +62,6 @@ impl Processor {
     }
 
     /// What each class has got, in microseconds.
-    #[must_use]
     pub fn shares(&self) -> &Scheduler<()> {
         &self.shares
     }

@@ -62,7 +62,6 @@ impl Seconds {
     }
 
     /// The moment, rounded.
-    #[must_use]
     pub fn to_f64(self) -> f64 {
         self.ticks as f64 / self.ticks_per_second as f64
     }

@@ -39,7 +39,6 @@ pub struct Delays {
 
 impl Trace {
     /// What the packets of each leaf went through.
-    #[must_use]
     pub fn delays(&self, departures: &[Departure]) -> Vec<Delays> {
         let mut of: Vec<(u64, Vec<f64>)> = vec![(0, vec![]); self.hierarchy.classes().count()];
         for departure in departures {

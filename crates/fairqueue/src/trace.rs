@@ -122,10 +122,7 @@ struct TracePacket {
 }
 
 impl Trace {
-    /// Reads a trace.
-    ///
-    /// # Errors
-    /// What is wrong, and where.
+    /// Reads a trace. The error says what is wrong, and where.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         // a class and the list of its children are two levels of JSON
         if depth(text) > 2 * MOST_DEPTH {
@@ -147,12 +144,10 @@ impl Trace {
     }
 
     /// The link's bits a second.
-    #[must_use]
     pub fn rate(&self) -> u64 {
         self.rate
     }
 
-    #[must_use]
     pub fn hierarchy(&self) -> &Hierarchy {
         &self.hierarchy
     }

@@ -29,19 +29,16 @@ impl Weight {
     pub const ONE: Self = Self { numerator: NonZeroU32::MIN, denominator: NonZeroU32::MIN };
 
     /// A whole number.
-    #[must_use]
     pub fn whole(weight: NonZeroU32) -> Self {
         Self { numerator: weight, denominator: NonZeroU32::MIN }
     }
 
     /// The weight as a fraction: numerator and denominator.
-    #[must_use]
     pub fn fraction(self) -> (u32, u32) {
         (self.numerator.get(), self.denominator.get())
     }
 
     /// The weight, rounded.
-    #[must_use]
     pub fn to_f64(self) -> f64 {
         f64::from(self.numerator.get()) / f64::from(self.denominator.get())
     }

@@ -68,7 +68,6 @@ impl Ord for FinishTag {
 
 impl<T> Weighted<T> {
     /// Without packets, for a link of so many bits a second.
-    #[must_use]
     pub fn new(hierarchy: Hierarchy, bits_per_second: u64) -> Self {
         let shares = hierarchy.shares();
         let flow = |id: ClassId| Flow {

@@ -32,9 +32,6 @@ pub struct GangGroups {
 
 impl GangGroups {
     /// The open doors through which a process joins all of them.
-    ///
-    /// # Errors
-    /// Not permitted.
     pub fn doors(&self) -> Result<Vec<File>> {
         let mut seen: Vec<&ControlGroup> = Vec::new();
         for group in [Some(&self.control), self.cpu.as_ref(), self.pids.as_ref()].into_iter().flatten() {
@@ -87,10 +84,8 @@ struct ServedHierarchy {
 }
 
 impl Arena {
-    /// Makes the groups.
-    ///
-    /// # Errors
-    /// [`Error::Host`] when no hierarchy lets us make groups that can be frozen and listed.
+    /// Makes the groups. Fails with [`Error::Host`] if no hierarchy lets this process make groups that can be
+    /// frozen and listed.
     pub fn build(plan: &ArenaPlan, journal: &mut GangJournal) -> Result<Arena> {
         let all = hierarchies()?;
         let mut missing = Vec::new();
@@ -136,7 +131,6 @@ impl Arena {
     }
 
     /// The groups of a gang.
-    #[must_use]
     pub fn of(&self, gang: GangId) -> &GangGroups {
         &self.gangs[gang.0]
     }

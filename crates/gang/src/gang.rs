@@ -26,12 +26,10 @@ impl GangWeight {
     pub const MAX: u32 = 1000;
 
     /// A weight from 1 to [`GangWeight::MAX`].
-    #[must_use]
     pub fn new(weight: u32) -> Option<GangWeight> {
         NonZeroU32::new(weight).filter(|w| w.get() <= Self::MAX).map(GangWeight)
     }
 
-    #[must_use]
     pub fn number(self) -> u32 {
         self.0.get()
     }

@@ -88,7 +88,6 @@ impl UndoEntry {
 }
 
 /// When a process or thread started, in the kernel's ticks since boot: with its number it names it for good.
-#[must_use]
 pub fn start_time(thread: Tid) -> Option<u64> {
     pidfd::start_time(u32::try_from(thread.0).ok()?)
 }
@@ -97,7 +96,6 @@ pub fn start_time(thread: Tid) -> Option<u64> {
 const ENDING: &str = ".journal";
 
 /// The directory of journals of this user.
-#[must_use]
 pub fn directory() -> PathBuf {
     if unisono_linux::process::is_root() {
         return "/run/unisono".into();
@@ -116,10 +114,7 @@ pub struct GangJournal {
 }
 
 impl GangJournal {
-    /// Starts the journal of this process.
-    ///
-    /// # Errors
-    /// The directory cannot be made or belongs to somebody else.
+    /// Starts the journal of this process. Fails if the directory belongs to another user.
     pub fn create() -> Result<GangJournal> {
         GangJournal::create_in(&directory())
     }
@@ -144,15 +139,11 @@ impl GangJournal {
     }
 
     /// Where it is.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Writes an entry; call it before the change.
-    ///
-    /// # Errors
-    /// The disk is full.
     pub fn write(&mut self, entry: &UndoEntry) -> Result<()> {
         let mut line = serde_json::to_vec(entry).map_err(|e| system("write the journal")(e.into()))?;
         line.push(b'\n');
@@ -178,10 +169,8 @@ fn place_of(path: &Path) -> (UndoDirectory, &str) {
     (UndoDirectory::at(path.parent().unwrap_or(Path::new("/"))), name)
 }
 
-/// The entries of a journal; a last line that was cut off by a crash is ignored.
-///
-/// # Errors
-/// The file cannot be read, or others than this user can have written it.
+/// The entries of a journal; a last line that was cut off by a crash is ignored. Fails if users other than
+/// this one can have written the file.
 pub fn read(path: &Path) -> Result<Vec<UndoEntry>> {
     let (directory, name) = place_of(path);
     let text = directory.read(name).map_err(system("read the journal"))?;
@@ -190,15 +179,12 @@ pub fn read(path: &Path) -> Result<Vec<UndoEntry>> {
 }
 
 /// Whether the scheduler that wrote these entries is alive.
-#[must_use]
 pub fn is_alive(entries: &[UndoEntry]) -> bool {
     entries.iter().any(|entry| matches!(entry, UndoEntry::Scheduler(scheduler) if scheduler.lives()))
 }
 
-/// Undoes everything in a journal and removes it if nothing is left.
-///
-/// # Errors
-/// The journal cannot be read; what could not be undone is in [`Restored::left`] and stays in the journal.
+/// Undoes everything in a journal and removes it if nothing is left. What could not be undone is in
+/// [`Restored::left`] and stays in the journal.
 pub fn restore(path: &Path) -> Result<Restored> {
     let mut entries = read(path)?;
     let mut done = Restored::default();
@@ -331,10 +317,8 @@ fn home_of(group: &ControlGroup, all: &[CgroupHierarchy]) -> Option<ControlGroup
     Some(ControlGroup::at(home.to_owned(), hierarchy.version))
 }
 
-/// The journals of this user's schedulers.
-///
-/// # Errors
-/// Others than this user could have written into the directory.
+/// The journals of this user's schedulers. Fails if users other than this one could have written into the
+/// directory.
 pub fn all() -> std::io::Result<Vec<PathBuf>> {
     let directory = directory();
     let names = UndoDirectory::at(&directory).files(ENDING)?;

@@ -44,7 +44,6 @@ pub struct Matrix {
 
 impl Matrix {
     /// Packs gangs of the given widths (threads that want to run at once) onto `cores` cores.
-    #[must_use]
     pub fn pack(cores: usize, gangs: &[(GangId, usize)]) -> Matrix {
         let mut order: Vec<_> =
             gangs.iter().map(|(gang, width)| (*gang, (*width).clamp(1, cores.max(1)))).collect();
@@ -64,7 +63,6 @@ impl Matrix {
     }
 
     /// The slots in their order.
-    #[must_use]
     pub fn slots(&self) -> &[Slot] {
         &self.slots
     }

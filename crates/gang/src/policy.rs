@@ -85,7 +85,6 @@ pub struct Rotation {
 
 impl Rotation {
     /// No gangs yet; `slice` is the length of a turn of weight 1.
-    #[must_use]
     pub fn new(cores: usize, slice: Nanos, backfill: Backfill) -> Self {
         let (cores, slice) = (cores.max(1), Nanos(slice.0.max(1)));
         Self {
@@ -148,19 +147,16 @@ impl Rotation {
 
     /// Whether the last observation of this gang was far from those before it, so that one more could change
     /// how many cores it lends.
-    #[must_use]
     pub fn is_unsure(&self, id: GangId) -> bool {
         self.member(id).is_some_and(|member| member.unsure)
     }
 
     /// How many gangs there are.
-    #[must_use]
     pub fn gangs(&self) -> usize {
         self.members.len()
     }
 
     /// How many slots a round has.
-    #[must_use]
     pub fn slots(&self) -> usize {
         self.matrix.slots().len()
     }

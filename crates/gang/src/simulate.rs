@@ -117,10 +117,7 @@ struct SimulatedGang {
 /// The most turns a simulation may take.
 const BOUND: u64 = 50_000_000;
 
-/// Runs a simulation to the end of its last gang.
-///
-/// # Errors
-/// [`Error::Input`] names what is wrong in the spec.
+/// Runs a simulation to the end of its last gang. [`Error::Input`] names what is wrong in the spec.
 pub fn simulate(spec: &SimulationSpec) -> Result<Report> {
     let input = |text: String| Error::Input(text);
     let time = |text: &str| units::duration(text).map(Nanos::from).map_err(|e| input(e.to_string()));

@@ -40,7 +40,6 @@ pub enum How {
 
 impl How {
     /// What the kernel says of a process that has ended.
-    #[must_use]
     pub fn of(status: ExitStatus) -> Self {
         match (status.code(), status.signal()) {
             (Some(code), _) => How::Exited(code),
@@ -49,13 +48,11 @@ impl How {
     }
 
     /// Whether that is a failure.
-    #[must_use]
     pub fn failed(self) -> bool {
         self != How::Exited(0)
     }
 
     /// The exit code that says so, as a shell would.
-    #[must_use]
     pub fn code(self) -> u8 {
         match self {
             How::Exited(code) => u8::try_from(code).unwrap_or(1),
@@ -142,7 +139,6 @@ pub struct Ending {
 
 impl Ending {
     /// A job of these members, all running.
-    #[must_use]
     pub fn new(word: &'static str, names: Vec<String>, grace: Duration, limit: Option<Duration>) -> Self {
         Self {
             left: (0..names.len()).collect(),
@@ -158,31 +154,26 @@ impl Ending {
     }
 
     /// Whether nobody is left.
-    #[must_use]
     pub fn is_over(&self) -> bool {
         self.left.is_empty()
     }
 
     /// Whether the time limit passed.
-    #[must_use]
     pub fn timed_out(&self) -> bool {
         self.timed_out
     }
 
     /// The first member that failed.
-    #[must_use]
     pub fn first_failure(&self) -> Option<usize> {
         self.first_failure.map(|(rank, _)| rank)
     }
 
     /// What the launcher has to exit with.
-    #[must_use]
     pub fn code(&self) -> u8 {
         if self.timed_out { TIMED_OUT } else { self.first_failure.map_or(0, |(_, how)| how.code()) }
     }
 
     /// When [`passed`](Self::passed) has something to do, if nothing happens before.
-    #[must_use]
     pub fn next_moment(&self) -> Option<Duration> {
         match self.phase {
             EndingPhase::Running => self.limit,

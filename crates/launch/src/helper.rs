@@ -17,10 +17,7 @@ use unisono_linux::affinity::Tid;
 use unisono_linux::process::{PidFd, Signal};
 
 /// Starts the ranks that the launcher orders over standard input, and answers over standard output; the exit
-/// code.
-///
-/// # Errors
-/// [`Error::Input`] where no launcher is at the other end.
+/// code. Fails with [`Error::Input`] if no launcher is at the other end.
 pub fn help(say: impl Fn(&str)) -> Result<u8, Error> {
     let order = match frame::read(&mut io::stdin().lock()) {
         Ok(Some((ORDER, bytes))) => {

@@ -62,11 +62,8 @@ impl HostRanks {
     }
 }
 
-/// Where rank 0 of a job on these hosts is to listen.
-///
-/// # Errors
-/// The first host has no address, or one that only this host reaches, while other hosts take part; with the
-/// remedy.
+/// Where rank 0 of a job on these hosts is to listen. Fails, with the remedy, if the first host has no
+/// address, or one that only this host reaches while other hosts take part.
 pub(crate) fn root(hosts: &[HostRanks], port: u16) -> Result<SocketAddr, String> {
     let Some((first, others)) = hosts.split_first() else { return Err("a job needs a host".to_owned()) };
     let remedy = format!("write {}=ADDRESS:{}", first.name, first.ranks);

@@ -24,7 +24,6 @@ pub enum Bind {
 
 impl Bind {
     /// The processor of each of `ranks` ranks; `None` where the kernel decides.
-    #[must_use]
     pub fn places(self, ranks: usize, machine: &Topology, allowed: &CpuSet) -> Option<Vec<usize>> {
         let order = order(&machine.within(allowed));
         let wanted = match self {

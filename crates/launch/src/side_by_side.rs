@@ -49,10 +49,7 @@ impl Drop for StartedProgram {
 /// first number is the program's place in `programs`. `say` is told of each that fails.
 ///
 /// The calling thread must live as long as the programs should, and no other thread should have been started
-/// before.
-///
-/// # Errors
-/// [`Error::Program`]: one cannot be started; those that were are killed. [`Error::System`].
+/// before. [`Error::Program`]: one program could not be started; those that were are killed.
 pub fn run(programs: &[Companion], say: impl Fn(&str)) -> Result<Vec<(usize, How)>, Error> {
     let signals = SignalFd::new(&Signal::FROM_OUTSIDE).map_err(Error::system("receive signals"))?;
     let allowed = affinity::allowed(Tid::SELF).map_err(Error::system("read which processors may be used"))?;

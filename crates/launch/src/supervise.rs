@@ -26,10 +26,8 @@ const FULL: Duration = Duration::from_millis(5);
 /// launcher does on its own account, one line each.
 ///
 /// The calling thread must not end before this returns, and the process should have started no other threads
-/// before: signals are blocked in the threads started from here on only.
-///
-/// # Errors
-/// [`Error::Input`] and [`Error::Program`]: nothing was started. [`Error::System`]: everything was ended.
+/// before: signals are blocked in the threads started from here on only. [`Error::Input`] and
+/// [`Error::Program`]: nothing was started. [`Error::System`]: everything was ended.
 pub fn run(options: &Options, say: impl Fn(&str)) -> Result<JobSummary, Error> {
     let part = JobPart { first: 0, size: checked(options.ranks)?, key: new_key()?.to_string(), remote: None };
     let names = (0..options.ranks).map(|rank| rank.to_string()).collect();
@@ -50,10 +48,7 @@ pub struct Across {
     pub port: Option<u16>,
 }
 
-/// As [`run`], with the ranks on several hosts; `options.ranks` is not looked at.
-///
-/// # Errors
-/// As [`run`].
+/// As [`run`], with the ranks on several hosts; `options.ranks` is not looked at. Fails as [`run`] does.
 pub fn run_across(options: &Options, across: &Across, say: impl Fn(&str)) -> Result<JobSummary, Error> {
     let size = checked(across.hosts.iter().fold(0, |sum: usize, host| sum.saturating_add(host.ranks)))?;
     let [first, second, ..] = *new_key()?.bytes();

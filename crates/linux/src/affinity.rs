@@ -25,7 +25,6 @@ impl Tid {
     pub const SELF: Tid = Tid(0);
 
     /// The number of the calling thread.
-    #[must_use]
     pub fn current() -> Tid {
         Tid(rustix::thread::gettid().as_raw_nonzero().get())
     }
@@ -52,12 +51,10 @@ impl CpuSet {
     /// The largest processor number, exclusive, that this type passes to the kernel.
     pub const LIMIT: usize = 8192;
 
-    #[must_use]
     pub fn empty() -> Self {
         Self::default()
     }
 
-    #[must_use]
     pub fn single(cpu: usize) -> Self {
         Self(BTreeSet::from([cpu]))
     }
@@ -66,17 +63,14 @@ impl CpuSet {
         self.0.insert(cpu);
     }
 
-    #[must_use]
     pub fn contains(&self, cpu: usize) -> bool {
         self.0.contains(&cpu)
     }
 
-    #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -157,9 +151,6 @@ impl FromStr for CpuSet {
 }
 
 /// The processors that a thread may use.
-///
-/// # Errors
-/// The thread does not exist (`ESRCH`).
 pub fn allowed(thread: Tid) -> io::Result<CpuSet> {
     let bits = libc::c_ulong::BITS as usize;
     let mut mask = vec![0 as libc::c_ulong; CpuSet::LIMIT / bits];
@@ -173,11 +164,8 @@ pub fn allowed(thread: Tid) -> io::Result<CpuSet> {
     Ok((0..CpuSet::LIMIT).filter(isset).collect())
 }
 
-/// Restricts a thread to the given processors.
-///
-/// # Errors
-/// The thread does not exist (`ESRCH`), belongs to somebody else (`EPERM`), or none of the processors
-/// is there and allowed by its cpuset (`EINVAL`).
+/// Restricts a thread to the given processors. Fails with `ESRCH` if there is no such thread, with `EPERM` if
+/// it belongs to another user, and with `EINVAL` if its cpuset allows none of the processors.
 pub fn restrict(thread: Tid, cpus: &CpuSet) -> io::Result<()> {
     let mask = cpus.to_words();
     let bytes = std::mem::size_of_val(mask.as_slice());

@@ -54,7 +54,6 @@ impl Nanos {
     }
 
     /// This length in ticks of the calibrated counter, saturating.
-    #[must_use]
     pub fn to_ticks(self) -> Ticks {
         let calibration = calibration();
         Ticks(saturate((u128::from(self.0) * u128::from(calibration.ticks_per_2_30_ns)) >> 30))
@@ -63,7 +62,6 @@ impl Nanos {
 
 impl Ticks {
     /// This many ticks as a length of time, saturating.
-    #[must_use]
     pub fn to_nanos(self) -> Nanos {
         let calibration = calibration();
         Nanos(saturate((u128::from(self.0) << 30) / u128::from(calibration.ticks_per_2_30_ns)))
@@ -89,7 +87,6 @@ impl From<Nanos> for Duration {
 }
 
 /// This moment on `CLOCK_MONOTONIC`.
-#[must_use]
 #[inline]
 pub fn now() -> Nanos {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -99,7 +96,6 @@ pub fn now() -> Nanos {
 }
 
 /// The counter to spin by.
-#[must_use]
 #[inline]
 pub fn ticks() -> Ticks {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -110,14 +106,12 @@ pub fn ticks() -> Ticks {
 }
 
 /// What [`ticks`] reads here.
-#[must_use]
 #[inline]
 pub fn source() -> TickSource {
     calibration().source
 }
 
 /// Ticks per second, as calibrated.
-#[must_use]
 pub fn ticks_per_second() -> u64 {
     Nanos(1_000_000_000).to_ticks().0
 }

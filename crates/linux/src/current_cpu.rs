@@ -18,7 +18,6 @@ pub enum CpuSource {
 }
 
 /// The CPU this thread ran on a moment ago.
-#[must_use]
 #[inline]
 pub fn current_cpu() -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -33,7 +32,6 @@ pub fn current_cpu() -> u32 {
 }
 
 /// How this process finds out.
-#[must_use]
 pub fn source() -> CpuSource {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if rseq_offset().is_some_and(|offset| rseq_cpu(offset).cast_signed() >= 0) {
@@ -77,7 +75,6 @@ const UNREGISTER: i32 = 1;
 const SIGNATURE: u32 = 0x5305_3053;
 
 /// How many CPUs this host is configured for: [`current_cpu`] answers less, unless CPU numbers have gaps.
-#[must_use]
 pub fn configured() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| {

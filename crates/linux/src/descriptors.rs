@@ -24,10 +24,7 @@ pub fn leave_behind(command: &mut Command) {
 }
 
 /// Closes all descriptors of this process but these and standard input, output and error. For a copy of a
-/// process ([`crate::fork`]) that will not use, nor drop, what the others belong to.
-///
-/// # Errors
-/// `ENOSYS`: the kernel is older than 5.9.
+/// process ([`crate::fork`]) that will not use, nor drop, what the others belong to. Needs Linux 5.9.
 pub fn keep_only(kept: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut kept: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).filter(|kept| *kept >= FIRST).collect();
     kept.sort_unstable();

@@ -17,9 +17,6 @@ use std::path::Path;
 pub const BLOCK: usize = 4096;
 
 /// Opens a file for reading past the page cache, and for writing if asked to.
-///
-/// # Errors
-/// There is no such file, or its file system refuses.
 pub fn open(path: &Path, access: FileAccess) -> io::Result<File> {
     OpenOptions::new().read(true).write(access == FileAccess::Write).custom_flags(libc::O_DIRECT).open(path)
 }
@@ -42,7 +39,6 @@ pub struct Aligned {
 
 impl Aligned {
     /// So many bytes, rounded up to whole blocks.
-    #[must_use]
     pub fn new(length: usize) -> Self {
         let length = length.next_multiple_of(BLOCK);
         let memory = vec![0; length + BLOCK];

@@ -35,10 +35,8 @@ struct Value {
     data: u32,
 }
 
-/// Switches an offload off or on, for a device in the calling thread's namespace.
-///
-/// # Errors
-/// `EPERM` without `CAP_NET_ADMIN`; `EOPNOTSUPP`: the device has it fixed; `ENODEV`.
+/// Switches an offload off or on, for a device in the calling thread's namespace. Fails with `EPERM` without
+/// `CAP_NET_ADMIN`; `EOPNOTSUPP`: the device has it fixed; `ENODEV`.
 pub fn set(device: Index, offload: Offload, on: On) -> io::Result<()> {
     let socket = any_socket()?;
     let data = u32::from(on == On::Yes);

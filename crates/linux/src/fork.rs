@@ -46,10 +46,8 @@ impl fmt::Display for ChildEnd {
 
 /// Runs `body` in a copy of this process, which ends with the code that it answers, and at the latest with
 /// the thread that made it. No destructors of this process's values run in the copy; descriptors are shared
-/// until it closes its own.
-///
-/// # Errors
-/// This process has several threads, or the kernel cannot make another process.
+/// until it closes its own. Fails if this process has several threads, or if the kernel cannot make another
+/// process.
 pub fn fork(body: impl FnOnce() -> i32) -> io::Result<ForkedChild> {
     let mut threads = count_threads()?;
     let mut looks = 0;
@@ -83,7 +81,6 @@ fn count_threads() -> io::Result<usize> {
 }
 
 impl ForkedChild {
-    #[must_use]
     pub fn process(&self) -> Tid {
         self.process
     }

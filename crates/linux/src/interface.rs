@@ -19,9 +19,6 @@ pub struct Interface {
 
 impl Interface {
     /// Looks a device up in the calling thread's namespace.
-    ///
-    /// # Errors
-    /// `ENODEV`: there is none of this name.
     pub fn find(name: &str) -> io::Result<Self> {
         let socket = any_socket()?;
         let mut request = request(name).ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;

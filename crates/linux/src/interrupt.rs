@@ -17,9 +17,6 @@ extern "C" fn note(signal: libc::c_int) {
 }
 
 /// From now on SIGINT, SIGTERM and SIGHUP are noted once each; the second of a kind ends the process.
-///
-/// # Errors
-/// What sigaction(2) says.
 pub fn catch() -> io::Result<()> {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
@@ -38,9 +35,6 @@ pub fn catch() -> io::Result<()> {
 
 /// Gives SIGINT, SIGQUIT, SIGTERM and SIGHUP their usual effect, also for programs started from here. A
 /// process started in the background by a shell, or under nohup(1), inherits some of them ignored.
-///
-/// # Errors
-/// What sigaction(2) says.
 pub fn usual() -> io::Result<()> {
     for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: an all-zero sigaction is a valid value: default handler, empty mask, no flags.
@@ -54,7 +48,6 @@ pub fn usual() -> io::Result<()> {
 }
 
 /// The signal that was caught, by name, if one was.
-#[must_use]
 pub fn caught() -> Option<&'static str> {
     // SYNC(interrupt) acquire: the number is all that is handed over
     match CAUGHT.load(Ordering::Acquire) {

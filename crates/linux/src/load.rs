@@ -14,7 +14,6 @@ const PAUSE: Duration = Duration::from_micros(300);
 
 /// Threads of others that want a processor, each time of a few looks within a millisecond; `None`
 /// where the kernel does not say.
-#[must_use]
 pub fn others() -> Option<usize> {
     let look = |number| {
         if number > 0 {

@@ -25,10 +25,8 @@ use std::path::Path;
 pub const BACKLOG: i32 = 128;
 
 /// Listens at a path that nothing is at. The socket there has this mode (less the process's umask) from its
-/// first moment: one whose mode is set after binding could be connected to by anybody in between.
-///
-/// # Errors
-/// `EADDRINUSE`: something is there. `ENAMETOOLONG`: paths of sockets have less than 108 bytes.
+/// first moment: one whose mode is set after binding could be connected to by anybody in between. Fails with
+/// `EADDRINUSE` if something is there, and with `ENAMETOOLONG` for a path of 108 bytes or more.
 pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let address = SocketAddrUnix::new(path)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -49,9 +47,6 @@ pub struct Peer {
 }
 
 /// Who is at the other end.
-///
-/// # Errors
-/// The kernel's reason (none is known for a connected socket).
 pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
     let mut credentials = MaybeUninit::<libc::ucred>::zeroed();
     let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
@@ -74,15 +69,12 @@ pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
 }
 
 /// The effective user of this process.
-#[must_use]
 pub fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Sends bytes with a descriptor. All or an error: messages are shorter than a socket's buffer.
-///
-/// # Errors
-/// The kernel's reason: `EPIPE` when the other end is closed. `WriteZero` when not all bytes were taken.
+/// Sends bytes with a descriptor. All or an error: messages are shorter than a socket's buffer. Fails with
+/// `EPIPE` if the other end is closed, and with `WriteZero` if the kernel did not take all bytes.
 pub fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<()> {
     let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let (mut control, descriptors) = (SendAncillaryBuffer::new(&mut room), [descriptor]);
@@ -93,10 +85,7 @@ pub fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: BorrowedFd<'_>) 
 }
 
 /// Receives exactly `bytes.len()` bytes, and the descriptor that came with them, if any. Honours the stream's
-/// read timeout.
-///
-/// # Errors
-/// The kernel's reason; `UnexpectedEof` when the other end closed before.
+/// read timeout. Fails with `UnexpectedEof` if the other end has closed.
 pub fn receive_with(stream: &UnixStream, bytes: &mut [u8]) -> io::Result<Option<OwnedFd>> {
     let (mut at, mut came) = (0, None);
     while at < bytes.len() {

@@ -61,13 +61,11 @@ impl Mapping {
     }
 
     /// Size in bytes, as it was asked for.
-    #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Its first byte, page-aligned. Valid as long as `self`.
-    #[must_use]
     pub const fn start(&self) -> NonNull<u8> {
         self.start
     }

@@ -20,11 +20,8 @@ const REFUSED: u8 = 2;
 
 /// Registers this process to be reached by [`fence_all`] of this scope: [`Scope::Private`] from its own
 /// threads, [`Scope::Shared`] from every process. Asks the kernel once and remembers the answer; a forked
-/// child inherits the registration of its parent.
-///
-/// # Errors
-/// The kernel's reason: `ENOSYS` without membarrier, `EINVAL` without the expedited commands, `EPERM`
-/// under a filter.
+/// child inherits the registration of its parent. Fails with `ENOSYS` without membarrier, `EINVAL` without
+/// the expedited commands, and `EPERM` under a filter.
 pub fn register(scope: Scope) -> io::Result<()> {
     static PRIVATE: AtomicU8 = AtomicU8::new(UNKNOWN);
     static SHARED: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -42,10 +39,8 @@ pub fn register(scope: Scope) -> io::Result<()> {
     Ok(answer?)
 }
 
-/// Returns after every thread in scope has passed a full memory barrier.
-///
-/// # Errors
-/// `EPERM` when this process has not [`register`]ed for [`Scope::Private`]; otherwise the kernel's reason.
+/// Returns after every thread in scope has passed a full memory barrier. Fails with `EPERM` if this process
+/// has not [`register`]ed for [`Scope::Private`].
 pub fn fence_all(scope: Scope) -> io::Result<()> {
     Ok(membarrier(match scope {
         Scope::Private => MembarrierCommand::PrivateExpedited,

@@ -28,45 +28,32 @@ const NAMES: &str = "/run/netns";
 pub struct NetworkNamespace(OwnedFd);
 
 impl NetworkNamespace {
-    /// The one that the calling thread is in.
-    ///
-    /// # Errors
-    /// No descriptor is left, or `/proc` is not mounted.
+    /// The one that the calling thread is in. Needs `/proc`.
     pub fn current() -> io::Result<Self> {
         Ok(Self(File::open("/proc/thread-self/ns/net")?.into()))
     }
 
     /// The one that has a name under `/run/netns`.
-    ///
-    /// # Errors
-    /// There is none of this name.
     pub fn named(name: &str) -> io::Result<Self> {
         Ok(Self(File::open(Path::new(NAMES).join(name))?.into()))
     }
 
-    /// Makes one and moves the calling thread into it.
-    ///
-    /// # Errors
-    /// `EPERM` without `CAP_SYS_ADMIN`, `ENOSPC` beyond `user.max_net_namespaces`, or no descriptor is left.
+    /// Makes one and moves the calling thread into it. Fails with `EPERM` without `CAP_SYS_ADMIN`, and with
+    /// `ENOSPC` beyond `user.max_net_namespaces`.
     pub fn create() -> io::Result<Self> {
         // SAFETY: it changes the network namespace of this thread, and not its table of descriptors.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
         Self::current()
     }
 
-    /// Moves the calling thread into it.
-    ///
-    /// # Errors
-    /// `EPERM` without `CAP_SYS_ADMIN`.
+    /// Moves the calling thread into it. Fails with `EPERM` without `CAP_SYS_ADMIN`.
     pub fn enter(&self) -> io::Result<()> {
         Ok(move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 
     /// Gives it a name under `/run/netns`, so that `ip netns exec NAME` enters it. It then lives until
-    /// [`remove`] is called with that name.
-    ///
-    /// # Errors
-    /// The name is taken or not a file name, or nothing may be mounted.
+    /// [`remove`] is called with that name. Fails if the name is taken or no file name, or if this process
+    /// may not mount.
     pub fn publish(&self, name: &str) -> io::Result<()> {
         let path = path_of(name)?;
         fs::create_dir_all(NAMES)?;
@@ -93,9 +80,6 @@ impl AsFd for NetworkNamespace {
 }
 
 /// Takes a name away, and with it the namespace unless somebody is inside or holds on to it.
-///
-/// # Errors
-/// There is no such name, or it may not be unmounted.
 pub fn remove(name: &str) -> io::Result<()> {
     let path = path_of(name)?;
     match unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
@@ -106,7 +90,6 @@ pub fn remove(name: &str) -> io::Result<()> {
 }
 
 /// The names that begin so, in order.
-#[must_use]
 pub fn names(prefix: &str) -> Vec<String> {
     let Ok(entries) = fs::read_dir(NAMES) else { return Vec::new() };
     let mut names: Vec<String> = entries

@@ -19,10 +19,8 @@ use std::time::Duration;
 pub struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
-    /// Opens one in the calling thread's namespace. It receives what comes in from now on.
-    ///
-    /// # Errors
-    /// `EPERM` without `CAP_NET_RAW`; `ENODEV`, `ENETDOWN`: no such device, or it is down.
+    /// Opens one in the calling thread's namespace. It receives what comes in from now on. Fails with `EPERM`
+    /// without `CAP_NET_RAW`, `ENODEV` without such a device, and `ENETDOWN` if it is down.
     pub fn open(device: Index, ethertype: u16) -> io::Result<Self> {
         let socket = Self::open_queued(device, ethertype)?;
         // there is no queueing discipline on the devices that we send through, or it is not for us
@@ -31,9 +29,6 @@ impl PacketSocket {
     }
 
     /// The same, but what it sends goes through the device's queueing discipline and its programs.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
     pub fn open_queued(device: Index, ethertype: u16) -> io::Result<Self> {
         // protocol 0 receives nothing until bind says what
         let descriptor = socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
@@ -53,37 +48,27 @@ impl PacketSocket {
     }
 
     /// How long [`receive`](Self::receive) waits; zero for ever.
-    ///
-    /// # Errors
-    /// Too long for the kernel.
     pub fn set_patience(&self, patience: Duration) -> io::Result<()> {
         let patience = (!patience.is_zero()).then_some(patience);
         Ok(set_socket_timeout(&self.0, Timeout::Recv, patience)?)
     }
 
     /// Sends frames through the device's queueing discipline, with a priority (`SO_PRIORITY`), instead of
-    /// past it.
-    ///
-    /// # Errors
-    /// `EPERM`: priorities above 6 need `CAP_NET_ADMIN`.
+    /// past it. Priorities above 6 need `CAP_NET_ADMIN`.
     pub fn queue_with_priority(&self, priority: u32) -> io::Result<()> {
         socket::set_option(&self.0, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &0_i32)?;
         socket::set_option(&self.0, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority)
     }
 
-    /// Sends a frame, header first.
-    ///
-    /// # Errors
-    /// `ENETDOWN`: the device is down. `ENOBUFS`: the kernel has no room; later it may.
+    /// Sends a frame, header first. Fails with `ENETDOWN` if the device is down, and with `ENOBUFS` while the
+    /// kernel has no room.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         send(&self.0, frame, SendFlags::empty())?;
         Ok(())
     }
 
     /// Waits for a frame; answers how many of its bytes are in `frame`, or none when patience has ended.
-    ///
-    /// # Errors
-    /// `ENETDOWN`: the device went down.
+    /// Fails with `ENETDOWN` if the device went down.
     pub fn receive(&self, frame: &mut [u8]) -> io::Result<Option<usize>> {
         match recv(&self.0, frame, RecvFlags::empty()) {
             Ok((length, _)) => Ok(Some(length)),
@@ -134,10 +119,7 @@ impl LargePacketSocket {
     const ROOM: usize = 4 << 20;
 
     /// Opens one in the calling thread's namespace. It receives nothing, and sends past the queueing
-    /// discipline.
-    ///
-    /// # Errors
-    /// As [`PacketSocket::open`].
+    /// discipline. Fails as [`PacketSocket::open`] does.
     pub fn open(device: Index) -> io::Result<Self> {
         const PACKET_VNET_HDR: i32 = 15;
         let socket = PacketSocket::open(device, 0)?;
@@ -148,11 +130,9 @@ impl LargePacketSocket {
         Ok(Self(socket))
     }
 
-    /// Sends a frame that lies in several places, cut as is said, without waiting.
-    ///
-    /// # Errors
-    /// `ENOBUFS`, `EAGAIN`: the kernel has no room; later it may. `ENETDOWN`: the device is down; `ENXIO`: it
-    /// is gone. `EMSGSIZE`: it is too long for the device.
+    /// Sends a frame that lies in several places, cut as is said, without waiting. Fails with `ENOBUFS` or
+    /// `EAGAIN` while the kernel has no room, `ENETDOWN` if the device is down, `ENXIO` if it is gone, and
+    /// `EMSGSIZE` if the frame is too long for it.
     ///
     /// # Panics
     /// If there are more parts than [`MOST_PARTS`](Self::MOST_PARTS).

@@ -12,11 +12,8 @@ use std::io;
 use std::os::unix::process::{CommandExt, parent_id};
 use std::process::Command;
 
-/// Has the kernel kill this process when the thread that started it ends. `parent` is the process that
-/// should be the parent, if known.
-///
-/// # Errors
-/// The parent is not (or no longer) `parent`: the caller should end too.
+/// Has the kernel kill this process when the thread that started it ends. `parent` is the process that should
+/// be the parent, if known. Fails if the parent is not, or no longer, `parent`: the caller should end too.
 pub fn die_with_parent(parent: Option<u32>) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     match parent {
@@ -29,9 +26,6 @@ pub fn die_with_parent(parent: Option<u32>) -> io::Result<()> {
 
 /// Takes the wish back: this process goes on when the thread that started it ends. If that has ended already,
 /// the kernel's signal has been sent, and this does not return.
-///
-/// # Errors
-/// None in practice: prctl(2) itself failed.
 pub fn outlive_starter() -> io::Result<()> {
     Ok(set_parent_process_death_signal(None)?)
 }

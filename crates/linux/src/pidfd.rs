@@ -22,35 +22,25 @@ use std::time::Duration;
 pub struct PidFd(OwnedFd);
 
 impl PidFd {
-    /// Holds on to the process that now has this number.
-    ///
-    /// # Errors
-    /// `ESRCH` when there is none, `ENOSYS` before Linux 5.3, `EMFILE` without descriptors.
+    /// Holds on to the process that now has this number. Fails with `ESRCH` if there is none, and with
+    /// `ENOSYS` before Linux 5.3.
     pub fn open(process: impl Into<u32>) -> io::Result<Self> {
         let process = Pid::from_raw(process.into().cast_signed()).ok_or(Errno::INVAL)?;
         Ok(Self(pidfd_open(process, PidfdFlags::empty())?))
     }
 
-    /// Sends a signal.
-    ///
-    /// # Errors
-    /// `ESRCH`: it has ended. `EPERM`: it belongs to somebody else.
+    /// Sends a signal. Fails with `ESRCH` if the process has ended, and with `EPERM` if it belongs to another
+    /// user.
     pub fn send(&self, signal: Signal) -> io::Result<()> {
         Ok(pidfd_send_signal(&self.0, signal.named())?)
     }
 
     /// Whether it has ended, waiting for it at most so long (`None`: as long as it takes).
-    ///
-    /// # Errors
-    /// None in practice: `poll` itself failed.
     pub fn has_ended(&self, patience: Option<Duration>) -> io::Result<bool> {
         Ok(readable_of(&[self.0.as_fd()], patience)?.first() == Some(&true))
     }
 
     /// The positions of those that have ended, by one system call that does not wait.
-    ///
-    /// # Errors
-    /// The kernel's reason (no memory).
     pub fn ended<'a>(all: impl IntoIterator<Item = &'a Self>) -> io::Result<Vec<usize>> {
         let all: Vec<BorrowedFd<'_>> = all.into_iter().map(AsFd::as_fd).collect();
         let ended = readable_of(&all, Some(Duration::ZERO))?;
@@ -65,14 +55,12 @@ impl AsFd for PidFd {
 }
 
 /// When a process started, in clock ticks since boot; `None` when there is no such process.
-#[must_use]
 pub fn start_time(process: u32) -> Option<u64> {
     parse_start_time(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
 }
 
 /// Whether the process of this number that started then still runs. One that has ended stays in the list of
 /// processes until its parent asks how it ended, which in a container may be never.
-#[must_use]
 pub fn runs(process: u32, started: u64) -> bool {
     // held first, then looked at: the number cannot change hands in between
     let held = PidFd::open(process);

@@ -15,9 +15,6 @@ const FOR_EVER: Timespec = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
 
 /// Waits until one of `N` descriptors can be read, at most so long (`None`: as long as it takes); answers
 /// which can. A signal ends it like the time.
-///
-/// # Errors
-/// The kernel's reason; none is known for open descriptors.
 pub fn readable<const N: usize>(
     descriptors: [BorrowedFd<'_>; N],
     patience: Option<Duration>,
@@ -28,9 +25,6 @@ pub fn readable<const N: usize>(
 }
 
 /// As [`readable`], for any number of descriptors.
-///
-/// # Errors
-/// `poll` failed; an interruption by a signal answers as if the time had passed.
 pub fn readable_of(fds: &[BorrowedFd<'_>], patience: Option<Duration>) -> io::Result<Vec<bool>> {
     let mut polls: Vec<PollFd<'_>> =
         fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
@@ -48,9 +42,6 @@ fn wait(polls: &mut [PollFd<'_>], patience: Option<Duration>) -> io::Result<()> 
 }
 
 /// Has this thread's timers come as soon as they can.
-///
-/// # Errors
-/// None in practice.
 pub fn punctual() -> io::Result<()> {
     Ok(set_current_timer_slack(NonZeroU64::new(1))?)
 }

@@ -30,10 +30,7 @@ pub struct PrivateDirectory {
 
 impl PrivateDirectory {
     /// The directory at `path`, made if it is missing. One that others may only read loses that permission.
-    ///
-    /// # Errors
-    /// `PermissionDenied`, with the reason: another user could put files there. Otherwise the system's: the
-    /// directory cannot be made.
+    /// Fails with `PermissionDenied` if another user could put files there.
     pub fn open(path: &Path) -> io::Result<Self> {
         if let Err(error) = DirBuilder::new().recursive(true).mode(0o700).create(path)
             && error.kind() != io::ErrorKind::AlreadyExists
@@ -68,10 +65,7 @@ impl PrivateDirectory {
 
     /// The directory `topic` for what can be made again: in `$XDG_CACHE_HOME/unisono`, `~/.cache/unisono`, or
     /// `unisono-cache-UID` in the directory for temporary files: the first that can be made, that is private,
-    /// and whose path `suits`.
-    ///
-    /// # Errors
-    /// There is none; the words name each with its reason.
+    /// and whose path `suits`. The error names each directory that was tried, with the reason.
     pub fn cache(topic: &str, suits: impl Fn(&Path) -> Result<(), String>) -> io::Result<Self> {
         let from = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let of_user = from("XDG_CACHE_HOME").or_else(|| from("HOME").map(|home| home.join(".cache")));
@@ -91,30 +85,22 @@ impl PrivateDirectory {
     }
 
     /// The directory `name` in this one, made if it is missing.
-    ///
-    /// # Errors
-    /// As [`PrivateDirectory::open`].
     pub fn inside(&self, name: &str) -> io::Result<Self> {
         Self::open(&self.path.join(name))
     }
 
     /// Where it is: an absolute path without links.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Whether `name` is a regular file of this user's that nobody else may write.
-    #[must_use]
     pub fn has(&self, name: &str) -> bool {
         is_own_file(&self.path.join(name))
     }
 
     /// Opens `name`, made if it is missing, and waits until no other process has it locked. Closing it
-    /// unlocks it.
-    ///
-    /// # Errors
-    /// The system's; `ELOOP` if it is a link.
+    /// unlocks it. Fails with `ELOOP` if the file is a link.
     pub fn lock(&self, name: &str) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
@@ -125,7 +111,6 @@ impl PrivateDirectory {
 }
 
 /// Whether a path, not followed if it is a link, is a regular file of this user's that nobody else may write.
-#[must_use]
 pub fn is_own_file(path: &Path) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|found| found.is_file() && belongs_to_this_user(path, &found).is_ok())

@@ -22,9 +22,6 @@ const UNUSED: std::ops::Range<u32> = 1_879_048_192..2_147_352_576;
 
 /// A user and group that no process has at the moment, for one process alone: nobody else can signal or trace
 /// that one.
-///
-/// # Errors
-/// `/proc` cannot be read, or the kernel has no random numbers.
 pub fn unused_user() -> io::Result<u32> {
     let processes: Vec<u32> = std::fs::read_dir("/proc")?
         .filter_map(|entry| entry.ok()?.metadata().ok())
@@ -41,10 +38,8 @@ pub fn unused_user() -> io::Result<u32> {
     }
 }
 
-/// Becomes that user and group, without other groups, capabilities or a way back.
-///
-/// # Errors
-/// `EPERM`: this process is not root. `EINVAL`: this user namespace has no such user.
+/// Becomes that user and group, without other groups, capabilities or a way back. Fails with `EPERM` if this
+/// process is not root, and with `EINVAL` if this user namespace has no such user.
 pub fn give_up(user: u32, group: u32) -> io::Result<()> {
     // SAFETY: the list of groups is empty.
     done(unsafe { libc::setgroups(0, std::ptr::null()) })?;
@@ -57,9 +52,6 @@ pub fn give_up(user: u32, group: u32) -> io::Result<()> {
 }
 
 /// Gets no privileges by starting a program any more, such as one that belongs to root and is set-user-id.
-///
-/// # Errors
-/// None in practice.
 pub fn never_more() -> io::Result<()> {
     Ok(set_no_new_privs(true)?)
 }
@@ -76,10 +68,8 @@ pub enum Privilege {
     Bpf = 39,
 }
 
-/// Keeps these capabilities and gives all others away.
-///
-/// # Errors
-/// `EPERM`: this process does not have those to be kept.
+/// Keeps these capabilities and gives all others away. Fails with `EPERM` if this process does not have those
+/// to be kept.
 pub fn keep(capabilities: &[Privilege]) -> io::Result<()> {
     let kept = capabilities.iter().fold(CapabilitySet::empty(), |kept, capability| {
         let wanted = CapabilitySet::from_bits_retain(1 << *capability as u32);

@@ -16,10 +16,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-/// Sends a signal to a whole process group.
-///
-/// # Errors
-/// `ESRCH`: nobody is in it. `EPERM`: nobody in it may be signalled.
+/// Sends a signal to a whole process group. Fails with `ESRCH` if nobody is in it, and with `EPERM` if nobody
+/// in it may be signalled.
 pub fn signal_group(leader: Tid, signal: Signal) -> io::Result<()> {
     // group 1 would be everybody's first process, and 0 our own group
     let group = Tid(leader.0.max(2)).pid().ok_or(Errno::SRCH)?;
@@ -52,7 +50,6 @@ fn set_of(signals: &[Signal]) -> libc::sigset_t {
 }
 
 /// Whether this process ignores the signal, as one does that nohup(1) started.
-#[must_use]
 pub fn is_ignored(signal: Signal) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: nothing is changed; `action` is valid for writes.
@@ -82,9 +79,6 @@ pub struct SignalFd {
 
 impl SignalFd {
     /// Blocks the signals for this thread (and those it starts) and receives them here.
-    ///
-    /// # Errors
-    /// The process has no file descriptor left.
     pub fn new(signals: &[Signal]) -> io::Result<Self> {
         let set = set_of(signals);
         // SAFETY: `set` is valid for reads; the old mask is not asked for.
@@ -99,7 +93,6 @@ impl SignalFd {
     }
 
     /// The next signal, if one waits.
-    #[must_use]
     pub fn next(&self) -> Option<(Signal, Sender)> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
         let size = std::mem::size_of::<libc::signalfd_siginfo>();
@@ -135,9 +128,6 @@ pub enum Family {
 
 /// Starts a program that is in the given cgroups before its first instruction: each file is an open
 /// `cgroup.procs`. Signals that this process has blocked are unblocked in the program.
-///
-/// # Errors
-/// What `exec` reports, or a cgroup that refuses the process.
 pub fn start(command: &mut Command, joins: Vec<File>, family: Family) -> io::Result<Child> {
     let prepare = move || {
         for file in &joins {
@@ -160,7 +150,6 @@ pub fn start(command: &mut Command, joins: Vec<File>, family: Family) -> io::Res
 }
 
 /// Whether this process may do what only root may do (effective user 0).
-#[must_use]
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

@@ -24,15 +24,11 @@ pub enum Tell {
 impl ProcessGroup {
     /// The group that was made for the child with this number; `None` for numbers that kill(2) reads as
     /// "everybody" or "ourselves".
-    #[must_use]
     pub fn of_child(pid: u32) -> Option<Self> {
         i32::try_from(pid).ok().filter(|pid| *pid > 1).and_then(Pid::from_raw).map(Self)
     }
 
     /// Sends a signal to every process of the group; a group without processes is no error.
-    ///
-    /// # Errors
-    /// What kill(2) says, for example that they belong to another user.
     pub fn tell(self, tell: Tell) -> io::Result<()> {
         let signal = match tell {
             Tell::Terminate => Signal::TERM,
@@ -45,16 +41,12 @@ impl ProcessGroup {
     }
 
     /// Whether a process of the group is left (one that ended and was not waited for counts).
-    #[must_use]
     pub fn is_alive(self) -> bool {
         test_kill_process_group(self.0) != Err(Errno::SRCH)
     }
 
     /// Gives every thread of the group this nice value (-20 favours it most); threads that it starts later
-    /// inherit it.
-    ///
-    /// # Errors
-    /// What setpriority(2) says: EACCES or EPERM without the privilege (`CAP_SYS_NICE`).
+    /// inherit it. Needs `CAP_SYS_NICE` to favour it.
     pub fn set_nice(self, nice: i32) -> io::Result<()> {
         Ok(setpriority_pgrp(Some(self.0), nice)?)
     }

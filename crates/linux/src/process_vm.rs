@@ -16,40 +16,32 @@ use std::os::unix::fs::FileExt;
 pub struct HeldMemory(File);
 
 impl HeldMemory {
-    /// Holds on to the memory of the process that now has this number.
-    ///
-    /// # Errors
-    /// `EACCES` or `EPERM` where that is forbidden, `ENOENT` for nobody or without /proc, `EMFILE`.
+    /// Holds on to the memory of the process that now has this number. Fails with `EACCES` or `EPERM` where
+    /// that is forbidden, and with `ENOENT` for no process or without /proc.
     pub fn open(process: u32) -> io::Result<Self> {
         OpenOptions::new().read(true).write(true).open(format!("/proc/{process}/mem")).map(Self)
     }
 
-    /// Copies `into.len()` bytes from `address`.
-    ///
-    /// # Errors
-    /// `EIO` for memory that is not there, [`io::ErrorKind::UnexpectedEof`] if the process has ended.
+    /// Copies `into.len()` bytes from `address`. Fails with `EIO` for memory that is not there, and with
+    /// [`io::ErrorKind::UnexpectedEof`] if the process has ended.
     #[inline]
     pub fn read(&self, address: usize, into: &mut [u8]) -> io::Result<()> {
         self.0.read_exact_at(into, address as u64)
     }
 
     /// Copies `bytes` to `address`; also where the process itself may only read, as a debugger's write would.
+    /// Fails as [`read`] does.
     ///
     /// # Safety
     /// What lies at `address` of the process (which may be this one) may be overwritten.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read), with [`io::ErrorKind::WriteZero`] if the process has ended.
     #[inline]
     pub unsafe fn write(&self, address: usize, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all_at(bytes, address as u64)
     }
 }
 
-/// Copies `into.len()` bytes from `address` of `process`.
-///
-/// # Errors
-/// `EPERM` where that is forbidden, `EFAULT` for memory that is not there, `ESRCH` for nobody.
+/// Copies `into.len()` bytes from `address` of `process`. Fails with `EPERM` where that is forbidden,
+/// `EFAULT` for memory that is not there, `ESRCH` for nobody.
 pub fn read(process: u32, address: usize, into: &mut [u8]) -> io::Result<()> {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     transfer(local, process, address, |process, local, remote| {
@@ -58,13 +50,10 @@ pub fn read(process: u32, address: usize, into: &mut [u8]) -> io::Result<()> {
     })
 }
 
-/// Copies `bytes` to `address` of `process`.
+/// Copies `bytes` to `address` of `process`. Fails as [`read`] does.
 ///
 /// # Safety
 /// What lies at `address` of `process` (which may be this one) may be overwritten.
-///
-/// # Errors
-/// As [`read`].
 pub unsafe fn write(process: u32, address: usize, bytes: &[u8]) -> io::Result<()> {
     let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     transfer(local, process, address, |process, local, remote| {

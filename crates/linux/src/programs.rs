@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Whether `name` is a program on `PATH`; its path if so.
-#[must_use]
 pub fn on_path(name: &str) -> Option<PathBuf> {
     let is_program = |path: &PathBuf| path.is_file() && is_executable(path);
     std::env::split_paths(&std::env::var_os("PATH")?).map(|directory| directory.join(name)).find(is_program)
@@ -14,7 +13,6 @@ pub fn on_path(name: &str) -> Option<PathBuf> {
 ///
 /// Distributions install the plain name with a package of its own, so a host may have the compiler without
 /// it.
-#[must_use]
 pub fn clang() -> Option<PathBuf> {
     on_path("clang").or_else(|| highest_version(&std::env::var_os("PATH")?, "clang-"))
 }

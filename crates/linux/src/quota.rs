@@ -60,7 +60,6 @@ pub enum Whose {
 
 impl Quota {
     /// The number of processors whose time this is, also a fraction.
-    #[must_use]
     pub fn processors(&self) -> f64 {
         self.time_us as f64 / self.period_us as f64
     }
@@ -71,16 +70,12 @@ impl Quota {
     }
 }
 
-/// The limits of this process.
-///
-/// # Errors
-/// `sched_getaffinity` fails. Files that are missing are no limit: a host need not have control groups.
+/// The limits of this process. A missing file is no limit: a host need not have control groups.
 pub fn limits() -> io::Result<ProcessorLimits> {
     Ok(limits_below(Path::new("/"), affinity::allowed(Tid::SELF)?))
 }
 
 /// The limits that files below `root` name for a process that may run on `affinity`.
-#[must_use]
 pub fn limits_below(root: &Path, affinity: CpuSet) -> ProcessorLimits {
     let online = fs::read_to_string(root.join("sys/devices/system/cpu/online")).ok();
     let online = online.and_then(|list| list.parse().ok()).map_or(0, |list: CpuSet| list.len());

@@ -16,10 +16,7 @@ pub const HAND_WRITTEN: u64 = 16 << 20;
 /// The limit of a file that programs write: networks, traces, records.
 pub const MACHINE_WRITTEN: u64 = 256 << 20;
 
-/// All bytes of a stream, at most `most`.
-///
-/// # Errors
-/// The stream fails, or holds more ([`ErrorKind::FileTooLarge`]).
+/// All bytes of a stream, at most `most`. Fails with [`ErrorKind::FileTooLarge`] if the stream holds more.
 pub fn all(stream: impl Read, most: u64) -> io::Result<Vec<u8>> {
     gathered(stream, most, Vec::new())
 }
@@ -34,10 +31,7 @@ fn gathered(stream: impl Read, most: u64, mut bytes: Vec<u8>) -> io::Result<Vec<
     Ok(bytes)
 }
 
-/// All bytes of a file, at most `most`.
-///
-/// # Errors
-/// The file cannot be opened or read, or holds more ([`ErrorKind::FileTooLarge`]).
+/// All bytes of a file, at most `most`. Fails with [`ErrorKind::FileTooLarge`] if the file holds more.
 pub fn file(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     // What the file seems to have is room enough to begin with; without it the room grows to twice the file.
@@ -45,10 +39,8 @@ pub fn file(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     gathered(file, most, Vec::with_capacity(usize::try_from(seems).unwrap_or(0)))
 }
 
-/// The text of a file in UTF-8, at most `most` bytes.
-///
-/// # Errors
-/// As [`file()`], or the file is not UTF-8 ([`ErrorKind::InvalidData`]).
+/// The text of a file in UTF-8, at most `most` bytes. Fails with [`ErrorKind::InvalidData`] if the file is
+/// not UTF-8; otherwise as [`file()`].
 pub fn text(path: &Path, most: u64) -> io::Result<String> {
     String::from_utf8(file(path, most)?)
         .map_err(|_| Error::new(ErrorKind::InvalidData, "this is no text in UTF-8"))

@@ -5,9 +5,6 @@ use std::io;
 
 /// Allows this process as many open descriptors as it may allow itself, at most `wanted`; answers how many it
 /// may now have.
-///
-/// # Errors
-/// The kernel refuses.
 pub fn raise_open_files(wanted: u64) -> io::Result<u64> {
     let mut limit = getrlimit(Resource::Nofile);
     // no number: without a limit

@@ -20,10 +20,8 @@ pub struct RunTime {
     pub times: u64,
 }
 
-/// Reads a thread's times; `process` may be any thread number of its process or the thread itself.
-///
-/// # Errors
-/// The thread is gone, or the kernel was built without these figures.
+/// Reads a thread's times; `process` may be any thread number of its process or the thread itself. Fails
+/// where the kernel was built without these figures.
 pub fn of(thread: Tid) -> io::Result<RunTime> {
     parse(&fs::read_to_string(format!("/proc/{thread}/schedstat"))?)
 }
@@ -37,7 +35,6 @@ fn parse(text: &str) -> io::Result<RunTime> {
 }
 
 /// Whether a thread runs or waits for a processor; one that has ended does not. Another read of about 2 us.
-#[must_use]
 pub fn is_runnable(thread: Tid) -> bool {
     fs::read_to_string(format!("/proc/{thread}/stat")).is_ok_and(|text| state(&text) == Some('R'))
 }
@@ -48,9 +45,6 @@ fn state(stat: &str) -> Option<char> {
 }
 
 /// Brings the figures of a process's running threads up to date and answers their sum in nanoseconds.
-///
-/// # Errors
-/// The process is gone.
 pub fn refresh(process: Tid) -> io::Result<u64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // the kernel's encoding of "the scheduler's clock of process N", as clock_getcpuclockid makes it

@@ -56,12 +56,10 @@ impl Urgency {
     pub const MOST: Urgency = Urgency(99);
 
     /// A priority, clamped to 1..=99.
-    #[must_use]
     pub fn new(priority: u8) -> Self {
         Self(priority.clamp(1, 99))
     }
 
-    #[must_use]
     pub fn number(self) -> u8 {
         self.0
     }
@@ -101,7 +99,6 @@ impl SchedulingPolicy {
     pub const DEFAULT: SchedulingPolicy = SchedulingPolicy::Other { nice: 0, slice: None };
 
     /// Whether the thread preempts every fair one.
-    #[must_use]
     pub fn is_real_time(&self) -> bool {
         matches!(
             self,
@@ -145,11 +142,9 @@ impl SchedulingPolicy {
     }
 }
 
-/// Puts a thread into a class.
-///
-/// # Errors
-/// `ESRCH`: no such thread. `EPERM`: not permitted (see the module's text). `EINVAL`: parameters out of
-/// range. `EBUSY`: the deadline class has no bandwidth left.
+/// Puts a thread into a class. Fails with `ESRCH` if there is no such thread, `EPERM` without permission (see
+/// the module's text), `EINVAL` for parameters out of range, and `EBUSY` if the deadline class has no
+/// bandwidth left.
 pub fn set(thread: Tid, policy: SchedulingPolicy, children: Children) -> io::Result<()> {
     let attributes = policy.attributes(children);
     // SAFETY: `attributes` has the kernel's layout (its first version) and names its own size.
@@ -158,9 +153,6 @@ pub fn set(thread: Tid, policy: SchedulingPolicy, children: Children) -> io::Res
 }
 
 /// The class that a thread is in.
-///
-/// # Errors
-/// `ESRCH`: no such thread.
 pub fn of(thread: Tid) -> io::Result<SchedulingPolicy> {
     let mut attributes = SchedulingAttributes::default();
     let size = std::mem::size_of::<SchedulingAttributes>() as u32;
@@ -187,17 +179,11 @@ pub fn of(thread: Tid) -> io::Result<SchedulingPolicy> {
 }
 
 /// The nice value of a thread: in another class than the fair ones the one that it will have there again.
-///
-/// # Errors
-/// `ESRCH`: no such thread.
 pub fn nice_of(thread: Tid) -> io::Result<i32> {
     Ok(getpriority_process(thread.pid())?)
 }
 
-/// Puts a thread back into the default class, with the nice value that it had before.
-///
-/// # Errors
-/// As of [`set`].
+/// Puts a thread back into the default class, with the nice value that it had before. Fails as [`set`] does.
 pub fn set_fair(thread: Tid) -> io::Result<()> {
     set(thread, SchedulingPolicy::Other { nice: nice_of(thread)?, slice: None }, Children::Inherit)
 }

@@ -139,7 +139,6 @@ impl std::fmt::Debug for Filter {
 
 impl Filter {
     /// Allows these calls and refuses all others with `EPERM`.
-    #[must_use]
     pub fn allowing(rules: &[CallRule]) -> Self {
         let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
         Self::with(rules, libc::SECCOMP_RET_ALLOW, refuse)
@@ -147,7 +146,6 @@ impl Filter {
 
     /// Refuses these calls with an error number and allows all others: to test what a program does when one
     /// fails.
-    #[must_use]
     pub fn refusing(rules: &[CallRule], errno: i32) -> Self {
         Self::with(rules, libc::SECCOMP_RET_ERRNO | errno as u32, libc::SECCOMP_RET_ALLOW)
     }
@@ -187,11 +185,8 @@ impl Filter {
 
     /// Binds the calling thread, and all threads and programs that it starts, for good. They cannot get
     /// privileges by starting a program any more (`PR_SET_NO_NEW_PRIVS`), since otherwise a filter could
-    /// mislead such a program.
-    ///
-    /// # Errors
-    /// `Unsupported`: filters are for x86-64 and 64-bit ARM, or this kernel has none
-    /// (`CONFIG_SECCOMP_FILTER`).
+    /// mislead such a program. Fails with `Unsupported` on processors other than x86-64 and 64-bit ARM, and
+    /// on kernels without `CONFIG_SECCOMP_FILTER`.
     pub fn install(&self) -> io::Result<()> {
         if ARCHITECTURE.is_none() {
             let text = "system calls are filtered on x86-64 and 64-bit ARM only";

@@ -29,19 +29,14 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// A fresh, zeroed region of at least `bytes`, rounded up to whole pages.
-    ///
-    /// # Errors
-    /// The kernel's reason, such as a memory limit. `InvalidInput` for zero bytes.
+    /// A fresh, zeroed region of at least `bytes`, rounded up to whole pages. Fails with `InvalidInput` for
+    /// zero bytes.
     pub fn create(bytes: usize) -> io::Result<Self> {
         Self::create_sealed(bytes, SealFlags::empty())
     }
 
     /// As [`create`](Self::create), for a region that only this process writes, and only through this
-    /// mapping: whoever gets the descriptor may read.
-    ///
-    /// # Errors
-    /// As [`create`](Self::create); `EINVAL` before Linux 5.1.
+    /// mapping: whoever gets the descriptor may read. Needs Linux 5.1.
     pub fn create_published(bytes: usize) -> io::Result<Self> {
         Self::create_sealed(bytes, SealFlags::FUTURE_WRITE)
     }
@@ -59,56 +54,46 @@ impl SharedMemory {
         Ok(region)
     }
 
-    /// Maps a region that another process created, by the [`path`](Self::path) it passed on.
-    ///
-    /// # Errors
-    /// `NotFound` when the creator is gone, `PermissionDenied` for another user's, `InvalidData` for a
-    /// file whose size is not sealed.
+    /// Maps a region that another process created, by the [`path`](Self::path) it passed on. Fails with
+    /// `NotFound` when the creator is gone, `PermissionDenied` for another user's, `InvalidData` for a file
+    /// whose size is not sealed.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::map_sealed(OpenOptions::new().read(true).write(true).open(path)?)
     }
 
-    /// Maps the region behind a descriptor, such as one that another process passed on.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
+    /// Maps the region behind a descriptor, such as one that another process passed on. Fails as
+    /// [`open`](Self::open) does.
     pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
         Self::map_sealed(File::from(descriptor))
     }
 
     /// Where processes of the same user find this region while this process lives.
-    #[must_use]
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
     }
 
     /// The mapping, and the descriptor, which is not needed any more once everybody has mapped the region: a
     /// program may have more regions than it may have descriptors.
-    #[must_use]
     pub fn into_parts(self) -> (Mapping, OwnedFd) {
         (self.mapping, self.file.into())
     }
 
     /// Size in bytes, whole pages.
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.mapping.bytes()
     }
 
     /// Never: a region has at least a page.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         false
     }
 
     /// Its first byte, page-aligned. Valid as long as `self`.
-    #[must_use]
     pub const fn start(&self) -> NonNull<u8> {
         self.mapping.start()
     }
 
     /// The region as words that any process may change at any time.
-    #[must_use]
     pub fn words(&self) -> &[AtomicU32] {
         let words = self.mapping.bytes() / size_of::<AtomicU32>();
         // SAFETY: the mapping is page-aligned, readable and writable for `bytes` bytes until drop, its
@@ -144,10 +129,8 @@ fn require_seal(file: &File, wanted: SealFlags, otherwise: &str) -> io::Result<(
 pub struct ReadOnlyMapping(Mapping);
 
 impl ReadOnlyMapping {
-    /// Maps what [`SharedMemory::create_published`] made.
-    ///
-    /// # Errors
-    /// `InvalidData` for a file that could shrink, or that others than its creator could write.
+    /// Maps what [`SharedMemory::create_published`] made. Fails with `InvalidData` for a file that could
+    /// shrink, or that others than its creator could write.
     pub fn new(descriptor: OwnedFd) -> io::Result<Self> {
         let file = File::from(descriptor);
         require_seal(&file, SealFlags::SHRINK, "its size is not sealed")?;
@@ -157,7 +140,6 @@ impl ReadOnlyMapping {
 
     /// The region as words that its creator may change at any time. A store to one of them ends the process
     /// (SIGSEGV).
-    #[must_use]
     pub fn words(&self) -> &[AtomicU32] {
         let words = self.0.bytes() / size_of::<AtomicU32>();
         // SAFETY: the mapping is page-aligned and readable for `bytes` bytes until drop, its size is sealed,
@@ -166,7 +148,6 @@ impl ReadOnlyMapping {
     }
 
     /// As [`words`](Self::words), as bytes.
-    #[must_use]
     pub fn bytes(&self) -> &[AtomicU8] {
         // SAFETY: as in `words`.
         unsafe { std::slice::from_raw_parts(self.0.start().as_ptr().cast::<AtomicU8>(), self.0.bytes()) }

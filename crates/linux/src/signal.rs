@@ -58,7 +58,6 @@ impl Signal {
         }
     }
 
-    #[must_use]
     pub fn number(self) -> i32 {
         self.named().as_raw()
     }

@@ -5,44 +5,31 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Gives what a socket sends a priority (`SO_PRIORITY`), by which queues may tell it from others; above 6 it
-/// takes `CAP_NET_ADMIN`.
-///
-/// # Errors
-/// `EPERM`, or it is no socket.
+/// takes `CAP_NET_ADMIN`. Fails with `EPERM`, or it is no socket.
 pub fn set_priority(socket: &impl AsFd, priority: u32) -> io::Result<()> {
     set_option(socket, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority)
 }
 
-/// The mark of what a socket sends (`SO_MARK`), which rules of this host's network see.
-///
-/// # Errors
-/// `EPERM` without `CAP_NET_ADMIN`.
+/// The mark of what a socket sends (`SO_MARK`), which rules of this host's network see. Fails with `EPERM`
+/// without `CAP_NET_ADMIN`.
 pub fn set_mark(socket: &impl AsFd, mark: u32) -> io::Result<()> {
     set_option(socket, libc::SOL_SOCKET, libc::SO_MARK, &mark)
 }
 
 /// The field in the header of what a socket sends by IPv4 (`IP_TOS`): six bits of code point, two of
 /// congestion.
-///
-/// # Errors
-/// None is known for sockets of this family.
 pub fn set_type_of_service(socket: &impl AsFd, field: u8) -> io::Result<()> {
     Ok(sockopt::set_ip_tos(socket, field)?)
 }
 
 /// Lets so many bytes of messages wait at a socket (`SO_RCVBUFFORCE`), beyond what `net.core.rmem_max`
-/// allows.
-///
-/// # Errors
-/// `EPERM` without `CAP_NET_ADMIN`.
+/// allows. Fails with `EPERM` without `CAP_NET_ADMIN`.
 pub fn force_receive_room(socket: &impl AsFd, bytes: usize) -> io::Result<()> {
     Ok(sockopt::set_socket_recv_buffer_size_force(socket, bytes)?)
 }
 
-/// Chooses how a TCP socket finds its speed (`TCP_CONGESTION`): `cubic`, `bbr`, ...
-///
-/// # Errors
-/// The kernel has none of this name, or it is no TCP socket.
+/// Chooses how a TCP socket finds its speed (`TCP_CONGESTION`): `cubic`, `bbr`, ... Fails if the kernel has
+/// none of this name.
 pub fn set_congestion_control(socket: &impl AsFd, name: &str) -> io::Result<()> {
     Ok(sockopt::set_tcp_congestion(socket, name)?)
 }
@@ -57,10 +44,7 @@ pub(crate) fn set_option<T: Copy>(socket: &impl AsFd, level: i32, option: i32, v
 }
 
 /// Receives one message, or of a stream what is there, without waiting; what does not fit of a message is cut
-/// off.
-///
-/// # Errors
-/// `EWOULDBLOCK`: nothing is there.
+/// off. Fails with `EWOULDBLOCK` if nothing is there.
 pub fn receive_now(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
     Ok(recv(socket, bytes, RecvFlags::DONTWAIT)?.0)
 }

@@ -76,10 +76,8 @@ struct PerfEventAttributes {
 }
 
 impl Recorder {
-    /// A recorder of this processor, not yet started.
-    ///
-    /// # Errors
-    /// `EACCES`/`EPERM`: it needs `CAP_PERFMON`. `ENOENT`/`ENOSYS`: a kernel without perf events.
+    /// A recorder of this processor, not yet started. Fails with `EACCES` or `EPERM` without `CAP_PERFMON`,
+    /// and with `ENOENT` or `ENOSYS` on a kernel without perf events.
     pub fn new(cpu: usize) -> io::Result<Recorder> {
         const SOFTWARE: u32 = 1;
         const DUMMY: u64 = 9;
@@ -114,9 +112,6 @@ impl Recorder {
     }
 
     /// Forgets what was recorded and records from now on.
-    ///
-    /// # Errors
-    /// The kernel's reason; none is known.
     pub fn start(&mut self) -> io::Result<()> {
         const ENABLE: libc::c_ulong = 0x2400;
         // SYNC(ring) acquire, release: nothing is read here; the kernel may write over all that there is
@@ -126,9 +121,6 @@ impl Recorder {
     }
 
     /// Stops recording; the changes since the start in their order, or `None` when some did not fit.
-    ///
-    /// # Errors
-    /// The kernel's reason; none is known.
     pub fn stop(&mut self) -> io::Result<Option<Vec<SwitchChange>>> {
         const DISABLE: libc::c_ulong = 0x2401;
         self.order(DISABLE)?;

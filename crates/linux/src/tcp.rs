@@ -47,10 +47,8 @@ pub struct Silence {
 }
 
 /// How many segments with data came on a connection, those out of order and those that came twice included:
-/// what the way to here carried, whether or not it could be delivered yet. The number wraps around.
-///
-/// # Errors
-/// `EBADF`, `ENOTSOCK`, `EOPNOTSUPP`: not a TCP socket.
+/// what the way to here carried, whether or not it could be delivered yet. The number wraps around. Fails
+/// with `EBADF`, `ENOTSOCK`, `EOPNOTSUPP`: not a TCP socket.
 pub fn segments_received(socket: impl AsFd) -> io::Result<u32> {
     Ok(info(&socket)?.word(Field::DataSegmentsIn))
 }
@@ -73,9 +71,6 @@ fn info(socket: &impl AsFd) -> io::Result<Info> {
 }
 
 /// Asks the kernel.
-///
-/// # Errors
-/// `EBADF`, `ENOTSOCK`, `EOPNOTSUPP`: not a TCP socket.
 pub fn silence(socket: impl AsFd) -> io::Result<Silence> {
     let info = info(&socket)?;
     let word = |at: Field| info.word(at);

@@ -10,7 +10,6 @@ use std::os::fd::BorrowedFd;
 
 /// Whether this process is in the foreground of the terminal behind `descriptor`; also true for what is no
 /// terminal, which anybody may read.
-#[must_use]
 pub fn is_foreground(descriptor: BorrowedFd<'_>) -> bool {
     tcgetpgrp(descriptor).map_or(true, |foreground| foreground == getpgrp())
 }

@@ -17,7 +17,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Nanoseconds of `CLOCK_MONOTONIC`.
-#[must_use]
 pub fn now() -> u64 {
     clock::now().0
 }
@@ -45,9 +44,6 @@ pub struct Sleeper {
 
 impl Sleeper {
     /// A new one.
-    ///
-    /// # Errors
-    /// The process has no file descriptor left.
     pub fn new() -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { bell: Arc::new(bell) })
@@ -60,7 +56,6 @@ impl Sleeper {
     }
 
     /// Waits until the monotonic clock shows `deadline` or until called.
-    #[must_use]
     pub fn wait_until(&self, deadline: Nanos) -> Woken {
         loop {
             let left = timespec(deadline.since(clock::now()));

@@ -70,7 +70,6 @@ pub struct MemoryNode {
 
 impl Topology {
     /// Reads this machine's topology. Without sysfs, the processors this thread may use.
-    #[must_use]
     pub fn read() -> Self {
         let topology = Self::read_below(Path::new("/"));
         if !topology.cpus.is_empty() {
@@ -82,7 +81,6 @@ impl Topology {
     }
 
     /// Reads a topology from `ROOT/sys/devices/system`; empty when nothing is there.
-    #[must_use]
     pub fn read_below(root: &Path) -> Self {
         let base = root.join("sys/devices/system");
         let mut topology = Self::default();
@@ -124,13 +122,11 @@ impl Topology {
     }
 
     /// The numbers of all processors.
-    #[must_use]
     pub fn numbers(&self) -> CpuSet {
         self.cpus.iter().map(|cpu| cpu.number).collect()
     }
 
     /// The hardware threads of each core, ascending by first thread.
-    #[must_use]
     pub fn cores(&self) -> Vec<CpuSet> {
         let online = self.numbers();
         let mut cores: Vec<CpuSet> = Vec::new();

@@ -19,11 +19,9 @@ use std::os::unix::fs::OpenOptionsExt;
 pub struct Tap(File);
 
 impl Tap {
-    /// Makes a device of this name (at most 15 bytes) in the calling thread's namespace.
-    ///
-    /// # Errors
-    /// `NotFound`: there is no `/dev/net/tun`; `EPERM` without `CAP_NET_ADMIN`; `EBUSY`: the name is taken;
-    /// `InvalidInput`: it is too long.
+    /// Makes a device of this name (at most 15 bytes) in the calling thread's namespace. Fails with
+    /// `NotFound` without `/dev/net/tun`, `EPERM` without `CAP_NET_ADMIN`, `EBUSY` if the name is taken, and
+    /// `InvalidInput` if it is too long.
     pub fn open(name: &str) -> io::Result<Self> {
         let file =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
@@ -41,10 +39,8 @@ impl Tap {
         Ok(Self(file))
     }
 
-    /// Takes a frame, if one waits; answers its length. What does not fit is cut off.
-    ///
-    /// # Errors
-    /// `EBADFD`: the device is gone.
+    /// Takes a frame, if one waits; answers its length. What does not fit is cut off. Fails with `EBADFD` if
+    /// the device is gone.
     pub fn receive(&self, frame: &mut [u8]) -> io::Result<Option<usize>> {
         match (&self.0).read(frame) {
             Ok(length) => Ok(Some(length)),

@@ -55,24 +55,20 @@ pub struct Author {
 
 impl Author {
     /// The author that has this number now. One that has ended has no start, and does not live.
-    #[must_use]
     pub fn of(process: u32) -> Self {
         Self { process, started: start_time(process).unwrap_or(0) }
     }
 
-    #[must_use]
     pub fn this_process() -> Self {
         Self::of(std::process::id())
     }
 
     /// Whether it still runs. If not, what it wrote down is to be undone.
-    #[must_use]
     pub fn lives(self) -> bool {
         runs(self.process, self.started)
     }
 
     /// Holds on to it. `None`: it is gone, and its number may be another process's.
-    #[must_use]
     pub fn hold(self) -> Option<PidFd> {
         // held first, then looked at: the number cannot change hands in between
         let held = PidFd::open(self.process).ok()?;
@@ -80,13 +76,11 @@ impl Author {
     }
 
     /// Waits for its end; whether it came in time.
-    #[must_use]
     pub fn has_ended(self, patience: Duration) -> bool {
         self.hold().is_none_or(|held| held.has_ended(Some(patience)).unwrap_or(false))
     }
 
     /// Kills it and waits for its end; whether it came in time.
-    #[must_use]
     pub fn kill(self, patience: Duration) -> bool {
         let Some(held) = self.hold() else { return true };
         let _ = held.send(Signal::Kill); // it may have ended
@@ -116,20 +110,15 @@ pub struct PreparedFile {
 
 impl UndoDirectory {
     /// The directory at an absolute path, which need not be there yet.
-    #[must_use]
     pub fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The same, if it is there.
-    ///
-    /// # Errors
-    /// `PermissionDenied`: others than this user could have written into it.
+    /// The same, if it is there. Fails with `PermissionDenied` if other users could have written into it.
     fn existing(&self) -> io::Result<Option<PrivateDirectory>> {
         match fs::symlink_metadata(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -139,9 +128,6 @@ impl UndoDirectory {
     }
 
     /// The names of its files that end with `suffix`, in order; none if there is no directory.
-    ///
-    /// # Errors
-    /// `PermissionDenied`: others than this user could have written into it.
     pub fn files(&self, suffix: &str) -> io::Result<Vec<String>> {
         let Some(directory) = self.existing()? else { return Ok(Vec::new()) };
         let entries = match fs::read_dir(directory.path()) {
@@ -154,11 +140,8 @@ impl UndoDirectory {
         Ok(names)
     }
 
-    /// What a file says; none if it is not there.
-    ///
-    /// # Errors
-    /// `PermissionDenied`: others than this user could have written it, or it is a link or no file.
-    /// `InvalidData`: it is no text. `FileTooLarge`.
+    /// What a file says; none if it is not there. Fails with `PermissionDenied` if other users could have
+    /// written the file, or if it is a link or no file.
     pub fn read(&self, name: &str) -> io::Result<Option<String>> {
         let Some(directory) = self.existing()? else { return Ok(None) };
         let path = directory.path().join(name);
@@ -200,9 +183,6 @@ impl UndoDirectory {
     }
 
     /// Makes a new, empty file, to be written line by line.
-    ///
-    /// # Errors
-    /// `AlreadyExists`, or the system's.
     pub fn create(&self, name: &str) -> io::Result<File> {
         let mut tries = 0;
         loop {
@@ -215,20 +195,15 @@ impl UndoDirectory {
         }
     }
 
-    /// Writes a file, for good before this returns. Others see what was there before, or all of it.
-    ///
-    /// # Errors
-    /// The system's; the file is as it was.
+    /// Writes a file, for good before this returns. Others see what was there before, or all of it. If it
+    /// fails, the file is as it was.
     pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.prepare(name, bytes)?.commit()
     }
 
     /// Writes a file beside its place, so that there is room for it whatever happens until
     /// [`PreparedFile::commit`]. Only for the holder of the [lock](Self::lock): the next one removes what it
-    /// finds unfinished.
-    ///
-    /// # Errors
-    /// The system's; nothing has changed.
+    /// finds unfinished. If it fails, nothing has changed.
     pub fn prepare(&self, name: &str, bytes: &[u8]) -> io::Result<PreparedFile> {
         let directory = self.make()?;
         let place = directory.path().join(name);
@@ -242,18 +217,12 @@ impl UndoDirectory {
         Ok(prepared)
     }
 
-    /// Gives a file another name, and takes no room for it.
-    ///
-    /// # Errors
-    /// The system's; both are as they were.
+    /// Gives a file another name, and takes no room for it. If it fails, both are as they were.
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         fs::rename(self.path.join(from), self.path.join(to))
     }
 
     /// Removes a file. One that is not there is no error.
-    ///
-    /// # Errors
-    /// The system's.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         match fs::remove_file(self.path.join(name)) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -272,9 +241,6 @@ impl UndoDirectory {
 
     /// Keeps others from changing what lies here; waits at most so long for the one that does. None: it went
     /// on. What a process that was killed had begun to write is removed.
-    ///
-    /// # Errors
-    /// The directory cannot be made, or is not private.
     pub fn lock(&self, patience: Duration) -> io::Result<Option<DirectoryLock>> {
         let until = Instant::now() + patience;
         loop {
@@ -302,10 +268,8 @@ impl UndoDirectory {
         }
     }
 
-    /// The lock that the program which started this one has [passed on](DirectoryLock::pass_to).
-    ///
-    /// # Errors
-    /// The descriptor is none of this directory.
+    /// The lock that the program which started this one has [passed on](DirectoryLock::pass_to). Fails if the
+    /// descriptor is none of this directory.
     pub fn lock_passed_on(&self, descriptor: i32) -> io::Result<DirectoryLock> {
         // SAFETY: fcntl looks at a number; one that is no descriptor is an error.
         if descriptor <= 2 || unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
@@ -366,10 +330,7 @@ impl Drop for DirectoryLock {
 }
 
 impl PreparedFile {
-    /// Puts the file in its place. Needs no room.
-    ///
-    /// # Errors
-    /// The system's; the file is as it was.
+    /// Puts the file in its place. Needs no room. If it fails, the file is as it was.
     pub fn commit(self) -> io::Result<()> {
         fs::rename(&self.beside, &self.place)
     }

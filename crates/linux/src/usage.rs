@@ -31,14 +31,12 @@ impl Usage {
 }
 
 /// What this process has used until now.
-#[must_use]
 pub fn of_this_process() -> Usage {
     of(libc::RUSAGE_SELF)
 }
 
 /// What the children of this process have used that it has waited for, with all descendants for which those
 /// waited.
-#[must_use]
 pub fn of_collected_children() -> Usage {
     of(libc::RUSAGE_CHILDREN)
 }

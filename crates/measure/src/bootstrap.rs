@@ -43,7 +43,6 @@ pub struct Estimate {
 
 impl Estimate {
     /// The most that an interval for a median made of `n` values can promise.
-    #[must_use]
     pub fn attainable(&self) -> f64 {
         if self.n == 0 {
             0.0
@@ -53,20 +52,17 @@ impl Estimate {
     }
 
     /// The level that may be claimed: the one asked for, or less where there are too few values.
-    #[must_use]
     pub fn honest_level(&self) -> f64 {
         self.level.min(self.attainable())
     }
 
     /// Whether the interval contains `x`.
-    #[must_use]
     pub fn contains(&self, x: f64) -> bool {
         self.low <= x && x <= self.high
     }
 }
 
 /// The median of the finite values with its percentile interval; `None` if there are none.
-#[must_use]
 pub fn median_interval(values: &[f64], level: f64, seed: u64) -> Option<Estimate> {
     let values = quantile::sorted(values);
     let value = quantile::of_sorted(&values, 0.5)?;
@@ -78,7 +74,6 @@ pub fn median_interval(values: &[f64], level: f64, seed: u64) -> Option<Estimate
 /// The ratio of two medians (`over / under`), the groups drawn independently. For runs that are
 /// neighbours in time, [`crate::paired::compare`] is sharper. `None` if a group is empty or the median
 /// below is zero.
-#[must_use]
 pub fn ratio_of_medians(over: &[f64], under: &[f64], level: f64, seed: u64) -> Option<Estimate> {
     let (over, under) = (quantile::sorted(over), quantile::sorted(under));
     let value = quantile::of_sorted(&over, 0.5)? / quantile::of_sorted(&under, 0.5)?;

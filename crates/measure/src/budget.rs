@@ -18,7 +18,6 @@ pub struct Kept {
 }
 
 /// Compares the runs with the limit; `None` where none has the figure.
-#[must_use]
 pub fn judge(budget: &Budget, runs: &[&RunLine]) -> Option<Kept> {
     let runs: Vec<&RunLine> = runs.iter().copied().filter(|run| run.has(&budget.only)).collect();
     let beside = |other: &String, compare: fn((f64, f64)) -> f64| -> Vec<f64> {

@@ -25,7 +25,6 @@ impl Default for Histogram {
 
 impl Histogram {
     /// An empty histogram.
-    #[must_use]
     pub fn new() -> Self {
         let buckets = hdrhistogram::Histogram::new_with_bounds(1, LONGEST, 3)
             .expect("valid because 1 * 2 <= LONGEST and 3 digits are allowed");
@@ -48,26 +47,22 @@ impl Histogram {
     }
 
     /// Number of durations counted.
-    #[must_use]
     pub fn len(&self) -> u64 {
         self.buckets.len()
     }
 
     /// Whether nothing was counted.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.buckets.is_empty()
     }
 
     /// The mean of what was counted, in nanoseconds; 0 if nothing was.
-    #[must_use]
     pub fn mean(&self) -> f64 {
         self.buckets.mean()
     }
 
     /// The distribution, each value divided by `nanos_per_unit` (1 for ns, 1,000 for us); `None` if
     /// nothing was counted.
-    #[must_use]
     pub fn distribution(&self, nanos_per_unit: f64) -> Option<Distribution> {
         if self.is_empty() {
             return None;

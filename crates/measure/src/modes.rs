@@ -67,7 +67,6 @@ impl fmt::Display for TwoModes {
 
 /// The two modes of the values, if they have two; values that are not finite are left out. A value of
 /// zero (a starved program) is a mode of its own beside values that are not.
-#[must_use]
 pub fn two_modes(values: &[f64]) -> Option<TwoModes> {
     let sorted = quantile::sorted(values);
     if sorted.len() < 3 || sorted[0] < 0.0 {

@@ -23,7 +23,6 @@ pub const SCATTER: f64 = 0.15;
 pub const DRIFT_RUNS: usize = 6;
 
 /// Standard deviation over mean; `None` for fewer than two finite values or a mean of zero.
-#[must_use]
 pub fn coefficient_of_variation(values: &[f64]) -> Option<f64> {
     let values = quantile::sorted(values);
     let n = values.len() as f64;
@@ -37,7 +36,6 @@ pub fn coefficient_of_variation(values: &[f64]) -> Option<f64> {
 
 /// Kendall's rank correlation between the order of the values and their size: 1 if they only rise, -1 if
 /// they only fall; `None` for fewer than two.
-#[must_use]
 pub fn rank_correlation(in_order: &[f64]) -> Option<f64> {
     let n = in_order.len();
     if n < 2 {
@@ -59,7 +57,6 @@ pub fn rank_correlation(in_order: &[f64]) -> Option<f64> {
 /// Whether values in the order of their making drift: a rank correlation that chance gives less than once in
 /// a hundred (normal approximation), and a change of at least five per cent from the first to the
 /// last third. The answer is the last third's median over the first's.
-#[must_use]
 pub fn drift(in_order: &[f64]) -> Option<f64> {
     let n = in_order.len();
     if n < DRIFT_RUNS {
@@ -75,7 +72,6 @@ pub fn drift(in_order: &[f64]) -> Option<f64> {
 }
 
 /// Warnings about one run, for its record.
-#[must_use]
 pub fn of_run(foreign_load: Option<f64>, steal: Option<f64>) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Some(load) = foreign_load.filter(|l| *l >= FOREIGN_LOAD) {
@@ -95,7 +91,6 @@ pub fn of_run(foreign_load: Option<f64>, steal: Option<f64>) -> Vec<String> {
 
 /// Warnings about a study's runs as a whole, for one figure: how many runs were disturbed, and which
 /// variants scatter or drift; `place` names a run's variant and circumstances for the reader.
-#[must_use]
 pub fn warnings(runs: &[&RunLine], figure: &str, place: &dyn Fn(&RunLine) -> String) -> Vec<String> {
     let mut warnings = Vec::new();
     let measured: Vec<&&RunLine> = runs.iter().filter(|r| r.value(figure).is_some()).collect();

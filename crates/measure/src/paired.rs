@@ -50,7 +50,6 @@ impl Comparison {
     /// What may be said at the comparison's level; `better` says which side of one is the good one.
     /// Differences below [`TIE`] are *the same*, an interval of one around it wider than ten per cent
     /// is undecided, and so are fewer pairs than [`FEWEST_PAIRS`].
-    #[must_use]
     pub fn finding(&self, better: Better) -> Finding {
         let Estimate { low, high, .. } = self.ratio;
         let above = low > 1.0 + TIE;
@@ -68,7 +67,6 @@ impl Comparison {
 }
 
 /// Compares pairs (variant, against); `None` if no pair has a ratio.
-#[must_use]
 pub fn compare(pairs: &[(f64, f64)], better: Better, level: f64, seed: u64) -> Option<Comparison> {
     let ratios: Vec<f64> = pairs.iter().map(|(v, a)| v / a).filter(|r| r.is_finite()).collect();
     let ratio = bootstrap::median_interval(&ratios, level, seed)?;

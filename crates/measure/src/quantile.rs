@@ -11,7 +11,6 @@
 use crate::record::Distribution;
 
 /// The finite values, ascending.
-#[must_use]
 pub fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
@@ -19,7 +18,6 @@ pub fn sorted(values: &[f64]) -> Vec<f64> {
 }
 
 /// The quantile `q` (clamped to 0..=1) of ascending values; `None` if there are none.
-#[must_use]
 pub fn of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let place = q.clamp(0.0, 1.0) * last as f64;
@@ -29,19 +27,16 @@ pub fn of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
 }
 
 /// The quantile `q` of values in any order; `None` if none is finite.
-#[must_use]
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     of_sorted(&sorted(values), q)
 }
 
 /// The median; `None` if no value is finite.
-#[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
 
 /// Least, quartiles, median, 99th percentile, greatest; `None` if no value is finite.
-#[must_use]
 pub fn distribution(values: &[f64]) -> Option<Distribution> {
     let sorted = sorted(values);
     Some(Distribution {

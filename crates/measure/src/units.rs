@@ -11,11 +11,8 @@ pub struct BadDuration {
     text: String,
 }
 
-/// Reads a duration: a decimal number and one of `ns`, `us`, `ms`, `s`; a bare `0` needs no unit.
-///
-/// # Errors
-/// [`BadDuration`] for anything else: negative, not finite, no unit, unknown unit, or more than
-/// 1,000,000 seconds.
+/// Reads a duration: a decimal number and one of `ns`, `us`, `ms`, `s`; a bare `0` needs no unit. Fails for
+/// anything else: negative, not finite, no unit, an unknown unit, or more than 1,000,000 seconds.
 pub fn duration(text: &str) -> Result<Duration, BadDuration> {
     let bad = || BadDuration { text: text.to_owned() };
     let trimmed = text.trim();
@@ -49,10 +46,8 @@ pub struct BadSize {
     text: String,
 }
 
-/// Reads a size in bytes: a whole number and one of `KiB`, `MiB`, `GiB`; without a unit it is bytes.
-///
-/// # Errors
-/// [`BadSize`] for anything else, or for more bytes than 64 bits count.
+/// Reads a size in bytes: a whole number and one of `KiB`, `MiB`, `GiB`; without a unit it is bytes. Fails
+/// for anything else, and for more bytes than 64 bits count.
 pub fn bytes(text: &str) -> Result<u64, BadSize> {
     let bad = || BadSize { text: text.to_owned() };
     let trimmed = text.trim();
@@ -93,7 +88,6 @@ impl fmt::Display for Readable {
 }
 
 /// A number for readers: three significant digits below a thousand, thousands separated from there on.
-#[must_use]
 pub fn number(value: f64) -> String {
     let magnitude = value.abs();
     if !value.is_finite() || magnitude < 100.0 {

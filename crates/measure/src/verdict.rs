@@ -14,7 +14,6 @@ use std::collections::BTreeMap;
 
 impl RunLine {
     /// The value of a figure, if this run measured it.
-    #[must_use]
     pub fn value(&self, figure: &str) -> Option<f64> {
         (self.outcome == Outcome::Measured)
             .then(|| self.figures.iter().find(|f| f.name == figure).map(|f| f.value))
@@ -23,7 +22,6 @@ impl RunLine {
     }
 
     /// Whether its parameters have all these values.
-    #[must_use]
     pub fn has(&self, only: &BTreeMap<String, serde_json::Value>) -> bool {
         only.iter().all(|(name, wanted)| self.parameters.get(name).is_some_and(|got| same_value(got, wanted)))
     }
@@ -62,7 +60,6 @@ pub enum Answer {
 }
 
 /// Judges one study's runs; one judgement a value of `by`, ascending.
-#[must_use]
 pub fn judge(verdict: &Verdict, runs: &[&RunLine]) -> Vec<Judgement> {
     let relevant: Vec<&RunLine> = runs
         .iter()
@@ -118,7 +115,6 @@ fn judge_group(
 /// Pairs (variant, against) of runs of the same repetition with the same parameters. Where one side was
 /// started more often within the repetition (plain Linux has modes and needs more starts), its starts share
 /// the other side's runs in turn, so that no start is dropped.
-#[must_use]
 pub fn pairs(variant: &str, against: &str, figure: &str, runs: &[&RunLine]) -> Vec<(f64, f64)> {
     let mut groups: Vec<(&RunLine, Vec<f64>, Vec<f64>)> = Vec::new();
     for run in runs {
@@ -214,7 +210,6 @@ fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
 }
 
 /// A finding as a terminal says it.
-#[must_use]
 pub fn finding_in_words(finding: Finding) -> &'static str {
     match finding {
         Finding::Better => "better",
@@ -227,7 +222,6 @@ pub fn finding_in_words(finding: Finding) -> &'static str {
 /// The interval with the level it can claim and the number of pairs, for example
 /// `95 % interval 2.41 to 2.62, n = 10`. Fewer than four pairs make no interval worth the name: then it is
 /// said how many agree and from where to where they reach, for example `all 3 pairs, 2.41 to 2.62`.
-#[must_use]
 pub fn confidence(c: &Comparison) -> String {
     let agreeing = c.wins.max(c.losses).max(c.ties);
     match c.ratio.n {
@@ -247,7 +241,6 @@ pub fn confidence(c: &Comparison) -> String {
 }
 
 /// A ratio with three significant digits, and three decimals close to one, where they matter.
-#[must_use]
 pub fn ratio(value: f64) -> String {
     match value.abs() {
         v if v >= 99.95 => number(value),

@@ -45,17 +45,13 @@ const ANNOUNCEMENT: usize = 16;
 
 impl Job {
     /// A job of threads of this process: one handle for each rank, to be sent to its thread.
-    #[must_use]
     pub fn threads(size: usize) -> Vec<Self> {
         crate::wire::loopback::Loopback::job(size).into_iter().map(Self::over).collect()
     }
 
     /// A job of processes of this host that know the same key, whatever started them. Collective: waits until
-    /// all have come, at most for `patience`.
-    ///
-    /// # Errors
-    /// [`Error::TimedOut`] with the ranks that have not come; [`Error::System`]; [`Error::Job`] for a rank
-    /// taken twice.
+    /// all have come, at most for `patience`. Fails with [`Error::TimedOut`] with the ranks that have not
+    /// come, [`Error::System`], [`Error::Job`] for a rank taken twice.
     pub fn shared(place: &JobMembership, patience: Duration) -> Result<Self, Error> {
         let transport = crate::wire::ring::RingTransport::meet(place, patience)?;
         let host = Some(Arc::clone(transport.host()));
@@ -66,10 +62,8 @@ impl Job {
 
     /// Joins the job that a launcher started this process for: `unisono run`, on one host or on several, or
     /// Slurm's `srun`. `None`: no launcher started it. Collective: waits until all have come, at most for
-    /// `patience`.
-    ///
-    /// # Errors
-    /// As [`shared`](Self::shared); [`Error::Job`] for an environment that makes no sense.
+    /// `patience`. Fails as [`shared`](Self::shared) does, and with [`Error::Job`] for an environment that
+    /// makes no sense.
     pub fn join(patience: Duration) -> Result<Option<Self>, Error> {
         let Some((place, meeting)) = launched(|name| std::env::var(name).ok())? else { return Ok(None) };
         match meeting {
@@ -81,26 +75,20 @@ impl Job {
     }
 
     /// A job over any transport.
-    #[must_use]
     pub fn over(transport: impl Transport + 'static) -> Self {
         let (rank, size) = (transport.rank(), transport.size());
         Self { shared: MessageEngine::new(Box::new(transport)), host: None, episodes: None, rank, size }
     }
 
-    #[must_use]
     pub fn rank(&self) -> Rank {
         self.rank
     }
 
-    #[must_use]
     pub fn size(&self) -> usize {
         self.size
     }
 
     /// Waits until every member has called this.
-    ///
-    /// # Errors
-    /// [`Error::Gone`].
     pub fn barrier(&mut self) -> Result<(), Error> {
         let Some(host) = &self.host else { return self.shared.barrier(0) };
         if self.episodes.is_none() {
@@ -113,18 +101,13 @@ impl Job {
 
     /// Gathers `data` of every member at every member, in the order of ranks; collective. A launcher or a
     /// binding agrees on something by it; it is not made to be fast.
-    ///
-    /// # Errors
-    /// [`Error::Gone`].
     pub fn gather(&mut self, data: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         self.shared.gather(data)
     }
 
     /// A window over zeroed memory of the engine's: `bytes` at this member, which may be zero and which other
-    /// members need not match.
-    ///
-    /// # Errors
-    /// [`Error::Size`], [`Error::Disp`], [`Error::Mismatch`], [`Error::System`], [`Error::Gone`].
+    /// members need not match. Fails with [`Error::Size`], [`Error::Disp`], [`Error::Mismatch`],
+    /// [`Error::System`].
     pub fn allocate(&mut self, bytes: u64, spec: Spec) -> Result<Window, Error> {
         if let Some(window) = self.direct(Flavor::Allocated, std::ptr::null_mut(), bytes, spec)? {
             return Ok(window);
@@ -137,14 +120,11 @@ impl Job {
         self.window(Flavor::Allocated, Memory::Fixed { base, bytes, _owner: Some(owner) }, spec)
     }
 
-    /// A window over the caller's memory.
+    /// A window over the caller's memory. Fails as [`allocate`](Self::allocate) does.
     ///
     /// # Safety
     /// `bytes` bytes at `base` stay valid until the window is freed or dropped, and are accessed by this
     /// process only as the epochs allow.
-    ///
-    /// # Errors
-    /// As [`allocate`](Self::allocate).
     pub unsafe fn create(&mut self, base: *mut u8, bytes: u64, spec: Spec) -> Result<Window, Error> {
         if isize::try_from(bytes).is_err() {
             return Err(Error::Size(bytes));
@@ -156,20 +136,15 @@ impl Job {
         self.window(Flavor::Created, Memory::Fixed { base, bytes, _owner: None }, spec)
     }
 
-    /// A window over memory that the caller gives away for ever, so that it has nothing to promise.
-    ///
-    /// # Errors
-    /// As [`allocate`](Self::allocate).
+    /// A window over memory that the caller gives away for ever, so that it has nothing to promise. Fails as
+    /// [`allocate`](Self::allocate) does.
     pub fn create_static(&mut self, memory: &'static mut [u8], spec: Spec) -> Result<Window, Error> {
         let (base, bytes) = (memory.as_mut_ptr(), memory.len() as u64);
         // SAFETY: the memory is never freed, and the caller has given its only reference away.
         unsafe { self.create(base, bytes, spec) }
     }
 
-    /// A window to which memory is attached later.
-    ///
-    /// # Errors
-    /// As [`allocate`](Self::allocate).
+    /// A window to which memory is attached later. Fails as [`allocate`](Self::allocate) does.
     pub fn dynamic(&mut self, spec: Spec) -> Result<Window, Error> {
         self.window(Flavor::Dynamic, Memory::Attached(Vec::new()), spec)
     }
@@ -277,9 +252,6 @@ impl Job {
     /// Leaves the job; collective. If the environment has [`STATS`](crate::STATS), rank 0 prints what the
     /// windows that have ended did. A member that drops its job without this call looks to the others as if
     /// it were gone.
-    ///
-    /// # Errors
-    /// [`Error::Gone`].
     pub fn finalize(mut self) -> Result<(), Error> {
         let own = self.shared.ledger().map(|ledger| {
             let bytes = ledger.encode();

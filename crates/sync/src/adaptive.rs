@@ -61,7 +61,6 @@ pub struct Adaptive {
 
 impl Adaptive {
     /// For flags that are signalled with the same `wakeups`, which must not be [`Wakeups::Never`].
-    #[must_use]
     pub fn new(budget: SpinBudget, wakeups: Wakeups) -> Self {
         Self {
             budget: budget.nanos().to_ticks(),
@@ -82,7 +81,6 @@ impl Adaptive {
     }
 
     /// How often this waiter slept so far.
-    #[must_use]
     pub fn blocks(&self) -> u64 {
         self.block.blocks()
     }

@@ -43,14 +43,12 @@ pub fn light_fence() {
 }
 
 /// Now on `CLOCK_MONOTONIC`; in a model time does not pass.
-#[must_use]
 pub fn now() -> Nanos {
     if cfg!(loom) { Nanos::ZERO } else { clock::now() }
 }
 
 /// Now by the cheapest clock; in a model time does not pass.
 #[inline]
-#[must_use]
 pub fn ticks() -> Ticks {
     if cfg!(loom) { Ticks(0) } else { clock::ticks() }
 }

@@ -115,7 +115,6 @@ pub struct Controller {
 
 impl Controller {
     /// Starts awake: it finds out sooner that this is wrong than the other way round.
-    #[must_use]
     pub fn new(now: Nanos) -> Self {
         Self {
             mode: ControllerMode::Awake,
@@ -130,7 +129,6 @@ impl Controller {
     }
 
     /// What an episode costs in a mode; `None` while that is not known.
-    #[must_use]
     pub fn cost(&self, mode: ControllerMode) -> Option<Nanos> {
         match mode {
             ControllerMode::Awake => self.awake.each(),

@@ -56,7 +56,6 @@ pub enum Wakeups {
 impl Wakeups {
     /// The cheapest kind for rare sleepers that this host offers: asymmetric where membarrier works,
     /// symmetric otherwise. Registers this process.
-    #[must_use]
     pub fn for_rare_sleepers(scope: Scope) -> Self {
         #[cfg(not(loom))]
         if membarrier::register(scope).is_ok() && membarrier::fence_all(scope).is_ok() {
@@ -119,7 +118,6 @@ const fn reached(word: u32, target: u32) -> bool {
 impl Flag<'_> {
     /// Whether `target` has been signalled.
     #[inline]
-    #[must_use]
     pub fn reached(self, target: u32) -> bool {
         // SYNC(flag) acquire: sees what the signaller did before its signal
         reached(self.word.load(Ordering::Acquire), target)
@@ -129,7 +127,6 @@ impl Flag<'_> {
     /// to store into this very line next, which then need not ask for it once more. For one waiter only;
     /// several would tear the line from one another.
     #[inline]
-    #[must_use]
     pub fn reached_taking(self, target: u32) -> bool {
         // Compares with a value that the word is half the numbers away from, so that nothing is ever written;
         // the processor takes the line before it knows.
@@ -141,14 +138,12 @@ impl Flag<'_> {
     }
 
     /// The last value signalled, for diagnosis; orders nothing.
-    #[must_use]
     pub fn value(self) -> u32 {
         self.word.load(Ordering::Relaxed)
     }
 
     /// Whether somebody sleeps here, or is about to; a hint that orders nothing.
     #[inline]
-    #[must_use]
     pub fn has_sleepers(self) -> bool {
         self.sleepers.count.load(Ordering::Relaxed) != 0
     }
@@ -176,7 +171,6 @@ impl Flag<'_> {
     /// This flag, signalled by whoever completes `counter`, which then holds `full` arrivals; see
     /// [`signal_counted`](Self::signal_counted).
     #[inline]
-    #[must_use]
     pub fn counted_by<'b>(self, counter: &'b AtomicU32, full: u32) -> Flag<'b>
     where
         Self: 'b,
@@ -187,7 +181,6 @@ impl Flag<'_> {
     /// The sleepers of this flag, waiting for a word that lies elsewhere: in memory that they may only read.
     /// The word is then signalled by storing it and [`disturb`](Self::disturb).
     #[inline]
-    #[must_use]
     pub fn over<'b>(self, word: &'b AtomicU32) -> Flag<'b>
     where
         Self: 'b,
@@ -197,14 +190,12 @@ impl Flag<'_> {
 
     /// The arrivals in a counter's value.
     #[inline]
-    #[must_use]
     pub const fn arrivals(counter: u32) -> u32 {
         counter & !SLEEPING
     }
 
     /// Whether a counter's value says that somebody sleeps.
     #[inline]
-    #[must_use]
     pub const fn says_sleeping(counter: u32) -> bool {
         counter & SLEEPING != 0
     }

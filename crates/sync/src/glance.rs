@@ -86,7 +86,6 @@ const LEAST: u32 = 32;
 
 impl Stretch {
     /// For two that exchange signals through one line.
-    #[must_use]
     pub fn of_exchange() -> Self {
         Self { glance: Glance::Taking, exchange: Some(Trials::default()), ..Self::default() }
     }

@@ -44,14 +44,12 @@ impl CacheLine {
 
     /// One word. Panics past the last.
     #[inline]
-    #[must_use]
     pub fn word(&self, index: usize) -> &AtomicU32 {
         &self.words[index]
     }
 
     /// The word for counting: none of any flag's.
     #[inline]
-    #[must_use]
     pub fn counter(&self) -> &AtomicU32 {
         &self.words[Self::WORDS - 1]
     }
@@ -69,7 +67,6 @@ impl CacheLine {
 
     /// One flag: word `2 * index`. Panics past the last.
     #[inline]
-    #[must_use]
     pub fn flag(&self, index: usize) -> Flag<'_> {
         Flag {
             word: &self.words[2 * index],
@@ -108,7 +105,6 @@ unsafe impl Sync for Lines {}
 
 impl Lines {
     /// Zeroed lines for the threads of this process.
-    #[must_use]
     pub fn on_heap(count: usize) -> Self {
         let owner = Arc::new(Owner::Heap((0..count).map(|_| CacheLine::zeroed()).collect()));
         #[cfg(not(loom))]
@@ -127,7 +123,6 @@ impl Lines {
 
     /// The lines of a shared region: as many as fit.
     #[cfg(not(loom))]
-    #[must_use]
     pub fn in_region(region: SharedMemory) -> Self {
         let (first, count) = (region.start().cast::<CacheLine>(), region.len() / size_of::<CacheLine>());
         Self { owner: Arc::new(Owner::Shared(region)), first, count }
@@ -135,7 +130,6 @@ impl Lines {
 
     /// The lines of a region that nobody finds through this process: as many as fit.
     #[cfg(not(loom))]
-    #[must_use]
     pub fn in_mapping(mapping: Mapping) -> Self {
         let (first, count) = (mapping.start().cast::<CacheLine>(), mapping.bytes() / size_of::<CacheLine>());
         Self { owner: Arc::new(Owner::Mapped(mapping)), first, count }
@@ -143,7 +137,6 @@ impl Lines {
 
     /// The first byte of the first line. Valid as long as any of the lines.
     #[cfg(not(loom))]
-    #[must_use]
     pub fn start(&self) -> NonNull<u8> {
         self.first.cast()
     }
@@ -162,7 +155,6 @@ impl Lines {
 
     /// The region these lines lie in, if other processes can map it.
     #[cfg(not(loom))]
-    #[must_use]
     pub fn region(&self) -> Option<&SharedMemory> {
         match &*self.owner {
             Owner::Heap(_) | Owner::Mapped(_) => None,
@@ -171,14 +163,12 @@ impl Lines {
     }
 
     /// How many lines there are.
-    #[must_use]
     pub fn count(&self) -> usize {
         self.count
     }
 
     /// One line. Panics past the last.
     #[inline]
-    #[must_use]
     pub fn line(&self, index: usize) -> &CacheLine {
         assert!(index < self.count, "line {index} of {}", self.count);
         #[cfg(loom)]

@@ -78,19 +78,16 @@ pub struct Block {
 
 impl Block {
     /// For flags that are signalled with the same `wakeups`, which must not be [`Wakeups::Never`].
-    #[must_use]
     pub fn new(wakeups: Wakeups) -> Self {
         Self { wakeups, blocks: 0, asleep: Nanos::ZERO }
     }
 
     /// How often this waiter slept so far.
-    #[must_use]
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
 
     /// How long this waiter slept so far.
-    #[must_use]
     pub fn asleep(&self) -> Nanos {
         self.asleep
     }
@@ -134,7 +131,6 @@ pub struct SpinBlock {
 
 impl SpinBlock {
     /// For flags that are signalled with the same `wakeups`, which must not be [`Wakeups::Never`].
-    #[must_use]
     pub fn new(budget: SpinBudget, wakeups: Wakeups) -> Self {
         Self { budget: budget.nanos().to_ticks(), block: Block::new(wakeups) }
     }

@@ -40,9 +40,6 @@ pub struct ForeignWords {
 #[cfg(not(loom))]
 impl PublishedWords {
     /// Zeroed memory of at least so many words.
-    ///
-    /// # Errors
-    /// As [`SharedMemory::create_published`].
     pub fn create(words: usize) -> io::Result<Self> {
         let bytes = words.checked_mul(WORD).ok_or(io::ErrorKind::InvalidInput)?;
         Ok(Self { region: SharedMemory::create_published(bytes)? })
@@ -50,7 +47,6 @@ impl PublishedWords {
 
     /// Some of the words. Panics past the last.
     #[inline]
-    #[must_use]
     pub fn words(&self, range: Range<usize>) -> &[AtomicU32] {
         &self.region.words()[range]
     }
@@ -83,28 +79,22 @@ impl AsFd for PublishedWords {
 #[cfg(not(loom))]
 impl ForeignWords {
     /// Maps what a [`PublishedWords`] of another process is in.
-    ///
-    /// # Errors
-    /// As [`ReadOnlyMapping::new`].
     pub fn new(descriptor: OwnedFd) -> io::Result<Self> {
         Ok(Self { mapping: ReadOnlyMapping::new(descriptor)? })
     }
 
     /// How many words there are.
-    #[must_use]
     pub fn count(&self) -> usize {
         self.mapping.words().len()
     }
 
     /// Some of the words; a store to one ends the process. Panics past the last.
     #[inline]
-    #[must_use]
     pub fn words(&self, range: Range<usize>) -> &[AtomicU32] {
         &self.mapping.words()[range]
     }
 
     /// Bytes that the writer may change at any time. Panics past the end.
-    #[must_use]
     pub fn bytes(&self, range: Range<usize>) -> &[AtomicU8] {
         &self.mapping.bytes()[range]
     }
@@ -135,21 +125,16 @@ impl ForeignWords {
 #[cfg(loom)]
 impl PublishedWords {
     /// Zeroed memory of so many words.
-    ///
-    /// # Errors
-    /// None in a model.
     pub fn create(words: usize) -> io::Result<Self> {
         Ok(Self { words: Arc::new((0..words).map(|_| AtomicU32::new(0)).collect()) })
     }
 
     /// A reader's side of this memory.
-    #[must_use]
     pub fn reader(&self) -> ForeignWords {
         ForeignWords { words: Arc::clone(&self.words) }
     }
 
     /// Some of the words. Panics past the last.
-    #[must_use]
     pub fn words(&self, range: Range<usize>) -> &[AtomicU32] {
         &self.words[range]
     }
@@ -166,13 +151,11 @@ impl PublishedWords {
 #[cfg(loom)]
 impl ForeignWords {
     /// How many words there are.
-    #[must_use]
     pub fn count(&self) -> usize {
         self.words.len()
     }
 
     /// Some of the words. Panics past the last.
-    #[must_use]
     pub fn words(&self, range: Range<usize>) -> &[AtomicU32] {
         &self.words[range]
     }

@@ -67,28 +67,24 @@ impl<'a> Regime<'a> {
 
     /// The regime in this line.
     #[inline]
-    #[must_use]
     pub const fn new(line: &'a CacheLine) -> Self {
         Self { line }
     }
 
     /// Whether all stay awake and word 0, the owner's, is zero. One test for the fast path of an episode.
     #[inline]
-    #[must_use]
     pub fn is_awake_and_undisturbed(self) -> bool {
         self.line.word(0).load(Ordering::Relaxed) | (self.mode().load(Ordering::Relaxed) & Self::ASLEEP) == 0
     }
 
     /// Whether all sleep at once.
     #[inline]
-    #[must_use]
     pub fn is_asleep(self) -> bool {
         self.mode().load(Ordering::Relaxed) == Self::ASLEEP
     }
 
     /// How to wait now. `crowded`: the members outnumber the processors that they may use.
     #[inline]
-    #[must_use]
     pub fn advice(self, crowded: bool) -> RegimeAdvice {
         if self.is_asleep() {
             RegimeAdvice::Sleep
@@ -111,7 +107,6 @@ impl<'a> Regime<'a> {
     }
 
     /// Whether `members` outnumber the processors in the common set.
-    #[must_use]
     pub fn is_crowded(self, members: usize) -> bool {
         let processors =
             (0..2).map(|half| self.processors(half).load(Ordering::Relaxed).count_ones()).sum::<u32>();
@@ -120,7 +115,6 @@ impl<'a> Regime<'a> {
 
     /// Tells both members of an exchange how to look at their line; see [`crate::Stretch`].
     #[inline]
-    #[must_use]
     pub fn glance(self) -> &'a AtomicU32 {
         self.line.word(GLANCE)
     }
@@ -183,7 +177,6 @@ impl Learner {
 
     /// How many waits may pass uncounted before the next decision is due.
     #[inline]
-    #[must_use]
     pub fn to_spare(&self) -> u32 {
         self.left - 1
     }

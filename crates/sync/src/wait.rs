@@ -78,15 +78,11 @@ impl SpinBudget {
     /// A second: a longer spin is no budget but a policy, and that one is called `spin`.
     pub const MAX: Self = Self(Nanos(1_000_000_000));
 
-    /// A budget of at most [`SpinBudget::MAX`]; zero means to sleep at once.
-    ///
-    /// # Errors
-    /// [`BadSpinBudget`] beyond that.
+    /// A budget of at most [`SpinBudget::MAX`]; zero means to sleep at once. A longer budget is an error.
     pub fn new(budget: Nanos) -> Result<Self, BadSpinBudget> {
         if budget > Self::MAX.0 { Err(BadSpinBudget { budget }) } else { Ok(Self(budget)) }
     }
 
-    #[must_use]
     pub const fn nanos(self) -> Nanos {
         self.0
     }

@@ -50,7 +50,6 @@ pub struct Fellows<'a> {
 
 impl<'a> Fellows<'a> {
     /// What the member at `place` can know about the others when it waits for `episode`.
-    #[must_use]
     pub fn company(self, place: usize, episode: u32) -> Company<'a> {
         let Self { regime, notes, members } = self;
         let whereabouts = Some(Whereabouts { notes, place, members, episode });
@@ -68,7 +67,6 @@ const REFRESHED_EVERY: u32 = 1024;
 
 impl Waiter {
     /// For flags that are signalled with the same `wakeups`.
-    #[must_use]
     pub fn new(wait: Wait, budget: SpinBudget, wakeups: Wakeups) -> Self {
         let way = match wait {
             Wait::Spin => WaiterWay::Spin(Spin),
@@ -111,7 +109,6 @@ impl Waiter {
 
     /// Whether the first moment of a wait is spent with a glance.
     #[inline]
-    #[must_use]
     pub fn glances(&self, regime: Regime<'_>) -> bool {
         match &self.way {
             WaiterWay::Spin(_) => true,
@@ -123,7 +120,6 @@ impl Waiter {
 
     /// How many episodes may pass before this waiter has to renew its note or, if it `decides`, to learn.
     #[inline]
-    #[must_use]
     pub fn to_spare(&self, decides: bool, episode: u32) -> u32 {
         match &self.way {
             WaiterWay::Spin(_) => u32::MAX,
@@ -154,13 +150,11 @@ impl Waiter {
     }
 
     /// How often this waiter slept so far.
-    #[must_use]
     pub fn blocks(&self) -> u64 {
         self.way.block().map_or(0, Block::blocks)
     }
 
     /// How long this waiter slept so far.
-    #[must_use]
     pub fn asleep(&self) -> Nanos {
         self.way.block().map_or(Nanos::ZERO, Block::asleep)
     }

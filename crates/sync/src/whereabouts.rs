@@ -27,13 +27,11 @@ pub struct Notes<'a> {
 impl<'a> Notes<'a> {
     /// The notes of so many places, which lie in `lines` from line `first` on.
     #[inline]
-    #[must_use]
     pub const fn new(lines: &'a Lines, first: usize, places: usize) -> Self {
         Self { lines, first, places }
     }
 
     /// How many lines the notes of so many places take.
-    #[must_use]
     pub const fn lines(places: usize) -> usize {
         places.div_ceil(CacheLine::WORDS)
     }

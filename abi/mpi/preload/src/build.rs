@@ -57,9 +57,6 @@ const CORE: &str = "libunisono.so";
 const SHIM: &str = "libunisono-mpi-shim.so";
 
 /// Where shims are kept: a directory of this user's alone, whose path can stand in `LD_PRELOAD`.
-///
-/// # Errors
-/// [`Error::Io`]: there is none.
 pub fn cache() -> Result<PrivateDirectory, Error> {
     PrivateDirectory::cache("mpi", preloadable).map_err(Error::io("keep the compiled preload"))
 }
@@ -74,9 +71,7 @@ fn preloadable(path: &Path) -> Result<(), String> {
     wrong.map_or(Ok(()), |wrong| Err(format!("a path with {wrong:?} cannot be preloaded")))
 }
 
-/// The core, which lies beside the program `unisono` (or in `../lib`, where it is installed).
-///
-/// # Errors
+/// The core, which lies beside the program `unisono` (or in `../lib`, where it is installed). Fails with
 /// [`Error::NoCore`].
 pub fn core(unisono: &Path) -> Result<PathBuf, Error> {
     let beside = unisono.with_file_name(CORE);
@@ -86,10 +81,7 @@ pub fn core(unisono: &Path) -> Result<PathBuf, Error> {
 }
 
 /// The `mpicc` of an MPI: the first on `PATH`, which is whose programs are built here; or with Debian's
-/// suffix, if that one includes another MPI's header.
-///
-/// # Errors
-/// [`Error::NoCompiler`].
+/// suffix, if that one includes another MPI's header. Fails with [`Error::NoCompiler`].
 pub fn compiler(mpi: HostMpi) -> Result<PathBuf, Error> {
     let names = ["mpicc".to_owned(), format!("mpicc.{}", mpi.name())];
     let is = |path: &PathBuf| of_compiler(path) == Some(mpi);
@@ -117,10 +109,7 @@ fn of_compiler(path: &Path) -> Option<HostMpi> {
 }
 
 /// The shim for an MPI, built with `compiler` against the core, or found in `cache`. `progress` hears that
-/// something is compiled.
-///
-/// # Errors
-/// [`Error::NotBuilt`], [`Error::Io`].
+/// something is compiled. Fails with [`Error::NotBuilt`], [`Error::Io`].
 pub fn shim(
     mpi: HostMpi,
     compiler: &Path,

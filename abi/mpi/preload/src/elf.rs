@@ -22,7 +22,6 @@ fn parse(file: &[u8]) -> Option<ElfFile64<'_, Endianness>> {
 }
 
 /// The shared libraries that a program asks for, in order; none for what is no executable.
-#[must_use]
 pub fn needed(file: &[u8]) -> Vec<String> {
     parse(file).and_then(|elf| names_needed(&elf, file)).unwrap_or_default()
 }
@@ -41,7 +40,6 @@ fn names_needed(elf: &ElfFile64<'_, Endianness>, file: &[u8]) -> Option<Vec<Stri
 
 /// Whether `function` is part of a program. A program whose symbols were stripped is searched for the name as
 /// text: libraries have their functions' names in their messages.
-#[must_use]
 pub fn linking(file: &[u8], function: &str) -> Linking {
     let Some(elf) = parse(file) else { return Linking::Dynamic };
     let endian = elf.endian();

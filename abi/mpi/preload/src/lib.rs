@@ -33,13 +33,11 @@ named! {
 
 impl HostMpi {
     /// By its name.
-    #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mpi| mpi.name() == name)
     }
 
     /// What to install where it is missing.
-    #[must_use]
     pub const fn remedy(self) -> &'static str {
         match self {
             Self::Mpich => "apt-get install mpich libmpich-dev",
@@ -48,7 +46,6 @@ impl HostMpi {
     }
 
     /// The MPI that a shared library belongs to, by the library's name.
-    #[must_use]
     pub fn of_library(name: &str) -> Option<Self> {
         let is = |stem: &str| name == stem || name.starts_with(&format!("{stem}."));
         if ["libmpich.so", "libmpichfort.so", "libmpichcxx.so", "libmpifort.so", "libmpicxx.so"]
@@ -63,7 +60,6 @@ impl HostMpi {
     }
 
     /// The MPI whose launcher started this process.
-    #[must_use]
     pub fn of_launcher(variable: impl Fn(&str) -> bool) -> Option<Self> {
         if variable("OMPI_COMM_WORLD_SIZE") {
             return Some(Self::OpenMpi);
@@ -162,15 +158,12 @@ impl Error {
     }
 
     /// Whether this host lacks something, as opposed to a wrong argument or a failure.
-    #[must_use]
     pub fn is_of_host(&self) -> bool {
         matches!(self, Self::NoCompiler { .. } | Self::NoCore { .. } | Self::NotBuilt { .. })
     }
 }
 
-/// Refuses ranks that `unisono run` started: no MPI's launcher is between it and them.
-///
-/// # Errors
+/// Refuses ranks that `unisono run` started: no MPI's launcher is between it and them. Fails with
 /// [`Error::Alone`].
 pub fn in_company(program: &str, variable: impl Fn(&str) -> Option<String>) -> Result<(), Error> {
     let ranks = variable("UNISONO_SIZE").and_then(|size| size.parse().ok()).unwrap_or(1);
@@ -181,16 +174,12 @@ pub fn in_company(program: &str, variable: impl Fn(&str) -> Option<String>) -> R
 }
 
 /// The MPI that a program is linked to, if it can be read and is.
-#[must_use]
 pub fn linked_to(program: &str) -> Option<HostMpi> {
     let bytes = fs::read(find(program).ok()?).ok()?;
     elf::needed(&bytes).iter().find_map(|library| HostMpi::of_library(library))
 }
 
-/// Where a program is: as a path, or along `PATH`.
-///
-/// # Errors
-/// [`Error::NoProgram`]; [`Error::Launcher`].
+/// Where a program is: as a path, or along `PATH`. Fails with [`Error::NoProgram`]; [`Error::Launcher`].
 pub fn find(program: &str) -> Result<PathBuf, Error> {
     let path = Path::new(program);
     let missing = || Error::NoProgram { program: program.to_owned() };
@@ -205,7 +194,6 @@ pub fn find(program: &str) -> Result<PathBuf, Error> {
 
 /// Whether a program is what starts the ranks of MPI programs, by its name: `mpiexec`, also with an MPI's
 /// suffix.
-#[must_use]
 pub fn is_launcher(program: &str) -> bool {
     let name = Path::new(program).file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let stem = name.split('.').next().unwrap_or_default();
@@ -214,10 +202,8 @@ pub fn is_launcher(program: &str) -> bool {
 
 /// The MPI of a program: the one it is linked to; otherwise (interpreters, scripts) the one given, or the
 /// launcher's. And how it is linked: [`Linking::Static`] is a program without MPI that nothing can be
-/// preloaded into, though programs that it starts may be served.
-///
-/// # Errors
-/// [`Error::NoMpi`]; [`Error::Static`]; [`Error::OtherMpi`]; [`Error::Io`] when the program cannot be read.
+/// preloaded into, though programs that it starts may be served. Fails with [`Error::NoMpi`];
+/// [`Error::Static`]; [`Error::OtherMpi`]; [`Error::Io`] when the program cannot be read.
 pub fn mpi_of(program: &Path, given: Option<HostMpi>) -> Result<(HostMpi, Linking), Error> {
     let bytes = fs::read(program).map_err(Error::io(format!("read {}", program.display())))?;
     let name = || program.display().to_string();
@@ -239,7 +225,6 @@ pub fn mpi_of(program: &Path, given: Option<HostMpi>) -> Result<(HostMpi, Linkin
 }
 
 /// Whether the launcher that started this process is another MPI's: every rank will think that it is alone.
-#[must_use]
 pub fn other_launcher(mpi: HostMpi) -> Option<HostMpi> {
     HostMpi::of_launcher(|name| env::var_os(name).is_some()).filter(|launcher| *launcher != mpi)
 }

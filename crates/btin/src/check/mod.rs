@@ -89,10 +89,8 @@ pub struct TreeShape {
 }
 
 impl TreeShape {
-    /// Whether a file says about its tree what is so.
-    ///
-    /// # Errors
-    /// [`TreeRule::AsClaimed`], with the first key that says something else.
+    /// Whether a file says about its tree what is so. Fails with [`TreeRule::AsClaimed`] and the first key
+    /// that differs.
     pub fn is_as_claimed(&self, claims: &Claims) -> Result<(), Broken> {
         let all = [
             ("height", claims.height, self.height),
@@ -116,10 +114,8 @@ enum FarEnd {
     Node(NodeId),
 }
 
-/// Checks the registers of a group; the shape of the tree if they break no rule.
-///
-/// # Errors
-/// The first rule broken, in the order of [`TreeRule`].
+/// Checks the registers of a group; the shape of the tree if they break no rule. Fails with the first rule
+/// that is broken, in the order of [`TreeRule`].
 pub fn check(
     network: &SwitchNetwork,
     group: &BarrierGroup,

@@ -163,9 +163,7 @@ pub enum PlanError {
 /// Cost: near-linear in irregular networks. Where very many roots are tied in height: a search for each class
 /// of roots that symmetries tell apart, a few hundred in a torus or fat tree that is numbered regularly;
 /// otherwise a few hundredths of a search a root (by queue also up to 2 GiB of memory, from 130,000 switches
-/// on). Groups that do not have members everywhere are searched root by root there.
-///
-/// # Errors
+/// on). Groups that do not have members everywhere are searched root by root there. Fails with
 /// [`PlanError::CutOff`] if the group's members are not connected.
 pub fn plan(
     network: &SwitchNetwork,

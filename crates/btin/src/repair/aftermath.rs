@@ -36,10 +36,8 @@ pub enum RootFate {
     CutOff,
 }
 
-/// Lets everything fail, one after the other, and repairs the planned tree or plans anew.
-///
-/// # Errors
-/// [`RepairError::NoSuch`] and [`RepairError::NoChild`] as [`StandingTree`] has them;
+/// Lets everything fail, one after the other, and repairs the planned tree or plans anew. Fails with
+/// [`RepairError::NoSuch`] and [`RepairError::NoChild`] as [`StandingTree`] does, or with
 /// [`RepairError::NobodyLeft`].
 pub fn aftermath(
     network: &SwitchNetwork,
@@ -83,10 +81,8 @@ pub fn aftermath(
 
 /// The tree of all members without these links, which failed in this order: the tree of the whole network,
 /// repaired around one link after the other, so that the root stays and only what was cut off hangs
-/// elsewhere. Planned anew where that would leave out a member.
-///
-/// # Errors
-/// [`PlanError::CutOff`] if no tree can reach all members.
+/// elsewhere. Planned anew where that would leave out a member. Fails with [`PlanError::CutOff`] if no tree
+/// can reach all members.
 pub fn around_links(
     network: &SwitchNetwork,
     group: &BarrierGroup,

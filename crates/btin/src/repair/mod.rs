@@ -99,10 +99,8 @@ pub struct StandingTree<'a> {
 }
 
 impl<'a> StandingTree<'a> {
-    /// A tree in use in a network, nothing of which has failed.
-    ///
-    /// # Errors
-    /// [`RepairError::NoChild`] if the registers do not fit the network.
+    /// A tree in use in a network, nothing of which has failed. Fails with [`RepairError::NoChild`] if the
+    /// registers do not fit the network.
     pub fn new(
         network: &'a SwitchNetwork,
         group: &'a BarrierGroup,
@@ -145,11 +143,9 @@ impl<'a> StandingTree<'a> {
         Ok(standing)
     }
 
-    /// Something fails: hangs on again what that cut off.
-    ///
-    /// # Errors
-    /// [`RepairError::RootDied`] if it is the root switch, [`RepairError::NoTree`] ever after, and
-    /// [`RepairError::NoSuch`] for a link or switch that is not there. What failed has failed all the same.
+    /// Something fails: hangs on again what that cut off. Fails with [`RepairError::RootDied`] for the root
+    /// switch, with [`RepairError::NoTree`] ever after, and with [`RepairError::NoSuch`] for a link or switch
+    /// that is not there. What failed has failed all the same.
     pub fn fail(&mut self, failure: NetworkFailure) -> Result<Repair, RepairError> {
         let tops = match failure {
             NetworkFailure::Link(link) => {

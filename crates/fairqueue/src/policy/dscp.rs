@@ -14,19 +14,16 @@ const NAMED: [(&str, u8); 3] = [("ef", 46), ("le", 1), ("va", 44)];
 
 impl Dscp {
     /// The code point of a number below 64.
-    #[must_use]
     pub fn new(number: u8) -> Option<Self> {
         (number < 64).then_some(Self(number))
     }
 
     /// The code point in the field that IPv4 calls type of service and IPv6 traffic class. The other two bits
     /// tell of congestion.
-    #[must_use]
     pub fn of_field(field: u8) -> Self {
         Self(field >> 2)
     }
 
-    #[must_use]
     pub fn number(self) -> u8 {
         self.0
     }

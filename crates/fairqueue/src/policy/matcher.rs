@@ -56,7 +56,6 @@ pub struct Matcher {
 
 impl Matcher {
     /// Whether a packet is meant.
-    #[must_use]
     pub fn matches(&self, facts: &Facts<'_>) -> bool {
         let end = |address: Option<IpAddr>, port: Option<u16>| {
             self.address.is_none_or(|network| address.is_some_and(|address| network.contains(address)))
@@ -72,7 +71,6 @@ impl Matcher {
     }
 
     /// Whether every packet that `other` means is meant.
-    #[must_use]
     pub fn contains(&self, other: &Self) -> bool {
         fn part<T>(ours: Option<&T>, theirs: Option<&T>, contains: impl Fn(&T, &T) -> bool) -> bool {
             ours.is_none_or(|ours| theirs.is_some_and(|theirs| contains(ours, theirs)))
@@ -90,7 +88,6 @@ impl Matcher {
     }
 
     /// Whether it asks nothing, so that every packet is meant.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -135,7 +132,6 @@ pub enum NetworkError {
 
 impl Network {
     /// The addresses whose first `prefix` bits are those of `address`; the others are cleared.
-    #[must_use]
     pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
         let address = match address {
             IpAddr::V4(address) if prefix <= 32 => {
@@ -150,26 +146,22 @@ impl Network {
     }
 
     /// The first address.
-    #[must_use]
     pub fn address(self) -> IpAddr {
         self.address
     }
 
     /// How many bits are the same.
-    #[must_use]
     pub fn prefix(self) -> u8 {
         self.prefix
     }
 
     /// Whether an address is one of them.
-    #[must_use]
     pub fn contains(self, address: IpAddr) -> bool {
         address.is_ipv4() == self.address.is_ipv4()
             && Self::new(address, self.prefix).is_some_and(|network| network.address == self.address)
     }
 
     /// Whether all of another's are.
-    #[must_use]
     pub fn contains_all(self, other: Self) -> bool {
         self.prefix <= other.prefix && self.contains(other.address)
     }
@@ -251,7 +243,6 @@ impl IpProtocol {
     pub const WITH_PORTS: [Self; 5] = [Self::TCP, Self::UDP, Self(33), Self(132), Self(136)];
 
     /// Whether its packets have ports.
-    #[must_use]
     pub fn has_ports(self) -> bool {
         Self::WITH_PORTS.contains(&self)
     }

@@ -119,10 +119,7 @@ pub struct CpuShare {
 }
 
 impl Policy {
-    /// Reads and checks a policy.
-    ///
-    /// # Errors
-    /// What is wrong first, where, and what to write instead.
+    /// Reads and checks a policy. The error says what is wrong first, where, and what to write instead.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let policy = match text.len() {
             0..=MOST_TEXT => read::read(text).and_then(|written| check::check(text, written)),
@@ -132,26 +129,22 @@ impl Policy {
     }
 
     /// The class of a packet.
-    #[must_use]
     pub fn class_of(&self, facts: &Facts<'_>) -> ClassId {
         let rule = self.rules.iter().find(|rule| rule.matcher.matches(facts));
         rule.map_or(self.default, |rule| rule.class)
     }
 
     /// Who waits for whom in a class.
-    #[must_use]
     pub fn flows(&self, class: ClassId) -> Flows {
         self.queues.get(class.index()).copied().unwrap_or_default().flows
     }
 
     /// After how many nanoseconds of waiting a packet of a class is marked.
-    #[must_use]
     pub fn congestion(&self, class: ClassId) -> Option<u64> {
         self.queues.get(class.index())?.congestion
     }
 
     /// The most that a class may have: its own ceiling or the least above it.
-    #[must_use]
     pub fn ceiling(&self, mut class: ClassId) -> Rate {
         loop {
             match self.ceilings.get(class.index()).copied().flatten() {
@@ -165,7 +158,6 @@ impl Policy {
     /// What a class is sure of while all others want more than their own, in bits a second: its part, by
     /// weight, of what the class above it is sure of, and no more than its ceiling. The classes below one are
     /// together never sure of more than that one, whose ceiling may be less than its share.
-    #[must_use]
     pub fn guarantee(&self, class: ClassId) -> f64 {
         if class == ClassId::ROOT {
             return self.rate.bits_per_second() as f64;

@@ -15,19 +15,16 @@ const MOST_BYTES: u128 = 1 << 40;
 
 impl Rate {
     /// A rate in bits a second, at least 1.
-    #[must_use]
     pub fn new(bits_per_second: u64) -> Option<Self> {
         NonZeroU64::new(bits_per_second).filter(|rate| u128::from(rate.get()) <= MOST_RATE).map(Self)
     }
 
     /// Bits a second.
-    #[must_use]
     pub fn bits_per_second(self) -> u64 {
         self.0.get()
     }
 
     /// Bytes a second.
-    #[must_use]
     pub fn bytes_per_second(self) -> f64 {
         self.0.get() as f64 / 8.0
     }

@@ -112,10 +112,8 @@ impl<T> Scheduler<T> {
     /// No packet is lost. A class that is still a leaf keeps its packets in their order; those of a class
     /// that is none any more go behind those of the default class, in their order. More than a limit allows
     /// may wait then: nothing is dropped for that, but what comes drops itself or as much as it brings until
-    /// enough has left. The packet in service stays in service.
-    ///
-    /// # Errors
-    /// Packets wait in a class that is gone, and the new hierarchy has no default class.
+    /// enough has left. The packet in service stays in service. Fails if packets wait in a class that is
+    /// gone, and the new hierarchy has no default class.
     pub fn apply(&mut self, hierarchy: Hierarchy) -> Result<Changes, ChangeError> {
         let places = NewSlots::of(&self.hierarchy, &hierarchy);
         for (at, class) in self.named_leaves() {

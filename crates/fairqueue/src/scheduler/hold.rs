@@ -33,7 +33,6 @@ impl<T> Scheduler<T> {
     }
 
     /// Whether a class itself is held.
-    #[must_use]
     pub fn is_held(&self, class: ClassId) -> bool {
         let slot = self.slots[class.index()];
         match slot & INNER {

@@ -88,7 +88,6 @@ pub struct Scheduler<T> {
 
 impl<T> Scheduler<T> {
     /// A scheduler without packets.
-    #[must_use]
     pub fn new(hierarchy: Hierarchy) -> Self {
         let mut inners = 0..;
         let slot = |(id, _): (ClassId, &_)| match hierarchy.is_leaf(id) {
@@ -164,25 +163,21 @@ impl<T> Scheduler<T> {
         this
     }
 
-    #[must_use]
     pub fn hierarchy(&self) -> &Hierarchy {
         &self.hierarchy
     }
 
     /// Whether costs relate exactly as weights do everywhere, so that no tag is rounded.
-    #[must_use]
     pub fn is_exact(&self) -> bool {
         self.exact
     }
 
     /// What a class and all below it have got.
-    #[must_use]
     pub fn served(&self, class: ClassId) -> Served {
         self.sum(class, |leaf| leaf.served)
     }
 
     /// What waits in a class and all below it. Counts the packets one by one.
-    #[must_use]
     pub fn waiting(&self, class: ClassId) -> Backlog {
         self.sum(class, |leaf| self.lines.waiting(&leaf.line))
     }

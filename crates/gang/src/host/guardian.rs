@@ -16,18 +16,12 @@ use unisono_linux::affinity::Tid;
 use unisono_linux::process::{Family, PidFd, start};
 
 /// Starts the guardian: `command` with the journal's path and this process's number as arguments.
-///
-/// # Errors
-/// The program cannot be started.
 pub fn post(mut command: Command, journal: &Path) -> Result<Child> {
     command.arg(journal).arg(std::process::id().to_string()).stdin(Stdio::null()).stdout(Stdio::null());
     start(&mut command, Vec::new(), Family::OwnSession).map_err(system("start the guardian"))
 }
 
 /// The guardian's work: waits for the scheduler's end, and restores if it left its journal.
-///
-/// # Errors
-/// The journal cannot be read though it is there.
 pub fn guard(journal: &Path, scheduler: Tid) -> Result<Option<Restored>> {
     // a number that is used again has another start time than the journal says
     let alive = || journal::read(journal).is_ok_and(|entries| journal::is_alive(&entries));

@@ -90,9 +90,6 @@ pub(crate) struct Holders {
 
 impl Holders {
     /// One for each of these processors.
-    ///
-    /// # Errors
-    /// Why there are none, in words: no real-time priorities, no threads.
     pub(crate) fn post(cpus: &[usize]) -> Result<Holders, String> {
         let shared = Arc::new(HoldState { planned: AtomicU64::new(NEVER.0), made: AtomicU64::new(0) });
         let mut holders = Holders { shared, threads: Vec::new() };

@@ -38,10 +38,7 @@ pub struct Options {
     pub guardian: Option<Command>,
 }
 
-/// Refuses what cannot be run.
-///
-/// # Errors
-/// [`Error::Input`], with what to write instead.
+/// Refuses what cannot be run. The error says what to write instead.
 pub(crate) fn check(options: &Options) -> Result<()> {
     let input = |text: String| Err(Error::Input(text));
     if options.commands.is_empty() || options.commands.iter().any(Vec::is_empty) {

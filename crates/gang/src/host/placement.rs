@@ -56,7 +56,6 @@ const PATIENCE: u32 = 5;
 
 impl Spread {
     /// For a gang whose threads start with the affinity `whole`.
-    #[must_use]
     pub fn new(whole: CpuSet) -> Spread {
         Spread { home: whole.clone(), whole, known: BTreeMap::new(), looks: BTreeMap::new() }
     }

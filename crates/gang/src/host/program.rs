@@ -53,9 +53,6 @@ pub(crate) struct Looked {
 
 /// Starts every gang's program inside its groups and holds it until its first turn, so that no gang runs
 /// while others are still being started. Those that were started are in `programs`, also after an error.
-///
-/// # Errors
-/// A program cannot be started or held.
 pub(crate) fn start_all(
     options: &Options,
     arena: Option<&Arena>,

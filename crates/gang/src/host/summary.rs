@@ -95,7 +95,6 @@ pub struct RunSummary {
 
 impl RunSummary {
     /// The first gang that failed: its place and its exit code.
-    #[must_use]
     pub fn first_failure(&self) -> Option<(GangId, i32)> {
         let failed = self.gangs.iter().position(|gang| gang.exit_code != 0)?;
         Some((GangId(failed), self.gangs[failed].exit_code))

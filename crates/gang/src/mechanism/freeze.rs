@@ -61,9 +61,6 @@ const FULL: f64 = 100.0;
 
 impl Freeze {
     /// Ready to freeze the gangs of this arena; nothing is frozen yet.
-    ///
-    /// # Errors
-    /// A group cannot be frozen.
     pub fn new(arena: &Arena) -> Result<Freeze> {
         let mut gangs = Vec::new();
         for groups in &arena.gangs {

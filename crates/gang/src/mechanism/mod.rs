@@ -80,10 +80,8 @@ pub trait Mechanism: Send {
     /// What gangs that wait still get.
     fn promise(&self) -> Promise;
 
-    /// Makes the standings true, for the gangs named; gangs that are not named have ended.
-    ///
-    /// # Errors
-    /// The host refused, and the caller releases everybody; or a gang is unknown, and nothing was changed.
+    /// Makes the standings true, for the gangs named; gangs that are not named have ended. If the host
+    /// refuses, the caller releases everybody. If a gang is unknown, nothing was changed.
     fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()>;
 
     /// The gang has more or fewer threads than before.
@@ -93,19 +91,14 @@ pub trait Mechanism: Send {
 
     /// Lets the gangs that are backfilled run, where those whose turn it is leave cores idle. Called shortly
     /// after each [`Mechanism::apply`], which has stopped them; a mechanism that does not backfill does
-    /// nothing.
-    ///
-    /// # Errors
-    /// The host refused; the caller releases everybody.
+    /// nothing. If the host refuses, the caller releases everybody.
     fn lend(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
         let _ = standings;
         Ok(())
     }
 
-    /// Lets everybody run and puts classes back.
-    ///
-    /// # Errors
-    /// The host refused; what the journal names can still be restored.
+    /// Lets everybody run and puts classes back. If the host refuses, what the journal names can still be
+    /// restored.
     fn release(&mut self) -> Result<()>;
 }
 
@@ -150,7 +143,6 @@ pub struct Wish {
 }
 
 /// The mechanism to use when none was asked for, and why.
-#[must_use]
 pub fn recommended(wish: Wish) -> (MechanismKind, &'static str) {
     if wish.unprivileged {
         return (

@@ -38,9 +38,6 @@ const HIGHEST: u8 = 40;
 
 impl RealTime {
     /// Ready to promote the gangs of this arena; their threads are unchanged so far.
-    ///
-    /// # Errors
-    /// The journal cannot be written.
     pub fn new(arena: &Arena, journal: &mut GangJournal) -> Result<RealTime> {
         let gangs: Vec<ControlGroup> = arena.gangs.iter().map(|groups| groups.control.clone()).collect();
         for group in &gangs {

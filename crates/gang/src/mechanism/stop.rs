@@ -24,7 +24,6 @@ pub struct Stop {
 
 impl Stop {
     /// Ready to stop the process groups that these processes lead.
-    #[must_use]
     pub fn new(leaders: &[Tid]) -> Stop {
         Stop { gangs: leaders.iter().map(|leader| (*leader, None)).collect() }
     }

@@ -55,10 +55,8 @@ impl ProgramError {
 const OBJECTS: &str = "UNISONO_BPF_OBJECTS";
 
 /// Compiles a program; answers an object file. Where the environment names a directory of object files that
-/// were compiled elsewhere (`UNISONO_BPF_OBJECTS`), it is taken from there.
-///
-/// # Errors
-/// No clang or no headers of libbpf: [`ProgramError::Host`] says what to install.
+/// were compiled elsewhere (`UNISONO_BPF_OBJECTS`), it is taken from there. Without clang or the headers of
+/// libbpf, [`ProgramError::Host`] says what to install.
 pub fn compile(source: CSource) -> Result<Vec<u8>, ProgramError> {
     let Some(directory) = std::env::var_os(OBJECTS) else {
         return Compiling::start(source)?.finish();
@@ -76,10 +74,7 @@ pub struct Compiling {
 }
 
 impl Compiling {
-    /// Starts clang.
-    ///
-    /// # Errors
-    /// There is none: [`ProgramError::Host`] says what to install.
+    /// Starts clang. Without clang, [`ProgramError::Host`] says what to install.
     pub fn start(source: CSource) -> Result<Self, ProgramError> {
         let CSource { what, files } = source;
         let Some(clang) = crate::programs::clang() else {
@@ -103,10 +98,8 @@ impl Compiling {
         Ok(Self { what, clang, place })
     }
 
-    /// Waits for it; answers an object file.
-    ///
-    /// # Errors
-    /// No headers of libbpf: [`ProgramError::Host`] says what to install.
+    /// Waits for it; answers an object file. Without the headers of libbpf, [`ProgramError::Host`] says what
+    /// to install.
     pub fn finish(self) -> Result<Vec<u8>, ProgramError> {
         let output = self.clang.wait_with_output().map_err(ProgramError::io("wait for clang"))?;
         if !output.status.success() {

@@ -98,10 +98,7 @@ pub struct Array {
 }
 
 impl Array {
-    /// Makes one of so many elements of so many bytes.
-    ///
-    /// # Errors
-    /// `EPERM` without `CAP_BPF`, `ENOMEM`, `E2BIG`, or a size of 0.
+    /// Makes one of so many elements of so many bytes. Fails with `EPERM` without `CAP_BPF`.
     pub fn new(name: &str, value_size: u32, elements: u32) -> io::Result<Self> {
         let mut attributes =
             Attributes::new().word(0, ARRAY).word(4, 4).word(8, value_size).word(12, elements).name(28, name);
@@ -111,10 +108,8 @@ impl Array {
     }
 
     /// Makes one whose elements hold what the kernel has to know about, such as its own objects: as these
-    /// types of the information say for the key (a number of four bytes) and the value.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new), or the kernel does not know such elements.
+    /// types of the information say for the key (a number of four bytes) and the value. Fails as
+    /// [`new`](Self::new) does, or if the kernel does not know such elements.
     pub fn with_types(
         name: &str,
         value_size: u32,
@@ -135,10 +130,8 @@ impl Array {
         Ok(Self { descriptor: owned(descriptor), value_size: value_size as usize })
     }
 
-    /// Opens one that a program in the kernel still uses, by the number that [`id`](Self::id) said.
-    ///
-    /// # Errors
-    /// There is none any more, or it is of another kind or size.
+    /// Opens one that a program in the kernel still uses, by the number that [`id`](Self::id) said. Fails if
+    /// the map is gone, or is of another kind or size.
     pub fn open(id: u32, value_size: u32) -> io::Result<Self> {
         let mut attributes = Attributes::new().word(0, id);
         // SAFETY: the command follows no pointers.
@@ -150,10 +143,7 @@ impl Array {
         }
     }
 
-    /// Its number in the kernel.
-    ///
-    /// # Errors
-    /// The kernel is older than 4.13.
+    /// Its number in the kernel. Needs Linux 4.13.
     pub fn id(&self) -> io::Result<u32> {
         Ok(self.information()?[1])
     }
@@ -172,9 +162,6 @@ impl Array {
 
     /// Reads an element.
     ///
-    /// # Errors
-    /// There is no such element.
-    ///
     /// # Panics
     /// If `value` does not have the size of an element.
     pub fn read(&self, at: u32, value: &mut [u8]) -> io::Result<()> {
@@ -189,9 +176,6 @@ impl Array {
     }
 
     /// Writes an element.
-    ///
-    /// # Errors
-    /// There is no such element.
     ///
     /// # Panics
     /// If `value` does not have the size of an element.
@@ -225,7 +209,6 @@ pub struct NotLoaded {
 
 impl NotLoaded {
     /// Whether the verifier refused it, rather than this user's rights or the kernel's configuration.
-    #[must_use]
     pub fn is_refused_by_verifier(&self) -> bool {
         self.log.is_some()
     }
@@ -236,28 +219,21 @@ impl NotLoaded {
 pub struct ClassifierProgram(OwnedFd);
 
 impl ClassifierProgram {
-    /// Loads one. Instructions that load a map hold its descriptor, and the map must still be open.
-    ///
-    /// # Errors
-    /// `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, or the verifier's refusal with the end of its log.
+    /// Loads one. Instructions that load a map hold its descriptor, and the map must still be open. Fails
+    /// with `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`; a refusal of the verifier comes with the end of
+    /// its log.
     pub fn load(name: &str, instructions: &[u64]) -> Result<Self, NotLoaded> {
         let kind = Attributes::new().word(0, SCHEDULER_CLASSIFIER);
         load(kind, name, instructions).map(Self)
     }
 
     /// Runs it once over a frame as if it had come in through device 1 of this namespace; answers what it
-    /// decided. What it sends is sent.
-    ///
-    /// # Errors
-    /// The frame is shorter than an Ethernet header, or memory is short.
+    /// decided. What it sends is sent. Fails if the frame is shorter than an Ethernet header.
     pub fn test(&self, frame: &[u8]) -> io::Result<u32> {
         self.test_with(frame, 0, 0)
     }
 
     /// The same for a frame of a socket with this `SO_PRIORITY` and `SO_MARK`.
-    ///
-    /// # Errors
-    /// As [`Self::test`].
     pub fn test_with(&self, frame: &[u8], priority: u32, mark: u32) -> io::Result<u32> {
         // struct __sk_buff, of which the priority and the mark may be set here
         let mut context = [0_u8; CONTEXT];
@@ -311,18 +287,14 @@ fn load(kind: Attributes, name: &str, instructions: &[u64]) -> Result<OwnedFd, N
 }
 
 /// Has a classifier decide about each frame that comes in through a device of the calling thread's namespace,
-/// without a queueing discipline (tcx). It stays as long as the device, whoever closes the program.
-///
-/// # Errors
-/// `EINVAL`: the kernel is older than 6.6. `ENODEV`: there is no such device. `EEXIST`: it is attached there.
+/// without a queueing discipline (tcx). It stays as long as the device, whoever closes the program. Fails
+/// with `EINVAL`: the kernel is older than 6.6. `ENODEV`: there is no such device. `EEXIST`: it is attached
+/// there.
 pub fn attach(program: BorrowedFd<'_>, device: Index) -> io::Result<()> {
     at_device(PROGRAM_ATTACH, program, device)
 }
 
 /// Takes a classifier away from a device to which [`attach`] gave it.
-///
-/// # Errors
-/// It is not there.
 pub fn detach(program: BorrowedFd<'_>, device: Index) -> io::Result<()> {
     at_device(PROGRAM_DETACH, program, device)
 }

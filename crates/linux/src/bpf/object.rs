@@ -28,10 +28,8 @@ pub enum Meaning {
     Function(u32),
 }
 
-/// The instructions of a section, with what its symbols mean in place of their names.
-///
-/// # Errors
-/// It is no such object, or names what has no meaning.
+/// The instructions of a section, with what its symbols mean in place of their names. Fails if the bytes are
+/// no such object, or name what has no meaning.
 pub fn link(
     object: &[u8],
     section: &str,

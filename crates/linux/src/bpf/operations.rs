@@ -22,10 +22,8 @@ const LINK_CREATE: i32 = 28;
 pub struct LoadedOperations(OwnedFd);
 
 impl LoadedOperations {
-    /// Loads a program as the n-th member of a structure of the kernel.
-    ///
-    /// # Errors
-    /// `EPERM` without `CAP_BPF`, or the verifier's refusal with the end of its log.
+    /// Loads a program as the n-th member of a structure of the kernel. Fails with `EPERM` without `CAP_BPF`;
+    /// a refusal of the verifier comes with the end of its log.
     pub fn load(name: &str, instructions: &[u64], structure: u32, member: u32) -> Result<Self, NotLoaded> {
         let kind = Attributes::new().word(0, STRUCT_OPS_PROGRAM).word(68, member).word(108, structure);
         load(kind, name, instructions).map(Self)
@@ -47,10 +45,8 @@ pub struct Operations {
 
 impl Operations {
     /// Registers a structure: `value` is laid out as the kernel's type `wrapper`, which wraps it, with
-    /// descriptors of programs in place of functions.
-    ///
-    /// # Errors
-    /// A function that must be there is not, the name is taken, or the kernel knows no such structure.
+    /// descriptors of programs in place of functions. Fails if a function that must be there is not, the name
+    /// is taken, or the kernel knows no such structure.
     pub fn register(name: &str, wrapper: u32, value: &[u8], types: &TypeInformation) -> io::Result<Self> {
         let mut attributes = Attributes::new()
             .word(0, STRUCT_OPS_MAP)

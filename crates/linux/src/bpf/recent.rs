@@ -12,10 +12,8 @@ const LEAST_RECENTLY_USED: u32 = 9;
 pub struct Recent(OwnedFd);
 
 impl Recent {
-    /// Makes one with keys of so many bytes, which keeps about so many of them.
-    ///
-    /// # Errors
-    /// `EPERM` without `CAP_BPF`, `ENOMEM`; `EINVAL`: the kernel is older than 4.10.
+    /// Makes one with keys of so many bytes, which keeps about so many of them. Fails with `EPERM` without
+    /// `CAP_BPF`, and with `EINVAL` before Linux 4.10.
     pub fn new(name: &str, key_bytes: u32, keys: u32) -> io::Result<Self> {
         let mut attributes = Attributes::new()
             .word(0, LEAST_RECENTLY_USED)

@@ -14,10 +14,8 @@ const SOCKETS: u32 = 17;
 pub struct SocketMap(OwnedFd);
 
 impl SocketMap {
-    /// Makes one with places for so many sockets, all empty.
-    ///
-    /// # Errors
-    /// `EPERM` without `CAP_BPF`, `ENOMEM`; `EINVAL`: the kernel has no such sockets.
+    /// Makes one with places for so many sockets, all empty. Fails with `EPERM` without `CAP_BPF`, and with
+    /// `EINVAL` if the kernel has no such sockets.
     pub fn new(name: &str, places: u32) -> io::Result<Self> {
         let mut attributes =
             Attributes::new().word(0, SOCKETS).word(4, 4).word(8, 4).word(12, places).name(28, name);
@@ -25,10 +23,7 @@ impl SocketMap {
         Ok(Self(owned(unsafe { bpf(MAP_CREATE, &mut attributes)? })))
     }
 
-    /// Puts a socket in a place.
-    ///
-    /// # Errors
-    /// There is no such place, or it is not such a socket.
+    /// Puts a socket in a place. Fails if there is no such place, or the descriptor is no such socket.
     pub fn put(&self, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let socket = socket.as_raw_fd();
         let mut attributes = Attributes::new()
@@ -53,9 +48,6 @@ pub struct Redirector(OwnedFd);
 
 impl Redirector {
     /// Loads one; as [`super::ClassifierProgram::load`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn load(name: &str, instructions: &[u64]) -> Result<Self, NotLoaded> {
         load(Attributes::new().word(0, XDP), name, instructions).map(Self)
     }

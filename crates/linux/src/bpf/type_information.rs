@@ -13,10 +13,8 @@ const LOAD: i32 = 18;
 pub struct TypeInformation(OwnedFd);
 
 impl TypeInformation {
-    /// Gives the kernel encoded types (Documentation/bpf/btf.rst).
-    ///
-    /// # Errors
-    /// The kernel does not understand them, or `EPERM` without `CAP_BPF`.
+    /// Gives the kernel encoded types (Documentation/bpf/btf.rst). Fails if the kernel does not understand
+    /// them, and with `EPERM` without `CAP_BPF`.
     pub fn load(encoded: &[u8]) -> io::Result<Self> {
         let mut attributes = Attributes::new().pointer(0, encoded.as_ptr()).word(16, encoded.len() as u32);
         // SAFETY: the bytes are valid for their length; no log is asked for.

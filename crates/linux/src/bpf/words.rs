@@ -17,10 +17,8 @@ pub struct Words {
 }
 
 impl Words {
-    /// Makes an array of so many words.
-    ///
-    /// # Errors
-    /// `EPERM` without `CAP_BPF`, `ENOMEM`; `EINVAL`: none, or the kernel is older than 5.5.
+    /// Makes an array of so many words. Fails with `EPERM` without `CAP_BPF`, and with `EINVAL` before Linux
+    /// 5.5.
     pub fn new(name: &str, count: u32) -> io::Result<Self> {
         // one element with all of them: programs can have the address of a single element alone
         let mut attributes = Attributes::new()
@@ -36,7 +34,6 @@ impl Words {
         Ok(Self { descriptor, mapping })
     }
 
-    #[must_use]
     pub fn all(&self) -> &[AtomicU64] {
         // SAFETY: the mapping has so many aligned words and lives as long as `self`; others change them
         // atomically.

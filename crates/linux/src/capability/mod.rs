@@ -222,7 +222,6 @@ const PROBES: &[(&str, &[Probe])] = &[
 ];
 
 /// Probes everything that `effort` allows, several things at a time, in the order of the table.
-#[must_use]
 pub fn all(effort: Effort) -> Vec<Capability> {
     let host = &ProbedHost::here();
     let wanted = PROBES
@@ -245,7 +244,6 @@ pub fn all(effort: Effort) -> Vec<Capability> {
 }
 
 /// Probes one capability by name; none if there is no such name.
-#[must_use]
 pub fn one(name: &str) -> Option<Capability> {
     PROBES.iter().find_map(|(group, probes)| {
         let probe = probes.iter().find(|probe| probe.name == name)?;

@@ -28,17 +28,11 @@ pub struct CgroupHierarchy {
 }
 
 /// The trees that are mounted for this process.
-///
-/// # Errors
-/// `/proc/self/mountinfo` cannot be read.
 pub fn hierarchies() -> Result<Vec<CgroupHierarchy>, Error> {
     hierarchies_below(Path::new("/"))
 }
 
 /// The trees that `ROOT/proc/self/mountinfo` names; `ROOT` is `/`, or holds recorded files.
-///
-/// # Errors
-/// `/proc/self/mountinfo` cannot be read.
 pub fn hierarchies_below(root: &Path) -> Result<Vec<CgroupHierarchy>, Error> {
     let mounts = root.join("proc/self/mountinfo");
     let text = fs::read_to_string(&mounts).map_err(wrong("read", &mounts))?;
@@ -75,23 +69,18 @@ fn parse_mounts(text: &str, below: &Path) -> Vec<CgroupHierarchy> {
 
 impl CgroupHierarchy {
     /// The first tree of this version, if one is mounted.
-    #[must_use]
     pub fn of_version(all: &[CgroupHierarchy], version: CgroupVersion) -> Option<&CgroupHierarchy> {
         all.iter().find(|h| h.version == version)
     }
 
     /// The tree that has this controller, version 2 first.
-    #[must_use]
     pub fn with<'a>(all: &'a [CgroupHierarchy], controller: &str) -> Option<&'a CgroupHierarchy> {
         let has = |h: &&CgroupHierarchy| h.controllers.iter().any(|name| name == controller);
         let second = all.iter().filter(|h| h.version == CgroupVersion::V2).find(has);
         second.or_else(|| all.iter().filter(|h| h.version == CgroupVersion::V1).find(has))
     }
 
-    /// The group in this tree that a process is in now.
-    ///
-    /// # Errors
-    /// `/proc/PID/cgroup` cannot be read or does not name this tree.
+    /// The group in this tree that a process is in now. Fails if `/proc/PID/cgroup` does not name this tree.
     pub fn group_of(&self, process: Tid) -> Result<ControlGroup, Error> {
         let who = if process == Tid::SELF { "self".to_owned() } else { process.to_string() };
         let path = PathBuf::from(format!("/proc/{who}/cgroup"));
@@ -135,7 +124,6 @@ impl CgroupHierarchy {
     }
 
     /// The group at the root of this tree.
-    #[must_use]
     pub fn top(&self) -> ControlGroup {
         ControlGroup { dir: self.root.clone(), version: self.version }
     }

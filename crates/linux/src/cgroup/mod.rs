@@ -54,26 +54,20 @@ pub struct ControlGroup {
 
 impl ControlGroup {
     /// The group at a path that was recorded earlier; nothing is checked.
-    #[must_use]
     pub fn at(dir: PathBuf, version: CgroupVersion) -> Self {
         Self { dir, version }
     }
 
     /// The interface of its hierarchy.
-    #[must_use]
     pub fn version(&self) -> CgroupVersion {
         self.version
     }
 
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.dir
     }
 
     /// Makes a group inside this one, or takes the one that is there.
-    ///
-    /// # Errors
-    /// Not permitted, or the hierarchy's limits.
     pub fn create(&self, name: &str) -> Result<ControlGroup, Error> {
         let dir = self.dir.join(name);
         match fs::create_dir(&dir) {
@@ -82,10 +76,8 @@ impl ControlGroup {
         }
     }
 
-    /// Removes the group; one that is gone already is no error.
-    ///
-    /// # Errors
-    /// `EBUSY`: processes or groups are still in it.
+    /// Removes the group; one that is gone already is no error. Fails with `EBUSY` while processes or groups
+    /// are in it.
     pub fn remove(&self) -> Result<(), Error> {
         match fs::remove_dir(&self.dir) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(wrong("remove", &self.dir)(error)),
@@ -93,10 +85,8 @@ impl ControlGroup {
         }
     }
 
-    /// Writes one of its files.
-    ///
-    /// # Errors
-    /// The file is missing (no such controller) or the value is refused.
+    /// Writes one of its files. Fails if the hierarchy has no such file (no such controller), or the kernel
+    /// refuses the value.
     pub fn write(&self, file: &str, value: &str) -> Result<(), Error> {
         let path = self.dir.join(file);
         let written =
@@ -104,67 +94,47 @@ impl ControlGroup {
         written.map_err(wrong("write", &path))
     }
 
-    /// Reads one of its files.
-    ///
-    /// # Errors
-    /// The file is missing (no such controller).
+    /// Reads one of its files. Fails if the hierarchy has no such file (no such controller).
     pub fn read(&self, file: &str) -> Result<String, Error> {
         let path = self.dir.join(file);
         fs::read_to_string(&path).map_err(wrong("read", &path))
     }
 
     /// Whether it has this file, that is, the controller and the kernel version that bring it.
-    #[must_use]
     pub fn has(&self, file: &str) -> bool {
         self.dir.join(file).exists()
     }
 
     /// The open file whose write of `0` moves the writing process in (see [`crate::process::start`]).
-    ///
-    /// # Errors
-    /// Not permitted.
     pub fn door(&self) -> Result<File, Error> {
         let path = self.dir.join("cgroup.procs");
         OpenOptions::new().write(true).open(&path).map_err(wrong("open", &path))
     }
 
-    /// Moves a process with all its threads into this group.
-    ///
-    /// # Errors
-    /// `ESRCH`: it has ended. `EACCES`/`EPERM`: not permitted.
+    /// Moves a process with all its threads into this group. Fails with `ESRCH` if it has ended.
     pub fn admit(&self, process: Tid) -> Result<(), Error> {
         self.write("cgroup.procs", &process.to_string())
     }
 
     /// The processes in this group itself (not in groups below it).
-    ///
-    /// # Errors
-    /// The group is gone.
     pub fn processes(&self) -> Result<Vec<Tid>, Error> {
         Ok(numbers(&self.read("cgroup.procs")?))
     }
 
     /// The threads in this group itself; one read, also for many processes.
-    ///
-    /// # Errors
-    /// The group is gone.
     pub fn threads(&self) -> Result<Vec<Tid>, Error> {
         let file = if self.version == CgroupVersion::V2 { "cgroup.threads" } else { "tasks" };
         Ok(numbers(&self.read(file)?))
     }
 
-    /// Processor time in nanoseconds that the group has used, if its hierarchy counts it.
-    ///
-    /// # Errors
-    /// The group is gone, or this hierarchy does not count processor time.
+    /// Processor time in nanoseconds that the group has used, if its hierarchy counts it. Fails where the
+    /// hierarchy does not count processor time.
     pub fn used_ns(&self) -> Result<u64, Error> {
         self.meter()?.used_ns()
     }
 
-    /// A file of this group that holds one number, opened once for many reads.
-    ///
-    /// # Errors
-    /// The file is missing (no such controller).
+    /// A file of this group that holds one number, opened once for many reads. Fails if the hierarchy has no
+    /// such file (no such controller).
     pub fn gauge(&self, file: &str) -> Result<Gauge, Error> {
         let path = self.dir.join(file);
         match File::open(&path) {
@@ -173,10 +143,8 @@ impl ControlGroup {
         }
     }
 
-    /// What [`ControlGroup::used_ns`] reads, opened once for many reads.
-    ///
-    /// # Errors
-    /// The group is gone, or this hierarchy does not count processor time.
+    /// What [`ControlGroup::used_ns`] reads, opened once for many reads. Fails where the hierarchy does not
+    /// count processor time.
     pub fn meter(&self) -> Result<GroupMeter, Error> {
         Ok(match self.version {
             CgroupVersion::V2 => GroupMeter::Microseconds(self.gauge("cpu.stat")?),
@@ -184,19 +152,15 @@ impl ControlGroup {
         })
     }
 
-    /// Gives the group a weight against its siblings, in units of one default task (1.0).
-    ///
-    /// # Errors
-    /// The hierarchy has no `cpu` controller here.
+    /// Gives the group a weight against its siblings, in units of one default task (1.0). Fails where the
+    /// hierarchy has no `cpu` controller.
     pub fn set_weight(&self, weight: f64) -> Result<(), Error> {
         let (file, value) = weight_words(self.version, weight);
         self.write(file, &value)
     }
 
-    /// The file that gives this group a weight, opened once for many writes.
-    ///
-    /// # Errors
-    /// The hierarchy has no `cpu` controller here.
+    /// The file that gives this group a weight, opened once for many writes. Fails where the hierarchy has no
+    /// `cpu` controller.
     pub fn dial(&self) -> Result<Dial, Error> {
         let path = self.dir.join(weight_words(self.version, 1.0).0);
         match OpenOptions::new().write(true).open(&path) {
@@ -205,10 +169,8 @@ impl ControlGroup {
         }
     }
 
-    /// The file that freezes and thaws this group, opened once for many writes.
-    ///
-    /// # Errors
-    /// The group cannot be frozen: no version 2 hierarchy and no `freezer` controller.
+    /// The file that freezes and thaws this group, opened once for many writes. Fails without a version 2
+    /// hierarchy and without a `freezer` controller.
     pub fn valve(&self) -> Result<Valve, Error> {
         let (file, words) = match self.version {
             CgroupVersion::V2 => ("cgroup.freeze", ["0", "1"]),
@@ -244,9 +206,6 @@ pub struct Valve {
 impl Valve {
     /// Freezes or thaws. Threads that run stop within a few microseconds; those that wait for a processor
     /// stop when they would get one.
-    ///
-    /// # Errors
-    /// The group is gone.
     pub fn set(&self, frozen: Frozen) -> Result<(), Error> {
         let word = self.words[usize::from(frozen == Frozen::Yes)];
         self.file.write_all_at(word.as_bytes(), 0).map_err(wrong("write", &self.path))
@@ -263,9 +222,6 @@ pub struct Dial {
 
 impl Dial {
     /// The weight against its siblings, in units of one default task (1.0); 0 is the least there is.
-    ///
-    /// # Errors
-    /// The group is gone.
     pub fn set(&self, weight: f64) -> Result<(), Error> {
         let (_, value) = weight_words(self.version, weight);
         self.file.write_all_at(value.as_bytes(), 0).map_err(wrong("write", &self.path))
@@ -281,9 +237,6 @@ pub struct Gauge {
 
 impl Gauge {
     /// The number now; 0 when the file says something else (`max`).
-    ///
-    /// # Errors
-    /// The group is gone.
     pub fn read(&self) -> Result<u64, Error> {
         Ok(self.start()?.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0))
     }
@@ -307,9 +260,6 @@ pub enum GroupMeter {
 
 impl GroupMeter {
     /// Nanoseconds used so far.
-    ///
-    /// # Errors
-    /// The group is gone.
     pub fn used_ns(&self) -> Result<u64, Error> {
         match self {
             GroupMeter::Nanoseconds(gauge) => gauge.read(),

@@ -20,14 +20,12 @@ const ADDRESS_GENERATION: u16 = 8;
 const NO_ADDRESS: u8 = 1;
 
 /// Makes a pair of devices, both off.
-#[must_use]
 pub fn pair(near: &Device<'_>, far: &Device<'_>) -> NetlinkRequest {
     link::pair(near, far, WITHOUT_ARP, link::name)
 }
 
 /// Has the kernel make up no IPv6 address for a device. Where there is no IPv6 it refuses, which does no
 /// harm.
-#[must_use]
 pub fn without_address(device: Index) -> NetlinkRequest {
     let what = format!("keep device {} without an address", device.0);
     let mut request = NetlinkRequest::new(what, NEW_LINK, 0, &head(Some(device), 0, 0));
@@ -41,7 +39,6 @@ pub fn without_address(device: Index) -> NetlinkRequest {
 
 /// Switches a device on that answers no address resolution, takes frames of so many bytes, and queues so
 /// many.
-#[must_use]
 pub fn switch_on(device: Index, mtu: u32, queue: u32) -> NetlinkRequest {
     let what = format!("switch on device {} for {mtu} bytes a frame", device.0);
     let flags = UP | WITHOUT_ARP;
@@ -51,7 +48,6 @@ pub fn switch_on(device: Index, mtu: u32, queue: u32) -> NetlinkRequest {
 }
 
 /// Has a program see every frame that comes in through a device.
-#[must_use]
 pub fn redirect(device: Index, program: BorrowedFd<'_>) -> NetlinkRequest {
     let what = format!("attach an XDP program to device {}", device.0);
     let mut request = NetlinkRequest::new(what, NEW_LINK, 0, &head(Some(device), 0, 0));
@@ -62,7 +58,6 @@ pub fn redirect(device: Index, program: BorrowedFd<'_>) -> NetlinkRequest {
 }
 
 /// Removes a device, and the other end of its cable.
-#[must_use]
 pub fn remove(device: Index) -> NetlinkRequest {
     NetlinkRequest::new(format!("remove device {}", device.0), DELETE_LINK, 0, &head(Some(device), 0, 0))
 }

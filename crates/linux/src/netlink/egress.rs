@@ -21,7 +21,6 @@ const CLSACT_EGRESS: u32 = 0xffff_fff3;
 
 /// Has a program decide about each frame that is to be sent, in place of ours that did so before; needs
 /// [`clsact`](super::traffic::clsact).
-#[must_use]
 pub fn attach(device: Index, program: BorrowedFd<'_>, name: &str) -> NetlinkRequest {
     let what = format!("attach the program {name} where device {} sends", device.0);
     let fixed = head(device, OURS, CLSACT_EGRESS, FIRST_OF_ALL);
@@ -29,7 +28,6 @@ pub fn attach(device: Index, program: BorrowedFd<'_>, name: &str) -> NetlinkRequ
 }
 
 /// Takes ours away.
-#[must_use]
 pub fn detach(device: Index) -> NetlinkRequest {
     let what = format!("take our program away from where device {} sends", device.0);
     let mut request =
@@ -39,9 +37,6 @@ pub fn detach(device: Index) -> NetlinkRequest {
 }
 
 /// Takes the place for programs away unless somebody has a filter there, coming or going; whether it is gone.
-///
-/// # Errors
-/// The kernel does not answer, or refuses: there is none.
 pub fn remove_unused_clsact(socket: &mut NetlinkSocket, device: Index) -> Result<bool, Refused> {
     for place in [CLSACT_INGRESS, CLSACT_EGRESS] {
         let what = format!("list the filters of device {}", device.0);

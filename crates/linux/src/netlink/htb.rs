@@ -66,7 +66,6 @@ pub struct HtbStatistics {
 }
 
 /// Makes a device begin with classes; what no filter names goes to the class `default`.
-#[must_use]
 pub fn root(device: Index, handle: u32, default: u16) -> NetlinkRequest {
     let what = format!("add the queueing discipline htb to device {}", device.0);
     let mut request = NetlinkRequest::new(what, NEW_QDISC, CREATE_OR_REPLACE, &head(device, handle, ROOT, 0));
@@ -79,7 +78,6 @@ pub fn root(device: Index, handle: u32, default: u16) -> NetlinkRequest {
 }
 
 /// Makes a class, or changes it, without touching what waits in it.
-#[must_use]
 pub fn class(device: Index, class: &HtbClass) -> NetlinkRequest {
     let what = format!("add class {:x} to device {}", class.number & 0xffff, device.0);
     let fixed = head(device, class.number, class.parent, 0);
@@ -110,16 +108,12 @@ fn rate(bytes_per_second: u64) -> [u8; 12] {
 }
 
 /// Takes a class away, and drops what waits in it; not while it has classes below it.
-#[must_use]
 pub fn remove_class(device: Index, number: u32) -> NetlinkRequest {
     let what = format!("remove class {:x} from device {}", number & 0xffff, device.0);
     NetlinkRequest::new(what, DELETE_CLASS, 0, &head(device, number, 0, 0))
 }
 
 /// What the classes of a device have got until now.
-///
-/// # Errors
-/// The kernel does not answer.
 pub fn statistics(socket: &mut NetlinkSocket, device: Index) -> Result<Vec<HtbStatistics>, Refused> {
     let what = format!("list the classes of device {}", device.0);
     let entries =

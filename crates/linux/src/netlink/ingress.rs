@@ -40,7 +40,6 @@ const TO_EGRESS: u32 = 1;
 
 /// Makes an IFB with this name and number, which is off. It is refused if either is taken, and with
 /// `EOPNOTSUPP` if the kernel knows no such devices.
-#[must_use]
 pub fn make_block(index: Index, name: &str) -> NetlinkRequest {
     let what = format!("make the device {name} for incoming packets");
     let mut request = NetlinkRequest::new(what, NEW_LINK, CREATE_NEW, &link_head(Some(index), 0, 0));
@@ -52,7 +51,6 @@ pub fn make_block(index: Index, name: &str) -> NetlinkRequest {
 
 /// Sends every packet that a device receives to another one, if `program` does not answer 0; needs
 /// [`clsact`](super::traffic::clsact). Replaces ours that did so before.
-#[must_use]
 pub fn redirect(device: Index, to: Index, program: BorrowedFd<'_>, name: &str) -> NetlinkRequest {
     let what = format!("redirect what device {} receives", device.0);
     let fixed = head(device, OURS, CLSACT_INGRESS, FIRST_OF_ALL);
@@ -75,7 +73,6 @@ pub fn redirect(device: Index, to: Index, program: BorrowedFd<'_>, name: &str) -
 }
 
 /// Takes our filter away from where a device receives.
-#[must_use]
 pub fn receive_directly(device: Index) -> NetlinkRequest {
     let what = format!("take our filter away from where device {} receives", device.0);
     let mut request =

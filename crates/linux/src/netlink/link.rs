@@ -55,7 +55,6 @@ pub struct Device<'a> {
 /// Makes a pair of devices that resolve no addresses (`IFF_NOARP`): between two ends of a cable there is only
 /// one to talk to. The near one is up; the far one is not, because the kernel makes it before it has a peer:
 /// [`set`] it.
-#[must_use]
 pub fn veth(near: &Device<'_>, far: &Device<'_>) -> NetlinkRequest {
     pair(near, far, UP | WITHOUT_ARP, |request, device| {
         name(request, device);
@@ -96,7 +95,6 @@ pub(super) fn name(request: &mut NetlinkRequest, device: &Device<'_>) {
 }
 
 /// Switches a device on or off, as pulling its cable does.
-#[must_use]
 pub fn set(device: Index, state: LinkState) -> NetlinkRequest {
     let (flags, word) = match state {
         LinkState::Up => (UP, "up"),
@@ -111,7 +109,6 @@ pub fn set(device: Index, state: LinkState) -> NetlinkRequest {
 }
 
 /// Has a device ask for the hardware addresses of its neighbours, as Ethernet does.
-#[must_use]
 pub fn resolving(device: Index) -> NetlinkRequest {
     let what = format!("have device {} resolve addresses", device.0);
     NetlinkRequest::new(what, NEW_LINK, 0, &head(Some(device), 0, WITHOUT_ARP))
@@ -154,9 +151,6 @@ pub struct NetworkDevice {
 }
 
 /// The devices of the namespace.
-///
-/// # Errors
-/// The kernel does not answer.
 pub fn all(socket: &mut NetlinkSocket) -> Result<Vec<NetworkDevice>, Refused> {
     let request = NetlinkRequest::new("list the devices".to_owned(), READ_LINKS, TABLE, &head(None, 0, 0));
     let entries = socket.table(&request, 16)?;
@@ -175,9 +169,6 @@ pub fn all(socket: &mut NetlinkSocket) -> Result<Vec<NetworkDevice>, Refused> {
 }
 
 /// How many packets a device was to send and has dropped.
-///
-/// # Errors
-/// The kernel does not answer.
 pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused> {
     const STATISTICS: u16 = 23;
     /// `tx_dropped` in `struct rtnl_link_stats64`.
@@ -193,7 +184,6 @@ pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused
 
 /// Limits the longest packet that the kernel hands a device to cut into pieces; connections that are open
 /// already may hand down longer ones, which are cut before they reach the device.
-#[must_use]
 pub fn limit(device: Index, most_at_once: u32, most_at_once_4: Option<u32>) -> NetlinkRequest {
     let what = format!("limit packets of device {} to {most_at_once} bytes", device.0);
     let mut request = NetlinkRequest::new(what, NEW_LINK, 0, &head(Some(device), 0, 0));

@@ -20,6 +20,7 @@ const EXPLANATION: u16 = 1;
 
 /// One request, without the header that the socket puts before it.
 #[derive(Clone, Debug)]
+#[must_use = "a request does nothing until a socket sends it"]
 pub struct NetlinkRequest {
     what: String,
     kind: u16,

@@ -77,9 +77,6 @@ pub struct NetlinkSocket {
 
 impl NetlinkSocket {
     /// Opens one in the calling thread's namespace.
-    ///
-    /// # Errors
-    /// No descriptor is left.
     pub fn open() -> io::Result<Self> {
         let descriptor = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         // explanations are a comfort; an old kernel without them still works
@@ -89,10 +86,8 @@ impl NetlinkSocket {
         Ok(Self { descriptor, sequence: 0 })
     }
 
-    /// Has requests carried out, in order.
-    ///
-    /// # Errors
-    /// The first one refused; later ones of the same batch may have been carried out.
+    /// Has requests carried out, in order. Fails at the first operation that the kernel refuses; it may have
+    /// carried out later ones of the same batch.
     pub fn run(&mut self, requests: &[NetlinkRequest]) -> Result<(), Refused> {
         let mut rest = requests;
         while !rest.is_empty() {
@@ -143,10 +138,8 @@ impl NetlinkSocket {
         Ok(&buffer[..length])
     }
 
-    /// Reads a table: the entries that the kernel answers a request with, as they were at one moment.
-    ///
-    /// # Errors
-    /// The kernel refuses, or the table changes faster than it can be read.
+    /// Reads a table: the entries that the kernel answers a request with, as they were at one moment. Fails
+    /// if the kernel refuses, or if the table changes faster than it can be read.
     fn table(&mut self, request: &NetlinkRequest, fixed: usize) -> Result<Vec<message::Entry>, Refused> {
         for _ in 0..TRIES {
             if let Some(entries) = self.try_table(request, fixed)? {

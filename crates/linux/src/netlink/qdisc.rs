@@ -30,9 +30,6 @@ pub struct Qdisc {
 }
 
 /// The disciplines of a device.
-///
-/// # Errors
-/// The kernel does not answer.
 pub fn of_device(socket: &mut NetlinkSocket, device: Index) -> Result<Vec<Qdisc>, Refused> {
     let what = format!("list the queueing disciplines of device {}", device.0);
     let entries = socket.table(&NetlinkRequest::new(what, READ_QDISCS, TABLE, &head(device, 0, 0, 0)), 20)?;
@@ -49,9 +46,6 @@ pub fn of_device(socket: &mut NetlinkSocket, device: Index) -> Result<Vec<Qdisc>
 }
 
 /// How many packets the first discipline of a device has dropped.
-///
-/// # Errors
-/// The kernel does not answer.
 pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused> {
     const STATISTICS: u16 = 7;
     const QUEUE: u16 = 3;
@@ -64,7 +58,6 @@ pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused
 }
 
 /// Makes a discipline as it was, in the place of what is there.
-#[must_use]
 pub fn make(device: Index, qdisc: &Qdisc) -> NetlinkRequest {
     let what = format!("add the queueing discipline {} to device {}", qdisc.kind, device.0);
     let fixed = head(device, qdisc.handle, qdisc.parent, 0);
@@ -78,14 +71,12 @@ pub fn make(device: Index, qdisc: &Qdisc) -> NetlinkRequest {
 
 /// Gives a device a discipline that needs no telling in the place of the one it begins with. One that
 /// replaces another of another kind needs another number.
-#[must_use]
 pub fn root(device: Index, kind: &str, major: u16) -> NetlinkRequest {
     let handle = u32::from(major) << 16;
     make(device, &Qdisc { handle, parent: ROOT, kind: kind.to_owned(), options: Vec::new() })
 }
 
 /// Takes a device's first discipline away, and with it all its classes; the kernel puts its own one there.
-#[must_use]
 pub fn remove_root(device: Index) -> NetlinkRequest {
     let what = format!("remove the queueing discipline of device {}", device.0);
     NetlinkRequest::new(what, DELETE_QDISC, 0, &head(device, 0, ROOT, 0))
@@ -116,7 +107,6 @@ pub struct FairCodel {
 }
 
 /// A discipline at a class whose flows take turns. Reference: tc-fq_codel(8), RFC 8290.
-#[must_use]
 pub fn fq_codel(device: Index, class: u32, codel: &FairCodel) -> NetlinkRequest {
     const MARK: u32 = 1;
     let told = [
@@ -136,10 +126,8 @@ pub fn fq_codel(device: Index, class: u32, codel: &FairCodel) -> NetlinkRequest 
 }
 
 /// Whether this kernel knows a kind of discipline whose first option is a number. Changes nothing: the
-/// discipline is asked for with an option that is too short.
-///
-/// # Errors
-/// The kernel does not answer, or does not let this process ask.
+/// discipline is asked for with an option that is too short. Fails if the kernel does not let this process
+/// ask.
 pub fn knows(socket: &mut NetlinkSocket, kind: &str) -> Result<bool, Refused> {
     let options = [&5_u16.to_ne_bytes()[..], &1_u16.to_ne_bytes(), &[0; 4]].concat();
     let qdisc = Qdisc { handle: 0, parent: ROOT, kind: kind.to_owned(), options };
@@ -152,7 +140,6 @@ pub fn knows(socket: &mut NetlinkSocket, kind: &str) -> Result<bool, Refused> {
 }
 
 /// A first-in-first-out queue at a class.
-#[must_use]
 pub fn fifo(device: Index, class: u32, room: Room) -> NetlinkRequest {
     let (kind, limit) = match room {
         Room::Bytes(limit) => ("bfifo", limit),

@@ -32,7 +32,6 @@ pub struct TokenBucket {
 }
 
 /// Gives a device this link, in place of what its packets waited in before.
-#[must_use]
 pub fn set(device: Index, link: TokenBucket) -> NetlinkRequest {
     let what = format!("give device {} a link of {} bit/s", device.0, link.bits_per_s);
     // struct tcmsg: family, device, handle, parent, info

@@ -31,7 +31,6 @@ pub(super) const OURS: u32 = 0x756e_6973;
 pub(super) const FIRST_OF_ALL: u32 = 1 << 16 | (libc::ETH_P_ALL as u16).to_be() as u32;
 
 /// Gives a device a place for programs, which costs nothing as long as there are none.
-#[must_use]
 pub fn clsact(device: Index) -> NetlinkRequest {
     let what = format!("add a clsact queueing discipline to device {}", device.0);
     let mut request =
@@ -41,7 +40,6 @@ pub fn clsact(device: Index) -> NetlinkRequest {
 }
 
 /// Has a program decide about each frame that comes in; needs [`clsact`].
-#[must_use]
 pub fn at_ingress(device: Index, program: BorrowedFd<'_>, name: &str) -> NetlinkRequest {
     let what = format!("attach the program {name} to device {}", device.0);
     deciding(what, CREATE_NEW, &head(device, 0, CLSACT_INGRESS, FIRST_OF_ALL), program, name)
@@ -67,7 +65,6 @@ pub(super) fn deciding(
 
 /// Has a program choose the class of each frame that is queued: what it answers is the class's number. Put in
 /// the place of the program that was there, in one step.
-#[must_use]
 pub fn classify(device: Index, handle: u32, program: BorrowedFd<'_>, name: &str) -> NetlinkRequest {
     let what = format!("attach the program {name} to the queueing discipline of device {}", device.0);
     let fixed = head(device, 1, handle, FIRST_OF_ALL);

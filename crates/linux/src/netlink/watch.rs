@@ -49,10 +49,8 @@ pub enum News {
 }
 
 impl DeviceWatch {
-    /// Listens to these namespaces from now on.
-    ///
-    /// # Errors
-    /// `EPERM` without `CAP_NET_ADMIN` and `CAP_NET_BROADCAST`, or no descriptor is left.
+    /// Listens to these namespaces from now on. Fails with `EPERM` without `CAP_NET_ADMIN` and
+    /// `CAP_NET_BROADCAST`.
     pub fn begin(namespaces: &[NetworkNamespace]) -> Result<Self, Refused> {
         let mut socket = Self::elsewhere().map_err(Refused::local)?;
         socket.run(
@@ -68,9 +66,6 @@ impl DeviceWatch {
     }
 
     /// Listens to the calling thread's namespace alone, from now on, by a socket in it.
-    ///
-    /// # Errors
-    /// No descriptor is left.
     pub fn here() -> Result<Self, Refused> {
         let mut socket = NetlinkSocket::open().map_err(Refused::local)?;
         // the kernel tells nothing to a socket without a number, and gives it one when something is first
@@ -92,9 +87,6 @@ impl DeviceWatch {
     }
 
     /// What has been heard since; nothing if there is nothing. Poll the descriptor to wait.
-    ///
-    /// # Errors
-    /// What recv(2) says.
     pub fn news(&mut self) -> io::Result<Vec<News>> {
         let (mut heard, mut buffer) = (Vec::new(), vec![0; 32 * 1024]);
         loop {

@@ -65,11 +65,9 @@ pub struct XdpSocket {
 }
 
 impl XdpSocket {
-    /// Opens one and binds it: it receives, into memory that no other socket uses.
-    ///
-    /// # Errors
-    /// `EPERM` without `CAP_NET_RAW`; `EAFNOSUPPORT`: the kernel has no such sockets; `ENODEV`; `EBUSY`: the
-    /// queue belongs to another such socket; `EOPNOTSUPP`: the device cannot do that mode.
+    /// Opens one and binds it: it receives, into memory that no other socket uses. Fails with `EPERM` without
+    /// `CAP_NET_RAW`, `EAFNOSUPPORT` if the kernel has no such sockets, `ENODEV` without the device, `EBUSY`
+    /// if the queue belongs to another such socket, and `EOPNOTSUPP` if the device cannot do that mode.
     pub fn open(umem: &Rc<Umem>, place: DeviceQueue, mode: XdpMode) -> io::Result<Self> {
         let descriptor = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         let memory = XdpUmemReg {
@@ -132,15 +130,11 @@ impl XdpSocket {
     }
 
     /// Whether receiving needs a call of the kernel to go on.
-    #[must_use]
     pub fn needs_wakeup(&self) -> bool {
         self.fill.needs_wakeup()
     }
 
     /// What the kernel counted.
-    ///
-    /// # Errors
-    /// None in practice.
     pub fn statistics(&self) -> io::Result<XdpStatistics> {
         let counted = sockopt::xdp_statistics(&self.descriptor)?;
         Ok(XdpStatistics {
@@ -157,8 +151,7 @@ impl AsFd for XdpSocket {
     }
 }
 
-/// # Errors
-/// `EOPNOTSUPP`: a kernel before Linux 5.4, whose rings cannot say that they want to be woken.
+/// Fails with `EOPNOTSUPP` before Linux 5.4, whose rings cannot say that they want to be woken.
 fn layout(offsets: &XdpRingOffset) -> io::Result<RingLayout> {
     Ok(RingLayout {
         producer: offsets.producer,

@@ -25,10 +25,8 @@ pub struct Chunk {
 static NEXT_ID: AtomicU32 = AtomicU32::new(0);
 
 impl Umem {
-    /// Takes memory of so many chunks, and hands them out.
-    ///
-    /// # Errors
-    /// `InvalidInput`: the chunk's size is neither 2,048 nor 4,096 bytes, or there are no chunks; `ENOMEM`.
+    /// Takes memory of so many chunks, and hands them out. Fails with `InvalidInput` if the chunk's size is
+    /// neither 2,048 nor 4,096 bytes, or if there are no chunks.
     pub fn new(chunk: usize, count: u32) -> io::Result<(Self, Vec<Chunk>)> {
         if !matches!(chunk, 2048 | 4096) || count == 0 {
             return Err(io::Error::new(
@@ -45,19 +43,16 @@ impl Umem {
         Ok((Self { memory, chunk, count, id }, chunks))
     }
 
-    #[must_use]
     pub fn chunk_size(&self) -> usize {
         self.chunk
     }
 
     /// How many bytes there are in all.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.chunk * self.count as usize
     }
 
     /// Whether there are none, which never is.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -70,7 +65,6 @@ impl Umem {
     ///
     /// # Panics
     /// If the chunk is of another memory.
-    #[must_use]
     pub fn bytes(&self, chunk: &Chunk) -> &[u8] {
         let start = self.pointer(chunk);
         // SAFETY: the chunk lies within the mapping, which lives as long as `self`; the kernel does not write

@@ -313,10 +313,8 @@ impl HostMembers {
 
     /// The number of a member's process, for a system call that names processes by number. A process that has
     /// ended gives its number back, and the next process with that number is a stranger, whose memory must
-    /// not be written. So this checks that the member lives. Cost: one poll(2).
-    ///
-    /// # Errors
-    /// [`Error::Gone`] for a process that has ended.
+    /// not be written. So this checks that the member lives. Cost: one poll(2). Fails with [`Error::Gone`]
+    /// for a process that has ended.
     pub(crate) fn number_of_living(&self, rank: Rank) -> Result<u32, Error> {
         let own = std::process::id();
         let lives = match self.hold_process(rank) {

@@ -29,7 +29,6 @@ impl Assert {
 
     /// Whether all of `other` are promised.
     #[inline]
-    #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -42,7 +41,6 @@ impl Assert {
     }
 
     #[inline]
-    #[must_use]
     pub const fn is_none(self) -> bool {
         self.0 == 0
     }

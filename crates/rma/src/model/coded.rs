@@ -18,7 +18,6 @@ macro_rules! coded {
             pub const ALL: [Self; [$($code),*].len()] = [$(Self::$variant),*];
 
             /// The name in errors and reports.
-            #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -26,7 +25,6 @@ macro_rules! coded {
             }
 
             /// The variant with this code.
-            #[must_use]
             pub fn from_code(code: u8) -> Option<Self> {
                 Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
             }

@@ -58,7 +58,6 @@ impl Element {
 
     /// Bytes from one element to the next, padding included.
     #[inline]
-    #[must_use]
     pub const fn size(self) -> usize {
         match self {
             Self::Byte | Self::I8 | Self::U8 | Self::Bool => 1,

@@ -172,7 +172,6 @@ pub enum ErrorClass {
 
 impl Error {
     /// The class of the MPI standard that this error belongs to.
-    #[must_use]
     pub const fn class(&self) -> ErrorClass {
         match self {
             Self::Sync { .. } | Self::NoLocks { .. } => ErrorClass::RmaSync,

@@ -66,27 +66,22 @@ pub(crate) const MOST_DESCRIPTION: u64 = 16 + 32 * MOST_RUNS as u64;
 
 impl Layout {
     /// One element of a predefined type.
-    #[must_use]
     pub const fn of(element: Element) -> Self {
         Self { form: LayoutForm::Contiguous(element.size() as u64), element: Some(element) }
     }
 
     /// `bytes` contiguous bytes, for puts and gets.
-    #[must_use]
     pub const fn bytes(bytes: u64) -> Self {
         Self { form: LayoutForm::Contiguous(bytes), element: Some(Element::Byte) }
     }
 
     /// `bytes` contiguous bytes made of `element`s. `None`: of several types, for puts and gets only.
-    #[must_use]
     pub const fn contiguous(bytes: u64, element: Option<Element>) -> Self {
         Self { form: LayoutForm::Contiguous(bytes), element }
     }
 
     /// A flattened type: runs in the order in which data travels, and the distance from one element to the
-    /// next. `element` is the predefined type that all data is made of; accumulates need it.
-    ///
-    /// # Errors
+    /// next. `element` is the predefined type that all data is made of; accumulates need it. Fails with
     /// [`Error::Type`] for runs whose places overflow, for blocks that split an element, for too many runs.
     pub fn from_runs(runs: Vec<Run>, extent: i64, element: Option<Element>) -> Result<Self, Error> {
         let refuse = |what: &str| Err(Error::Type(format!("not a layout: {what}")));
@@ -122,9 +117,7 @@ impl Layout {
     }
 
     /// `count` blocks of `length` elements each. `stride` elements lie between the starts of two blocks.
-    ///
-    /// # Errors
-    /// [`Error::Type`] when places overflow.
+    /// Fails with [`Error::Type`] when places overflow.
     pub fn strided(element: Element, count: u64, length: u64, stride: i64) -> Result<Self, Error> {
         let size = element.size() as u64;
         let overflow = || Error::Type("not a layout: a place beyond 2^63".to_owned());
@@ -135,10 +128,8 @@ impl Layout {
         Self::from_runs(vec![run], high.saturating_sub(low), Some(element))
     }
 
-    /// Blocks, each given as its offset and its length in elements, in this order.
-    ///
-    /// # Errors
-    /// [`Error::Type`] when places overflow.
+    /// Blocks, each given as its offset and its length in elements, in this order. Fails with [`Error::Type`]
+    /// when places overflow.
     pub fn indexed(element: Element, blocks: &[(i64, u64)]) -> Result<Self, Error> {
         let size = element.size() as u64;
         let overflow = || Error::Type("not a layout: a place beyond 2^63".to_owned());
@@ -155,7 +146,6 @@ impl Layout {
 
     /// The number of a flattened layout within this process. `None`: it is contiguous and needs no
     /// description.
-    #[must_use]
     pub fn id(&self) -> Option<u64> {
         match &self.form {
             LayoutForm::Contiguous(_) => None,
@@ -165,14 +155,12 @@ impl Layout {
 
     /// The predefined type that all data is made of.
     #[inline]
-    #[must_use]
     pub const fn element(&self) -> Option<Element> {
         self.element
     }
 
     /// Bytes of data in one element of this layout.
     #[inline]
-    #[must_use]
     pub fn size(&self) -> u64 {
         match &self.form {
             LayoutForm::Contiguous(bytes) => *bytes,
@@ -182,7 +170,6 @@ impl Layout {
 
     /// From one element of a count to the next.
     #[inline]
-    #[must_use]
     pub fn extent(&self) -> i64 {
         match &self.form {
             LayoutForm::Contiguous(bytes) => bytes.cast_signed(),
@@ -192,13 +179,11 @@ impl Layout {
 
     /// Whether the data of any count of these is contiguous.
     #[inline]
-    #[must_use]
     pub const fn is_contiguous(&self) -> bool {
         matches!(self.form, LayoutForm::Contiguous(_))
     }
 
     /// The runs of a flattened layout; none for a contiguous one.
-    #[must_use]
     pub fn runs(&self) -> &[Run] {
         match &self.form {
             LayoutForm::Contiguous(_) => &[],
@@ -206,10 +191,7 @@ impl Layout {
         }
     }
 
-    /// Bytes of data in `count` elements.
-    ///
-    /// # Errors
-    /// [`Error::Count`] when that overflows.
+    /// Bytes of data in `count` elements. Fails with [`Error::Count`] when that overflows.
     #[inline]
     pub fn total(&self, count: u64) -> Result<u64, Error> {
         let bytes = self.size();
@@ -222,7 +204,6 @@ impl Layout {
     /// The first byte that `count` elements touch and one past the last, relative to the first element's
     /// address. (0, 0): they touch none.
     #[inline]
-    #[must_use]
     pub fn bounds(&self, count: u64) -> (i128, i128) {
         if count == 0 {
             return (0, 0);
@@ -271,7 +252,6 @@ impl Layout {
     }
 
     /// The description that messages carry, in pieces if it is long. Empty: the layout is contiguous.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let LayoutForm::Flattened(flattened) = &self.form else { return Vec::new() };
         let mut bytes = Vec::with_capacity(16 + 32 * flattened.runs.len());
@@ -287,9 +267,6 @@ impl Layout {
     }
 
     /// Decodes and checks what [`encode`](Self::encode) wrote. Any bytes are safe.
-    ///
-    /// # Errors
-    /// [`Error::Type`].
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
         let refuse = |what: &str| Error::Type(format!("not a layout: {what}"));
         let (words, rest) = bytes.as_chunks::<8>();
@@ -339,7 +316,6 @@ fn span(run: Run) -> Option<(u64, i64, i64)> {
 
 impl Element {
     /// The layout of one element.
-    #[must_use]
     pub fn layout(self) -> Layout {
         Layout::of(self)
     }

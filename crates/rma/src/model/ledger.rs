@@ -43,19 +43,16 @@ pub struct Ledger {
 
 impl Ledger {
     /// An empty ledger of one rank.
-    #[must_use]
     pub fn new() -> Self {
         Self { rows: BTreeMap::new(), ranks: 1 }
     }
 
     /// Whether the environment asks for a table ([`STATS`]).
-    #[must_use]
     pub fn is_wanted() -> bool {
         std::env::var_os(STATS).is_some_and(|value| !value.is_empty() && value != "0")
     }
 
     /// Whether no window was entered.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -93,7 +90,6 @@ impl Ledger {
     }
 
     /// Encodes the ledger for another rank.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = self.ranks.to_le_bytes().to_vec();
         for (name, entered) in &self.rows {
@@ -105,7 +101,6 @@ impl Ledger {
     }
 
     /// Decodes what [`encode`](Self::encode) wrote. `None`: the bytes are anything else, which is safe.
-    #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (ranks, mut rest) = bytes.split_first_chunk::<8>()?;
         let mut ledger = Self { rows: BTreeMap::new(), ranks: u64::from_le_bytes(*ranks) };

@@ -35,7 +35,6 @@ coded! {
 }
 
 impl Operation {
-    #[must_use]
     pub const fn is_defined_for(self, element: Element) -> bool {
         use Element as E;
         let integer = matches!(element, E::I8 | E::I16 | E::I32 | E::I64 | E::U8 | E::U16 | E::U32 | E::U64);
@@ -57,8 +56,7 @@ impl Operation {
         }
     }
 
-    /// # Errors
-    /// [`Error::Operation`]: it is not defined for `element`.
+    /// Fails with [`Error::Operation`] if the operation is not defined for `element`.
     pub fn check(self, element: Element) -> Result<(), Error> {
         if self.is_defined_for(element) {
             return Ok(());

@@ -9,10 +9,8 @@ use std::str::FromStr;
 pub struct Key([u8; 16]);
 
 impl Key {
-    /// A new key from the kernel's random bytes.
-    ///
-    /// # Errors
-    /// [`Error::System`] when `/dev/urandom` cannot be read.
+    /// A new key from the kernel's random bytes. Fails with [`Error::System`] when `/dev/urandom` cannot be
+    /// read.
     pub fn random() -> Result<Self, Error> {
         let mut bytes = [0; 16];
         let read = |mut file: std::fs::File| std::io::Read::read_exact(&mut file, &mut bytes);
@@ -22,7 +20,6 @@ impl Key {
         Ok(Self(bytes))
     }
 
-    #[must_use]
     pub const fn bytes(&self) -> &[u8; 16] {
         &self.0
     }
@@ -35,7 +32,6 @@ impl Key {
     }
 
     /// From bytes, such as those that another rank sent.
-    #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
@@ -140,10 +136,8 @@ pub(super) fn incomplete() -> Error {
 }
 
 impl JobMembership {
-    /// What the environment says. `None`: no launcher started this process.
-    ///
-    /// # Errors
-    /// [`Error::Job`] for values that make no sense.
+    /// What the environment says. `None`: no launcher started this process. Fails with [`Error::Job`] for
+    /// values that make no sense.
     pub fn from_environment() -> Result<Option<Self>, Error> {
         let said = |name: &str| std::env::var(name).ok();
         match (said(environment::RANK), said(environment::SIZE), said(environment::KEY)) {

@@ -8,13 +8,11 @@ pub struct Rank(pub u32);
 
 impl Rank {
     #[inline]
-    #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
     /// From an index. A job has at most [`MOST_RANKS`](super::MOST_RANKS) members, so no index is too large.
-    #[must_use]
     pub const fn at(index: usize) -> Self {
         Self(index as u32)
     }

@@ -67,7 +67,6 @@ impl Default for Spec {
 
 impl Spec {
     /// Displacements in bytes, locks possible, remote completion, the direct style.
-    #[must_use]
     pub const fn new() -> Self {
         Self {
             unit: 1,

@@ -56,7 +56,6 @@ impl AddAssign for Amount {
 pub struct Traffic([[Amount; Medium::ALL.len()]; Verb::ALL.len()]);
 
 impl Traffic {
-    #[must_use]
     pub const fn of(&self, verb: Verb, medium: Medium) -> Amount {
         self.0[verb as usize][medium as usize]
     }

@@ -124,36 +124,30 @@ impl Window {
         }
     }
 
-    #[must_use]
     pub fn flavor(&self) -> Flavor {
         self.flavor
     }
 
-    #[must_use]
     pub fn spec(&self) -> Spec {
         self.spec
     }
 
     /// The rank of this member.
-    #[must_use]
     pub fn rank(&self) -> Rank {
         self.rank
     }
 
     /// How many members the window has.
-    #[must_use]
     pub fn size(&self) -> usize {
         self.parts.len()
     }
 
     /// Whether operations are loads and stores in shared memory, not messages.
-    #[must_use]
     pub fn is_direct(&self) -> bool {
         self.path.is_mapped()
     }
 
     /// What it has done so far.
-    #[must_use]
     pub fn stats(&self) -> WindowStats {
         let (mut stats, waits) = (self.stats, self.path.waits());
         stats.fence.add(waits.fence);
@@ -170,7 +164,6 @@ impl Window {
     }
 
     /// The name that [`set_name`](Self::set_name) gave the window; without one its flavour.
-    #[must_use]
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or(match self.flavor {
             Flavor::Allocated => "allocated",
@@ -189,7 +182,6 @@ impl Window {
     /// A member's part in this process's address space. `None`: this process does not map it. It always has
     /// its own part, except in a dynamic window. Loads and stores there race with the operations of other
     /// members unless epochs order them.
-    #[must_use]
     pub fn mapped(&self, rank: Rank) -> Option<Mapped> {
         let part = self.parts.get(rank.index())?;
         let base = match rank == self.rank {
@@ -200,19 +192,15 @@ impl Window {
         Some(Mapped { base, bytes: part.bytes, unit: part.unit })
     }
 
-    /// Checks that this member may call [`free`](Self::free) now.
-    ///
-    /// # Errors
-    /// [`Error::Freed`], [`Error::Sync`] inside an epoch or while a lock is held.
+    /// Checks that this member may call [`free`](Self::free) now. Fails with [`Error::Freed`],
+    /// [`Error::Sync`] inside an epoch or while a lock is held.
     pub fn freeable(&self) -> Result<(), Error> {
         self.epochs.free("free")
     }
 
     /// Frees the window; collective, and waits for all members. Every later call is [`Error::Freed`]. A
-    /// window that is dropped and not freed frees this rank's part only.
-    ///
-    /// # Errors
-    /// [`Error::Freed`], [`Error::Sync`] inside an epoch or while a lock is held, [`Error::Gone`].
+    /// window that is dropped and not freed frees this rank's part only. Fails with [`Error::Freed`],
+    /// [`Error::Sync`] inside an epoch or while a lock is held.
     pub fn free(&mut self) -> Result<(), Error> {
         self.epochs.free("free")?;
         self.path.free()?;
@@ -222,13 +210,11 @@ impl Window {
         Ok(())
     }
 
-    /// Attaches memory to a dynamic window: other members access it by its address.
+    /// Attaches memory to a dynamic window: other members access it by its address. Fails with
+    /// [`Error::Flavor`], [`Error::Attach`] for memory that overlaps what is attached.
     ///
     /// # Safety
     /// `bytes` bytes at `address` stay valid, and are accessed only as the epochs allow, until detached.
-    ///
-    /// # Errors
-    /// [`Error::Flavor`], [`Error::Attach`] for memory that overlaps what is attached.
     pub unsafe fn attach(&mut self, address: *mut u8, bytes: usize) -> Result<(), Error> {
         self.attached("attach", |pieces| {
             let (start, end) = (address as usize, (address as usize).saturating_add(bytes));
@@ -241,10 +227,8 @@ impl Window {
         })
     }
 
-    /// Detaches memory, by the address with which it was attached.
-    ///
-    /// # Errors
-    /// [`Error::Flavor`], [`Error::Attach`] when nothing is attached there.
+    /// Detaches memory, by the address with which it was attached. Fails with [`Error::Flavor`],
+    /// [`Error::Attach`] when nothing is attached there.
     pub fn detach(&mut self, address: *mut u8) -> Result<(), Error> {
         self.attached("detach", |pieces| {
             let start = address as usize;

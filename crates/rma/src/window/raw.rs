@@ -10,14 +10,11 @@ use crate::memory::op::{Back, Data};
 use crate::model::{Element, Error, Layout, Operation, Rank, Sink, Source, Target, Verb};
 
 impl Window {
-    /// Writes `source` to `target`.
+    /// Writes `source` to `target`. Fails with [`Error::Sync`], [`Error::Range`], [`Error::Rank`],
+    /// [`Error::Type`] for different amounts of data.
     ///
     /// # Safety
     /// The source is readable, and not changed, until the operation is complete at the origin.
-    ///
-    /// # Errors
-    /// [`Error::Sync`], [`Error::Range`], [`Error::Rank`], [`Error::Type`] for different amounts of data,
-    /// [`Error::Gone`].
     #[inline]
     pub unsafe fn raw_put(&mut self, source: Source<'_>, target: Target<'_>) -> Result<(), Error> {
         let bytes = contiguous(&target, source.layout, source.count);
@@ -51,13 +48,10 @@ impl Window {
         self.issue("put", Verb::Put, None, target, Data::borrowed(source), None)
     }
 
-    /// Reads `target` into `sink`.
+    /// Reads `target` into `sink`. Fails as [`raw_put`](Self::raw_put) does.
     ///
     /// # Safety
     /// The sink is writable, and accessed by nobody else, until the operation is complete at the origin.
-    ///
-    /// # Errors
-    /// As [`raw_put`](Self::raw_put).
     #[inline]
     pub unsafe fn raw_get(&mut self, sink: Sink<'_>, target: Target<'_>) -> Result<(), Error> {
         if let Some(bytes) = contiguous(&target, sink.layout, sink.count)
@@ -73,14 +67,12 @@ impl Window {
         self.issue("get", Verb::Get, None, target, Data::Nothing, Some(Back::new(sink)))
     }
 
-    /// Combines `source` into `target`, element by element, each atomically.
+    /// Combines `source` into `target`, element by element, each atomically. Fails as
+    /// [`raw_put`](Self::raw_put) does, and with [`Error::Operation`]; [`Error::Type`] for layouts of no
+    /// single element type.
     ///
     /// # Safety
     /// As [`raw_put`](Self::raw_put).
-    ///
-    /// # Errors
-    /// As [`raw_put`](Self::raw_put); [`Error::Operation`]; [`Error::Type`] for layouts of no single element
-    /// type.
     pub unsafe fn raw_accumulate(
         &mut self,
         source: Source<'_>,
@@ -110,13 +102,10 @@ impl Window {
     }
 
     /// As [`raw_accumulate`](Self::raw_accumulate), and stores what the target held before in `result`. With
-    /// [`Operation::NoOp`] the source is ignored.
+    /// [`Operation::NoOp`] the source is ignored. Fails as [`raw_accumulate`](Self::raw_accumulate) does.
     ///
     /// # Safety
     /// As [`raw_put`](Self::raw_put) for the source and [`raw_get`](Self::raw_get) for the result.
-    ///
-    /// # Errors
-    /// As [`raw_accumulate`](Self::raw_accumulate).
     pub unsafe fn raw_get_accumulate(
         &mut self,
         source: Source<'_>,
@@ -151,13 +140,11 @@ impl Window {
         self.issue("get_accumulate", Verb::GetAccumulate, how, target, data, Some(Back::new(result)))
     }
 
-    /// [`raw_get_accumulate`](Self::raw_get_accumulate) of one element.
+    /// [`raw_get_accumulate`](Self::raw_get_accumulate) of one element. Fails as
+    /// [`raw_get_accumulate`](Self::raw_get_accumulate) does.
     ///
     /// # Safety
     /// As for [`raw_get_accumulate`](Self::raw_get_accumulate), for one `element` each.
-    ///
-    /// # Errors
-    /// As [`raw_get_accumulate`](Self::raw_get_accumulate).
     pub unsafe fn raw_fetch_and_op(
         &mut self,
         source: *const u8,
@@ -184,13 +171,11 @@ impl Window {
     }
 
     /// Stores what the target holds in `result`, and writes `source` there if the target held `compare`.
-    /// Elements are integers, bytes or bools.
+    /// Elements are integers, bytes or bools. Fails as [`raw_fetch_and_op`](Self::raw_fetch_and_op) does, and
+    /// with [`Error::Operation`] for other elements.
     ///
     /// # Safety
     /// As [`raw_fetch_and_op`](Self::raw_fetch_and_op).
-    ///
-    /// # Errors
-    /// As [`raw_fetch_and_op`](Self::raw_fetch_and_op); [`Error::Operation`] for other elements.
     pub unsafe fn raw_compare_and_swap(
         &mut self,
         source: *const u8,

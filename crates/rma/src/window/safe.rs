@@ -33,10 +33,7 @@ fn target<T: Plain>(layout: &Layout, rank: Rank, displacement: i64, count: usize
 
 impl Window {
     /// Writes `data` to `target`, `displacement` units from its base. Data that cannot be written at once is
-    /// copied.
-    ///
-    /// # Errors
-    /// As [`raw_put`](Self::raw_put).
+    /// copied. Fails as [`raw_put`](Self::raw_put) does.
     pub fn put<T: Plain>(&mut self, data: &[T], target: Rank, displacement: i64) -> Result<(), Error> {
         let layout = T::ELEMENT.layout();
         let bytes = bytes_of(data);
@@ -50,10 +47,8 @@ impl Window {
         self.issue("put", Verb::Put, None, to, Data::Owned(bytes.into()), None)
     }
 
-    /// As [`put`](Self::put), of data that lives for ever and is therefore not copied.
-    ///
-    /// # Errors
-    /// As [`raw_put`](Self::raw_put).
+    /// As [`put`](Self::put), of data that lives for ever and is therefore not copied. Fails as
+    /// [`raw_put`](Self::raw_put) does.
     pub fn put_static<T: Plain>(
         &mut self,
         data: &'static [T],
@@ -67,10 +62,8 @@ impl Window {
         unsafe { self.raw_put(source, to) }
     }
 
-    /// Asks for `count` values; [`take`](Self::take) them once the epoch has ended or was flushed.
-    ///
-    /// # Errors
-    /// As [`raw_get`](Self::raw_get).
+    /// Asks for `count` values; [`take`](Self::take) them once the epoch has ended or was flushed. Fails as
+    /// [`raw_get`](Self::raw_get) does.
     pub fn get<T: Plain>(
         &mut self,
         count: usize,
@@ -94,10 +87,8 @@ impl Window {
         Pending { number: self.next_kept, values: PhantomData }
     }
 
-    /// The data that a get has asked for.
-    ///
-    /// # Errors
-    /// [`Error::Sync`] when the data has not come: end the epoch or flush first.
+    /// The data that a get has asked for. Fails with [`Error::Sync`] when the data has not come: end the
+    /// epoch or flush first.
     pub fn take<T: Plain>(&mut self, pending: Pending<T>) -> Result<Vec<T>, Error> {
         let gone = Error::Sync {
             call: "take",
@@ -123,10 +114,8 @@ impl Window {
         Ok(())
     }
 
-    /// Reads `into.len()` values and waits for them; in a passive epoch.
-    ///
-    /// # Errors
-    /// As [`raw_get`](Self::raw_get); [`Error::Sync`] in an active epoch, where data comes at its end.
+    /// Reads `into.len()` values and waits for them; in a passive epoch. Fails as [`raw_get`](Self::raw_get)
+    /// does, and with [`Error::Sync`] in an active epoch, where data comes at its end.
     pub fn get_now<T: Plain>(
         &mut self,
         into: &mut [T],
@@ -142,10 +131,8 @@ impl Window {
         self.now(target, into, pending)
     }
 
-    /// Combines `data` into the target, element by element, each atomically.
-    ///
-    /// # Errors
-    /// As [`raw_accumulate`](Self::raw_accumulate).
+    /// Combines `data` into the target, element by element, each atomically. Fails as
+    /// [`raw_accumulate`](Self::raw_accumulate) does.
     pub fn accumulate<T: Plain>(
         &mut self,
         data: &[T],
@@ -159,10 +146,8 @@ impl Window {
         self.issue("accumulate", Verb::Accumulate, how, to, Data::Owned(bytes_of(data).into()), None)
     }
 
-    /// As [`accumulate`](Self::accumulate), of data that lives for ever and is therefore not copied.
-    ///
-    /// # Errors
-    /// As [`raw_accumulate`](Self::raw_accumulate).
+    /// As [`accumulate`](Self::accumulate), of data that lives for ever and is therefore not copied. Fails as
+    /// [`raw_accumulate`](Self::raw_accumulate) does.
     pub fn accumulate_static<T: Plain>(
         &mut self,
         data: &'static [T],
@@ -177,10 +162,8 @@ impl Window {
         unsafe { self.raw_accumulate(source, to, operation) }
     }
 
-    /// As [`accumulate`](Self::accumulate), and asks for what the target held before.
-    ///
-    /// # Errors
-    /// As [`accumulate`](Self::accumulate).
+    /// As [`accumulate`](Self::accumulate), and asks for what the target held before. Fails as
+    /// [`accumulate`](Self::accumulate) does.
     pub fn get_accumulate<T: Plain>(
         &mut self,
         data: &[T],
@@ -216,10 +199,7 @@ impl Window {
     }
 
     /// Combines one value into the target and returns what the target held before. Waits for it; in a passive
-    /// epoch.
-    ///
-    /// # Errors
-    /// As [`get_now`](Self::get_now); [`Error::Operation`].
+    /// epoch. Fails as [`get_now`](Self::get_now) does, and with [`Error::Operation`].
     pub fn fetch_and_op<T: Plain>(
         &mut self,
         value: T,
@@ -244,10 +224,7 @@ impl Window {
     }
 
     /// Writes `new` if the target holds `old`, and returns what the target held. Waits for it; in a passive
-    /// epoch.
-    ///
-    /// # Errors
-    /// As [`get_now`](Self::get_now); [`Error::Operation`].
+    /// epoch. Fails as [`get_now`](Self::get_now) does, and with [`Error::Operation`].
     pub fn compare_and_swap<T: Plain>(
         &mut self,
         old: T,
@@ -295,9 +272,6 @@ impl Window {
 
     /// Reads this rank's own part, `offset` bytes from its base. If other members write there at the same
     /// time, the result is a mixture of old and new bytes.
-    ///
-    /// # Errors
-    /// [`Error::Range`].
     pub fn load<T: Plain>(&self, offset: usize, into: &mut [T]) -> Result<(), Error> {
         let bytes = bytes_of_mut(into);
         let address = self.own_bytes(offset, bytes.len())?;
@@ -307,9 +281,6 @@ impl Window {
     }
 
     /// Writes this rank's own part, `offset` bytes from its base.
-    ///
-    /// # Errors
-    /// [`Error::Range`].
     pub fn store<T: Plain>(&mut self, offset: usize, data: &[T]) -> Result<(), Error> {
         let bytes = bytes_of(data);
         let address = self.own_bytes(offset, bytes.len())?;

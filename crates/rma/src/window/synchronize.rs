@@ -25,11 +25,9 @@ const FENCE: Assert = Assert::ANY_FENCE;
 const POST: Assert = Assert::ANY_POST;
 
 impl Window {
-    /// Ends the epoch that the last fence began, and begins the next; collective.
-    ///
-    /// # Errors
-    /// [`Error::Assert`]; [`Error::Sync`] inside an epoch of another kind, and for operations issued since a
-    /// fence that promised none; [`Error::Gone`].
+    /// Ends the epoch that the last fence began, and begins the next; collective. Fails with
+    /// [`Error::Assert`], [`Error::Sync`] inside an epoch of another kind, and for operations issued since a
+    /// fence that promised none.
     pub fn fence(&mut self, assert: Assert) -> Result<(), Error> {
         meaningful("fence", assert, FENCE)?;
         self.epochs.fence("fence", !assert.has(Assert::NO_PRECEDE))?;
@@ -42,30 +40,23 @@ impl Window {
         refusal
     }
 
-    /// Exposes this rank's part to `origins`. Does not wait for them.
-    ///
-    /// # Errors
-    /// [`Error::Sync`] when it is exposed already; [`Error::Rank`]; [`Error::Assert`]; [`Error::Gone`].
+    /// Exposes this rank's part to `origins`. Does not wait for them. Fails with [`Error::Sync`] when it is
+    /// exposed already, [`Error::Rank`], [`Error::Assert`].
     pub fn post(&mut self, origins: &[Rank], assert: Assert) -> Result<(), Error> {
         meaningful("post", assert, POST)?;
         self.epochs.post("post", origins)?;
         self.path.post(origins, assert, &mut self.stats.pscw)
     }
 
-    /// Begins an access epoch to `targets`. Does not wait.
-    ///
-    /// # Errors
-    /// [`Error::Sync`] inside an access epoch; [`Error::Rank`]; [`Error::Assert`].
+    /// Begins an access epoch to `targets`. Does not wait. Fails with [`Error::Sync`] inside an access epoch,
+    /// [`Error::Rank`], [`Error::Assert`].
     pub fn start(&mut self, targets: &[Rank], assert: Assert) -> Result<(), Error> {
         meaningful("start", assert, Assert::NO_CHECK)?;
         self.epochs.start("start", targets, assert)?;
         self.path.start(targets, assert, &mut self.stats.pscw)
     }
 
-    /// Ends the access epoch that [`start`](Self::start) began.
-    ///
-    /// # Errors
-    /// [`Error::Sync`] without one; [`Error::Gone`].
+    /// Ends the access epoch that [`start`](Self::start) began. Fails with [`Error::Sync`] without one.
     pub fn complete(&mut self) -> Result<(), Error> {
         let (targets, assert) = self.epochs.complete("complete")?;
         let refusal = ended(self.path.complete(targets, assert, &mut self.stats.pscw))?;
@@ -74,10 +65,8 @@ impl Window {
         refusal
     }
 
-    /// Ends the exposure epoch that [`post`](Self::post) began: waits until every origin has completed.
-    ///
-    /// # Errors
-    /// [`Error::Sync`] without one; [`Error::Gone`].
+    /// Ends the exposure epoch that [`post`](Self::post) began: waits until every origin has completed. Fails
+    /// with [`Error::Sync`] without one.
     pub fn wait(&mut self) -> Result<(), Error> {
         let origins = self.epochs.wait("wait")?;
         self.path.wait(origins, &self.parts, &mut self.stats.pscw)?;
@@ -85,10 +74,8 @@ impl Window {
         Ok(())
     }
 
-    /// As [`wait`](Self::wait), without waiting: whether the epoch has ended.
-    ///
-    /// # Errors
-    /// As [`wait`](Self::wait).
+    /// As [`wait`](Self::wait), without waiting: whether the epoch has ended. Fails as [`wait`](Self::wait)
+    /// does.
     pub fn test(&mut self) -> Result<bool, Error> {
         let origins = self.epochs.wait("test")?;
         let ended = self.path.test(origins, &self.parts)?;
@@ -105,10 +92,8 @@ impl Window {
     }
 
     /// Begins a passive access epoch to `target`. May return before this rank has the lock; the operations
-    /// wait for it.
-    ///
-    /// # Errors
-    /// [`Error::Sync`] when `target` is locked already or an active epoch is open; [`Error::NoLocks`].
+    /// wait for it. Fails with [`Error::Sync`] when `target` is locked already or an active epoch is open,
+    /// [`Error::NoLocks`].
     pub fn lock(&mut self, target: Rank, lock: Lock, assert: Assert) -> Result<(), Error> {
         meaningful("lock", assert, Assert::NO_CHECK)?;
         self.lockable("lock")?;
@@ -126,10 +111,8 @@ impl Window {
     /// On the message path an exclusive unlock does not wait for its target. A rank that locks the part later
     /// finds the operations done; and before other ranks can learn of the unlock through this job, this
     /// rank's calls wait until the target has done them. Before the program tells another rank in any other
-    /// way, such as through a window in shared memory, it calls [`settle`](Self::settle).
-    ///
-    /// # Errors
-    /// [`Error::Sync`] when `target` is not locked; [`Error::Gone`].
+    /// way, such as through a window in shared memory, it calls [`settle`](Self::settle). Fails with
+    /// [`Error::Sync`] when `target` is not locked.
     pub fn unlock(&mut self, target: Rank) -> Result<(), Error> {
         let lock = self.epochs.unlock("unlock", target)?;
         let refusal = ended(self.path.unlock(target, lock, &mut self.stats.passive))?;
@@ -138,10 +121,8 @@ impl Window {
         refusal
     }
 
-    /// Begins a passive access epoch to all ranks, with a shared lock at each.
-    ///
-    /// # Errors
-    /// As [`lock`](Self::lock).
+    /// Begins a passive access epoch to all ranks, with a shared lock at each. Fails as [`lock`](Self::lock)
+    /// does.
     pub fn lock_all(&mut self, assert: Assert) -> Result<(), Error> {
         meaningful("lock_all", assert, Assert::NO_CHECK)?;
         self.lockable("lock_all")?;
@@ -153,10 +134,7 @@ impl Window {
         locked
     }
 
-    /// Ends the epoch that [`lock_all`](Self::lock_all) began.
-    ///
-    /// # Errors
-    /// As [`unlock`](Self::unlock).
+    /// Ends the epoch that [`lock_all`](Self::lock_all) began. Fails as [`unlock`](Self::unlock) does.
     pub fn unlock_all(&mut self) -> Result<(), Error> {
         self.epochs.unlock_all("unlock_all")?;
         let refusal = self.path.unlock_all(&mut self.stats.passive)?;
@@ -166,10 +144,9 @@ impl Window {
     }
 
     /// Waits until every operation of passive epochs that have ended is complete at its target. Needs no
-    /// epoch. Sends nothing, unless the window was made with [`Completion::Local`](crate::Completion).
-    ///
-    /// # Errors
-    /// [`Error::Freed`]; [`Error::Gone`]; [`Error::Unattached`] for memory that a target had not attached.
+    /// epoch. Sends nothing, unless the window was made with [`Completion::Local`](crate::Completion). Fails
+    /// with [`Error::Freed`], [`Error::Gone`], [`Error::Unattached`] for memory that a target had not
+    /// attached.
     pub fn settle(&mut self) -> Result<(), Error> {
         self.epochs.usable("settle")?;
         self.path.settle(&mut self.stats.passive)
@@ -179,10 +156,8 @@ impl Window {
         if self.spec.locks == Locks::Never { Err(Error::NoLocks { call }) } else { Ok(()) }
     }
 
-    /// Completes all operations to `target` at origin and target; the epoch goes on.
-    ///
-    /// # Errors
-    /// [`Error::Sync`] outside a passive epoch to `target`; [`Error::Gone`].
+    /// Completes all operations to `target` at origin and target; the epoch goes on. Fails with
+    /// [`Error::Sync`] outside a passive epoch to `target`.
     #[inline]
     pub fn flush(&mut self, target: Rank) -> Result<(), Error> {
         let lock = self.epochs.passive("flush", Some(target))?;
@@ -190,9 +165,6 @@ impl Window {
     }
 
     /// [`flush`](Self::flush) for every target.
-    ///
-    /// # Errors
-    /// As there.
     pub fn flush_all(&mut self) -> Result<(), Error> {
         self.epochs.passive("flush_all", None)?;
         for target in (0..self.size()).map(Rank::at) {
@@ -204,9 +176,7 @@ impl Window {
     }
 
     /// Completes all operations to `target` at the origin: buffers may be used again, results have come.
-    ///
-    /// # Errors
-    /// As [`flush`](Self::flush).
+    /// Fails as [`flush`](Self::flush) does.
     #[inline]
     pub fn flush_local(&mut self, target: Rank) -> Result<(), Error> {
         let lock = self.epochs.passive("flush_local", Some(target))?;
@@ -214,9 +184,6 @@ impl Window {
     }
 
     /// [`flush_local`](Self::flush_local) for every target.
-    ///
-    /// # Errors
-    /// As there.
     pub fn flush_local_all(&mut self) -> Result<(), Error> {
         self.epochs.passive("flush_local_all", None)?;
         for target in (0..self.size()).map(Rank::at) {
@@ -227,10 +194,8 @@ impl Window {
         Ok(())
     }
 
-    /// Makes local loads and stores and other members' operations on this rank's part see each other.
-    ///
-    /// # Errors
-    /// [`Error::Sync`] outside a passive epoch.
+    /// Makes local loads and stores and other members' operations on this rank's part see each other. Fails
+    /// with [`Error::Sync`] outside a passive epoch.
     pub fn sync(&mut self) -> Result<(), Error> {
         self.epochs.passive("sync", None)?;
         // SYNC(window) fence: this rank's loads and stores before it and after it; other ranks order theirs
@@ -240,9 +205,7 @@ impl Window {
     }
 
     /// A request for the operations that this rank issues to `target` in its passive epoch, those before this
-    /// call and those after it. It is complete when all of them are complete at the origin.
-    ///
-    /// # Errors
+    /// call and those after it. It is complete when all of them are complete at the origin. Fails with
     /// [`Error::Sync`] outside a passive epoch to `target`.
     #[inline]
     pub fn request(&self, target: Rank) -> Result<Request, Error> {
@@ -251,9 +214,6 @@ impl Window {
     }
 
     /// Waits until a request is complete.
-    ///
-    /// # Errors
-    /// [`Error::Gone`].
     pub fn wait_request(&mut self, request: Request) -> Result<(), Error> {
         match self.epochs.passive("wait", Some(request.target)) {
             // The end of an epoch completes its operations.
@@ -264,9 +224,6 @@ impl Window {
     }
 
     /// Whether a request is complete, after making progress once. A complete request may be dropped.
-    ///
-    /// # Errors
-    /// [`Error::Gone`].
     pub fn test_request(&mut self, request: &Request) -> Result<bool, Error> {
         let lock = match self.epochs.passive("test", Some(request.target)) {
             Err(Error::Sync { .. }) => return Ok(true),
@@ -277,9 +234,6 @@ impl Window {
     }
 
     /// Applies what other ranks have sent, and sends what this rank holds back. Never waits.
-    ///
-    /// # Errors
-    /// [`Error::Gone`].
     pub fn progress(&mut self) -> Result<(), Error> {
         self.path.progress()
     }

@@ -31,7 +31,6 @@ pub struct FaultPlan {
 
 impl FaultPlan {
     /// No faults yet but packets of different senders that overtake each other.
-    #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { seed, delay: Nanos::ZERO, death: None }
     }
@@ -115,7 +114,6 @@ pub struct Faulty<T> {
 
 impl<T: Transport> Faulty<T> {
     /// `inner` with the faults of `plan`.
-    #[must_use]
     pub fn new(inner: T, plan: FaultPlan) -> Self {
         let held = std::iter::repeat_with(HeldPacket::default).take(inner.size()).collect();
         Self {

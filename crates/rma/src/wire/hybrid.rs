@@ -53,11 +53,8 @@ pub struct Hybrid {
 
 impl Hybrid {
     /// Meets all others: through rank 0 over TCP, then those of this host in shared memory. Collective: waits
-    /// until all have come, at most for `patience`.
-    ///
-    /// # Errors
-    /// [`Error::Job`] for a meeting that cannot be; otherwise as [`ListeningSeat::gather`] and
-    /// [`RingTransport::meet`].
+    /// until all have come, at most for `patience`. Fails with [`Error::Job`] for a meeting that cannot be;
+    /// otherwise as [`ListeningSeat::gather`] and [`RingTransport::meet`].
     pub fn meet(place: &JobMembership, meeting: &Meeting, patience: Duration) -> Result<Self, Error> {
         let start = Instant::now();
         let root = address_of(&meeting.root)?;

@@ -80,7 +80,6 @@ pub struct Loopback {
 
 impl Loopback {
     /// The ends of a job of `size` ranks, in the order of ranks.
-    #[must_use]
     pub fn job(size: usize) -> Vec<Self> {
         let mailboxes: Arc<[Arc<Mailbox>]> = (0..size).map(|_| Arc::new(Mailbox::default())).collect();
         (0..size)

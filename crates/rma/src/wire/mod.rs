@@ -66,30 +66,19 @@ pub trait Transport: Send + fmt::Debug {
         MAX_PAYLOAD
     }
 
-    /// Sends a packet: its encoded header, then its payload, gathered from pieces.
-    ///
-    /// # Errors
-    /// Only what ends this rank's own ability to communicate ([`Error::System`]); not the peer's death.
+    /// Sends a packet: its encoded header, then its payload, gathered from pieces. Fails only if this rank
+    /// itself cannot communicate any more ([`Error::System`]), not at the death of a peer.
     fn send(&mut self, to: Rank, header: &[u8; HEADER], payload: &[IoSlice<'_>]) -> Result<(), Error>;
 
     /// The next packet that has arrived, without waiting: its bytes (header and payload) replace what is in
     /// `packet`, whose memory may be swapped for another. `None`: none has arrived.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
     fn receive(&mut self, packet: &mut Vec<u8>) -> Result<Option<Rank>, Error>;
 
     /// Waits until [`receive`](Self::receive) is worth another call, at most until the moment `until`
     /// (of [`unisono_linux::clock::now`]). May return early.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
     fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error>;
 
     /// Passes on what is kept; whether nothing is left. (Whether it has arrived, only the peer can say.)
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
     fn flush(&mut self) -> Result<bool, Error>;
 
     /// The peers that are gone, in the order in which this rank noticed it.

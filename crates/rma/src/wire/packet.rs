@@ -113,7 +113,6 @@ impl PacketFlags {
     const KNOWN: u8 = 127;
 
     /// Whether all of `flags` are set.
-    #[must_use]
     pub const fn has(self, flags: Self) -> bool {
         self.0 & flags.0 == flags.0
     }
@@ -148,7 +147,6 @@ pub struct Header {
 
 impl Header {
     /// A header of this kind for this window with everything else zero.
-    #[must_use]
     pub const fn new(kind: PacketKind, window: u32) -> Self {
         Self {
             kind,
@@ -165,7 +163,6 @@ impl Header {
     }
 
     /// The bytes of this header before a payload of so many bytes (at most [`MAX_PAYLOAD`]).
-    #[must_use]
     pub fn encode(&self, payload: usize) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[0] = self.kind as u8;
@@ -211,9 +208,6 @@ pub enum BadPacket {
 }
 
 /// The payload's length that a header announces, checked; for a transport that reads a stream.
-///
-/// # Errors
-/// [`BadPacket::TooLong`].
 pub fn announced(header: &[u8; HEADER]) -> Result<usize, BadPacket> {
     let payload = u32::from_le_bytes([header[12], header[13], header[14], header[15]]) as usize;
     if payload > MAX_PAYLOAD { Err(BadPacket::TooLong(payload)) } else { Ok(payload) }
@@ -221,9 +215,6 @@ pub fn announced(header: &[u8; HEADER]) -> Result<usize, BadPacket> {
 
 impl<'a> WirePacket<'a> {
     /// Takes untrusted bytes apart: exactly one packet.
-    ///
-    /// # Errors
-    /// [`BadPacket`].
     pub fn parse(bytes: &'a [u8]) -> Result<Self, BadPacket> {
         let Some((head, payload)) = bytes.split_first_chunk::<HEADER>() else {
             return Err(BadPacket::Length { bytes: bytes.len(), wanted: HEADER });

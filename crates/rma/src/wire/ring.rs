@@ -68,10 +68,7 @@ const fn lines(size: usize) -> usize {
 
 impl RingTransport {
     /// Meets the other processes of a job on this host, wherever they were started from; waits for all of
-    /// them, at most for `patience`.
-    ///
-    /// # Errors
-    /// As [`crate::Job::shared`].
+    /// them, at most for `patience`. Fails as [`crate::Job::shared`] does.
     pub fn meet(place: &JobMembership, patience: Duration) -> Result<Self, Error> {
         let size = place.size;
         let bytes = lines(size) * size_of::<CacheLine>() + size * size * ring_bytes(size);

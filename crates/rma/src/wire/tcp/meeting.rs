@@ -46,10 +46,8 @@ pub struct ListeningSeat {
 pub(super) type Streams = Vec<Option<TcpStream>>;
 
 impl ListeningSeat {
-    /// Listens at `address`, and nowhere else; port 0 takes a free one.
-    ///
-    /// # Errors
-    /// [`Error::System`] when the address cannot be listened at; [`Error::Job`] for an impossible place.
+    /// Listens at `address`, and nowhere else; port 0 takes a free one. Fails with [`Error::System`] when the
+    /// address cannot be listened at; [`Error::Job`] for an impossible place.
     pub fn take(place: JobMembership, address: SocketAddr) -> Result<Self, Error> {
         if place.rank.index() >= place.size {
             return Err(Error::Job(format!(
@@ -68,7 +66,6 @@ impl ListeningSeat {
     }
 
     /// Where it listens.
-    #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }

@@ -82,12 +82,9 @@ struct PeerConnection {
 }
 
 impl ListeningSeat {
-    /// Meets all others, whose addresses are known, in the order of ranks. Collective: waits until all
-    /// have come, at most for `patience`.
-    ///
-    /// # Errors
-    /// [`Error::TimedOut`] naming who has not come; [`Error::Job`] when an address turns out to be
-    /// somebody else's, or a rank is taken twice; [`Error::System`].
+    /// Meets all others, whose addresses are known, in the order of ranks. Collective: waits until all have
+    /// come, at most for `patience`. Fails with [`Error::TimedOut`] naming who has not come; [`Error::Job`]
+    /// when an address turns out to be somebody else's, or a rank is taken twice; [`Error::System`].
     pub fn meet(self, addresses: &[SocketAddr], patience: Duration) -> Result<Tcp, Error> {
         let (rank, until) = (self.place().rank, Nanos::from(patience).after(now()));
         Tcp::over(rank, self.meet_at(addresses, until)?)
@@ -95,9 +92,6 @@ impl ListeningSeat {
 
     /// Meets all others through rank 0, which listens at `root` and hands out where the others listen.
     /// Otherwise as [`meet`](Self::meet).
-    ///
-    /// # Errors
-    /// As [`meet`](Self::meet).
     pub fn gather(self, root: SocketAddr, patience: Duration) -> Result<Tcp, Error> {
         let (rank, until) = (self.place().rank, Nanos::from(patience).after(now()));
         Tcp::over(rank, self.meet_through(root, until)?)
