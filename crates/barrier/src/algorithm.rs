@@ -52,9 +52,7 @@ pub(crate) trait Protocol {
 /// What a participant is after an episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leadership {
-    /// The one of its episode.
     Leader,
-    /// One of the others.
     Follower,
 }
 

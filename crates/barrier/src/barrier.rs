@@ -148,7 +148,6 @@ impl fmt::Debug for Barrier {
     }
 }
 
-/// What [`Barrier::wait`] says of an episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BarrierWaitResult {
     leads: bool,

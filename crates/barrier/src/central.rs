@@ -15,7 +15,6 @@ use unisono_sync::{WaitPolicy, Watch};
 const COUNTER: usize = 0;
 const RELEASE: usize = 1;
 
-/// One participant's side.
 #[derive(Debug)]
 pub(crate) struct Central {
     members: u32,

@@ -34,7 +34,6 @@ struct CombiningNode {
     fan_in: u32,
 }
 
-/// One participant's side.
 #[derive(Debug)]
 pub(crate) struct CombiningTree {
     /// The nodes from this participant's leaf to the root.

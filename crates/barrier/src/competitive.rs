@@ -21,7 +21,6 @@ use unisono_sync::{Flag, WaitPolicy, Watch};
 const COUNTER: usize = 0;
 const RELEASE: usize = 1;
 
-/// One participant's side.
 #[derive(Debug)]
 pub(crate) struct Competitive {
     members: u32,

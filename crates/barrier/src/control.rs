@@ -40,7 +40,6 @@ pub(crate) enum PlaceStanding {
     Leaving,
     /// Taken by one who is about to ask.
     Claimed,
-    /// Asks to join.
     Asking,
     /// A member after the episode in its word.
     Admitted,
@@ -55,7 +54,6 @@ pub(crate) struct Control {
     pub(crate) lines: Lines,
     pub(crate) capacity: usize,
     pub(crate) scope: Scope,
-    /// The algorithm's first line.
     pub(crate) first: usize,
 }
 
@@ -255,7 +253,6 @@ pub(crate) const fn at_or_after(episode: u32, other: u32) -> bool {
     episode.wrapping_sub(other).cast_signed() >= 0
 }
 
-/// Every standing a word can say.
 const STANDINGS: [PlaceStanding; 11] = [
     PlaceStanding::Free,
     PlaceStanding::Reserved,

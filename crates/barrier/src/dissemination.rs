@@ -15,7 +15,6 @@
 use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{CacheLine, WaitPolicy, Watch};
 
-/// One participant's side.
 #[derive(Debug)]
 pub(crate) struct Dissemination {
     rank: usize,

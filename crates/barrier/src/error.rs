@@ -4,7 +4,6 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a barrier operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -13,38 +12,22 @@ pub enum Error {
     Gone(GoneMember),
     /// The deadline passed. The arrival stands: wait again to resume the same episode.
     #[error("timed out in episode {episode} of the barrier; wait again to resume it")]
-    TimedOut {
-        /// The episode waited for.
-        episode: u32,
-    },
-    /// A group of nobody.
+    TimedOut { episode: u32 },
     #[error("a barrier needs at least one participant")]
     NoParticipants,
     /// A group larger than a barrier's lines are made for.
     #[error("{wanted} participants are too many: at most {most}")]
-    TooMany {
-        /// How many were asked for.
-        wanted: usize,
-        /// How many are possible.
-        most: usize,
-    },
+    TooMany { wanted: usize, most: usize },
     /// There is no such place in the group.
     #[error("participant {id} does not exist: the group has places 0 to {}", capacity - 1)]
-    NoSuchPlace {
-        /// The place asked for.
-        id: usize,
-        /// How many places there are.
-        capacity: usize,
-    },
+    NoSuchPlace { id: usize, capacity: usize },
     /// Somebody already is, or was, this participant.
     #[error("participant {id} is taken{}: each place is for one, once", by_process(*.process))]
     Taken {
-        /// The place asked for.
         id: usize,
         /// Its process, if it is not ours.
         process: u32,
     },
-    /// Everybody has left the group.
     #[error("all participants have left: create a new group")]
     Disbanded,
     /// Shared memory could not be created or mapped.
@@ -52,38 +35,26 @@ pub enum Error {
     SharedMemory {
         /// The region's path, if it was being opened.
         path: Option<PathBuf>,
-        /// The kernel's reason.
         source: io::Error,
     },
-    /// The shared memory holds something else.
     #[error("{path}: not a barrier of this version of unisono ({what}); create it with the same version")]
-    NotABarrier {
-        /// The region's path.
-        path: PathBuf,
-        /// What is wrong.
-        what: String,
-    },
+    NotABarrier { path: PathBuf, what: String },
     /// The creator counts on membarrier(2), and this process may not use it.
     #[error("membarrier is refused here ({0}), but the group's creator uses it: create the group here")]
     NoMembarrier(io::Error),
 }
 
-/// A member that is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoneMember {
     /// Its place in the group.
     pub participant: usize,
-    /// The process it ran in.
     pub process: u32,
-    /// What became of it.
     pub cause: Cause,
 }
 
-/// What became of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// Its thread panicked.
     Panicked,
     /// It was dropped without [`leave`](crate::Participant::leave).
     Left,

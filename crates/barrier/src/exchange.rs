@@ -7,7 +7,6 @@
 use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{WaitPolicy, Watch};
 
-/// One of the two.
 #[derive(Debug)]
 pub(crate) struct PairExchange {
     /// 0 or 1: masked where it is used, so that the compiler knows and checks no bounds.

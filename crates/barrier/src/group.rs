@@ -47,17 +47,14 @@ impl Group {
         }
     }
 
-    /// How many lines a group needs.
     pub(crate) fn lines(spec: &GroupSpec) -> usize {
         Control::lines(spec.capacity) + AnyProtocol::lines(spec.algorithm, spec.capacity)
     }
 
-    /// The algorithm it uses.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// The way its participants wait.
     pub fn wait_policy(&self) -> Wait {
         self.wait
     }

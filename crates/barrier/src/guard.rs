@@ -42,7 +42,6 @@ pub(crate) struct Guard<'a> {
 }
 
 impl<'a> Guard<'a> {
-    /// For a wait for `episode`.
     #[inline]
     pub(crate) fn new(control: &'a Control, episode: u32, deadline: Option<Nanos>) -> Self {
         Self { control, episode: Some(episode), deadline, looks: 0, roll_call: None, stopped: None }

@@ -18,18 +18,15 @@
 use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{Flag, WaitPolicy, Watch};
 
-/// Children that a parent waits for.
 #[cfg(not(loom))]
 const ARRIVAL_FAN_IN: usize = 4;
 #[cfg(loom)]
 const ARRIVAL_FAN_IN: usize = 2;
-/// Children that a parent wakes.
 const WAKE_UP_FAN_OUT: usize = 2;
 
 /// In each participant's pair of lines: the children's arrivals, and its own wake-up apart from them.
 const LINES_EACH: usize = 2;
 
-/// One participant's side.
 #[derive(Debug)]
 pub(crate) struct McsTree {
     rank: usize,

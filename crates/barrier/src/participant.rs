@@ -39,17 +39,13 @@ pub struct Participant {
 /// Where a participant is between two calls.
 #[derive(Debug)]
 pub(crate) enum ParticipantStage {
-    /// Between two episodes.
     Idle,
-    /// In an episode, arrived.
     Arrived,
     /// The episode is complete, but members change before the next.
     Boundary(Boundary, Leadership),
-    /// No member any more.
     Left,
 }
 
-/// A completed episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Episode {
     number: u32,
@@ -77,7 +73,6 @@ pub struct ArrivalToken<'a> {
 }
 
 impl ArrivalToken<'_> {
-    /// Waits until everybody has arrived.
     pub fn wait(self) -> Result<Episode, Error> {
         self.participant.finish(WaitLimit::Never)
     }

@@ -52,7 +52,6 @@ const REFRESH: u32 = 1 << 20;
 /// move takes some episodes to be noticed.
 const PATIENCE: u32 = 8;
 
-/// One participant's side.
 #[derive(Debug)]
 pub(crate) struct PerCore {
     rank: usize,
@@ -171,7 +170,6 @@ impl PerCore {
     }
 }
 
-/// One core's line.
 struct CoreLine<'a> {
     words: GroupWords<'a>,
     line: usize,

@@ -29,17 +29,13 @@
 use crate::algorithm::Algorithm;
 use unisono_sync::Wait;
 
-/// A choice with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recommendation {
     pub algorithm: Algorithm,
-    /// The wait policy.
     pub wait: Wait,
-    /// Why, as a sentence for people.
     pub why: String,
 }
 
-/// What else wants the CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecommendedLoad {
     /// Nothing, as far as known: the machine, or these CPUs, belong to the program.

@@ -43,13 +43,11 @@ impl GroupSpec {
         }
     }
 
-    /// With this algorithm.
     #[must_use]
     pub const fn algorithm(self, algorithm: Algorithm) -> Self {
         Self { algorithm, ..self }
     }
 
-    /// Waiting this way.
     #[must_use]
     pub const fn wait(self, wait: Wait) -> Self {
         Self { wait, ..self }

@@ -20,7 +20,6 @@ const FAN_IN: usize = 2;
 /// The line with the release; node r's children signal line 1 + r.
 const RELEASE: usize = 0;
 
-/// One participant's side.
 #[derive(Debug)]
 pub(crate) struct StaticTree {
     rank: usize,

@@ -16,7 +16,6 @@
 use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{CacheLine, Flag, WaitPolicy, Watch};
 
-/// One participant's side.
 #[derive(Debug)]
 pub(crate) struct Tournament {
     rank: usize,

@@ -69,7 +69,6 @@ impl<const N: usize> PartialEq<[&str; N]> for Names {
 /// number.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct PortNames {
-    /// The ports with a name, ascending.
     ends: Vec<End>,
     names: Names,
 }

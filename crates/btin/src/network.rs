@@ -172,7 +172,6 @@ impl SwitchNetwork {
         self.ports.len()
     }
 
-    /// Every switch, in order.
     pub fn switches(&self) -> impl ExactSizeIterator<Item = SwitchId> + use<> {
         (0..u32::try_from(self.ports.len()).expect("fits because ids are 32 bits")).map(SwitchId)
     }

@@ -41,7 +41,6 @@ impl Register {
         (above, below)
     }
 
-    /// Whether the register names this port.
     pub fn uses(&self, port: Port) -> bool {
         self.parent == Some(port) || self.children.contains(&port) || self.locals.contains(&port)
     }
@@ -73,9 +72,7 @@ pub enum TreeElement {
     Group,
     RootSwitch,
     RootNode,
-    /// A register as a whole.
     Register(SwitchId),
-    /// The parent port of a register.
     Parent(SwitchId),
     /// A child port of a register, by its index.
     Child(SwitchId, usize),

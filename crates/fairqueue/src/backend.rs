@@ -8,10 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TrafficDirection {
-    /// Packets that the device sends.
     #[default]
     Out,
-    /// Packets that the device receives.
     In,
 }
 
@@ -20,7 +18,6 @@ impl TrafficDirection {
     pub const ALL: [(Self, &str, &str); 2] =
         [(Self::Out, "out", "Packets that the device sends"), (Self::In, "in", "Packets that it receives")];
 
-    /// As on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Out => "out",
@@ -39,7 +36,6 @@ impl TrafficDirection {
 ///       +--------------------------------+      also by a signal during apply, and after kill -9
 /// ```
 pub trait Backend {
-    /// Why it cannot.
     type Error: std::error::Error + Send + Sync + 'static;
 
     /// Its name, as on the command line.
@@ -94,10 +90,8 @@ pub struct LiveClass {
     pub parent: Option<String>,
     /// What it is sure of, in bits a second.
     pub guarantee: f64,
-    /// Packets that have left.
     pub packets: u64,
     pub bytes: u64,
-    /// Packets that were dropped.
     pub dropped: u64,
     pub backlog: Backlog,
     /// The kernel's name of what its packets wait in, if the kernel chooses by what it knows.
@@ -107,7 +101,6 @@ pub struct LiveClass {
     pub delay: Option<DelayFigures>,
 }
 
-/// How long packets waited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DelayFigures {
     pub min_ns: u64,
@@ -126,7 +119,6 @@ pub struct Pace {
     pub rate: f64,
     /// The part of what all got, from 0 to 1.
     pub share: f64,
-    /// Packets dropped a second.
     pub dropped: f64,
 }
 

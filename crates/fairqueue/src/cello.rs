@@ -29,20 +29,16 @@ use crate::packet::Packet;
 use crate::scheduler::Scheduler;
 use std::collections::{BTreeMap, VecDeque};
 
-/// A request to a disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiskRequest<T> {
-    /// Where it begins.
     pub position: u64,
     /// Bytes; at most [`Packet::MOST_LENGTH`].
     pub length: u32,
     /// When it should have been served, in nanoseconds of the caller's clock; heeded in real-time classes.
     pub deadline: u64,
-    /// What it carries.
     pub item: T,
 }
 
-/// What a class of requests wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Purpose {
     Interactive,
@@ -102,7 +98,6 @@ impl<T> CelloQueue<T> {
         }
     }
 
-    /// The request to serve next.
     fn first(&self) -> Option<&DiskRequest<T>> {
         match self {
             Self::Interactive(line) => line.front(),
@@ -138,7 +133,6 @@ impl<T> CelloQueue<T> {
     }
 }
 
-/// The scheduler of a disk.
 #[derive(Clone, Debug)]
 pub struct Cello<T> {
     shares: Scheduler<()>,
@@ -188,7 +182,6 @@ impl<T> Cello<T> {
         Some((class, request))
     }
 
-    /// The disk has served a request.
     pub fn complete(&mut self, now: u64) {
         self.out = self.out.saturating_sub(1);
         if self.out == 0 {

@@ -51,12 +51,10 @@ impl Deadlines {
         }
     }
 
-    /// The packet with the earliest deadline.
     pub(crate) fn pop(&mut self) -> Option<u32> {
         self.remove(0)
     }
 
-    /// The packet with the latest deadline.
     pub(crate) fn pop_last(&mut self) -> Option<u32> {
         let last = match self.heap.len() {
             0 => return None,

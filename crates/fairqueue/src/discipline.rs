@@ -8,12 +8,8 @@ use crate::packet::Packet;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnqueueError {
-    /// Packets wait at leaves only.
     #[error("class {class} has children, and packets wait at leaves; name one of its leaves")]
-    NotALeaf {
-        /// The class's name.
-        class: String,
-    },
+    NotALeaf { class: String },
     /// Longer than tags can count.
     #[error("a packet of {length} bytes is too long: at most {most}")]
     TooLong { length: u32, most: u32 },
@@ -53,6 +49,5 @@ pub trait Discipline<T> {
     /// are kept.
     fn dropped(&mut self) -> Option<(ClassId, Packet<T>)>;
 
-    /// How much waits.
     fn backlog(&self) -> Backlog;
 }

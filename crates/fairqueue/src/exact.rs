@@ -91,7 +91,6 @@ impl<T> Exact<T> {
         (class.tag, class.busy, class.since) = (start, true, Some(self.entered));
     }
 
-    /// The child that is next.
     fn next(&self, at: usize) -> Option<usize> {
         let children = self.hierarchy.class(ClassId(u32::try_from(at).ok()?)).children.iter();
         let waiting =

@@ -102,7 +102,6 @@ impl Few {
         prefetch(&self.slots);
     }
 
-    /// Takes out a child that waits.
     pub(crate) fn remove(&mut self, place: u8) {
         let digit = |at: u32| self.order >> (DIGIT * at) & (PLACES as u128 - 1);
         let Some(at) = (0..self.waiting).find(|at| digit(*at) == u128::from(place)) else { return };

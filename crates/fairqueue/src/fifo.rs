@@ -5,7 +5,6 @@ use crate::hierarchy::ClassId;
 use crate::packet::Packet;
 use std::collections::VecDeque;
 
-/// One queue for all classes.
 #[derive(Clone, Debug)]
 pub struct Fifo<T> {
     waiting: VecDeque<(ClassId, Packet<T>)>,

@@ -23,7 +23,6 @@ impl ClassId {
 /// In which order the packets of a leaf leave it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
-    /// First in, first out.
     #[default]
     Fifo,
     /// Earliest deadline first; packets of one flow keep their order; packets without a deadline last. What
@@ -60,7 +59,6 @@ pub struct ClassSpec {
     pub weight: Weight,
     /// In which order packets leave; for leaves.
     pub order: Order,
-    /// How much may wait.
     pub limit: Option<Limit>,
     /// Its children; a class without any is a leaf.
     pub children: Vec<ClassSpec>,
@@ -72,14 +70,12 @@ impl ClassSpec {
         Self { name: name.into(), weight: Weight::ONE, order: Order::Fifo, limit: None, children: Vec::new() }
     }
 
-    /// The same with a weight.
     #[must_use]
     pub fn weighing(mut self, weight: Weight) -> Self {
         self.weight = weight;
         self
     }
 
-    /// The same with children.
     #[must_use]
     pub fn with(mut self, children: impl IntoIterator<Item = Self>) -> Self {
         self.children.extend(children);
@@ -87,36 +83,26 @@ impl ClassSpec {
     }
 }
 
-/// Why no hierarchy can be made.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HierarchyError {
-    /// Two classes of one name.
     #[error("two classes are called `{name}`; names are unique in the whole tree")]
     NameTwice { name: String },
-    /// More classes than numbers.
     #[error("there are more than {most} classes")]
-    TooMany {
-        /// The most that there can be.
-        most: u32,
-    },
+    TooMany { most: u32 },
     /// A default that is no leaf of the tree.
     #[error("the default class `{name}` is not a leaf of the tree")]
     Default { name: String },
 }
 
-/// One class of a hierarchy.
 #[derive(Clone, Debug)]
 pub struct Class {
     pub name: String,
     pub weight: Weight,
-    /// In which order its packets leave.
     pub order: Order,
-    /// How much may wait.
     pub limit: Option<Limit>,
     /// The class it is part of; the root is its own.
     pub parent: ClassId,
-    /// Its children, in order.
     pub children: Vec<ClassId>,
 }
 
@@ -195,12 +181,10 @@ impl Hierarchy {
         self.default
     }
 
-    /// The class of a name.
     pub fn find(&self, name: &str) -> Option<ClassId> {
         self.names.get(name).copied()
     }
 
-    /// Every class, by number.
     pub fn classes(&self) -> impl Iterator<Item = (ClassId, &Class)> {
         (0..).map(ClassId).zip(&self.classes)
     }

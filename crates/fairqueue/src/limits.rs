@@ -17,7 +17,6 @@ pub(crate) struct RoomLimits {
 #[derive(Clone, Debug)]
 struct LimitedClass {
     limit: Limit,
-    /// The next limit above.
     above: u32,
     waiting: Backlog,
     /// What may wait before [`Overflow::DropLongest`] drops: the limit, or what waited already when the limit
@@ -58,7 +57,6 @@ impl RoomLimits {
         }
     }
 
-    /// Whether there are none.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.limited.is_empty()
@@ -90,7 +88,6 @@ impl RoomLimits {
         });
     }
 
-    /// A packet has left a leaf.
     pub(crate) fn left(&mut self, leaf: usize, length: u32) {
         self.change(leaf, |waiting| {
             waiting.packets -= 1;

@@ -14,7 +14,6 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// is empty.
 const END: u32 = 0;
 
-/// The line of a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PacketLine {
     /// The packet that leaves next; with an order by deadline, which of the heaps.
@@ -57,7 +56,6 @@ impl<T> PacketLines<T> {
         Self { nodes: vec![end], free: END, deadlines: Vec::new() }
     }
 
-    /// A new line without packets.
     pub(crate) fn line(&mut self, order: Order) -> PacketLine {
         let head = match order {
             Order::Fifo => END,
@@ -149,7 +147,6 @@ impl<T> PacketLines<T> {
         Some(at)
     }
 
-    /// The length of a packet.
     #[inline]
     pub(crate) fn length(&self, at: u32) -> u32 {
         self.nodes[at as usize].length
@@ -164,12 +161,10 @@ impl<T> PacketLines<T> {
         Packet { length: node.length, flow: node.flow, deadline: node.deadline, item }
     }
 
-    /// The packet that leaves next.
     pub(crate) fn pop(&mut self, line: &mut PacketLine) -> Option<Packet<T>> {
         self.detach(line).map(|at| self.take(at))
     }
 
-    /// The packet that would leave last.
     pub(crate) fn pop_last(&mut self, line: &mut PacketLine) -> Option<Packet<T>> {
         self.detach_last(line).map(|at| self.take(at))
     }

@@ -13,7 +13,6 @@ pub struct Packet<T> {
     /// By when it should have left, on the caller's clock, or [`NO_DEADLINE`]; heeded where the class orders
     /// by deadline.
     pub deadline: u64,
-    /// What it carries.
     pub item: T,
 }
 

@@ -38,7 +38,6 @@ pub(crate) struct PageRing {
     summary: Box<[u64]>,
     links: Box<[PageLink]>,
     free: u32,
-    /// How many entries there are.
     len: usize,
 }
 
@@ -62,7 +61,6 @@ impl PageRing {
         self.len == 0
     }
 
-    /// How many pages there are.
     #[inline]
     pub(crate) fn pages(&self) -> u64 {
         self.pages.len() as u64

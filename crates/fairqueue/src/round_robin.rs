@@ -11,7 +11,6 @@ use crate::hierarchy::{ClassId, Hierarchy};
 use crate::packet::Packet;
 use std::collections::VecDeque;
 
-/// Deficit round robin among the leaves.
 #[derive(Clone, Debug)]
 pub struct RoundRobin<T> {
     hierarchy: Hierarchy,

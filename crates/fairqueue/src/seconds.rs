@@ -61,7 +61,6 @@ impl Seconds {
         u64::try_from(nanos).unwrap_or(u64::MAX)
     }
 
-    /// The moment, rounded.
     pub fn to_f64(self) -> f64 {
         self.ticks as f64 / self.ticks_per_second as f64
     }

@@ -9,14 +9,11 @@ use crate::seconds::Seconds;
 use crate::trace::{Arrival, Trace};
 use serde_json::Value;
 
-/// A packet's time on the link.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Departure {
-    /// The packet's name in the trace.
     pub id: Value,
     pub class: ClassId,
     pub length: u32,
-    /// When it arrived.
     pub arrival: Seconds,
     /// When its first bit leaves.
     pub start: Seconds,
@@ -28,7 +25,6 @@ pub struct Departure {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Delays {
     pub name: String,
-    /// Its packets that have left.
     pub packets: usize,
     pub bytes: u64,
     /// Seconds from arrival to the last bit, on average.

@@ -20,7 +20,6 @@ use serde_json::{Number, Value};
 pub struct Trace {
     pub(crate) rate: u64,
     pub(crate) hierarchy: Hierarchy,
-    /// In order of arrival.
     pub(crate) arrivals: Vec<Arrival>,
 }
 
@@ -33,7 +32,6 @@ pub(crate) struct Arrival {
     pub(crate) id: Value,
 }
 
-/// Why a text is no trace.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
@@ -42,37 +40,25 @@ pub enum TraceError {
     Form(#[from] serde_json::Error),
     /// Classes within classes within classes.
     #[error("classes are nested more than {most} deep")]
-    TooDeep {
-        /// How deep they may be.
-        most: usize,
-    },
+    TooDeep { most: usize },
     /// The link has no speed.
     #[error("rate: expected a whole number of bits a second, at least 1 and at most {most}, not {rate}")]
     Rate {
-        /// What was given.
         rate: Number,
         /// The fastest link.
         most: u64,
     },
-    /// A class without a weight.
     #[error("class `{class}` has no weight; give it one, such as \"weight\": 1")]
     NoWeight { class: String },
-    /// A weight that is none.
     #[error("class `{class}`: {error}")]
-    Weight {
-        class: String,
-        /// What is wrong with it.
-        error: WeightError,
-    },
+    Weight { class: String, error: WeightError },
     /// The classes are no hierarchy.
     #[error("tree: {0}")]
     Tree(#[from] HierarchyError),
-    /// Something about a packet.
     #[error("packets[{number}]: {what}")]
     Packet {
         /// Its position, from 0.
         number: usize,
-        /// What is wrong.
         what: String,
     },
 }
@@ -143,7 +129,6 @@ impl Trace {
         Ok(Self { rate, hierarchy, arrivals })
     }
 
-    /// The link's bits a second.
     pub fn rate(&self) -> u64 {
         self.rate
     }

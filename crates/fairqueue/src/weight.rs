@@ -17,7 +17,6 @@ pub struct Weight {
     denominator: NonZeroU32,
 }
 
-/// Why a text is no weight.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("`{text}` is no weight: a positive decimal number such as 3 or 0.25, with at most nine digits")]
 pub struct WeightError {
@@ -25,10 +24,8 @@ pub struct WeightError {
 }
 
 impl Weight {
-    /// The weight 1.
     pub const ONE: Self = Self { numerator: NonZeroU32::MIN, denominator: NonZeroU32::MIN };
 
-    /// A whole number.
     pub fn whole(weight: NonZeroU32) -> Self {
         Self { numerator: weight, denominator: NonZeroU32::MIN }
     }
@@ -38,7 +35,6 @@ impl Weight {
         (self.numerator.get(), self.denominator.get())
     }
 
-    /// The weight, rounded.
     pub fn to_f64(self) -> f64 {
         f64::from(self.numerator.get()) / f64::from(self.denominator.get())
     }

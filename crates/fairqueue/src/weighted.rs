@@ -15,7 +15,6 @@ use crate::packet::Packet;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Weighted fair queuing among the leaves.
 #[derive(Clone, Debug)]
 pub struct Weighted<T> {
     hierarchy: Hierarchy,

@@ -19,7 +19,6 @@ use std::fs::File;
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
 
-/// The groups of one gang.
 #[derive(Clone, Debug)]
 pub struct GangGroups {
     /// Where it is frozen, listed and its time counted.
@@ -52,20 +51,16 @@ pub enum Weighing {
     Share(f64),
 }
 
-/// What to build.
 #[derive(Clone, Copy, Debug)]
 pub struct ArenaPlan {
-    /// How many gangs.
     pub gangs: usize,
     /// Their weight against other programs.
     pub weighing: Weighing,
     /// The most threads a gang may have.
     pub max_threads: u32,
-    /// Processors that gangs use.
     pub cores: usize,
 }
 
-/// All groups of one scheduler.
 #[derive(Debug)]
 pub struct Arena {
     /// The gangs' groups, by [`GangId`].
@@ -130,7 +125,6 @@ impl Arena {
         Ok(Arena { gangs, control: control.parent, scale: weighed.map(|tree| tree.parent), missing })
     }
 
-    /// The groups of a gang.
     pub fn of(&self, gang: GangId) -> &GangGroups {
         &self.gangs[gang.0]
     }

@@ -22,10 +22,8 @@ pub struct GangWeight(NonZeroU32);
 impl GangWeight {
     /// The weight of a gang that nobody favours.
     pub const ONE: GangWeight = GangWeight(NonZeroU32::MIN);
-    /// The largest weight.
     pub const MAX: u32 = 1000;
 
-    /// A weight from 1 to [`GangWeight::MAX`].
     pub fn new(weight: u32) -> Option<GangWeight> {
         NonZeroU32::new(weight).filter(|w| w.get() <= Self::MAX).map(GangWeight)
     }

@@ -22,11 +22,9 @@ use unisono_linux::pidfd;
 use unisono_linux::process::{Signal, signal_group};
 use unisono_linux::undo::{Author, UndoDirectory};
 
-/// One thing to undo.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UndoEntry {
-    /// Whose journal this is.
     Scheduler(Author),
     /// A group that may exist: thaw it, move who is in it back, remove it.
     Group {
@@ -37,7 +35,6 @@ pub enum UndoEntry {
     /// A thread that was given a core.
     Affinity {
         thread: i32,
-        /// Its start time.
         started: u64,
         /// What it may use when this is undone.
         before: String,
@@ -46,7 +43,6 @@ pub enum UndoEntry {
     },
     /// The threads of this group were put into a real-time class.
     RealTime {
-        /// The group's directory.
         path: PathBuf,
         /// 1 or 2.
         version: u8,
@@ -54,7 +50,6 @@ pub enum UndoEntry {
     /// A process group that may be stopped.
     Stopped {
         leader: i32,
-        /// The leader's start time.
         started: u64,
     },
 }
@@ -92,7 +87,6 @@ pub fn start_time(thread: Tid) -> Option<u64> {
     pidfd::start_time(u32::try_from(thread.0).ok()?)
 }
 
-/// How the names of journals end.
 const ENDING: &str = ".journal";
 
 /// The directory of journals of this user.
@@ -106,7 +100,6 @@ pub fn directory() -> PathBuf {
     format!("/tmp/unisono-{}", own_user()).into()
 }
 
-/// A journal being written.
 #[derive(Debug)]
 pub struct GangJournal {
     path: PathBuf,
@@ -138,7 +131,6 @@ impl GangJournal {
         Ok(journal)
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -151,7 +143,6 @@ impl GangJournal {
     }
 }
 
-/// What a restore did.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     pub groups: usize,

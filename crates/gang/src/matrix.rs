@@ -62,7 +62,6 @@ impl Matrix {
         Matrix { slots }
     }
 
-    /// The slots in their order.
     pub fn slots(&self) -> &[Slot] {
         &self.slots
     }

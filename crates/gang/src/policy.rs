@@ -69,7 +69,6 @@ struct Last {
     served: Vec<(GangId, u64)>,
 }
 
-/// The policy's state.
 #[derive(Clone, Debug)]
 pub struct Rotation {
     cores: usize,
@@ -151,12 +150,10 @@ impl Rotation {
         self.member(id).is_some_and(|member| member.unsure)
     }
 
-    /// How many gangs there are.
     pub fn gangs(&self) -> usize {
         self.members.len()
     }
 
-    /// How many slots a round has.
     pub fn slots(&self) -> usize {
         self.matrix.slots().len()
     }

@@ -15,11 +15,9 @@ use serde::{Deserialize, Serialize};
 use unisono_linux::clock::Nanos;
 use unisono_measure::units;
 
-/// A simulation to run.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SimulationSpec {
-    /// How many cores.
     pub cores: usize,
     /// Length of a turn of weight 1, for example `20ms`.
     #[serde(default = "default_slice")]
@@ -33,20 +31,16 @@ pub struct SimulationSpec {
     pub gangs: Vec<GangSpec>,
 }
 
-/// A simulated gang.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GangSpec {
-    /// Its name in the answer.
     #[serde(default)]
     pub name: String,
-    /// How many threads.
     pub threads: usize,
     /// Processor time that each thread needs.
     pub work: String,
     #[serde(default = "default_weight")]
     pub weight: u32,
-    /// When it comes.
     #[serde(default = "default_arrival")]
     pub arrives: String,
     /// So many of these gangs.
@@ -73,7 +67,6 @@ fn default_count() -> usize {
     1
 }
 
-/// What happened to a simulated gang.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fate {
     pub name: String,
@@ -84,7 +77,6 @@ pub struct Fate {
     pub finished_s: f64,
     /// How much longer it took than alone on the machine.
     pub stretch: f64,
-    /// Turns it had.
     pub slices: u64,
     /// Processor time it got as backfill, seconds.
     pub backfilled_s: f64,
@@ -92,13 +84,11 @@ pub struct Fate {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// How many cores there were.
     pub cores: usize,
     /// When the last gang was done, seconds.
     pub makespan_s: f64,
     /// Part of all processor time that did work.
     pub utilization: f64,
-    /// Turns that were given.
     pub turns: u64,
     /// The gangs in order of the spec.
     pub gangs: Vec<Fate>,

@@ -24,7 +24,6 @@ use unisono_linux::process::Signal;
 /// What the launcher exits with after a time limit.
 pub const TIMED_OUT: u8 = 124;
 
-/// How a rank ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// By itself, with this exit code.
@@ -47,7 +46,6 @@ impl How {
         }
     }
 
-    /// Whether that is a failure.
     pub fn failed(self) -> bool {
         self != How::Exited(0)
     }
@@ -106,7 +104,6 @@ fn name(signal: i32) -> Option<&'static str> {
 pub enum Action {
     /// Send this to every rank that is left.
     Tell(Signal),
-    /// Tell the user.
     Say(String),
 }
 
@@ -117,7 +114,6 @@ enum EndingPhase {
     Failing(Duration),
     /// The others were told to end; they are given until this moment.
     Asked(Duration),
-    /// They were killed.
     Killed,
 }
 
@@ -153,17 +149,14 @@ impl Ending {
         }
     }
 
-    /// Whether nobody is left.
     pub fn is_over(&self) -> bool {
         self.left.is_empty()
     }
 
-    /// Whether the time limit passed.
     pub fn timed_out(&self) -> bool {
         self.timed_out
     }
 
-    /// The first member that failed.
     pub fn first_failure(&self) -> Option<usize> {
         self.first_failure.map(|(rank, _)| rank)
     }
@@ -196,7 +189,6 @@ impl Ending {
         first
     }
 
-    /// A member has ended.
     pub fn ended(&mut self, now: Duration, member: usize, process: u32, how: How) -> Vec<Action> {
         self.left.retain(|left| *left != member);
         let first = how.failed() && self.failed(now, member, how);
@@ -234,7 +226,6 @@ impl Ending {
         self.kill("a second signal")
     }
 
-    /// Time has passed.
     pub fn passed(&mut self, now: Duration) -> Vec<Action> {
         if self.limit.is_some_and(|limit| now >= limit)
             && matches!(self.phase, EndingPhase::Running | EndingPhase::Failing(_))

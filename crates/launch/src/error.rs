@@ -13,16 +13,9 @@ pub enum Error {
     Input(String),
     /// There is no such program, or it cannot be executed.
     #[error("cannot start {program}: {problem}; nothing was started", program = .program.display())]
-    Program {
-        /// As it was given.
-        program: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The kernel refused.
+    Program { program: PathBuf, problem: String },
     #[error("cannot {doing}: {source}{remedy}")]
     System {
-        /// What was attempted.
         doing: String,
         #[source]
         source: io::Error,

@@ -13,7 +13,6 @@ pub(crate) const LONGEST: usize = 64 * 1024;
 /// Whether lines say whose they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Prefix {
-    /// As they are.
     #[default]
     None,
     /// `[3] `, at the width of the highest rank.

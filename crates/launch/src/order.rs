@@ -16,13 +16,10 @@ pub enum WindowTable {
     Printed,
 }
 
-/// What to run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Options {
     pub ranks: usize,
-    /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Where ranks run.
     pub bind: Bind,
     /// Whether lines say whose they are.
     pub prefix: Prefix,
@@ -57,7 +54,6 @@ pub(crate) struct JobPart {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RemotePart {
     pub(crate) host: String,
-    /// Where rank 0 listens.
     pub(crate) root: String,
 }
 

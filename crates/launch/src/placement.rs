@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use unisono_linux::affinity::CpuSet;
 use unisono_linux::topology::Topology;
 
-/// What is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bind {
     /// A processor each if there are enough, otherwise nothing.
@@ -18,7 +17,6 @@ pub enum Bind {
     Auto,
     /// A processor each, in turn, also if several ranks have to share one.
     Core,
-    /// The kernel decides.
     None,
 }
 

@@ -19,7 +19,6 @@ use unisono_linux::parent_death::end_with_starter;
 use unisono_linux::process::{self, Family, PidFd, Signal, readable};
 use unisono_rma::{STATS, environment};
 
-/// What a rank is told.
 #[derive(Debug)]
 pub(crate) struct Assignment<'a> {
     pub(crate) rank: usize,
@@ -33,7 +32,6 @@ pub(crate) struct Assignment<'a> {
     pub(crate) allowed: &'a CpuSet,
 }
 
-/// A started rank.
 #[derive(Debug)]
 pub(crate) struct RankProcess {
     pub(crate) child: Child,

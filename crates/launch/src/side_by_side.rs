@@ -18,14 +18,10 @@ use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::parent_death::end_with_starter;
 use unisono_linux::process::{self, Family, PidFd, Sender, Signal, SignalFd};
 
-/// A program to start.
 #[derive(Clone, Debug)]
 pub struct Companion {
-    /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// What is added to the environment.
     pub environment: Vec<(&'static str, String)>,
-    /// Where it may run.
     pub cpus: CpuSet,
 }
 

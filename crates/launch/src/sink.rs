@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
-/// Pieces that wait for the thread.
 const QUEUE: usize = 16;
 
 /// A stream of the launcher's own.
@@ -58,7 +57,6 @@ impl OutputSink {
         self.kept.is_none()
     }
 
-    /// Whether nobody reads any more.
     pub(crate) fn is_closed(&self) -> bool {
         // a late answer is no harm: pieces are dropped meanwhile
         self.closed.load(Ordering::Relaxed)

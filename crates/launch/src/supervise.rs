@@ -37,7 +37,6 @@ pub fn run(options: &Options, say: impl Fn(&str)) -> Result<JobSummary, Error> {
 /// The hosts of a job, and how to reach them.
 #[derive(Clone, Debug)]
 pub struct Across {
-    /// In the order of ranks.
     pub hosts: Vec<HostRanks>,
     /// What starts a helper on a host.
     pub launch: LaunchCommand,
@@ -414,7 +413,6 @@ impl StartedJob {
     }
 }
 
-/// Bytes read at once.
 const READ: usize = 64 * 1024;
 
 /// What a descriptor in the poll is.

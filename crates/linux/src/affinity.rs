@@ -24,7 +24,6 @@ impl From<Tid> for u32 {
 impl Tid {
     pub const SELF: Tid = Tid(0);
 
-    /// The number of the calling thread.
     pub fn current() -> Tid {
         Tid(rustix::thread::gettid().as_raw_nonzero().get())
     }

@@ -32,7 +32,6 @@ pub enum TickSource {
 }
 
 impl Nanos {
-    /// No time at all.
     pub const ZERO: Self = Self(0);
 
     /// The moment `self` after `start`, saturating: "forever" stays forever.
@@ -86,7 +85,6 @@ impl From<Nanos> for Duration {
     }
 }
 
-/// This moment on `CLOCK_MONOTONIC`.
 #[inline]
 pub fn now() -> Nanos {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -105,7 +103,6 @@ pub fn ticks() -> Ticks {
     Ticks(now().0)
 }
 
-/// What [`ticks`] reads here.
 #[inline]
 pub fn source() -> TickSource {
     calibration().source

@@ -31,7 +31,6 @@ pub fn current_cpu() -> u32 {
     getcpu()
 }
 
-/// How this process finds out.
 pub fn source() -> CpuSource {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if rseq_offset().is_some_and(|offset| rseq_cpu(offset).cast_signed() >= 0) {

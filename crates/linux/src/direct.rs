@@ -21,11 +21,9 @@ pub fn open(path: &Path, access: FileAccess) -> io::Result<File> {
     OpenOptions::new().read(true).write(access == FileAccess::Write).custom_flags(libc::O_DIRECT).open(path)
 }
 
-/// What a file is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FileAccess {
     Read,
-    /// Reading and writing.
     Write,
 }
 

@@ -30,16 +30,13 @@ pub enum Wakened {
     Woken,
     /// The word did not hold the expected value: no sleep took place.
     Changed,
-    /// The deadline passed.
     TimedOut,
 }
 
-/// How many waiters to wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeCount {
     /// Every waiter, in one system call.
     All,
-    /// At most so many.
     AtMost(u32),
 }
 

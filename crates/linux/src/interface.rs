@@ -6,7 +6,6 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-/// What is known of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Interface {
     /// Its number in the calling thread's namespace.

@@ -42,7 +42,6 @@ pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
 pub struct Peer {
     /// Its number in this process's namespace; 0 when it is not visible here.
     pub process: u32,
-    /// Its effective user.
     pub user: u32,
 }
 
@@ -68,7 +67,6 @@ pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
     Ok(Peer { process: u32::try_from(credentials.pid).unwrap_or(0), user: credentials.uid })
 }
 
-/// The effective user of this process.
 pub fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }

@@ -47,7 +47,6 @@ macro_rules! named {
 
 pub use named;
 
-/// A name that no variant has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no {noun} is called '{name}': one of {known}")]
 pub struct UnknownName {

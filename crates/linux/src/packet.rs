@@ -85,7 +85,6 @@ pub struct LargePacketSocket(PacketSocket);
 /// How a large TCP segment is to be cut. The sum over the pseudo header stands in its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segmentation {
-    /// What is below TCP.
     pub below: Below,
     /// Bytes of headers, which each frame gets.
     pub headers: u16,
@@ -94,7 +93,6 @@ pub struct Segmentation {
     pub transport: u16,
 }
 
-/// What is below TCP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Below {
     Four,

@@ -60,7 +60,6 @@ pub fn is_ignored(signal: Signal) -> bool {
     unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
-/// Who sent a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
     /// The kernel: a terminal key, which every process of the foreground group receives by itself.
@@ -92,7 +91,6 @@ impl SignalFd {
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, signals: signals.to_vec() })
     }
 
-    /// The next signal, if one waits.
     pub fn next(&self) -> Option<(Signal, Sender)> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
         let size = std::mem::size_of::<libc::signalfd_siginfo>();
@@ -120,7 +118,6 @@ impl AsFd for SignalFd {
 pub enum Family {
     /// The starter's group: terminal keys reach it.
     Same,
-    /// A process group of its own.
     OwnGroup,
     /// A session of its own: no terminal, and nothing sent to the starter's group reaches it.
     OwnSession,

@@ -19,7 +19,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What bounds a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorLimits {
     /// Where it may run; the kernel has taken away what the cpuset does not have.
@@ -34,7 +33,6 @@ pub struct ProcessorLimits {
     pub unread: Vec<String>,
 }
 
-/// Processor time in each period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quota {
     /// Microseconds of processor time.
@@ -43,7 +41,6 @@ pub struct Quota {
     pub period_us: u64,
     /// The group that has it.
     pub group: PathBuf,
-    /// Whose it is.
     pub of: Whose,
     /// Of which kind of tree: old runtimes read version 1 alone.
     pub version: CgroupVersion,

@@ -13,7 +13,6 @@ use rustix::process::getpriority_process;
 use std::io;
 use std::time::Duration;
 
-/// A scheduling class and its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchedulingPolicy {
     /// The default fair class.
@@ -25,10 +24,7 @@ pub enum SchedulingPolicy {
         slice: Option<Duration>,
     },
     /// Fair, but never preempts on wake-up.
-    Batch {
-        /// From -20 to 19.
-        nice: i32,
-    },
+    Batch { nice: i32 },
     /// Fair with the least weight, preempted by every other fair thread.
     Idle,
     /// Real-time, runs until it sleeps or something more urgent comes.
@@ -68,7 +64,6 @@ impl Urgency {
 /// Whether children start with the parent's class or with the default one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Children {
-    /// They inherit it.
     Inherit,
     /// They start as `Other { nice: 0 }`; required to fork from [`SchedulingPolicy::Deadline`].
     Reset,

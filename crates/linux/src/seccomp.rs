@@ -127,7 +127,6 @@ const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const JUMP_IF_SET: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
-/// A filter, not installed yet.
 #[derive(Clone)]
 pub struct Filter(Vec<libc::sock_filter>);
 

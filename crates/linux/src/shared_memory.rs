@@ -21,7 +21,6 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32};
 
-/// A mapped region of shared memory.
 #[derive(Debug)]
 pub struct SharedMemory {
     file: File,
@@ -154,7 +153,6 @@ impl ReadOnlyMapping {
     }
 }
 
-/// For passing the region on.
 impl AsFd for SharedMemory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()

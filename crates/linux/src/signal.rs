@@ -7,7 +7,6 @@ pub enum Signal {
     Hangup,
     Interrupt,
     Quit,
-    /// A request to end.
     Terminate,
     /// For the program's own use.
     User1,

@@ -30,7 +30,6 @@ const SWITCH: u64 = 15;
 const SWITCHED_OUT: u64 = 1 << 13;
 const PREEMPTED: u64 = 1 << 14;
 
-/// Why a thread stopped running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
     /// It sleeps, or has ended.

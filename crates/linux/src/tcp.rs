@@ -70,7 +70,6 @@ fn info(socket: &impl AsFd) -> io::Result<Info> {
     if status == 0 { Ok(Info(info)) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Asks the kernel.
 pub fn silence(socket: impl AsFd) -> io::Result<Silence> {
     let info = info(&socket)?;
     let word = |at: Field| info.word(at);

@@ -30,9 +30,7 @@ pub fn sleep_until(deadline: u64) {
 /// Why [`Sleeper::wait_until`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// The time came.
     Time,
-    /// [`Sleeper::call`] was used.
     Called,
 }
 
@@ -43,7 +41,6 @@ pub struct Sleeper {
 }
 
 impl Sleeper {
-    /// A new one.
     pub fn new() -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { bell: Arc::new(bell) })

@@ -33,7 +33,6 @@ pub struct Topology {
 /// One processor (a hardware thread).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpu {
-    /// The kernel's number.
     pub number: usize,
     pub package: usize,
     /// All hardware threads of its core, itself included.
@@ -44,14 +43,12 @@ pub struct Cpu {
 pub struct Cache {
     /// 1 is nearest to the core.
     pub level: u8,
-    /// What it holds.
     pub kind: CacheKind,
     pub bytes: u64,
     /// The processors that share it.
     pub shared_by: CpuSet,
 }
 
-/// What a cache holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CacheKind {
     Data,
@@ -59,10 +56,8 @@ pub enum CacheKind {
     Unified,
 }
 
-/// One memory node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryNode {
-    /// The kernel's number.
     pub number: usize,
     /// The processors next to its memory.
     pub cpus: CpuSet,

@@ -26,14 +26,10 @@ pub const RESAMPLES: usize = 2_000;
 /// The level used where nobody asks for another.
 pub const LEVEL: f64 = 0.95;
 
-/// A value with its interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The statistic of all values.
     pub value: f64,
-    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end of the interval.
     pub high: f64,
     /// Number of values (runs or pairs) behind it.
     pub n: usize,
@@ -56,7 +52,6 @@ impl Estimate {
         self.level.min(self.attainable())
     }
 
-    /// Whether the interval contains `x`.
     pub fn contains(&self, x: f64) -> bool {
         self.low <= x && x <= self.high
     }

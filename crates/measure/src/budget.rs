@@ -5,7 +5,6 @@ use crate::quantile;
 use crate::record::{Budget, RunLine};
 use crate::verdict::pairs;
 
-/// What became of a budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kept {
     /// The value that counts: the median, or the worst where every run must keep to it.

@@ -24,14 +24,12 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// An empty histogram.
     pub fn new() -> Self {
         let buckets = hdrhistogram::Histogram::new_with_bounds(1, LONGEST, 3)
             .expect("valid because 1 * 2 <= LONGEST and 3 digits are allowed");
         Self { buckets }
     }
 
-    /// Counts one duration.
     pub fn record(&mut self, duration: Duration) {
         self.record_nanos(u64::try_from(duration.as_nanos()).unwrap_or(LONGEST));
     }
@@ -46,12 +44,10 @@ impl Histogram {
         self.buckets.add(&other.buckets).expect("fits because both have the same bounds");
     }
 
-    /// Number of durations counted.
     pub fn len(&self) -> u64 {
         self.buckets.len()
     }
 
-    /// Whether nothing was counted.
     pub fn is_empty(&self) -> bool {
         self.buckets.is_empty()
     }

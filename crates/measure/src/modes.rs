@@ -23,15 +23,11 @@ pub const LEAST_FACTOR: f64 = 1.5;
 /// The gap is at least this many times the mean gap (of logarithms) on either side.
 pub const DOMINANCE: f64 = 4.0;
 
-/// One cluster of runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunCluster {
-    /// Number of runs in it.
     pub n: usize,
     pub median: f64,
-    /// Its least value.
     pub min: f64,
-    /// Its greatest value.
     pub max: f64,
 }
 
@@ -45,9 +41,7 @@ impl RunCluster {
 /// Two clusters of runs with nothing between them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TwoModes {
-    /// The cluster of lower values.
     pub low: RunCluster,
-    /// The cluster of higher values.
     pub high: RunCluster,
 }
 

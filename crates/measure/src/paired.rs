@@ -17,7 +17,6 @@ pub const TIE: f64 = 0.005;
 /// Pairs below which nothing is called a verdict: two pairs agree by chance every second time.
 pub const FEWEST_PAIRS: usize = 3;
 
-/// The outcome of a paired comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
     /// Median of the ratios (variant / against) with its interval.

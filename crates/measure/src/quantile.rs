@@ -10,7 +10,6 @@
 
 use crate::record::Distribution;
 
-/// The finite values, ascending.
 pub fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);

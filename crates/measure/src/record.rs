@@ -29,7 +29,6 @@ pub struct StudyLine {
     pub study: String,
     /// `barrier`, `gang`, ...
     pub topic: String,
-    /// A title for readers.
     pub title: String,
     /// The question this study answers, in one sentence.
     pub question: String,
@@ -75,7 +74,6 @@ pub enum Question {
     Ganging,
 }
 
-/// What the paper states.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Paper {
@@ -119,7 +117,6 @@ pub struct PaperPoint {
     pub y: f64,
 }
 
-/// How a chart is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChartKind {
@@ -133,7 +130,6 @@ pub enum ChartKind {
     Bars,
 }
 
-/// Scale of an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
@@ -144,13 +140,10 @@ pub enum Scale {
     Log,
 }
 
-/// One chart of a study.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Chart {
-    /// Title for readers.
     pub title: String,
-    /// Kind of chart.
     pub kind: ChartKind,
     /// For [`ChartKind::Line`]: the parameter on the x axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -158,7 +151,6 @@ pub struct Chart {
     /// Label and unit of the x axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub x_label: Option<String>,
-    /// Scale of the x axis.
     #[serde(default)]
     pub x_scale: Scale,
     /// Names of the figures drawn ([`Figure::name`]); one for lines and strips, any number for bars.
@@ -166,7 +158,6 @@ pub struct Chart {
     /// Label and unit of the value axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub y_label: Option<String>,
-    /// Scale of the value axis.
     #[serde(default)]
     pub y_scale: Scale,
     /// Only runs whose parameters have these values are drawn.
@@ -193,14 +184,11 @@ pub struct Reference {
     pub value: f64,
 }
 
-/// What is better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
-    /// More is better.
     #[default]
     Higher,
-    /// Less is better.
     Lower,
 }
 
@@ -209,11 +197,8 @@ pub enum Better {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Verdict {
-    /// The variant that is judged.
     pub variant: String,
-    /// What it is compared with.
     pub against: String,
-    /// The figure compared.
     pub figure: String,
     #[serde(default)]
     pub better: Better,
@@ -226,7 +211,6 @@ pub struct Verdict {
     /// The ratio (variant / against) that this project or the paper expects, if one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<f64>,
-    /// Where the expectation comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_from: Option<String>,
     /// What to call the comparison in words, for example `gangs against spread Linux`.
@@ -242,7 +226,6 @@ pub struct Verdict {
 pub struct Budget {
     /// What to call it, for example `16 B step, fence`.
     pub label: String,
-    /// The variant whose figure is limited.
     pub variant: String,
     pub figure: String,
     /// Only runs with these parameter values.
@@ -265,11 +248,9 @@ pub struct Budget {
     pub every: bool,
 }
 
-/// How a run ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// Figures are present.
     #[default]
     Measured,
     /// The host lacks something; `reason` names it. No figures.
@@ -283,7 +264,6 @@ pub enum Outcome {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunLine {
     pub format: String,
-    /// The study it belongs to.
     pub study: String,
     pub topic: String,
     /// The variant, for example `gang`.
@@ -294,21 +274,17 @@ pub struct RunLine {
     pub repetition: u32,
     /// Place in the order in which the runs were made, over the whole file.
     pub sequence: u32,
-    /// Seed of this run.
     pub seed: u64,
-    /// How it ended.
     pub outcome: Outcome,
     /// Why it was skipped, failed or interrupted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What was measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub figures: Vec<Figure>,
     /// RFC 3339 start time.
     pub started: String,
     /// Wall-clock seconds that the run took.
     pub elapsed_s: f64,
-    /// What it ran on.
     pub host: HostFacts,
     /// The commit of Unisono, or `unknown`.
     pub commit: String,
@@ -317,7 +293,6 @@ pub struct RunLine {
     pub warnings: Vec<String>,
 }
 
-/// One measured figure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// Name, for example `barriers_per_s`, `app1_barriers_per_s`, `ns_per_barrier`.
@@ -332,7 +307,6 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// A figure without a distribution.
     pub fn new(name: impl Into<String>, value: f64, unit: &str) -> Self {
         Self { name: name.into(), value, unit: unit.to_owned(), distribution: None }
     }
@@ -343,10 +317,8 @@ impl Figure {
     }
 }
 
-/// A distribution in the figure's unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Distribution {
-    /// Number of samples.
     pub n: u64,
     pub min: f64,
     pub p25: f64,
@@ -356,7 +328,6 @@ pub struct Distribution {
     pub max: f64,
 }
 
-/// What a run was made on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostFacts {
     pub kernel: String,

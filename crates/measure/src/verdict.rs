@@ -49,10 +49,8 @@ pub struct Judgement {
 /// What became of the question.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// Pairs were compared.
     Compared {
         comparison: Comparison,
-        /// What they allow to say.
         finding: Finding,
     },
     /// There is no pair; the reason in words (skipped, failed, not run).

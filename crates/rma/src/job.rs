@@ -74,7 +74,6 @@ impl Job {
         }
     }
 
-    /// A job over any transport.
     pub fn over(transport: impl Transport + 'static) -> Self {
         let (rank, size) = (transport.rank(), transport.size());
         Self { shared: MessageEngine::new(Box::new(transport)), host: None, episodes: None, rank, size }

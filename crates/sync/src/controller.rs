@@ -43,7 +43,6 @@ impl ControllerMode {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControllerStep {
-    /// How to wait from now on.
     pub mode: ControllerMode,
     /// Whether the mode is only tried. While it is, the first yield that takes long should end it.
     pub probing: bool,

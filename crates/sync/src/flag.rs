@@ -68,7 +68,6 @@ impl Wakeups {
     }
 }
 
-/// How a call of [`Flag::sleep`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleep {
     /// The word had reached the target: no sleep was needed.
@@ -116,7 +115,6 @@ const fn reached(word: u32, target: u32) -> bool {
 }
 
 impl Flag<'_> {
-    /// Whether `target` has been signalled.
     #[inline]
     pub fn reached(self, target: u32) -> bool {
         // SYNC(flag) acquire: sees what the signaller did before its signal
@@ -188,7 +186,6 @@ impl Flag<'_> {
         Flag { word, ..self }
     }
 
-    /// The arrivals in a counter's value.
     #[inline]
     pub const fn arrivals(counter: u32) -> u32 {
         counter & !SLEEPING
@@ -294,7 +291,6 @@ impl Flag<'_> {
     }
 }
 
-/// The sleeper's fence.
 fn heavy_fence(wakeups: Wakeups) {
     #[cfg(not(loom))]
     if let Wakeups::Asymmetric(scope) = wakeups {

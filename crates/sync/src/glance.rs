@@ -73,7 +73,6 @@ fn pauses() -> bool {
 pub struct Stretch {
     given: u32,
     left: u32,
-    /// How to look during this stretch.
     pub glance: Glance,
     /// Only for an exchange through one line.
     exchange: Option<Trials>,

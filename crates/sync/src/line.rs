@@ -28,7 +28,6 @@ pub struct CacheLine {
 }
 
 impl CacheLine {
-    /// Words in a line.
     pub const WORDS: usize = 16;
     /// Flags in a line: every other word is one's, and two are left for a counter.
     pub const FLAGS: usize = (Self::WORDS - 2) / 2;
@@ -162,7 +161,6 @@ impl Lines {
         }
     }
 
-    /// How many lines there are.
     pub fn count(&self) -> usize {
         self.count
     }

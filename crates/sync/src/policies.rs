@@ -68,7 +68,6 @@ impl WaitPolicy for Yield {
     }
 }
 
-/// Sleeps at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
     wakeups: Wakeups,

@@ -83,7 +83,6 @@ impl ForeignWords {
         Ok(Self { mapping: ReadOnlyMapping::new(descriptor)? })
     }
 
-    /// How many words there are.
     pub fn count(&self) -> usize {
         self.mapping.words().len()
     }
@@ -150,7 +149,6 @@ impl PublishedWords {
 
 #[cfg(loom)]
 impl ForeignWords {
-    /// How many words there are.
     pub fn count(&self) -> usize {
         self.words.len()
     }

@@ -43,7 +43,6 @@ const TOGETHER: u32 = 50;
 /// (28 to 60 us each), so a clock reading does not count.
 const MANY_SLEEPS: u64 = 16;
 
-/// A way to wait, as advised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegimeAdvice {
     /// Each member has a processor.
@@ -65,7 +64,6 @@ impl<'a> Regime<'a> {
     /// together finds it.
     const ASLEEP: u32 = 1;
 
-    /// The regime in this line.
     #[inline]
     pub const fn new(line: &'a CacheLine) -> Self {
         Self { line }
@@ -77,7 +75,6 @@ impl<'a> Regime<'a> {
         self.line.word(0).load(Ordering::Relaxed) | (self.mode().load(Ordering::Relaxed) & Self::ASLEEP) == 0
     }
 
-    /// Whether all sleep at once.
     #[inline]
     pub fn is_asleep(self) -> bool {
         self.mode().load(Ordering::Relaxed) == Self::ASLEEP

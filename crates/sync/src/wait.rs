@@ -50,7 +50,6 @@ impl Waited {
 
 named! {
     "wait policy";
-    /// The wait policies by name.
     pub enum Wait {
         /// Poll the word; for idle cores that belong to the program.
         Spin = "spin",

@@ -17,7 +17,6 @@ pub trait Watch {
     fn sleep_until(&mut self) -> Option<Nanos>;
 }
 
-/// An answer to [`Watch::look`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchVerdict {
     Continue,

@@ -61,7 +61,6 @@ impl<'a> Notes<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Whereabouts<'a> {
     pub notes: Notes<'a>,
-    /// The asker's place.
     pub place: usize,
     pub members: usize,
     /// The episode that the asker waits for.

@@ -6,7 +6,6 @@
 
 /// A loop that is worth wider vectors.
 pub trait Wide {
-    /// What the loop answers.
     type Output;
 
     /// Runs the loop. Mark the implementation `#[inline(always)]`, and what it calls, too: a call that is not

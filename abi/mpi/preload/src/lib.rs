@@ -32,7 +32,6 @@ named! {
 }
 
 impl HostMpi {
-    /// By its name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mpi| mpi.name() == name)
     }
@@ -72,60 +71,39 @@ impl HostMpi {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no such program.
     #[error("{program}: no such program, here or on PATH")]
-    NoProgram {
-        /// As it was given.
-        program: String,
-    },
+    NoProgram { program: String },
     /// An MPI's launcher was given in place of the program.
     #[error(
         "{launcher} starts programs and belongs first: write \
          '{launcher} -n N unisono mpi -- PROGRAM'"
     )]
-    Launcher {
-        /// As it was given.
-        launcher: String,
-    },
+    Launcher { launcher: String },
     /// The ranks were started by `unisono run`, of which no MPI knows.
     #[error(
         "'unisono run' starts programs without MPI: every rank of {program} would be alone; \
          write 'mpiexec -n {ranks} unisono mpi -- {program}'"
     )]
-    Alone {
-        /// As it was given.
-        program: String,
-        /// How many ranks were started.
-        ranks: usize,
-    },
+    Alone { program: String, ranks: usize },
     /// The program is not linked to an MPI, and no launcher says which it will load.
     #[error(
         "{program} is linked to no MPI that is known, and no mpiexec started it; start it as \
          'mpiexec -n 2 unisono mpi -- {program}', or name its MPI with --mpi mpich or --mpi openmpi"
     )]
-    NoMpi {
-        /// As it was given.
-        program: String,
-    },
+    NoMpi { program: String },
     /// Nothing can be preloaded into it.
     #[error(
         "{program} has its MPI linked in statically, where nothing can be preloaded; link it to the shared library"
     )]
-    Static {
-        /// As it was given.
-        program: String,
-    },
+    Static { program: String },
     /// It is linked to another MPI than the one given.
     #[error("{program} is linked to {linked}, not to {given}; leave --mpi out")]
     OtherMpi {
-        /// As it was given.
         program: String,
         /// The MPI that it is linked to.
         linked: &'static str,
-        /// The MPI that was given.
         given: &'static str,
     },
-    /// The MPI has no compiler here.
     #[error("no mpicc of {mpi} on PATH, which the preload is built with; {remedy}")]
     NoCompiler {
         mpi: &'static str,
@@ -138,13 +116,11 @@ pub enum Error {
         /// Where it belongs.
         path: PathBuf,
     },
-    /// The compiler refused the shim.
     #[error("{compiler} cannot build the preload: {said}")]
     NotBuilt { compiler: PathBuf, said: String },
     /// A file cannot be read or written.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was attempted.
         what: String,
         #[source]
         source: std::io::Error,

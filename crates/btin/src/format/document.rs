@@ -24,7 +24,6 @@ const MOST_UNKNOWN: usize = 1000;
 const REQUIRED: [&str; 5] = ["format", "ports", "switches", "links", "nodes"];
 
 impl NetworkFile {
-    /// Reads the text of a file.
     pub fn from_json(text: &str) -> Result<Self, ReadError> {
         let text = super::without_mark(text);
         let document: TopologyDocument =

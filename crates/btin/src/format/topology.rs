@@ -46,7 +46,6 @@ pub struct NetworkFile {
 pub struct Generated {
     /// The connectivity asked for: the part of all ports that is in use, on average.
     pub connectivity: f64,
-    /// The seed of the random numbers.
     pub seed: u64,
     /// Whether that connectivity was too small for a connected network, and this is the bare tree instead.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -24,7 +24,6 @@ use std::fmt::{self, Write};
 const FORMAT: &str = "btin-tree-1";
 
 impl Tree {
-    /// Reads the text of a file.
     pub fn from_json(text: &str) -> Result<Self, ReadError> {
         Self::with_claims(text).map(|(tree, _)| tree)
     }

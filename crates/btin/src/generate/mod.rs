@@ -33,7 +33,6 @@ pub struct NetworkWish {
     pub nodes: u32,
     /// The part of all ports that is in use, on average (f), from 0 to 1.
     pub connectivity: f64,
-    /// Members of the group (n).
     pub members: u32,
     /// The seed of the random numbers: the same wish gives the same network.
     pub seed: u64,
@@ -115,7 +114,6 @@ pub fn least_connectivity(switches: u32, ports: u16, nodes: u32) -> f64 {
     if all > 0.0 { needed / all } else { f64::INFINITY }
 }
 
-/// Draws a network.
 pub fn generate(wish: &NetworkWish) -> Result<NetworkFile, GenerateError> {
     let (links, bare_tree) = link_count(wish)?;
     let mut random = Pcg64Mcg::seed_from_u64(wish.seed);

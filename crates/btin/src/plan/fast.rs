@@ -226,7 +226,6 @@ mod tests {
         plan_watched(network, group, options, &mut watch).expect("the network is connected")
     }
 
-    /// What comes of this much work.
     fn within(network: &SwitchNetwork, group: &BarrierGroup, looks: usize) -> (RootChoice, Certainty) {
         let graph = Graph::new(network);
         let members = MemberSwitches::new(network, group);

@@ -68,7 +68,6 @@ enum Mark {
     Open,
     /// Beside the front, and to be looked at.
     Listed,
-    /// Reached by all searches.
     Full,
 }
 

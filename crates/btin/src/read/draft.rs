@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, HashMap};
 pub(super) enum VertexKind {
     Switch,
     Node,
-    /// The file does not say.
     Unsaid,
 }
 

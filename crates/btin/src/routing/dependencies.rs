@@ -43,7 +43,6 @@ pub enum Storage {
     Channel,
 }
 
-/// The channel dependency graph.
 #[derive(Clone, Default, Debug)]
 pub struct Dependencies {
     after: BTreeMap<Resource, Vec<Resource>>,

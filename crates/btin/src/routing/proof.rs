@@ -37,7 +37,6 @@ pub struct ProofCase {
     pub cycle: Option<Vec<Resource>>,
 }
 
-/// Looks for cycles in each case.
 pub fn prove(
     network: &SwitchNetwork,
     directions: &UpDown,

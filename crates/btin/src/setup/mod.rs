@@ -84,7 +84,6 @@ pub enum SetupAnswer {
     InMemory(NodeId),
     /// There is no register free, and no node to keep it.
     Refused,
-    /// It is released, now or earlier.
     Released,
 }
 

@@ -66,7 +66,6 @@ struct CentralBarrier<'a> {
     /// The index of the root among the members.
     root: u32,
     ways: SwitchRoutes,
-    /// The multicast tree.
     branches: Vec<MulticastBranch>,
     has_arrived: Vec<bool>,
     missing: usize,
@@ -76,13 +75,11 @@ struct CentralBarrier<'a> {
     intake_busy: SimulatedTime,
     /// The root's processor is busy until then.
     root_busy: SimulatedTime,
-    /// The root has released everybody.
     has_released: bool,
     timeout: SimulatedTime,
     course: Course,
 }
 
-/// A cable of a multicast tree.
 struct MulticastBranch {
     channel: CableDirection,
     next: Vec<u32>,

@@ -109,7 +109,6 @@ pub struct Conditions {
     pub intake: Intake,
     /// L of [`Intake::ParallelLinks`]; none: [`parallel_links`](super::parallel_links) of the network.
     pub parallel_links: Option<u64>,
-    /// How unicast and multicast messages go.
     pub routes: Routes,
     /// Members arrive within this time, evenly spread; zero: all at once, as in the paper.
     pub arrivals: SimulatedTime,

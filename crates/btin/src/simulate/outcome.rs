@@ -40,7 +40,6 @@ pub struct Course {
     members: usize,
     /// How often nodes sent a message again.
     pub repetitions: u64,
-    /// Frames that switches dropped.
     pub dropped: u64,
     /// Members that were not released from every episode, ascending.
     pub unreleased: Vec<NodeId>,

@@ -9,7 +9,6 @@ pub(super) struct CableDirection(pub(super) u32);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Far {
     Open,
-    /// A port of a switch.
     Switch(End),
     Node(NodeId),
 }

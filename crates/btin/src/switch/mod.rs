@@ -53,7 +53,6 @@ pub enum Dropped {
 /// What a switch made of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FrameOutcome {
-    /// An arrival; others are missing.
     Arrived,
     /// An arrival that came before; others are missing.
     Again,
@@ -67,7 +66,6 @@ pub enum FrameOutcome {
     Answered,
     /// A failure passed on.
     Passed,
-    /// The frame was dropped.
     Dropped(Dropped),
 }
 
@@ -97,7 +95,6 @@ impl Switch {
         Self { above, below, operation, episode: 0, arrived, missing, data: operation.neutral(), last: None }
     }
 
-    /// The switches of a whole tree.
     pub fn all(tree: &Tree, turn: TurnPoint, operation: ReductionOperator) -> BTreeMap<SwitchId, Self> {
         let one = |(switch, register): (&SwitchId, &Register)| {
             (*switch, Self::new(register, tree.turn_at(*switch, turn), operation))

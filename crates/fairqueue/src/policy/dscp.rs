@@ -28,7 +28,6 @@ impl Dscp {
         self.0
     }
 
-    /// All that there are.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         (0..64).map(Self)
     }

@@ -9,16 +9,13 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// What is known of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Facts<'a> {
     /// Who sends it; frames that are not IP have none.
     pub source: Option<IpAddr>,
-    /// Who receives it.
     pub destination: Option<IpAddr>,
     /// Its port there; later fragments and protocols without ports have none.
     pub source_port: Option<u16>,
-    /// Its port there.
     pub destination_port: Option<u16>,
     /// What is in the IP packet.
     pub protocol: Option<IpProtocol>,
@@ -55,7 +52,6 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// Whether a packet is meant.
     pub fn matches(&self, facts: &Facts<'_>) -> bool {
         let end = |address: Option<IpAddr>, port: Option<u16>| {
             self.address.is_none_or(|network| address.is_some_and(|address| network.contains(address)))
@@ -106,7 +102,6 @@ pub struct Network {
     prefix: u8,
 }
 
-/// Why a text is no network.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetworkError {
@@ -114,20 +109,12 @@ pub enum NetworkError {
     #[error(
         "`{text}` is no address; write one as in \"10.0.0.5\" or a network as in \"10.0.0.0/8\" or \"fd00::/8\""
     )]
-    Form {
-        /// What was written.
-        text: String,
-    },
+    Form { text: String },
     /// An address with a prefix that is shorter than what is written.
     #[error(
         "`{text}` says more than its prefix; write \"{network}\" for the network, \"{address}\" for the one address"
     )]
-    TooLong {
-        /// What was written.
-        text: String,
-        network: Network,
-        address: IpAddr,
-    },
+    TooLong { text: String, network: Network, address: IpAddr },
 }
 
 impl Network {
@@ -145,7 +132,6 @@ impl Network {
         Some(Self { address, prefix })
     }
 
-    /// The first address.
     pub fn address(self) -> IpAddr {
         self.address
     }
@@ -242,7 +228,6 @@ impl IpProtocol {
     /// Those whose first four bytes are the ports of the sender and of the receiver.
     pub const WITH_PORTS: [Self; 5] = [Self::TCP, Self::UDP, Self(33), Self(132), Self(136)];
 
-    /// Whether its packets have ports.
     pub fn has_ports(self) -> bool {
         Self::WITH_PORTS.contains(&self)
     }

@@ -46,7 +46,6 @@ use crate::hierarchy::{ClassId, Hierarchy};
 use crate::weight::Weight;
 use error::Wrong;
 
-/// The name of the whole link.
 const ROOT: &str = "root";
 /// Longer texts are no policies.
 const MOST_TEXT: usize = 1 << 20;
@@ -73,7 +72,6 @@ pub struct LeafQueue {
 /// A policy that has been checked.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// As it was written.
     pub text: String,
     /// What the link carries.
     pub rate: Rate,
@@ -86,7 +84,6 @@ pub struct Policy {
     pub queues: Vec<LeafQueue>,
     /// Which packets are whose, in the order of the file: the first that matches decides.
     pub rules: Vec<Rule>,
-    /// Shares of processor time.
     pub cpu: Option<CpuPolicy>,
 }
 
@@ -95,13 +92,10 @@ pub struct Policy {
 pub struct Rule {
     /// The class; a leaf.
     pub class: ClassId,
-    /// The kind of packets.
     pub matcher: Matcher,
-    /// Where it is written.
     pub at: Position,
 }
 
-/// Shares of processor time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CpuPolicy {
     /// The control groups that have one, each once.
@@ -128,7 +122,6 @@ impl Policy {
         policy.map_err(|Wrong { at, what }| PolicyError { at: Position::of(text, at), what })
     }
 
-    /// The class of a packet.
     pub fn class_of(&self, facts: &Facts<'_>) -> ClassId {
         let rule = self.rules.iter().find(|rule| rule.matcher.matches(facts));
         rule.map_or(self.default, |rule| rule.class)

@@ -30,7 +30,6 @@ impl Rate {
     }
 }
 
-/// Why a text is no rate.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RateError {
@@ -38,16 +37,10 @@ pub enum RateError {
     #[error(
         "`{text}` is no rate; write a positive number and its unit: bit, kbit, mbit or gbit, as in \"100mbit\""
     )]
-    Form {
-        /// What was written.
-        text: String,
-    },
+    Form { text: String },
     /// The kernel's classes are counted in whole bytes a second.
     #[error("`{text}` is less than a byte a second; write at least \"{LEAST_RATE}bit\"")]
-    TooLow {
-        /// What was written.
-        text: String,
-    },
+    TooLow { text: String },
 }
 
 /// Bits a second.

@@ -17,10 +17,8 @@ use crate::few::TaggedSlot;
 use crate::hierarchy::{ClassId, Hierarchy};
 use crate::weight::Weight;
 
-/// What another hierarchy changed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Changes {
-    /// Classes that were not there before.
     pub added: Vec<ClassId>,
     /// Leaves that are gone, or have children now.
     pub closed: Vec<Closed>,
@@ -30,9 +28,7 @@ pub struct Changes {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Closed {
     pub name: String,
-    /// What it got.
     pub served: Served,
-    /// Its packets that wait elsewhere now.
     pub moved: u64,
 }
 
@@ -45,11 +41,7 @@ pub enum ChangeError {
         "{packets} packets wait in class `{class}`, which is no leaf of the new tree, and that has no default \
          class for them; give it one"
     )]
-    NoDefault {
-        /// Where they wait.
-        class: String,
-        packets: u64,
-    },
+    NoDefault { class: String, packets: u64 },
 }
 
 impl<T> Scheduler<T> {
@@ -152,7 +144,6 @@ impl<T> Scheduler<T> {
         self.paid = self.charged;
     }
 
-    /// The leaves with their names.
     fn named_leaves(&self) -> impl Iterator<Item = (usize, &str)> {
         let leaves = self.hierarchy.classes().filter(|(id, _)| self.hierarchy.is_leaf(*id));
         leaves.map(|(id, class)| (id.index(), class.name.as_str()))

@@ -42,7 +42,6 @@ use std::collections::VecDeque;
 /// What a class has got so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Served {
-    /// Packets chosen for service.
     pub packets: u64,
     pub bytes: u64,
     pub dropped: u64,
@@ -70,7 +69,6 @@ pub struct Scheduler<T> {
     inner: Vec<Inner>,
     /// For each class: itself among its siblings.
     slots: Vec<u32>,
-    /// The inner classes' numbers.
     numbers: Vec<ClassId>,
     fews: Vec<Few>,
     calendars: Vec<Calendar>,
@@ -87,7 +85,6 @@ pub struct Scheduler<T> {
 }
 
 impl<T> Scheduler<T> {
-    /// A scheduler without packets.
     pub fn new(hierarchy: Hierarchy) -> Self {
         let mut inners = 0..;
         let slot = |(id, _): (ClassId, &_)| match hierarchy.is_leaf(id) {
@@ -240,7 +237,6 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// Takes the child that is next.
     #[inline]
     fn choose(&mut self, at: u32) -> Option<u32> {
         let inner = &mut self.inner[at as usize];

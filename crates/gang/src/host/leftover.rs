@@ -5,7 +5,6 @@
 
 use crate::journal;
 
-/// What [`restore`] found and did.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Leftover {
     /// Killed schedulers whose changes were undone.

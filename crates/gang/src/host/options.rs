@@ -11,14 +11,12 @@ use std::process::Command;
 use std::time::Duration;
 use unisono_linux::counted::counted;
 
-/// What to run and how.
 #[derive(Debug)]
 pub struct Options {
     /// Each gang's program and arguments.
     pub commands: Vec<Vec<OsString>>,
     /// Length of a turn of weight 1.
     pub slice: Duration,
-    /// One weight a gang.
     pub weights: Vec<GangWeight>,
     /// The mechanism, or the recommended one.
     pub mechanism: Option<MechanismKind>,

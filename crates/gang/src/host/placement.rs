@@ -18,9 +18,7 @@ use unisono_linux::affinity::{CpuSet, Tid};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
     pub thread: Tid,
-    /// The process it belongs to.
     pub process: Tid,
-    /// Where it may run.
     pub allowed: CpuSet,
     /// Whether it wants to run, as `Width` finds out; a sleeper needs no core.
     pub wants: bool,
@@ -30,7 +28,6 @@ pub struct Thread {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacementChange {
     pub thread: Tid,
-    /// What to set.
     pub to: CpuSet,
 }
 
@@ -42,7 +39,6 @@ enum KnownThread {
     HandsOff,
 }
 
-/// The placement of one gang.
 #[derive(Clone, Debug)]
 pub struct Spread {
     whole: CpuSet,

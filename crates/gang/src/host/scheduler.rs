@@ -19,10 +19,8 @@ use unisono_linux::clock::{Nanos, now};
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy, Urgency};
 use unisono_linux::timer::{Sleeper, Woken};
 
-/// What the thread is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// The gang has ended.
     Left(GangId),
     /// The gang can use so many cores at once.
     Width(GangId, usize),
@@ -50,7 +48,6 @@ pub(crate) struct SchedulerOutcome {
     pub(crate) failure: Option<String>,
 }
 
-/// The thread's state.
 pub(crate) struct GangScheduler {
     pub(crate) rotation: Rotation,
     pub(crate) mechanism: Box<dyn Mechanism>,
@@ -320,7 +317,6 @@ impl GangScheduler {
     }
 }
 
-/// A turn, ready to be applied.
 struct ReadyTurn {
     turn: Turn,
     standings: Vec<(GangId, Standing)>,

@@ -38,16 +38,13 @@ impl Quantiles {
     }
 }
 
-/// What became of one gang.
 #[derive(Clone, Debug, Serialize)]
 pub struct GangSummary {
-    /// Its command line.
     pub command: String,
     /// Its program's exit code; 128 and the signal's number when a signal ended it.
     pub exit_code: i32,
     /// Processor time of all its processes; without groups, of those that their parents waited for.
     pub cpu_s: f64,
-    /// How many turns it had.
     pub slices: u64,
     pub weight: u32,
     /// From the start of the run, just before its first program was started, to the end of this gang's
@@ -55,7 +52,6 @@ pub struct GangSummary {
     pub elapsed_s: f64,
 }
 
-/// What a run was like.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunSummary {
     /// The gangs, in the order of the command line.
@@ -72,9 +68,7 @@ pub struct RunSummary {
     pub leak: Option<f64>,
     /// Why there is no switch time.
     pub not_measured: Option<String>,
-    /// The mechanism used.
     pub mechanism: MechanismKind,
-    /// Why that one.
     pub reason: String,
     /// Part of contended processor time that the gangs ask for; `None` where gangs have no weight against
     /// others.
@@ -89,7 +83,6 @@ pub struct RunSummary {
     pub cores: usize,
     /// From first start to last end.
     pub elapsed_s: f64,
-    /// What was not as asked.
     pub warnings: Vec<String>,
 }
 
@@ -131,7 +124,6 @@ pub(crate) struct RunFacts {
     pub(crate) weighed: bool,
 }
 
-/// Puts the summary together.
 pub(crate) fn summarize(
     options: &Options,
     run: RunFacts,

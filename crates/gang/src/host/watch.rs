@@ -38,7 +38,6 @@ const LEAD: Nanos = Nanos(500_000);
 /// The longest time after a switch that is recorded.
 const LONGEST: Nanos = Nanos(100_000_000);
 
-/// Samples of one run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
     /// From the planned switch until the mechanism had done its part, in microseconds, one a switch.
@@ -92,7 +91,6 @@ pub(crate) fn begin(switch: Nanos) -> Nanos {
     switch.since(LEAD)
 }
 
-/// When to stop.
 pub(crate) fn end(from: Nanos, until: Nanos) -> Nanos {
     until.since(LOOK).min(LONGEST.after(from))
 }

@@ -26,7 +26,6 @@ struct SeenThread {
     wants: bool,
 }
 
-/// The width of one gang.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Width {
     known: BTreeMap<Tid, SeenThread>,

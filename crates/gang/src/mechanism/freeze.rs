@@ -50,7 +50,6 @@ struct FrozenCpu {
     can_idle: bool,
 }
 
-/// See the module's text.
 #[derive(Debug)]
 pub struct Freeze {
     gangs: Vec<Gang>,

@@ -35,11 +35,9 @@ use unisono_linux::named::named;
 /// What a gang may do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It does not run.
     Waiting,
     /// It runs where those with the right to run leave cores idle.
     Backfill,
-    /// It is its turn.
     Running,
 }
 
@@ -74,7 +72,6 @@ pub enum Idle {
 
 /// Makes standings true. Whoever implements it releases everybody when it is dropped.
 pub trait Mechanism: Send {
-    /// Which one this is.
     fn kind(&self) -> MechanismKind;
 
     /// What gangs that wait still get.
@@ -113,7 +110,6 @@ fn known(standings: &[(GangId, Standing)], gangs: usize) -> Result<()> {
 }
 
 named! {
-    /// The mechanisms by name.
     #[derive(Serialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum MechanismKind {
@@ -133,7 +129,6 @@ impl FromStr for MechanismKind {
     }
 }
 
-/// What the choice depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wish {
     /// Keep everything else off the gangs' cores.

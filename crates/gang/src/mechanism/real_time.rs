@@ -24,7 +24,6 @@ use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::ControlGroup;
 use unisono_linux::scheduling::{SchedulingPolicy, Urgency};
 
-/// See the module's text.
 #[derive(Debug)]
 pub struct RealTime {
     gangs: Vec<ControlGroup>,

@@ -15,7 +15,6 @@ use std::time::Duration;
 use unisono_linux::affinity::Tid;
 use unisono_linux::process::{Signal, signal_group};
 
-/// See the module's text.
 #[derive(Debug)]
 pub struct Stop {
     /// The leaders of the process groups, and what they were last told; `None`: nothing yet.

@@ -14,13 +14,9 @@ pub struct BpfRegister(pub u8);
 pub const R0: BpfRegister = BpfRegister(0);
 /// The first argument of a call, and of the program.
 pub const R1: BpfRegister = BpfRegister(1);
-/// The second argument of a call.
 pub const R2: BpfRegister = BpfRegister(2);
-/// The third argument of a call.
 pub const R3: BpfRegister = BpfRegister(3);
-/// The fourth argument of a call.
 pub const R4: BpfRegister = BpfRegister(4);
-/// The fifth argument of a call.
 pub const R5: BpfRegister = BpfRegister(5);
 /// The end of the stack, from which a program counts down.
 pub const STACK: BpfRegister = BpfRegister(10);
@@ -37,9 +33,7 @@ pub enum LoadSize {
 /// When a jump is taken; on all 64 bits but for [`JumpWhen::Not32`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JumpWhen {
-    /// They are the same.
     Equal = 0x15,
-    /// They are not.
     Not = 0x55,
     /// The first is greater, as numbers without sign.
     Above = 0x25,
@@ -54,27 +48,21 @@ pub enum JumpWhen {
 /// What is done to a register with a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AluOperation {
-    /// It becomes the number.
     Set = 0xb7,
     /// Its lower 32 bits become the number, the others zero.
     Set32 = 0xb4,
-    /// The number is added.
     Add = 0x07,
     /// Bits that the number has not are cleared.
     And = 0x57,
     /// The same of the lower 32 bits; the others become zero.
     And32 = 0x54,
-    /// It is shifted to the left.
     Left = 0x67,
-    /// It is shifted to the right.
     Right = 0x77,
 }
 
-/// A place to jump to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Label(usize);
 
-/// A program that is being written.
 #[derive(Clone, Debug, Default)]
 pub struct Assembler {
     code: Vec<u64>,
@@ -91,7 +79,6 @@ impl Assembler {
         self
     }
 
-    /// A register becomes another one.
     pub fn copy(&mut self, to: BpfRegister, from: BpfRegister) -> &mut Self {
         self.push(0xbf, to, from, 0, 0)
     }
@@ -111,7 +98,6 @@ impl Assembler {
         self.push(operation as u8, to, R0, 0, number)
     }
 
-    /// A register becomes a number.
     pub fn set(&mut self, to: BpfRegister, number: i32) -> &mut Self {
         self.number(AluOperation::Set, to, number)
     }
@@ -168,24 +154,20 @@ impl Assembler {
         self.push(0xdc, register, R0, 0, 16)
     }
 
-    /// Calls a function of the kernel.
     pub fn call(&mut self, function: i32) -> &mut Self {
         self.push(0x85, R0, R0, 0, function)
     }
 
-    /// Ends the program.
     pub fn exit(&mut self) -> &mut Self {
         self.push(0x95, R0, R0, 0, 0)
     }
 
-    /// A new label, not set yet.
     #[must_use]
     pub fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
-    /// The label is here.
     pub fn here(&mut self, label: Label) -> &mut Self {
         self.labels[label.0] = Some(self.code.len());
         self

@@ -11,7 +11,6 @@ use std::process::{Child, Command, Stdio};
 
 const OBJECT: &str = "program.o";
 
-/// What is compiled.
 #[derive(Clone, Copy, Debug)]
 pub struct CSource {
     /// What an error calls the program.
@@ -30,13 +29,11 @@ pub enum ProgramError {
     /// clang made something that is not understood.
     #[error("what clang made of a program is not understood: {0}; please report this as a bug")]
     Object(String),
-    /// The kernel refused the program.
     #[error(transparent)]
     Refused(#[from] NotLoaded),
     /// The system refused something else.
     #[error("cannot {what}: {error}")]
     System {
-        /// What was tried.
         what: String,
         #[source]
         error: io::Error,

@@ -197,7 +197,6 @@ impl AsFd for Array {
     }
 }
 
-/// Why a program was not loaded.
 #[derive(Debug, thiserror::Error)]
 #[error("load the program {name}: {error}{}", .log.as_ref().map(|log| format!("; the verifier says:\n{log}")).unwrap_or_default())]
 pub struct NotLoaded {

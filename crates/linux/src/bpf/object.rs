@@ -17,10 +17,8 @@ const CALL: u64 = 0x85;
 /// In that instruction's source register: what is called is a function of the kernel, by its type's number.
 const IS_FUNCTION: u64 = 2 << 12;
 
-/// What a symbol stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Meaning {
-    /// A map, by its descriptor.
     Map(i32),
     /// A number; the address of the symbol becomes it.
     Number(u32),

@@ -12,7 +12,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A v1 controller.
 pub(super) fn v1(host: &ProbedHost, controller: &str) -> TrialFinding {
     let Some(mount) = mount(host, |fields| fields.kind == "cgroup" && fields.has_option(controller)) else {
         let reason = match known(host, controller) {
@@ -35,7 +34,6 @@ pub(super) fn own_v1(host: &ProbedHost, controller: &str) -> Option<PathBuf> {
     own(host, &mount, controller).filter(|group| *group != mount)
 }
 
-/// The v2 hierarchy itself.
 pub(super) fn v2(host: &ProbedHost) -> TrialFinding {
     match v2_mount(host) {
         Some(mount) => {
@@ -63,7 +61,6 @@ pub(super) fn v2_freeze(host: &ProbedHost) -> TrialFinding {
     })
 }
 
-/// A controller of the v2 hierarchy.
 pub(super) fn v2_controller(host: &ProbedHost, controller: &str) -> TrialFinding {
     let Some(mount) = v2_mount(host) else { return v2(host) };
     let has = |file: &str| {

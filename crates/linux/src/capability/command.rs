@@ -14,7 +14,6 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// Why a trial brought no answer, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Trial {
-    /// The program cannot do it.
     Failed(String),
     /// The program was ended before it had answered.
     Unfinished(String),

@@ -36,23 +36,19 @@ pub struct Capability {
     pub group: &'static str,
     /// Whether it can be used, here and now, by this user. False as well where that is unknown.
     pub found: bool,
-    /// What is known of it.
     pub status: ProbeStatus,
     /// What exactly was found; empty if nothing was.
     pub detail: String,
-    /// Why it cannot be used.
     pub reason: Option<String>,
     /// What to do about it, or what it matters for.
     pub remedy: Option<String>,
 }
 
-/// What is known of a capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProbeStatus {
     /// It was tried, or read, and it is there.
     Found,
-    /// It is not there.
     Missing,
     /// The trial did not end in time or could not begin: it may be there.
     Unknown,
@@ -93,7 +89,6 @@ impl TrialFinding {
     }
 }
 
-/// How much a probe may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     /// Everything, compilers included.
@@ -126,7 +121,6 @@ impl ProbedHost {
     }
 }
 
-/// One row of the table below.
 struct Probe {
     name: &'static str,
     effort: Effort,

@@ -6,19 +6,14 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
-/// Which interface a hierarchy has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupVersion {
-    /// One tree a controller.
     V1,
-    /// One tree for all.
     V2,
 }
 
-/// One mounted cgroup tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupHierarchy {
-    /// Where it is mounted.
     pub root: PathBuf,
     /// The group that `root` shows: `/`, or in a container without a cgroup namespace the container's own.
     pub base: PathBuf,

@@ -21,15 +21,11 @@ use std::path::{Path, PathBuf};
 
 pub use hierarchy::{CgroupHierarchy, CgroupVersion, hierarchies, hierarchies_below};
 
-/// What went wrong, and where.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct Error {
-    /// What was tried.
     pub action: &'static str,
-    /// On which file or directory.
     pub path: PathBuf,
-    /// What the kernel said.
     pub source: io::Error,
 }
 
@@ -45,7 +41,6 @@ pub enum Frozen {
     Yes,
 }
 
-/// A control group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlGroup {
     dir: PathBuf,
@@ -58,7 +53,6 @@ impl ControlGroup {
         Self { dir, version }
     }
 
-    /// The interface of its hierarchy.
     pub fn version(&self) -> CgroupVersion {
         self.version
     }
@@ -241,7 +235,6 @@ impl Gauge {
         Ok(self.start()?.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0))
     }
 
-    /// The beginning of the file.
     fn start(&self) -> Result<String, Error> {
         let mut bytes = [0u8; 64];
         let read = self.file.read_at(&mut bytes, 0).map_err(wrong("read", &self.path))?;
@@ -259,7 +252,6 @@ pub enum GroupMeter {
 }
 
 impl GroupMeter {
-    /// Nanoseconds used so far.
     pub fn used_ns(&self) -> Result<u64, Error> {
         match self {
             GroupMeter::Nanoseconds(gauge) => gauge.read(),

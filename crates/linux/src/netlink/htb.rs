@@ -57,7 +57,6 @@ pub struct HtbClass {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HtbStatistics {
     pub number: u32,
-    /// Bytes that have left.
     pub bytes: u64,
     pub packets: u64,
     pub dropped: u64,

@@ -40,10 +40,8 @@ impl Index {
     pub const LOOPBACK: Self = Self(1);
 }
 
-/// One end of a pair.
 #[derive(Clone, Debug)]
 pub struct Device<'a> {
-    /// Where it shall be.
     pub namespace: BorrowedFd<'a>,
     /// Its name, at most 15 bytes.
     pub name: String,
@@ -135,7 +133,6 @@ impl Carrier {
     }
 }
 
-/// What is known of a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NetworkDevice {
     pub index: Index,
@@ -150,7 +147,6 @@ pub struct NetworkDevice {
     pub most_at_once_4: Option<u64>,
 }
 
-/// The devices of the namespace.
 pub fn all(socket: &mut NetlinkSocket) -> Result<Vec<NetworkDevice>, Refused> {
     let request = NetlinkRequest::new("list the devices".to_owned(), READ_LINKS, TABLE, &head(None, 0, 0));
     let entries = socket.table(&request, 16)?;

@@ -71,7 +71,6 @@ impl NetlinkRequest {
         self.body.resize(self.body.len().next_multiple_of(4), 0);
     }
 
-    /// Which request, in words.
     pub(super) fn what(&self) -> &str {
         &self.what
     }
@@ -145,7 +144,6 @@ impl Entry {
         self.body.get(at..at + 4).map_or(0, |bytes| word(bytes, 0))
     }
 
-    /// The first attribute of a kind.
     pub(super) fn attribute(&self, kind: u16) -> Option<&[u8]> {
         attribute(self.body.get(self.fixed..)?, kind)
     }

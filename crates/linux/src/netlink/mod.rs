@@ -41,13 +41,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often a table is read that changes meanwhile.
 const TRIES: usize = 20;
 
-/// A request that the kernel refused.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {}", self.reason())]
 pub struct Refused {
-    /// Which request, in words.
     pub what: String,
-    /// The kernel's number.
     pub errno: i32,
     /// The kernel's own explanation, where it has one.
     pub explanation: Option<String>,

@@ -25,11 +25,9 @@ pub struct Qdisc {
     pub parent: u32,
     /// `pfifo`, `htb`, ...
     pub kind: String,
-    /// What it was told.
     pub options: Vec<u8>,
 }
 
-/// The disciplines of a device.
 pub fn of_device(socket: &mut NetlinkSocket, device: Index) -> Result<Vec<Qdisc>, Refused> {
     let what = format!("list the queueing disciplines of device {}", device.0);
     let entries = socket.table(&NetlinkRequest::new(what, READ_QDISCS, TABLE, &head(device, 0, 0, 0)), 20)?;
@@ -82,7 +80,6 @@ pub fn remove_root(device: Index) -> NetlinkRequest {
     NetlinkRequest::new(what, DELETE_QDISC, 0, &head(device, 0, ROOT, 0))
 }
 
-/// How much a queue holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
     Bytes(u32),

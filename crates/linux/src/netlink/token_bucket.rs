@@ -20,7 +20,6 @@ const RATE64: u16 = 4;
 const BURST: u16 = 6;
 const ETHERNET: u8 = 1;
 
-/// What a token bucket lets pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TokenBucket {
     /// Bits a second.

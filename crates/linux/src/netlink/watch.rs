@@ -39,7 +39,6 @@ pub struct DeviceWatch {
     socket: NetlinkSocket,
 }
 
-/// What was heard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum News {
     /// How a device is now; perhaps as before.

@@ -154,7 +154,6 @@ impl<T: Copy> Consumer<T> {
         count
     }
 
-    /// Whether there is something to take.
     pub(super) fn is_ready(&mut self) -> bool {
         let ring = &mut self.0;
         if ring.theirs == ring.mine {

@@ -34,7 +34,6 @@ pub struct DeviceQueue {
     pub queue: u32,
 }
 
-/// A frame that came.
 #[derive(Debug)]
 pub struct ReceivedFrame {
     pub chunk: Chunk,
@@ -134,7 +133,6 @@ impl XdpSocket {
         self.fill.needs_wakeup()
     }
 
-    /// What the kernel counted.
     pub fn statistics(&self) -> io::Result<XdpStatistics> {
         let counted = sockopt::xdp_statistics(&self.descriptor)?;
         Ok(XdpStatistics {

@@ -26,7 +26,6 @@ pub(crate) struct Kin {
 /// Why there is no descriptor of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unheld {
-    /// It has ended.
     Ended,
     /// It lives, by its number and its start time, but the kernel or the limit of descriptors refuses a
     /// pidfd.
@@ -54,7 +53,6 @@ impl Kin {
         Ok(kin)
     }
 
-    /// Whether the process still runs.
     pub(crate) fn lives(&self) -> bool {
         !self.process.has_ended(Some(Duration::ZERO)).unwrap_or(true)
     }

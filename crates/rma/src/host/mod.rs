@@ -69,7 +69,6 @@ pub(crate) struct HostMembers {
 /// Most members of a job in which each opens the others' memory: a program may have few descriptors.
 const MOST_HELD: usize = 64;
 
-/// The first member's line.
 const MEMBERS: usize = 1;
 
 impl HostMembers {
@@ -305,7 +304,6 @@ impl HostMembers {
         known.get().map(|kin| &**kin)
     }
 
-    /// When a member's process started.
     fn started(&self, rank: Rank) -> u64 {
         let word = |at: usize| u64::from(self.member(rank).word(at).load(Ordering::Relaxed));
         word(2) | word(3) << 32
@@ -365,7 +363,6 @@ pub(crate) fn open(path: &Path) -> Result<SharedMemory, Error> {
     SharedMemory::open(path).map_err(Error::system(format!("cannot map {}", path.display())))
 }
 
-/// A fresh segment.
 pub(crate) fn create(bytes: usize) -> Result<SharedMemory, Error> {
     SharedMemory::create(bytes).map_err(Error::system(format!("cannot make {bytes} bytes of shared memory")))
 }

@@ -46,7 +46,6 @@ enum RendezvousAnswer {
     OtherNamespace = 3,
 }
 
-/// What a rank says about itself.
 struct Hello {
     key: Key,
     rank: u32,

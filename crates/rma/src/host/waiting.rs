@@ -17,7 +17,6 @@ use unisono_sync::{
 /// The longest sleep of a waiter before it checks whether a member is gone.
 const SLICE: Nanos = Nanos(100_000_000);
 
-/// How one member waits.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     waiter: Waiter,

@@ -113,11 +113,9 @@ pub(crate) unsafe fn combine_complex(operation: Operation, target: *mut u8, sour
     unsafe { target.cast::<Parts>().write(result) };
 }
 
-/// The real and the imaginary part.
 #[cfg(target_arch = "x86_64")]
 type Parts = [[u8; SIZE]; 2];
 
-/// `a` combined with `b`.
 #[cfg(target_arch = "x86_64")]
 fn of(operation: Operation, mut a: [u8; SIZE], b: [u8; SIZE]) -> [u8; SIZE] {
     // SAFETY: two arrays of the size.

@@ -3,7 +3,6 @@
 use crate::memory::cursor::{gather, scatter};
 use crate::model::{Element, Layout, Operation, Sink, Source, Verb};
 
-/// The origin's data.
 #[derive(Debug)]
 pub(crate) enum Data {
     Nothing,
@@ -110,7 +109,6 @@ pub(crate) struct Op {
     pub(crate) offset: i64,
     pub(crate) count: u64,
     pub(crate) layout: Layout,
-    /// Bytes of data.
     pub(crate) total: u64,
     pub(crate) data: Data,
     pub(crate) back: Option<Back>,

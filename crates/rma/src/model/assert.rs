@@ -27,7 +27,6 @@ impl Assert {
     pub(crate) const ANY_FENCE: Self = Self(2 | 4 | 8 | 16);
     pub(crate) const ANY_POST: Self = Self(1 | 2 | 4);
 
-    /// Whether all of `other` are promised.
     #[inline]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0

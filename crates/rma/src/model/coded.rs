@@ -17,14 +17,12 @@ macro_rules! coded {
             /// All variants, in the order of their codes.
             pub const ALL: [Self; [$($code),*].len()] = [$(Self::$variant),*];
 
-            /// The name in errors and reports.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
                 }
             }
 
-            /// The variant with this code.
             pub fn from_code(code: u8) -> Option<Self> {
                 Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
             }

@@ -5,7 +5,6 @@
 use super::coded::coded;
 
 coded! {
-    /// A predefined element type.
     #[non_exhaustive]
     pub enum Element {
         /// Raw bytes: replace and bitwise operations.
@@ -87,7 +86,6 @@ impl Element {
 /// # Safety
 /// Implementors have the size of their [`Element`], no padding and no invalid bit patterns.
 pub unsafe trait Plain: Copy + Send + 'static {
-    /// Its element type.
     const ELEMENT: Element;
 }
 

@@ -7,7 +7,6 @@ use crate::model::Rank;
 use rustix::io::Errno;
 use std::io;
 
-/// Why a one-sided operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -28,11 +27,8 @@ pub enum Error {
         target: Rank,
         /// First byte accessed, from the window's base.
         start: i128,
-        /// One past the last byte accessed.
         end: i128,
-        /// Bytes in the target's window.
         bytes: u64,
-        /// The target's displacement unit.
         unit: u32,
     },
     /// No such rank in the job, or one that is not in this epoch's group. `MPI_ERR_RANK`.
@@ -85,12 +81,7 @@ pub enum Error {
     NoLocks { call: &'static str },
     /// Members made the window with different arguments that have to agree. `MPI_ERR_ARG`.
     #[error("rank {rank} made the window with {theirs}, this rank with {ours}; they have to agree")]
-    Mismatch {
-        /// The other rank.
-        rank: Rank,
-        theirs: String,
-        ours: String,
-    },
+    Mismatch { rank: Rank, theirs: String, ours: String },
     /// A rank is gone. This is final: every call that needs the rank fails with this error, on every path.
     /// The standard has no class for it, so [`Error::class`] returns `MPI_ERR_OTHER`. A binding that can make
     /// classes makes one (`abi/mpi` adds one, with a code for each rank that is gone).
@@ -116,7 +107,6 @@ pub enum Error {
     /// collective call get this error. `MPI_ERR_NO_MEM`.
     #[error("{doing}: {source}; {}", remedy(source))]
     Exhausted {
-        /// What was attempted.
         doing: String,
         #[source]
         source: io::Error,
@@ -124,7 +114,6 @@ pub enum Error {
     /// The kernel or the network refused. `MPI_ERR_OTHER`.
     #[error("{doing}: {source}")]
     System {
-        /// What was attempted.
         doing: String,
         #[source]
         source: io::Error,
@@ -213,7 +202,6 @@ impl Error {
         }
     }
 }
-/// A peer that is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gone {
     pub rank: Rank,

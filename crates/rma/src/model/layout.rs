@@ -65,7 +65,6 @@ const MOST_RUNS: usize = 1 << 22;
 pub(crate) const MOST_DESCRIPTION: u64 = 16 + 32 * MOST_RUNS as u64;
 
 impl Layout {
-    /// One element of a predefined type.
     pub const fn of(element: Element) -> Self {
         Self { form: LayoutForm::Contiguous(element.size() as u64), element: Some(element) }
     }
@@ -315,7 +314,6 @@ fn span(run: Run) -> Option<(u64, i64, i64)> {
 }
 
 impl Element {
-    /// The layout of one element.
     pub fn layout(self) -> Layout {
         Layout::of(self)
     }

@@ -25,7 +25,6 @@ const LONGEST: usize = 64;
 /// Numbers of an encoded row.
 const NUMBERS: usize = 1 + 3 * 5 + Verb::ALL.len() * Medium::ALL.len() * 2;
 
-/// The windows of one name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Entered {
     /// Windows, once for each rank.
@@ -42,7 +41,6 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// An empty ledger of one rank.
     pub fn new() -> Self {
         Self { rows: BTreeMap::new(), ranks: 1 }
     }
@@ -52,7 +50,6 @@ impl Ledger {
         std::env::var_os(STATS).is_some_and(|value| !value.is_empty() && value != "0")
     }
 
-    /// Whether no window was entered.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -62,7 +59,6 @@ impl Ledger {
         self.add(name, Entered { windows: 1, stats });
     }
 
-    /// Adds another rank's ledger.
     pub fn merge(&mut self, other: &Self) {
         self.ranks += other.ranks;
         for (name, entered) in &other.rows {
@@ -89,7 +85,6 @@ impl Ledger {
         folded
     }
 
-    /// Encodes the ledger for another rank.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = self.ranks.to_le_bytes().to_vec();
         for (name, entered) in &self.rows {

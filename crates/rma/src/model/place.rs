@@ -70,9 +70,7 @@ impl FromStr for Key {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobMembership {
     pub rank: Rank,
-    /// Members of the job.
     pub size: usize,
-    /// The job's secret.
     pub key: Key,
 }
 

@@ -17,7 +17,6 @@ named! {
     }
 }
 
-/// Whether passive target synchronization is possible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Locks {
     /// It is. Where origins cannot reach the target's memory, an agent thread of the target makes progress.

@@ -14,7 +14,6 @@ use unisono_linux::named::named;
 use unisono_sync::Waited;
 
 named! {
-    /// A kind of operation.
     pub enum Verb {
         Put = "put",
         Get = "get",
@@ -51,7 +50,6 @@ impl AddAssign for Amount {
     }
 }
 
-/// Operations by [`Verb`] and [`Medium`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic([[Amount; Medium::ALL.len()]; Verb::ALL.len()]);
 
@@ -124,7 +122,6 @@ impl Counts {
     }
 }
 
-/// Counts of one kind of synchronization.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Access epochs that have ended, and for post-start-complete-wait exposure epochs as well.
@@ -135,7 +132,6 @@ pub struct Stats {
     /// Time waited awake, without the waits that end within the first moment of polling (at most a few
     /// microseconds): they read no clock.
     pub spun: Nanos,
-    /// Time waited asleep.
     pub blocked: Nanos,
 }
 

@@ -27,7 +27,6 @@ const IN_HASTE: u32 = 512;
 /// When the next call comes after one that found work.
 const SOON: Nanos = Nanos(2_000);
 
-/// What a hook's call found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Nothing to do: the next call may come a period later.
@@ -46,7 +45,6 @@ pub(crate) struct Hook {
     every: AtomicU64,
     /// Nanoseconds from the last call to the next: the period, or less while something is in flight.
     pace: AtomicU64,
-    /// Members outnumber processors.
     crowded: AtomicBool,
     haste: AtomicU32,
 }

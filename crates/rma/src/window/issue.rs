@@ -228,7 +228,6 @@ fn agree(data: &Data, back: Option<&Back>, total: u64, verb: Verb) -> Result<(),
     back.map_or(Ok(()), |back| amount("result", back.layout.total(back.count)?))
 }
 
-/// One element at a target.
 pub(crate) fn one(element: &Layout, (rank, displacement): (Rank, i64)) -> Target<'_> {
     Target { rank, displacement, count: 1, layout: element }
 }

@@ -81,7 +81,6 @@ pub struct Window {
     pub(crate) parts: Box<[WindowPart]>,
     pub(crate) epochs: Epochs,
     pub(crate) path: AnyPath,
-    /// Operations so far.
     pub(crate) issued: Counts,
     /// Operations that the counts of a synchronization contain. Operations that were done at once come in
     /// when their epoch ends.
@@ -132,12 +131,10 @@ impl Window {
         self.spec
     }
 
-    /// The rank of this member.
     pub fn rank(&self) -> Rank {
         self.rank
     }
 
-    /// How many members the window has.
     pub fn size(&self) -> usize {
         self.parts.len()
     }
@@ -147,7 +144,6 @@ impl Window {
         self.path.is_mapped()
     }
 
-    /// What it has done so far.
     pub fn stats(&self) -> WindowStats {
         let (mut stats, waits) = (self.stats, self.path.waits());
         stats.fence.add(waits.fence);

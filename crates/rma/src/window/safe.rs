@@ -14,7 +14,6 @@ pub struct Pending<T> {
     values: PhantomData<T>,
 }
 
-/// The bytes of plain values.
 fn bytes_of<T: Plain>(values: &[T]) -> &[u8] {
     // SAFETY: plain values have no padding, so that every byte is initialized.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
@@ -289,7 +288,6 @@ impl Window {
         Ok(())
     }
 
-    /// Counts an epoch as completed.
     pub(crate) fn count_epoch(&mut self, reach: EpochKind) {
         let issued = self.issued.sum();
         let before = std::mem::replace(&mut self.counted, issued);

@@ -213,7 +213,6 @@ impl Window {
         Ok(Request { target })
     }
 
-    /// Waits until a request is complete.
     pub fn wait_request(&mut self, request: Request) -> Result<(), Error> {
         match self.epochs.passive("wait", Some(request.target)) {
             // The end of an epoch completes its operations.

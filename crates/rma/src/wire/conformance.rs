@@ -19,7 +19,6 @@ pub type Ends = Vec<Box<dyn Transport>>;
 /// How long anything may take before it counts as lost.
 const PATIENCE: Nanos = Nanos(60_000_000_000);
 
-/// Runs the whole suite.
 pub fn check(make: impl Fn(usize) -> Ends) {
     ends_know_who_they_are(&make);
     packets_arrive_in_order_whole_and_once(&make);

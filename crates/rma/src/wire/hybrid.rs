@@ -35,7 +35,6 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use unisono_linux::clock::Nanos;
 
-/// One rank's end; see the module.
 #[derive(Debug)]
 pub struct Hybrid {
     // Before the connections that its thread polls.

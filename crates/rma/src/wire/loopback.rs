@@ -18,20 +18,16 @@ use unisono_linux::futex::{self, Scope, WakeCount};
 /// The longest sleep before a waiter checks whether a peer is gone.
 const SLICE: Nanos = Nanos(100_000_000);
 
-/// One rank's mailbox.
 #[derive(Debug, Default)]
 struct Mailbox {
     packets: Mutex<VecDeque<(Rank, Vec<u8>)>>,
     /// Goes up with every packet, ring and loss. A waiter sleeps on it.
     events: AtomicU32,
-    /// Set when its owner is gone.
     closed: AtomicU32,
 }
 
 const OPEN: u32 = 0;
-/// The owner was dropped.
 const LEFT: u32 = 1;
-/// The owner's thread panicked.
 const PANICKED: u32 = 2;
 
 impl Mailbox {
@@ -67,7 +63,6 @@ impl Bell for Mailbox {
     }
 }
 
-/// One rank's end; see the module.
 #[derive(Debug)]
 pub struct Loopback {
     rank: Rank,

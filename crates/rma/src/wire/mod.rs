@@ -55,10 +55,8 @@ use unisono_linux::clock::Nanos;
 
 /// A rank's connection to all others. The contract is the module's.
 pub trait Transport: Send + fmt::Debug {
-    /// The rank to which it belongs.
     fn rank(&self) -> Rank;
 
-    /// How many ranks it connects.
     fn size(&self) -> usize;
 
     /// The longest payload it takes in one packet; at least 4096, at most [`MAX_PAYLOAD`].

@@ -19,14 +19,12 @@
 use crate::model::coded;
 use crate::model::{Element, Operation, Verb};
 
-/// Bytes of a header.
 pub const HEADER: usize = 48;
 
 /// The most bytes that may follow a header. Longer transfers travel in pieces.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 
 coded! {
-    /// What a packet is.
     #[non_exhaustive]
     pub enum PacketKind {
         /// Write the payload at `offset`, `count` elements of `layout`, from byte `extra` of the data on.
@@ -112,7 +110,6 @@ impl PacketFlags {
 
     const KNOWN: u8 = 127;
 
-    /// Whether all of `flags` are set.
     pub const fn has(self, flags: Self) -> bool {
         self.0 & flags.0 == flags.0
     }
@@ -125,12 +122,10 @@ impl PacketFlags {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What it is.
     pub kind: PacketKind,
     pub flags: PacketFlags,
     /// The type of elements, where an operation combines them.
     pub element: Option<Element>,
-    /// How they are combined.
     pub operation: Option<Operation>,
     /// Which window of the job; 0 is the job itself.
     pub window: u32,
@@ -180,15 +175,12 @@ impl Header {
     }
 }
 
-/// A received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WirePacket<'a> {
     pub header: Header,
-    /// What follows it.
     pub payload: &'a [u8],
 }
 
-/// Bytes that are no packet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadPacket {
@@ -199,10 +191,8 @@ pub enum BadPacket {
         /// What should have come.
         wanted: usize,
     },
-    /// A code that means nothing.
     #[error("{what} {code} means nothing to this version")]
     Code { what: &'static str, code: u8 },
-    /// A payload longer than any.
     #[error("a payload of {0} bytes is longer than any")]
     TooLong(usize),
 }

@@ -30,7 +30,6 @@ use unisono_linux::futex::Scope;
 use unisono_sync::atomics::{AtomicU32, Ordering};
 use unisono_sync::{CacheLine, Until, Wakeups};
 
-/// One rank's end; see the module.
 #[derive(Debug)]
 pub struct RingTransport {
     host: Arc<HostMembers>,
@@ -201,10 +200,8 @@ impl RingTransport {
     }
 }
 
-/// One pair's ring.
 struct Ring<'a> {
     tail: &'a AtomicU32,
-    /// Whether the writer waits for room.
     wish: &'a AtomicU32,
     head: &'a AtomicU32,
     bytes: *mut u8,

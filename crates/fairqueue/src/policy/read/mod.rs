@@ -26,7 +26,6 @@ pub(super) struct Placed<T> {
     pub(super) at: usize,
 }
 
-/// A policy as it was written.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) rate: Rate,
@@ -35,7 +34,6 @@ pub(super) struct Written {
     pub(super) cpu: Option<Vec<(Placed<String>, Weight)>>,
 }
 
-/// A class as it was written.
 #[derive(Debug)]
 pub(super) struct WrittenClass {
     pub(super) name: Placed<String>,
@@ -257,7 +255,6 @@ fn read_weight(value: &WrittenValue<'_>) -> Result<Weight, Wrong> {
     }
 }
 
-/// A whole number from 0.
 fn number_of(value: &WrittenValue<'_>) -> Option<u64> {
     match value.get_ref() {
         DeValue::Integer(number) => {
@@ -295,7 +292,6 @@ fn read_packets(value: &WrittenValue<'_>) -> Result<Placed<u64>, Wrong> {
     }
 }
 
-/// One of some words.
 fn word_of<T: Copy>(key: &str, words: &[(&str, T)], value: &WrittenValue<'_>) -> Result<Placed<T>, Wrong> {
     let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
     let text = text_of(key, &format!("one of {}", known.join(", ")), value)?;

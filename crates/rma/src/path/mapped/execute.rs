@@ -67,7 +67,6 @@ impl MappedPath {
         let _ = self.enter(self.me, head, data);
     }
 
-    /// Does a staged operation.
     pub(super) fn enter(&self, target: usize, head: Head, data: &[u8]) -> Result<(), Error> {
         let part = self.part(target);
         if part.peer.base.is_null() {
@@ -80,7 +79,6 @@ impl MappedPath {
         }
     }
 
-    /// A target's part.
     #[inline]
     pub(super) fn part(&self, target: usize) -> TargetPart<'_> {
         TargetPart {

@@ -54,7 +54,6 @@ pub(crate) struct TargetGate<'a> {
     pub(crate) wakeups: Wakeups,
 }
 
-/// What came through the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
     Short,

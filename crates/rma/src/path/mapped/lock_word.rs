@@ -19,7 +19,6 @@ const EXCLUSIVE: u32 = 1 << 31;
 const SLEEPERS: u32 = 1 << 30;
 const COUNT: u32 = (1 << 13) - 1;
 
-/// A view of a lock's word.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockWord<'a>(pub(crate) &'a AtomicU32);
 

@@ -117,7 +117,6 @@ pub(crate) struct MappedPath {
     /// How long this member has waited at gates, in the epoch that is open.
     gate_waits: Noted,
     wakeups: Wakeups,
-    /// Fences so far.
     epoch: u32,
     after: After,
     /// All members map all parts: the engine allocated them.
@@ -128,7 +127,6 @@ pub(crate) struct MappedPath {
     /// Puts of passive epochs are handed to targets that are in the library (`hand_off.rs`).
     hands_over: bool,
     own_bytes: u64,
-    /// Operations that the kernel copied.
     by_kernel: Counts,
 }
 

@@ -68,7 +68,6 @@ const fn lines_of(size: usize) -> usize {
     3 * size + size * size
 }
 
-/// A mapped segment.
 #[derive(Debug)]
 pub(super) struct Region {
     pub(super) lines: Lines,
@@ -121,7 +120,6 @@ impl Region {
         self.pair(origin, target).flag(1)
     }
 
-    /// What `origin` offers to `target`.
     #[inline]
     pub(super) fn offer(&self, origin: usize, target: usize) -> OfferWord<'_> {
         OfferWord(self.pair(origin, target).word(11))
@@ -146,7 +144,6 @@ impl Region {
         StagingRing { start, size, filled: forth.word(9), begin: forth.word(10), given_back: back.word(8) }
     }
 
-    /// A rank's part.
     pub(super) fn part(&self, rank: usize) -> *mut u8 {
         self.start.wrapping_add(self.plan.offsets[rank] as usize)
     }

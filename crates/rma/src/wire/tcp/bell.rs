@@ -25,10 +25,8 @@ use unisono_linux::clock::{Nanos, now};
 const BELL: u64 = u64::MAX;
 /// How long one sleeps that has no bell.
 const SOON: Nanos = Nanos(1_000_000);
-/// Events taken at once.
 const EVENTS: usize = 32;
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Door {
     epoll: OwnedFd,
@@ -48,7 +46,6 @@ struct Listeners {
     spare: Vec<Arc<OwnedFd>>,
 }
 
-/// What a connection is ready for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ready {
     pub(super) peer: usize,
@@ -99,7 +96,6 @@ impl Door {
         Ok(epoll::modify(&self.epoll, socket, EventData::new_u64(peer as u64), flags)?)
     }
 
-    /// Watches it no longer.
     pub(super) fn forget(&self, socket: &Socket) {
         // closing the socket would do the same
         let _ = epoll::delete(&self.epoll, socket);
@@ -150,7 +146,6 @@ impl Door {
         let _ = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], None);
     }
 
-    /// Whether there is something to read.
     fn is_ready(&self) -> bool {
         let mut sources = [PollFd::new(&self.epoll, PollFlags::IN)];
         // whatever it says, the caller looks again

@@ -36,7 +36,6 @@ const BY_CONNECTOR: &[u8] = b"unisono tcp connector";
 #[repr(u8)]
 pub(super) enum JoinVerdict {
     Welcome = 1,
-    /// The rank is connected already.
     Taken = 2,
     /// The ranks or sizes of the two do not go together.
     Misplaced = 3,
@@ -53,7 +52,6 @@ impl JoinVerdict {
     }
 }
 
-/// Why a handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("it does not speak this version of the protocol")]
@@ -141,11 +139,9 @@ pub(super) struct Guest {
     pub(super) listens_at: SocketAddr,
 }
 
-/// What an acceptor does next.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AcceptorStep {
     Read,
-    /// Send this, then read on.
     Send([u8; CHALLENGE]),
     /// Proved: send a verdict.
     Judge(Guest),
@@ -217,7 +213,6 @@ pub(super) fn write_address(address: SocketAddr) -> [u8; ADDRESS] {
     bytes
 }
 
-/// The address in [`ADDRESS`] bytes.
 pub(super) fn read_address(bytes: &[u8]) -> Option<SocketAddr> {
     let bytes: &[u8; ADDRESS] = bytes.try_into().ok()?;
     let [family, ip @ .., low, high] = *bytes;

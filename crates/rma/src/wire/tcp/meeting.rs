@@ -65,7 +65,6 @@ impl ListeningSeat {
         Ok(Self { place, listener, address })
     }
 
-    /// Where it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }

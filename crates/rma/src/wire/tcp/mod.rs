@@ -45,7 +45,6 @@ use unisono_linux::tcp;
 /// How long a rank that says goodbye waits for its last words to be taken.
 const LINGER: Nanos = Nanos(500_000_000);
 
-/// One rank's end; see the module.
 #[derive(Debug)]
 pub struct Tcp {
     rank: Rank,
@@ -60,7 +59,6 @@ pub struct Tcp {
     next_look: Nanos,
 }
 
-/// A peer's connection.
 #[derive(Debug, Default)]
 struct PeerConnection {
     /// None: oneself, or gone.
@@ -77,7 +75,6 @@ struct PeerConnection {
     /// Why sending failed; reading finds the end, but not always the reason.
     broken: Option<String>,
     left: bool,
-    /// Was told goodbye.
     told: bool,
 }
 

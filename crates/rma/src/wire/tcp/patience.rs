@@ -18,7 +18,6 @@ const LEAST: Nanos = Nanos(5_000);
 /// Waits that sleep at once before polling is tried again.
 const PROBE: u32 = 32;
 
-/// What one waiter has learnt.
 #[derive(Debug)]
 pub(super) struct LearntPatience {
     /// Whether fellows fit beside this waiter.
@@ -51,7 +50,6 @@ impl LearntPatience {
         }
     }
 
-    /// A wait begins.
     pub(super) fn begin(&mut self) {
         if self.budget < self.least {
             self.slept += 1;

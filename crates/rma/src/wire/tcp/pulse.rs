@@ -28,7 +28,6 @@ pub(super) const PATIENCE: Nanos = Nanos(650_000_000);
 /// Unanswered probes of a closed window that count as death.
 pub(super) const PROBES: u32 = 4;
 
-/// One peer's pulse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pulse {
     /// Bytes came since the last look.
@@ -37,7 +36,6 @@ pub(super) struct Pulse {
     silent_since: Option<Nanos>,
 }
 
-/// What to do about a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerFinding {
     Alive,

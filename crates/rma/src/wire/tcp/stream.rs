@@ -13,13 +13,11 @@ use crate::wire::packet::{BadPacket, HEADER, announced};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
 
-/// Bytes read at once.
 pub(super) const BUFFER: usize = 64 << 10;
 /// Packets longer than this are read into memory of their own.
 const LARGE: usize = 16 << 10;
 /// An empty queue that has grown beyond this gives its memory back.
 const KEEP: usize = 1 << 20;
-/// Pieces sent in one system call.
 const PIECES: usize = 64;
 
 /// The transport's own message: "this side waits for you".
@@ -38,7 +36,6 @@ pub(super) struct Incoming {
     spare: Vec<u8>,
 }
 
-/// What is next on a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum StreamCut {
     /// Not enough bytes for a packet.
@@ -84,7 +81,6 @@ impl Incoming {
         self.start == self.end && self.large.is_none()
     }
 
-    /// Takes the next packet out.
     pub(super) fn cut(&mut self, packet: &mut Vec<u8>) -> Result<StreamCut, BadPacket> {
         if let Some((bytes, filled)) = &mut self.large {
             if *filled < bytes.len() {
@@ -171,7 +167,6 @@ impl UnsentBytes {
         Ok(true)
     }
 
-    /// Forgets what is kept.
     pub(super) fn clear(&mut self) {
         self.kept = VecDeque::new();
     }

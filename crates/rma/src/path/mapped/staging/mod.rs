@@ -35,7 +35,6 @@ use unisono_sync::atomics::AtomicU32;
 const HEAD: usize = 16;
 /// Longer data is staged only where the kernel would copy it otherwise. It begins at a cache line.
 pub(crate) const MOST: usize = 1024;
-/// Bytes of a cache line.
 const LINE: usize = 64;
 
 /// A ring, and the words beside it.
