@@ -1,10 +1,13 @@
 //! Centralized sense-reversing barrier.
 //!
-//! The idea: everybody increments one counter; whoever completes it resets it and changes one word that
-//! all others poll. The word holds the episode's number, of which the classic sense is the last bit.
-//! Cost per participant: one atomic read-modify-write of a contended line and one line transfer; n
-//! read-modify-writes queue up on the line, so an episode takes O(n). When not to use: with many threads
-//! on cores of their own; it is the right one where threads share cores anyway.
+//! The idea: all members increment one counter. The last one sets the counter back and changes one word,
+//! which all others poll. The word holds the number of the episode; the classic sense is that number's last
+//! bit.
+//!
+//! Cost per participant: one atomic read-modify-write of a contended line, and one line transfer. The n
+//! read-modify-writes queue up on the line, so an episode takes O(n). When not to use: with many threads on
+//! cores of their own. Where threads share cores anyway, it is the right one.
+//!
 //! Reference: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", Int. J. Parallel
 //! Programming 17(1), 1988; Mellor-Crummey, Scott, ACM TOCS 9(1), 1991, section 3.1.
 

@@ -1,15 +1,17 @@
 //! Software combining tree.
 //!
-//! The idea: instead of one counter, a tree of counters with a few participants each. Whoever completes a
-//! node's counter climbs to its parent; whoever completes the root turns round, and everybody wakes the
-//! nodes it had completed on its way up, from top to bottom.
+//! The idea: a tree of counters takes the place of one counter, so that few participants meet at each. The
+//! last participant at a node climbs to the node's parent. The last one at the root turns round. On the way
+//! down each participant releases the nodes that it completed on its way up, from top to bottom.
 //! ```text
 //!            [root]              counters of FAN_IN; the last to come climbs,
 //!           /      \             the release comes down the way it climbed
 //!       [0..4)    [4..8)
 //! ```
-//! Cost per participant: O(log n) read-modify-writes for one, one for most; no line is contended by more
-//! than `FAN_IN`. When not to use: for few threads, where the levels cost more than the contention.
+//! Cost per participant: O(log n) read-modify-writes for one participant, one for most. At most `FAN_IN`
+//! participants contend for a line. When not to use: for few threads, where the levels cost more than the
+//! contention.
+//!
 //! Reference: Yew, Tzeng, Lawrie, "Distributing hot-spot addressing in large-scale multiprocessors", IEEE
 //! Trans. Computers 36(4), 1987; with sense reversal: Mellor-Crummey, Scott 1991, section 3.2.
 

@@ -1,18 +1,20 @@
 //! The competitive, preemption-safe barrier of Kontothanassis, Wisniewski and Scott.
 //!
-//! The idea: the counter of the central barrier also knows whether anybody sleeps. A waiter spins for the
-//! fixed budget of its wait policy (50 us by default), and then, in one atomic step on the counter, says
-//! "I sleep" - unless the counter shows that the last participant has come already. So the last one learns
-//! from its own arrival whether there is anybody to wake: a release wakes sleepers in one system call, or
-//! costs a plain store. A preempted waiter delays nobody, since all wait for one word and no one
-//! hands it on.
+//! The idea: the counter of the central barrier also says whether any participant sleeps. A waiter first
+//! spins for the budget of its wait policy (50 us by default). Then it sets the bit "somebody sleeps" in the
+//! counter, by one atomic step, unless the counter shows that the last participant has come already. So the
+//! last participant learns from its own arrival whether it has to wake anybody. With sleepers a release is
+//! one system call; without, a plain store. A preempted waiter delays nobody, because all wait for one word
+//! and no waiter hands it on.
 //! ```text
 //!   counter   [ 1 = somebody sleeps | how many have come ]       0 while nobody has come
 //! ```
-//! Cost per participant: one read-modify-write, one more for who sleeps; no fence besides, and none in the
-//! kernel. When not to use: many threads on cores of their own (O(n) on one line, as the central one).
-//! Reference: Kontothanassis, Wisniewski, Scott, "Scheduler-conscious synchronization", ACM TOCS 15(1),
-//! 1997; the barrier that Peter et al. tuned to 50 us. The protocol: `PROTOCOL.md`, "Competitive".
+//! Cost per participant: one read-modify-write, and one more for a participant that sleeps; no other fence,
+//! and none in the kernel. When not to use: for many threads on cores of their own. An episode takes O(n) on
+//! one line, as with the central barrier.
+//!
+//! Reference: Kontothanassis, Wisniewski, Scott, "Scheduler-conscious synchronization", ACM TOCS 15(1), 1997;
+//! the barrier that Peter et al. tuned to 50 us. The protocol: `PROTOCOL.md`, "Counted flags".
 
 use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol, count};
 use unisono_sync::atomics::Ordering;

@@ -38,7 +38,7 @@ pub(crate) enum PlaceStanding {
     Member,
     /// A member that leaves after the episode in its word.
     Leaving,
-    /// Taken by one who is about to ask.
+    /// Taken by a process that is about to ask.
     Claimed,
     Asking,
     /// A member after the episode in its word.
@@ -203,7 +203,7 @@ impl MemberLine<'_> {
         word.compare_exchange(code(from), code(to), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends a membership, unless somebody ended it before.
+    /// Ends a membership, unless it has ended before.
     fn retire(self, how: PlaceStanding, episode: u32) {
         for standing in
             [PlaceStanding::Member, PlaceStanding::Leaving, PlaceStanding::Asking, PlaceStanding::Admitted]

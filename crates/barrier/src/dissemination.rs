@@ -1,16 +1,19 @@
 //! Dissemination barrier.
 //!
-//! The idea: in round k everybody signals the one 2^k places further and waits for the one 2^k places
-//! before. After log2 n rounds everybody has heard, directly or not, of everybody.
+//! The idea: in round k each participant signals the one that is 2^k ranks after it, and waits for the one
+//! that is 2^k ranks before it. After log2 n rounds each has heard from all others, directly or through
+//! others.
 //! ```text
 //!   round 0   0->1->2->3->4->0      round 1   0->2->4->1->3->0      round 2   0->4->3->2->1->0
 //! ```
-//! Cost per participant: ceil(log2 n) stores and as many waits, each on a word that only one other writes;
-//! nothing is contended and there is no root. Two participants use the [exchange](crate::exchange). When not
-//! to use: with more participants than cores - everybody must run in *every* round; with shared memory far
-//! away (n log n messages). Reference: Hensgen, Finkel, Manber, Int. J. Parallel Programming 17(1), 1988;
-//! Mellor-Crummey, Scott 1991, section 3.3. Growing episode numbers replace their parity and sense: a partner
-//! that is an episode ahead has simply counted further.
+//! Cost per participant: ceil(log2 n) stores and as many waits, each on a word that only one other
+//! participant writes. No line is contended, and there is no root. Two participants use the
+//! [exchange](crate::exchange). When not to use: with more participants than cores, because all must run in
+//! *every* round; or where shared memory is far away, because an episode takes n log n messages.
+//!
+//! Reference: Hensgen, Finkel, Manber, Int. J. Parallel Programming 17(1), 1988; Mellor-Crummey, Scott 1991,
+//! section 3.3. Episode numbers that grow take the place of their parity and sense: the word of a partner
+//! that is an episode ahead is simply greater.
 
 use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{CacheLine, WaitPolicy, Watch};

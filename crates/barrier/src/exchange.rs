@@ -1,8 +1,9 @@
 //! The exchange: dissemination for two.
 //!
-//! The idea: each stores once and polls once. The two words lie in *one* line: whoever takes the line to
-//! store finds the other's word in it, so that an episode can move the line once instead of twice. Cost: one
-//! store, one transfer of the line. When not to use: with more than two (see [`crate::dissemination`]).
+//! The idea: each participant stores once and polls once. The two words lie in *one* line. A participant that
+//! takes the line for its store finds the other's word in it, so an episode can move the line once instead of
+//! twice. Cost: one store, one transfer of the line. When not to use: with more than two (see
+//! [`crate::dissemination`]).
 
 use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{WaitPolicy, Watch};

@@ -33,7 +33,7 @@ pub(crate) enum Stopped {
 
 pub(crate) struct Guard<'a> {
     control: &'a Control,
-    /// `None` for one that joins: it cannot join once any member is gone, from whatever episode on.
+    /// `None` for a member that joins: it cannot join once any member is gone, from any episode on.
     episode: Option<u32>,
     deadline: Option<Nanos>,
     looks: u32,
@@ -47,7 +47,7 @@ impl<'a> Guard<'a> {
         Self { control, episode: Some(episode), deadline, looks: 0, roll_call: None, stopped: None }
     }
 
-    /// For one who waits to join.
+    /// For a process that waits to join.
     pub(crate) fn for_any_episode(control: &'a Control) -> Self {
         Self { episode: None, ..Self::new(control, 0, None) }
     }

@@ -17,8 +17,8 @@ impl Group {
         (0..self.participants).map(|id| self.participant(id)).collect()
     }
 
-    /// Takes the place `id` of those that the group was made with: the number errors name this member by.
-    /// Fails with [`Error::NoSuchPlace`], [`Error::Taken`].
+    /// Takes the place `id` of those that the group was made with. Errors name this member by it. Fails with
+    /// [`Error::NoSuchPlace`], [`Error::Taken`].
     pub fn participant(&self, id: usize) -> Result<Participant, Error> {
         if id >= self.participants {
             return Err(Error::NoSuchPlace { id, capacity: self.participants });

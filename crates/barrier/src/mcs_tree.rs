@@ -1,17 +1,18 @@
 //! The tree barrier of Mellor-Crummey and Scott.
 //!
-//! The idea: two trees over the participants themselves. Arrival: every parent waits for up to four
-//! children, whose words lie together in its line, so that it polls one line. Wake-up: a binary tree, so
-//! that every participant polls a line of its own and wakes at most two.
+//! The idea: two trees whose nodes are the participants. *Arrival*: each parent waits for up to four
+//! children. Their words lie together in the parent's line, so that it polls one line. *Wake-up*: a binary
+//! tree, in which each participant polls a line of its own and wakes at most two others.
 //! ```text
 //!   arrival (4-ary)        0            wake-up (binary)      0
 //!                    / / \  \                               /   \
 //!                   1 2   3  4                             1     2
 //!                  5..8                                   3 4   5 6
 //! ```
-//! Cost per participant: one store up, at most two down; no read-modify-write; the fewest line transfers
-//! of all (2n - 2), each participant polls only memory of its own. When not to use: for few threads on one
-//! socket, where one release word is faster than a tree.
+//! Cost per participant: one store up, at most two down, no read-modify-write. An episode has the fewest line
+//! transfers of all algorithms (2n - 2), and each participant polls only its own memory. When not to use: for
+//! few threads on one socket, where one release word is faster than a tree.
+//!
 //! Reference: Mellor-Crummey, Scott, "Algorithms for scalable synchronization on shared-memory
 //! multiprocessors", ACM TOCS 9(1), 1991, section 3.5 (algorithm 11).
 

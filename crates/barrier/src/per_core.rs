@@ -1,10 +1,10 @@
-//! Per-core barrier: on every core the last to come waits for the others' cores, its fellows wait for it.
+//! Per-core barrier: the last participant to arrive on a core waits for the other cores; its fellows there
+//! wait for it.
 //!
 //! When threads outnumber cores, most waiters share their core with a thread that has not arrived yet. They
 //! must give the core away at once, and waking them one by one from another core is slow. The last thread to
 //! arrive on a core is different: no other thread of the program wants that core, so it may spin for the
 //! release. Then it wakes the other threads of its core, on the core where they will run.
-//!
 //! ```text
 //!            core 0                          core 1
 //!   t0 sleeps  t1 sleeps  t2 spins   t3 sleeps  t4 sleeps  t5: last of all
@@ -12,17 +12,20 @@
 //!        +- wakes --+--------+  |         +-- wakes -+--------+
 //!                               +---------- releases ---------+
 //! ```
-//! Cost per episode: a read-modify-write of one contended line and one of the core's own line each, one line
-//! transfer and at most one system call a core, no wake-up across cores while representatives spin; the
-//! last to come looks at one line for each core. When not to use: with a core for every thread (there it is
-//! a central barrier that does more), or on hundreds of cores, whose lines the last to come walks.
+//! Cost per episode: each participant makes one read-modify-write of a contended line and one of its core's
+//! line. Each core takes one line transfer and at most one system call. No wake-up crosses cores while
+//! representatives spin. The last participant of all looks at one line for each core. When not to use: with a
+//! core for each thread, where it is the central barrier with more work; or on hundreds of cores, whose lines
+//! the last participant walks.
 //!
-//! A participant counts for the core on which it runs when it arrives. How many will arrive on a core is
-//! guessed from the episode before. A wrong guess (a thread was moved) costs time only, because the last of
-//! all wakes every core that has no representative. `PROTOCOL.md`, "Cores", has the argument. Reference: this
-//! project. The representative is the scheduler-conscious tree of Kontothanassis, Wisniewski and Scott, cut
-//! to one level (ACM TOCS 15(1), 1997, section 4); here a thread asks for its core instead of being assigned
-//! one.
+//! A participant counts for the core on which it runs when it arrives. The algorithm guesses from the episode
+//! before how many participants will arrive on a core. A wrong guess (a thread was moved) costs time only,
+//! because the last of all wakes every core that has no representative. `PROTOCOL.md`, "Cores", has the
+//! argument.
+//!
+//! Reference: this project. The representative is the scheduler-conscious tree of Kontothanassis, Wisniewski
+//! and Scott, cut to one level (ACM TOCS 15(1), 1997, section 4); here a thread asks for its core instead of
+//! being assigned one.
 
 use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol, count};
 use unisono_sync::atomics::{AtomicU32, Ordering, fence};
@@ -32,7 +35,7 @@ const COUNTER: usize = 0;
 const RELEASE: usize = 1;
 /// The first core's line: flag 0 lets the core's fellows go; then words of our own.
 const CORES: usize = 2;
-/// How many run here, by what the participants noticed of their moves.
+/// How many participants run here, as far as they noticed their moves.
 const EXPECTED: usize = 0;
 /// For how many episodes in a row that was wrong.
 const WRONG: usize = 1;
@@ -41,8 +44,8 @@ const WRONG: usize = 1;
 const ARRIVED: usize = 2;
 /// The last episode that had a representative here.
 const REPRESENTED: usize = 4;
-/// The last even and the last odd episode in which somebody waited behind others here. Two words, because
-/// one who is slow to say so may do it when others wait in the next episode already.
+/// The last even and the last odd episode in which a member waited behind others here. Two words, because a
+/// slow member may write its episode when others already wait in the next.
 const BEHIND: usize = 5;
 /// Every core is signalled once in this many episodes even if nobody waits there, because a flag must not
 /// fall 2^31 episodes behind.

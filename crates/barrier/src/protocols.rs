@@ -15,7 +15,8 @@ use unisono_sync::{Glance, Stretch, Unwatched, WaitPolicy, Watch};
 /// Defines [`AnyProtocol`] of these algorithms, which are named as their types are.
 macro_rules! protocols {
     ($($algorithm:ident)*) => {
-        /// Some algorithm. A branch on it costs less than an indirect call, and lets the fast path be inlined.
+        /// Some algorithm. A branch on it costs less than an indirect call, and lets the fast path be
+        /// inlined.
         #[derive(Debug)]
         pub(crate) enum AnyProtocol {
             Exchange(PairExchange),

@@ -45,7 +45,7 @@ pub enum RecommendedLoad {
     Unknown,
 }
 
-/// The barrier for so many participants on so many CPUs.
+/// The barrier to use for `participants` participants on `cpus` CPUs.
 pub fn recommended(participants: usize, cpus: usize, load: RecommendedLoad) -> Recommendation {
     let shared = participants > cpus;
     let (algorithm, wait, why) = if shared {

@@ -1,4 +1,4 @@
-//! Who of the other processes still lives.
+//! Which of the other processes still live.
 //!
 //! A member killed by a signal says nothing, so those who wait for it have to ask. Each waiter that has
 //! waited for a tenth of a second holds on to the processes of all others by pidfds, identified by the start
@@ -19,7 +19,7 @@ pub(crate) struct RollCall {
 }
 
 impl RollCall {
-    /// Declares gone whoever's process has ended.
+    /// Declares the members gone whose process has ended.
     pub(crate) fn call(&mut self, control: &Control, episode: u32) {
         let ours = std::process::id();
         for member in control.members() {

@@ -39,9 +39,9 @@ impl GroupSpec {
         Group::lines(self)
     }
 
-    /// Makes a barrier for processes in memory that they share for other reasons, too: zeroed lines, of which
-    /// the first [`Self::lines`] are taken. Others open it by [`Group::open_in`]; it has no path. Panics when
-    /// there are too few.
+    /// Makes a barrier for processes in memory that they share for other reasons, too. The lines are zeroed;
+    /// the barrier takes the first [`Self::lines`] of them. Others open it by [`Group::open_in`]; it has no
+    /// path. Panics when there are too few.
     pub fn for_processes_in(&self, lines: &Lines) -> Group {
         Group::in_lines(self, lines.part(0, self.lines()))
     }

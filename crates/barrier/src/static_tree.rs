@@ -1,12 +1,14 @@
 //! Static f-way tree.
 //!
-//! The idea: a tree fixed beforehand, in which a parent waits for each of its children on a word that only
-//! that child writes, and all wait for one word that the root writes. No read-modify-write anywhere.
-//! Cost per participant: one store and, for parents, a wait per child; O(log n) steps up, one down. When
-//! not to use: where the one release word is polled from several sockets - then wake by a tree
-//! ([`crate::Algorithm::McsTree`]); when participants share cores in no known order.
-//! Reference: Grunwald, Vajracharya, "Efficient barriers for distributed shared memory computers", IPPS
-//! 1994 (static f-way tournament, global wake-up).
+//! The idea: the tree is fixed beforehand. A parent waits for each of its children on a word that only that
+//! child writes. All wait for one word that the root writes. There is no read-modify-write.
+//!
+//! Cost per participant: one store and, for a parent, a wait for each child; O(log n) steps up, one down.
+//! When not to use: where several sockets poll the one release word (wake by a tree there:
+//! [`crate::Algorithm::McsTree`]); or where participants share cores in no known order.
+//!
+//! Reference: Grunwald, Vajracharya, "Efficient barriers for distributed shared memory computers", IPPS 1994
+//! (static f-way tournament, global wake-up).
 
 use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{WaitPolicy, Watch};

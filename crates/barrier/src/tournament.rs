@@ -1,17 +1,19 @@
 //! Tournament barrier.
 //!
-//! The idea: pairs meet in rounds, and who wins is fixed beforehand: the loser tells the winner and waits,
-//! the winner plays on. The champion (0) has heard of all, and the release runs back down the brackets:
-//! every winner wakes those it beat, the latest first.
+//! The idea: pairs meet in rounds, and the winner of each pair is fixed beforehand. The loser tells the
+//! winner and waits; the winner plays on. So the champion (rank 0) hears of all. The release runs back down
+//! the brackets: each winner wakes the losers that it beat, the latest first.
 //! ```text
 //!   round 2   0 <------------- 4          arrival: the loser stores into the winner's line
 //!   round 1   0 <----- 2       4 <-- 6    release: the winner stores into the loser's line
 //!   round 0   0<-1   2<-3    4<-5  6<-7
 //! ```
-//! Cost per participant: one store up, one down for each it beat; no read-modify-write; 2 log2 n steps on
-//! the longest way. When not to use: as the dissemination barrier, with more participants than cores.
-//! Reference: Hensgen, Finkel, Manber 1988; Lubachevsky 1989; Mellor-Crummey, Scott 1991, section 3.4
-//! (there with one release word, here with the tree, which no line transfer has to broadcast).
+//! Cost per participant: one store up, and one down for each participant that it beat; no read-modify-write;
+//! 2 log2 n steps on the longest way. When not to use: with more participants than cores, as the
+//! dissemination barrier.
+//!
+//! Reference: Hensgen, Finkel, Manber 1988; Lubachevsky 1989; Mellor-Crummey, Scott 1991, section 3.4. Their
+//! release is one word; here it is the tree, so that no line has to reach all participants at the same time.
 
 use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{CacheLine, Flag, WaitPolicy, Watch};

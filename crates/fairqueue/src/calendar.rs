@@ -1,18 +1,20 @@
-//! Who is next among many: a calendar of the near future, and a wheel for what is further off.
+//! The next of many entries: a calendar of the near future, and a wheel for what is further off.
 //!
 //! Start tags that a start-time fair queue enters lie between the virtual time and a packet's cost beyond it.
-//! The calendar has a page for each short stretch of virtual time, in a [ring](Ring); to enter somebody is to
-//! append to a page, and the next page that is not empty is found by looking at a few bits. Where the ring is
-//! long enough a page is one tag. Where it is not, the page that has come is sorted, and a stretch is chosen
-//! so short that most pages hold one or two, or all of one tag. Who lies beyond the ring waits in the
-//! [`Wheel`] until the ring has turned far enough: classes of far less weight than others, which come rarely.
+//! The calendar has a page for each short stretch of virtual time, in a [ring](Ring). An entry is appended to
+//! its page. A few bits tell which page is the next that is not empty. If the ring is long enough, a page is
+//! one tag. Otherwise the queue sorts each page when the page has come, and the stretch is so short that most
+//! pages hold one or two entries, or entries of one tag only. An entry beyond the ring waits in the [`Wheel`]
+//! until the ring has turned far enough. Only classes of far less weight than others are that far ahead, and
+//! they come rarely.
 //!
-//! Order is exact, and among equal tags first in, first out: the wheel keeps that order, hands over what
-//! belongs to a page before anybody else can be entered there, and pages keep it.
+//! Order is exact, and among equal tags first in, first out. The wheel and the pages keep that order, and the
+//! wheel hands over the entries of a page before any other entry can be appended there.
 //!
-//! Cost: constant for weights that do not differ by orders of magnitude, else the wheel's; but for pages that
-//! have to be sorted, an entry and its taking have hardly a branch that depends on the tags. Memory: 8 bytes
-//! a page, at most 131,072 pages, and some 50 bytes for each entry. Nothing is allocated once it is made.
+//! Cost: constant for weights that do not differ by orders of magnitude; otherwise the wheel's. Except for
+//! pages that have to be sorted, entering and taking have hardly a branch that depends on the tags. Memory: 8
+//! bytes a page, at most 131,072 pages, and some 50 bytes for each entry. Nothing is allocated once it is
+//! made.
 //!
 //! Reference: Brown, "Calendar queues" (CACM 1988).
 
@@ -22,11 +24,11 @@ use crate::wheel::Wheel;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Calendar {
-    /// A page is so many tags, as a power of two.
+    /// Tags of a page: the exponent of two.
     shift: u32,
     /// The number of the page that has come, counted from tag 0; it is sorted.
     today: u64,
-    /// From this page on entries are in the wheel; no further than a turn of the ring from today.
+    /// Entries from this page on are in the wheel. It is at most a turn of the ring from today.
     horizon: u64,
     ring: PageRing,
     far: Wheel,
@@ -54,7 +56,7 @@ impl Calendar {
         self.ring.is_empty() && self.far.is_empty()
     }
 
-    /// Enters somebody who is not in the queue, with a tag not below the last one taken.
+    /// Enters a slot that is not in the queue, with a tag not below the last one taken.
     #[inline]
     pub(crate) fn insert(&mut self, entry: TaggedSlot) {
         debug_assert!(entry.tag >= self.base, "{entry:?} is below {}, which was served", self.base);
@@ -111,13 +113,13 @@ impl Calendar {
         }
     }
 
-    /// Who will probably be taken next, in order.
+    /// The slots that will probably be taken next, in order.
     #[inline]
     pub(crate) fn coming(&self) -> impl Iterator<Item = u32> {
         self.ring.coming(self.ring.place(self.today))
     }
 
-    /// Takes somebody out of the queue, who must be in it with this tag. For what is rare: it searches.
+    /// Takes a slot out of the queue. The slot must be in it with this tag. This searches, so use it rarely.
     pub(crate) fn remove(&mut self, entry: TaggedSlot) {
         let page = entry.tag >> self.shift;
         if page >= self.horizon {

@@ -1,4 +1,5 @@
-//! Requests to a disk: whose turn it is by shares, which request by what the class is for.
+//! Requests to a disk. Shares decide which class has its turn; the purpose of the class decides which of its
+//! requests is served.
 //!
 //! ```text
 //!   class-independent    start-time fair queuing over all classes, in bytes
@@ -6,15 +7,15 @@
 //!                        throughput    by position, in sweeps
 //!                        real-time     by deadline, then by position; out of turn if one would be missed
 //! ```
-//! Out of turn means earlier, never more: what is served so is charged, and a class may be ahead of its share
-//! by no more than [`Disk::ahead`] bytes. Before anything but a real-time request is served, its slack is
-//! looked at: how long the disk can do something else and still serve every waiting real-time request by its
-//! deadline, as fast as it is known to be. A sweep takes the requests that were there when it began, so that
-//! nobody who waits is passed forever.
+//! A class that is served out of turn gets its share earlier, not a greater share: the request is charged,
+//! and the class may be ahead of its share by at most [`Disk::ahead`] bytes. Before the scheduler serves any
+//! other request, it computes the slack of the real-time requests: how long the disk can do something else
+//! and still serve each of them by its deadline, given its known speed. A sweep takes the requests that were
+//! there when it began, so no waiting request is passed for ever.
 //!
-//! Pure: time is an argument, and the disk is the caller's. Several requests may be out at a time; the
-//! virtual time is the start tag of the one sent last (as in SFQ(D), Jin et al. 2004), which adds their bytes
-//! to the fairness bound.
+//! The scheduler is pure: time is an argument, and the disk is the caller's. Several requests may be at the
+//! disk at the same time. The virtual time is the start tag of the request sent last (as in SFQ(D), Jin et
+//! al. 2004), which adds the bytes of these requests to the fairness bound.
 //!
 //! Cost: a decision of the scheduler, and a logarithm of what waits in the class; the slack of a class takes
 //! a walk over its waiting real-time requests. Not for solid-state disks alone: there position matters
@@ -55,12 +56,12 @@ pub struct Disk {
     pub request: u64,
     /// Bytes a second.
     pub rate: u64,
-    /// So many bytes may an interactive or real-time class be ahead of its share.
+    /// How far an interactive or real-time class may be ahead of its share, in bytes.
     pub ahead: u32,
 }
 
 impl Disk {
-    /// Nanoseconds that so many bytes take.
+    /// Nanoseconds that the transfer of `length` bytes takes.
     pub fn takes(&self, length: u32) -> u64 {
         self.request + u64::from(length) * 1_000_000_000 / self.rate.max(1)
     }
@@ -121,7 +122,7 @@ impl<T> CelloQueue<T> {
         }
     }
 
-    /// How long the disk can do something else: none is late then that would not be late anyway.
+    /// How long the disk can do something else so that no request is late that would not be late anyway.
     fn slack(&self, now: u64, disk: &Disk) -> u64 {
         let Self::RealTime(waiting) = self else { return u64::MAX };
         let (mut ends, mut slack) = (now, u64::MAX);
@@ -208,7 +209,7 @@ impl<T> Cello<T> {
         })
     }
 
-    /// What waits; what is out does not.
+    /// The requests that wait; those at the disk do not count.
     pub fn backlog(&self) -> Backlog {
         self.shares.backlog()
     }

@@ -29,7 +29,7 @@ impl std::ops::AddAssign for Backlog {
     }
 }
 
-/// One server, many classes: who is served next.
+/// One server, many classes: which class is served next.
 ///
 /// The caller is the server. It asks for a packet, serves it, and says that it has finished; asking for the
 /// next one says so too. Times are in nanoseconds of the caller's clock and never decrease; start-time fair

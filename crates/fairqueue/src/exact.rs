@@ -1,4 +1,4 @@
-//! Start-time fair queuing whose tags are never rounded, whatever the weights.
+//! Start-time fair queuing with tags that are never rounded, for any weights.
 //!
 //! The [`Scheduler`] counts tags in 64 bits. Among siblings of weights such as 999,983 and 1,000,003 and some
 //! more the unit in which a byte costs each of them a whole number does not fit there, and it rounds. Here

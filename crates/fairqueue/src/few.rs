@@ -1,10 +1,11 @@
-//! Who is next among few: their order in one number.
+//! The next of a few children: their order in one number.
 //!
-//! A child is known by its place among its siblings, five bits, and those that want service are a number of
-//! such digits, the next one lowest. To enter a child is to count whose tags are not greater, without a
-//! branch on any, and to shift what is behind it; to take the next is to shift back. So a decision costs the
-//! same whatever the tags are: among six siblings it is the wrong guess of a processor that a search would
-//! cost, not the search. Order is exact, among equal tags first in, first out.
+//! A child is known by its place among its siblings, a digit of five bits. The children that want service are
+//! a number made of such digits, the next one lowest. To enter a child, the queue counts the tags that are
+//! not greater, without a branch on any of them, and shifts the digits behind the new one. To take the next,
+//! it shifts back. So a decision costs the same for all tags. (A search among six siblings is cheap; the
+//! branches that a processor guesses wrong on its way are not.) Order is exact, among equal tags first in,
+//! first out.
 
 use unisono_sync::prefetch;
 
@@ -24,9 +25,9 @@ impl TaggedSlot {
 
 const DIGIT: u32 = 5;
 const PLACES: usize = 1 << DIGIT;
-/// Up to so many children are kept in this way.
+/// The most children that are kept in this way.
 pub(crate) const FEW: usize = (u128::BITS / DIGIT) as usize;
-/// The tag of who does not wait; more than any.
+/// The tag of a child that does not wait: greater than any other.
 const IDLE: u64 = u64::MAX;
 
 #[derive(Clone, Debug)]
@@ -54,7 +55,7 @@ impl Few {
         self.waiting == 0
     }
 
-    /// Enters a child that does not wait, behind all whose tags are not greater.
+    /// Enters a child that does not wait, behind all children whose tags are not greater.
     #[inline(always)]
     pub(crate) fn insert(&mut self, place: u8, tag: u64) {
         let place = usize::from(place) % PLACES;
@@ -86,7 +87,7 @@ impl Few {
         Some(TaggedSlot::new(tag, self.slots[place]))
     }
 
-    /// Who would be taken after so many others.
+    /// The child that would be taken after this many others.
     #[inline]
     pub(crate) fn peek(&self, after: u32) -> Option<u32> {
         let place = (self.order >> (DIGIT * after)) as usize % PLACES;

@@ -1,4 +1,4 @@
-//! The classes: who shares with whom, and how much.
+//! The classes: which classes share with each other, and how much each gets.
 //!
 //! A tree. The root is the link (or the processor, or the disk); siblings share what their parent has in
 //! proportion to their weights, and what one of them does not use goes to the others in the same proportion.

@@ -1,4 +1,4 @@
-//! Hierarchical start-time fair queuing: who is served next when many want service.
+//! Hierarchical start-time fair queuing: which of many classes that want service is served next.
 //!
 //! ```text
 //!   Hierarchy (classes, weights) --> Scheduler: enqueue, dequeue, finish    <- exact, no time, no allocation

@@ -1,9 +1,9 @@
 //! Time of a processor: quanta instead of packets, microseconds instead of bytes.
 //!
-//! A program that wants to run has one quantum waiting in its class; when it has run, it is charged what it
-//! used, which is less if it went to sleep. Start-time fair queuing does not need to know that before.
-//! Nothing else differs from packets: weights, classes of classes, what an idle class leaves goes to its
-//! siblings by weight.
+//! A program that wants to run has one quantum waiting in its class. When it has run, it is charged the time
+//! that it used, which is less than the quantum if it went to sleep. Start-time fair queuing does not need to
+//! know that time before. All else is as with packets: weights, classes of classes, and siblings that share
+//! by weight what an idle class leaves.
 //!
 //! Reference: Goyal, Guo, Vin, "A hierarchical CPU scheduler for multimedia operating systems" (OSDI 1996),
 //! the scheduler of QLinux.
@@ -23,8 +23,7 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// Nobody wants to run; a quantum is so many microseconds, at least one and at most
-    /// [`Packet::MOST_LENGTH`].
+    /// No program wants to run yet. `quantum` is in microseconds, from one to [`Packet::MOST_LENGTH`].
     pub fn new(hierarchy: Hierarchy, quantum: u32) -> Self {
         let runnable = vec![false; hierarchy.classes().count()];
         let quantum = quantum.clamp(1, Packet::<()>::MOST_LENGTH);
@@ -41,14 +40,14 @@ impl Processor {
         Ok(())
     }
 
-    /// Whose quantum begins: the class, and for how many microseconds at most.
+    /// The class whose quantum begins, and the most microseconds that it may run.
     pub fn dispatch(&mut self) -> Option<(ClassId, u32)> {
         let (class, _) = self.shares.dequeue(0)?;
         self.running = Some(class);
         Some((class, self.quantum))
     }
 
-    /// The quantum has ended after so many microseconds, and whether the program wants more.
+    /// The quantum has ended after `used` microseconds; `wants` says whether the program goes on.
     pub fn ran(&mut self, used: u32, wants: Wants) {
         let Some(class) = self.running.take() else { return };
         self.shares.charge(used.min(Packet::<()>::MOST_LENGTH));

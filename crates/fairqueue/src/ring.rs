@@ -1,9 +1,9 @@
-//! Pages in a ring: who is on which, first in, first out.
+//! Pages in a ring, each a list of entries, first in, first out.
 //!
-//! A page is a list through one slab of links; a word of bits for 64 pages and another for 64 words say where
-//! somebody is. To append and to take the first are done without a branch on whether the page is empty, since
-//! nobody could foretell that: the empty list ends in a link of its own (number 0), which may be written to.
-//! Nothing is allocated once it is made.
+//! A page is a list through one slab of links. A word of bits for 64 pages, and another for 64 words, say
+//! which pages have entries. Appending an entry and taking the first have no branch on whether the page is
+//! empty, because a processor could not predict it: the empty list ends in a link of its own (number 0),
+//! which may be written to. Nothing is allocated once the ring is made.
 
 use crate::few::TaggedSlot;
 
@@ -17,7 +17,7 @@ struct PageLink {
 /// The link that ends every list, and stands for none.
 const END: u32 = 0;
 
-/// A page nobody is on is all zero.
+/// An empty page is all zero.
 #[derive(Clone, Copy, Debug, Default)]
 struct Page {
     first: u32,
@@ -72,7 +72,7 @@ impl PageRing {
         page as usize & (self.pages.len() - 1)
     }
 
-    /// Somebody new; there is room.
+    /// A new link; there is room.
     #[inline]
     fn link(&mut self, entry: TaggedSlot, next: u32) -> u32 {
         let at = self.free;
@@ -83,7 +83,7 @@ impl PageRing {
         at
     }
 
-    /// Enters somebody behind all others of a page.
+    /// Enters a slot behind all others of a page.
     #[inline]
     pub(crate) fn append(&mut self, place: usize, entry: TaggedSlot) {
         let at = self.link(entry, END);
@@ -95,7 +95,7 @@ impl PageRing {
         self.summary[place / 4096] |= 1 << (place / 64 % 64);
     }
 
-    /// Enters somebody on a page in order, behind those of the same tag.
+    /// Enters a slot on a page in order, behind those of the same tag.
     pub(crate) fn insert(&mut self, place: usize, entry: TaggedSlot) {
         let Page { first, last } = self.pages[place];
         if last == END || self.links[last as usize].tag <= entry.tag {
@@ -153,7 +153,7 @@ impl PageRing {
         TaggedSlot::new(tag, slot)
     }
 
-    /// Takes somebody out of a page, which is searched.
+    /// Takes a slot out of a page, which it searches.
     pub(crate) fn remove(&mut self, place: usize, slot: u32) {
         let (mut before, mut at) = (END, self.pages[place].first);
         while at != END && self.links[at as usize].slot != slot {
@@ -234,7 +234,7 @@ impl PageRing {
         first
     }
 
-    /// Who is on the pages from one on, in order as far as pages are sorted.
+    /// The slots on the pages from one on, in order as far as pages are sorted.
     #[inline]
     pub(crate) fn coming(&self, from: usize) -> impl Iterator<Item = u32> {
         let mut place = from;

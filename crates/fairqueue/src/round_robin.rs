@@ -31,8 +31,8 @@ struct ByteTurn<T> {
 }
 
 impl<T> RoundRobin<T> {
-    /// Without packets. The class with the least share may send so many bytes a round; a whole packet is
-    /// usual, so that nobody is passed over.
+    /// Without packets. The class with the least share may send `least_quantum` bytes a round; a whole packet
+    /// is usual, so that nobody is passed over.
     pub fn new(hierarchy: Hierarchy, least_quantum: u32) -> Self {
         let all = hierarchy.shares();
         let share = |id: ClassId| if hierarchy.is_leaf(id) { all[id.index()] } else { f64::INFINITY };

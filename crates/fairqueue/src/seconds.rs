@@ -12,9 +12,9 @@ pub(crate) struct Decimal {
     places: u32,
 }
 
-/// So many places are read; picoseconds.
+/// Decimal places that are read: picoseconds.
 pub(crate) const MOST_PLACES: u32 = 12;
-/// So many places are written; what has more is rounded.
+/// Decimal places that are written; a longer number is rounded.
 const WRITTEN_PLACES: usize = 18;
 
 impl Decimal {

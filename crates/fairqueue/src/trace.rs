@@ -63,9 +63,9 @@ pub enum TraceError {
     },
 }
 
-/// So many bits a second are enough for a while.
+/// The highest rate that a trace may name, in bits a second.
 const MOST_RATE: u64 = 1_000_000_000_000_000;
-/// So deep may classes be nested.
+/// The most levels of classes that a trace may have.
 const MOST_DEPTH: usize = 500;
 
 #[derive(Deserialize)]

@@ -23,7 +23,8 @@ pub struct Weighted<T> {
     next: BinaryHeap<Reverse<(FinishTag, ClassId)>>,
     /// Bytes a nanosecond.
     rate: f64,
-    /// The ideal link's virtual time, when it was computed, and the shares of those whom it serves.
+    /// The ideal link's virtual time, the moment at which it was computed, and the shares of the classes that
+    /// it serves.
     virtual_time: f64,
     computed: u64,
     active: f64,
@@ -66,7 +67,7 @@ impl Ord for FinishTag {
 }
 
 impl<T> Weighted<T> {
-    /// Without packets, for a link of so many bits a second.
+    /// Without packets, for a link of `bits_per_second`.
     pub fn new(hierarchy: Hierarchy, bits_per_second: u64) -> Self {
         let shares = hierarchy.shares();
         let flow = |id: ClassId| Flow {

@@ -1,4 +1,4 @@
-//! Who is next among many, however far ahead: a queue ordered by tag that never goes back.
+//! The next of many entries, however far ahead: a queue ordered by tag, whose tags never go back.
 //!
 //! The start tags that a start-time fair queue serves never decrease, and none is ever entered below the one
 //! served last. For such monotone queues a heap does too much: this is a radix structure of 64 buckets a
@@ -132,7 +132,7 @@ impl Wheel {
         }
     }
 
-    /// Takes a slot out of the queue, which it must be in with this tag. For what is rare: it searches.
+    /// Takes a slot out of the queue. The slot must be in it with this tag. This searches, so use it rarely.
     pub(crate) fn remove(&mut self, slot: u32, tag: u64) {
         let (level, bucket) = self.place(tag);
         let entries = self.empty(level, bucket);

@@ -42,7 +42,7 @@ impl GangGroups {
     }
 }
 
-/// Whether gangs get a weight, and against whom.
+/// Whether gangs get a weight, and which programs it counts against.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Weighing {
     /// No `cpu` groups (the real-time classes are refused inside them).

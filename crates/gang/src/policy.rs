@@ -42,7 +42,7 @@ const NEWEST: f64 = 0.4;
 /// tick, so lending what interruptions leave would cost both gangs more than it gives.
 const WORTH_LENDING: f64 = 0.5;
 
-/// Who runs from when to when.
+/// Which gangs run, from when to when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     pub from: Nanos,

@@ -43,7 +43,7 @@ pub struct GangSpec {
     pub weight: u32,
     #[serde(default = "default_arrival")]
     pub arrives: String,
-    /// So many of these gangs.
+    /// How many of these gangs there are.
     #[serde(default = "default_count")]
     pub count: usize,
 }

@@ -1,4 +1,4 @@
-//! Who decides how a job ends: a state machine. Time and what happened come in, what to do comes out.
+//! Decides how a job ends: a state machine. It takes in time and events, and returns actions.
 //!
 //! ```text
 //!             a rank fails          grace over            grace over

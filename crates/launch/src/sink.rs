@@ -3,7 +3,7 @@
 //! The launcher has to notice signals and ends while the reader of its output is slow (a pager, a full pipe).
 //! While the queue is full it leaves the ranks' pipes alone, so that they wait as they would for a slow
 //! reader of their own. A reader that is gone is noticed ([`OutputSink::is_closed`]): the ranks' pipes are
-//! closed then, and whoever writes to them meets SIGPIPE, as in any pipeline.
+//! closed then, and a rank that writes to them gets SIGPIPE, as in any pipeline.
 
 use std::io::{self, Write};
 use std::sync::Arc;

@@ -79,10 +79,10 @@ fn checked(ranks: usize) -> Result<usize, Error> {
     Ok(ranks)
 }
 
-/// Who reads what the ranks write.
+/// The reader of what the ranks write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Console {
-    /// Whoever reads this process's standard output and standard error.
+    /// The reader of this process's standard output and standard error.
     Own,
     /// A launcher, which gets both as frames over standard output.
     Framed,

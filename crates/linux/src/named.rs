@@ -1,5 +1,5 @@
-//! Enumerations whose variants have names: on command lines, in records, in errors. The macro stands here because
-//! every crate that has such an enumeration may depend on this one.
+//! Enumerations whose variants have names: on command lines, in records, in errors. The macro stands here,
+//! because every crate that has such an enumeration may depend on this one.
 
 /// Defines an enumeration with `ALL`, `name` and `Display`. After a noun in quotes, such as
 /// `"barrier algorithm";`, also `FromStr`, whose error ([`UnknownName`]) lists the names.

@@ -35,7 +35,7 @@ impl PidFd {
         Ok(pidfd_send_signal(&self.0, signal.named())?)
     }
 
-    /// Whether it has ended, waiting for it at most so long (`None`: as long as it takes).
+    /// Whether it has ended. Waits for the end for at most `patience` (`None`: as long as it takes).
     pub fn has_ended(&self, patience: Option<Duration>) -> io::Result<bool> {
         Ok(readable_of(&[self.0.as_fd()], patience)?.first() == Some(&true))
     }

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 const FOR_EVER: Timespec = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
 
-/// Waits until one of `N` descriptors can be read, at most so long (`None`: as long as it takes); answers
-/// which can. A signal ends it like the time.
+/// Waits until one of `N` descriptors can be read, for at most `patience` (`None`: as long as it takes).
+/// Returns which can be read. A signal ends the wait as the end of the time does.
 pub fn readable<const N: usize>(
     descriptors: [BorrowedFd<'_>; N],
     patience: Option<Duration>,

@@ -4,22 +4,14 @@
 //! group's. Cost: one system call each. A child that leaves its group (setsid, setpgid) is not reached:
 //! what must catch those too needs a cgroup. Reference: kill(2), setpriority(2).
 
+use crate::signal::Signal;
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process_group, setpriority_pgrp, test_kill_process_group};
+use rustix::process::{Pid, kill_process_group, setpriority_pgrp, test_kill_process_group};
 use std::io;
 
 /// A process group as the kernel numbers it: the number of the process it was made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessGroup(Pid);
-
-/// What to tell every process of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tell {
-    /// SIGTERM: end and clean up.
-    Terminate,
-    /// SIGKILL: end now.
-    Kill,
-}
 
 impl ProcessGroup {
     /// The group that was made for the child with this number; `None` for numbers that kill(2) reads as
@@ -29,12 +21,8 @@ impl ProcessGroup {
     }
 
     /// Sends a signal to every process of the group; a group without processes is no error.
-    pub fn tell(self, tell: Tell) -> io::Result<()> {
-        let signal = match tell {
-            Tell::Terminate => Signal::TERM,
-            Tell::Kill => Signal::KILL,
-        };
-        match kill_process_group(self.0, signal) {
+    pub fn tell(self, signal: Signal) -> io::Result<()> {
+        match kill_process_group(self.0, signal.named()) {
             Err(Errno::SRCH) | Ok(()) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -64,7 +52,7 @@ mod tests {
             Command::new("sh").args(["-c", "sleep 100 & sleep 100"]).process_group(0).spawn().expect("sh");
         let group = ProcessGroup::of_child(child.id()).expect("a number above 1");
         assert!(group.is_alive());
-        group.tell(Tell::Kill).expect("our own children");
+        group.tell(Signal::Kill).expect("our own children");
         child.wait().expect("it was killed");
         let mut tries = 0;
         // the grandchild is reaped by whoever adopts it
@@ -73,7 +61,7 @@ mod tests {
             tries += 1;
         }
         assert!(!group.is_alive() || only_zombies(child.id()), "the grandchild is still there");
-        group.tell(Tell::Terminate).expect("a group without processes is no error");
+        group.tell(Signal::Terminate).expect("a group without processes is no error");
     }
 
     fn only_zombies(group: u32) -> bool {

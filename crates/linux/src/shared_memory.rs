@@ -35,7 +35,7 @@ impl SharedMemory {
     }
 
     /// As [`create`](Self::create), for a region that only this process writes, and only through this
-    /// mapping: whoever gets the descriptor may read. Needs Linux 5.1.
+    /// mapping: a process that gets the descriptor may read. Needs Linux 5.1.
     pub fn create_published(bytes: usize) -> io::Result<Self> {
         Self::create_sealed(bytes, SealFlags::FUTURE_WRITE)
     }

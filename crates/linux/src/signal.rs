@@ -24,8 +24,8 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// What ends, stops or interrupts a process from outside, and can be caught: whoever runs programs for a
-    /// user passes these on.
+    /// The signals that end, stop or interrupt a process from outside and can be caught. A program that runs
+    /// others for a user passes them on.
     pub const FROM_OUTSIDE: [Signal; 10] = [
         Signal::Interrupt,
         Signal::Terminate,

@@ -37,7 +37,7 @@ const UNFINISHED: &str = ".new";
 /// The longest file that is read, in bytes: a journal with a line for each of 100,000 threads has a quarter
 /// of it.
 const MOST: u64 = 64 << 20;
-/// How often a lock that somebody else has is tried again.
+/// How often a lock that another process holds is tried again.
 const AGAIN: Duration = Duration::from_millis(2);
 /// How often a directory is made that another process removes at the same time.
 const MOST_TRIES: usize = 100;

@@ -66,23 +66,6 @@ pub fn median_interval(values: &[f64], level: f64, seed: u64) -> Option<Estimate
     Some(estimate(value, medians, values.len(), level))
 }
 
-/// The ratio of two medians (`over / under`), the groups drawn independently. For runs that are
-/// neighbours in time, [`crate::paired::compare`] is sharper. `None` if a group is empty or the median
-/// below is zero.
-pub fn ratio_of_medians(over: &[f64], under: &[f64], level: f64, seed: u64) -> Option<Estimate> {
-    let (over, under) = (quantile::sorted(over), quantile::sorted(under));
-    let value = quantile::of_sorted(&over, 0.5)? / quantile::of_sorted(&under, 0.5)?;
-    if !value.is_finite() {
-        return None;
-    }
-    let mut draw = Resampler::new(seed);
-    let ratios = (0..RESAMPLES)
-        .filter_map(|_| Some(draw.median_of(&over)? / draw.median_of(&under)?))
-        .filter(|r| !r.is_nan())
-        .collect();
-    Some(estimate(value, ratios, over.len().min(under.len()), level))
-}
-
 fn estimate(value: f64, mut resampled: Vec<f64>, n: usize, level: f64) -> Estimate {
     resampled.sort_by(f64::total_cmp);
     let tail = (1.0 - level.clamp(0.0, 1.0)) / 2.0;
@@ -199,19 +182,6 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_of_two_medians_covers_the_true_ratio() {
-        let mut random = Pcg64Mcg::seed_from_u64(8);
-        let trials = 300u32;
-        let covered = (0..trials).filter(|trial| {
-            let over: Vec<f64> = (0..12).map(|_| 3.0 * skewed(&mut random)).collect();
-            let under: Vec<f64> = (0..12).map(|_| skewed(&mut random)).collect();
-            ratio_of_medians(&over, &under, 0.95, u64::from(*trial)).expect("not empty").contains(3.0)
-        });
-        let share = covered.count() as f64 / f64::from(trials);
-        assert!((0.90..=0.999).contains(&share), "{share}");
-    }
-
-    #[test]
     fn too_few_runs_cannot_promise_95_percent() {
         let three = median_interval(&[1.0, 2.0, 3.0], 0.95, 1).expect("three values");
         assert!((three.honest_level() - 0.75).abs() < 1e-12);
@@ -223,11 +193,5 @@ mod tests {
     fn the_same_seed_gives_the_same_interval() {
         let values = [1.0, 5.0, 2.0, 8.0, 3.0, 9.0, 4.0];
         assert_eq!(median_interval(&values, 0.95, 42), median_interval(&values, 0.95, 42));
-    }
-
-    #[test]
-    fn a_ratio_over_nothing_or_over_zero_is_refused() {
-        assert_eq!(ratio_of_medians(&[1.0], &[], 0.95, 1), None);
-        assert_eq!(ratio_of_medians(&[1.0], &[0.0, 0.0, 0.0], 0.95, 1), None);
     }
 }

@@ -1,12 +1,11 @@
 //! Two variants, compared run by run with their neighbours in time.
 //!
-//! The idea: machines drift (frequency, neighbours on the hypervisor, caches of the file system), so a run
-//! is compared with the run of the other variant in the *same repetition*. The ratio is formed within the
-//! pair, the median of the ratios is the answer, its bootstrap interval the doubt, and the sign counts
-//! (how often which was better) need no assumption about the distribution at all.
+//! The idea: machines drift (frequency, neighbours on the hypervisor, caches of the file system). So a run is
+//! compared with the run of the other variant in the *same repetition*. Each pair gives a ratio. The median
+//! of the ratios is the answer, and its bootstrap interval says how sure the answer is. The counts of pairs
+//! in which each variant was better need no assumption about the distribution.
 //!
-//! Cost: as [`crate::bootstrap`]. Not for runs that were not made as neighbours:
-//! [`crate::bootstrap::ratio_of_medians`].
+//! Cost: as [`crate::bootstrap`]. When not to use: for runs that were not made as neighbours.
 
 use crate::bootstrap::{self, Estimate};
 use crate::record::Better;

@@ -52,8 +52,8 @@ pub struct StudyLine {
     /// Position in the report (ascending).
     #[serde(default)]
     pub order: u32,
-    /// What to call variants, figures and parameters in front of readers, for example
-    /// `"spread": "spread Linux"`; what is missing is shown by its own name.
+    /// What to call variants, figures and parameters in front of readers, for example `"spread": "spread
+    /// Linux"`. A name that is missing here is shown as it is.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// Which of the report's opening questions the study as a whole answers, if one.

@@ -13,7 +13,8 @@ use std::io::{self, Read, Seek};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use unisono_linux::process_group::{ProcessGroup, Tell};
+use unisono_linux::process_group::ProcessGroup;
+use unisono_linux::signal::Signal;
 
 /// How often a waiting runner looks whether a program has ended.
 pub const STEP: Duration = Duration::from_millis(10);
@@ -87,7 +88,7 @@ impl StudyChild {
     /// Ends the group: with SIGTERM, and after [`GRACE`] with SIGKILL.
     fn end(&mut self) {
         if let Some(group) = self.group.filter(|_| !self.ended) {
-            let _already_gone = group.tell(Tell::Terminate);
+            let _already_gone = group.tell(Signal::Terminate);
             let until = Instant::now() + GRACE;
             while self.ended().is_none() && Instant::now() < until {
                 std::thread::sleep(STEP);
@@ -98,7 +99,7 @@ impl StudyChild {
 
     fn kill(&mut self) {
         if let Some(group) = self.group {
-            let _already_gone = group.tell(Tell::Kill);
+            let _already_gone = group.tell(Signal::Kill);
         }
         if !self.ended {
             let _already_gone = self.process.kill();

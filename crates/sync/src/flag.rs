@@ -166,7 +166,7 @@ impl Flag<'_> {
         }
     }
 
-    /// This flag, signalled by whoever completes `counter`, which then holds `full` arrivals; see
+    /// This flag, for a signal by the member that completes `counter`, which then holds `full` arrivals; see
     /// [`signal_counted`](Self::signal_counted).
     #[inline]
     pub fn counted_by<'b>(self, counter: &'b AtomicU32, full: u32) -> Flag<'b>

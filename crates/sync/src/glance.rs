@@ -35,8 +35,8 @@ pub enum Glance {
     /// store into it.
     #[default]
     Pausing,
-    /// Each look takes the line for writing, because the next access of whoever goes on first is a store. A
-    /// look that only reads makes every episode move the line twice: once to be read, once to be written.
+    /// Each look takes the line for writing, because the participant that goes on first stores next. A look
+    /// that only reads makes every episode move the line twice: once to be read, once to be written.
     Taking,
     /// Each look reads, the first one at once.
     Reading,
@@ -89,7 +89,7 @@ impl Stretch {
         Self { glance: Glance::Taking, exchange: Some(Trials::default()), ..Self::default() }
     }
 
-    /// Gives so many episodes. In an exchange one of the two `decides` how both look, and says so in
+    /// Gives `episodes` episodes. In an exchange one of the two `decides` how both look, and says so in
     /// `decision`.
     #[inline]
     pub fn give(&mut self, episodes: u32, decides: bool, decision: &AtomicU32) {
@@ -149,8 +149,8 @@ struct Trials {
     stretches: u32,
 }
 
-/// The dearer way is tried in two successive stretches of so many: 3 % of the time, so that a way that costs
-/// five times as much (the most that was measured: 216 against 42 ns) adds 12 % at worst.
+/// The dearer way is tried in two successive stretches of this many: 3 % of the time, so that a way that
+/// costs five times as much (the most that was measured: 216 against 42 ns) adds 12 % at worst.
 const TRIED_EVERY: u32 = 64;
 /// Costs are kept in fractions of a tick, so that smoothing does not stick.
 const FRACTION: u64 = 64;

@@ -140,7 +140,7 @@ impl Lines {
         self.first.cast()
     }
 
-    /// So many of these lines from `first` on, as lines of their own that share the memory. Panics past the
+    /// `count` of these lines from `first` on, as lines of their own that share the memory. Panics past the
     /// last.
     #[cfg(not(loom))]
     #[must_use]

@@ -39,7 +39,7 @@ pub struct ForeignWords {
 
 #[cfg(not(loom))]
 impl PublishedWords {
-    /// Zeroed memory of at least so many words.
+    /// Zeroed memory of at least `words` words.
     pub fn create(words: usize) -> io::Result<Self> {
         let bytes = words.checked_mul(WORD).ok_or(io::ErrorKind::InvalidInput)?;
         Ok(Self { region: SharedMemory::create_published(bytes)? })

@@ -19,8 +19,8 @@ use crate::line::CacheLine;
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock::Nanos;
 
-/// Words of the line. Word 0 belongs to the owner of the line, who puts there what is read at every wait,
-/// too.
+/// Words of the line. Word 0 belongs to the owner of the line, who puts there something else that is read at
+/// every wait.
 const MODE: usize = 2;
 /// The processors that the members may use, modulo 64, in two halves.
 const PROCESSORS: usize = 4;

@@ -24,7 +24,7 @@ pub trait WaitPolicy {
     }
 }
 
-/// How long somebody has waited. Waits that end within their first polls ([`Glance`](crate::Glance)) read no
+/// How long a waiter has waited. Waits that end within their first polls ([`Glance`](crate::Glance)) read no
 /// clock and are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
@@ -66,7 +66,7 @@ named! {
 
 /// How long spin-block spins before it sleeps.
 ///
-/// Who spins as long as a sleep costs, and then sleeps, never pays more than twice the better of the two
+/// A waiter that spins as long as a sleep costs, and then sleeps, pays at most twice the better of the two
 /// (Karlin, Li, Manasse, Owicki 1991). Peter et al. tuned to 50 us, about the price of a wake-up across
 /// halted CPUs (28 to 60 us measured on two virtual CPUs of an AMD EPYC, Linux 6.18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -25,13 +25,13 @@ pub struct Notes<'a> {
 }
 
 impl<'a> Notes<'a> {
-    /// The notes of so many places, which lie in `lines` from line `first` on.
+    /// The notes of `places` places, which lie in `lines` from line `first` on.
     #[inline]
     pub const fn new(lines: &'a Lines, first: usize, places: usize) -> Self {
         Self { lines, first, places }
     }
 
-    /// How many lines the notes of so many places take.
+    /// How many lines the notes of `places` places take.
     pub const fn lines(places: usize) -> usize {
         places.div_ceil(CacheLine::WORDS)
     }

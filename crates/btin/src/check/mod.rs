@@ -89,8 +89,8 @@ pub struct TreeShape {
 }
 
 impl TreeShape {
-    /// Whether a file says about its tree what is so. Fails with [`TreeRule::AsClaimed`] and the first key
-    /// that differs.
+    /// Whether the claims of a file about its tree are true. Fails with [`TreeRule::AsClaimed`] and the first
+    /// key that differs.
     pub fn is_as_claimed(&self, claims: &Claims) -> Result<(), Broken> {
         let all = [
             ("height", claims.height, self.height),

@@ -15,7 +15,7 @@ use super::bits::{Bits, LANES};
 use super::graph::Graph;
 use unisono_sync::{Wide, vectorized};
 
-/// What a walk remembers beside who has reached which switch.
+/// What a walk remembers beside the searches that have reached each switch.
 pub(super) trait Keep {
     /// Forgets everything; searches begin at these switches, lane by lane.
     fn begin(&mut self, graph: &Graph, from: &[u32]);

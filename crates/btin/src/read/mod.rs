@@ -128,7 +128,7 @@ pub struct ReadReport {
     pub node_places: Vec<usize>,
 }
 
-/// Reads a network in whatever language it is written.
+/// Reads a network in any of the languages.
 pub fn read(
     text: &str,
     language: Option<Language>,

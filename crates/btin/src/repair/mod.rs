@@ -99,8 +99,8 @@ pub struct StandingTree<'a> {
 }
 
 impl<'a> StandingTree<'a> {
-    /// A tree in use in a network, nothing of which has failed. Fails with [`RepairError::NoChild`] if the
-    /// registers do not fit the network.
+    /// A tree in use in a network without failures. Fails with [`RepairError::NoChild`] if the registers do
+    /// not fit the network.
     pub fn new(
         network: &'a SwitchNetwork,
         group: &'a BarrierGroup,

@@ -47,8 +47,8 @@ named! {
 }
 
 named! {
-    /// How fast the root node of unicast and multicast takes in the members' messages. The paper does not say,
-    /// and its figures depend on nothing more.
+    /// How fast the root node of unicast and multicast takes in the members' messages. The paper does not
+    /// say, and its figures depend on nothing more.
     #[derive(PartialOrd, Ord, Default)]
     pub enum Intake {
         /// One message in (t_r + t_p) / L, as if L = round(f k - p / q) links (what a switch has to other

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 /// The default class, where none is named.
 const DEFAULT: &str = "default";
-/// So many matches can be compared with each other.
+/// The most matches that a policy may have: each is compared with each.
 const MOST_RULES: usize = 4096;
 /// Processor time: a control group's weights have this range in both versions.
 const CPU_WEIGHTS: std::ops::RangeInclusive<f64> = 0.01..=100.0;

@@ -50,7 +50,7 @@ const ROOT: &str = "root";
 /// Longer texts are no policies.
 const MOST_TEXT: usize = 1 << 20;
 
-/// Who waits for whom inside of a leaf.
+/// Which packets of a leaf wait for each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Flows {
     /// All packets of the class, in its order.
@@ -127,7 +127,7 @@ impl Policy {
         rule.map_or(self.default, |rule| rule.class)
     }
 
-    /// Who waits for whom in a class.
+    /// Which packets of a class wait for each other.
     pub fn flows(&self, class: ClassId) -> Flows {
         self.queues.get(class.index()).copied().unwrap_or_default().flows
     }

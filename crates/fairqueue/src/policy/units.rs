@@ -8,9 +8,9 @@ use std::str::FromStr;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Rate(NonZeroU64);
 
-/// So many bits a second are enough for a while.
+/// The highest rate that a policy may name, in bits a second.
 const MOST_RATE: u128 = 1_000_000_000_000_000;
-/// So many bytes too.
+/// The most bytes that a policy may name.
 const MOST_BYTES: u128 = 1 << 40;
 
 impl Rate {

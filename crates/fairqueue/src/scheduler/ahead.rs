@@ -1,8 +1,8 @@
 //! Service out of turn, and service that turns out longer or shorter than thought.
 //!
-//! Out of turn: a class may be served before its start tag is the least, and is charged as ever, so that it
-//! waits the longer afterwards: its share does not change, only when it gets it. How far it may be ahead is
-//! the caller's to say, in bytes; that much is added to the fairness bound.
+//! Out of turn: a class may be served before its start tag is the least. It is charged as usual, and waits
+//! the longer afterwards. So its share does not change, only the moment at which it gets it. The caller says
+//! how many bytes a class may be ahead; the fairness bound grows by as many.
 //!
 //! Start-time fair queuing needs the length of a packet only when its service ends: for quanta of a processor
 //! that are given back early, and for requests whose order within a class is decided elsewhere.
@@ -14,8 +14,8 @@ use crate::hierarchy::ClassId;
 use crate::packet::Packet;
 
 impl<T> Scheduler<T> {
-    /// The first packet of a leaf, into service out of turn, if on every level its class would then be ahead
-    /// of its parent's virtual time by no more than so many bytes beyond the packet itself.
+    /// Takes the first packet of a leaf into service out of turn, if on each level its class is then ahead of
+    /// its parent's virtual time by at most `most` bytes beyond the packet itself.
     pub fn dequeue_ahead(&mut self, now: u64, class: ClassId, most: u32) -> Option<Packet<T>> {
         self.finish(now);
         let leaf = self.slots[class.index()];
@@ -45,7 +45,7 @@ impl<T> Scheduler<T> {
         self.serve(leaf).map(|(_, packet)| packet)
     }
 
-    /// The packet in service has turned out to need so much, not its length.
+    /// The packet in service has turned out to need this amount instead of its length.
     pub fn charge(&mut self, length: u32) {
         let Some(leaf) = self.in_service else { return };
         let charged = std::mem::replace(&mut self.charged, length);

@@ -1,10 +1,10 @@
 //! Other weights, and other classes, while packets wait.
 //!
-//! What a class has had in advance of its siblings is its *lead*: how far its tag is ahead of its parent's
-//! virtual time. In bytes it is at most one packet, the longest of the class. A change keeps every class's
-//! lead in bytes, whatever becomes of its weight and its place, and counts all virtual times from 0 again. So
-//! a class is nowhere further ahead than it could have come by itself, the fairness bound holds from the
-//! change on for the new weights, and nobody can get more by making changes. A class that is new has no lead.
+//! The *lead* of a class is how far its tag is ahead of its parent's virtual time: what the class has had in
+//! advance of its siblings. In bytes it is at most the longest packet of the class. A change keeps the lead
+//! of each class in bytes, although weight and parent may change, and counts all virtual times from 0 again.
+//! So no class is further ahead than it could have come by itself; the fairness bound holds for the new
+//! weights from the change on; and changes do not give anybody more. A new class has no lead.
 //!
 //! Tags are whole numbers in the unit of the siblings; in a new unit a lead loses the fraction of a unit,
 //! which is less than a byte.
@@ -24,7 +24,7 @@ pub struct Changes {
     pub closed: Vec<Closed>,
 }
 
-/// The account of a leaf that takes no packets any more.
+/// The account of a leaf that takes no more packets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Closed {
     pub name: String,
@@ -32,7 +32,7 @@ pub struct Closed {
     pub moved: u64,
 }
 
-/// Why the classes cannot be changed; they have not been then.
+/// Why the classes cannot be changed. Nothing was changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangeError {
@@ -45,8 +45,8 @@ pub enum ChangeError {
 }
 
 impl<T> Scheduler<T> {
-    /// Changes the weight of a class; nothing is lost. What the class has had in advance counts on, in bytes:
-    /// with ten times the weight it is forgotten ten times as soon.
+    /// Changes the weight of a class; nothing is lost. The class keeps its lead, in bytes: with ten times the
+    /// weight it is used up ten times as soon.
     pub fn set_weight(&mut self, class: ClassId, weight: Weight) {
         self.hierarchy.class_mut(class).weight = weight;
         if class == ClassId::ROOT {
@@ -101,11 +101,11 @@ impl<T> Scheduler<T> {
     /// Changes the classes while packets wait: weights, limits, orders, and the tree itself. Classes are
     /// known by their names; numbers are from now on those of the new hierarchy.
     ///
-    /// No packet is lost. A class that is still a leaf keeps its packets in their order; those of a class
-    /// that is none any more go behind those of the default class, in their order. More than a limit allows
-    /// may wait then: nothing is dropped for that, but what comes drops itself or as much as it brings until
-    /// enough has left. The packet in service stays in service. Fails if packets wait in a class that is
-    /// gone, and the new hierarchy has no default class.
+    /// No packet is lost. A class that is still a leaf keeps its packets in their order. Packets of a class
+    /// that is a leaf no more go behind those of the default class, in their order. More packets than a limit
+    /// allows may wait then. None of them is dropped for that; but until enough have left, a packet that
+    /// arrives is dropped, or pushes out as much as it brings. The packet in service stays in service. Fails
+    /// if packets wait in a class that is gone, and the new hierarchy has no default class.
     pub fn apply(&mut self, hierarchy: Hierarchy) -> Result<Changes, ChangeError> {
         let places = NewSlots::of(&self.hierarchy, &hierarchy);
         for (at, class) in self.named_leaves() {
@@ -132,7 +132,7 @@ impl<T> Scheduler<T> {
         Ok(changes)
     }
 
-    /// What the packet in service costs counts at once, so that it does in another tree, too.
+    /// Charges the packet in service at once, so that it is charged in the new tree, too.
     fn pay(&mut self) {
         let due = u64::from(self.charged).wrapping_sub(u64::from(self.paid));
         let mut slot = self.in_service.unwrap_or(ROOT);

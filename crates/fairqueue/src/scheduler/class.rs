@@ -15,7 +15,7 @@ pub(super) struct Sibling {
     pub(super) parent: u32,
     /// Whether it waits among those that want service, or is in service.
     pub(super) busy: bool,
-    /// Whether it may not wait there, whatever waits in it.
+    /// Whether it is held: it does not wait there even if packets wait in it.
     pub(super) held: bool,
     /// Its place among its siblings, if they are few.
     pub(super) place: u8,
@@ -23,7 +23,7 @@ pub(super) struct Sibling {
     pub(super) many: bool,
 }
 
-/// What a decision needs of a leaf: one cache line. An inner class has one, too, which says which it is.
+/// What a decision needs of a leaf: one cache line. An inner class has one, too, which names it.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(super) struct Leaf {
@@ -54,7 +54,7 @@ pub(super) struct Inner {
 }
 
 impl Inner {
-    /// The child in service has been served, which costs so much; answers its finish tag.
+    /// The child in service has been served, at this cost. Returns its finish tag.
     #[inline]
     pub(super) fn end(&mut self, cost: u64) -> u64 {
         let tag = self.last_tag.wrapping_add(cost);

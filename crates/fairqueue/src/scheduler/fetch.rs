@@ -3,7 +3,7 @@
 use super::{INNER, Scheduler};
 use unisono_sync::prefetch;
 
-/// From so many classes on they do not fit the cache, and asking for their memory early pays.
+/// From this number of classes on they do not fit the cache, and asking for their memory early pays.
 const LARGE: usize = 8192;
 
 impl<T> Scheduler<T> {
@@ -31,8 +31,8 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// Who will probably be served after so many others, on the level of the children of a class so high over
-    /// the leaves.
+    /// The class that will probably be served after `after` others, among the children of a class `height`
+    /// levels above the leaves.
     #[inline]
     fn next_below(&self, root: usize, after: u32, height: u32) -> Option<u32> {
         let mut inner = &self.inner[root];

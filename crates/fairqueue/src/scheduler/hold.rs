@@ -1,17 +1,17 @@
 //! Classes that may not be served for a while, as those at their ceiling: their packets wait, their siblings
 //! go on.
 //!
-//! A class that is held leaves the children that want service and keeps its tag. Released, it begins with the
-//! start tag `max(virtual time, tag)` as a class does that was idle: it is not owed what it did not get
-//! meanwhile. A class of which all children are held wants nothing itself. Cost: what dropping its last
+//! A class that is held leaves the children that want service, and keeps its tag. When it is released, it
+//! begins with the start tag `max(virtual time, tag)`, as a class that was idle: the service that it missed
+//! is not owed to it. A class whose children are all held wants nothing itself. Cost: what dropping its last
 //! packet costs.
 
 use super::{INNER, NONE, Scheduler};
 use crate::hierarchy::ClassId;
 
 impl<T> Scheduler<T> {
-    /// From now on no packet of the class, or of one below it, is chosen; the one in service is served to its
-    /// end. The root cannot be held: do not ask.
+    /// From now on no packet of the class, or of a class below it, is chosen. The packet in service is served
+    /// to its end. The root cannot be held.
     pub fn hold(&mut self, class: ClassId) {
         let slot = self.slots[class.index()];
         let child = self.child(slot);

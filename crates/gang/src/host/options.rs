@@ -1,4 +1,4 @@
-//! What to run and how, and what is refused before anything is started.
+//! The options of a run, and the checks that refuse wrong ones before anything is started.
 
 use crate::error::{Error, Result};
 use crate::gang::GangWeight;

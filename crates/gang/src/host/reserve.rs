@@ -24,7 +24,7 @@ use unisono_linux::cgroup::GroupMeter;
 const PERIOD: Duration = Duration::from_millis(200);
 /// And at the least.
 const CALM: Duration = Duration::from_millis(400);
-/// The lines of processors come first in `/proc/stat`; so many bytes hold 64 of them.
+/// The lines of processors come first in `/proc/stat`; these bytes hold 64 of them.
 const ENOUGH: usize = 8192;
 
 /// Seconds of processor time at one moment.
@@ -36,7 +36,7 @@ struct TimesSoFar {
 }
 
 impl TimesSoFar {
-    /// Seconds that gangs, others, and all together got between `earlier` and these, on so many cores.
+    /// Seconds that gangs, others, and all together got between `earlier` and these, on `cores` cores.
     fn since(self, earlier: TimesSoFar, cores: usize) -> (f64, f64, f64) {
         let all = (self.at - earlier.at).as_secs_f64() * cores as f64;
         let gangs = self.gangs - earlier.gangs;

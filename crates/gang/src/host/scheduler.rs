@@ -22,7 +22,7 @@ use unisono_linux::timer::{Sleeper, Woken};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     Left(GangId),
-    /// The gang can use so many cores at once.
+    /// The gang can use this many cores at the same time.
     Width(GangId, usize),
     /// This process was continued after it had been stopped: the programs were, too, without regard to whose
     /// turn it is.

@@ -73,7 +73,7 @@ impl Width {
         self.known.get(&thread).is_none_or(|known| known.wants)
     }
 
-    /// The gang has so many threads, too many to look at each.
+    /// The gang has this many threads, too many to look at each.
     pub(crate) fn count(&mut self, threads: usize) -> Option<usize> {
         self.known.clear();
         self.less = None;

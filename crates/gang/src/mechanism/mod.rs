@@ -70,7 +70,7 @@ pub enum Idle {
     Used,
 }
 
-/// Makes standings true. Whoever implements it releases everybody when it is dropped.
+/// Makes standings true. An implementation releases all gangs when it is dropped.
 pub trait Mechanism: Send {
     fn kind(&self) -> MechanismKind;
 
@@ -99,7 +99,7 @@ pub trait Mechanism: Send {
     fn release(&mut self) -> Result<()>;
 }
 
-/// Refuses standings of gangs that a mechanism of so many gangs does not know.
+/// Refuses standings of gangs that a mechanism of `gangs` gangs does not know.
 fn known(standings: &[(GangId, Standing)], gangs: usize) -> Result<()> {
     match standings.iter().find(|(gang, _)| gang.0 >= gangs) {
         Some((gang, _)) => {

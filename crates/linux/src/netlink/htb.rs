@@ -30,9 +30,9 @@ const RATE_64: u16 = 6;
 const CEILING_64: u16 = 7;
 const VERSION: u32 = 3;
 const ETHERNET: u8 = 1;
-/// The kernel counts the time of a burst in units of so many nanoseconds (`PSCHED_SHIFT`).
+/// The kernel counts the time of a burst in units of this many nanoseconds (`PSCHED_SHIFT`).
 const TICK_NS: u64 = 64;
-/// A class may have so many below it and itself, one in another (`TC_HTB_MAXDEPTH`).
+/// The most levels of classes, one in another (`TC_HTB_MAXDEPTH`).
 pub const MOST_LEVELS: usize = 8;
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -120,7 +120,7 @@ pub fn answers(mut bytes: &[u8]) -> impl Iterator<Item = KernelAnswer> {
     })
 }
 
-/// What the kernel tells whoever listens, in what a socket received: of which kind, and without its header.
+/// The news in what a socket received from the kernel: each with its kind, without its header.
 pub(super) fn notices(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let header = bytes.get(..HEADER)?;
@@ -178,7 +178,7 @@ pub(crate) fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value).trim_end_matches('\0').to_owned()
 }
 
-/// What a piece of a table means for whoever reads it.
+/// What a piece of a table means for its reader.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Piece {
     Entry(Entry),

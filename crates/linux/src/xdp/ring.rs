@@ -132,7 +132,7 @@ impl<T: Copy> Consumer<T> {
         XdpRing::map(socket, page, layout, size).map(Self)
     }
 
-    /// Takes at most so many entries, and tells the kernel that their places are free.
+    /// Takes at most `most` entries, and tells the kernel that their places are free.
     pub(super) fn take(&mut self, most: usize, mut each: impl FnMut(T)) -> usize {
         let ring = &mut self.0;
         if ring.theirs == ring.mine {

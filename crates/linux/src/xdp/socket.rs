@@ -113,7 +113,7 @@ impl XdpSocket {
         }
     }
 
-    /// Takes at most so many frames that came; answers how many.
+    /// Takes at most `most` frames that came. Returns how many.
     pub fn receive(&mut self, most: usize, mut each: impl FnMut(ReceivedFrame)) -> usize {
         let umem = &self.umem;
         self.receive.take(most, |entry| {

@@ -25,7 +25,7 @@ pub struct Chunk {
 static NEXT_ID: AtomicU32 = AtomicU32::new(0);
 
 impl Umem {
-    /// Takes memory of so many chunks, and hands them out. Fails with `InvalidInput` if the chunk's size is
+    /// Takes memory for `count` chunks, and hands them out. Fails with `InvalidInput` if the chunk's size is
     /// neither 2,048 nor 4,096 bytes, or if there are no chunks.
     pub fn new(chunk: usize, count: u32) -> io::Result<(Self, Vec<Chunk>)> {
         if !matches!(chunk, 2048 | 4096) || count == 0 {

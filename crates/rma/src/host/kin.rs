@@ -11,7 +11,7 @@ use std::time::Duration;
 use unisono_linux::pidfd::{PidFd, start_time};
 use unisono_linux::process_vm;
 
-/// The processes of which some job holds descriptors.
+/// The processes whose descriptors some job holds.
 static KNOWN: Mutex<Vec<Weak<Kin>>> = Mutex::new(Vec::new());
 
 /// Another process of this host, with its descriptors.

@@ -9,7 +9,8 @@ named! {
         /// Stores and flags where members share memory; the paper's protocol elsewhere.
         #[default]
         Direct = "direct",
-        /// The paper's protocol everywhere: the second synchronization call does all work (sections 4.1 to 4.3).
+        /// The paper's protocol everywhere: the second synchronization call does all work (sections 4.1 to
+        /// 4.3).
         Deferred = "deferred",
         /// The naive forms that the paper describes: two barriers a fence, a start that waits for posts, done
         /// messages, a lock that waits to be granted, an unlock message and its acknowledgement.

@@ -1,10 +1,12 @@
-//! A fault injector: wraps any transport and lets happen what a network may do but a test network does not.
+//! A fault injector: wraps any transport and makes faults that a network may make and a test network does
+//! not.
 //!
-//! The idea: it changes nothing that the contract of [`super`] promises, and all that it leaves open. Packets
-//! of a pair stay in order and whole, but are held back; packets of different senders overtake each other; a
-//! rank dies at a chosen moment, in the middle of whatever it was doing. What happens to a packet is a
-//! function of the seed, its sender, its receiver and its number among the packets of that pair - not of the
-//! clock or the order of calls - so that a [`FaultPlan`], which prints itself, makes the same faults again.
+//! The idea: the injector keeps what the contract of [`super`] promises, and varies all that the contract
+//! leaves open. It holds packets back, although those of a pair stay in order and whole. It lets packets of
+//! different senders overtake each other. It ends a rank at a chosen moment, in the middle of its work. What
+//! happens to a packet depends on the seed, its sender, its receiver and its number among the packets of that
+//! pair, and not on the clock or the order of calls. So a [`FaultPlan`], which prints itself, makes the same
+//! faults again.
 //!
 //! Cost: a copy and the delays. When not to use: for what breaks the contract (lost, changed or repeated
 //! packets): TCP would have to fail for that. Malformed packets are the fuzzers' subject.
@@ -29,12 +31,12 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// No faults yet but packets of different senders that overtake each other.
+    /// No faults yet, except that packets of different senders overtake each other.
     pub const fn new(seed: u64) -> Self {
         Self { seed, delay: Nanos::ZERO, death: None }
     }
 
-    /// Holds every other packet back, mostly for much less than so long.
+    /// Holds every other packet back, mostly for much less than `most`.
     #[must_use]
     pub fn delay(self, most: Duration) -> Self {
         Self { delay: most.into(), ..self }
@@ -105,7 +107,7 @@ pub struct Faulty<T> {
     passed_on: u64,
     held: Vec<HeldPacket>,
     gone: Vec<Gone>,
-    /// Of those whom the inner transport reports gone: all packets have been taken over.
+    /// Peers that the inner transport reports gone, and whose packets have all been taken over (count).
     drained: usize,
     scratch: Vec<u8>,
     alarm: Arc<FaultAlarm>,
@@ -166,7 +168,7 @@ impl<T: Transport> Faulty<T> {
         Ok(())
     }
 
-    /// Reports whoever is gone and has nothing left to say, and sets the alarm.
+    /// Reports the peers that are gone and have no packet left, and sets the alarm.
     fn note(&mut self) {
         let reported = |gone: &[Gone], rank| gone.iter().any(|gone| gone.rank == rank);
         for news in self.inner.iter().flat_map(|inner| &inner.gone()[..self.drained]) {

@@ -76,7 +76,7 @@ pub trait Transport: Send + fmt::Debug {
     /// (of [`unisono_linux::clock::now`]). May return early.
     fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error>;
 
-    /// Passes on what is kept; whether nothing is left. (Whether it has arrived, only the peer can say.)
+    /// Sends what is kept. Returns whether nothing is left. (Only the peer can say whether it has arrived.)
     fn flush(&mut self) -> Result<bool, Error>;
 
     /// The peers that are gone, in the order in which this rank noticed it.

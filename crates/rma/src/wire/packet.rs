@@ -51,7 +51,7 @@ coded! {
         FenceCount = 9 "fence count",
         /// The sender has exposed its window to the receiver (post), epoch `tag`.
         Post = 10 "post",
-        /// Nothing more comes in the epoch `tag`: the "last operation" of one who has none.
+        /// The sender has no operation in the epoch `tag`: stands in for the last one.
         Done = 11 "done",
         /// Asks for the lock of the receiver's window; `extra` is 1 for shared, 2 for exclusive.
         LockRequest = 12 "lock request",
@@ -157,7 +157,7 @@ impl Header {
         }
     }
 
-    /// The bytes of this header before a payload of so many bytes (at most [`MAX_PAYLOAD`]).
+    /// The bytes of this header; a payload of `payload` bytes (at most [`MAX_PAYLOAD`]) follows it.
     pub fn encode(&self, payload: usize) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[0] = self.kind as u8;

@@ -14,7 +14,7 @@ use toml::de::{DeTable, DeValue};
 
 /// Less than one packet of Ethernet's may not be a limit.
 const LEAST_BYTES: u64 = 1514;
-/// So deep may classes be nested.
+/// The most levels of classes that a policy may have.
 pub(super) const MOST_DEPTH: usize = 64;
 const KEYS: [&str; 10] =
     ["weight", "ceiling", "limit", "packets", "overflow", "order", "flows", "ecn", "match", "parent"];

@@ -106,7 +106,7 @@ impl EngineState {
         self.grant_locks(header.window)
     }
 
-    /// Grants whatever can be granted now, in the order of requests.
+    /// Grants the locks that can be granted now, in the order of requests.
     pub(super) fn grant_locks(&mut self, window: u32) -> ServedResult {
         while let Some(next) = self.port(window).next_granted() {
             match next.operation {

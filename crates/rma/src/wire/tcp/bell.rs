@@ -1,29 +1,33 @@
-//! What a rank sleeps on: one epoll instance with all its connections, a bell for the transport, and one for
-//! each thread that only listens.
+//! What a rank sleeps on: one epoll instance with all its connections, a bell for the transport, and a bell
+//! for each thread that only listens.
 //!
-//! A bell falls silent when its sleeper has heard it; with one for all, the first to wake would take the
-//! others' ring. Bytes wake every listener too, but who looks after another thread has read them finds none
-//! and would sleep on, though they were for it: so reading rings the listeners' bells. Cost: three
-//! descriptors a job, one more for each thread that listens at the same time; a lock a read. When not to use:
-//! a listener is woken by bytes on any connection until the transport has read them; it should fetch them
-//! rather than listen on. Reference: epoll(7), eventfd(2).
+//! A sleeper that has heard its bell silences it. With one bell for all, the first thread to wake would take
+//! the ring from the others, so each has its own. Bytes on a connection wake each listener, too. But a
+//! listener that looks after another thread has read these bytes finds none and would sleep on, although they
+//! may have been for it. So a read rings the listeners' bells. Cost: three descriptors a job, one more for
+//! each thread that listens at the same time, and a lock for each read. When not to use: bytes on any
+//! connection wake a listener until the transport has read them, so a listener should fetch them instead of
+//! listening on. Reference: epoll(7), eventfd(2).
 
 use super::patience::LearntPatience;
 use super::socket::Socket;
 use crate::wire::Bell;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::{Errno, read, write};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
+use unisono_linux::poll::readable;
 
-/// What the bell is called among the peers.
+/// The number that stands for the bell among the peers.
 const BELL: u64 = u64::MAX;
-/// How long one sleeps that has no bell.
+/// How long a listener without a bell sleeps before it looks again: bells are missing only when descriptors
+/// are.
 const SOON: Nanos = Nanos(1_000_000);
 const EVENTS: usize = 32;
 
@@ -35,7 +39,7 @@ pub(crate) struct Door {
     listeners: Mutex<Listeners>,
     /// Counts rings and reads: what one listens for.
     events: AtomicU32,
-    /// The listener's; a second one, such as the agent, does not poll.
+    /// The patience of one listener. A second listener, such as the agent, does not poll.
     patience: Mutex<LearntPatience>,
 }
 
@@ -53,13 +57,6 @@ pub(super) struct Ready {
     pub(super) writable: bool,
 }
 
-fn timespec(length: Nanos) -> Timespec {
-    Timespec {
-        tv_sec: (length.0 / 1_000_000_000).cast_signed(),
-        tv_nsec: (length.0 % 1_000_000_000).cast_signed(),
-    }
-}
-
 fn bell() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
@@ -71,7 +68,7 @@ fn silence(bell: &OwnedFd) {
 }
 
 impl Door {
-    /// For one of so many members that are known to be on this host.
+    /// For a member with `here` members on this host, itself included.
     pub(super) fn new(here: usize) -> io::Result<Self> {
         let (epoll, inner) = (epoll::create(CreateFlags::CLOEXEC)?, bell()?);
         epoll::add(&epoll, &inner, EventData::new_u64(BELL), EventFlags::IN)?;
@@ -101,10 +98,12 @@ impl Door {
         let _ = epoll::delete(&self.epoll, socket);
     }
 
-    /// What connections are ready for, waiting for it at most so long; whether anything happened.
+    /// Asks what connections are ready for, and waits for it for at most `timeout`. Returns whether anything
+    /// happened.
     pub(super) fn attend(&self, timeout: Nanos, ready: &mut Vec<Ready>) -> io::Result<bool> {
         let mut happened = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
-        let happened = match epoll::wait(&self.epoll, &mut happened, Some(&timespec(timeout))) {
+        let timeout = Timespec::try_from(Duration::from(timeout)).map_err(io::Error::other)?;
+        let happened = match epoll::wait(&self.epoll, &mut happened, Some(&timeout)) {
             Ok((happened, _)) => happened,
             Err(Errno::INTR) => return Ok(true),
             Err(error) => return Err(error.into()),
@@ -130,8 +129,8 @@ impl Door {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells listeners to look: what they listen for may have been read. Their lock orders this with
-    /// [`sleep`](Self::sleep): who is not among them yet finds the count changed.
+    /// Tells listeners to look: what they listen for may have been read. The lock orders this with
+    /// [`sleep`](Self::sleep): a listener that is not in the list yet finds the count changed.
     pub(super) fn announce(&self) {
         self.events.fetch_add(1, Ordering::Relaxed);
         for bell in &self.listeners().asleep {
@@ -143,13 +142,12 @@ impl Door {
     /// Sleeps until a connection is ready or the transport's bell is rung.
     pub(crate) fn await_ready(&self) {
         // whatever ends it, the caller looks again
-        let _ = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], None);
+        let _ = readable([self.epoll.as_fd()], None);
     }
 
     fn is_ready(&self) -> bool {
-        let mut sources = [PollFd::new(&self.epoll, PollFlags::IN)];
-        // whatever it says, the caller looks again
-        poll(&mut sources, Some(&timespec(Nanos::ZERO))) != Ok(0)
+        // after an error the caller looks again
+        !matches!(readable([self.epoll.as_fd()], Some(Duration::ZERO)), Ok([false]))
     }
 
     fn sleep(&self, seen: u32, until: Option<Nanos>) {
@@ -160,12 +158,12 @@ impl Door {
         drop(listeners);
         if self.events() == seen {
             let soon = own.is_none().then(|| SOON.after(now()));
-            let until = until.into_iter().chain(soon).min().map(|until| timespec(until.since(now())));
-            let epoll = PollFd::new(&self.epoll, PollFlags::IN);
+            let until = until.into_iter().chain(soon).min();
+            let patience = until.map(|until| Duration::from(until.since(now())));
             // whatever ends it, the caller looks again
             let _ = match &own {
-                Some(own) => poll(&mut [epoll, PollFd::new(own, PollFlags::IN)], until.as_ref()),
-                None => poll(&mut [epoll], until.as_ref()),
+                Some(own) => readable([self.epoll.as_fd(), own.as_fd()], patience).map(drop),
+                None => readable([self.epoll.as_fd()], patience).map(drop),
             };
         }
         if let Some(own) = own {

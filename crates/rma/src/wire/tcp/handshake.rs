@@ -1,12 +1,12 @@
-//! Who may join: mutual challenge and response, without sockets.
+//! Which processes may join a job: mutual challenge and response, without sockets.
 //!
 //! Each side proves that it knows the job's key by a MAC (HMAC-SHA-256) over everything said so far,
 //! which includes both ranks, both sizes and a fresh random number of each side. The key itself never
 //! travels. `PROTOCOL.md` has the picture and says what it protects against.
 //!
-//! Cost: three messages of fixed length and one byte a connection, once; four hashes of less than 200
-//! bytes. Whoever has proved nothing yet costs the acceptor [`HELLO`] + [`PROOF`] bytes of memory.
-//! Reference: RFC 2104 (HMAC); Bellare and Rogaway, CRYPTO 1993 (mutual authentication, MAP1).
+//! Cost: three messages of fixed length and one byte a connection, once; four hashes of less than 200 bytes.
+//! A process that has proved nothing yet costs the acceptor [`HELLO`] + [`PROOF`] bytes of memory. Reference:
+//! RFC 2104 (HMAC); Bellare and Rogaway, CRYPTO 1993 (mutual authentication, MAP1).
 
 use crate::model::Key;
 use hmac::{Hmac, KeyInit, Mac};
@@ -19,7 +19,8 @@ const MAGIC: [u8; 8] = *b"unisono1";
 /// A fresh random number.
 pub(super) type Nonce = [u8; 32];
 
-/// Bytes of the connector's first message: magic, its rank, whom it wants, the job's size, its nonce.
+/// Bytes of the connector's first message: magic, its rank, the rank that it wants, the job's size, its
+/// nonce.
 pub(super) const HELLO: usize = 8 + 4 + 4 + 4 + 32;
 /// Bytes of the acceptor's answer: its rank, the job's size, its nonce, its MAC.
 pub(super) const CHALLENGE: usize = 4 + 4 + 32 + 32;
@@ -134,7 +135,7 @@ impl<'a> Connector<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Guest {
     pub(super) rank: u32,
-    /// Whom it meant to reach, and in a job of which size.
+    /// The rank that it meant to reach, and the size of its job.
     pub(super) wanted: (u32, u32),
     pub(super) listens_at: SocketAddr,
 }
@@ -166,7 +167,7 @@ impl Acceptor {
         &mut self.received[self.filled..end]
     }
 
-    /// So many bytes were read into [`room`](Self::room).
+    /// Takes in that `bytes` bytes were read into [`room`](Self::room).
     pub(super) fn took(&mut self, bytes: usize, own: &Own<'_>) -> Result<AcceptorStep, Refusal> {
         let before = self.filled;
         self.filled += bytes;

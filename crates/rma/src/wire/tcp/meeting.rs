@@ -1,37 +1,40 @@
 //! How the members of a job find each other: everyone listens, the higher rank connects.
 //!
-//! A rank first connects to all lower ranks, one after the other, then accepts all higher ones; rank 0 only
-//! accepts, so that the last wait of the chain is always served. Where only rank 0's address is known
-//! ([`ListeningSeat::gather`]) it is met first, learns with each handshake where its guest listens, and hands
-//! out the list when all have come. When all are connected the listening socket is closed: afterwards there
-//! is no door to knock at.
+//! A rank first connects to all lower ranks, one after the other, and then accepts all higher ranks. Rank 0
+//! only accepts, so the last wait of the chain is always served. Where only rank 0's address is known
+//! ([`ListeningSeat::gather`]), all ranks meet rank 0 first. Each handshake tells rank 0 where its guest
+//! listens, and rank 0 hands out the list when all have come. A rank that is connected to all others closes
+//! its listening socket: afterwards there is nothing to connect to.
 //!
-//! Cost: a connection a pair of ranks. Strangers: at most [`STRANGERS`] connections that have proved nothing
-//! are kept, each for at most [`MOMENT`]; when all places are taken the oldest has to go. They cost
-//! time of the accepting rank, 200 bytes each, and nothing else; ranks that were crowded out come again.
-//! When not to use: for thousands of ranks, whose pairs are too many for any connection-per-pair design.
+//! Cost: a connection a pair of ranks. Strangers are connections that have proved nothing yet. A rank keeps
+//! at most [`STRANGERS`] of them, each for at most [`MOMENT`]. When there are as many and another process
+//! connects, the oldest stranger is dropped. A stranger costs some time of the accepting rank and 200 bytes,
+//! nothing else. A rank that was crowded out comes again. When not to use: for thousands of ranks, whose
+//! pairs are too many for any connection-per-pair design.
 
 use super::handshake::{
     ADDRESS, Acceptor, AcceptorStep, CHALLENGE, Connector, Guest, JoinVerdict, Nonce, Own, read_address,
     write_address,
 };
 use crate::model::{Error, JobMembership, Key};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, recv};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::counted::counted;
+use unisono_linux::poll::{readable, readable_of};
 
-/// Connections that may be open before they have proved anything.
+/// Connections that may be open before they have proved anything: far fewer than a process may have
+/// descriptors (1,024).
 const STRANGERS: usize = 64;
-/// How long one of them may take.
+/// How long a stranger may take for its handshake: two round trips, on a busy host seconds.
 const MOMENT: Nanos = Nanos(5_000_000_000);
-/// How long it is safe from being crowded out.
+/// How long a stranger is safe from being crowded out: longer than the round trips of a handshake.
 const GRACE: Nanos = Nanos(200_000_000);
-/// Before a refused connection is tried again.
+/// The pause before a refused connection is tried again.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// A member that listens, but has not met the others.
@@ -155,7 +158,7 @@ impl ListeningSeat {
         }
     }
 
-    /// One attempt. What may pass is an inner error.
+    /// One attempt. The inner error may pass: try again. The outer one is final.
     fn shake_hands(
         &self,
         rank: usize,
@@ -203,7 +206,8 @@ impl ListeningSeat {
         }
     }
 
-    /// Accepts all higher ranks, and turns strangers away. Where each listens, and this one itself.
+    /// Accepts all higher ranks, and turns strangers away. Returns where each of them listens, and this rank
+    /// itself.
     fn accept(&self, streams: &mut Streams, until: Nanos) -> Result<Vec<SocketAddr>, Error> {
         let first = self.place.rank.index() + 1;
         let mut addresses = vec![self.address; self.place.size];
@@ -239,35 +243,27 @@ impl ListeningSeat {
         }
     }
 
-    /// Sleeps until something happens: who of the strangers has said something.
+    /// Sleeps until something happens. Returns which strangers have said something.
     fn look(&self, hall: &[Stranger], until: Nanos) -> Result<Vec<bool>, Error> {
         let first = hall.iter().map(|stranger| stranger.until).min();
         // a door that was left closed to spare a stranger's grace is tried again soon
         let soon = if hall.len() >= STRANGERS { Nanos(10_000_000) } else { Nanos(1_000_000_000) };
         let end = first.unwrap_or(until).min(until).min(soon.after(now()));
-        let timeout = end.since(now());
-        let timeout = Timespec {
-            tv_sec: (timeout.0 / 1_000_000_000).cast_signed(),
-            tv_nsec: (timeout.0 % 1_000_000_000).cast_signed(),
-        };
-        let mut polled: Vec<_> =
-            hall.iter().map(|stranger| PollFd::new(&stranger.stream, PollFlags::IN)).collect();
+        let mut polled: Vec<_> = hall.iter().map(|stranger| stranger.stream.as_fd()).collect();
         if hall.len() < STRANGERS {
-            polled.push(PollFd::new(&self.listener, PollFlags::IN));
+            polled.push(self.listener.as_fd());
         }
-        match poll(&mut polled, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(Error::system("cannot poll connections")(error.into())),
-        }
-        Ok(polled.iter().take(hall.len()).map(|polled| !polled.revents().is_empty()).collect())
+        let timeout = Some(end.since(now()).into());
+        let mut ready = readable_of(&polled, timeout).map_err(Error::system("cannot poll connections"))?;
+        ready.truncate(hall.len());
+        Ok(ready)
     }
 
     fn somebody_knocks(&self) -> bool {
-        let mut door = [PollFd::new(&self.listener, PollFlags::IN)];
-        poll(&mut door, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+        readable([self.listener.as_fd()], Some(Duration::ZERO)).is_ok_and(|[knocks]| knocks)
     }
 
-    /// Lets in who knocks, as long as there are places.
+    /// Accepts connections as long as there is room for strangers.
     fn open_door(&self, hall: &mut Vec<Stranger>) -> Result<(), Error> {
         loop {
             if hall.len() >= STRANGERS {
@@ -387,12 +383,12 @@ impl Stranger {
     }
 }
 
-/// What is left until then; never nothing, which would mean for ever.
+/// The time left until then; never zero, which would mean for ever.
 fn left(until: Nanos) -> Duration {
     Duration::from(until.since(now())).max(Duration::from_millis(1))
 }
 
-/// Reads exactly so many bytes, but not for ever, however slowly they come.
+/// Fills `bytes`, but does not read beyond `until`, however slowly the bytes come.
 fn read_until(stream: &mut TcpStream, bytes: &mut [u8], until: Nanos) -> io::Result<()> {
     let mut filled = 0;
     while filled < bytes.len() {

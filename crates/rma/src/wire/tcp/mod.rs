@@ -1,17 +1,17 @@
 //! TCP: packets between processes that share nothing but a network, and a key.
 //!
-//! The idea: one connection a pair of ranks, opened while the job is made ([`ListeningSeat`]) between two
-//! that have proved to each other that they know the job's key (`handshake`). Packets travel as they are
-//! (`stream`); nothing is acknowledged or repeated by this transport, because TCP does. It reads only what
-//! the kernel says is there (epoll), sends at once and gathers header and payload in one call, and keeps what
-//! the kernel does not take. A waiter polls for a moment where that has paid of late and its fellows on this
-//! host do not need the processor (`patience`), then sleeps in the kernel. A peer's end is read from its
-//! connection; silence is questioned (`pulse`).
+//! The idea: each pair of ranks has one connection. It is opened while the job is made ([`ListeningSeat`]),
+//! after both have proved to each other that they know the job's key (`handshake`). Packets travel as they
+//! are (`stream`); TCP acknowledges and repeats them. The transport reads only connections that the kernel
+//! calls ready (epoll). It sends at once, header and payload in one call, and keeps what the kernel does not
+//! take. A waiter first polls for a moment, if polling has paid lately and no other member on this host needs
+//! the processor (`patience`); then it sleeps in the kernel. The transport reads the end of a peer from its
+//! connection, and sends heartbeats to silent peers (`pulse`).
 //!
-//! Cost: two system calls a packet at each side, one more where the receiver slept; 64 KiB a peer that has
-//! sent something, and whatever is kept. When not to use: within a host, where memory is shared; across a
-//! network that others can read or change: nothing is encrypted, see `PROTOCOL.md`. Reference: tcp(7),
-//! epoll(7); RFC 9293; `PROTOCOL.md` beside this file.
+//! Cost: two system calls for each packet at each side, one more if the receiver slept; 64 KiB for each peer
+//! that has sent something, and the bytes that are kept. When not to use: within a host, where memory is
+//! shared; or across a network that others can read or change, because nothing is encrypted (see
+//! `PROTOCOL.md`). Reference: tcp(7), epoll(7); RFC 9293; `PROTOCOL.md` beside this file.
 
 mod bell;
 #[cfg(any(test, feature = "testing"))]
@@ -42,7 +42,7 @@ use stream::{HEARTBEAT, Incoming, StreamCut, UnsentBytes};
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::tcp;
 
-/// How long a rank that says goodbye waits for its last words to be taken.
+/// How long a rank that said goodbye waits until its peers have acknowledged its last packets.
 const LINGER: Nanos = Nanos(500_000_000);
 
 #[derive(Debug)]
@@ -139,7 +139,8 @@ impl Tcp {
         }
     }
 
-    /// Notes what the kernel has to tell, waiting for it at most so long; whether there was anything.
+    /// Handles what the kernel reports, and waits for it for at most `timeout`. Returns whether there was
+    /// anything.
     fn attend(&mut self, timeout: Nanos) -> Result<bool, Error> {
         let mut ready = std::mem::take(&mut self.events);
         let happened =
@@ -177,7 +178,7 @@ impl Tcp {
         }
     }
 
-    /// Sends what is kept for a peer; whether nothing is left.
+    /// Sends what is kept for a peer. Returns whether nothing is left.
     fn pass_on(&mut self, index: usize) -> bool {
         let peer = &mut self.peers[index];
         let Some(socket) = &mut peer.socket else { return true };
@@ -207,7 +208,7 @@ impl Tcp {
         !wants_room
     }
 
-    /// A peer cannot be reached any more. What has arrived of it stays.
+    /// Notes that a peer cannot be reached any more. Packets of it that have arrived stay.
     fn lose(&mut self, index: usize, why: &str) {
         let peer = &mut self.peers[index];
         if let Some(socket) = peer.socket.take() {
@@ -369,7 +370,7 @@ impl Transport for Tcp {
 }
 
 impl Drop for Tcp {
-    /// Last words reach those who were told goodbye; the others see this rank's end at once.
+    /// The last packets reach the peers that were told goodbye. The others see this rank's end at once.
     fn drop(&mut self) {
         let limit = LINGER.after(now());
         let mut last: Vec<Socket> = Vec::new();

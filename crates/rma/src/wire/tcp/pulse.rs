@@ -1,27 +1,28 @@
 //! Whether a silent peer is still there.
 //!
-//! A process that is killed closes its connections, and its peers read their end at once. A machine that
-//! loses its power, or a cable that is cut, says nothing. So whoever waits sends a heartbeat to those from
-//! whom it heard nothing since the last look: not for the peer's process, which may compute for minutes, but
-//! for its kernel, which acknowledges it whatever the process does. Bytes that nobody acknowledges for
-//! [`PATIENCE`] mean that the peer cannot be reached.
+//! A killed process closes its connections, and its peers read their end at once. A machine that loses its
+//! power, or a cable that is cut, says nothing. So a waiter sends a heartbeat to each peer from which it
+//! heard nothing since the last look. The heartbeat is for the peer's kernel, which acknowledges it even if
+//! the peer's process computes for minutes. A peer that acknowledges nothing for [`PATIENCE`] cannot be
+//! reached.
 //!
 //! ```text
 //!   cut     look: silent, heartbeat        look: unacknowledged for PATIENCE -> gone
 //!    |---------|---------|-- ... --|----------|
 //!         LOOK           (the kernel repeats it after ~0.2, 0.6 s)
 //! ```
-//! Cost: one system call a peer and [`LOOK`], while waiting or polling, and 48 bytes a peer when idle;
-//! nothing on the path of packets. What it cannot see: a peer whose receive buffer is full (it computes while
-//! others send megabytes) takes no heartbeat, and the kernel's own probes become rare; if its machine dies
-//! *then*, [`PROBES`] of them have to stay unanswered first, which may take a minute. Why not
-//! `TCP_USER_TIMEOUT`: it would end the connection of exactly such a live peer. Reference: RFC 1122 section
+//! Cost: while a rank waits or polls, one system call for each peer every [`LOOK`], and 48 bytes for each
+//! idle peer; nothing on the path of packets. Limit: a peer whose receive buffer is full (it computes while
+//! others send megabytes) takes no heartbeat, and the kernel's own probes become rare. If its machine dies
+//! *then*, [`PROBES`] probes have to stay unanswered first, which may take a minute. `TCP_USER_TIMEOUT` is no
+//! alternative: it would end the connection of such a peer while it lives. Reference: RFC 1122 section
 //! 4.2.2.17 (probes of a closed window), tcp(7).
 
 use unisono_linux::clock::Nanos;
 use unisono_linux::tcp::Silence;
 
-/// Between two looks.
+/// The time between two looks: a dead peer is to be reported within a second, and ten looks a second cost
+/// nothing.
 pub(super) const LOOK: Nanos = Nanos(100_000_000);
 /// How long sent bytes may stay unacknowledged. Three transmissions fit into it.
 pub(super) const PATIENCE: Nanos = Nanos(650_000_000);
@@ -32,14 +33,14 @@ pub(super) const PROBES: u32 = 4;
 pub(super) struct Pulse {
     /// Bytes came since the last look.
     heard: bool,
-    /// Since when something has been unacknowledged without a sign of life.
+    /// Since this moment something has been unacknowledged without a sign of life.
     silent_since: Option<Nanos>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerFinding {
     Alive,
-    /// Nothing is on its way to it that it could acknowledge: send a heartbeat.
+    /// It has nothing to acknowledge: send a heartbeat.
     Ask,
     Gone,
 }

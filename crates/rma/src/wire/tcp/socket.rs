@@ -1,5 +1,5 @@
-//! A connection as the transport uses it: never waits, never raises SIGPIPE, and ends without losing what
-//! was said last.
+//! A connection as the transport uses it: it never waits, never raises SIGPIPE, and does not lose the last
+//! bytes when it ends.
 
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
 use std::io::{self, IoSlice, Read, Write};
@@ -41,8 +41,8 @@ impl Socket {
         let _ = self.0.shutdown(Shutdown::Write);
     }
 
-    /// Reads and forgets what is there. A socket that is closed with bytes unread resets its connection,
-    /// and a reset takes back what the peer has not been sent yet. Answers whether the peer has ended too.
+    /// Reads what is there and drops it. A socket that is closed with unread bytes resets its connection, and
+    /// a reset discards what is still on its way to the peer. Returns whether the peer has ended, too.
     pub(super) fn drain(&mut self) -> bool {
         let mut waste = [0; 4096];
         loop {

@@ -1,9 +1,9 @@
 //! Packets on a stream of bytes: how one connection's bytes are cut into packets, and kept when the
 //! network does not take them.
 //!
-//! A packet travels as it is: its header says how long it is. A header whose first byte is zero - no kind
-//! of packet has that code - is the transport's own: a heartbeat, 48 zero bytes. Lengths are checked before
-//! anything is allocated, so that a peer can make this side hold [`BUFFER`] bytes and one packet, no more.
+//! A packet travels as it is; its header says how long it is. No kind of packet has the code zero, so a
+//! header whose first byte is zero is the transport's own: a heartbeat, 48 zero bytes. Lengths are checked
+//! before memory is allocated. So a peer can make this side hold at most [`BUFFER`] bytes and one packet.
 //!
 //! Cost: short packets are read many at a time and copied once; longer ones are read into the memory that
 //! is handed out. Sending copies only what the kernel does not take.
@@ -133,7 +133,7 @@ impl UnsentBytes {
         self.kept.is_empty()
     }
 
-    /// Passes a packet on, or keeps what the sink does not take.
+    /// Sends a packet, and keeps what the sink does not take.
     pub(super) fn send(
         &mut self,
         sink: &mut impl Write,
@@ -149,7 +149,7 @@ impl UnsentBytes {
         Ok(())
     }
 
-    /// Passes on what is kept; whether nothing is left.
+    /// Sends what is kept. Returns whether nothing is left.
     pub(super) fn flush(&mut self, sink: &mut impl Write) -> io::Result<bool> {
         while !self.kept.is_empty() {
             let (first, second) = self.kept.as_slices();
