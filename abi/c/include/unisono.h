@@ -239,6 +239,10 @@ typedef enum unisono_outcome {
         UNISONO_OUTCOME_STANDBY = 1,
         // An event of this sequence number came before; nobody got it again.
         UNISONO_OUTCOME_DUPLICATE = 2,
+        // As TAKEN, and in the broker's log: it outlives the broker.
+        UNISONO_OUTCOME_WRITTEN = 3,
+        // As TAKEN, and on the disk: it outlives the power.
+        UNISONO_OUTCOME_SYNCED = 4,
 } unisono_outcome;
 
 // What happens to events while the queue of a subscription is full.
@@ -280,6 +284,8 @@ typedef enum unisono_reception {
         UNISONO_RECEPTION_INCOMPLETE = 8,
         // An event that unisono_publish published was refused: `number` is its topic.
         UNISONO_RECEPTION_REJECTED = 9,
+        // The broker's log no longer has the events at positions `sequence` to `last`.
+        UNISONO_RECEPTION_LOST = 10,
 } unisono_reception;
 
 // A connection to a broker. One thread at a time uses it; other threads open their own.

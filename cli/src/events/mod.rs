@@ -3,6 +3,7 @@
 mod bench;
 mod flags;
 mod hz;
+mod log;
 mod policy;
 mod publish;
 mod request;

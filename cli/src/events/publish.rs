@@ -2,18 +2,32 @@
 
 use super::flags::{BrokerFlag, EventFlags, in_words};
 use crate::output;
+use clap::ValueEnum;
 use std::io::BufRead;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use unisono_broker::{Advertisement, Client, KeptHistory, PublishOutcome, TopicHandle};
+use unisono_broker::{Advertisement, Client, Durability, KeptHistory, PublishOutcome, TopicHandle};
 use unisono_measure::units;
+
+/// How far an event has to come.
+#[derive(Clone, Copy, ValueEnum)]
+enum DurabilityChoice {
+    /// into the queues of its consumers
+    Received,
+    /// into the log: it outlives the broker
+    Written,
+    /// onto the disk: it outlives the power
+    Synced,
+}
 
 /// Publish an event, or each line of standard input as one
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono events publish plant/1/heat --field celsius=81.5 hot
   unisono events publish plant/1/heat --keep 1 --deadline 5ms hot     the broker keeps the last one for late joiners
-  seq 1000 | unisono events publish counter --every 10ms              each line, a hundred a second")]
+  seq 1000 | unisono events publish counter --every 10ms              each line, a hundred a second
+  seq 1000 | unisono events publish counter --durability synced --writer counter
+                                                     run it again: what the log has is not published again")]
 pub(crate) struct Args {
     /// The topic: levels with / between them
     #[arg(value_name = "TOPIC")]
@@ -35,6 +49,16 @@ pub(crate) struct Args {
     /// Time from one event to the next
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     every: Option<Duration>,
+    /// What has to be true when an event counts as published: its consumers' queues have it, the broker's log
+    /// has it, or the disk has it
+    #[arg(long, value_name = "HOW", value_enum, default_value = "received")]
+    durability: DurabilityChoice,
+    /// Number the events from N on under this name: those that the log has already are not published again
+    #[arg(long, value_name = "NAME")]
+    writer: Option<String>,
+    /// The first number of the writer
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "writer")]
+    number: u64,
     /// What became of each event, as JSON Lines
     #[arg(long)]
     json: bool,
@@ -45,17 +69,27 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut client = args.broker.client()?;
     let history = if args.keep == 0 { KeptHistory::None } else { KeptHistory::Last(args.keep) };
-    let spec =
-        Advertisement { event_type: args.event_type.clone(), history, ..Advertisement::of(&args.topic) };
+    let spec = Advertisement {
+        event_type: args.event_type.clone(),
+        history,
+        durability: match args.durability {
+            DurabilityChoice::Received => Durability::Received,
+            DurabilityChoice::Written => Durability::Written,
+            DurabilityChoice::Synced => Durability::Synced,
+        },
+        writer: args.writer.clone(),
+        ..Advertisement::of(&args.topic)
+    };
     let topic = client.advertise(&spec).map_err(in_words)?;
     let start = Instant::now();
-    let mut number = 0;
+    let mut number: u32 = 0;
     let mut publish = |client: &mut Client, payload: &[u8]| {
         if let Some(every) = args.every {
             std::thread::sleep((every * number).saturating_sub(start.elapsed()));
         }
+        let sequence = args.writer.as_ref().map(|_| args.number + u64::from(number));
         number += 1;
-        one(args, client, topic, payload)
+        one(args, client, topic, (payload, sequence))
     };
     match &args.payload {
         Some(payload) => {
@@ -72,10 +106,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn one(args: &Args, client: &mut Client, topic: TopicHandle, payload: &[u8]) -> anyhow::Result<()> {
-    let published = client.try_publish(topic, &args.event.draft(payload)).map_err(in_words)?;
+fn one(
+    args: &Args,
+    client: &mut Client,
+    topic: TopicHandle,
+    (payload, sequence): (&[u8], Option<u64>),
+) -> anyhow::Result<()> {
+    let draft = args.event.draft(payload);
+    let published = match sequence {
+        None => client.try_publish(topic, &draft),
+        Some(_) => client.hand_in(topic, &draft, sequence).and_then(|event| client.outcome(event)),
+    };
+    let published = published.map_err(in_words)?;
     let (word, inboxes) = match published.outcome {
         PublishOutcome::Taken(inboxes) => ("taken", inboxes),
+        PublishOutcome::Written(inboxes) => ("written", inboxes),
+        PublishOutcome::Synced(inboxes) => ("synced", inboxes),
         PublishOutcome::Standby => ("standby", 0),
         PublishOutcome::Duplicate => ("duplicate", 0),
     };

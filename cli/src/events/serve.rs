@@ -1,5 +1,6 @@
 //! `unisono events serve`: the broker.
 
+use super::log::LogFlags;
 use super::policy::{mode, policy};
 use super::show::counters;
 use crate::exit::Failure;
@@ -26,6 +27,7 @@ Examples:
   unisono events serve                              at $XDG_RUNTIME_DIR/unisono-events
   unisono events serve --listen /tmp/bus --listen tcp:127.0.0.1:7400
   unisono events serve --mqtt 127.0.0.1:1883        also for mosquitto_pub, paho, rumqttc and the like
+  unisono events serve --log ~/events               suppliers may ask for durability, consumers may resume
   unisono events serve policy.toml --mode 660       classes of a policy; programs of your group may connect")]
 pub(crate) struct Args {
     /// Classes and their weights
@@ -43,6 +45,8 @@ pub(crate) struct Args {
     /// Listen at addresses that other hosts reach, although nothing protects them
     #[arg(long)]
     insecure: bool,
+    #[command(flatten)]
+    log: LogFlags,
     /// How the broker waits: sleep, or spin, which takes a processor
     #[arg(long, value_name = "HOW", value_parser = ["sleep", "spin"], default_value = "sleep")]
     wait: String,
@@ -63,6 +67,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Broker::new(tree, Limits::default())
         }
     };
+    let broker = args.log.add_to(broker)?;
     let mut addresses = Vec::new();
     for listen in &args.listen {
         let address: Result<BrokerAddress, _> = listen.to_string_lossy().parse();

@@ -7,8 +7,8 @@ use clap::ValueEnum;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use unisono_broker::{
-    AgainSpec, InterestSpec, PartRule, Reception, ReservedTime, SubscriptionSpec, TogetherSpec, WhenFull,
-    WhenLate,
+    AgainSpec, InterestSpec, PartRule, Reception, ReservedTime, ResumeSpec, SubscriptionSpec, TogetherSpec,
+    WhenFull, WhenLate,
 };
 use unisono_measure::units;
 
@@ -53,7 +53,8 @@ Examples:
   unisono events subscribe feed --queue 100 --full drop-by-deadline --late report
   unisono events subscribe feed --period 10ms --execution 2ms --due 5ms     admitted, or refused saying by how much
   unisono events subscribe jobs --group workers --acknowledge 1s            each event to one worker, until it is done
-  unisono events subscribe door motion --together sequence --within 5s      both, in this order")]
+  unisono events subscribe door motion --together sequence --within 5s      both, in this order
+  unisono events subscribe 'orders/#' --resume billing                      go on where `billing` was")]
 pub(crate) struct Args {
     /// Topics
     #[arg(value_name = "PATTERN", required = true)]
@@ -97,6 +98,13 @@ pub(crate) struct Args {
     /// Acknowledge each event; one that is not acknowledged in this time is delivered again
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     acknowledge: Option<Duration>,
+    /// Go on under this name after what it has acknowledged, also when the broker was started again; the
+    /// events come from the broker's log
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["group", "together", "period", "full", "late"])]
+    resume: Option<String>,
+    /// Go on after this position of the log instead
+    #[arg(long, value_name = "POSITION", requires = "resume")]
+    after: Option<u64>,
     /// Deliver events of all patterns together
     #[arg(long, value_name = "RULE", value_enum, requires = "within")]
     together: Option<TogetherChoice>,
@@ -157,6 +165,7 @@ impl Args {
                 window: 64,
             }),
             together,
+            resume: self.resume.clone().map(|name| ResumeSpec { name, after: self.after }),
             ..SubscriptionSpec::default()
         }
     }

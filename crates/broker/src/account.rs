@@ -22,6 +22,32 @@ pub struct Statistics {
     /// Consumers of programs.
     #[serde(default)]
     pub consumers: Vec<ConsumerStatistics>,
+    /// None: it keeps no log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogStatistics>,
+}
+
+/// What a broker's log holds, and what it did since the broker began.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LogStatistics {
+    pub bytes: u64,
+    /// The position of the oldest event.
+    pub first: u64,
+    /// The position that the next event gets.
+    pub next: u64,
+    /// The position of the first event that is not synced.
+    pub synced: u64,
+    pub written: u64,
+    /// Events that could not be written.
+    pub failed: u64,
+    /// Times that the disk was waited for.
+    pub syncs: u64,
+    /// Places where bytes were found that are no events.
+    pub damaged: u64,
+    /// Bytes that were cut off behind the last whole event.
+    pub torn: u64,
+    /// Named consumers that are connected, with the position up to which they have acknowledged.
+    pub consumers: std::collections::BTreeMap<String, u64>,
 }
 
 /// What a consumer, or its group, has got.

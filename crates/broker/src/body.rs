@@ -14,6 +14,8 @@ pub struct EventBody {
     pub(crate) due: u64,
     /// What it keeps of the MQTT message that it came as.
     pub(crate) origin: MessageOrigin,
+    /// Its position in the log. 0: it is not there.
+    pub(crate) position: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -26,7 +28,7 @@ impl EventBody {
     /// What came apart from its head, or else the bytes behind the head.
     pub(crate) fn new(bytes: &[u8], apart: Option<SharedPayload>) -> Self {
         let bytes = apart.map_or_else(|| BodyBytes::Heap(bytes.into()), BodyBytes::Shared);
-        Self { bytes, due: u64::MAX, origin: MessageOrigin::default() }
+        Self { bytes, due: u64::MAX, origin: MessageOrigin::default(), position: 0 }
     }
 
     #[must_use]

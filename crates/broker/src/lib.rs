@@ -48,12 +48,12 @@ mod task;
 pub mod transport;
 mod trial;
 
-pub use account::{ClassStatistics, ConsumerStatistics, Statistics};
+pub use account::{ClassStatistics, ConsumerStatistics, LogStatistics, Statistics};
 pub use address::{AddressError, BrokerAddress, default_socket};
 pub use body::EventBody;
 pub use broker::Broker;
 pub use client::{
-    Client, ClientWait, Error, EventDraft, PathHandle, PublishedEvent, ReceivedEvent, Reception,
+    Client, ClientWait, Error, EventDraft, HandedIn, PathHandle, PublishedEvent, ReceivedEvent, Reception,
     SubscriptionHandle, TopicHandle,
 };
 pub use destination::{Destination, PathTransport};
@@ -63,8 +63,8 @@ pub use notice::NoticeText;
 pub use pace::PathPace;
 pub use server::{Exposure, OWNER, ServeError, Server, ServerWait};
 pub use spec::{
-    Advertisement, AgainSpec, Greeting, InterestSpec, KeptHistory, PartRule, PathSpec, ReservedTime,
-    SubscriptionSpec, TogetherSpec, WelcomeTerms, WhenFull, WhenLate,
+    Advertisement, AgainSpec, Durability, Greeting, InterestSpec, KeptHistory, PartRule, PathSpec,
+    ReservedTime, ResumeSpec, SubscriptionSpec, TogetherSpec, WelcomeTerms, WhenFull, WhenLate,
 };
 pub use task::{ClientId, Next, PathId, Received, Sent, Task};
 pub use trial::{TrialError, TrialResult, TrialSpec, trial};

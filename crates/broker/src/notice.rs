@@ -22,6 +22,8 @@ pub enum NoticeText {
     Silence { since_ns: u64 },
     /// A correlation began and was not completed in time.
     Incomplete {},
+    /// Positions of the log that a resuming consumer had not read: removed by the log's bounds, or damaged.
+    Lost { first: u64, last: u64 },
 }
 
 impl NoticeText {
@@ -62,7 +64,7 @@ impl NoticeText {
             | Self::Gone { topic, .. }
             | Self::Owner { topic, .. }
             | Self::Mismatch { topic, .. } => Some(*topic),
-            Self::Tick { .. } | Self::Silence { .. } | Self::Incomplete {} => None,
+            Self::Tick { .. } | Self::Silence { .. } | Self::Incomplete {} | Self::Lost { .. } => None,
         }
     }
 }
@@ -80,6 +82,9 @@ impl fmt::Display for NoticeText {
             Self::Tick { .. } => "a period is over",
             Self::Silence { .. } => "nothing has come for the time of silence",
             Self::Incomplete {} => "a correlation was not completed in time",
+            Self::Lost { first, last } => {
+                return write!(f, "the log no longer has the events at positions {first} to {last}");
+            }
         })
     }
 }

@@ -57,6 +57,25 @@ impl From<KeptHistory> for HistoryDepth {
     }
 }
 
+/// How far an event has come when its supplier is told that it was taken; a smaller one promises less.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Durability {
+    /// In the queues of its consumers. What waits there is lost with the broker.
+    #[default]
+    Received,
+    /// In the log, by write(2): it outlives the broker, and not the power.
+    Written,
+    /// In the log, and fdatasync(2) has returned.
+    Synced,
+}
+
+impl Durability {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// A supplier's topic, and what it offers for it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -77,6 +96,13 @@ pub struct Advertisement {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period_ns: Option<u64>,
     pub burst: u32,
+    /// From [`Durability::Written`] on, its events are in the log.
+    #[serde(skip_serializing_if = "Durability::is_default")]
+    pub durability: Durability,
+    /// The supplier's name across connections. Events in the log that it numbers itself are then there once,
+    /// however often it publishes them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub writer: Option<String>,
 }
 
 impl Advertisement {
@@ -181,6 +207,19 @@ pub struct AgainSpec {
     pub window: usize,
 }
 
+/// A consumer that goes on where it was, over connections and restarts of the broker. It is given what the
+/// log has.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResumeSpec {
+    /// One consumer at a time has a name.
+    pub name: String,
+    /// It goes on after this position of the log, the number of a delivery. None: after the last one that it
+    /// acknowledged; where it never did, after what the log has now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+}
+
 /// A consumer: what it asks for, and on which terms.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -224,6 +263,8 @@ pub struct SubscriptionSpec {
     /// A notice when nothing came for so long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silence_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resume: Option<ResumeSpec>,
 }
 
 impl Default for SubscriptionSpec {
@@ -250,6 +291,7 @@ impl Default for SubscriptionSpec {
             linger_ns: 0,
             every_ns: None,
             silence_ns: None,
+            resume: None,
         }
     }
 }

@@ -66,4 +66,6 @@ pub enum PublishError {
     RetainedFull { most: usize },
     #[error("the queue of the consumer `{consumer}` is full; try again when it has taken something")]
     Full { consumer: Arc<str> },
+    #[error("it cannot be kept: {reason}")]
+    NotKept { reason: String },
 }

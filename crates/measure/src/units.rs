@@ -11,8 +11,9 @@ pub struct BadDuration {
     text: String,
 }
 
-/// Reads a duration: a decimal number and one of `ns`, `us`, `ms`, `s`; a bare `0` needs no unit. Fails for
-/// anything else: negative, not finite, no unit, an unknown unit, or more than 1,000,000 seconds.
+/// Reads a duration: a decimal number and one of `ns`, `us`, `ms`, `s`, `min`, `h`; a bare `0` needs no
+/// unit. Fails for anything else: negative, not finite, no unit, an unknown unit, or more than 1,000,000
+/// seconds.
 pub fn duration(text: &str) -> Result<Duration, BadDuration> {
     let bad = || BadDuration { text: text.to_owned() };
     let trimmed = text.trim();
@@ -26,6 +27,8 @@ pub fn duration(text: &str) -> Result<Duration, BadDuration> {
         "us" | "µs" => 1e3,
         "ms" => 1e6,
         "s" => 1e9,
+        "min" => 60e9,
+        "h" => 3600e9,
         _ => return Err(bad()),
     };
     let number = number.trim_end();

@@ -91,6 +91,10 @@ pub enum OutcomeCode {
     Standby = 1,
     /// An event of this sequence number came before; nobody got it again.
     Duplicate = 2,
+    /// As TAKEN, and in the broker's log: it outlives the broker.
+    Written = 3,
+    /// As TAKEN, and on the disk: it outlives the power.
+    Synced = 4,
 }
 
 /// What became of an event that unisono_try_publish published.
@@ -287,6 +291,8 @@ pub unsafe extern "C" fn unisono_try_publish(
         let became = handle.client.try_publish(topic, &unsafe { self::draft(draft) }?)?;
         let (outcome, consumers) = match became.outcome {
             PublishOutcome::Taken(consumers) => (OutcomeCode::Taken, consumers),
+            PublishOutcome::Written(consumers) => (OutcomeCode::Written, consumers),
+            PublishOutcome::Synced(consumers) => (OutcomeCode::Synced, consumers),
             PublishOutcome::Standby => (OutcomeCode::Standby, 0),
             PublishOutcome::Duplicate => (OutcomeCode::Duplicate, 0),
         };

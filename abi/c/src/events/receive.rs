@@ -85,6 +85,8 @@ pub enum ReceptionCode {
     Incomplete = 8,
     /// An event that unisono_publish published was refused: `number` is its topic.
     Rejected = 9,
+    /// The broker's log no longer has the events at positions `sequence` to `last`.
+    Lost = 10,
 }
 
 /// The deadline had passed when it was delivered.
@@ -260,6 +262,7 @@ impl OwnedReception {
             NoticeText::Tick { .. } => ReceptionCode::Tick,
             NoticeText::Silence { .. } => ReceptionCode::Silence,
             NoticeText::Incomplete {} => ReceptionCode::Incomplete,
+            NoticeText::Lost { .. } => ReceptionCode::Lost,
         };
         let mut owned = Self::new(kind, number);
         owned.view.topic = topic.map_or(std::ptr::null(), |topic| owned.text(topic));
@@ -276,6 +279,7 @@ impl OwnedReception {
             NoticeText::Tick { at_ns: at } | NoticeText::Silence { since_ns: at } => {
                 owned.view.published_ns = *at;
             }
+            NoticeText::Lost { first, last } => (owned.view.sequence, owned.view.last) = (*first, *last),
             NoticeText::Mismatch { .. } | NoticeText::Incomplete {} => {}
         }
         owned

@@ -32,6 +32,7 @@ impl Broker {
             return;
         }
         self.next_look = now + LOOK;
+        self.expire(now);
         let patience = self.limits.patience;
         let is_over = |since: u64| now.saturating_sub(since) >= patience;
         let paths = self.paths.iter();

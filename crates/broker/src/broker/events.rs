@@ -60,12 +60,18 @@ impl Broker {
                 spec.topic
             ));
         }
+        if let Some(refused) = self.refuses_durability(spec) {
+            return Err(refused);
+        }
         let told = |error: unisono_eventchannel::ChannelError| error.to_string();
         let topic = spec.topic_spec().map_err(|error| error.to_string())?;
         let topic = self.channel.declare(topic).map_err(told)?;
         let supplier = self.channel.supplier(Nanos(now), lease).map_err(told)?;
         match self.channel.offer(supplier, spec.offer(topic)) {
-            Ok(()) => Ok(Outlet::Topic { supplier, topic }),
+            Ok(()) => {
+                self.offer_kept(supplier, spec);
+                Ok(Outlet::Topic { supplier, topic })
+            }
             Err(error) => {
                 self.channel.withdraw(supplier);
                 Err(error.to_string())
@@ -99,10 +105,16 @@ impl Broker {
                 return self.publish_on_path(now, path, body).map(|()| Received::Done);
             }
         };
+        let mut head = head;
+        let fields = std::mem::take(&mut head.fields);
         let mut publication =
-            Publication::new(body).with_fields(head.fields).critical(Criticality(head.criticality));
+            Publication::new(body).with_fields(fields).critical(Criticality(head.criticality));
         publication.key = (!head.key.is_empty()).then(|| head.key.into());
         publication.deadline = (deadline != NO_DEADLINE).then_some(deadline);
+        publication.sequence = head.sequence;
+        if self.is_kept(supplier) {
+            return self.publish_kept(now, (client, supplier, topic_id), &head, publication);
+        }
         match self.channel.try_publish(Nanos(now), supplier, topic_id, publication) {
             Err(PublishError::Full { .. }) if !head.flags.at_once => return Ok(Received::Blocked),
             Err(error) => {
@@ -175,6 +187,9 @@ impl Broker {
         if let Some(refused) = self.refuses_memory(peer, spec.queue_bytes as u64) {
             return Err(refused);
         }
+        if spec.resume.is_some() {
+            return self.follow(now, (lease, name), spec);
+        }
         let interests = spec.interests().map_err(|error| error.to_string())?;
         let mut consumer = spec.consumer();
         consumer.lease = lease;
@@ -209,9 +224,12 @@ impl Broker {
 
     pub(super) fn acknowledge(&mut self, client: ClientId, number: u32, delivery: u64) -> Result<(), String> {
         let known = self.clients.get(&client).and_then(|client| client.consumers.get(&number));
-        let (consumer, _) = known.ok_or_else(|| format!("the consumer {number} was never there"))?;
+        let (consumer, _) = *known.ok_or_else(|| format!("the consumer {number} was never there"))?;
+        if self.acknowledge_position(consumer, delivery) {
+            return Ok(());
+        }
         // too late: it is delivered again, which the program learns by that
-        let _ = self.channel.acknowledge(*consumer, delivery);
+        let _ = self.channel.acknowledge(consumer, delivery);
         Ok(())
     }
 
@@ -219,6 +237,7 @@ impl Broker {
         let known = self.clients.get_mut(&client).and_then(|client| client.consumers.remove(&number));
         let (consumer, _) = known.ok_or_else(|| format!("the consumer {number} was never there"))?;
         self.addressees.remove(&consumer);
+        self.unfollow(consumer);
         self.channel.disconnect(Nanos(now), consumer);
         Ok(())
     }
@@ -230,6 +249,7 @@ impl Broker {
         (client, number): (ClientId, u32),
         delivery: Delivery<EventBody>,
     ) {
+        let consumer = delivery.consumer;
         for notice in &delivery.notices {
             let Some(notice) = NoticeText::of(notice) else { continue };
             if let Some(topic) = notice.topic() {
@@ -243,6 +263,8 @@ impl Broker {
             self.hand_over(now, (client, number), event, DeliverHead { flags, ..DeliverHead::default() });
         }
         let DeliveredEvent { event, lateness, retained, acknowledgement, repeated, .. } = delivered;
+        let position = event.payload.position;
+        let acknowledgement = acknowledgement.map(|number| self.delivered(consumer, position, number));
         let flags = DeliverFlags {
             late: lateness == Lateness::Late,
             retained,
@@ -288,13 +310,18 @@ impl Broker {
         self.tasks.push_back(Task::Answer { client, head: bytes, body: Some(event.payload.clone()) });
     }
 
+    pub(super) fn topic_name(&self, topic: TopicId) -> Option<&Arc<str>> {
+        let of_log = self.durable.as_ref().and_then(|durable| durable.name(topic));
+        of_log.or_else(|| self.channel.topic_spec(topic).map(|spec| &spec.name))
+    }
+
     /// Tells a program the name of a topic, once.
     fn name_topic(&mut self, client: ClientId, topic: TopicId) {
         let Some(connected) = self.clients.get_mut(&client) else { return };
         if !connected.named.insert(topic) {
             return;
         }
-        let name = self.channel.topic_spec(topic).map(|spec| Arc::clone(&spec.name)).unwrap_or_default();
+        let name = self.topic_name(topic).map(Arc::clone).unwrap_or_default();
         self.answer(client, &Frame::Topic { number: topic.0, name: &name });
     }
 }

@@ -12,6 +12,7 @@
 //! to an address, no faster than the rate of the policy.
 
 mod abandoned;
+mod durable;
 mod events;
 mod mqtt;
 mod paths;
@@ -26,6 +27,7 @@ use crate::pace::PathPace;
 use crate::spec::WelcomeTerms;
 use crate::task::{ClientId, Next, PathId, Received, Task};
 use crate::transport::{SharedPayload, TransportPeer};
+use durable::DurableEvents;
 use mqtt::{MqttSessionId, MqttSessions};
 use paths::{ForwardingPath, PathInService};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -93,6 +95,8 @@ pub struct Broker {
     /// When to look for programs and destinations that do nothing.
     next_look: u64,
     in_service: Option<PathInService>,
+    /// None: it keeps no log.
+    durable: Option<DurableEvents>,
     tasks: VecDeque<Task>,
 }
 
@@ -120,6 +124,7 @@ impl Broker {
             mqtt_too_large: 0,
             next_look: 0,
             in_service: None,
+            durable: None,
             tasks: VecDeque::new(),
         }
     }
@@ -229,12 +234,16 @@ impl Broker {
         let Some(connected) = self.clients.remove(&client) else { return };
         for outlet in connected.outlets.into_values() {
             match outlet {
-                Outlet::Topic { supplier, .. } => self.channel.bury(supplier),
+                Outlet::Topic { supplier, .. } => {
+                    self.forget_offer(supplier);
+                    self.channel.bury(supplier);
+                }
                 Outlet::Path(path) => self.leave(now, path),
             }
         }
         for (consumer, _) in connected.consumers.into_values() {
             self.addressees.remove(&consumer);
+            self.unfollow(consumer);
             self.channel.disconnect(Nanos(now), consumer);
         }
         if let ClientProtocol::Mqtt(Some(session)) = connected.protocol {
@@ -304,8 +313,14 @@ impl Broker {
         {
             return Next::Wait(pace.free_at());
         }
+        let mut more = self.feed(now);
         loop {
             let Some(delivery) = self.channel.next(Nanos(now)) else {
+                if more {
+                    more = self.feed(now);
+                    continue;
+                }
+                self.rest();
                 return self.channel.next_wake().map_or(Next::Idle, |at| Next::Wait(at.0));
             };
             match self.addressees.get(&delivery.consumer).copied() {

@@ -212,7 +212,10 @@ impl Broker {
         let theirs = &mut self.clients.get_mut(&client).ok_or("it is gone")?.outlets;
         let known = theirs.remove(&number);
         match known.ok_or_else(|| format!("number {number} cannot be closed: it was never opened"))? {
-            Outlet::Topic { supplier, .. } => self.channel.withdraw(supplier),
+            Outlet::Topic { supplier, .. } => {
+                self.forget_offer(supplier);
+                self.channel.withdraw(supplier);
+            }
             Outlet::Path(path) => self.leave(now, path),
         }
         Ok(())

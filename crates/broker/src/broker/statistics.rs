@@ -46,6 +46,7 @@ impl Broker {
             sent_away: self.sent_away,
             refused: self.refused,
             classes: classes.collect(),
+            log: self.log_statistics(),
             consumers: consumers
                 .into_iter()
                 .filter_map(|(id, name, paused)| self.of_consumer(id, name, paused))
@@ -55,8 +56,7 @@ impl Broker {
 
     fn of_consumer(&self, id: ConsumerId, name: &str, paused: bool) -> Option<ConsumerStatistics> {
         let counters = self.channel.counters(id)?;
-        let topic_name =
-            |topic| self.channel.topic_spec(topic).map_or_else(String::new, |spec| spec.name.to_string());
+        let topic_name = |topic| self.topic_name(topic).map_or_else(String::new, |name| name.to_string());
         Some(ConsumerStatistics {
             name: name.to_owned(),
             matched: counters.matched,

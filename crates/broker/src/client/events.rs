@@ -86,6 +86,14 @@ pub struct PublishedEvent {
     pub outcome: PublishOutcome,
 }
 
+/// An event that was published, and whose outcome is still to be asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub struct HandedIn {
+    topic: u32,
+    token: u32,
+}
+
 /// An event that has come.
 #[derive(Clone, Debug)]
 pub struct ReceivedEvent {
@@ -223,27 +231,65 @@ impl Client {
         topic: TopicHandle,
         event: &EventDraft<'_>,
     ) -> Result<PublishedEvent, Error> {
-        let token = self.outlets.get_mut(&topic.0).map(|token| {
-            *token = token.wrapping_add(1).max(1);
-            *token
-        });
-        let token =
-            token.ok_or_else(|| Error::Rejected("the topic is closed; advertise it again".to_owned()))?;
+        let token = self.token(topic)?;
         let flags = PublishFlags { answer: true, at_once: true, remaining: false };
         self.put_event(topic.0, event, flags, token)?;
+        self.outcome(HandedIn { topic: topic.0, token })
+    }
+
+    /// Publishes an event that [`outcome`](Self::outcome) asks for later: many events wait for the disk
+    /// together. `sequence` is this writer's own number of it, if it has numbers.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    pub fn hand_in(
+        &mut self,
+        topic: TopicHandle,
+        event: &EventDraft<'_>,
+        sequence: Option<u64>,
+    ) -> Result<HandedIn, Error> {
+        let token = self.token(topic)?;
+        let flags = PublishFlags { answer: true, ..PublishFlags::default() };
+        self.put_numbered(topic.0, event, (flags, sequence), token)?;
+        Ok(HandedIn { topic: topic.0, token })
+    }
+
+    /// Waits for what became of an event that was handed in. Ask for each one once.
+    ///
+    /// # Errors
+    /// It was refused, with the reason and by whom.
+    pub fn outcome(&mut self, event: HandedIn) -> Result<PublishedEvent, Error> {
         self.flush()?;
-        match self.answer(topic.0, token)? {
+        match self.answer(event.topic, event.token)? {
             BrokerAnswer::Published(published) => Ok(published),
             BrokerAnswer::Rejected(reason) => Err(Error::Rejected(reason)),
             other => Err(Error::Strange(format!("it answered {other:?} to an event"))),
         }
     }
 
+    fn token(&mut self, topic: TopicHandle) -> Result<u32, Error> {
+        let token = self.outlets.get_mut(&topic.0).map(|token| {
+            *token = token.wrapping_add(1).max(1);
+            *token
+        });
+        token.ok_or_else(|| Error::Rejected("the topic is closed; advertise it again".to_owned()))
+    }
+
     pub(super) fn put_event(
         &mut self,
         number: u32,
         event: &EventDraft<'_>,
-        mut flags: PublishFlags,
+        flags: PublishFlags,
+        token: u32,
+    ) -> Result<(), Error> {
+        self.put_numbered(number, event, (flags, None), token)
+    }
+
+    fn put_numbered(
+        &mut self,
+        number: u32,
+        event: &EventDraft<'_>,
+        (mut flags, sequence): (PublishFlags, Option<u64>),
         token: u32,
     ) -> Result<(), Error> {
         let length = event.payload.length();
@@ -258,7 +304,8 @@ impl Client {
         };
         let (criticality, key) = (event.criticality, event.key);
         let fields = event.fields.clone();
-        let publish = PublishHead { flags, criticality, topic: number, deadline, token, key, fields };
+        let publish =
+            PublishHead { flags, criticality, topic: number, deadline, token, sequence, key, fields };
         let mut head = std::mem::take(&mut self.head);
         head.clear();
         publish.write(&mut head);

@@ -21,7 +21,9 @@ mod events;
 mod paths;
 mod requests;
 
-pub use events::{EventDraft, PublishedEvent, ReceivedEvent, Reception, SubscriptionHandle, TopicHandle};
+pub use events::{
+    EventDraft, HandedIn, PublishedEvent, ReceivedEvent, Reception, SubscriptionHandle, TopicHandle,
+};
 pub use paths::PathHandle;
 
 use crate::account::Statistics;

@@ -67,6 +67,8 @@ pub struct PublishHead<'a> {
     pub deadline: u64,
     /// The program's number of the publication, for answers.
     pub token: u32,
+    /// The writer's own number of the event. None: the broker numbers.
+    pub sequence: Option<u64>,
     pub key: &'a str,
     pub fields: FieldSet,
 }
@@ -96,6 +98,10 @@ pub struct DeliverHead<'a> {
 pub enum PublishOutcome {
     /// In the inboxes of so many consumers and groups.
     Taken(u32),
+    /// The same, and in the broker's log: it outlives the broker.
+    Written(u32),
+    /// The same, and on the disk: it outlives the power.
+    Synced(u32),
     /// A stronger supplier of the topic lives.
     Standby,
     /// An event of this number came before.
@@ -203,11 +209,14 @@ impl<'a> Frame<'a> {
             kind::ADVERTISE => Self::Advertise { number, spec: reader.json()? },
             kind::PUBLISH if repeated != 0 => return Err(reader.bad("a publication that is repeated")),
             kind::PUBLISH => {
-                let [remaining, answer, at_once] = bits(flags).ok_or(reader.bad("unknown flags"))?;
+                let [remaining, answer, at_once, numbered] =
+                    bits(flags).ok_or(reader.bad("unknown flags"))?;
                 let flags = PublishFlags { remaining, answer, at_once };
                 let (deadline, token) = (reader.long()?, reader.word()?);
+                let sequence = if numbered { Some(reader.long()?) } else { None };
                 let (key, fields) = reader.key_and_fields()?;
-                let head = PublishHead { flags, criticality, topic: number, deadline, token, key, fields };
+                let head =
+                    PublishHead { flags, criticality, topic: number, deadline, token, sequence, key, fields };
                 Self::Publish { head, payload: reader.rest() }
             }
             kind::SUBSCRIBE => Self::Subscribe { number, spec: reader.json()? },
@@ -227,6 +236,8 @@ impl<'a> Frame<'a> {
                     (0, inboxes) => PublishOutcome::Taken(inboxes),
                     (1, 0) => PublishOutcome::Standby,
                     (2, 0) => PublishOutcome::Duplicate,
+                    (3, inboxes) => PublishOutcome::Written(inboxes),
+                    (4, inboxes) => PublishOutcome::Synced(inboxes),
                     _ => return Err(reader.bad("an unknown outcome")),
                 };
                 Self::Published { topic: number, token, sequence, outcome }
@@ -323,6 +334,8 @@ impl<'a> Frame<'a> {
                     PublishOutcome::Taken(inboxes) => (0_u32, *inboxes),
                     PublishOutcome::Standby => (1, 0),
                     PublishOutcome::Duplicate => (2, 0),
+                    PublishOutcome::Written(inboxes) => (3, *inboxes),
+                    PublishOutcome::Synced(inboxes) => (4, *inboxes),
                 };
                 bytes.extend(token.to_le_bytes());
                 bytes.extend(sequence.to_le_bytes());
@@ -374,10 +387,12 @@ impl PublishHead<'_> {
     /// Appends all of the frame but the payload.
     pub fn write(&self, bytes: &mut Vec<u8>) {
         let PublishFlags { remaining, answer, at_once } = self.flags;
-        bytes.extend([kind::PUBLISH, byte([remaining, answer, at_once]), self.criticality, 0]);
+        let flags = byte([remaining, answer, at_once, self.sequence.is_some()]);
+        bytes.extend([kind::PUBLISH, flags, self.criticality, 0]);
         bytes.extend(self.topic.to_le_bytes());
         bytes.extend(self.deadline.to_le_bytes());
         bytes.extend(self.token.to_le_bytes());
+        bytes.extend(self.sequence.map(u64::to_le_bytes).into_iter().flatten());
         fields::write(bytes, self.key, &self.fields);
     }
 }
@@ -438,7 +453,7 @@ mod tests {
             let [remaining, answer, at_once, part, acknowledge] = flags;
             let publish = PublishHead {
                 flags: PublishFlags { remaining, answer, at_once }, criticality: 3, topic: number, deadline: long,
-                token: number, key: &text, fields: fields.clone(),
+                token: number, sequence: answer.then_some(long), key: &text, fields: fields.clone(),
             };
             let deliver = DeliverHead {
                 flags: DeliverFlags { remaining, late: answer, retained: at_once, part, acknowledge },
@@ -456,6 +471,8 @@ mod tests {
                 Frame::Welcome(WelcomeTerms { version: 1, largest: number, path_largest: 1, same_clock: true }),
                 Frame::Accepted { number }, Frame::Refused { number, reason: &text },
                 Frame::Published { topic: number, token: 1, sequence: long, outcome: PublishOutcome::Taken(7) },
+                Frame::Published { topic: 1, token: 1, sequence: long, outcome: PublishOutcome::Written(7) },
+                Frame::Published { topic: 1, token: 1, sequence: long, outcome: PublishOutcome::Synced(0) },
                 Frame::Rejected { topic: number, token: 1, reason: &text }, Frame::Topic { number, name: &text },
                 Frame::Deliver { head: deliver, payload: &payload },
                 Frame::Notice { consumer: number, notice: NoticeText::Tick { at_ns: long } },

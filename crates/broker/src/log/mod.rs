@@ -154,7 +154,7 @@ pub struct EventLog {
     /// Files that were written or made since the last sync began.
     unsynced: Vec<Arc<File>>,
     /// The last number of each writer on each topic.
-    writers: HashMap<(String, String), u64>,
+    writers: HashMap<String, HashMap<String, u64>>,
     damage: Vec<LogDamage>,
     broken: Option<String>,
     counters: LogCounters,
@@ -311,13 +311,19 @@ impl EventLog {
     /// The last number of a writer on a topic. None: no event of it is kept.
     #[must_use]
     pub fn last_of(&self, topic: &str, writer: &str) -> Option<u64> {
-        self.writers.get(&(topic.to_owned(), writer.to_owned())).copied()
+        self.writers.get(topic)?.get(writer).copied()
     }
 
     fn heard(&mut self, event: &LoggedEvent<'_>) {
         if !event.writer.is_empty() {
-            let last = self.writers.entry((event.topic.to_owned(), event.writer.to_owned())).or_default();
-            *last = event.sequence.max(*last);
+            if let Some(last) =
+                self.writers.get_mut(event.topic).and_then(|writers| writers.get_mut(event.writer))
+            {
+                *last = event.sequence.max(*last);
+                return;
+            }
+            let writers = self.writers.entry(event.topic.to_owned()).or_default();
+            writers.insert(event.writer.to_owned(), event.sequence);
         }
     }
 
@@ -342,7 +348,7 @@ impl EventLog {
         buffer.clear();
         let mut salt = self.segments.back().map_or(0, |segment| segment.head.salt);
         let mut length = write_record(&mut buffer, salt, self.next, event) as u64;
-        let most = self.bounds.bytes.min(MOST_BODY as u64) - SEGMENT_HEAD;
+        let most = self.bounds.bytes.min(MOST_BODY as u64).saturating_sub(SEGMENT_HEAD);
         if length > most {
             return Err(LogError::TooLarge { bytes: length, most });
         }

@@ -9,6 +9,7 @@
 //! Cost: for each turn one system call to wait, and for each program that is heard or spoken to one to read
 //! and one to write, whatever the number of frames.
 
+mod disk;
 mod listen;
 mod served;
 
@@ -21,6 +22,7 @@ use crate::memory::MemoryListener;
 use crate::outgoing::{Flushed, OutgoingSocket};
 use crate::task::{ClientId, Next, PathId, Sent, Task};
 use crate::transport::{FrameTransport, Framing, StreamListener, TransportError, TransportListener};
+use disk::DiskThread;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{Timespec, epoll as events};
 use rustix::io::Errno;
@@ -34,6 +36,7 @@ use unisono_linux::timer;
 const LISTENER: u64 = 1 << 32;
 const CLIENT: u64 = 2 << 32;
 const PATH: u64 = 4 << 32;
+const DISK: u64 = 8 << 32;
 /// Frames taken from one program before others have their turn.
 const TURN: usize = 64;
 /// How often an idle broker asks whether it shall stop: 100 ms.
@@ -67,6 +70,8 @@ pub struct Server {
     spoken_to: BTreeSet<ClientId>,
     /// Programs whose last event waits for room in an inbox.
     blocked: BTreeSet<ClientId>,
+    /// None: the broker keeps no log.
+    disk: Option<DiskThread>,
 }
 
 impl Server {
@@ -75,12 +80,18 @@ impl Server {
     /// # Errors
     /// The process has no descriptor left.
     pub fn new(broker: Broker, wait: ServerWait) -> Result<Self, ServeError> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let disk = if broker.keeps_log() { Some(DiskThread::start()?) } else { None };
+        if let Some(disk) = &disk {
+            epoll::add(&epoll, disk, EventData::new_u64(DISK), EventFlags::IN)?;
+        }
         Ok(Self {
             broker,
             wait,
             listeners: Vec::new(),
             names: Vec::new(),
-            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            epoll,
+            disk,
             clients: HashMap::new(),
             paths: HashMap::new(),
             next_client: 0,
@@ -186,6 +197,11 @@ impl Server {
             while self.flush() {
                 due = self.deliver();
             }
+            if let Some(disk) = &self.disk
+                && let Some(job) = self.broker.sync()
+            {
+                disk.sync(job);
+            }
             let timeout = self.timeout(due);
             ready.clear();
             match events::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&timeout)) {
@@ -197,6 +213,7 @@ impl Server {
                 let (about, flags) = (event.data.u64(), event.flags);
                 match about >> 32 << 32 {
                     LISTENER => self.accept(about as u32 as usize)?,
+                    DISK => self.disk_ended(),
                     PATH => self.path(PathId(about as u32), flags),
                     _ => self.wake(ClientId(about as u32), flags),
                 }
@@ -214,7 +231,14 @@ impl Server {
                 came.into_iter().for_each(|id| self.client(id, EventFlags::IN));
             }
         }
+        self.broker.rest();
         Ok(())
+    }
+
+    fn disk_ended(&mut self) {
+        while let Some((job, result)) = self.disk.as_ref().and_then(DiskThread::ended) {
+            self.broker.synced(&job, result);
+        }
     }
 
     /// How long to sleep: not at all if something has come since.

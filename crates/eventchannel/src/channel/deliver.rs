@@ -2,8 +2,9 @@
 
 use super::EventChannel;
 use crate::delivery::{ChannelNotice, DeliveredEvent, Delivery, Lateness};
-use crate::event::{EventPayload, NO_DEADLINE};
-use crate::ids::{InboxId, TopicId};
+use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
+use crate::ids::{ConsumerId, InboxId, SubscriptionId, TopicId};
+use crate::inbox::Parcel;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
@@ -63,6 +64,20 @@ impl<P: EventPayload> EventChannel<P> {
             self.underway = Some(Underway { inbox, worst, due });
             return Some(Delivery { consumer, notices, event });
         }
+    }
+
+    /// Puts an event into the inbox of one consumer, or of its group, whatever that subscribed to. With
+    /// `retained` its deadline no longer counts. False: the consumer is not there.
+    pub fn hand(&mut self, now: Nanos, consumer: ConsumerId, event: ChannelEvent<P>, retained: bool) -> bool {
+        let Some(inbox) = self.consumers.get(&consumer).map(|member| member.inbox) else { return false };
+        let arrival = self.arrival();
+        let Some(receiver) = self.receivers.get_mut(&inbox) else { return false };
+        // of no subscription: the channel's own numbers begin at 1
+        let parcel = Parcel { retained, ..Parcel::new(Arc::new(event), SubscriptionId(0)) };
+        receiver.heard = now;
+        receiver.inbox.push(now, arrival, parcel);
+        self.place(inbox);
+        true
     }
 
     /// The last delivery has ended. Its class is charged `took`, or the worst case if nobody measured. A

@@ -39,6 +39,22 @@ impl<P: EventPayload> EventChannel<P> {
         topic: TopicId,
         publication: Publication<P>,
     ) -> Result<Published, PublishError> {
+        self.try_publish_kept(now, supplier, topic, publication, |_| Ok(()))
+    }
+
+    /// The same, for events that have to be kept elsewhere before anybody gets them. `keep` is called once
+    /// nothing else refuses the event.
+    ///
+    /// # Errors
+    /// As [`try_publish`](Self::try_publish), and [`PublishError::NotKept`] with the reason of `keep`.
+    pub fn try_publish_kept(
+        &mut self,
+        now: Nanos,
+        supplier: SupplierId,
+        topic: TopicId,
+        publication: Publication<P>,
+        keep: impl FnOnce(&mut ChannelEvent<P>) -> Result<(), String>,
+    ) -> Result<Published, PublishError> {
         let (bytes, fields) = (publication.payload.length(), publication.fields.len());
         self.renew_supplier(now, supplier);
         let state = self.suppliers.get_mut(&supplier).and_then(|state| state.offers.get_mut(&topic));
@@ -92,9 +108,8 @@ impl<P: EventPayload> EventChannel<P> {
             return Err(PublishError::Full { consumer });
         }
 
-        (state.meter, state.sequence) = (meter, sequence);
         let Publication { key, fields, payload, criticality, retention, .. } = publication;
-        let event = Arc::new(ChannelEvent {
+        let mut event = ChannelEvent {
             topic,
             key,
             fields,
@@ -104,7 +119,13 @@ impl<P: EventPayload> EventChannel<P> {
             published: now,
             deadline,
             criticality,
-        });
+        };
+        if let Err(reason) = keep(&mut event) {
+            self.found = found;
+            return Err(PublishError::NotKept { reason });
+        }
+        (state.meter, state.sequence) = (meter, sequence);
+        let event = Arc::new(event);
         at.history.push(&event);
         self.retained = retained;
         match retention {

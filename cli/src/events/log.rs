@@ -1,0 +1,59 @@
+//! The broker's log, as arguments say it.
+
+use crate::exit::Failure;
+use anyhow::Context as _;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use unisono_broker::Broker;
+use unisono_broker::log::{EventLog, LogBounds, LogError};
+use unisono_linux::timer;
+use unisono_measure::units;
+
+/// Where events are kept, and how many.
+#[derive(clap::Args)]
+pub(crate) struct LogFlags {
+    /// Keep events in this directory: suppliers may ask for durability, and consumers may resume
+    #[arg(long, value_name = "DIRECTORY")]
+    log: Option<PathBuf>,
+    /// Bytes of the log; the oldest events go
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_parser = units::bytes,
+        default_value = "256MiB",
+        requires = "log"
+    )]
+    log_bytes: u64,
+    /// How old an event of the log may be
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "168h", requires = "log")]
+    log_age: Duration,
+    /// Topics that are kept although no supplier asks; several are separated by commas
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',', requires = "log")]
+    log_topics: Vec<String>,
+}
+
+impl LogFlags {
+    /// The broker with its log; damage of the log is told on standard error.
+    pub(super) fn add_to(&self, broker: Broker) -> anyhow::Result<Broker> {
+        let Some(path) = &self.log else { return Ok(broker) };
+        let mut kept = Vec::new();
+        for pattern in &self.log_topics {
+            kept.push(pattern.parse().map_err(|error| Failure::Usage(format!("--log-topics: {error}")))?);
+        }
+        let bounds = LogBounds { bytes: self.log_bytes, age: nanos(self.log_age) };
+        let log = EventLog::open(path, bounds).map_err(|error| match error {
+            LogError::Taken { .. } => anyhow::Error::from(Failure::Usage(error.to_string())),
+            other => other.into(),
+        })?;
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
+        let broker = broker.with_log(log, nanos(since_1970).saturating_sub(timer::now()), kept);
+        for damage in broker.log_damage() {
+            eprintln!("warning: {damage}");
+        }
+        Ok(broker)
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,73 @@
+//! The thread that waits for the disk, so that the broker does not.
+//!
+//! One sync is under way at a time; all that is written meanwhile waits for the next one (group commit).
+
+use crate::log::SyncJob;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+/// A sync that has ended, and how.
+pub(super) type EndedSync = (SyncJob, Result<(), String>);
+
+#[derive(Debug)]
+pub(super) struct DiskThread {
+    /// None: it is to end.
+    jobs: Option<mpsc::Sender<SyncJob>>,
+    ended: mpsc::Receiver<EndedSync>,
+    /// Readable when a sync has ended.
+    signal: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl DiskThread {
+    pub(super) fn start() -> Result<Self, Errno> {
+        let signal = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (jobs, to_do) = mpsc::channel::<SyncJob>();
+        let (done, ended) = mpsc::channel();
+        let call = Arc::clone(&signal);
+        let thread = std::thread::Builder::new().name("log sync".to_owned()).spawn(move || {
+            for job in to_do {
+                let result = job.run().map_err(|error| error.to_string());
+                if done.send((job, result)).is_err() {
+                    break;
+                }
+                // full only after 2^64 calls
+                let _ = rustix::io::write(&*call, &1_u64.to_ne_bytes());
+            }
+        });
+        let thread = thread.map_err(|_| Errno::AGAIN)?;
+        Ok(Self { jobs: Some(jobs), ended, signal, thread: Some(thread) })
+    }
+
+    pub(super) fn sync(&self, job: SyncJob) {
+        if let Some(jobs) = &self.jobs {
+            // it ends with this object alone
+            let _ = jobs.send(job);
+        }
+    }
+
+    /// A sync that has ended since.
+    pub(super) fn ended(&self) -> Option<EndedSync> {
+        let _ = rustix::io::read(&*self.signal, &mut [0_u8; 8]);
+        self.ended.try_recv().ok()
+    }
+}
+
+impl AsFd for DiskThread {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.signal.as_fd()
+    }
+}
+
+impl Drop for DiskThread {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // it has said what it had to say
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! Events in the log over real sockets: what was acknowledged outlives the broker, and a named consumer goes
+//! on where it was. Every test ends under a watchdog.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+use unisono_broker::log::{EventLog, LogBounds};
+use unisono_broker::{
+    Advertisement, AgainSpec, Broker, Client, ClientId, Durability, Error, EventDraft, Frame, Limits,
+    LogStatistics, NoticeText, OWNER, PublishOutcome, ReceivedEvent, Reception, ResumeSpec, Server,
+    ServerWait, SubscriptionSpec, Task,
+};
+use unisono_fairqueue::{ClassSpec, Hierarchy};
+
+const WIDE: LogBounds = LogBounds { bytes: 16 << 20, age: u64::MAX };
+
+fn broker(directory: &Path, bounds: LogBounds) -> Broker {
+    let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
+    let log = EventLog::open(&directory.join("log"), bounds).expect("the log opens");
+    let kept = vec!["kept/#".parse().expect("a pattern")];
+    Broker::new(tree.expect("it is sound"), Limits::default()).with_log(log, 0, kept)
+}
+
+/// What happens while one broker serves at a path.
+type BrokerLife = Box<dyn FnOnce(&Path) + Send>;
+
+/// Runs one broker after the other in a directory; gives up after a minute.
+fn with_brokers(bounds: LogBounds, lives: Vec<BrokerLife>) {
+    let (done, ended) = mpsc::channel();
+    let runner = std::thread::spawn(move || {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let unix = directory.path().join("events");
+        for life in lives {
+            let stop = AtomicBool::new(false);
+            let mut server =
+                Server::new(broker(directory.path(), bounds), ServerWait::Sleep).expect("descriptors");
+            server.listen_unix(&unix, OWNER).expect("it listens");
+            std::thread::scope(|scope| {
+                let serving = scope.spawn(|| server.serve(&|| stop.load(Ordering::Relaxed)));
+                let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| life(&unix)));
+                stop.store(true, Ordering::Relaxed);
+                serving.join().expect("it does not panic").expect("it serves");
+                if let Err(panic) = outcome {
+                    std::panic::resume_unwind(panic);
+                }
+            });
+        }
+        let _ = done.send(());
+    });
+    match ended.recv_timeout(Duration::from_secs(60)) {
+        Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => {
+            if let Err(panic) = runner.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("hangs"),
+    }
+}
+
+fn client(unix: &Path) -> Client {
+    Client::connect(unix).expect("it listens")
+}
+
+fn event(client: &mut Client) -> ReceivedEvent {
+    match client.receive(Some(Duration::from_secs(20))).expect("it goes on") {
+        Some(Reception::Event(event)) => event,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn nothing(client: &mut Client) {
+    let got = client.receive(Some(Duration::from_millis(100))).expect("it goes on");
+    assert!(got.is_none(), "{got:?}");
+}
+
+fn offer(durability: Durability, writer: Option<&str>) -> Advertisement {
+    Advertisement { durability, writer: writer.map(str::to_owned), ..Advertisement::of("plant/1") }
+}
+
+fn follower(name: &str) -> SubscriptionSpec {
+    let resume = ResumeSpec { name: name.to_owned(), after: None };
+    SubscriptionSpec { resume: Some(resume), ..SubscriptionSpec::of("plant/+") }
+}
+
+/// Publishes events with these numbers as their payload.
+fn publish(unix: &Path, numbers: std::ops::Range<u64>) {
+    let mut supplier = client(unix);
+    let topic = supplier.advertise(&offer(Durability::Written, None)).expect("a topic");
+    for number in numbers {
+        let published = supplier.try_publish(topic, &EventDraft::new(&number.to_le_bytes())).expect("taken");
+        assert!(matches!(published.outcome, PublishOutcome::Written(_)), "{published:?}");
+    }
+}
+
+fn number(event: &ReceivedEvent) -> u64 {
+    u64::from_le_bytes(event.payload.bytes()[..].try_into().expect("eight bytes"))
+}
+
+fn log_of(client: &mut Client) -> LogStatistics {
+    client.statistics().expect("it answers").log.expect("it keeps a log")
+}
+
+#[test]
+fn an_acknowledgement_says_synced_once_the_disk_has_it_and_many_share_one_sync() {
+    with_brokers(
+        WIDE,
+        vec![Box::new(|unix| {
+            let mut supplier = client(unix);
+            let topic = supplier.advertise(&offer(Durability::Synced, None)).expect("a topic");
+            let handed: Vec<_> = (0..500)
+                .map(|_| supplier.hand_in(topic, &EventDraft::new(b"x"), None).expect("it leaves"))
+                .collect();
+            for (number, handed) in (1..).zip(handed) {
+                let published = supplier.outcome(handed).expect("it is taken");
+                assert_eq!((published.sequence, published.outcome), (number, PublishOutcome::Synced(0)));
+            }
+            let log = log_of(&mut supplier);
+            assert_eq!((log.next, log.synced, log.written), (501, 501, 500));
+            assert!((1..500).contains(&log.syncs), "{log:?}");
+        })],
+    );
+}
+
+#[test]
+fn a_named_consumer_goes_on_after_what_it_acknowledged_across_a_restart() {
+    with_brokers(
+        WIDE,
+        vec![
+            Box::new(|unix| {
+                let mut consumer = client(unix);
+                consumer.subscribe(&follower("billing")).expect("it fits");
+                publish(unix, 0..10);
+                for expected in 0..10 {
+                    let got = event(&mut consumer);
+                    assert_eq!((number(&got), got.delivery), (expected, Some(expected + 1)));
+                    assert_eq!((&*got.topic, got.retained, got.repeated), ("plant/1", false, 0));
+                    // the sixth is left out: it and what follows is not certain to be done
+                    if expected != 5 {
+                        consumer.acknowledge(&got).expect("it is there");
+                    }
+                }
+            }),
+            Box::new(|unix| publish(unix, 10..12)),
+            Box::new(|unix| {
+                let mut consumer = client(unix);
+                consumer.subscribe(&follower("billing")).expect("it fits");
+                for expected in 5..12 {
+                    let got = event(&mut consumer);
+                    assert_eq!((number(&got), got.retained), (expected, true));
+                    consumer.acknowledge(&got).expect("it is there");
+                }
+                publish(unix, 12..14);
+                assert_eq!([number(&event(&mut consumer)), number(&event(&mut consumer))], [12, 13]);
+                nothing(&mut consumer);
+                // a consumer that keeps its place itself
+                let mut exact = client(unix);
+                let resume = ResumeSpec { name: "exact".to_owned(), after: Some(3) };
+                let spec = SubscriptionSpec { resume: Some(resume), ..follower("") };
+                exact.subscribe(&spec).expect("it fits");
+                assert_eq!(number(&event(&mut exact)), 3);
+            }),
+        ],
+    );
+}
+
+#[test]
+fn a_slow_named_consumer_with_a_short_queue_misses_nothing() {
+    with_brokers(
+        WIDE,
+        vec![Box::new(|unix| {
+            let mut consumer = client(unix);
+            let spec = SubscriptionSpec { queue_events: 4, queue_bytes: 20, ..follower("slow") };
+            consumer.subscribe(&spec).expect("it fits");
+            publish(unix, 0..300);
+            for expected in 0..300 {
+                let got = event(&mut consumer);
+                assert_eq!(number(&got), expected);
+                consumer.acknowledge(&got).expect("it is there");
+            }
+            nothing(&mut consumer);
+        })],
+    );
+}
+
+#[test]
+fn what_is_not_acknowledged_comes_again_to_a_named_consumer_until_it_is() {
+    with_brokers(
+        WIDE,
+        vec![Box::new(|unix| {
+            let mut consumer = client(unix);
+            let again = AgainSpec { after_ns: 20_000_000, attempts: 1, window: 8 };
+            consumer
+                .subscribe(&SubscriptionSpec { again: Some(again), ..follower("tries") })
+                .expect("it fits");
+            publish(unix, 7..8);
+            for repeated in 0..4 {
+                let got = event(&mut consumer);
+                assert_eq!((number(&got), got.repeated, got.delivery), (7, repeated, Some(1)));
+                if repeated == 3 {
+                    consumer.acknowledge(&got).expect("it is there");
+                }
+            }
+            nothing(&mut consumer);
+        })],
+    );
+}
+
+#[test]
+fn an_event_that_its_writer_numbers_is_in_the_log_once_however_often_it_comes() {
+    let publish = |unix: &Path, numbers: std::ops::Range<u64>, durability| -> Vec<PublishOutcome> {
+        let mut supplier = client(unix);
+        let topic = supplier.advertise(&offer(durability, Some("boiler"))).expect("a topic");
+        let handed: Vec<_> = numbers
+            .map(|number| {
+                let payload = number.to_le_bytes();
+                supplier.hand_in(topic, &EventDraft::new(&payload), Some(number)).expect("it leaves")
+            })
+            .collect();
+        handed.into_iter().map(|one| supplier.outcome(one).expect("taken").outcome).collect()
+    };
+    with_brokers(
+        WIDE,
+        vec![
+            Box::new(move |unix| {
+                assert_eq!(publish(unix, 1..4, Durability::Synced), [PublishOutcome::Synced(0); 3]);
+            }),
+            Box::new(move |unix| {
+                let mut consumer = client(unix);
+                let resume = ResumeSpec { name: "reader".to_owned(), after: Some(0) };
+                consumer
+                    .subscribe(&SubscriptionSpec { resume: Some(resume), ..follower("") })
+                    .expect("it fits");
+                let again = publish(unix, 2..6, Durability::Written);
+                let (twice, new) = (PublishOutcome::Duplicate, PublishOutcome::Written(0));
+                assert_eq!(again, [twice, twice, new, new]);
+                let got: Vec<_> = (0..5).map(|_| event(&mut consumer)).collect();
+                assert_eq!(got.iter().map(number).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+                assert!(got.iter().all(|event| event.supplier == got[0].supplier), "one name, one number");
+                nothing(&mut consumer);
+            }),
+        ],
+    );
+}
+
+#[test]
+fn a_consumer_that_was_away_too_long_is_told_what_it_lost() {
+    with_brokers(
+        LogBounds { bytes: 33 << 10, age: u64::MAX },
+        vec![Box::new(|unix| {
+            let mut consumer = client(unix);
+            consumer.subscribe(&follower("away")).expect("it fits");
+            drop(consumer);
+            publish(unix, 0..1000);
+            let mut consumer = client(unix);
+            let first = log_of(&mut consumer).first;
+            assert!(first > 1);
+            consumer.subscribe(&follower("away")).expect("it fits");
+            match consumer.receive(Some(Duration::from_secs(20))).expect("it goes on") {
+                Some(Reception::Notice { notice: NoticeText::Lost { first: 1, last }, .. }) => {
+                    assert_eq!(last + 1, first);
+                }
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(number(&event(&mut consumer)), first - 1);
+        })],
+    );
+}
+
+#[test]
+fn topics_that_the_broker_keeps_are_in_the_log_though_no_supplier_asks() {
+    with_brokers(
+        WIDE,
+        vec![Box::new(|unix| {
+            let mut supplier = client(unix);
+            for name in ["kept/a", "other"] {
+                let topic = supplier.advertise(&Advertisement::of(name)).expect("a topic");
+                let published = supplier.try_publish(topic, &EventDraft::new(b"x")).expect("it is taken");
+                let written = name == "kept/a";
+                assert_eq!(matches!(published.outcome, PublishOutcome::Written(0)), written, "{published:?}");
+            }
+            assert_eq!(log_of(&mut supplier).written, 1);
+        })],
+    );
+}
+
+#[test]
+fn a_name_has_one_consumer_and_what_does_not_go_with_a_name_is_refused() {
+    with_brokers(
+        WIDE,
+        vec![Box::new(|unix| {
+            let (mut one, mut other) = (client(unix), client(unix));
+            one.subscribe(&follower("same")).expect("it fits");
+            let refused = |client: &mut Client, spec: &SubscriptionSpec| match client.subscribe(spec) {
+                Err(Error::Refused(reason)) => reason,
+                other => panic!("{other:?}"),
+            };
+            assert!(refused(&mut other, &follower("same")).contains("connected already"));
+            assert!(refused(&mut other, &follower("../x")).contains("letters, digits"));
+            let grouped = SubscriptionSpec { group: Some("g".to_owned()), ..follower("x") };
+            assert!(refused(&mut other, &grouped).contains("cannot be of a group"));
+            drop(one);
+            // its place is free as soon as the broker has seen that it went
+            while other.subscribe(&follower("same")).is_err() {}
+        })],
+    );
+}
+
+/// What the broker answers to frames of one program.
+struct Program(Broker);
+
+impl Program {
+    fn say(&mut self, frame: &Frame<'_>) -> Vec<String> {
+        let mut bytes = Vec::new();
+        frame.write(&mut bytes);
+        let _ = self.0.received(1, ClientId(0), &bytes, None);
+        self.heard()
+    }
+
+    fn heard(&mut self) -> Vec<String> {
+        let tasks = std::iter::from_fn(|| self.0.task());
+        tasks
+            .map(|task| match task {
+                Task::Answer { head, .. } => format!("{:?}", Frame::read(&head).expect("a frame")),
+                other => format!("{other:?}"),
+            })
+            .collect()
+    }
+}
+
+#[test]
+fn a_disk_that_fails_to_sync_is_said_to_those_who_waited_and_nothing_more_is_promised() {
+    use unisono_broker::frame::{PublishFlags, PublishHead};
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let mut program = Program(broker(directory.path(), WIDE));
+    let peer = unisono_broker::transport::TransportPeer::User(0);
+    assert!(program.0.connected(1, ClientId(0), peer));
+    program.say(&Frame::Hello(unisono_broker::Greeting::default()));
+    for (number, durability) in [(1, Durability::Synced), (2, Durability::Received)] {
+        let spec = Advertisement { durability, ..Advertisement::of(&format!("t/{number}")) };
+        program.say(&Frame::Advertise { number, spec });
+    }
+    let flags = PublishFlags { answer: true, ..PublishFlags::default() };
+    let event = |topic, token| {
+        let head = PublishHead { flags, topic, token, deadline: u64::MAX, ..PublishHead::default() };
+        Frame::Publish { head, payload: b"x" }
+    };
+    assert_eq!(program.say(&event(1, 1)), Vec::<String>::new(), "nothing is said before the sync");
+    let job = program.0.sync().expect("somebody waits");
+    assert_eq!(program.say(&event(1, 2)), Vec::<String>::new());
+    assert!(program.0.sync().is_none(), "one at a time");
+    program.0.synced(&job, Ok(()));
+    let [first] = &program.heard()[..] else { panic!("one answer") };
+    assert!(first.contains("token: 1") && first.contains("Synced"), "{first}");
+    let job = program.0.sync().expect("somebody waits");
+    program.0.synced(&job, Err("the disk is on fire".to_owned()));
+    let [second] = &program.heard()[..] else { panic!("one answer") };
+    assert!(second.contains("Rejected") && second.contains("the disk is on fire"), "{second}");
+    let [third] = &program.say(&event(1, 3))[..] else { panic!("one answer") };
+    assert!(third.contains("Rejected") && third.contains("takes nothing more"), "{third}");
+    let [other] = &program.say(&event(2, 1))[..] else { panic!("one answer") };
+    assert!(other.contains("Taken"), "others notice nothing: {other}");
+    let statistics = program.0.statistics(1).log.expect("it keeps a log");
+    assert_eq!((statistics.written, statistics.failed, statistics.syncs), (2, 1, 2));
+}
+
+#[test]
+fn without_a_log_nothing_is_promised() {
+    let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
+    let broker = Broker::new(tree.expect("it is sound"), Limits::default());
+    let mut program = Program(broker);
+    let peer = unisono_broker::transport::TransportPeer::User(0);
+    assert!(program.0.connected(1, ClientId(0), peer));
+    program.say(&Frame::Hello(unisono_broker::Greeting::default()));
+    let spec = offer(Durability::Written, None);
+    let said = program.say(&Frame::Advertise { number: 1, spec });
+    assert!(said[0].contains("Refused") && said[0].contains("--log"), "{said:?}");
+    let spec = Box::new(follower("x"));
+    let said = program.say(&Frame::Subscribe { number: 1, spec });
+    assert!(said[0].contains("Refused") && said[0].contains("--log"), "{said:?}");
+}
