@@ -29,6 +29,7 @@ mod flags;
 mod gang;
 mod gang_table;
 mod help;
+mod keyboard;
 mod man;
 mod mpi;
 mod output;

@@ -45,13 +45,18 @@ impl LogFlags {
             LogError::Taken { .. } => anyhow::Error::from(Failure::Usage(error.to_string())),
             other => other.into(),
         })?;
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
-        let broker = broker.with_log(log, nanos(since_1970).saturating_sub(timer::now()), kept);
+        let broker = broker.with_log(log, epoch()?, kept);
         for damage in broker.log_damage() {
             eprintln!("warning: {damage}");
         }
         Ok(broker)
     }
+}
+
+/// When the monotonic clock was 0, in nanoseconds since 1970.
+pub(super) fn epoch() -> anyhow::Result<u64> {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
+    Ok(nanos(since_1970).saturating_sub(timer::now()))
 }
 
 fn nanos(duration: Duration) -> u64 {

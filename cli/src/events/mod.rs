@@ -4,12 +4,16 @@ mod bench;
 mod flags;
 mod hz;
 mod log;
+mod metrics;
 mod policy;
 mod publish;
+mod record;
+mod replay;
 mod request;
 mod serve;
 mod show;
 mod subscribe;
+mod top;
 
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -36,7 +40,10 @@ enum EventsCommand {
     Publish(publish::Args),
     Subscribe(Box<subscribe::Args>),
     Request(request::Args),
+    Top(top::Args),
     Hz(hz::Args),
+    Record(record::Args),
+    Replay(replay::Args),
     Bench(bench::Args),
 }
 
@@ -49,7 +56,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         EventsCommand::Publish(args) => publish::run(&args),
         EventsCommand::Subscribe(args) => subscribe::run(&args),
         EventsCommand::Request(args) => request::run(&args),
+        EventsCommand::Top(args) => top::run(&args),
         EventsCommand::Hz(args) => hz::run(&args),
+        EventsCommand::Record(args) => record::run(&args),
+        EventsCommand::Replay(args) => replay::run(&args),
         EventsCommand::Bench(args) => bench::run(&args),
     }
 }

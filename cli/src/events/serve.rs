@@ -1,6 +1,7 @@
 //! `unisono events serve`: the broker.
 
 use super::log::LogFlags;
+use super::metrics::openmetrics;
 use super::policy::{mode, policy};
 use super::show::counters;
 use crate::exit::Failure;
@@ -9,10 +10,13 @@ use anyhow::Context as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use unisono_broker::{
     Broker, BrokerAddress, Exposure, Limits, PathPace, ServeError, Server, ServerWait, Statistics,
     default_socket,
 };
+use unisono_enforce::metrics::{self, ScrapeListener};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use unisono_linux::interrupt;
 
@@ -47,6 +51,9 @@ pub(crate) struct Args {
     insecure: bool,
     #[command(flatten)]
     log: LogFlags,
+    /// Answer monitoring programs there (GET /metrics): ADDRESS:PORT, or the path of a Unix socket
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<String>,
     /// How the broker waits: sleep, or spin, which takes a processor
     #[arg(long, value_name = "HOW", value_parser = ["sleep", "spin"], default_value = "sleep")]
     wait: String,
@@ -82,7 +89,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             eprintln!("serving MQTT at {listening}");
         }
     }
-    let statistics = serve_at(server, (&addresses, args.mode, exposure), args.json)?;
+    let statistics =
+        serve_at(server, (&addresses, args.mode, exposure), (args.json, args.metrics.as_deref()))?;
     match args.json {
         true => output::answer(&serde_json::to_string(&statistics)?)?,
         false => output::answer(counters(&statistics).trim_end())?,
@@ -97,7 +105,7 @@ pub(crate) fn serve(
     wait: ServerWait,
     quiet: bool,
 ) -> anyhow::Result<Statistics> {
-    serve_at(Server::new(broker, wait)?, at, quiet)
+    serve_at(Server::new(broker, wait)?, at, (quiet, None))
 }
 
 /// A host and a port.
@@ -116,7 +124,7 @@ fn refused(error: ServeError) -> anyhow::Error {
 fn serve_at(
     mut server: Server,
     (addresses, mode, exposure): (&[BrokerAddress], u32, Exposure),
-    quiet: bool,
+    (quiet, metrics): (bool, Option<&str>),
 ) -> anyhow::Result<Statistics> {
     interrupt::catch().context("cannot catch Ctrl-C")?;
     for address in addresses {
@@ -125,6 +133,36 @@ fn serve_at(
             eprintln!("serving at {listening}; Ctrl-C ends it");
         }
     }
-    server.serve(&|| interrupt::caught().is_some())?;
+    let scrapes = metrics.map(|place| listen_for_scrapes(place, exposure)).transpose()?;
+    let window = server.window();
+    let is_over = AtomicBool::new(false);
+    let text = || {
+        let statistics = window.ask(PATIENCE).ok_or("the broker does not answer")?;
+        Ok(openmetrics(statistics))
+    };
+    std::thread::scope(|scope| {
+        if let Some(listener) = &scrapes {
+            scope.spawn(|| metrics::serve(listener, text, || is_over.load(Ordering::Relaxed)));
+        }
+        let served = server.serve(&|| interrupt::caught().is_some());
+        is_over.store(true, Ordering::Relaxed);
+        served
+    })?;
     Ok(server.broker().statistics(unisono_linux::timer::now()))
+}
+
+/// How long a monitoring program waits for the broker's next turn.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn listen_for_scrapes(place: &str, exposure: Exposure) -> anyhow::Result<ScrapeListener> {
+    let reached = place.parse::<SocketAddr>().is_ok_and(|address| !address.ip().is_loopback());
+    if reached && exposure == Exposure::Loopback {
+        let what =
+            format!("{place} can be reached from other hosts; name a loopback address, or say --insecure");
+        return Err(Failure::Usage(what).into());
+    }
+    ScrapeListener::at(place).map_err(|error| {
+        let what = "name an ADDRESS:PORT of this host that is free, or a path";
+        Failure::Usage(format!("cannot listen at {place}: {error}; {what}")).into()
+    })
 }

@@ -53,6 +53,7 @@ fn event_as_json(event: &ReceivedEvent) -> Value {
         "supplier": event.supplier, "sequence": event.sequence, "criticality": event.criticality,
         "bytes": payload.len(), "age_us": now().saturating_sub(event.published) / 1000,
         "late": event.late, "retained": event.retained, "repeated": event.repeated,
+        "delivery": event.delivery,
     });
     if let Value::Object(object) = &mut object {
         match std::str::from_utf8(&payload) {

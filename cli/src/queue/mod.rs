@@ -7,7 +7,6 @@ mod cpu;
 mod failure;
 mod install;
 mod interpose;
-mod keyboard;
 mod metrics;
 mod show;
 mod side;

@@ -1,10 +1,10 @@
 //! `unisono queue show`: what each class gets, live.
 
 use super::failure;
-use super::keyboard::{self, Keys};
 use super::side::WantedSides;
 use super::view::{cut, fold, table};
 use crate::exit::Failure;
+use crate::keyboard::{self, Keys};
 use crate::output;
 use serde_json::json;
 use std::fmt::Write;

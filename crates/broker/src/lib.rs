@@ -61,14 +61,14 @@ pub use frame::{Bad, Frame, PublishOutcome};
 pub use limits::Limits;
 pub use notice::NoticeText;
 pub use pace::PathPace;
-pub use server::{Exposure, OWNER, ServeError, Server, ServerWait};
+pub use server::{Exposure, OWNER, ServeError, Server, ServerWait, StatisticsWindow};
 pub use spec::{
     Advertisement, AgainSpec, Durability, Greeting, InterestSpec, KeptHistory, PartRule, PathSpec,
     ReservedTime, ResumeSpec, SubscriptionSpec, TogetherSpec, WelcomeTerms, WhenFull, WhenLate,
 };
 pub use task::{ClientId, Next, PathId, Received, Sent, Task};
 pub use trial::{TrialError, TrialResult, TrialSpec, trial};
-pub use unisono_eventchannel::{FieldSet, FieldValue};
+pub use unisono_eventchannel::{FieldSet, FieldValue, TopicPattern};
 
 /// A deadline later than all others: none.
 pub const NO_DEADLINE: u64 = unisono_fairqueue::NO_DEADLINE;

@@ -12,8 +12,10 @@
 mod disk;
 mod listen;
 mod served;
+mod window;
 
 pub use listen::{Exposure, OWNER, ServeError};
+pub use window::StatisticsWindow;
 
 use crate::address::BrokerAddress;
 use crate::body::EventBody;
@@ -31,6 +33,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use unisono_linux::timer;
 
 const LISTENER: u64 = 1 << 32;
@@ -72,6 +75,7 @@ pub struct Server {
     blocked: BTreeSet<ClientId>,
     /// None: the broker keeps no log.
     disk: Option<DiskThread>,
+    window: Arc<StatisticsWindow>,
 }
 
 impl Server {
@@ -92,6 +96,7 @@ impl Server {
             names: Vec::new(),
             epoll,
             disk,
+            window: Arc::default(),
             clients: HashMap::new(),
             paths: HashMap::new(),
             next_client: 0,
@@ -179,6 +184,12 @@ impl Server {
         Ok(())
     }
 
+    /// Where other threads ask what it has done while it serves.
+    #[must_use]
+    pub fn window(&self) -> Arc<StatisticsWindow> {
+        Arc::clone(&self.window)
+    }
+
     /// What it has done.
     #[must_use]
     pub fn broker(&self) -> &Broker {
@@ -202,6 +213,7 @@ impl Server {
             {
                 disk.sync(job);
             }
+            self.window.answer(|| self.broker.statistics(timer::now()));
             let timeout = self.timeout(due);
             ready.clear();
             match events::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&timeout)) {

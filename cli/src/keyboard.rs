@@ -9,13 +9,13 @@ const ESCAPE: u8 = 0x1b;
 
 /// Keys reach this program at once and are not shown, until this is dropped. Ctrl-C stays a signal, which has
 /// to be caught before: it would end the program with the terminal as it is now.
-pub(super) struct Keys {
+pub(crate) struct Keys {
     before: Termios,
 }
 
 impl Keys {
     /// None: standard input is no terminal, or others are in the foreground of it.
-    pub(super) fn begin() -> Option<Self> {
+    pub(crate) fn begin() -> Option<Self> {
         let before = tcgetattr(stdin()).ok().filter(|_| terminal::is_foreground(stdin()))?;
         let mut single = before.clone();
         single.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
@@ -31,7 +31,7 @@ impl Drop for Keys {
 }
 
 /// Waits until the next reading is due; whether somebody has ended the view meanwhile.
-pub(super) fn is_enough(keys: Option<&Keys>, interval: Duration) -> bool {
+pub(crate) fn is_enough(keys: Option<&Keys>, interval: Duration) -> bool {
     let until = Instant::now() + interval;
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -60,7 +60,7 @@ pub(super) fn is_enough(keys: Option<&Keys>, interval: Duration) -> bool {
 }
 
 /// How many characters a line of the terminal has that standard output is.
-pub(super) fn columns() -> Option<usize> {
+pub(crate) fn columns() -> Option<usize> {
     let size = tcgetwinsize(stdout()).ok()?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }

@@ -1,0 +1,126 @@
+//! `unisono events record`: the events of topics into a directory, for `replay`.
+
+use super::flags::{BrokerFlag, in_words};
+use super::log::epoch;
+use crate::exit::Failure;
+use crate::output;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use unisono_broker::log::{EventLog, LogBounds, LogError, LoggedEvent};
+use unisono_broker::{InterestSpec, NoticeText, ReceivedEvent, Reception, SubscriptionSpec};
+use unisono_linux::interrupt;
+use unisono_measure::units;
+
+/// How often it looks whether it was interrupted.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Record events in a directory, until Ctrl-C
+///
+/// What is recorded has the form of a broker's log: topics, keys, fields, payloads, times and deadlines. A
+/// recording is continued if the directory has one.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono events record monday 'plant/#'
+  unisono events record monday '#' --time 60s --json
+  unisono events replay monday --speed 10")]
+pub(crate) struct Args {
+    /// Where to record
+    #[arg(value_name = "DIRECTORY")]
+    directory: PathBuf,
+    /// Topics
+    #[arg(value_name = "PATTERN", default_value = "#")]
+    topics: Vec<String>,
+    /// A condition on fields, as in celsius > 80
+    #[arg(long, value_name = "FILTER")]
+    filter: Option<String>,
+    /// End after so many events
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// End after so much time
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    time: Option<Duration>,
+    /// End when the recording has so many bytes
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes, default_value = "1GiB")]
+    bytes: u64,
+    /// What was recorded as one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    broker: BrokerFlag,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut client = args.broker.client()?;
+    let mut log = open(&args.directory)?;
+    let interests = args.topics.iter().map(|topics| InterestSpec {
+        topics: topics.clone(),
+        filter: args.filter.clone(),
+        ..InterestSpec::default()
+    });
+    let spec = SubscriptionSpec {
+        name: "record".to_owned(),
+        interests: interests.collect(),
+        queue_events: 65_536,
+        queue_bytes: 64 << 20,
+        ..SubscriptionSpec::default()
+    };
+    client.subscribe(&spec).map_err(in_words)?;
+    interrupt::catch()?;
+    let (start, epoch) = (Instant::now(), epoch()?);
+    let (mut events, mut missing) = (0, 0);
+    while interrupt::caught().is_none()
+        && args.count.is_none_or(|count| events < count)
+        && args.time.is_none_or(|time| start.elapsed() < time)
+        && log.bytes() < args.bytes
+    {
+        match client.receive(Some(LOOK))? {
+            Some(Reception::Event(event)) => {
+                for event in event.with.iter().chain([&event]) {
+                    record(&mut log, epoch, event)?;
+                }
+                events += 1;
+            }
+            Some(Reception::Notice { notice: NoticeText::Gap { lost, .. }, .. }) => missing += lost,
+            _ => {}
+        }
+    }
+    if let Some(job) = log.sync() {
+        job.run()?;
+    }
+    let text = match args.json {
+        true => serde_json::json!({ "events": events, "missing": missing, "bytes": log.bytes() }).to_string(),
+        false => format!("{events} events, {missing} missing, {} bytes", log.bytes()),
+    };
+    output::answer(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The recording in a directory. Nothing in it is too old or too much.
+pub(super) fn open(directory: &std::path::Path) -> anyhow::Result<EventLog> {
+    let log = EventLog::open(directory, LogBounds { bytes: u64::MAX, age: u64::MAX });
+    let log = log.map_err(|error| match error {
+        LogError::Taken { .. } => anyhow::Error::from(Failure::Usage(error.to_string())),
+        other => other.into(),
+    })?;
+    log.damage().iter().for_each(|damage| eprintln!("warning: {damage}"));
+    Ok(log)
+}
+
+fn record(log: &mut EventLog, epoch: u64, event: &ReceivedEvent) -> anyhow::Result<()> {
+    let logged = LoggedEvent {
+        topic: &event.topic,
+        event_type: None,
+        writer: "",
+        supplier: event.supplier,
+        sequence: event.sequence,
+        criticality: event.criticality,
+        published: epoch.saturating_add(event.published),
+        due_after: event.deadline.map_or(u64::MAX, |deadline| deadline.saturating_sub(event.published)),
+        key: event.key.as_deref().unwrap_or_default(),
+        fields: event.fields.clone(),
+        payload: &event.payload.bytes(),
+    };
+    log.append(&logged)?;
+    Ok(())
+}

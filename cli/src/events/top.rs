@@ -1,0 +1,179 @@
+//! `unisono events top`: what the broker does, live.
+
+use super::flags::BrokerFlag;
+use crate::keyboard::{self, Keys};
+use crate::output;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Duration;
+use unisono_broker::{ConsumerStatistics, Statistics};
+use unisono_linux::interrupt;
+use unisono_measure::units;
+
+/// Watch what each consumer gets: rates, drops, missed deadlines, what waits
+///
+/// Two readings give rates; a new table every interval until Ctrl-C, in place on a terminal. There `q` and
+/// Esc end it, too. The busiest consumers come first.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono events top
+  unisono events top --once --json")]
+pub(crate) struct Args {
+    /// One table instead of one after the other
+    #[arg(long)]
+    once: bool,
+    /// Between two readings
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "1s")]
+    interval: Duration,
+    /// JSON Lines: the broker's counters, with rates
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    broker: BrokerFlag,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut client = args.broker.client()?;
+    let mut earlier = client.statistics()?;
+    let redraw = !args.json && !args.once && std::io::stdout().is_terminal();
+    // before the terminal is changed: a signal must not end this program while it is
+    let keys = if redraw { interrupt::catch().map(|()| Keys::begin())? } else { None };
+    loop {
+        if keyboard::is_enough(keys.as_ref(), args.interval) {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let now = client.statistics()?;
+        let text = match args.json {
+            true => as_json(&now, &earlier)?.to_string(),
+            false => table(&now, &earlier, keyboard::columns().filter(|_| redraw).unwrap_or(usize::MAX)),
+        };
+        if redraw {
+            output::start_again()?;
+        }
+        if !output::is_read(&text)? || args.once {
+            return Ok(ExitCode::SUCCESS);
+        }
+        earlier = now;
+    }
+}
+
+/// What a consumer matched and was delivered a second since the earlier reading.
+struct ConsumerRate<'a> {
+    of: &'a ConsumerStatistics,
+    matched: f64,
+    delivered: f64,
+}
+
+fn per_second(now: u64, earlier: u64, nanos: u64) -> f64 {
+    now.saturating_sub(earlier) as f64 / (nanos.max(1) as f64 / 1e9)
+}
+
+/// In the broker's order. Consumers of one name are told apart by that order.
+fn rates<'a>(now: &'a Statistics, earlier: &'a Statistics) -> Vec<ConsumerRate<'a>> {
+    let nanos = now.at_ns.saturating_sub(earlier.at_ns);
+    let mut before: HashMap<&str, Vec<&ConsumerStatistics>> = HashMap::new();
+    for consumer in earlier.consumers.iter().rev() {
+        before.entry(&consumer.name).or_default().push(consumer);
+    }
+    let rate = |of: &'a ConsumerStatistics| {
+        let known = before.get_mut(&*of.name).and_then(Vec::pop);
+        let (matched, delivered) = known.map_or((0, 0), |of| (of.matched, of.delivered));
+        ConsumerRate {
+            of,
+            matched: per_second(of.matched, matched, nanos),
+            delivered: per_second(of.delivered, delivered, nanos),
+        }
+    };
+    now.consumers.iter().map(rate).collect()
+}
+
+fn as_json(now: &Statistics, earlier: &Statistics) -> serde_json::Result<Value> {
+    let mut value = serde_json::to_value(now)?;
+    let of_all: Vec<Value> = rates(now, earlier)
+        .iter()
+        .map(|rate| {
+            let mut consumer = serde_json::to_value(rate.of)?;
+            consumer["matched_per_s"] = json!(rate.matched);
+            consumer["delivered_per_s"] = json!(rate.delivered);
+            Ok(consumer)
+        })
+        .collect::<serde_json::Result<_>>()?;
+    value["consumers"] = of_all.into();
+    Ok(value)
+}
+
+fn table(now: &Statistics, earlier: &Statistics, width: usize) -> String {
+    let nanos = now.at_ns.saturating_sub(earlier.at_ns);
+    let mut text = format!(
+        "{} programs, {} paths, {} refused, {} sent away\n",
+        now.clients, now.paths, now.refused, now.sent_away
+    );
+    if let Some(log) = &now.log {
+        let before = earlier.log.as_ref().map_or((0, 0), |log| (log.written, log.syncs));
+        let _ = writeln!(
+            text,
+            "log: {} bytes, positions {} to {}, {:.0} events/s, {:.0} syncs/s, {} failed, {} damaged places",
+            log.bytes,
+            log.first,
+            log.next.saturating_sub(1),
+            per_second(log.written, before.0, nanos),
+            per_second(log.syncs, before.1, nanos),
+            log.failed,
+            log.damaged
+        );
+    }
+    let _ = write!(
+        text,
+        "{:<24} {:>12} {:>12} {:>8} {:>10} {:>10} {:>10}",
+        "consumer", "matched/s", "delivered/s", "waiting", "full", "late", "missed"
+    );
+    let mut rates = rates(now, earlier);
+    rates.sort_by(|one, other| other.delivered.total_cmp(&one.delivered));
+    for ConsumerRate { of, matched, delivered } in rates {
+        let name: String =
+            if of.name.is_empty() { "-".to_owned() } else { of.name.chars().take(24).collect() };
+        let _ = write!(
+            text,
+            "\n{name:<24} {matched:>12.0} {delivered:>12.0} {:>8} {:>10} {:>10} {:>10}{}",
+            of.waiting,
+            of.dropped_full,
+            of.dropped_late,
+            of.missed,
+            if of.paused { " paused" } else { "" }
+        );
+    }
+    let lines: Vec<String> = text.lines().map(|line| line.chars().take(width).collect()).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(at_ns: u64, delivered: &[(&str, u64)]) -> Statistics {
+        let consumer = |(name, delivered): &(&str, u64)| ConsumerStatistics {
+            name: (*name).to_owned(),
+            matched: 2 * delivered,
+            delivered: *delivered,
+            ..ConsumerStatistics::default()
+        };
+        Statistics { at_ns, consumers: delivered.iter().map(consumer).collect(), ..Statistics::default() }
+    }
+
+    #[test]
+    fn rates_are_what_came_between_two_readings_and_the_busiest_is_first() {
+        let earlier = reading(0, &[("a", 10), ("b", 0), ("a", 100)]);
+        let now = reading(2_000_000_000, &[("a", 14), ("b", 6), ("a", 100), ("new", 1)]);
+        let text = table(&now, &earlier, usize::MAX);
+        let rows: Vec<Vec<&str>> =
+            text.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
+        let rates: Vec<_> = rows.iter().map(|row| (row[0], row[1], row[2])).collect();
+        assert_eq!(rates, [("b", "6", "3"), ("a", "4", "2"), ("new", "1", "0"), ("a", "0", "0")]);
+        let json = as_json(&now, &earlier).expect("numbers");
+        assert_eq!(json["consumers"][1]["delivered_per_s"], 3.0);
+        assert!(table(&now, &earlier, 30).lines().all(|line| line.chars().count() <= 30));
+    }
+}

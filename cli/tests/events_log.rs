@@ -1,0 +1,166 @@
+//! `unisono events` with a log: what was acknowledged outlives `kill -9` of the broker, sessions are recorded
+//! and replayed, and the broker says what it does.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// A broker in a scratch directory, killed at the end.
+struct Serving {
+    directory: tempfile::TempDir,
+    broker: Option<Child>,
+}
+
+impl Serving {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let mut serving = Self { directory, broker: None };
+        serving.restart();
+        serving
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Kills the broker, and starts another one.
+    fn restart(&mut self) {
+        self.kill();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
+        command.args(["events", "serve", "--listen"]).arg(self.path("events"));
+        command.arg("--log").arg(self.path("log")).arg("--metrics").arg(self.path("metrics"));
+        let mut broker = command.stderr(Stdio::piped()).spawn().expect("it starts");
+        let said = broker.stderr.take().expect("a pipe");
+        self.broker = Some(broker);
+        let first = BufReader::new(said).lines().next().expect("a line").expect("a text");
+        assert!(first.starts_with("serving at"), "{first}");
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut broker) = self.broker.take() {
+            broker.kill().expect("it runs");
+            broker.wait().expect("it ends");
+        }
+    }
+
+    /// Runs a subcommand of `unisono events` at the broker, to its end.
+    fn events(&self, arguments: &[&str]) -> Output {
+        let output = self.command(arguments).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        output
+    }
+
+    /// A program has subscribed when the broker counts it.
+    fn wait_for_a_consumer(&self) {
+        let counts = ["top", "--once", "--json", "--interval", "10ms"];
+        while lines(&self.events(&counts))[0]["consumers"].as_array().is_none_or(Vec::is_empty) {}
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
+        command.arg("events").args(arguments).arg("--at").arg(self.path("events"));
+        command.current_dir(self.directory.path());
+        command
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn lines(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+fn payloads(output: &Output) -> Vec<String> {
+    lines(output).iter().map(|line| line["payload"].as_str().expect("a text").to_owned()).collect()
+}
+
+#[test]
+fn a_named_consumer_goes_on_after_kill_9_of_the_broker_and_a_writer_publishes_once() {
+    let mut serving = Serving::start();
+    let resume = ["subscribe", "orders/#", "--resume", "billing", "--json", "--timeout", "20s", "--count"];
+    let subscribe = |serving: &Serving, count: &str| {
+        let arguments: Vec<&str> = resume.iter().copied().chain([count]).collect();
+        payloads(&serving.events(&arguments))
+    };
+    // the name has to be known before the first event
+    let mut early = serving.command(&["subscribe", "orders/#", "--resume", "billing", "--timeout", "50ms"]);
+    assert!(early.status().expect("it runs").success());
+    let publish = |serving: &Serving, numbers: &str| {
+        let arguments = ["publish", "orders/1", "--writer", "shop", "--durability", "synced", "--json"];
+        let mut child = serving
+            .command(&arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        child.stdin.take().expect("a pipe").write_all(numbers.as_bytes()).expect("it reads");
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success());
+        lines(&output)
+            .iter()
+            .map(|line| line["outcome"].as_str().expect("a word").to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(publish(&serving, "1\n2\n3\n"), ["synced"; 3]);
+    assert_eq!(subscribe(&serving, "2"), ["1", "2"]);
+    serving.restart();
+    // the whole file again, as after a crash
+    let outcomes = publish(&serving, "1\n2\n3\n4\n");
+    assert_eq!(outcomes, ["duplicate", "duplicate", "duplicate", "synced"]);
+    assert_eq!(subscribe(&serving, "2"), ["3", "4"]);
+    serving.restart();
+    let all =
+        serving.events(&["subscribe", "#", "--resume", "all", "--after", "0", "--count", "4", "--json"]);
+    assert_eq!(payloads(&all), ["1", "2", "3", "4"]);
+}
+
+#[test]
+fn a_session_is_recorded_and_replayed() {
+    let serving = Serving::start();
+    let mut record = serving.command(&["record", "monday", "plant/#", "--count", "2", "--json"]);
+    let record = record.stdout(Stdio::piped()).spawn().expect("it starts");
+    serving.wait_for_a_consumer();
+    for (topic, field) in [("plant/1", "celsius=81.5"), ("other", "n=1"), ("plant/2", "site=roof")] {
+        serving.events(&["publish", topic, "--field", field, "--key", "k", "--deadline", "5s", topic]);
+    }
+    let said = record.wait_with_output().expect("it ends");
+    assert_eq!(lines(&said)[0]["events"], 2);
+    let mut subscriber = serving.command(&["subscribe", "#", "--count", "2", "--json"]);
+    let subscriber = subscriber.stdout(Stdio::piped()).spawn().expect("it starts");
+    serving.wait_for_a_consumer();
+    let replayed = serving.events(&["replay", "monday", "--speed", "1000", "--json"]);
+    assert_eq!(lines(&replayed).len(), 2);
+    let got = lines(&subscriber.wait_with_output().expect("it ends"));
+    assert_eq!((&got[0]["topic"], &got[0]["fields"]["celsius"]), (&"plant/1".into(), &81.5.into()));
+    assert_eq!((&got[1]["topic"], &got[1]["key"]), (&"plant/2".into(), &"k".into()));
+    let left = got[1]["due_in_us"].as_i64().expect("it is due");
+    assert!((1..=5_000_000).contains(&left), "{left}");
+    let one = serving.events(&["replay", "monday", "plant/2", "--at-once", "--json"]);
+    assert_eq!(lines(&one).len(), 1);
+}
+
+#[test]
+fn monitoring_programs_and_top_see_the_log() {
+    let serving = Serving::start();
+    serving.events(&["publish", "t", "--durability", "written", "x"]);
+    let top = &lines(&serving.events(&["top", "--once", "--json", "--interval", "10ms"]))[0];
+    assert_eq!((&top["log"]["written"], &top["log"]["next"]), (&1.into(), &2.into()));
+    let text = scrape(&serving.path("metrics"));
+    assert!(text.lines().any(|line| line == "unisono_events_log_written_total 1"), "{text}");
+}
+
+fn scrape(path: &Path) -> String {
+    let mut stream = UnixStream::connect(path).expect("it listens");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("it reads");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("it answers");
+    text
+}
