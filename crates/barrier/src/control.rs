@@ -28,7 +28,6 @@ pub(crate) const ATTENTION_JOIN: u32 = 4;
 /// Lines before the members' lines.
 const FIXED_LINES: usize = 3;
 
-/// What became of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceStanding {
     /// Nobody has been here.

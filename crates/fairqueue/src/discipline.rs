@@ -10,7 +10,6 @@ use crate::packet::Packet;
 pub enum EnqueueError {
     #[error("class {class} has children, and packets wait at leaves; name one of its leaves")]
     NotALeaf { class: String },
-    /// Longer than tags can count.
     #[error("a packet of {length} bytes is too long: at most {most}")]
     TooLong { length: u32, most: u32 },
 }

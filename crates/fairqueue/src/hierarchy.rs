@@ -46,7 +46,6 @@ pub enum Overflow {
 pub struct Limit {
     pub packets: u64,
     pub bytes: u64,
-    /// What happens beyond.
     pub overflow: Overflow,
 }
 

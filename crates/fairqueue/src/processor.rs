@@ -13,7 +13,6 @@ use crate::hierarchy::{ClassId, Hierarchy};
 use crate::packet::Packet;
 use crate::scheduler::Scheduler;
 
-/// Who runs next on one processor.
 #[derive(Clone, Debug)]
 pub struct Processor {
     shares: Scheduler<()>,

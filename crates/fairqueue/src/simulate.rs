@@ -29,7 +29,6 @@ pub struct Delays {
     pub bytes: u64,
     /// Seconds from arrival to the last bit, on average.
     pub mean: f64,
-    /// And at most.
     pub most: f64,
 }
 

@@ -15,7 +15,6 @@ use crate::weight::{Weight, WeightError};
 use serde::Deserialize;
 use serde_json::{Number, Value};
 
-/// A trace that has been checked.
 #[derive(Clone, Debug)]
 pub struct Trace {
     pub(crate) rate: u64,
@@ -38,21 +37,14 @@ pub enum TraceError {
     /// No JSON, or not of the form of a trace; the position is in the message.
     #[error("{0}")]
     Form(#[from] serde_json::Error),
-    /// Classes within classes within classes.
     #[error("classes are nested more than {most} deep")]
     TooDeep { most: usize },
-    /// The link has no speed.
     #[error("rate: expected a whole number of bits a second, at least 1 and at most {most}, not {rate}")]
-    Rate {
-        rate: Number,
-        /// The fastest link.
-        most: u64,
-    },
+    Rate { rate: Number, most: u64 },
     #[error("class `{class}` has no weight; give it one, such as \"weight\": 1")]
     NoWeight { class: String },
     #[error("class `{class}`: {error}")]
     Weight { class: String, error: WeightError },
-    /// The classes are no hierarchy.
     #[error("tree: {0}")]
     Tree(#[from] HierarchyError),
     #[error("packets[{number}]: {what}")]

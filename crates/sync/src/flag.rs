@@ -80,7 +80,6 @@ pub enum Sleep {
     Stopped,
 }
 
-/// Who sleeps at a flag.
 #[derive(Debug)]
 pub(crate) struct Sleepers {
     pub(crate) count: AtomicU32,

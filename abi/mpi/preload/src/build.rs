@@ -14,7 +14,6 @@ use std::process::{Command, Stdio};
 use unisono_linux::private_directory::PrivateDirectory;
 use unisono_linux::programs::on_path;
 
-/// A file of the shim.
 type ShimFile = (&'static str, &'static str);
 
 macro_rules! sources {

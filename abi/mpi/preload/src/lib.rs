@@ -91,7 +91,6 @@ pub enum Error {
          'mpiexec -n 2 unisono mpi -- {program}', or name its MPI with --mpi mpich or --mpi openmpi"
     )]
     NoMpi { program: String },
-    /// Nothing can be preloaded into it.
     #[error(
         "{program} has its MPI linked in statically, where nothing can be preloaded; link it to the shared library"
     )]
@@ -105,17 +104,10 @@ pub enum Error {
         given: &'static str,
     },
     #[error("no mpicc of {mpi} on PATH, which the preload is built with; {remedy}")]
-    NoCompiler {
-        mpi: &'static str,
-        /// What to install.
-        remedy: &'static str,
-    },
+    NoCompiler { mpi: &'static str, remedy: &'static str },
     /// The core is not where it belongs.
     #[error("{path} is missing; 'cargo build --release' makes it in target/release: copy it there")]
-    NoCore {
-        /// Where it belongs.
-        path: PathBuf,
-    },
+    NoCore { path: PathBuf },
     #[error("{compiler} cannot build the preload: {said}")]
     NotBuilt { compiler: PathBuf, said: String },
     /// A file cannot be read or written.

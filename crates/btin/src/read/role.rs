@@ -91,7 +91,6 @@ impl RoleWords {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WordMeaning {
-    /// The word means this role.
     Role(VertexKind),
     /// The word *node* without anything that distinguishes nodes from switches.
     Doubtful,

@@ -17,7 +17,6 @@ pub struct Facts<'a> {
     /// Its port there; later fragments and protocols without ports have none.
     pub source_port: Option<u16>,
     pub destination_port: Option<u16>,
-    /// What is in the IP packet.
     pub protocol: Option<IpProtocol>,
     /// `SO_PRIORITY` of the socket, where it can be known.
     pub priority: Option<u32>,
@@ -105,7 +104,6 @@ pub struct Network {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetworkError {
-    /// It is none.
     #[error(
         "`{text}` is no address; write one as in \"10.0.0.5\" or a network as in \"10.0.0.0/8\" or \"fd00::/8\""
     )]
@@ -136,7 +134,6 @@ impl Network {
         self.address
     }
 
-    /// How many bits are the same.
     pub fn prefix(self) -> u8 {
         self.prefix
     }
@@ -147,7 +144,6 @@ impl Network {
             && Self::new(address, self.prefix).is_some_and(|network| network.address == self.address)
     }
 
-    /// Whether all of another's are.
     pub fn contains_all(self, other: Self) -> bool {
         self.prefix <= other.prefix && self.contains(other.address)
     }
@@ -168,7 +164,6 @@ impl Network {
     }
 }
 
-/// The first bits of 128.
 fn high_bits(prefix: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0)
 }

@@ -69,7 +69,6 @@ pub struct LeafQueue {
     pub congestion: Option<u64>,
 }
 
-/// A policy that has been checked.
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub text: String,

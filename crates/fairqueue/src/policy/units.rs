@@ -19,12 +19,10 @@ impl Rate {
         NonZeroU64::new(bits_per_second).filter(|rate| u128::from(rate.get()) <= MOST_RATE).map(Self)
     }
 
-    /// Bits a second.
     pub fn bits_per_second(self) -> u64 {
         self.0.get()
     }
 
-    /// Bytes a second.
     pub fn bytes_per_second(self) -> f64 {
         self.0.get() as f64 / 8.0
     }

@@ -36,7 +36,6 @@ pub struct Closed {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangeError {
-    /// Packets would be lost.
     #[error(
         "{packets} packets wait in class `{class}`, which is no leaf of the new tree, and that has no default \
          class for them; give it one"

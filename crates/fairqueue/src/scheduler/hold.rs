@@ -23,7 +23,6 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// Ends what [`hold`](Self::hold) began.
     pub fn release(&mut self, class: ClassId) {
         let slot = self.slots[class.index()];
         let child = self.child(slot);
@@ -32,7 +31,6 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// Whether a class itself is held.
     pub fn is_held(&self, class: ClassId) -> bool {
         let slot = self.slots[class.index()];
         match slot & INNER {

@@ -32,7 +32,6 @@ use std::time::Duration;
 use unisono_linux::counted::counted;
 use unisono_linux::named::named;
 
-/// What a gang may do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     Waiting,

@@ -127,7 +127,6 @@ pub enum Error {
     },
 }
 
-/// What to do about a limit.
 fn remedy(source: &io::Error) -> &'static str {
     match Errno::from_io_error(source) {
         Some(Errno::MFILE) => "free windows or files, or raise the limit of open files: ulimit -n 65536",

@@ -26,7 +26,6 @@ use unisono_sync::Waited;
 /// A change of the pieces of memory that are attached, by address and length.
 pub(crate) type AttachmentChange<'a> = &'a mut dyn FnMut(&mut Vec<(usize, usize)>) -> Result<(), Error>;
 
-/// The path of a window.
 #[derive(Debug)]
 pub(crate) enum AnyPath {
     Mapped(Box<MappedPath>),

@@ -87,7 +87,6 @@ impl From<Verb> for PacketKind {
     }
 }
 
-/// Marks of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketFlags(pub u8);
 

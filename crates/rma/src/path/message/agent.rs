@@ -19,7 +19,6 @@ const NAP: Duration = Duration::from_millis(1);
 /// How long the agent listens before it checks whether its job still lives.
 const LISTEN: Nanos = Nanos(100_000_000);
 
-/// A job's agent, if it runs.
 #[derive(Debug, Default)]
 pub(super) struct Agent {
     thread: Mutex<Option<JoinHandle<()>>>,

@@ -51,7 +51,6 @@ pub(crate) struct LockRequest {
     pub(crate) operation: Option<(Header, Vec<u8>)>,
 }
 
-/// Who asks for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockAsker {
     /// A rank for which nobody waits.
@@ -133,7 +132,6 @@ pub(crate) struct WindowPort {
 // SAFETY: any thread of the process may access window memory; the epochs order the accesses.
 unsafe impl Send for WindowPort {}
 
-/// An answer awaited.
 #[derive(Debug)]
 pub(crate) struct AwaitedAnswer {
     pub(crate) target: Rank,

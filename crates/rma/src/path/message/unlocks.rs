@@ -81,7 +81,6 @@ impl EngineState {
         }
     }
 
-    /// Sends what is owed.
     pub(super) fn acknowledge_owed(&mut self) -> Result<(), Error> {
         while let Some((window, to)) = self.unlocks.owed.pop() {
             let port = self.ports.get_mut(&window);

@@ -66,17 +66,14 @@ impl LearntPatience {
         }
     }
 
-    /// Whether to poll once more.
     pub(super) fn polls(&self) -> bool {
         self.polling && ticks().since(self.started) < self.budget
     }
 
-    /// Polling saw what was awaited.
     pub(super) fn paid(&mut self) {
         self.budget = self.most;
     }
 
-    /// The wait ended after a sleep.
     pub(super) fn ended(&mut self) {
         if self.polling {
             self.budget = Ticks(self.budget.0 / 2);
