@@ -61,6 +61,26 @@ const PACKAGES: &[Package] = &[
         without: "the study of streams beside a web server",
     },
     Package {
+        name: "libzmq3-dev",
+        reason: "ZeroMQ, beside which the event channel is measured",
+        without: "ZeroMQ in `unisono study middleware-rivals`",
+    },
+    Package {
+        name: "mosquitto",
+        reason: "an MQTT broker of others, beside which the event channel is measured",
+        without: "mosquitto in `unisono study middleware-rivals`",
+    },
+    Package {
+        name: "libmosquitto-dev",
+        reason: "the client library of that broker",
+        without: "mosquitto in `unisono study middleware-rivals`",
+    },
+    Package {
+        name: "cyclonedds-dev",
+        reason: "Cyclone DDS, beside which the event channel is measured",
+        without: "Cyclone DDS in `unisono study middleware-rivals`",
+    },
+    Package {
         name: "python3-prometheus-client",
         reason: "an OpenMetrics parser of others, which reads what `unisono queue metrics` writes",
         without: "the test that another program can read the metrics",

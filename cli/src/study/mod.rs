@@ -130,9 +130,8 @@ fn studies(args: &Args) -> anyhow::Result<Vec<StudyFile>> {
     if args.topics.is_empty() {
         return Ok(all.into_iter().filter(|file| args.list || !file.named_only).collect());
     }
-    let named = |file: &StudyFile, name: &str| file.topic == name || file.id == name;
     for name in &args.topics {
-        if !all.iter().any(|file| named(file, name)) {
+        if !all.iter().any(|file| file.is_named(name)) {
             let topics: BTreeSet<&str> = all.iter().map(|f| f.topic.as_str()).collect();
             let known: Vec<&str> = topics.into_iter().chain(all.iter().map(|f| f.id.as_str())).collect();
             let meant = peer::nearest(name, &known).unwrap_or("barrier");
@@ -142,7 +141,7 @@ fn studies(args: &Args) -> anyhow::Result<Vec<StudyFile>> {
             .into());
         }
     }
-    Ok(all.into_iter().filter(|file| args.topics.iter().any(|name| named(file, name))).collect())
+    Ok(all.into_iter().filter(|file| args.topics.iter().any(|name| file.is_named(name))).collect())
 }
 
 fn show(id: &str) -> anyhow::Result<ExitCode> {
@@ -251,6 +250,15 @@ fn conclude(args: &Args, profile: Profile, ran: &Ran, out: &Path) -> anyhow::Res
     let records = out.join("records.jsonl");
     let html = out.join("report.html");
     let drawn = unisono_report::render(&records, &html);
+    if let Ok(said) = &drawn {
+        for lesson in &said.lessons {
+            let found = if lesson.found.is_empty() { "not answered by these runs" } else { "" };
+            writeln!(to, "\n{}: {found}", lesson.name)?;
+            for sentence in &lesson.found {
+                writeln!(to, "  {sentence}")?;
+            }
+        }
+    }
     writeln!(to, "\nrecords: {}", records.display())?;
     match &drawn {
         Ok(_) => writeln!(to, "report:  {}", html.display())?,

@@ -2,6 +2,7 @@
 //! flags are those of every peer.
 
 mod ghost;
+mod rival;
 mod service;
 mod traffic;
 
@@ -39,6 +40,7 @@ enum Which {
     Clustering(KernelArgs),
     Bursts(Bursts),
     Ghost(ghost::Args),
+    Rival(rival::Args),
     Service(service::Args),
     Traffic(traffic::Args),
 }
@@ -113,6 +115,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Which::RayonStencil(flags) => measure(&flags, stencil::run_rayon),
         Which::Stencil(args) => kernel(&args, stencil::run_unisono),
         Which::Ghost(args) => ghost::run(&args),
+        Which::Rival(args) => rival::run(&args),
         Which::Service(args) => service::run(&args),
         Which::Traffic(args) => traffic::run(&args),
         Which::Clustering(args) => kernel(&args, clustering::run_unisono),

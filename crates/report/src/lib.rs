@@ -23,6 +23,7 @@ mod draw;
 mod error;
 mod escape;
 mod figure;
+mod middleware;
 mod number;
 mod one_sided;
 mod page;
@@ -39,7 +40,7 @@ mod whom;
 
 pub use error::Error;
 pub use said::Tone;
-pub use verdicts::{RecordsSummary, VerdictSummary};
+pub use verdicts::{LessonSummary, RecordsSummary, VerdictSummary};
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -64,14 +64,8 @@ impl TopicQuestion {
         if !studies.iter().any(|study| study.head.topic == self.topic) {
             return String::new();
         }
-        let said = |paragraph: &str| {
-            let (id, text) = paragraph.strip_prefix('[')?.split_once("] ")?;
-            let is_meant = |study: &&Study<'_>| study.head.topic == self.topic && study.head.study == id;
-            let study = studies.iter().find(is_meant)?;
-            Some((TopicFigures { question: self, study }.sentence(text)?, study))
-        };
-        let paragraphs: Vec<String> =
-            self.sentences.split("\n\n").map(|lines| lines.trim_end().replace('\n', " ")).collect();
+        let said = |paragraph: &str| self.said(studies, paragraph);
+        let paragraphs: Vec<String> = self.paragraphs().collect();
         let [question, headline, otherwise, sentences @ .., hint] = &paragraphs[..] else {
             return String::new();
         };
@@ -82,6 +76,23 @@ impl TopicQuestion {
             hint: hint.clone(),
         }
         .to_string()
+    }
+
+    fn paragraphs(&self) -> impl Iterator<Item = String> {
+        self.sentences.split("\n\n").map(|lines| lines.trim_end().replace('\n', " "))
+    }
+
+    fn said<'s>(&self, studies: &'s [Study<'s>], paragraph: &str) -> Option<(String, &'s Study<'s>)> {
+        let (id, text) = paragraph.strip_prefix('[')?.split_once("] ")?;
+        let is_meant = |study: &&Study<'_>| study.head.topic == self.topic && study.head.study == id;
+        let study = studies.iter().find(is_meant)?;
+        Some((TopicFigures { question: self, study }.sentence(text)?, study))
+    }
+
+    /// The sentences about one study.
+    pub(crate) fn about(&self, studies: &[Study<'_>], id: &str) -> Vec<String> {
+        let of_study = self.paragraphs().filter(|paragraph| paragraph.starts_with(&format!("[{id}]")));
+        of_study.filter_map(|paragraph| self.said(studies, &paragraph).map(|(text, _)| text)).collect()
     }
 }
 

@@ -4,6 +4,7 @@
 //! thread, no scheduler needed), *ganging* (what running the threads together adds to that), and *leaving
 //! alone*. Every sentence is based on judgements; where there are none, the page says so.
 
+use crate::middleware;
 use crate::number;
 use crate::one_sided;
 use crate::queues;
@@ -69,11 +70,15 @@ struct Remedy<'a> {
 
 /// Whether a study's topic has an answer of its own.
 pub(crate) fn has_its_own_answer(study: &Study<'_>) -> bool {
-    [one_sided::TOPIC, trees::QUESTION.topic, queues::QUESTION.topic].contains(&study.head.topic.as_str())
+    [one_sided::TOPIC, trees::QUESTION.topic, queues::QUESTION.topic, middleware::TOPIC]
+        .contains(&study.head.topic.as_str())
 }
 
 pub(crate) fn html(studies: &[Study<'_>]) -> String {
-    let answers = one_sided::html(studies) + &trees::QUESTION.html(studies) + &queues::QUESTION.html(studies);
+    let answers = one_sided::html(studies)
+        + &trees::QUESTION.html(studies)
+        + &queues::QUESTION.html(studies)
+        + &middleware::html(studies);
     let is_about_gangs = answers.is_empty() || !studies.iter().all(has_its_own_answer);
     SummarySection { gangs: is_about_gangs.then(|| GangsAnswer::new(studies)), answers }.to_string()
 }

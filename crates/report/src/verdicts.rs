@@ -1,5 +1,6 @@
 //! What a report says, as data: for `--json` and for other programs that draw it.
 
+use crate::middleware;
 use crate::said::{self, Tone};
 use crate::study::{Study, question};
 use serde::Serialize;
@@ -14,6 +15,17 @@ pub struct RecordsSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut_off_line: Option<usize>,
     pub verdicts: Vec<VerdictSummary>,
+    /// The lessons of the middleware studies; empty where the records have none of these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lessons: Vec<LessonSummary>,
+}
+
+/// A lesson of a paper, and what these runs say about it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LessonSummary {
+    pub name: &'static str,
+    /// A sentence each; none where these runs do not answer.
+    pub found: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -83,5 +95,9 @@ pub(crate) fn summary(studies: &[Study<'_>], cut_off_line: Option<usize>) -> Rec
         interrupted: count(Outcome::Interrupted),
         cut_off_line,
         verdicts,
+        lessons: middleware::lessons(studies)
+            .into_iter()
+            .map(|lesson| LessonSummary { name: lesson.name, found: lesson.found })
+            .collect(),
     }
 }

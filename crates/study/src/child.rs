@@ -79,6 +79,17 @@ impl StudyChild {
         self.group
     }
 
+    /// How it ended, if it did and should not have.
+    pub fn failure(&mut self) -> Option<ChildError> {
+        let status = self.ended()?;
+        Some(ChildError::Failed {
+            program: self.program.clone(),
+            how: how(status),
+            said: self.last_words(),
+            code: status.code(),
+        })
+    }
+
     fn ended(&mut self) -> Option<ExitStatus> {
         let status = self.process.try_wait().ok().flatten()?;
         self.ended = true;
@@ -152,13 +163,8 @@ pub fn wait_all(
             match child.ended() {
                 None => running += 1,
                 Some(status) if status.success() => {}
-                Some(status) => {
-                    failed = Some(ChildError::Failed {
-                        program: child.program.clone(),
-                        how: how(status),
-                        said: child.last_words(),
-                        code: status.code(),
-                    });
+                Some(_) => {
+                    failed = child.failure();
                     break;
                 }
             }

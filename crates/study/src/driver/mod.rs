@@ -18,6 +18,7 @@ mod apart;
 pub mod burst;
 pub mod decisions;
 pub mod disk;
+pub mod effort;
 mod figures;
 pub mod gang_run;
 pub mod ghost;
@@ -26,6 +27,7 @@ pub mod link;
 pub mod pair;
 pub mod processor;
 pub mod regime;
+pub mod rivals;
 pub mod service;
 pub mod single;
 mod stage;
@@ -47,7 +49,7 @@ use std::time::Duration;
 use unisono_measure::record::Figure;
 
 /// Every driver that a study file can name.
-pub static DRIVERS: [DriverKind; 12] = [
+pub static DRIVERS: [DriverKind; 14] = [
     single::SINGLE,
     pair::PAIR,
     wait_cost::WAIT_COST,
@@ -60,6 +62,8 @@ pub static DRIVERS: [DriverKind; 12] = [
     disk::DISK_SHARES,
     link::LINK,
     service::SERVICE,
+    effort::EFFORT,
+    rivals::RIVALS,
 ];
 
 /// Settings by name, as a study file writes them.

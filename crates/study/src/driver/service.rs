@@ -24,6 +24,8 @@ pub const SERVICE: DriverKind = DriverKind::of::<ServiceDriver>("service");
 
 /// Processes have to start and to find each other.
 const START: Duration = Duration::from_millis(150);
+/// Conversations are opened one after the other, and an attempt that comes too early is repeated after 10 ms.
+const OPENING: Duration = Duration::from_millis(15);
 /// A round that is late, and the end of the processes.
 const AFTER: Duration = Duration::from_millis(100);
 const PORT: u16 = 5101;
@@ -86,7 +88,7 @@ impl Driver for ServiceDriver {
             (Application::Download, Some(mbit)) => Duration::from_secs_f64(self.file_mb * 8.0 / mbit),
             _ => Duration::ZERO,
         };
-        START + AFTER + stage + download.saturating_sub(Duration::from_secs_f64(seconds))
+        self.start() + AFTER + stage + download.saturating_sub(Duration::from_secs_f64(seconds))
     }
 
     fn run(&self, context: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult> {
@@ -101,6 +103,15 @@ impl Driver for ServiceDriver {
 }
 
 impl ServiceDriver {
+    /// From the start of the processes to the start of measuring.
+    fn start(&self) -> Duration {
+        let conversations = match self.application {
+            Application::Streaming | Application::Requests => self.clients,
+            _ => 2,
+        };
+        START + OPENING * u32::from(conversations)
+    }
+
     fn on(
         &self,
         host: &RunHost<'_>,
@@ -130,7 +141,7 @@ impl ServiceDriver {
         seed: u64,
         interrupted: child::Interrupted,
     ) -> Result<RunResult, NoResult> {
-        let time = START + AFTER + Duration::from_secs_f64(seconds);
+        let time = self.start() + AFTER + Duration::from_secs_f64(seconds);
         let web = (self.web_connections > 0)
             .then(|| WebLoad::start(host, stage, self.web_connections, time))
             .transpose()?;
@@ -172,7 +183,7 @@ impl ServiceDriver {
         seed: u64,
         interrupted: child::Interrupted,
     ) -> Result<RunResult, NoResult> {
-        let from = timer::now() + nanos(START);
+        let from = timer::now() + nanos(self.start());
         let measured = Duration::from_secs_f64(seconds);
         let longest =
             if self.application == Application::Download { measured * LONGEST_DOWNLOAD } else { measured };
@@ -203,7 +214,7 @@ impl ServiceDriver {
             }
             StudyChild::start(command)
         });
-        let broker = broker.transpose()?;
+        let mut broker = broker.transpose()?;
         let text = serde_json::to_string(&scene).map_err(|error| NoResult::Failed(error.to_string()))?;
         let scene = host.files.write("scene.json", &text)?;
         let process = |end: &str| {
@@ -214,9 +225,14 @@ impl ServiceDriver {
         let server = StudyChild::start(process("server"))?;
         let client = || Ok(StudyChild::start(process("client"))?);
         let client = stage.map_or_else(client, |stage| stage.at_the_receiver(client))?;
-        let longest = START + longest * 2 + Duration::from_secs(10);
+        let longest = self.start() + longest * 2 + Duration::from_secs(10);
         let ended = child::wait_all(&mut [server, client], longest, interrupted);
+        // a broker that has failed is the reason why its programs have
+        let failed = broker.as_mut().filter(|_| ended.is_err()).and_then(StudyChild::failure);
         drop(broker);
+        if let Some(failed) = failed {
+            return Err(failed.into());
+        }
         ended?;
         let mut figures: Vec<Figure> = host.files.read("client")?;
         figures.extend(host.files.read::<Vec<Figure>>("server")?);

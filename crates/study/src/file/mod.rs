@@ -45,6 +45,9 @@ pub struct StudyFile {
     pub id: String,
     /// `barrier`, `gang`, ...
     pub topic: String,
+    /// Other topics that run it, too, when they are named.
+    #[serde(default)]
+    pub also: Vec<String>,
     pub title: String,
     pub question: String,
     /// What runs, beside what, how often.
@@ -132,6 +135,11 @@ pub enum BadStudy {
 }
 
 impl StudyFile {
+    /// Whether `name` asks for this study: its id, its topic, or a topic that runs it too.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.id == name || self.topic == name || self.also.iter().any(|topic| topic == name)
+    }
+
     pub fn read(path: &Path) -> Result<Self, BadStudy> {
         let name = path.display().to_string();
         let text = unisono_linux::read::text(path, HAND_WRITTEN)

@@ -43,6 +43,7 @@ pub const HEADERS: &[PeerSource] = &[
     PeerSource { file: "computation.h", text: include_str!("../../peers/computation.h") },
     PeerSource { file: "meter.h", text: include_str!("../../peers/meter.h") },
     PeerSource { file: "openmp.h", text: include_str!("../../peers/openmp.h") },
+    PeerSource { file: "rival.h", text: include_str!("../../peers/rival.h") },
     PeerSource { file: "options.h", text: include_str!("../../peers/options.h") },
 ];
 
@@ -77,6 +78,13 @@ const STENCIL: PeerSource =
     PeerSource { file: "stencil_openmp.c", text: include_str!("../../peers/stencil_openmp.c") };
 const CLUSTERING: PeerSource =
     PeerSource { file: "clustering_openmp.c", text: include_str!("../../peers/clustering_openmp.c") };
+
+const RIVAL_ZEROMQ: PeerSource =
+    PeerSource { file: "rival_zeromq.c", text: include_str!("../../peers/rival_zeromq.c") };
+const RIVAL_MOSQUITTO: PeerSource =
+    PeerSource { file: "rival_mosquitto.c", text: include_str!("../../peers/rival_mosquitto.c") };
+const RIVAL_CYCLONE: PeerSource =
+    PeerSource { file: "rival_cyclone.c", text: include_str!("../../peers/rival_cyclone.c") };
 
 const GHOST: PeerSource = PeerSource { file: "ghost.c", text: include_str!("../../peers/ghost.c") };
 
@@ -144,7 +152,34 @@ pub const PEERS: &[PeerProgram] = &[
         environment: &[],
         remedy: "apt install openmpi-bin libopenmpi-dev",
     },
+    rival(
+        "rival-zeromq",
+        RIVAL_ZEROMQ,
+        &["-Wl,--no-as-needed", "-lzmq"],
+        "apt install gcc libzmq3-dev",
+    ),
+    rival(
+        "rival-mosquitto",
+        RIVAL_MOSQUITTO,
+        &["-Wl,--no-as-needed", "-lmosquitto"],
+        "apt install gcc libmosquitto-dev",
+    ),
+    rival(
+        "rival-cyclone",
+        RIVAL_CYCLONE,
+        &["-Wl,--no-as-needed", "-lddsc"],
+        "apt install gcc cyclonedds-dev",
+    ),
 ];
+
+const fn rival(
+    name: &'static str,
+    source: PeerSource,
+    flags: &'static [&'static str],
+    remedy: &'static str,
+) -> PeerProgram {
+    PeerProgram { name, kind: PeerKind::Stream, compilers: ANY_C, flags, source, environment: &[], remedy }
+}
 
 type Environment = &'static [(&'static str, &'static str)];
 
@@ -173,6 +208,8 @@ const OWN: &[(&str, PeerKind, &[&str])] = &[
     ("stencil-rayon", PeerKind::Kernel, &["workload", "rayon-stencil"]),
     ("stencil-unisono", PeerKind::Kernel, &["workload", "stencil"]),
     ("clustering-unisono", PeerKind::Kernel, &["workload", "clustering"]),
+    ("rival-channel", PeerKind::Stream, &["workload", "rival", "channel"]),
+    ("rival-tcp", PeerKind::Stream, &["workload", "rival", "tcp"]),
     ("bursts-unisono", PeerKind::Requests, &["workload", "bursts"]),
 ];
 

@@ -34,6 +34,8 @@ pub enum PeerKind {
     Requests,
     /// The exchange of ghost areas, which an MPI's `mpiexec` starts and which has flags of its own.
     Exchange,
+    /// A stream of events over some middleware; it has flags of its own.
+    Stream,
 }
 
 /// A program that this host can run.
@@ -190,10 +192,17 @@ impl PeerFile {
         program
     }
 
+    /// The command that runs it, for programs with flags of their own.
+    pub fn plain_command(&self) -> Command {
+        let mut command = Command::new(&self.executable);
+        command.args(&self.arguments);
+        command
+    }
+
     /// The command that runs it with these options, without the user's settings of OpenMP runtimes.
     pub fn command(&self, options: &Options) -> Command {
-        let mut command = Command::new(&self.executable);
-        command.args(&self.arguments).args(options.to_arguments());
+        let mut command = self.plain_command();
+        command.args(options.to_arguments());
         for variable in catalogue::OPENMP_VARIABLES {
             command.env_remove(variable);
         }

@@ -18,6 +18,7 @@ pub mod meter;
 pub mod options;
 pub mod own;
 mod patience;
+pub mod rival;
 pub mod service;
 pub mod spin;
 mod stamp;

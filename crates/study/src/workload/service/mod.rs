@@ -28,8 +28,11 @@ mod null_rpc;
 mod requests;
 mod socket;
 mod streaming;
+mod tcp;
+mod udp;
 
 pub use conversation::{Conversation, NextMessage};
+pub(super) use tcp::TcpConversation;
 
 use crate::workload::Error;
 use serde::{Deserialize, Serialize};
@@ -157,8 +160,8 @@ impl ServiceScene {
             place.parse().map_err(|error: AddressError| Error::Options(error.to_string()))
         };
         let open = |number| match self.carrier {
-            ServiceCarrier::Tcp => socket::tcp(self, end, number),
-            ServiceCarrier::Udp => socket::udp(self, end, number),
+            ServiceCarrier::Tcp => tcp::tcp(self, end, number),
+            ServiceCarrier::Udp => udp::udp(self, end, number),
             ServiceCarrier::Channel | ServiceCarrier::ChannelTcp => {
                 channel::channel(self, &broker()?, end, number)
             }

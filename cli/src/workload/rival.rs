@@ -1,0 +1,66 @@
+//! `unisono workload rival`: one end of a stream of events, as the middleware of others is measured.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use unisono_linux::parent_death::die_with_parent;
+use unisono_study::workload::options::write_result;
+use unisono_study::workload::rival::{RivalCarrier, RivalEnd, RivalRole};
+
+/// Publish a stream of events, or subscribe to it
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[arg(value_enum)]
+    carrier: CarrierName,
+    #[arg(value_enum)]
+    role: RoleName,
+    /// Of the broker, or of the publisher
+    address: String,
+    /// Bytes of an event
+    bytes: usize,
+    /// 0: as many as are taken
+    events_per_s: f64,
+    /// When it begins, on the monotonic clock (ns)
+    from: u64,
+    /// When it ends
+    until: u64,
+    /// Where a subscriber writes what it saw
+    result: PathBuf,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum CarrierName {
+    Channel,
+    Tcp,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum RoleName {
+    Publish,
+    Subscribe,
+    Stopped,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    die_with_parent(None)?;
+    let end = RivalEnd {
+        carrier: match args.carrier {
+            CarrierName::Channel => RivalCarrier::Channel,
+            CarrierName::Tcp => RivalCarrier::Tcp,
+        },
+        role: match args.role {
+            RoleName::Publish => RivalRole::Publish,
+            RoleName::Subscribe => RivalRole::Subscribe,
+            RoleName::Stopped => RivalRole::Stopped,
+        },
+        address: args.address.clone(),
+        bytes: args.bytes,
+        events_per_s: args.events_per_s,
+        from: args.from,
+        until: args.until,
+    };
+    let stream = end.run()?;
+    if end.role != RivalRole::Publish {
+        write_result(&args.result, &serde_json::to_string(&stream)?)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

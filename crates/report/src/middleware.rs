@@ -1,0 +1,506 @@
+//! The answer of the middleware studies: each table and figure of Shenoy et al. beside what was measured
+//! here, and the lessons of their section 4, checked against these data.
+//!
+//! A lesson states what the runs say and gives the paper's number beside it. Where the records lack the
+//! runs, the lesson says so.
+
+use crate::number;
+use crate::queues;
+use crate::said;
+use crate::sentences::list;
+use crate::study::Study;
+use askama::Template;
+use serde_json::Value;
+use unisono_measure::paired::Comparison;
+use unisono_measure::quantile;
+use unisono_measure::record::RunLine;
+
+pub(crate) const TOPIC: &str = "middleware";
+
+/// One of the paper's numbers, and which runs of ours stand beside it.
+struct PaperLine {
+    measure: &'static str,
+    study: &'static str,
+    figure: &'static str,
+    unit: &'static str,
+    native: &'static str,
+    middleware: &'static str,
+    /// Only runs with this value of a parameter, as JSON writes it.
+    at: Option<(&'static str, &'static str)>,
+    /// The paper's values: native, middleware, and their ratio.
+    paper: (&'static str, &'static str, &'static str),
+}
+
+impl PaperLine {
+    const fn new(
+        measure: &'static str,
+        (study, figure, unit): (&'static str, &'static str, &'static str),
+        (native, middleware): (&'static str, &'static str),
+        paper: (&'static str, &'static str, &'static str),
+    ) -> Self {
+        Self { measure, study, figure, unit, native, middleware, at: None, paper }
+    }
+
+    const fn at(self, parameter: &'static str, value: &'static str) -> Self {
+        Self { at: Some((parameter, value)), ..self }
+    }
+}
+
+const SOCKET_AND_CHANNEL: (&str, &str) = ("tcp", "channel");
+const CONTROL: &str = "middleware-control";
+const RESPONSE: (&str, &str, &str) = (CONTROL, "response_us", "us");
+const WITHOUT: &str = "false";
+const WITH: &str = "true";
+
+const PAPER: &[PaperLine] = &[
+    PaperLine::new(
+        "Table 1, null RPC on one host",
+        ("middleware-rpc", "response_us", "us"),
+        ("tcp", "channel-tcp"),
+        ("1277 us", "4806 us", "3.8"),
+    ),
+    PaperLine::new(
+        "Table 1, null RPC over a link",
+        ("middleware-remote", "response_us", "us"),
+        SOCKET_AND_CHANNEL,
+        ("1766 us", "5436 us", "3.1"),
+    ),
+    PaperLine::new(
+        "Figure 5, a file for one of 15 clients",
+        ("middleware-requests", "response_us", "us"),
+        ("file", "file-channel"),
+        ("a curve", "a curve", "about 1"),
+    )
+    .at("clients", "15"),
+    PaperLine::new(
+        "Figure 5, a computed answer for one of 15 clients",
+        ("middleware-requests", "response_us", "us"),
+        ("computed", "computed-channel"),
+        ("a curve", "a curve", "1.18"),
+    )
+    .at("clients", "15"),
+    PaperLine::new(
+        "Table 2, delay of 1 KB",
+        ("middleware-events", "one_way_us", "us"),
+        ("tcp", "channel-tcp"),
+        ("1279 us", "3134 us", "2.45"),
+    ),
+    PaperLine::new(
+        "Figure 6, download of 35 MB over a link",
+        ("middleware-download", "seconds_to_100_percent", "s"),
+        ("remote-tcp", "remote-channel"),
+        ("a curve", "a curve", "1.08"),
+    ),
+    PaperLine::new(
+        "Figure 6, download of 35 MB on one host",
+        ("middleware-download", "seconds_to_100_percent", "s"),
+        ("local-tcp", "local-channel"),
+        ("a curve", "a curve", "several"),
+    ),
+    PaperLine::new(
+        "Figure 7, late rounds with 4 viewers",
+        ("middleware-streaming", "late_rounds_percent", "%"),
+        SOCKET_AND_CHANNEL,
+        ("under 6 %", "14 %", "2.3"),
+    )
+    .at("clients", "4"),
+    PaperLine::new(
+        "Figure 7, delivery of a round to 4 viewers",
+        ("middleware-streaming", "round_ms", "ms"),
+        SOCKET_AND_CHANNEL,
+        ("a curve", "a curve", "below 1"),
+    )
+    .at("clients", "4"),
+    PaperLine::new(
+        "Table 3, response without the sensor",
+        RESPONSE,
+        SOCKET_AND_CHANNEL,
+        ("67.62 ms", "67.97 ms", "1.005"),
+    )
+    .at("sensor", WITHOUT),
+    PaperLine::new(
+        "Table 3, response with the sensor",
+        RESPONSE,
+        SOCKET_AND_CHANNEL,
+        ("67.85 ms", "70.96 ms", "1.046"),
+    )
+    .at("sensor", WITH),
+    PaperLine::new(
+        "Table 3, jitter with the sensor",
+        (CONTROL, "jitter_us", "us"),
+        SOCKET_AND_CHANNEL,
+        ("11.5 us", "444 us", "38"),
+    )
+    .at("sensor", WITH),
+    PaperLine::new(
+        "Table 4, between updates at the receiver",
+        (CONTROL, "sensor_received_us", "us"),
+        SOCKET_AND_CHANNEL,
+        ("29.998 ms", "29.993 ms", "1.000"),
+    )
+    .at("sensor", WITH),
+    PaperLine::new(
+        "Table 4, jitter of updates at the receiver",
+        (CONTROL, "sensor_received_jitter_us", "us"),
+        SOCKET_AND_CHANNEL,
+        ("5.7 us", "7.8 us", "1.37"),
+    )
+    .at("sensor", WITH),
+];
+
+/// A number of the paper with ours.
+struct PaperRow<'a> {
+    line: &'static PaperLine,
+    study: &'a Study<'a>,
+    native: String,
+    middleware: String,
+    ratio: String,
+}
+
+impl<'a> PaperRow<'a> {
+    fn new(studies: &'a [Study<'a>], line: &'static PaperLine) -> Option<Self> {
+        let study = studies.iter().find(|study| study.head.study == line.study)?;
+        let median = |variant| median(study, variant, line.figure, line.at);
+        let (native, middleware) = (median(line.native)?, median(line.middleware)?);
+        let ratio = comparison(study, (line.middleware, line.native), line.figure, line.at)
+            .map(|c| format!("{} ({})", said::times(c.ratio.value), said::sureness(c)))
+            .unwrap_or_else(|| "\u{2013}".to_owned());
+        let said = |value| number::quantity(value, line.unit);
+        Some(Self { line, study, native: said(native), middleware: said(middleware), ratio })
+    }
+}
+
+/// Whether a value is the one that JSON writes so.
+fn is(value: &Value, json: &str) -> bool {
+    serde_json::from_str::<Value>(json).is_ok_and(|written| written == *value)
+}
+
+/// Median of a figure over the runs of a variant.
+fn median(study: &Study<'_>, variant: &str, figure: &str, at: Option<(&str, &str)>) -> Option<f64> {
+    let is_there = |run: &RunLine| {
+        at.is_none_or(|(name, value)| run.parameters.get(name).is_some_and(|got| is(got, value)))
+    };
+    let runs = study.runs.iter().filter(|run| run.variant == variant && is_there(run));
+    quantile::median(&runs.filter_map(|run| run.value(figure)).collect::<Vec<f64>>())
+}
+
+/// The study's own comparison of two variants.
+fn comparison<'s>(
+    study: &'s Study<'_>,
+    (variant, against): (&str, &str),
+    figure: &str,
+    at: Option<(&str, &str)>,
+) -> Option<&'s Comparison> {
+    let (_, judged) = study.verdicts().find(|(verdict, _)| {
+        (verdict.variant.as_str(), verdict.against.as_str(), verdict.figure.as_str())
+            == (variant, against, figure)
+    })?;
+    let judgement = judged.iter().find(|judgement| match (&judgement.at, at) {
+        (Some(here), Some((_, value))) => is(here, value),
+        (here, _) => here.is_none(),
+    });
+    judgement.and_then(said::comparison)
+}
+
+/// A lesson of the paper's section 4.
+pub(crate) struct Lesson {
+    pub(crate) name: &'static str,
+    /// What the paper found, in short.
+    paper: &'static str,
+    /// What these runs say, a sentence each.
+    pub(crate) found: Vec<String>,
+}
+
+#[derive(Template)]
+#[template(path = "middleware.html")]
+struct MiddlewareAnswer<'a> {
+    headline: String,
+    rows: Vec<PaperRow<'a>>,
+    lessons: Vec<Lesson>,
+}
+
+/// The answer as HTML, or nothing where no study is about middleware.
+pub(crate) fn html(studies: &[Study<'_>]) -> String {
+    let lessons = lessons(studies);
+    if lessons.is_empty() {
+        return String::new();
+    }
+    let rows = PAPER.iter().filter_map(|line| PaperRow::new(studies, line)).collect();
+    MiddlewareAnswer { headline: headline(studies), rows, lessons }.to_string()
+}
+
+/// The lessons; none where no study is about middleware.
+pub(crate) fn lessons(studies: &[Study<'_>]) -> Vec<Lesson> {
+    if !studies.iter().any(|study| study.head.topic == TOPIC) {
+        return Vec::new();
+    }
+    let of = |id: &str, say: fn(&Study<'_>) -> Option<String>| {
+        studies.iter().find(|study| study.head.study == id).and_then(say)
+    };
+    vec![
+        Lesson { name: "Overhead", paper: "TAO costs applications 5 % to 400 %", found: overheads(studies) },
+        Lesson {
+            name: "Effectiveness",
+            paper: "for many applications the middleware's mechanisms do as well as the kernel's",
+            found: [of("middleware-streaming", streams), of(CONTROL, console)]
+                .into_iter()
+                .flatten()
+                .collect(),
+        },
+        Lesson {
+            name: "Isolation",
+            paper: "the kernel keeps a legacy program's harm below 30 %, the middleware does not",
+            found: of("middleware-web", beside_web).into_iter().collect(),
+        },
+        Lesson {
+            name: "Programming effort",
+            paper: "abstractions help once they are learnt; sockets need additional code",
+            found: of("middleware-effort", effort).into_iter().collect(),
+        },
+        Lesson {
+            name: "The same scheduler in each place",
+            paper: "the comparison that the paper wished for: identical mechanisms in the kernel and in a lightweight middleware",
+            found: ["queue-shares", "queue-isolation"]
+                .iter()
+                .flat_map(|id| queues::QUESTION.about(studies, id))
+                .collect(),
+        },
+    ]
+}
+
+/// Comparisons of the paper's table that these records have, as ratios.
+fn ratios(studies: &[Study<'_>]) -> Vec<(&'static PaperLine, f64)> {
+    let ratio = |line: &'static PaperLine| {
+        let study = studies.iter().find(|study| study.head.study == line.study)?;
+        let found = comparison(study, (line.middleware, line.native), line.figure, line.at)?;
+        (line.unit != "%" && found.ratio.value.is_finite()).then_some((line, found.ratio.value))
+    };
+    PAPER.iter().filter_map(ratio).collect()
+}
+
+fn extremes(studies: &[Study<'_>]) -> Option<[(&'static PaperLine, f64); 2]> {
+    let mut ratios = ratios(studies);
+    ratios.sort_by(|a, b| a.1.total_cmp(&b.1));
+    Some([*ratios.first()?, *ratios.last()?])
+}
+
+fn headline(studies: &[Study<'_>]) -> String {
+    let Some([(_, least), (most_of, most)]) = extremes(studies) else {
+        return "Not answered: these records compare no application over both.".to_owned();
+    };
+    format!(
+        "An application over the event channel takes {} to {} the time that it takes over sockets; the most is {}. The paper measured 0.95 \
+         to 5 times over TAO.",
+        said::times(least),
+        said::times(most),
+        lower(most_of.measure)
+    )
+}
+
+/// `Table 1, null RPC` as `null RPC (table 1)`.
+fn lower(measure: &str) -> String {
+    let (place, what) = measure.split_once(", ").unwrap_or(("", measure));
+    format!("{what} ({})", place.to_lowercase())
+}
+
+fn overheads(studies: &[Study<'_>]) -> Vec<String> {
+    let said = |line: &'static PaperLine| {
+        let study = studies.iter().find(|study| study.head.study == line.study)?;
+        let found = comparison(study, (line.middleware, line.native), line.figure, line.at)?;
+        Some(format!(
+            "{}: {} ({}); the paper {}.",
+            said::capital(&lower(line.measure)),
+            said::times(found.ratio.value),
+            said::sureness(found),
+            line.paper.2
+        ))
+    };
+    let is_overhead = |line: &&PaperLine| line.study != CONTROL && line.unit != "%";
+    PAPER.iter().filter(is_overhead).filter_map(said).collect()
+}
+
+/// Values of a parameter that runs were measured with, ascending.
+fn values(study: &Study<'_>, parameter: &str) -> Vec<u64> {
+    let mut values: Vec<u64> =
+        study.runs.iter().filter_map(|run| run.parameters.get(parameter)?.as_u64()).collect();
+    values.sort_unstable();
+    values.dedup();
+    values
+}
+
+fn streams(study: &Study<'_>) -> Option<String> {
+    /// The paper's QLinux had late frames in this part of its rounds at 4 viewers.
+    const PAPER_LATE: f64 = 6.0;
+    let viewers = values(study, "clients");
+    let whole_up_to = |variant: &str| {
+        let is_whole = |viewers: &&u64| {
+            median(study, variant, "late_rounds_percent", Some(("clients", &viewers.to_string())))
+                .is_some_and(|late| late < PAPER_LATE)
+        };
+        viewers.iter().take_while(is_whole).last()
+    };
+    let said = |(variant, name): (&str, &str)| {
+        let up_to = whole_up_to(variant);
+        Some(up_to.map_or_else(|| format!("to none {name}"), |n| format!("up to {n} viewers {name}")))
+            .filter(|_| study.why_never(variant).is_none())
+    };
+    let kept: Vec<String> = [
+        ("tcp", "over TCP"),
+        ("udp", "over UDP"),
+        ("tcp-kernel", "over TCP with the kernel\u{2019}s shares"),
+        ("channel", "over the event channel"),
+    ]
+    .into_iter()
+    .filter_map(said)
+    .collect();
+    let most = viewers.last()?;
+    let late = |variant| {
+        median(study, variant, "late_rounds_percent", Some(("clients", &most.to_string())))
+            .map(|late| number::quantity(late, "%"))
+    };
+    Some(format!(
+        "Streams with late frames in fewer than 6 % of the rounds: {}. At {most} viewers {} of the rounds are late over TCP, {} over the \
+         event channel.",
+        list(&kept)?,
+        late("tcp")?,
+        late("channel")?
+    ))
+}
+
+fn console(study: &Study<'_>) -> Option<String> {
+    let of = |variant: &str, figure: &str, sensor| {
+        median(study, variant, figure, Some(("sensor", sensor))).map(|us| number::quantity(us, "us"))
+    };
+    let said = |variant: &str, name: &str| {
+        Some(format!(
+            "{name} a command takes {} alone and {} beside the sensor, with a jitter of {}",
+            of(variant, "response_us", WITHOUT)?,
+            of(variant, "response_us", WITH)?,
+            of(variant, "jitter_us", WITH)?
+        ))
+    };
+    Some(format!(
+        "{}.",
+        list(&[said("tcp", "Over TCP")?, said("channel", "over the event channel")?])?
+    ))
+}
+
+fn beside_web(study: &Study<'_>) -> Option<String> {
+    let connections = values(study, "web_connections");
+    let most = connections.last().filter(|most| **most > 0)?.to_string();
+    let is_alone = connections.first() == Some(&0);
+    let said = |(variant, name): &(&str, &str)| {
+        let at = |figure, connections: &str| {
+            median(study, variant, figure, Some(("web_connections", connections)))
+        };
+        let late = number::quantity(at("late_rounds_percent", &most)?, "%");
+        let round = at("round_ms", &most)?;
+        let alone = at("round_ms", "0").filter(|alone| is_alone && *alone > 0.0);
+        let longer = alone.map(|alone| format!(", a round {:+.0} %", 100.0 * (round / alone - 1.0)));
+        Some(format!("{late} under {name}{}", longer.unwrap_or_default()))
+    };
+    let places: Vec<String> = [
+        ("kernel", "the kernel (HTB)"),
+        ("tun", "the interposed place over TUN"),
+        ("af-xdp", "the interposed place over AF_XDP"),
+        ("channel", "the event channel alone"),
+        ("none", "sockets without a policy"),
+    ]
+    .iter()
+    .filter_map(said)
+    .collect();
+    let places = list(&places)?;
+    Some(format!(
+        "Beside a web server that knows no policy, with {most} requests in flight, late rounds are {places}."
+    ))
+}
+
+fn effort(study: &Study<'_>) -> Option<String> {
+    let lines = |variant| median(study, variant, "communication_lines", None);
+    Some(format!(
+        "To communicate, the applications need {} lines over TCP, {} over UDP and {} over the event channel; the {} lines of the applications are the \
+         same in each.",
+        number::plain(lines("tcp")?),
+        number::plain(lines("udp")?),
+        number::plain(lines("channel")?),
+        number::plain(median(study, "tcp", "application_lines", None)?)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use unisono_measure::record::{Better, Figure, Line, RunLine, StudyLine, Verdict};
+
+    /// A variant, its parameters, and its figures.
+    type Measured<'a> = (&'a str, Value, &'a [(&'a str, f64)]);
+
+    fn study(id: &str, verdict: Option<Verdict>, runs: &[Measured<'_>]) -> Vec<Line> {
+        let verdicts = verdict.into_iter().collect();
+        let head = StudyLine { study: id.into(), topic: TOPIC.into(), verdicts, ..StudyLine::default() };
+        let mut lines = vec![Line::Study(Box::new(head))];
+        for (variant, parameters, figures) in runs {
+            let figure = |(name, value): &(&str, f64)| Figure::new(*name, *value, "us");
+            lines.extend((0..3).map(|repetition| {
+                Line::Run(Box::new(RunLine {
+                    study: id.into(),
+                    variant: (*variant).into(),
+                    repetition,
+                    parameters: serde_json::from_value(parameters.clone()).expect("an object"),
+                    figures: figures.iter().map(figure).collect(),
+                    ..RunLine::default()
+                }))
+            }));
+        }
+        lines
+    }
+
+    fn page(lines: &[Line]) -> String {
+        html(&crate::study::studies(lines)).replace(['\u{2009}', '\u{202f}', '\u{a0}'], " ")
+    }
+
+    #[test]
+    fn a_number_of_the_paper_stands_beside_ours_with_the_ratio() {
+        let verdict = Verdict {
+            variant: "channel-tcp".into(),
+            against: "tcp".into(),
+            figure: "one_way_us".into(),
+            better: Better::Lower,
+            ..Verdict::default()
+        };
+        let runs: &[Measured<'_>] = &[
+            ("tcp", json!({}), &[("one_way_us", 20.0)]),
+            ("channel-tcp", json!({}), &[("one_way_us", 30.0)]),
+        ];
+        let said = page(&study("middleware-events", Some(verdict), runs));
+        assert!(said.contains("<td>1279 us</td><td>3134 us</td><td>2.45</td><td>20 us</td>"), "{said}");
+        assert!(said.contains("Delay of 1 KB (table 2): 1.50\u{d7}"), "{said}");
+        assert!(said.contains("takes 1.50\u{d7} to 1.50\u{d7}"), "{said}");
+    }
+
+    #[test]
+    fn isolation_says_who_keeps_the_streams_and_by_how_much_a_round_grows() {
+        let at = |connections: u32| json!({ "web_connections": connections });
+        let alone: &[(&str, f64)] = &[("late_rounds_percent", 0.0), ("round_ms", 200.0)];
+        let kept: &[(&str, f64)] = &[("late_rounds_percent", 0.0), ("round_ms", 210.0)];
+        let spoilt: &[(&str, f64)] = &[("late_rounds_percent", 80.0), ("round_ms", 900.0)];
+        let runs = [
+            ("kernel", at(0), alone),
+            ("kernel", at(64), kept),
+            ("channel", at(0), alone),
+            ("channel", at(64), spoilt),
+        ];
+        let said = page(&study("middleware-web", None, &runs));
+        assert!(said.contains("with 64 requests in flight"), "{said}");
+        assert!(said.contains("0 % under the kernel (HTB), a round +5 %"), "{said}");
+        assert!(said.contains("80 % under the event channel alone, a round +350 %"), "{said}");
+    }
+
+    #[test]
+    fn a_lesson_without_runs_says_that_it_is_not_answered() {
+        let said = page(&study("middleware-effort", None, &[]));
+        assert_eq!(said.matches("Not answered by these runs").count(), 5, "{said}");
+        assert_eq!(page(&[]), "");
+    }
+}

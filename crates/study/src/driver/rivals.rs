@@ -1,0 +1,327 @@
+//! The event channel beside the middleware of others, each by programs of its own that do the same.
+//!
+//! ```text
+//!   publisher -- middleware (and its broker, if it has one) --> subscriber [, and one that is stopped]
+//! ```
+//! One run of one middleware, in four parts: paced events for the delay; as many as are taken, for the
+//! throughput; the same beside a subscriber that is stopped (SIGSTOP); and all killed by SIGKILL in the
+//! middle. Then the files that are left are counted, and a paced stream shows whether all works again.
+
+use super::apart::{RunHost, nanos, run_apart};
+use super::{Context, Driver, DriverKind, NoResult, RunResult};
+use crate::child::{self, StudyChild};
+use crate::peer::PeerFile;
+use crate::workload::rival::RivalStream;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use unisono_linux::programs::on_path;
+use unisono_linux::signal::Signal;
+use unisono_linux::timer;
+use unisono_measure::record::Figure;
+use unisono_measure::{Histogram, quantile};
+
+pub const RIVALS: DriverKind = DriverKind::of::<RivalsDriver>("rivals");
+
+/// Processes have to start and to find each other; discovery of DDS takes longest.
+const START: Duration = Duration::from_millis(1000);
+/// A subscriber writes its result.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PORT: u16 = 5190;
+/// Where middleware leaves what it shares: POSIX shared memory, and iceoryx2's directory.
+const SHARED: [&str; 2] = ["/dev/shm", "/tmp/iceoryx2"];
+
+/// Cyclone DDS as it must be told where there is no multicast: on loopback.
+const CYCLONE: &str = "<General><Interfaces><NetworkInterface name=\"lo\" multicast=\"false\"/></Interfaces>\
+     <AllowMulticast>false</AllowMulticast></General>\
+     <Discovery><Peers><Peer Address=\"127.0.0.1\"/></Peers><ParticipantIndex>auto</ParticipantIndex></Discovery>";
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RivalsDriver {
+    /// A program of the catalogue, `rival-...`.
+    program: String,
+    meet: MeetAt,
+    broker: RivalBroker,
+    message_bytes: usize,
+    /// Of the part that measures delay.
+    events_per_s: f64,
+}
+
+impl Default for RivalsDriver {
+    fn default() -> Self {
+        Self {
+            program: "rival-channel".to_owned(),
+            meet: MeetAt::Path,
+            broker: RivalBroker::None,
+            message_bytes: 1024,
+            events_per_s: 500.0,
+        }
+    }
+}
+
+/// How a middleware writes where its ends meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum MeetAt {
+    Address,
+    Tcp,
+    Path,
+    Ipc,
+    Port,
+    Domain,
+    /// A name, where the middleware has a directory of its own.
+    Name,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RivalBroker {
+    /// The ends find each other.
+    None,
+    Unisono,
+    Mosquitto,
+}
+
+impl Driver for RivalsDriver {
+    fn around(&self, seconds: f64) -> Duration {
+        // the parts after the first, and the start of each
+        START * 5 + Duration::from_secs_f64(seconds * 3.0)
+    }
+
+    fn programs(&self) -> Vec<&str> {
+        vec![&self.program]
+    }
+
+    fn run(&self, context: Context, seconds: f64, _: u64) -> Result<RunResult, NoResult> {
+        let program = context.bench.program(&self.program)?.clone();
+        run_apart(context, "rivals", |host, interrupted| {
+            let run = RivalRun {
+                driver: self,
+                program: &program,
+                host,
+                measured: Duration::from_secs_f64(seconds),
+                interrupted,
+            };
+            run.parts()
+        })
+    }
+}
+
+struct RivalRun<'a> {
+    driver: &'a RivalsDriver,
+    program: &'a PeerFile,
+    host: &'a RunHost<'a>,
+    measured: Duration,
+    interrupted: child::Interrupted<'a>,
+}
+
+/// The processes of a part. Dropping it kills them.
+struct RivalProcesses {
+    publisher: StudyChild,
+    subscribers: Vec<StudyChild>,
+    broker: Option<StudyChild>,
+    from: u64,
+}
+
+impl RivalRun<'_> {
+    fn parts(&self) -> Result<RunResult, NoResult> {
+        let bytes = self.driver.message_bytes as f64;
+        let paced = self.stream(self.driver.events_per_s, OtherSubscriber::Alone)?;
+        let mut figures = delays(&paced);
+        let alone = self.per_s(OtherSubscriber::Alone)?;
+        figures.push(Figure::new("events_per_s", alone, "1/s"));
+        figures.push(Figure::new("megabytes_per_s", alone * bytes / 1e6, "MB/s"));
+        let beside = self.per_s(OtherSubscriber::Stopped)?;
+        figures.push(Figure::new("beside_stopped_per_s", beside, "1/s"));
+        figures.push(Figure::new("beside_stopped_percent", 100.0 * beside / alone.max(1.0), "%"));
+        figures.push(Figure::new("left_files", self.killed()? as f64, "1"));
+        let again = self.stream(self.driver.events_per_s, OtherSubscriber::Alone);
+        let again = again.map_or(0.0, |again| again.events as f64);
+        let after = 100.0 * again / (self.driver.events_per_s * self.measured.as_secs_f64()).max(1.0);
+        figures.push(Figure::new("after_kill_percent", after.min(100.0), "%"));
+        Ok(RunResult { figures, ..RunResult::default() })
+    }
+
+    fn per_s(&self, company: OtherSubscriber) -> Result<f64, NoResult> {
+        Ok(self.stream(0.0, company)?.events as f64 / self.measured.as_secs_f64())
+    }
+
+    /// One stream to its end, as the subscriber that is not stopped saw it.
+    fn stream(&self, events_per_s: f64, company: OtherSubscriber) -> Result<RivalStream, NoResult> {
+        let mut processes = self.start(events_per_s, company)?;
+        if company == OtherSubscriber::Stopped
+            && let Some(stopped) = processes.subscribers.last().and_then(StudyChild::group)
+        {
+            let half = Duration::from_nanos(processes.from.saturating_sub(timer::now()));
+            std::thread::sleep(half);
+            stopped.tell(Signal::Stop).map_err(|error| NoResult::Failed(error.to_string()))?;
+        }
+        let longest = START + self.measured + PATIENCE;
+        child::wait_all(&mut processes.subscribers[..1], longest, self.interrupted)?;
+        let stream: RivalStream = self.host.files.read("subscriber")?;
+        if stream.wrong_length > 0 {
+            let wrong = stream.wrong_length;
+            return Err(NoResult::Failed(format!("{wrong} events came with another length than was sent")));
+        }
+        if stream.events == 0 {
+            return Err(NoResult::Failed("no event came".to_owned()));
+        }
+        Ok(stream)
+    }
+
+    /// Kills all in the middle of a stream; how many files more than before are there afterwards.
+    fn killed(&self) -> Result<usize, NoResult> {
+        let before = self.files();
+        let mut processes = self.start(0.0, OtherSubscriber::Alone)?;
+        std::thread::sleep(START + self.measured / 2);
+        let RivalProcesses { publisher, subscribers, broker, .. } = &mut processes;
+        for child in std::iter::once(publisher).chain(subscribers).chain(broker) {
+            if let Some(group) = child.group() {
+                group.tell(Signal::Kill).map_err(|error| NoResult::Failed(error.to_string()))?;
+            }
+        }
+        drop(processes);
+        Ok(self.files().difference(&before).count())
+    }
+
+    fn start(&self, events_per_s: f64, company: OtherSubscriber) -> Result<RivalProcesses, NoResult> {
+        let broker = self.broker()?;
+        let from = timer::now() + nanos(START);
+        let process = |role: &str, result: &str| {
+            let mut command = self.program.plain_command();
+            command.env("CYCLONEDDS_URI", CYCLONE);
+            command.args([role, &self.address(), &self.driver.message_bytes.to_string()]);
+            command.args([events_per_s.to_string(), from.to_string()]);
+            command.arg((from + nanos(self.measured)).to_string()).arg(self.host.files.path(result));
+            StudyChild::start(command)
+        };
+        // a result that is there from the part before would be read as this one's
+        std::fs::remove_file(self.host.files.path("subscriber")).ok();
+        let publisher = process("publish", "publisher")?;
+        let mut subscribers = vec![process("subscribe", "subscriber")?];
+        if company == OtherSubscriber::Stopped {
+            subscribers.push(process("stopped", "stopped")?);
+        }
+        Ok(RivalProcesses { publisher, subscribers, broker, from })
+    }
+
+    fn address(&self) -> String {
+        let path = self.host.files.path("meet").display().to_string();
+        let tcp = format!("127.0.0.1:{PORT}");
+        match self.driver.meet {
+            MeetAt::Address => tcp,
+            MeetAt::Tcp => format!("tcp:{tcp}"),
+            MeetAt::Path => path,
+            MeetAt::Ipc => format!("ipc://{path}"),
+            MeetAt::Port => PORT.to_string(),
+            // one that no program of the user's is likely to be in
+            MeetAt::Domain => "71".to_owned(),
+            MeetAt::Name => format!("unisono-rival-{}", std::process::id()),
+        }
+    }
+
+    fn broker(&self) -> Result<Option<StudyChild>, NoResult> {
+        let command = match self.driver.broker {
+            RivalBroker::None => return self.host.files.write("here", "").map(|_| None),
+            RivalBroker::Unisono => {
+                self.host.files.write("here", "")?;
+                let mut command = self.host.unisono(&["events", "serve", "--listen"]);
+                command.arg(self.address());
+                command
+            }
+            RivalBroker::Mosquitto => {
+                let missing = "there is no mosquitto on PATH; install it (Debian: apt-get install mosquitto)";
+                let mosquitto = on_path("mosquitto").ok_or_else(|| NoResult::Skipped(missing.to_owned()))?;
+                let config =
+                    format!("listener {PORT} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\n");
+                let mut command = Command::new(mosquitto);
+                command.arg("-c").arg(self.host.files.write("mosquitto.conf", &config)?);
+                command
+            }
+        };
+        let broker = StudyChild::start(command)?;
+        self.await_broker()?;
+        Ok(Some(broker))
+    }
+
+    fn await_broker(&self) -> Result<(), NoResult> {
+        let by = Instant::now() + PATIENCE;
+        let listens = || match self.driver.meet {
+            MeetAt::Path => std::os::unix::net::UnixStream::connect(self.host.files.path("meet")).is_ok(),
+            _ => TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).is_ok(),
+        };
+        while !listens() {
+            if Instant::now() > by {
+                return Err(NoResult::Failed(format!("the broker does not listen at {}", self.address())));
+            }
+            std::thread::sleep(child::STEP);
+        }
+        Ok(())
+    }
+
+    /// Files where middleware leaves some.
+    fn files(&self) -> BTreeSet<PathBuf> {
+        let mut found = BTreeSet::new();
+        for directory in SHARED {
+            collect(Path::new(directory), &mut found);
+        }
+        let meeting = self.host.files.path("meet");
+        if meeting.exists() {
+            found.insert(meeting);
+        }
+        found
+    }
+}
+
+/// Who else is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OtherSubscriber {
+    Alone,
+    /// A second subscriber, stopped when measuring begins.
+    Stopped,
+}
+
+fn collect(directory: &Path, found: &mut BTreeSet<PathBuf>) {
+    // what is not there, or goes meanwhile, is not left
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            collect(&path, found);
+        } else {
+            found.insert(path);
+        }
+    }
+}
+
+fn delays(stream: &RivalStream) -> Vec<Figure> {
+    let mut histogram = Histogram::new();
+    stream.delays_ns.iter().for_each(|delay| histogram.record_nanos(*delay));
+    let us: Vec<f64> = stream.delays_ns.iter().map(|delay| *delay as f64 / 1e3).collect();
+    let median = histogram.distribution(1e3).map(|all| Figure::median("one_way_us", "us", all));
+    let tail = |name: &str, part| quantile::quantile(&us, part).map(|value| Figure::new(name, value, "us"));
+    [median, tail("one_way_p99_us", 0.99), tail("one_way_p999_us", 0.999)].into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_of_the_delays_has_figures_of_its_own() {
+        let stream = RivalStream {
+            events: 1000,
+            delays_ns: (1..=1000).map(|us| us * 1000).collect(),
+            ..RivalStream::default()
+        };
+        let figures = delays(&stream);
+        let value = |name: &str| figures.iter().find(|figure| figure.name == name).expect("there").value;
+        assert!((value("one_way_us") - 500.0).abs() < 5.0);
+        assert!(
+            (value("one_way_p99_us") - 990.0).abs() < 2.0 && (value("one_way_p999_us") - 999.0).abs() < 2.0
+        );
+    }
+}

@@ -1,0 +1,288 @@
+//! One end of a stream of events: the event channel, or a plain TCP connection, measured like the
+//! middleware of others (`peers/rival.h` has the same semantics and the same result).
+//!
+//! ```text
+//!   publisher -- so many events a second, or as many as are taken --> subscriber: events, delays
+//! ```
+//! An event begins with its number and the time when it was sent. Both processes are on one host and share
+//! its monotonic clock.
+
+use super::Error;
+use super::patience::patiently;
+use super::service::{Conversation, NextMessage, TcpConversation};
+use super::stamp::{STAMP, stamp, stamped};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+use unisono_broker::{
+    Advertisement, BrokerAddress, Client, EventDraft, Reception, SubscriptionSpec, TopicHandle, WhenFull,
+};
+use unisono_linux::timer;
+
+/// What carries the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RivalCarrier {
+    /// The event channel at the address of a broker.
+    Channel,
+    /// A connection for each subscriber to a port of this host.
+    Tcp,
+}
+
+/// Which end a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RivalRole {
+    Publish,
+    Subscribe,
+    /// A subscriber that will be stopped, and asks that what it has no room for is dropped.
+    Stopped,
+}
+
+/// One end of a run.
+#[derive(Clone, Debug)]
+pub struct RivalEnd {
+    pub carrier: RivalCarrier,
+    pub role: RivalRole,
+    pub address: String,
+    /// Bytes of an event, at least 16.
+    pub bytes: usize,
+    /// 0: as many as are taken.
+    pub events_per_s: f64,
+    /// When measuring begins, and when it ends, on the monotonic clock (ns).
+    pub from: u64,
+    pub until: u64,
+}
+
+/// What a subscriber saw of events that were sent after the beginning and came before the end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RivalStream {
+    pub events: u64,
+    /// Events with another number of bytes than was sent.
+    pub wrong_length: u64,
+    /// The delays of the first events.
+    pub delays_ns: Vec<u64>,
+}
+
+/// Delays that are kept.
+const MOST_DELAYS: usize = 20_000;
+const TOPIC: &str = "rival";
+/// How long the other end may take to appear.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A subscriber looks at the clock at least this often.
+const LOOK: Duration = Duration::from_millis(20);
+
+impl RivalEnd {
+    /// Does this end's part; a publisher saw nothing.
+    ///
+    /// # Errors
+    /// The other end or the broker does not appear, or the communication breaks.
+    pub fn run(&self) -> Result<RivalStream, Error> {
+        if self.bytes < STAMP {
+            return Err(Error::Options(format!("an event of {} bytes; write at least {STAMP}", self.bytes)));
+        }
+        match self.role {
+            RivalRole::Publish => self.publish().map(|()| RivalStream::default()),
+            RivalRole::Subscribe | RivalRole::Stopped => self.subscribe(),
+        }
+        .map_err(|error| Error::Exchange(format!("{}: {error}", self.address)))
+    }
+
+    fn publish(&self) -> io::Result<()> {
+        let mut outlet: Box<dyn RivalOutlet> = match self.carrier {
+            RivalCarrier::Channel => Box::new(ChannelOutlet::open(self)?),
+            RivalCarrier::Tcp => Box::new(TcpOutlet::open(self)?),
+        };
+        let mut event = vec![0; self.bytes];
+        timer::sleep_until(self.from);
+        for number in 0.. {
+            if self.events_per_s > 0.0 {
+                let due = self.from + (number as f64 * 1e9 / self.events_per_s) as u64;
+                if due >= self.until {
+                    break;
+                }
+                timer::sleep_until(due);
+            }
+            let sent = timer::now();
+            if sent >= self.until {
+                break;
+            }
+            stamp(&mut event, number, sent);
+            outlet.publish(&event)?;
+        }
+        outlet.finish()
+    }
+
+    fn subscribe(&self) -> io::Result<RivalStream> {
+        let mut stream = RivalStream::default();
+        let mut arrived = |event: &[u8]| {
+            let here = timer::now();
+            let Some((_, sent)) = stamped(event) else { return };
+            if sent < self.from || here > self.until {
+                return;
+            }
+            if stream.delays_ns.len() < MOST_DELAYS {
+                stream.delays_ns.push(here - sent);
+            }
+            stream.events += 1;
+            stream.wrong_length += u64::from(event.len() != self.bytes);
+        };
+        match self.carrier {
+            RivalCarrier::Channel => {
+                let mut client = self.client()?;
+                let full = match self.role {
+                    RivalRole::Stopped => WhenFull::DropOldest,
+                    _ => WhenFull::BlockSupplier,
+                };
+                let queue_bytes = SubscriptionSpec::default().queue_bytes.max(4 * self.bytes);
+                let spec = SubscriptionSpec { full, queue_bytes, ..SubscriptionSpec::of(TOPIC) };
+                client.subscribe(&spec).map_err(io::Error::other)?;
+                while timer::now() < self.until {
+                    if let Some(Reception::Event(event)) =
+                        client.receive(Some(LOOK)).map_err(io::Error::other)?
+                    {
+                        arrived(&event.payload.bytes());
+                    }
+                }
+            }
+            RivalCarrier::Tcp => {
+                let stream = patiently(PATIENCE, || TcpStream::connect(&self.address))?;
+                let mut publisher = TcpConversation::over(stream)?;
+                let mut event = Vec::new();
+                while timer::now() < self.until
+                    && publisher.receive(&mut event, self.until)? == NextMessage::Message
+                {
+                    arrived(&event);
+                }
+            }
+        }
+        Ok(stream)
+    }
+
+    fn client(&self) -> io::Result<Client> {
+        let address: BrokerAddress =
+            self.address.parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        patiently(PATIENCE, || Client::at(&address)).map_err(io::Error::other)
+    }
+}
+
+/// Where a publisher's events go.
+trait RivalOutlet {
+    fn publish(&mut self, event: &[u8]) -> io::Result<()>;
+
+    fn finish(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+struct ChannelOutlet {
+    client: Client,
+    topic: TopicHandle,
+    /// Whether events wait for others, so that many leave with one system call.
+    in_batches: bool,
+}
+
+impl ChannelOutlet {
+    fn open(end: &RivalEnd) -> io::Result<Self> {
+        let mut client = end.client()?;
+        let topic = client.advertise(&Advertisement::of(TOPIC)).map_err(io::Error::other)?;
+        Ok(Self { client, topic, in_batches: end.events_per_s == 0.0 })
+    }
+}
+
+impl RivalOutlet for ChannelOutlet {
+    fn publish(&mut self, event: &[u8]) -> io::Result<()> {
+        let event = EventDraft::new(event);
+        let published = if self.in_batches {
+            self.client.publish_later(self.topic, &event)
+        } else {
+            self.client.publish(self.topic, &event)
+        };
+        published.map_err(io::Error::other)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.client.flush().map_err(io::Error::other)
+    }
+}
+
+struct TcpOutlet(Vec<TcpConversation>);
+
+impl TcpOutlet {
+    /// Accepts whoever connects before measuring begins.
+    fn open(end: &RivalEnd) -> io::Result<Self> {
+        let listener = TcpListener::bind(&end.address)?;
+        listener.set_nonblocking(true)?;
+        let mut subscribers = Vec::new();
+        while timer::now() + LOOK.as_nanos() as u64 <= end.from {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    stream.set_nonblocking(false)?;
+                    subscribers.push(TcpConversation::over(stream)?);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self(subscribers))
+    }
+}
+
+impl RivalOutlet for TcpOutlet {
+    fn publish(&mut self, event: &[u8]) -> io::Result<()> {
+        self.0.iter_mut().try_for_each(|subscriber| match subscriber.send(event) {
+            // a subscriber that has seen the end is gone
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) =>
+            {
+                Ok(())
+            }
+            sent => sent,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_of_a_paced_stream_over_tcp_arrives_and_is_timed() {
+        let port =
+            TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
+        let from = timer::now() + 300_000_000;
+        let end = |role| RivalEnd {
+            carrier: RivalCarrier::Tcp,
+            role,
+            address: format!("127.0.0.1:{port}"),
+            bytes: 1024,
+            events_per_s: 100.0,
+            from,
+            until: from + 500_000_000,
+        };
+        let stream = std::thread::scope(|scope| {
+            let publisher = scope.spawn(|| end(RivalRole::Publish).run());
+            let stream = end(RivalRole::Subscribe).run().expect("it subscribes");
+            publisher.join().expect("no panic").expect("it publishes");
+            stream
+        });
+        // the last may be on its way when the time is over
+        assert!((40..=50).contains(&stream.events), "{} events", stream.events);
+        assert_eq!((stream.wrong_length, stream.delays_ns.len() as u64), (0, stream.events));
+    }
+
+    #[test]
+    fn an_event_that_has_no_room_for_its_stamp_is_refused() {
+        let end = RivalEnd {
+            carrier: RivalCarrier::Tcp,
+            role: RivalRole::Publish,
+            address: String::new(),
+            bytes: 8,
+            events_per_s: 0.0,
+            from: 0,
+            until: 0,
+        };
+        assert!(end.run().expect_err("refused").to_string().contains("8 bytes"));
+    }
+}

@@ -1,0 +1,113 @@
+//! Conversations over TCP, with a length before each message.
+
+use super::socket::{LONGEST, LOOK, address, any, failed, outcome};
+use super::{Conversation, NextMessage, PATIENCE, ServiceEnd, ServiceScene};
+use crate::workload::Error;
+use crate::workload::patience::patiently;
+use crate::workload::traffic::connect;
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use unisono_linux::timer;
+
+/// Bytes of a TCP message's length.
+const LENGTH: usize = 4;
+
+/// Opens conversation `number` over TCP.
+pub(super) fn tcp(
+    scene: &ServiceScene,
+    end: ServiceEnd,
+    number: u16,
+) -> Result<Box<dyn Conversation>, Error> {
+    let address = address(scene, number);
+    let open = || -> io::Result<TcpConversation> {
+        let stream = match end {
+            ServiceEnd::Client => patiently(PATIENCE, || connect(address, scene.congestion.as_deref()))?,
+            ServiceEnd::Server => {
+                let listener = TcpListener::bind(any(scene.server, address.port()))?;
+                if let Some(name) = &scene.congestion {
+                    rustix::net::sockopt::set_tcp_congestion(&listener, name)?;
+                }
+                listener.set_nonblocking(true)?;
+                let (stream, _) = patiently(PATIENCE, || listener.accept())?;
+                stream.set_nonblocking(false)?;
+                stream
+            }
+        };
+        TcpConversation::over(stream)
+    };
+    Ok(Box::new(open().map_err(|error| failed(address, &error))?))
+}
+
+pub(in crate::workload) struct TcpConversation {
+    stream: TcpStream,
+    /// What was read: `buffer[from..to]` is not yet taken.
+    buffer: Vec<u8>,
+    from: usize,
+    to: usize,
+}
+
+impl TcpConversation {
+    pub(in crate::workload) fn over(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(LOOK))?;
+        Ok(Self { stream, buffer: vec![0; 64 << 10], from: 0, to: 0 })
+    }
+
+    /// The next message, if all of it has been read.
+    fn take(&mut self, message: &mut Vec<u8>) -> io::Result<bool> {
+        let read = &self.buffer[self.from..self.to];
+        let Some((length, rest)) = read.split_first_chunk::<LENGTH>() else { return Ok(false) };
+        let length = u32::from_le_bytes(*length) as usize;
+        if length > LONGEST {
+            return Err(io::Error::new(ErrorKind::InvalidData, format!("a message of {length} bytes")));
+        }
+        let Some(body) = rest.get(..length) else {
+            if self.buffer.len() < LENGTH + length {
+                self.buffer.resize(LENGTH + length, 0);
+            }
+            return Ok(false);
+        };
+        message.clear();
+        message.extend_from_slice(body);
+        self.from += LENGTH + length;
+        Ok(true)
+    }
+
+    /// Makes room behind what was read.
+    fn make_room(&mut self) {
+        if self.from == self.to {
+            (self.from, self.to) = (0, 0);
+        } else if self.to == self.buffer.len() {
+            self.buffer.copy_within(self.from..self.to, 0);
+            (self.from, self.to) = (0, self.to - self.from);
+        }
+    }
+}
+
+impl Conversation for TcpConversation {
+    fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        let length = u32::try_from(message.len()).unwrap_or(u32::MAX).to_le_bytes();
+        let sent = self.stream.write_vectored(&[IoSlice::new(&length), IoSlice::new(message)])?;
+        if sent < LENGTH {
+            self.stream.write_all(&length[sent..])?;
+        }
+        self.stream.write_all(&message[sent.saturating_sub(LENGTH)..])
+    }
+
+    fn receive(&mut self, message: &mut Vec<u8>, until: u64) -> io::Result<NextMessage> {
+        loop {
+            if self.take(message)? {
+                return Ok(NextMessage::Message);
+            }
+            self.make_room();
+            match self.stream.read(&mut self.buffer[self.to..]) {
+                Ok(0) => return Ok(NextMessage::Gone),
+                Ok(read) => self.to += read,
+                Err(error) => match outcome(error)? {
+                    NextMessage::Nothing if timer::now() < until => {}
+                    heard => return Ok(heard),
+                },
+            }
+        }
+    }
+}
