@@ -206,6 +206,9 @@ impl ServiceDriver {
             sensor: self.sensor,
             seed,
         };
+        // before the broker starts: its socket is in the directory that this makes
+        let text = serde_json::to_string(&scene).map_err(|error| NoResult::Failed(error.to_string()))?;
+        let file = host.files.write("scene.json", &text)?;
         let broker = scene.broker.as_ref().map(|places| {
             let mut command = host.unisono(&["events", "serve", "--json", "--insecure"]);
             command.args(["--listen", &places.for_server]);
@@ -215,11 +218,9 @@ impl ServiceDriver {
             StudyChild::start(command)
         });
         let mut broker = broker.transpose()?;
-        let text = serde_json::to_string(&scene).map_err(|error| NoResult::Failed(error.to_string()))?;
-        let scene = host.files.write("scene.json", &text)?;
         let process = |end: &str| {
             let mut command = host.unisono(&["workload", "service", "--end", end, "--scene"]);
-            command.arg(&scene).arg("--result").arg(host.files.path(end));
+            command.arg(&file).arg("--result").arg(host.files.path(end));
             command
         };
         let server = StudyChild::start(process("server"))?;
