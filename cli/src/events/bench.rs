@@ -24,7 +24,7 @@ enum WaitChoice {
     Spin,
     /// each thread sleeps until something comes
     Sleep,
-    /// over shared memory the consumer finds out which is better; the broker sleeps
+    /// each thread spins for as long as a sleep costs, then sleeps
     Adaptive,
 }
 

@@ -54,8 +54,8 @@ pub(crate) struct Args {
     /// Answer monitoring programs there (GET /metrics): ADDRESS:PORT, or the path of a Unix socket
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<String>,
-    /// How the broker waits: sleep, or spin, which takes a processor
-    #[arg(long, value_name = "HOW", value_parser = ["sleep", "spin"], default_value = "sleep")]
+    /// How the broker waits: sleep; spin, which takes a processor; or adaptive, which spins for 50 us first
+    #[arg(long, value_name = "HOW", value_parser = ["sleep", "spin", "adaptive"], default_value = "sleep")]
     wait: String,
     /// Counters as one JSON object, at the end
     #[arg(long)]
@@ -80,7 +80,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let address: Result<BrokerAddress, _> = listen.to_string_lossy().parse();
         addresses.push(address.map_err(|error| Failure::Usage(error.to_string()))?);
     }
-    let wait = if args.wait == "spin" { ServerWait::Spin } else { ServerWait::Sleep };
+    let wait = match args.wait.as_str() {
+        "spin" => ServerWait::Spin,
+        "adaptive" => ServerWait::Adaptive,
+        _ => ServerWait::Sleep,
+    };
     let exposure = if args.insecure { Exposure::Anybody } else { Exposure::Loopback };
     let mut server = Server::new(broker, wait)?;
     for address in &args.mqtt {

@@ -67,7 +67,11 @@ pub fn trial(spec: &TrialSpec) -> Result<TrialResult, TrialError> {
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
     let tree = tree.expect("two different names are unique");
     let largest = u32::try_from(spec.size).unwrap_or(u32::MAX).max(Limits::default().largest);
-    let wait = if spec.wait == ClientWait::Spin { ServerWait::Spin } else { ServerWait::Sleep };
+    let wait = match spec.wait {
+        ClientWait::Sleep => ServerWait::Sleep,
+        ClientWait::Spin => ServerWait::Spin,
+        ClientWait::Adaptive => ServerWait::Adaptive,
+    };
     let mut server = Server::new(Broker::new(tree, Limits { largest, ..Limits::default() }), wait)?;
     let address = server.listen(&spec.address, OWNER, Exposure::Loopback)?;
     let stop = AtomicBool::new(false);
@@ -124,9 +128,9 @@ fn supply(
         let mut glances = 0;
         while heard.load(Ordering::Relaxed) < sent && !over.load(Ordering::Relaxed) {
             match spec.wait {
-                ClientWait::Spin => glance(&mut glances),
+                ClientWait::Spin | ClientWait::Adaptive => glance(&mut glances),
                 // the time between two events is not part of what is measured
-                ClientWait::Sleep | ClientWait::Adaptive => std::thread::sleep(Duration::from_micros(50)),
+                ClientWait::Sleep => std::thread::sleep(Duration::from_micros(50)),
             }
         }
     }

@@ -11,8 +11,9 @@
 use crate::admission::{ExecutionTime, Reservation};
 use crate::event::{ChannelEvent, Criticality, EventPayload, NO_DEADLINE};
 use crate::ids::{SubscriptionId, SupplierId, TopicId};
+use crate::number_map::NumberMap;
 use crate::quality::QualityRequest;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
@@ -182,11 +183,14 @@ pub(crate) type DueTurn = (Nanos, u64);
 pub(crate) struct Inbox<P> {
     pub(crate) spec: InboxSpec,
     queue: BTreeMap<DueTurn, Parcel<P>>,
-    /// Who goes when it is full: by criticality, then by arrival or deadline.
-    victims: BTreeSet<(Criticality, u64, DueTurn)>,
+    /// Who goes when it is full: by criticality, then by arrival or deadline. `None`: it has not been full
+    /// since it was empty.
+    victims: Option<BTreeSet<(Criticality, u64, DueTurn)>>,
     bytes: usize,
     /// Of each supplier on each topic: the turns that wait. They ascend as they came.
-    flows: HashMap<(TopicId, SupplierId), BTreeSet<DueTurn>>,
+    flows: NumberMap<(TopicId, SupplierId), VecDeque<DueTurn>>,
+    /// The memory of a flow that has ended.
+    spare: VecDeque<DueTurn>,
     /// When the next event of a reservation is expected at the earliest.
     expected: Nanos,
     gaps: BTreeMap<(TopicId, SupplierId, GapCause), Gap>,
@@ -197,14 +201,23 @@ pub(crate) struct Inbox<P> {
     pub(crate) misses: BTreeMap<TopicId, u64>,
 }
 
+/// What goes first among events of the same criticality.
+fn rank(full: FullInbox, (due, arrival): DueTurn) -> u64 {
+    match full {
+        FullInbox::DropByDeadline => due.0,
+        FullInbox::DropOldest | FullInbox::BlockSupplier => arrival,
+    }
+}
+
 impl<P: EventPayload> Inbox<P> {
     pub(crate) fn new(spec: InboxSpec) -> Self {
         Self {
             spec,
             queue: BTreeMap::new(),
-            victims: BTreeSet::new(),
+            victims: None,
             bytes: 0,
-            flows: HashMap::new(),
+            flows: NumberMap::default(),
+            spare: VecDeque::new(),
             expected: Nanos::ZERO,
             gaps: BTreeMap::new(),
             gap_since: 0,
@@ -260,10 +273,12 @@ impl<P: EventPayload> Inbox<P> {
             due = if due == NO_DEADLINE { promised } else { due.max(promised) };
         }
         let flow = (parcel.event.topic, parcel.event.supplier);
-        let before = self.flows.entry(flow).or_default();
-        let turn = (before.last().map_or(due, |(latest, _)| due.max(*latest)), arrival);
-        before.insert(turn);
-        self.victims.insert((parcel.event.criticality, self.rank(turn), turn));
+        let before = self.flows.entry(flow).or_insert_with(|| std::mem::take(&mut self.spare));
+        let turn = (before.back().map_or(due, |(latest, _)| due.max(*latest)), arrival);
+        before.push_back(turn);
+        if let Some(victims) = &mut self.victims {
+            victims.insert((parcel.event.criticality, rank(self.spec.full, turn), turn));
+        }
         self.bytes += bytes;
         self.queue.insert(turn, parcel);
         while self.is_over(0, 0) {
@@ -275,34 +290,41 @@ impl<P: EventPayload> Inbox<P> {
         }
     }
 
-    fn rank(&self, (due, arrival): DueTurn) -> u64 {
-        match self.spec.full {
-            FullInbox::DropByDeadline => due.0,
-            FullInbox::DropOldest | FullInbox::BlockSupplier => arrival,
-        }
-    }
-
-    fn victim(&self, now: Nanos) -> Option<DueTurn> {
-        let (least, rank, turn) = self.victims.first()?;
-        let keeps_first = self.spec.full == FullInbox::DropByDeadline && *rank >= now.0;
+    fn victim(&mut self, now: Nanos) -> Option<DueTurn> {
+        let (full, queue) = (self.spec.full, &self.queue);
+        let victims = self.victims.get_or_insert_with(|| {
+            queue.iter().map(|(turn, it)| (it.event.criticality, rank(full, *turn), *turn)).collect()
+        });
+        let (least, rank, turn) = victims.first()?;
+        let keeps_first = full == FullInbox::DropByDeadline && *rank >= now.0;
         match keeps_first {
             false => Some(*turn),
             true => {
                 let end = (*least, u64::MAX, (Nanos(u64::MAX), u64::MAX));
-                self.victims.range(..=end).next_back().map(|(_, _, turn)| *turn)
+                victims.range(..=end).next_back().map(|(_, _, turn)| *turn)
             }
         }
     }
 
     fn take(&mut self, turn: DueTurn) -> Option<Parcel<P>> {
         let parcel = self.queue.remove(&turn)?;
-        self.victims.remove(&(parcel.event.criticality, self.rank(turn), turn));
+        if self.queue.is_empty() {
+            self.victims = None;
+        } else if let Some(victims) = &mut self.victims {
+            victims.remove(&(parcel.event.criticality, rank(self.spec.full, turn), turn));
+        }
         self.bytes -= parcel.bytes();
         let flow = (parcel.event.topic, parcel.event.supplier);
         if let Some(turns) = self.flows.get_mut(&flow) {
-            turns.remove(&turn);
-            if turns.is_empty() {
-                self.flows.remove(&flow);
+            if turns.front() == Some(&turn) {
+                turns.pop_front();
+            } else if let Ok(at) = turns.binary_search(&turn) {
+                turns.remove(at);
+            }
+            if turns.is_empty()
+                && let Some(emptied) = self.flows.remove(&flow)
+            {
+                self.spare = emptied;
             }
         }
         Some(parcel)
@@ -366,7 +388,10 @@ impl<P: EventPayload> Inbox<P> {
     }
 
     pub(crate) fn take_gaps(&mut self) -> Vec<Gap> {
-        std::mem::take(&mut self.gaps).into_values().collect()
+        match self.gaps.is_empty() {
+            true => Vec::new(),
+            false => std::mem::take(&mut self.gaps).into_values().collect(),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {

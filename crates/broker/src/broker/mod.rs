@@ -30,8 +30,10 @@ use crate::transport::{SharedPayload, TransportPeer};
 use durable::DurableEvents;
 use mqtt::{MqttSessionId, MqttSessions};
 use paths::{ForwardingPath, PathInService};
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use unisono_eventchannel::{ChannelLimits, ConsumerId, EventChannel, SupplierId, TopicId};
+use std::collections::{BTreeMap, VecDeque};
+use unisono_eventchannel::{
+    ChannelLimits, ConsumerId, EventChannel, NumberMap, NumberSet, SupplierId, TopicId,
+};
 use unisono_fairqueue::{ClassId, Hierarchy};
 use unisono_linux::clock::Nanos;
 
@@ -54,7 +56,7 @@ struct ConnectedClient {
     /// Each with the bytes that its queue may hold.
     consumers: BTreeMap<u32, (ConsumerId, u64)>,
     /// Topics whose names it has been told.
-    named: HashSet<TopicId>,
+    named: NumberSet<TopicId>,
     /// Whether it takes no events for now.
     paused: bool,
     protocol: ClientProtocol,
@@ -83,9 +85,9 @@ pub struct Broker {
     /// The link of the paths. None: there are no paths.
     pace: Option<PathPace>,
     accounts: BTreeMap<ClassId, Account>,
-    clients: HashMap<ClientId, ConnectedClient>,
-    addressees: HashMap<ConsumerId, Addressee>,
-    paths: HashMap<PathId, ForwardingPath>,
+    clients: NumberMap<ClientId, ConnectedClient>,
+    addressees: NumberMap<ConsumerId, Addressee>,
+    paths: NumberMap<PathId, ForwardingPath>,
     next_path: u32,
     mqtt: MqttSessions,
     sent_away: u64,
@@ -114,9 +116,9 @@ impl Broker {
             channel: EventChannel::new(hierarchy, channel),
             pace: None,
             accounts,
-            clients: HashMap::new(),
-            addressees: HashMap::new(),
-            paths: HashMap::new(),
+            clients: NumberMap::default(),
+            addressees: NumberMap::default(),
+            paths: NumberMap::default(),
             next_path: 0,
             mqtt: MqttSessions::default(),
             sent_away: 0,
@@ -161,7 +163,7 @@ impl Broker {
                 lease: None,
                 outlets: BTreeMap::new(),
                 consumers: BTreeMap::new(),
-                named: HashSet::new(),
+                named: NumberSet::default(),
                 paused: false,
                 protocol: ClientProtocol::Frames,
             };

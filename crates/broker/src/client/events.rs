@@ -6,10 +6,9 @@ use crate::frame::{DeliverHead, Frame, PublishFlags, PublishHead, PublishOutcome
 use crate::notice::NoticeText;
 use crate::spec::{Advertisement, SubscriptionSpec};
 use crate::transport::{PayloadRef, SharedPayload};
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use unisono_eventchannel::FieldSet;
+use unisono_eventchannel::{FieldSet, NumberMap};
 use unisono_linux::timer;
 
 /// A topic that a client publishes on.
@@ -145,7 +144,7 @@ impl CorrelatedParts {
     /// A delivery has come; the answer is an event that is complete.
     pub(super) fn deliver(
         &mut self,
-        topics: &HashMap<u32, Arc<str>>,
+        topics: &NumberMap<u32, Arc<str>>,
         same_clock: bool,
         head: DeliverHead<'_>,
         (payload, apart): (&[u8], Option<SharedPayload>),

@@ -37,15 +37,16 @@ use crate::transport::{
 use events::CorrelatedParts;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use unisono_eventchannel::NumberMap;
 use unisono_linux::clock::Nanos;
 use unisono_linux::timer;
-use unisono_sync::Wait;
+use unisono_sync::{SpinBudget, Wait};
 
 /// Why a broker could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -104,8 +105,8 @@ pub enum ClientWait {
     Sleep,
     /// It looks again and again, and needs a processor of its own.
     Spin,
-    /// Over shared memory it finds out which of the two is better, as `unisono-sync` does. Elsewhere it
-    /// sleeps.
+    /// Over shared memory it finds out which of the two is better, as `unisono-sync` does. Elsewhere it looks
+    /// for as long as a sleep would cost, then sleeps.
     Adaptive,
 }
 
@@ -141,9 +142,9 @@ pub struct Client {
     outlets: BTreeMap<u32, u32>,
     paths: BTreeMap<u32, paths::ClientPath>,
     /// Answers by number and token.
-    answers: HashMap<(u32, u32), BrokerAnswer>,
+    answers: NumberMap<(u32, u32), BrokerAnswer>,
     /// Names of the broker's topics.
-    topics: HashMap<u32, Arc<str>>,
+    topics: NumberMap<u32, Arc<str>>,
     received: VecDeque<Reception>,
     parts: CorrelatedParts,
     /// Publications that were refused and not waited for.
@@ -226,8 +227,8 @@ impl Client {
             numbers: 0,
             outlets: BTreeMap::new(),
             paths: BTreeMap::new(),
-            answers: HashMap::new(),
-            topics: HashMap::new(),
+            answers: NumberMap::default(),
+            topics: NumberMap::default(),
             received: VecDeque::new(),
             parts: CorrelatedParts::default(),
             rejected: 0,
@@ -334,6 +335,7 @@ impl Client {
             return Ok(true);
         }
         let until = timeout.map(|timeout| timer::now().saturating_add(nanos(timeout)));
+        let awake_until = timer::now() + SpinBudget::DEFAULT.nanos().0;
         let mut glances = 0;
         loop {
             let _ = self.transport.flush()?;
@@ -347,8 +349,9 @@ impl Client {
             };
             match self.wait {
                 way if self.transport.wait_by(way.way(), until.map(Nanos))? => {}
-                ClientWait::Sleep | ClientWait::Adaptive => drop(wait(&mut *self.transport, left)?),
                 ClientWait::Spin => glance(&mut glances),
+                ClientWait::Adaptive if timer::now() < awake_until => glance(&mut glances),
+                ClientWait::Sleep | ClientWait::Adaptive => drop(wait(&mut *self.transport, left)?),
             }
         }
     }

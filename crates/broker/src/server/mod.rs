@@ -29,12 +29,14 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{Timespec, epoll as events};
 use rustix::io::Errno;
 use served::{HeardFrom, ServedClient};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use unisono_eventchannel::NumberMap;
 use unisono_linux::timer;
+use unisono_sync::SpinBudget;
 
 const LISTENER: u64 = 1 << 32;
 const CLIENT: u64 = 2 << 32;
@@ -53,6 +55,10 @@ pub enum ServerWait {
     Sleep,
     /// It looks again and again, and needs a processor of its own.
     Spin,
+    /// After each frame it looks for as long as a sleep would cost, then sleeps: never more than twice the
+    /// cost of the better choice (Karlin, Li, Manasse, Owicki, SOSP 1991). For processors that are idle
+    /// otherwise.
+    Adaptive,
 }
 
 /// A broker that listens.
@@ -64,9 +70,11 @@ pub struct Server {
     /// Names to remove at the end.
     names: Vec<PathBuf>,
     epoll: OwnedFd,
-    clients: HashMap<ClientId, ServedClient>,
-    paths: HashMap<PathId, OutgoingSocket>,
+    clients: NumberMap<ClientId, ServedClient>,
+    paths: NumberMap<PathId, OutgoingSocket>,
     next_client: u32,
+    /// Until when a broker that waits adaptively looks for the next frame.
+    awake_until: u64,
     /// Programs with frames that have come and were not taken.
     unfinished: BTreeSet<ClientId>,
     /// Programs with frames to flush.
@@ -97,9 +105,10 @@ impl Server {
             epoll,
             disk,
             window: Arc::default(),
-            clients: HashMap::new(),
-            paths: HashMap::new(),
+            clients: NumberMap::default(),
+            paths: NumberMap::default(),
             next_client: 0,
+            awake_until: 0,
             unfinished: BTreeSet::new(),
             spoken_to: BTreeSet::new(),
             blocked: BTreeSet::new(),
@@ -220,6 +229,7 @@ impl Server {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
+            self.stay_awake(!ready.is_empty());
             let unfinished = std::mem::take(&mut self.unfinished);
             for event in &ready {
                 let (about, flags) = (event.data.u64(), event.flags);
@@ -233,13 +243,16 @@ impl Server {
             for id in unfinished {
                 self.client(id, EventFlags::IN);
             }
-            if self.wait == ServerWait::Spin {
+            if self.looks() {
                 if ready.is_empty() {
                     std::thread::yield_now(); // the program that is awaited may need this processor
                 }
-                let came =
-                    self.clients.iter().filter(|(_, client)| client.transport.has_come() != Some(false));
+                // epoll tells of the others
+                let came = self.clients.iter().filter(|(id, client)| {
+                    client.transport.has_come() == Some(true) && !self.blocked.contains(id)
+                });
                 let came: Vec<ClientId> = came.map(|(id, _)| *id).collect();
+                self.stay_awake(!came.is_empty());
                 came.into_iter().for_each(|id| self.client(id, EventFlags::IN));
             }
         }
@@ -253,9 +266,25 @@ impl Server {
         }
     }
 
+    /// Whether it looks for the next frame, and does not sleep.
+    fn looks(&self) -> bool {
+        match self.wait {
+            ServerWait::Sleep => false,
+            ServerWait::Spin => true,
+            ServerWait::Adaptive => timer::now() < self.awake_until,
+        }
+    }
+
+    /// A broker that waits adaptively looks for one more while after something has come.
+    fn stay_awake(&mut self, something_came: bool) {
+        if something_came && self.wait == ServerWait::Adaptive {
+            self.awake_until = timer::now() + SpinBudget::DEFAULT.nanos().0;
+        }
+    }
+
     /// How long to sleep: not at all if something has come since.
     fn timeout(&mut self, due: u64) -> Timespec {
-        let sleeps = self.wait == ServerWait::Sleep && self.unfinished.is_empty();
+        let sleeps = !self.looks() && self.unfinished.is_empty();
         let mut may = sleeps;
         if sleeps {
             // every transport has to hear of the sleep, also after one that may not wait

@@ -76,6 +76,8 @@ pub struct StreamTransport {
     end: usize,
     /// Whether the other end will send no more.
     ended: bool,
+    /// Whether the kernel gave less than there was room for: it had no more.
+    drained: bool,
 }
 
 impl StreamTransport {
@@ -105,6 +107,7 @@ impl StreamTransport {
             start: 0,
             end: 0,
             ended: false,
+            drained: false,
         })
     }
 
@@ -144,6 +147,11 @@ impl StreamTransport {
                 self.inbox.resize(needed.max(INTAKE), 0);
             }
         }
+        // What came since makes the descriptor ready: asking again now would be a system call in vain for
+        // each event that comes alone.
+        if std::mem::take(&mut self.drained) {
+            return Ok(false);
+        }
         match recv(&self.socket, &mut self.inbox[self.end..], RecvFlags::DONTWAIT) {
             Ok((_, 0)) => {
                 self.ended = true;
@@ -151,6 +159,7 @@ impl StreamTransport {
             }
             Ok((_, count)) => {
                 self.end += count;
+                self.drained = self.end < self.inbox.len();
                 Ok(true)
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),

@@ -36,7 +36,8 @@ impl<P: EventPayload> EventChannel<P> {
             receiver.members.push_back(consumer); // in turns
             let popped = receiver.inbox.pop(now, arrival);
             let gaps = receiver.inbox.take_gaps().into_iter().map(ChannelNotice::Gap);
-            let notices: Vec<_> = gaps.chain(receiver.notices.drain(..).map(|(_, notice)| notice)).collect();
+            let mut notices: Vec<_> = gaps.collect();
+            notices.extend(receiver.notices.drain(..).map(|(_, notice)| notice));
             let bytes = popped.as_ref().map_or(0, |(parcel, _)| parcel.bytes());
             let worst = receiver.inbox.spec.execution.of(bytes);
             let event = popped.map(|(parcel, late)| {

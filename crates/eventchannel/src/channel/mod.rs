@@ -28,6 +28,7 @@ use crate::history::TopicHistory;
 use crate::ids::{ConsumerId, CorrelationId, InboxId, SubscriptionId, SupplierId, TimerId, TopicId};
 use crate::inbox::{Inbox, InboxCounters, Parcel};
 use crate::index::{SubscriptionIndex, TopicRoute};
+use crate::number_map::NumberMap;
 use crate::quality::{Offer, RateMeter};
 use crate::topic::TopicSpec;
 use deliver::Underway;
@@ -162,16 +163,16 @@ struct CorrelationState<P> {
 #[derive(Debug)]
 pub struct EventChannel<P> {
     limits: ChannelLimits,
-    topics: HashMap<TopicId, Topic<P>>,
+    topics: NumberMap<TopicId, Topic<P>>,
     topic_names: HashMap<Arc<str>, TopicId>,
-    suppliers: HashMap<SupplierId, SupplierState>,
-    consumers: HashMap<ConsumerId, AttachedConsumer<P>>,
-    receivers: HashMap<InboxId, Receiver<P>>,
+    suppliers: NumberMap<SupplierId, SupplierState>,
+    consumers: NumberMap<ConsumerId, AttachedConsumer<P>>,
+    receivers: NumberMap<InboxId, Receiver<P>>,
     groups: HashMap<Arc<str>, InboxId>,
     index: SubscriptionIndex,
-    subscriptions: HashMap<SubscriptionId, Destined>,
-    correlations: HashMap<CorrelationId, CorrelationState<P>>,
-    timers: HashMap<TimerId, TimerState>,
+    subscriptions: NumberMap<SubscriptionId, Destined>,
+    correlations: NumberMap<CorrelationId, CorrelationState<P>>,
+    timers: NumberMap<TimerId, TimerState>,
     alarms: Alarms,
     admission: AdmissionControl,
     dispatcher: Dispatcher,
@@ -193,16 +194,16 @@ impl<P: EventPayload> EventChannel<P> {
     pub fn new(hierarchy: Hierarchy, limits: ChannelLimits) -> Self {
         Self {
             limits,
-            topics: HashMap::new(),
+            topics: NumberMap::default(),
             topic_names: HashMap::new(),
-            suppliers: HashMap::new(),
-            consumers: HashMap::new(),
-            receivers: HashMap::new(),
+            suppliers: NumberMap::default(),
+            consumers: NumberMap::default(),
+            receivers: NumberMap::default(),
             groups: HashMap::new(),
             index: SubscriptionIndex::default(),
-            subscriptions: HashMap::new(),
-            correlations: HashMap::new(),
-            timers: HashMap::new(),
+            subscriptions: NumberMap::default(),
+            correlations: NumberMap::default(),
+            timers: NumberMap::default(),
             alarms: Alarms::default(),
             admission: AdmissionControl::default(),
             dispatcher: Dispatcher::new(hierarchy),

@@ -22,6 +22,7 @@
 
 use super::access::{AccessIndex, AccessPath};
 use crate::filter::{Clause, Predicate};
+use crate::number_map::NumberMap;
 use crate::value::FieldSet;
 use std::collections::{HashMap, VecDeque};
 
@@ -55,7 +56,7 @@ pub(crate) struct ContentIndex {
     needed: Vec<u32>,
     free: Vec<ClauseId>,
     ids: HashMap<ClauseNode, ClauseId>,
-    roots: HashMap<ClauseId, RootClause>,
+    roots: NumberMap<ClauseId, RootClause>,
     access: AccessIndex,
     /// Roots without an access path.
     always: Vec<ClauseId>,

@@ -13,11 +13,12 @@
 //! interval tree.
 
 use super::content::ClauseId;
-use std::collections::{BTreeMap, HashMap};
+use crate::number_map::NumberMap;
+use std::collections::BTreeMap;
 
 #[derive(Debug)]
 pub(crate) struct IntervalIndex {
-    blocks: HashMap<(u32, u64), Straddling>,
+    blocks: NumberMap<(u32, u64), Straddling>,
     /// How many blocks there are of each length of prefix.
     blocks_of: [u32; 65],
     ranges: usize,
@@ -25,7 +26,7 @@ pub(crate) struct IntervalIndex {
 
 impl Default for IntervalIndex {
     fn default() -> Self {
-        Self { blocks: HashMap::new(), blocks_of: [0; 65], ranges: 0 }
+        Self { blocks: NumberMap::default(), blocks_of: [0; 65], ranges: 0 }
     }
 }
 

@@ -12,6 +12,7 @@ mod intervals;
 
 use crate::filter::ContentFilter;
 use crate::ids::SubscriptionId;
+use crate::number_map::NumberMap;
 use crate::pattern::TopicPattern;
 use crate::trie::PatternTrie;
 use crate::value::FieldSet;
@@ -70,9 +71,11 @@ pub struct SubscriptionIndex {
     patterns: Vec<Option<(PatternKey, ContentIndex)>>,
     numbers: HashMap<PatternKey, u32>,
     free: Vec<u32>,
-    interests: HashMap<SubscriptionId, Interest>,
+    interests: NumberMap<SubscriptionId, Interest>,
     /// Changes with every pattern that is added or removed.
     generation: u64,
+    /// Kept for its memory.
+    met: Vec<u32>,
 }
 
 /// The patterns that match a topic, to be kept with the topic; found again when patterns have changed.
@@ -156,12 +159,12 @@ impl SubscriptionIndex {
                 None => false,
             });
         }
-        let mut numbers = Vec::new();
+        let numbers = &mut self.met;
         for pattern in &route.patterns {
             if let Some((_, content)) = &mut self.patterns[*pattern as usize] {
-                content.matching(fields, &mut numbers);
+                content.matching(fields, numbers);
             }
         }
-        found.extend(numbers.into_iter().map(SubscriptionId));
+        found.extend(numbers.drain(..).map(SubscriptionId));
     }
 }
