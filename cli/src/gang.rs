@@ -1,4 +1,4 @@
-//! `unisono gang`: run programs as gangs, simulate the policy, restore what a killed scheduler left.
+//! `unisono gang`: runs programs as gangs, simulates the policy, and undoes what a killed scheduler left.
 
 use crate::exit::Failure;
 use crate::gang_table;
@@ -27,7 +27,7 @@ use unisono_study::peer::nearest;
 #[command(after_help = "Examples:
   sudo unisono gang run -- ./solver ::: make -j2     two programs in turns of 20 ms each
   unisono gang simulate spec.json                    the same policy on simulated cores
-  sudo unisono gang restore                          when both scheduler and guardian were killed")]
+  sudo unisono gang restore                          when the scheduler and its guardian were killed")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: GangCommand,
@@ -42,10 +42,11 @@ enum GangCommand {
     Guard(GangGuardArgs),
 }
 
-/// Run unmodified programs as gangs: all threads of one run at the same time, the programs take turns
+/// Run unmodified programs as gangs: they take turns, and all threads of one run at the same time
 ///
-/// Programs are separated by `:::`. All their threads and child processes belong to the gang. Their
-/// output and the first failing exit code are passed through; a summary follows on standard error.
+/// Separate the programs by `:::`. A gang is one program with all its threads and child processes. The
+/// programs' output is passed through. The exit code is that of the first program that failed. A summary
+/// follows on standard error.
 #[derive(Parser)]
 #[command(after_help = "Examples:
   unisono gang run -- ./solver input ::: make -j2
@@ -53,53 +54,55 @@ enum GangCommand {
   unisono gang run --slice 5ms --weights 1,2 -- ./background ::: ./interactive
       shorter turns; the second program gets two thirds of the time
   unisono gang run --share 0.5 -- ./a ::: ./b
-      other programs keep half of the processor time while they want it, all of them together
+      all other programs together can have half of the processor time
   unisono gang run --isolate -- ./a ::: ./b
-      real-time priorities: other programs get only the system's reserve
+      real-time priorities: other programs get only the part that the kernel reserves for them
 
-Gangs help programs whose threads wait for each other often and briefly. For programs that block often, \
-or whose threads have unequal work, they cost time: try `unisono study gang`.
+Gangs help programs whose threads wait for each other often and briefly. They slow down programs that block often, \
+and programs whose threads have unequal work. `unisono study gang` measures both on this machine.
 
-Other programs: a gang waits as a whole when one of its threads is interrupted, so others keep only a tenth of \
-the processor time (--share 0.9), all of them together, and more while no gang wants it.
+Other programs: when another program interrupts one thread, the whole gang waits. Therefore all other programs together get \
+only a tenth of the processor time while gangs want the rest (--share 0.9).
 
-Summary: a switch takes from the planned moment until all cores run the new gang; what leaked is the part of processor \
-time that waiting gangs got, switches included. Both are read from the kernel's own records of context switches \
-in some turns (the first ten, then every 17th); where those cannot be made, or a gang left a core idle, the summary says \
-that they were not measured and why. `ended s` counts from the start of the run. More is in the JSON (--json, --summary):
-the skew between the first core and the last, why this mechanism, the class of the scheduler's own thread.
+The summary: a switch lasts from the planned moment until all cores run the new gang. `leaked` is the part of the processor \
+time that gangs got outside their turns, including during switches. Both come from the kernel's records of context switches, \
+which are read in the first ten turns and then in every 17th. If they cannot be read, or if a gang left a core idle, the \
+summary says that they were not measured, and why. `ended s` is the time since the start of the run. The JSON (--json, --summary) also has \
+the skew between the first core and the last, the reason for the mechanism, and the class of the scheduler's own thread.
 
-Ctrl-Z and other signals that a process can catch are passed on to the programs.")]
+Ctrl-Z, and every other signal that a process can catch, is passed on to the programs.")]
 struct RunArgs {
     /// Length of a turn (1ms to 10s)
     #[arg(long, default_value = "20ms", value_parser = units::duration)]
     slice: Duration,
-    /// How many slices each gang gets in its turn, one number a gang
+    /// How many slices each gang gets in a turn: one number for each gang
     #[arg(long, value_delimiter = ',', value_name = "N,N,...")]
     weights: Vec<u32>,
-    /// How gangs are held back: auto, freeze (the cgroup freezer), real-time (priorities), stop (signals)
+    /// How gangs that wait for their turn are stopped: freeze (the cgroup freezer), real-time (priorities),
+    /// stop (signals), auto (the best of these that this host can do)
     #[arg(long, default_value = "auto", value_parser = Completed::new(|| owned(["auto", "freeze", "real-time", "stop"]), mechanism), hide_possible_values = true)]
     mechanism: MechanismName,
-    /// Keep all other programs off the processors (real-time priorities; they get the system's reserve)
+    /// Keep all other programs off the processors by real-time priorities; they get only what the kernel
+    /// reserves
     #[arg(long)]
     isolate: bool,
     /// Give each thread a core of its own while its gang runs (the default)
     #[arg(long, overrides_with = "no_spread")]
     spread: bool,
-    /// Leave threads where Linux puts them
+    /// Let Linux choose the core of each thread
     #[arg(long)]
     no_spread: bool,
-    /// Leave cores idle that the gang in turn does not use
+    /// Leave a core idle if the gang whose turn it is does not use it
     #[arg(long)]
     no_backfill: bool,
-    /// Part of the processor time that gangs get while other programs want it, too; those keep the rest,
-    /// together
+    /// The part of the processor time that gangs get while other programs want it, too. All other programs
+    /// together get the rest
     #[arg(long, default_value_t = 0.9)]
     share: f64,
     /// The most threads and processes that a gang may have
     #[arg(long, default_value_t = 4096)]
     max_threads: u32,
-    /// Do with what an ordinary user may: stop signals, with later switches
+    /// Use only what an ordinary user may use: stop signals, which switch later
     #[arg(long)]
     unprivileged: bool,
     /// Print the summary as one JSON object on standard output, after the programs' output
@@ -108,7 +111,7 @@ struct RunArgs {
     /// Print no summary, only warnings and errors
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
-    /// Write the summary as JSON into a file
+    /// Write the summary into this file as JSON
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
     /// The programs: CMD ARGS ::: CMD ARGS ...
@@ -139,10 +142,10 @@ struct SimulateArgs {
     json: bool,
 }
 
-/// Put back what killed schedulers left: groups, affinities, classes
+/// Undo what a killed scheduler changed: control groups, affinities, scheduling classes
 ///
-/// A scheduler that ends restores the machine itself, and its guardian does when it is killed. This is for
-/// the case that both were killed.
+/// A scheduler undoes its changes when it ends. If it is killed, its guardian undoes them. Use this command
+/// when both were killed.
 #[derive(Parser)]
 #[command(after_help = "Examples:
   sudo unisono gang restore
@@ -229,7 +232,7 @@ fn run_gangs(args: RunArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What is wrong with a simulation's file, and where; of an unknown key, which one was meant.
+/// The error in a simulation's file, with its place. For an unknown key it proposes the nearest known one.
 fn bad_spec(name: &str, error: &serde_json::Error) -> String {
     let (line, column) = (error.line(), error.column());
     let text = error.to_string();

@@ -1,4 +1,4 @@
-//! What ends a live view: `q`, Esc, or a signal. The terminal is as before afterwards.
+//! Ends a live view by `q`, Esc or a signal, and restores the terminal.
 
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
@@ -7,14 +7,14 @@ use unisono_linux::{interrupt, poll, terminal};
 
 const ESCAPE: u8 = 0x1b;
 
-/// Keys reach this program at once and are not shown, until this is dropped. Ctrl-C stays a signal, which has
-/// to be caught before: it would end the program with the terminal as it is now.
+/// Until this is dropped, keys reach the program at once and are not shown. Ctrl-C stays a signal. The caller
+/// has to catch it first, because it would end the program and leave the terminal changed.
 pub(crate) struct Keys {
     before: Termios,
 }
 
 impl Keys {
-    /// None: standard input is no terminal, or others are in the foreground of it.
+    /// None if standard input is no terminal, or another process is in its foreground.
     pub(crate) fn begin() -> Option<Self> {
         let before = tcgetattr(stdin()).ok().filter(|_| terminal::is_foreground(stdin()))?;
         let mut single = before.clone();
@@ -30,7 +30,7 @@ impl Drop for Keys {
     }
 }
 
-/// Waits until the next reading is due; whether somebody has ended the view meanwhile.
+/// Waits until the next reading is due. True if the view was ended meanwhile.
 pub(crate) fn is_enough(keys: Option<&Keys>, interval: Duration) -> bool {
     let until = Instant::now() + interval;
     loop {
@@ -59,7 +59,7 @@ pub(crate) fn is_enough(keys: Option<&Keys>, interval: Duration) -> bool {
     }
 }
 
-/// How many characters a line of the terminal has that standard output is.
+/// The width of the terminal in characters.
 pub(crate) fn columns() -> Option<usize> {
     let size = tcgetwinsize(stdout()).ok()?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)

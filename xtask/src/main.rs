@@ -24,19 +24,19 @@ Usage: cargo xtask COMMAND [OPTIONS]
   test [--no-install] [--long]
                         install the Debian packages that tests need (only as root, by apt-get), then run
                         every test: unit, property and doc tests, command line transcripts, host tests,
-                        tests in a virtual machine, models of the protocols (loom). Tests that repeat
-                        themselves (kills at many moments, programs on many ranks) try one case in a
-                        few, with --long all
+                        tests in a virtual machine, models of the protocols (loom). A test with many
+                        cases (kills at many moments, programs on many ranks) tries some of them;
+                        with --long it tries all
   lint [--install]      formatting, clippy, cargo deny, and this project's own checks; --install gets
                         cargo-deny (a few minutes) where it is missing
   lint --own            this project's own checks alone: seconds
-  smoke                 `unisono study` with its shortest setting, and whether records and report are whole
+  smoke                 run `unisono study` with its shortest setting; check the records and the report
   miri                  the tests of crates/sync and crates/barrier under Miri, where it is installed
   fuzz [SECONDS [NAME...]]
                         run every fuzz target, or those named, for 60 s or SECONDS each, guided by
-                        coverage. Targets: packet, stream, handshake (what comes over TCP); frame, broker
-                        (what comes to the broker); filter (expressions of subscribers); ethernet (what a
-                        queue receives); topology, tree, ibnetdiscover, graphml, dot, lldp, containerlab,
+                        coverage. Targets: packet, stream, handshake (TCP transport); frame, broker (the
+                        broker's clients); filter (filters of subscribers); ethernet (frames that a queue
+                        receives); topology, tree, ibnetdiscover, graphml, dot, lldp, containerlab,
                         trace, policy (files). Needs g++ for libFuzzer and, once, crates.io
   vm [NAME...]          boot a virtual machine with the kernel of Debian unstable, and run there the tests
                         that need a newer kernel than most machines have (fair queuing as a BPF queueing
@@ -45,7 +45,7 @@ Usage: cargo xtask COMMAND [OPTIONS]
                         build and install, below /usr/local or DIR and without debug information: the
                         program, the preload, libunisono with its header and pkg-config file, manual
                         pages, completions. --destdir puts all of it below another directory, for packages
-  packages              what `test` would install, and why
+  packages              list the packages that `test` would install, and why
 
 Exit codes: 0 all passed or skipped; 1 something failed; 2 bad usage.
 ";

@@ -1,4 +1,4 @@
-//! `unisono queue apply`: a policy holds on a device from now on.
+//! `unisono queue apply`: puts a policy in force on a device.
 
 use super::interpose::{self, InterposeOptions};
 use super::{cpu, failure, side, units};
@@ -17,48 +17,52 @@ use unisono_fairqueue::{ClassId, Policy, TrafficDirection};
 use unisono_linux::interrupt;
 use unisono_linux::read::HAND_WRITTEN;
 
-/// Have a policy hold on a device: all of it, or nothing
+/// Put a policy in force on a device: all of it, or nothing
 ///
-/// What the device had before is written down first (/run/unisono/queue) and put back by `unisono queue
-/// clear`, by a signal before the policy holds, and by the next `unisono queue` if this one is killed.
-/// Another policy may be applied over one that holds: packets of classes that stay are not lost. Nothing but
-/// the named device is touched, and the processor weights of control groups that [cpu] names.
+/// The command first writes down what the device had before (in /run/unisono/queue). `unisono queue clear`
+/// puts that back. So does a signal that arrives before the policy is in force. If the command is killed, the
+/// next `unisono queue` does it. You may apply another policy over one that is in force: packets of classes
+/// that both have are not lost. The command changes only the named device, and the processor weights of the
+/// control groups that [cpu] names.
 #[derive(clap::Args)]
 #[command(after_help = "A policy is TOML:
   rate = \"100mbit\"                  # what the link carries: kbit, mbit, gbit
-  default = \"rest\"                  # the class of all that no match names; made if not declared
+  default = \"rest\"                  # the class of all other packets; made if not declared
 
   [class.video]
-  weight = 3                        # beside its siblings; 1 if left out
-  ceiling = \"80mbit\"                # never more, whoever is idle
+  weight = 3                        # compared with its siblings; 1 if left out
+  ceiling = \"80mbit\"                # never more than this, even if others are idle
   match = [{ cgroup = \"/system.slice/video.service\" }, { port = 5004, protocol = \"udp\" }]
 
-  [class.office.mail]               # a class in a class
+  [class.office.mail]               # a class inside another class
   limit = \"64KiB\"                   # how much may wait; or packets = 100
-  flows = \"fair\"                    # each flow in the class has its turn
-  ecn = \"5ms\"                       # mark what waited longer, if its sender understands
+  flows = \"fair\"                    # the flows in the class take turns
+  ecn = \"5ms\"                       # mark packets that waited longer, for senders with ECN
   match = [{ address = \"10.0.0.0/8\", port = [8000, 8010] }, { priority = 6 }]
 
   [class.voice]
   match = [{ dscp = \"ef\" }, { mark = 0x10 }, { vlan = 5 }]
 
-  [cpu]                             # processor time of the control groups that classes match
+  [cpu]                             # processor time of the matched control groups
   video = 3
-The first match in the file decides. Address and port are of the same end of a packet, the \
-sender's or the receiver's; a control group means all below it, and is that of the process that \
-made the socket; priority is SO_PRIORITY; mark is the one that SO_MARK, nftables or iptables \
-(before the device) set; dscp is a number or a name (cs0 to cs7, af11 to af43, ef); vlan is \
-the number of the outermost tag. Every place knows all of them. examples/policies has more.
-`flows` and `ecn` need --backend interposed, or a kernel with fq_codel: there the kernel's \
-classes give each flow its turn anyway, unless a class limits what may wait.
+The first match in the file decides. Every backend knows all matches:
+  address, port   both of the sender, or both of the receiver
+  cgroup          the control group of the process that made the socket; includes all groups below
+  priority        SO_PRIORITY
+  mark            set by SO_MARK, or by nftables or iptables before the packet reaches the device
+  dscp            a number or a name (cs0 to cs7, af11 to af43, ef)
+  vlan            the number of the outermost tag
+examples/policies has more policies. `flows` and `ecn` need --backend interposed, or a kernel with \
+fq_codel. Where the kernel has fq_codel, flows of a class take turns in any case, unless the class \
+limits what may wait.
 
-With --direction in the policy is for packets that the device receives: they wait in a device \
-that this command makes (ifb-uN), and programs get them after that. They have crossed the link \
-already, so only senders that notice drops, as TCP does, slow down. cgroup, priority and mark \
-are not known of them yet.
+With --direction in the policy is for packets that the device receives. They wait in a device \
+that this command makes (ifb-uN) before programs get them. They have already crossed the link, so \
+only senders that notice drops, as TCP does, slow down. Such packets have no cgroup, priority or \
+mark yet.
 
 Examples:
-  unisono queue apply policy.toml --check                read it, and say what each class is sure of
+  unisono queue apply policy.toml --check                check it, print what it guarantees
   unisono queue apply policy.toml --dev eth0
   unisono queue apply received.toml --dev eth0 --direction in
   unisono queue show --dev eth0
@@ -67,34 +71,33 @@ pub(crate) struct Args {
     /// The policy; - is standard input
     #[arg(value_name = "POLICY")]
     policy: PathBuf,
-    /// The device whose packets are to wait in classes
+    /// The device whose packets the policy divides into classes
     #[arg(long, value_name = "DEV", required_unless_present = "check")]
     dev: Option<String>,
-    /// Whether the policy is for packets that the device sends, or for those that it receives. Each direction
-    /// has a policy of its own
+    /// Which packets the policy is for: those that the device sends, or those that it receives. Each
+    /// direction has its own policy
     #[arg(long, value_name = "WHICH", value_parser = side::direction(), default_value = "out")]
     direction: TrafficDirection,
     /// Where the policy is enforced [default: where it is now, or else kernel]
     #[arg(long, value_enum)]
     backend: Option<BackendChoice>,
-    /// Which of the kernel's schedulers, where the backend is the kernel [default: the one in force, or else
-    /// htb]
+    /// With --backend kernel: which scheduler of the kernel to use [default: the one in force, or else htb]
     #[arg(long, value_enum, value_name = "WHICH")]
     kernel_queue: Option<KernelQueue>,
-    /// Who keeps the shares of processor time in [cpu]
+    /// What enforces the shares of processor time in [cpu]
     #[arg(long, value_enum, default_value_t, value_name = "WHO")]
     cpu_shares: CpuShares,
     #[command(flatten)]
     turns: cpu::Turns,
     #[command(flatten)]
     way: InterposeOptions,
-    /// With --backend interposed: stay, and end with this program
+    /// With --backend interposed: serve the queue in this process, and clear it when the process ends
     #[arg(long)]
     foreground: bool,
-    /// Check the policy, with --dev against this host too, and change nothing
+    /// Check the policy and change nothing. With --dev, also check whether this host can enforce it
     #[arg(long)]
     check: bool,
-    /// One JSON object: backend, device, classes with what they are sure of
+    /// Print one JSON object: backend, device, classes with their guarantees
     #[arg(long)]
     json: bool,
 }
@@ -104,25 +107,27 @@ enum BackendChoice {
     /// The kernel's own classes (HTB)
     #[default]
     Kernel,
-    /// A queue of our own in front of the device; lends what is left by weight
+    /// A queue of Unisono's, between programs and the device; divides what is left by weight
     Interposed,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Default)]
 enum KernelQueue {
-    /// Its own token buckets
+    /// The kernel's token buckets
     #[default]
     Htb,
-    /// Ours, as a BPF program (Linux 6.16 and later); lends by weight, keeps no ceilings
+    /// Unisono's scheduler as a BPF program (Linux 6.16 and later); divides what is left by weight, has no
+    /// ceilings
     Bpf,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Default)]
 enum CpuShares {
-    /// The kernel's controller of control groups (cpu.shares, cpu.weight), which comes with --backend kernel
+    /// The kernel's controller of control groups (cpu.shares, cpu.weight); needs --backend kernel
     #[default]
     Controller,
-    /// The scheduler that shares links, by turns in the background; see `unisono queue cpu --help`
+    /// Unisono's scheduler, which lets the groups take turns in the background; see `unisono queue cpu
+    /// --help`
     Core,
 }
 
@@ -131,7 +136,7 @@ impl Args {
         Some(LinkSide { device: self.dev.clone()?, direction: self.direction })
     }
 
-    /// The place that is asked for; what is not asked for is as in the place in force.
+    /// The place that is asked for. What the options leave open is as in the place in force.
     fn choice(&self) -> (BackendChoice, KernelQueue) {
         let in_force = self.side().and_then(|side| Place::of(&side).ok());
         let backend = self.backend.unwrap_or(match in_force {
@@ -170,7 +175,7 @@ impl BackendChoice {
 }
 
 impl Args {
-    /// Whether all options are of the place that was chosen: one of another place would be ignored.
+    /// Refuses options that belong to a place other than the chosen one, because they would be ignored.
     fn fit_the_place(
         &self,
         (backend, queue): (BackendChoice, KernelQueue),
@@ -189,11 +194,11 @@ impl Args {
             let here = backend == BackendChoice::Kernel && queue == KernelQueue::Htb;
             let wrong = if !here {
                 Some(
-                    "--direction in is for --backend kernel with --kernel-queue htb only; leave the others out",
+                    "--direction in works only with --backend kernel and --kernel-queue htb; leave out other choices",
                 )
             } else if has_shares {
                 Some(
-                    "[cpu] belongs to the policy of packets that the device sends; leave it out with --direction in",
+                    "[cpu] belongs in the policy for packets that the device sends; leave it out with --direction in",
                 )
             } else {
                 None
@@ -203,8 +208,8 @@ impl Args {
             }
         }
         if self.turns.quantum.is_some() && self.cpu_shares != CpuShares::Core {
-            let what = "--quantum is the length of a turn when the core keeps the shares of processor time; say --cpu-shares \
-                        core, or leave --quantum out";
+            let what =
+                "--quantum has an effect only with --cpu-shares core; add that, or leave --quantum out";
             return Err(Failure::Usage(what.to_owned()));
         }
         if wrong.is_empty() {
@@ -212,7 +217,7 @@ impl Args {
         }
         let options = wrong.join(" and ");
         Err(Failure::Usage(format!(
-            "{options} can be had with --backend {other} only, and this is --backend {place}; say --backend {other}, or leave \
+            "{options} can be used only with --backend {other}, and this is --backend {place}; choose --backend {other}, or leave \
              {options} out"
         )))
     }
@@ -259,7 +264,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The link and the shares of processor time: both, or neither.
+/// Applies the policy to the link and to processor time: to both, or to neither.
 fn apply(args: &Args, name: &str, mut place: Place, policy: &Policy, by_core: bool) -> anyhow::Result<()> {
     let in_policy = |error| failure::in_policy(Some(name), error);
     if args.check {
@@ -303,7 +308,7 @@ fn json(policy: &Policy, backend: &str, side: Option<&LinkSide>, check: bool) ->
 
 fn words(name: &str, policy: &Policy, backend: &str, side: Option<&LinkSide>, check: bool) -> String {
     let tree = &policy.hierarchy;
-    let mut table = format!("{:<24} {:>11} {:>11}   whose\n", "class", "sure of", "at most");
+    let mut table = format!("{:<24} {:>11} {:>11}   packets\n", "class", "guaranteed", "at most");
     for (id, class) in tree.classes().skip(1) {
         let mut depth = 0;
         let mut at = class.parent;
@@ -314,7 +319,7 @@ fn words(name: &str, policy: &Policy, backend: &str, side: Option<&LinkSide>, ch
         let rules = policy.rules.iter().filter(|rule| rule.class == id);
         let mut whose: Vec<String> = rules.map(|rule| rule.matcher.to_string()).collect();
         if id == policy.default {
-            whose.push("all that no match names".to_owned());
+            whose.push("everything else".to_owned());
         }
         let _ = writeln!(
             table,

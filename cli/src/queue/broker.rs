@@ -1,4 +1,4 @@
-//! `unisono queue broker`: the middleware. Programs hand it their messages, it orders and paces them.
+//! `unisono queue broker`: orders and paces the messages that programs hand to it.
 
 use crate::events::{mode, policy, serve};
 use crate::exit::Failure;
@@ -10,37 +10,37 @@ use unisono_broker::{Broker, BrokerAddress, Client, Exposure, Limits, PathPace, 
 
 /// Order and pace the messages of programs that cooperate
 ///
-/// This is `unisono events serve` with a policy, under its older name. Programs connect to SOCKET (in Rust:
-/// the crate unisono-broker; others: its PROTOCOL.md), open a path in one of the policy's classes, and hand
-/// over messages, each with a deadline if they like. The broker sends them on as datagrams or over
-/// connections, in the order of the policy and no faster than its rate, until Ctrl-C. It needs no privilege
-/// and changes nothing on the host; so it controls only who cooperates. A program that sends by itself
-/// passes it by: `unisono queue apply` makes everybody keep to a policy.
+/// This is `unisono events serve` with a policy, under its older name. Programs connect to SOCKET, open a
+/// path in one of the policy's classes, and hand over messages; a message may have a deadline. (Rust programs
+/// use the crate unisono-broker; its PROTOCOL.md is for others.) Until Ctrl-C the broker sends the messages
+/// on, as datagrams or over connections, in the order of the policy and no faster than its rate. It needs no
+/// privilege and changes nothing on the host. So it cannot control a program that sends by itself: `unisono
+/// queue apply` can.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   unisono queue broker policy.toml --listen /run/user/1000/broker
-                                     serve until Ctrl-C; the policy's matches are not used, programs name their class
+                                     serve until Ctrl-C; programs name their class, the policy's matches are not used
   unisono queue broker --status /run/user/1000/broker
-                                     what each class has got; --json for programs
+                                     print what each class has got
 
-Give the policy a rate a little below that of the link (98mbit for 100mbit), so that messages wait in the broker, which \
-knows their order, and not behind it.")]
+Give the policy a rate a little below that of the link (98mbit for 100mbit). Then messages wait in the broker, which \
+knows their order, and not after it.")]
 pub(crate) struct Args {
-    /// The policy: classes, weights, limits, the rate; no ceilings, flows or ecn
+    /// The policy: rate, classes, weights, limits; no ceilings, flows or ecn
     #[arg(value_name = "POLICY", required_unless_present = "status")]
     policy: Option<PathBuf>,
     /// The socket to listen at
     #[arg(long, value_name = "SOCKET", required_unless_present = "status")]
     listen: Option<PathBuf>,
-    /// Who may connect, as chmod(1) writes it: 600 is your own programs and root's, 660 those of your group,
-    /// 666 everybody's
+    /// Who may connect, as chmod(1) writes it: 600 your own programs and root's, 660 also your group's, 666
+    /// everybody's
     #[arg(long, value_name = "MODE", value_parser = mode, default_value = "600")]
     mode: u32,
-    /// Ask the broker that listens there what it has done, instead
+    /// Print the statistics of the broker that listens at SOCKET
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["policy", "listen"])]
     status: Option<PathBuf>,
-    /// Statistics as one JSON object, at the end or as the answer
+    /// Print statistics as one JSON object
     #[arg(long)]
     json: bool,
 }

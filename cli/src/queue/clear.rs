@@ -1,4 +1,4 @@
-//! `unisono queue clear`: a device is as it was.
+//! `unisono queue clear`: removes a policy from a device.
 
 use super::failure;
 use super::side::WantedSides;
@@ -9,11 +9,11 @@ use unisono_enforce::kernel::Kernel;
 use unisono_enforce::{Error, Place, cpu};
 use unisono_fairqueue::Backend;
 
-/// Take a policy away: the device is as it was before the first one
+/// Remove a policy: the device becomes as it was before the first one
 ///
-/// Puts back the queueing discipline and the weights of control groups that were there before, also after a
-/// crash, and ends what shares out processor time by turns. What somebody else has changed meanwhile stays,
-/// and is named. Without a policy there is nothing to do, which is no error.
+/// The command puts back the queueing discipline and the weights of control groups that were there before,
+/// even after a crash. It also ends `unisono queue cpu`. It leaves alone what somebody else has changed
+/// since, and names it. If there is no policy, it does nothing and succeeds.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue clear --dev eth0
@@ -22,8 +22,8 @@ use unisono_fairqueue::Backend;
 pub(crate) struct Args {
     #[command(flatten)]
     sides: WantedSides,
-    /// One JSON object: {"cleared": [devices, with " (in)" for packets that they receive], "cpu": how many
-    /// shared out processor time, "notes": [what was left as it is, and why]}
+    /// Print one JSON object: {"cleared": [devices, with " (in)" for packets that they receive], "cpu": how
+    /// many processes that shared processor time were ended, "notes": [what was left as it is, and why]}
     #[arg(long)]
     json: bool,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (mut cleared, mut notes) = (Vec::new(), cpu::settle().map_err(failure::of)?);
     failure::warn(&notes);
-    // also waits for what is half way
+    // also waits for commands that have not finished
     for settled in failure::settle()? {
         notes.extend(settled.notes);
         if settled.is_as_before && args.sides.mean(&settled.side).map_err(failure::of)? {

@@ -1,4 +1,4 @@
-//! `unisono queue cpu`: processor time by turns, until a signal.
+//! `unisono queue cpu`: control groups take turns on the processor, until a signal.
 
 use super::failure;
 use crate::exit::Failure;
@@ -14,27 +14,27 @@ use unisono_fairqueue::Policy;
 use unisono_linux::read::HAND_WRITTEN;
 use unisono_measure::units;
 
-/// Share out processor time by a policy, without the kernel's controller
+/// Share processor time by a policy, without the kernel's controller
 ///
-/// The shares of [cpu] are kept by the scheduler that shares links: the control groups take turns, all but
-/// one of those that want to run are stopped (cgroup.freeze), and each is charged for what it used. Who
-/// sleeps is left alone; nobody is stopped while nobody else wants to run. It stays until Ctrl-C, SIGTERM or
-/// `unisono queue clear`; however it ends, everybody runs on. One group has its turn at a time: keep the
-/// programs on one processor (taskset), or take the kernel's controller (`unisono queue apply`), which shares
-/// all of them.
+/// The scheduler that shares links enforces the shares in [cpu]. The control groups take turns: of the groups
+/// that want to run one runs, and the others are stopped (cgroup.freeze). Each is charged for the time that
+/// it used. A group is never stopped while no other wants to run. The command runs until Ctrl-C, SIGTERM or
+/// `unisono queue clear`; however it ends, all groups run on. Only one group runs at a time. Keep the
+/// programs on one processor (taskset), or use `unisono queue apply`, where the kernel's controller shares
+/// all processors.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue cpu policy.toml
   unisono queue cpu policy.toml --quantum 4ms
-  unisono queue cpu policy.toml --json | tail -n 1       what each group used, once it was ended
-  unisono queue apply policy.toml --dev eth0 --cpu-shares core     the same in the background, with the link")]
+  unisono queue cpu policy.toml --json | tail -n 1       print what each group used, at the end
+  unisono queue apply policy.toml --dev eth0 --cpu-shares core     in the background, with the link")]
 pub(crate) struct Args {
-    /// The policy, of which [cpu] is heeded; - is standard input
+    /// The policy, of which only [cpu] matters; - is standard input
     #[arg(value_name = "POLICY")]
     policy: PathBuf,
     #[command(flatten)]
     turns: Turns,
-    /// JSON Lines: {"kept":true} when the shares hold, and at the end
+    /// Print JSON Lines: {"kept":true} when the shares are in force, and at the end
     /// {"groups":[{"cgroup","weight","used_us","share"}]}
     #[arg(long)]
     json: bool,
@@ -43,10 +43,10 @@ pub(crate) struct Args {
     of: Option<String>,
 }
 
-/// How long turns are.
+/// The length of a turn.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Turns {
-    /// How long a turn is when the core keeps the shares of processor time [default: 10ms]
+    /// How long a turn of a control group is, if the groups take turns [default: 10ms]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub(super) quantum: Option<Duration>,
 }
@@ -57,7 +57,7 @@ impl Turns {
     }
 }
 
-/// The process that lets everybody run when one that shares out processor time was killed
+/// The process that lets all control groups run after `queue cpu` was killed
 #[derive(clap::Args)]
 pub(crate) struct GuardArgs {
     journal: PathBuf,
@@ -74,9 +74,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let line = match (in_background, args.json) {
             (true, _) => READY,
             (_, true) => "{\"kept\":true}",
-            _ => "processor time is shared out by turns; Ctrl-C ends it",
+            _ => "the control groups take turns now; Ctrl-C ends it",
         };
-        // whoever waits for it may have gone
+        // the reader may have gone
         let mut output = std::io::stdout();
         let _ = writeln!(output, "{line}").and_then(|()| output.flush());
     };
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The part of all time that these groups used. Zero where none used any.
+/// The part of the time of all groups that this one used. Zero if none used any.
 fn share(time: &GroupTime, all: &[GroupTime]) -> f64 {
     let total: u64 = all.iter().map(|time| time.used_us).sum();
     time.used_us as f64 / total.max(1) as f64
@@ -118,14 +118,14 @@ pub(crate) fn guard(args: &GuardArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The link that the kernel keeps leads to this program even if its file was replaced.
+/// `/proc/self/exe` is this program even if its file was replaced.
 fn this_program(arguments: &[&str]) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.args(arguments);
     command
 }
 
-/// This program, to keep the shares of a device's policy in the background.
+/// The command that enforces a policy's shares of processor time in the background.
 pub(super) fn keeper(device: &str, turns: &Turns) -> Command {
     let quantum = format!("--quantum={}us", turns.quantum().as_micros());
     this_program(&["queue", "cpu", "-", "--of", device, &quantum])

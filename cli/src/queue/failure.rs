@@ -1,4 +1,4 @@
-//! What the places on a host say, with the exit code that fits.
+//! Errors and notes of the places on a host, with their exit codes.
 
 use crate::exit::Failure;
 use unisono_enforce::{Blame, Error, Settled};
@@ -19,14 +19,15 @@ pub(super) fn in_policy(name: Option<&str>, error: Error) -> anyhow::Error {
     match blame {
         Blame::Input => Failure::Usage(text).into(),
         Blame::Host if !unisono_linux::process::is_root() => {
-            Failure::Host(format!("{text}; queues of devices are root's to change: run it as root")).into()
+            Failure::Host(format!("{text}; only root may change the queues of a device: run it with sudo"))
+                .into()
         }
         Blame::Host => Failure::Host(text).into(),
         Blame::Work => error.into(),
     }
 }
 
-/// Puts back what commands that were killed have left, and says so.
+/// Undoes what killed commands left, and says so.
 pub(super) fn settle() -> anyhow::Result<Vec<Settled>> {
     let settled = unisono_enforce::settle().map_err(of)?;
     for device in &settled {
@@ -35,7 +36,7 @@ pub(super) fn settle() -> anyhow::Result<Vec<Settled>> {
     Ok(settled)
 }
 
-/// What a place says besides its result.
+/// Prints the notes of a place.
 pub(super) fn warn(notes: &[String]) {
     for note in notes {
         eprintln!("unisono: {note}");

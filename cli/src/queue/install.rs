@@ -1,4 +1,4 @@
-//! `unisono queue install` and `uninstall`: a policy is in force after every boot.
+//! `unisono queue install` and `uninstall`: a systemd unit that applies a policy at every boot.
 
 use super::side::direction;
 use crate::exit::Failure;
@@ -12,22 +12,22 @@ use unisono_enforce::unit::{self, DeviceUnit, UnitError};
 use unisono_fairqueue::{Policy, TrafficDirection};
 use unisono_linux::read::HAND_WRITTEN;
 
-/// Where systemd runs.
+/// This directory exists if the host was started by systemd.
 const SYSTEMD: &str = "/run/systemd/system";
 
-/// Have systemd put a policy in force at boot, and again after the device was gone
+/// Let systemd apply a policy at every boot, and whenever the device comes back
 ///
-/// Writes /etc/systemd/system/unisono-queue-DEV.service (-DEV-in with --direction in), enables it and starts
-/// it. The unit applies the policy whenever the device appears, and clears it when the unit is stopped or the
-/// device goes. The policy
-/// stays where it is: after a change, `systemctl reload unisono-queue-DEV` applies it again. It is checked
-/// first, and against this host where the device is there.
+/// The command checks the policy, and if the device exists, whether this host can enforce it. Then it writes
+/// /etc/systemd/system/unisono-queue-DEV.service (-DEV-in with --direction in), enables it and starts it. The
+/// unit applies the policy whenever the device appears. It clears the policy when the unit is stopped or the
+/// device disappears. The policy's file is not copied: after you change it, `systemctl reload
+/// unisono-queue-DEV` applies it again.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue install /etc/unisono/office.toml --dev eth0
   unisono queue install office.toml --dev eth0 -- --backend interposed --way af-xdp
-  unisono queue install office.toml --dev eth0 --print             only show the unit
-  unisono queue install office.toml --dev eth0 --root /mnt/image   in another system's files
+  unisono queue install office.toml --dev eth0 --print             print the unit, change nothing
+  unisono queue install office.toml --dev eth0 --root /mnt/image   write it into another system
   unisono queue uninstall --dev eth0")]
 pub(crate) struct Args {
     /// The policy's file
@@ -36,21 +36,21 @@ pub(crate) struct Args {
     /// The device; may be given several times
     #[arg(long, value_name = "DEV", required = true)]
     dev: Vec<String>,
-    /// Whether the policy is for packets that the device sends, or for those that it receives
+    /// Which packets the policy is for: those that the device sends, or those that it receives
     #[arg(long, value_name = "WHICH", value_parser = direction(), default_value = "out")]
     direction: TrafficDirection,
-    /// Print the units, and change nothing
+    /// Print the units and change nothing
     #[arg(long)]
     print: bool,
-    /// Write below this directory, and neither start nor reload anything
+    /// Write the unit below this directory, and start nothing
     #[arg(long, value_name = "DIR", conflicts_with = "print")]
     root: Option<PathBuf>,
-    /// Options for `unisono queue apply`
+    /// Options to pass to `unisono queue apply`
     #[arg(last = true, value_name = "APPLY OPTIONS")]
     options: Vec<String>,
 }
 
-/// Take away what `unisono queue install` wrote; the device is as it was before the policy
+/// Remove the unit that `unisono queue install` wrote, and clear the policy from the device
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue uninstall --dev eth0
@@ -59,10 +59,10 @@ pub(crate) struct UninstallArgs {
     /// The device; may be given several times
     #[arg(long, value_name = "DEV", required = true)]
     dev: Vec<String>,
-    /// Whether the policy is for packets that the device sends, or for those that it receives
+    /// Which packets the policy is for: those that the device sends, or those that it receives
     #[arg(long, value_name = "WHICH", value_parser = direction(), default_value = "out")]
     direction: TrafficDirection,
-    /// Remove below this directory, and neither stop nor reload anything
+    /// Remove the unit below this directory, and stop nothing
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 }
@@ -70,7 +70,8 @@ pub(crate) struct UninstallArgs {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.policy.as_os_str() == "-" {
         return Err(Failure::Usage(
-            "a policy for every boot has to be a file, not standard input".to_owned(),
+            "a policy for every boot has to be a file; write standard input to a file first, and name that"
+                .to_owned(),
         )
         .into());
     }
@@ -134,8 +135,8 @@ fn sides(devices: &[String], direction: TrafficDirection) -> Vec<LinkSide> {
     devices.iter().map(|device| LinkSide { device: device.clone(), direction }).collect()
 }
 
-/// Asks `unisono queue apply --check` what the unit will ask `apply`; the exit code, if it says no. The text
-/// alone is checked where the unit is for another host, or the device is not there yet.
+/// Runs `unisono queue apply --check` with the options of the unit. Returns the exit code if it fails. If the
+/// unit is for another host, or the device does not exist yet, only the policy's text is checked.
 fn checked(units: &[DeviceUnit], program: &Path, elsewhere: bool) -> anyhow::Result<Option<ExitCode>> {
     for unit in units {
         let mut check = Command::new(program);
@@ -167,7 +168,7 @@ fn root_of(root: Option<&Path>) -> anyhow::Result<&Path> {
 
 fn utf8(path: &Path) -> anyhow::Result<String> {
     path.to_str().map(str::to_owned).ok_or_else(|| {
-        Failure::Usage(format!("{} is no UTF-8, and a unit cannot name it; rename it", path.display())).into()
+        Failure::Usage(format!("{} is not UTF-8, so a unit cannot name it; rename it", path.display())).into()
     })
 }
 

@@ -1,4 +1,4 @@
-//! The interposed place on the command line: its options, and the process that serves it.
+//! The options of `--backend interposed`, and the process that serves the queue.
 
 use super::failure;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -13,29 +13,30 @@ use unisono_measure::units;
 /// Unless `--spin-budget` says otherwise.
 const SPIN_BUDGET: Duration = Duration::from_micros(50);
 
-/// How traffic is interposed; for `--backend interposed` alone.
+/// The options of `--backend interposed`.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct InterposeOptions {
-    /// How frames come to the queue and go on [default: tun]
+    /// How frames reach the queue and leave it [default: tun]
     #[arg(long, value_parser = one_of(&WayName::ALL))]
     way: Option<WayName>,
-    /// How the queue waits for frames: spin takes a processor and saves the wake-ups [default: spin-block]
+    /// How the queue waits for frames; spin occupies a processor and saves wake-ups [default: spin-block]
     #[arg(long, value_enum)]
     wait: Option<InterposeWait>,
     /// How long spin-block spins before it blocks [default: 50us]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     spin_budget: Option<Duration>,
-    /// Keep the queue on this processor
+    /// Run the queue on this processor
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
-    /// Who decides; fifo heeds neither weights nor ceilings nor limits, to compare with [default: hsfq]
+    /// The rule that decides which packet is sent next; fifo, for comparison, ignores weights, ceilings and
+    /// limits [default: hsfq]
     #[arg(long, value_parser = one_of(&Choice::ALL))]
     discipline: Option<Choice>,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum InterposeWait {
-    /// Ask again and again
+    /// Poll without a pause
     Spin,
     /// Spin for a while, then block
     #[default]
@@ -95,7 +96,6 @@ impl InterposeOptions {
         }
     }
 
-    /// What was asked for.
     fn wishes(&self) -> Wishes {
         Wishes {
             way: self.way,
@@ -105,15 +105,15 @@ impl InterposeOptions {
         }
     }
 
-    /// The place at a device; what serves it is this program.
+    /// The place at a device, served by this program.
     pub(crate) fn place(&self, device: &str) -> Interposed {
         Interposed::new(self.options(device), server).wishing(self.wishes())
     }
 }
 
-/// This program, to serve a queue with these options.
+/// The command that serves a queue with these options.
 pub(crate) fn server(options: &Options) -> Command {
-    // the link that the kernel keeps leads to this program even if its file was replaced
+    // this link is the running program even if its file was replaced
     let mut command = Command::new("/proc/self/exe");
     command.args(["queue", "interpose"]).arg(format!("--dev={}", options.device));
     command.arg(format!("--way={}", name_of(options.way, &WayName::ALL)));
@@ -137,7 +137,7 @@ pub(crate) struct Args {
     dev: String,
     #[command(flatten)]
     way: InterposeOptions,
-    /// Under which number it has the lock of the journals
+    /// The file descriptor of the lock of the journals
     #[arg(long, value_name = "NUMBER")]
     lock: Option<i32>,
 }
@@ -150,7 +150,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Serves until a signal or `unisono queue clear` ends it.
 pub(crate) fn foreground(options: &Options, policy: &str) -> anyhow::Result<ExitCode> {
     let ready = || {
-        // whoever waits for it may have gone
+        // the reader may have gone
         let mut output = std::io::stdout();
         let _ = writeln!(output, "{READY}").and_then(|()| output.flush());
     };

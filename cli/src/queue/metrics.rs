@@ -1,4 +1,4 @@
-//! `unisono queue metrics`: what the classes have got, for monitoring programs.
+//! `unisono queue metrics`: statistics of all classes as OpenMetrics text.
 
 use super::failure;
 use super::show::Time;
@@ -11,12 +11,13 @@ use unisono_enforce::metrics::{Scrape, ScrapeListener, openmetrics, serve};
 use unisono_enforce::{Error, Place};
 use unisono_linux::interrupt;
 
-/// Statistics of all classes in the OpenMetrics format, for monitoring programs
+/// Print statistics of all classes in the OpenMetrics format, for monitoring programs
 ///
-/// The same figures as `unisono queue show --json`, since the policy holds: packets, bytes and drops of each
-/// class (counters, `_total`), what waits and how long packets waited (gauges). Labels name the device,
-/// the direction, the class and the class above it. Sum the classes with parent="" to have the link. With
-/// --listen it answers `GET /metrics` until Ctrl-C. Whoever can connect can read: there is no password.
+/// These are the figures of `unisono queue show --json`, counted since the policy came into force. Packets,
+/// bytes and drops of each class are counters (`_total`). What waits, and how long packets waited, are
+/// gauges. Labels name the device, the direction, the class and its parent. The sum of the classes with
+/// parent="" is the link. With --listen the command answers `GET /metrics` until Ctrl-C. There is no
+/// password: everybody who can connect can read.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue metrics                                       the text, once
@@ -26,7 +27,7 @@ use unisono_linux::interrupt;
 pub(crate) struct Args {
     #[command(flatten)]
     sides: WantedSides,
-    /// Answer there instead: ADDRESS:PORT, or the path of a Unix socket (with a / in it)
+    /// Answer HTTP requests at ADDRESS:PORT, or at the path of a Unix socket (a path has a / in it)
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
 }
@@ -35,7 +36,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Some(place) = &args.listen else {
         let text = text(&args.sides).map_err(failure::of)?;
         if args.sides.dev.is_some() {
-            // a policy that is missing is said, where a text without samples would look like no traffic
+            // without this error, a missing policy would look like no traffic
             for side in args.sides.in_force().map_err(failure::of)? {
                 Place::of(&side).map_err(failure::of)?;
             }
@@ -55,8 +56,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All figures as text, once what killed commands have left is put back: it is not in force. A device whose
-/// place does not answer is told as down, so that the others are still seen.
+/// First undoes what killed commands left, because that is not in force. Then prints the figures. A device
+/// whose place does not answer is reported as down, so that the others are still seen.
 fn text(sides: &WantedSides) -> Result<String, Error> {
     failure::warn(&unisono_enforce::cpu::settle()?);
     unisono_enforce::settle()?.iter().for_each(|settled| failure::warn(&settled.notes));

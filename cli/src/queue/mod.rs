@@ -1,4 +1,4 @@
-//! `unisono queue`: start-time fair queuing. Each subcommand is one file.
+//! `unisono queue`: shares a link by start-time fair queuing. Each subcommand is one file.
 
 mod apply;
 pub(crate) mod broker;
@@ -19,15 +19,15 @@ use std::process::ExitCode;
 
 /// Share a link by weights, with start-time fair queuing
 ///
-/// Who gets which share of a link, and who gets what others leave: classes with weights, classes within
-/// classes. What a class does not use goes to its siblings in proportion to their weights, then to the rest.
-/// Write a policy, apply it to a device, watch it hold, and clear it: programs need to know nothing of it.
+/// A policy divides the link among classes by weights; a class may be divided again. What a class does not
+/// use goes to its siblings in proportion to their weights, then to the rest of the tree. Write a policy,
+/// apply it to a device, watch what the classes get, and clear it. Programs need not be changed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  unisono queue apply policy.toml --check              nothing is changed
+  unisono queue apply policy.toml --check              check it, change nothing
   sudo unisono queue apply policy.toml --dev eth0
-  sudo unisono queue show                              rates, shares, drops, delays: live
-  sudo unisono queue clear                             every device as it was before")]
+  sudo unisono queue show                              watch rates, shares, drops and delays
+  sudo unisono queue clear                             restore every device")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: QueueCommand,

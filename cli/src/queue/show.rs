@@ -1,4 +1,4 @@
-//! `unisono queue show`: what each class gets, live.
+//! `unisono queue show`: watches what each class gets.
 
 use super::failure;
 use super::side::WantedSides;
@@ -20,27 +20,27 @@ use unisono_measure::units::duration;
 
 /// Watch what each class gets: rates, shares, drops, what waits
 ///
-/// Two readings give rates; a new table every interval until Ctrl-C, in place on a terminal. There `q` and
-/// Esc end it, too, and columns that do not fit are left out. How long packets waited since the policy holds
-/// (the shortest, half of them, all but one in a hundred, the longest) is counted by the interposed place and
-/// by our scheduler in the kernel. The kernel's own classes do not count it: there "wait" is how long what
-/// waits now will take at the rate that its class gets. With [cpu], what the control groups get of the
-/// processors.
+/// The command prints a table at every interval until Ctrl-C. Rates come from two readings. On a terminal the
+/// new table replaces the old one, columns that do not fit are left out, and `q` and Esc end the command,
+/// too. The interposed place, and Unisono's scheduler in the kernel, measure how long packets waited since
+/// the policy came into force: min, median, p99, max. The kernel's own classes do not measure it. There
+/// "wait" is the time that the packets waiting now need at the rate of their class. If the policy has [cpu],
+/// the table also shows what each control group gets of the processors.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue show --dev eth0
-  unisono queue show --dev eth0 --once            one table
-  unisono queue show --dev eth0 --json            JSON Lines, one object an interval")]
+  unisono queue show --dev eth0 --once            print one table
+  unisono queue show --dev eth0 --json            print JSON Lines, one object for each interval")]
 pub(crate) struct Args {
     #[command(flatten)]
     sides: WantedSides,
-    /// One table instead of one after the other
+    /// Print one table and end
     #[arg(long)]
     once: bool,
-    /// Between two readings
+    /// The time between two readings
     #[arg(long, default_value = "1s", value_parser = duration)]
     interval: Duration,
-    /// JSON: what each class has got and gets now
+    /// Print JSON Lines: totals and rates of each class
     #[arg(long)]
     json: bool,
 }
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let mut earlier = sides.iter().map(Reading::of).collect::<Result<Vec<_>, _>>()?;
     let redraw = !args.json && !args.once && std::io::stdout().is_terminal();
-    // before the terminal is changed: a signal must not end this program while it is
+    // signals are caught before the terminal is changed, so that none ends the program in between
     let keys = if redraw { interrupt::catch().map(|()| Keys::begin())? } else { None };
     loop {
         if keyboard::is_enough(keys.as_ref(), args.interval) {
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What all have got until now.
+/// All counters of a device at one moment.
 struct Reading {
     live: Live,
     counters: Option<Counters>,
@@ -99,7 +99,7 @@ pub(super) struct Time {
 }
 
 impl Time {
-    /// None if nobody keeps shares of it.
+    /// None if nothing enforces shares of it.
     pub(super) fn of(side: &LinkSide) -> Result<Option<Self>, unisono_enforce::Error> {
         if side.direction == TrafficDirection::In {
             return Ok(None);
@@ -121,9 +121,9 @@ impl Time {
 struct Gets<'a> {
     share: &'a CpuShare,
     used_ns: Option<u64>,
-    /// 1 is a whole processor.
+    /// 1 means one whole processor.
     processors: f64,
-    /// The part of what all of them get, from 0 to 1.
+    /// The part of what all groups get, from 0 to 1.
     part: f64,
 }
 
@@ -205,7 +205,7 @@ fn json(reading: &Reading, paces: &[Pace], time: &[Gets<'_>]) -> String {
     .to_string()
 }
 
-/// How long what waits now takes until it has left, at the rate that the class gets; none if that is nothing.
+/// How long the packets that wait now need at the present rate of their class. None if the rate is zero.
 pub(super) fn wait_of(class: &LiveClass, pace: &Pace) -> Option<u64> {
     let bits = class.backlog.bytes as f64 * 8.0;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; `as` saturates")]
@@ -213,7 +213,7 @@ pub(super) fn wait_of(class: &LiveClass, pace: &Pace) -> Option<u64> {
     if bits > 0.0 { Some(pace.rate).filter(|rate| *rate > 0.0).map(wait) } else { Some(0) }
 }
 
-/// How packets wait inside of the classes, where that depends on the kernel.
+/// Whether the flows of a class take turns, if that depends on the kernel.
 fn queues(live: &Live) -> String {
     let named = |wanted: fn(&str) -> bool| {
         let classes = live.classes.iter().filter(|class| class.queue.as_deref().is_some_and(wanted));
@@ -230,7 +230,7 @@ fn queues(live: &Live) -> String {
     }
 }
 
-/// What there is to say besides the classes.
+/// The lines below the classes.
 fn others(reading: &Reading, time: &[Gets<'_>], width: usize) -> String {
     // beside the three columns of processor time
     let name = width.saturating_sub(27).clamp(8, 36);

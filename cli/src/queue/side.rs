@@ -1,4 +1,4 @@
-//! `--dev` and `--direction`: which policies a command is about.
+//! `--dev` and `--direction`: the policies that a command is about.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use unisono_enforce::Error;
@@ -8,7 +8,7 @@ use unisono_fairqueue::TrafficDirection;
 /// The policies that are meant, out of those in force.
 #[derive(clap::Args)]
 pub(super) struct WantedSides {
-    /// The device; without it every device that has a policy
+    /// The device [default: every device that has a policy]
     #[arg(long, value_name = "DEV")]
     pub(super) dev: Option<String>,
     /// Only packets that the device sends, or only those that it receives
@@ -27,8 +27,8 @@ pub(super) fn direction() -> impl TypedValueParser<Value = TrafficDirection> {
 }
 
 impl WantedSides {
-    /// Those that are in force, by the names that their devices have now. A device that is asked for and has
-    /// no policy is in the list, so that somebody says so.
+    /// The policies in force, with the names that their devices have now. A device that was asked for and has
+    /// no policy is in the list, so that the caller reports it.
     pub(super) fn in_force(&self) -> Result<Vec<LinkSide>, Error> {
         let all = Journal::all()?.into_iter().map(|(side, _)| side);
         let Some(device) = &self.dev else { return Ok(all.collect()) };
@@ -48,15 +48,15 @@ impl WantedSides {
         Ok(found)
     }
 
-    /// Whether this one is meant; its device has the name that it has now.
+    /// Whether the options mean this policy. Its device is called by its present name.
     pub(super) fn mean(&self, side: &LinkSide) -> Result<bool, Error> {
         let is_meant = self.direction.is_none_or(|wanted| wanted == side.direction);
         let Some(device) = &self.dev else { return Ok(is_meant) };
         Ok(is_meant && Journal::find(&side.at(device))?.0 == *side)
     }
 
-    /// Whether shares of processor time are meant that belong to the policy of a device, or to none. They
-    /// come with policies of what a device sends.
+    /// Whether the options mean the shares of processor time that belong to this device, or to none. Such
+    /// shares belong to the policy of packets that a device sends.
     pub(super) fn mean_processor_time_of(&self, device: Option<&str>) -> bool {
         self.direction != Some(TrafficDirection::In) && (self.dev.is_none() || self.dev.as_deref() == device)
     }

@@ -1,4 +1,4 @@
-//! `unisono queue simulate`: the departures of a trace, exactly.
+//! `unisono queue simulate`: computes exactly when each packet of a trace leaves.
 
 use crate::exit::Failure;
 use crate::output;
@@ -13,17 +13,18 @@ use unisono_linux::read::MACHINE_WRITTEN;
 
 /// Compute when each packet of a trace leaves the link
 ///
-/// Without rounding, whatever the weights, and without chance: the same trace gives the same departures
-/// everywhere. Arrivals at the instant of a choice come before it; an arrival exactly at the end of the last
-/// packet begins a new busy period; of classes with equal tags the one that has waited longest is served.
+/// The command computes without rounding and without chance: the same trace gives the same departures
+/// everywhere. A packet that arrives at the moment of a choice takes part in the choice. A packet that
+/// arrives exactly when the last one has left begins a new busy period. Of several classes with equal tags,
+/// the one that has waited longest is served.
 #[derive(clap::Args)]
 #[command(
-    after_help = r#"A trace is JSON; rate in bits a second, times in seconds as decimal texts, lengths in bytes:
+    after_help = r#"A trace is JSON. The rate is in bits a second, times are decimal texts in seconds, lengths are in bytes:
   {"rate": 8000000,
    "tree": {"name": "link", "children": [{"name": "video", "weight": 3}, {"name": "rest", "weight": 1}]},
    "packets": [{"id": 0, "t": "0.0", "class": "video", "len": 1500},
                {"id": 1, "t": "0.0", "class": "rest", "len": 1500}]}
-A class may say "order": "deadline"; a packet may have a "deadline" (as "t") and a "flow".
+A class may have "order": "deadline". A packet may have a "deadline" (a time, like "t") and a "flow".
 
 Examples:
   unisono queue simulate trace.json
@@ -34,7 +35,7 @@ pub(crate) struct Args {
     /// The trace; - is standard input
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
-    /// Who decides
+    /// The rule that decides which packet leaves next
     #[arg(long, value_enum, default_value_t)]
     discipline: SimulatedDiscipline,
     /// Print the departures as one JSON array, in their order

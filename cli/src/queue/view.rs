@@ -1,4 +1,4 @@
-//! The table of what each class gets, as lines that fit a terminal.
+//! The table of `queue show`, in lines that fit a terminal.
 
 use super::show::wait_of;
 use super::units;
@@ -61,7 +61,9 @@ fn columns(live: &Live, paces: &[Pace]) -> Vec<Column> {
     let top = live.classes.iter().zip(paces).filter(|(class, _)| class.parent.is_none());
     let all: f64 = top.map(|(_, pace)| pace.rate).sum();
     let mut columns = vec![
-        column(4, 11, "sure of", units::rate(live.rate as f64), &|class, _| units::rate(class.guarantee)),
+        column(4, 11, "guaranteed", units::rate(live.rate as f64), &|class, _| {
+            units::rate(class.guarantee)
+        }),
         column(0, 11, "gets", units::rate(all), &|_, pace| units::rate(pace.rate)),
         column(1, 6, "share", none(), &|_, pace| format!("{:.1}%", pace.share * 100.0)),
         column(9, BAR + 1, "", none(), &|_, pace| format!("{:<BAR$}", bar(pace.share))),
@@ -179,8 +181,8 @@ mod tests {
         };
         assert_eq!(heads(40).as_deref(), Some("gets share"));
         assert_eq!(heads(60).as_deref(), Some("gets share waiting"));
-        assert_eq!(heads(80).as_deref(), Some("sure of gets share waiting wait"));
-        assert_eq!(heads(200).as_deref(), Some("sure of gets share drops/s waiting wait"));
+        assert_eq!(heads(80).as_deref(), Some("guaranteed gets share waiting wait"));
+        assert_eq!(heads(200).as_deref(), Some("guaranteed gets share drops/s waiting wait"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Links and switches that have failed since a tree was planned (`--without-link`, `--without-switch`).
+//! `--without-link` and `--without-switch`: repairs a tree after links and switches have failed.
 
 use crate::exit::Failure;
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use unisono_btin::repair::{Aftermath, NetworkFailure, RepairError, RootFate, aft
 use unisono_btin::{BarrierGroup, NetworkFile, PlanOptions, SwitchId, TreePlan};
 use unisono_linux::counted::counted;
 
-/// What fails after the tree is planned.
+/// The links and switches that fail after the tree is planned.
 #[derive(clap::Args)]
 pub(crate) struct Failures {
     /// Repair the tree after a link between these two switches, by number or name, has failed
@@ -22,7 +22,8 @@ impl Failures {
         !self.without_link.is_empty() || !self.without_switch.is_empty()
     }
 
-    /// Lets everything fail that was named, one after the other; what is left, and in words, a line each.
+    /// Lets the named links and switches fail one after the other. Returns what is left, and what it says
+    /// about it, one line each.
     pub(crate) fn repair(
         &self,
         topology: &NetworkFile,

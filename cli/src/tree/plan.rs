@@ -1,4 +1,4 @@
-//! `unisono tree plan`: the best barrier tree of a group, as registers.
+//! `unisono tree plan`: finds the best barrier tree of a group and prints the registers of its switches.
 
 use super::input::NetworkSource;
 use super::planning::{AskedGroups, PlannedGroup, Planning, Trees};
@@ -10,27 +10,27 @@ use std::process::ExitCode;
 use unisono_btin::{BarrierGroup, Certainty, End, NetworkFile, Port, SwitchId, Ties, TreePlan};
 use unisono_linux::counted::counted;
 
-/// Plan the best barrier tree for a group: its root, the registers of its switches, what a barrier takes
+/// Plan the best barrier tree for a group: its root, the registers of its switches, how long a barrier takes
 ///
-/// Grows a breadth-first tree from every switch with members and removes leaves without members. Of these
-/// trees it takes the one with the least height, then the fewest links, then the fewest leaves, then the
-/// lowest number of the root switch. The member at the lowest port of the root switch is the root node. In
-/// large networks leaves do not count, because to compare them takes a search from nearly every switch: see
-/// --ties.
+/// The command grows a breadth-first tree from every switch that has members, and removes leaves without
+/// members. Of these trees it takes the one with the least height. If several have it, the fewest links
+/// decide, then the fewest leaves, then the lowest number of the root switch. The root node is the member at
+/// the lowest port of the root switch. In large networks the number of leaves is not compared, because that
+/// takes a search from nearly every switch: see --ties.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree plan net.json
       the tree of the group that the file names
   unisono tree plan net.json --members all --json > tree.json
-      of all nodes, as a file that check and export read
+      a tree of all nodes, in a file that `tree check` and `tree export` read
   unisono tree plan net.json --scan level --any-root
-      the parent with the lowest number instead of the first; switches without members may be the root
+      a switch without members may be the root; of several parents the one with the lowest number is taken
   unisono tree plan net.json --group 3 --share-links --registers 2
-      the fourth of the file's groups, over links that the others leave free, in switches with two registers
+      the fourth of the file's groups, over links that the others use least; each switch has two registers
   unisono tree plan net.json --ties exact --threads 8
-      the paper's root in a large network, too; Ctrl-C takes the best so far
+      the root that the paper's rule chooses, even in a large network; Ctrl-C ends with the best so far
   unisono tree plan net.json --without-link 3:7 --without-switch 5
-      the tree repaired after these have failed; members that no tree can reach are named")]
+      the tree after a link and a switch have failed, with the names of members that it cannot reach")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: NetworkSource,
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// More registers than this are counted, not listed.
+/// If a tree has more registers than this, the table says only how many there are.
 const MOST_LINES: usize = 100;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {

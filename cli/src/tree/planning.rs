@@ -1,4 +1,4 @@
-//! The options about which trees are planned, shared by `plan` and `simulate`, and what comes of them.
+//! The options of `tree plan` and `tree simulate` that choose trees, and the trees that they choose.
 
 use super::failures::Failures;
 use super::input::Input;
@@ -19,27 +19,27 @@ use unisono_linux::interrupt;
 
 #[derive(clap::Args)]
 pub(crate) struct Planning {
-    /// Which switch becomes the parent where there is a choice: the one that the search reached first
-    /// (queue), or the one of lowest number (level)
+    /// Which switch becomes the parent if there are several: the one that the search reached first (queue),
+    /// or the one with the lowest number (level)
     #[arg(long, value_enum, default_value_t = ScanFlag::Queue)]
     scan: ScanFlag,
-    /// Beyond the paper: a switch without members may be the root; messages then turn around in the switch
+    /// Not in the paper: let a switch without members be the root. Messages then turn around in the switch
     #[arg(long)]
     any_root: bool,
-    /// Beyond the paper: where there is a choice of parents, take the link that carries the fewest of the
-    /// file's groups, planned in their order
+    /// Not in the paper: if there are several parents, take the one whose link carries the fewest trees. The
+    /// file's groups are planned in their order
     #[arg(long)]
     share_links: bool,
-    /// How many registers a switch has; the file's groups take them in their order, and a register that finds
-    /// no room is kept in the memory of a node there [default: enough for all]
+    /// How many registers a switch has. The file's groups take them in their order. When a switch has none
+    /// left, the memory of a node at that switch holds the register [default: enough for all]
     #[arg(long, value_name = "N")]
     registers: Option<u16>,
-    /// What decides between roots whose trees have the same height and number of links: the fewest leaves,
-    /// then the lowest number (exact), or the lowest number alone (fast) [default: exact; fast from 20000
-    /// switches or 200000 links on]
+    /// How to choose between roots whose trees have the same height and the same number of links: by the
+    /// fewest leaves, then by the lowest number (exact), or by the lowest number alone (fast) [default:
+    /// exact; fast from 20000 switches or 200000 links on]
     #[arg(long, value_enum)]
     ties: Option<TiesFlag>,
-    /// Plan on at most this many threads; the tree is the same with any number [default: one a processor]
+    /// The most threads to plan with. The tree is the same with any number [default: one for each processor]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
     #[command(flatten)]
@@ -48,26 +48,26 @@ pub(crate) struct Planning {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum ScanFlag {
-    /// First in, first out
+    /// Switches in the order in which the search reached them
     Queue,
-    /// Each level in order of number
+    /// Switches of one level in the order of their numbers
     Level,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum TiesFlag {
-    /// A few dozen searches of the network at most; says what they do not prove
+    /// At most a few dozen searches of the network; the output says what they do not prove
     Fast,
-    /// As in the paper; in a regular network a search from nearly every switch. Ctrl-C takes the best so far
+    /// The paper's rule. In a regular network it searches from nearly every switch; Ctrl-C ends with the best
+    /// tree so far
     Exact,
 }
 
-/// Whose trees.
+/// The groups whose trees are asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AskedGroups {
-    /// Those of the group asked for.
     One,
-    /// Those of all groups of the file.
+    /// All groups of the file.
     All,
 }
 
@@ -75,40 +75,39 @@ pub(crate) enum AskedGroups {
 pub(crate) struct PlannedGroup {
     pub(crate) group: BarrierGroup,
     pub(crate) plan: TreePlan,
-    /// Which rule chose the root, and how far the choice is proved; none where links are shared or
-    /// failed since.
+    /// The rule that chose the root, and how far the choice is proved. None if links are shared or have
+    /// failed.
     pub(crate) chosen: Option<(Ties, Certainty)>,
-    /// What a freer root is worth and what failures did, a line each.
+    /// What `--any-root` gains, and what failures changed: one line each.
     said: String,
 }
 
-/// The trees, in the network as it is after everything that failed.
+/// The trees, and the network that is left after the failures.
 pub(crate) struct Trees {
     pub(crate) topology: NetworkFile,
-    /// Of each link, its number in the file.
+    /// The number that each link has in the file.
     pub(crate) links: Vec<u32>,
-    /// The groups asked for.
     pub(crate) planned: Vec<PlannedGroup>,
-    /// How many members no tree can reach after what failed.
+    /// How many members no tree can reach after the failures.
     pub(crate) cut_off: usize,
-    /// What the options changed, a line each.
+    /// What the options changed: one line each.
     pub(crate) said: String,
 }
 
 impl Trees {
-    /// What the command ends with: a barrier from which failures cut members off is not the one asked for.
+    /// 1 if failures cut members off, because that is not the barrier that was asked for.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(u8::from(self.cut_off > 0))
     }
 }
 
 impl Planning {
-    /// Takes the input, because the text of a large network need not stay in memory beside the network.
+    /// Consumes the input, so that the text of a large network does not stay in memory beside the network.
     pub(crate) fn trees(&self, input: Input, asked: AskedGroups) -> anyhow::Result<Trees> {
         let one = input.group()?.clone();
         let wrong = |problem: String| Failure::Usage(format!("{}: {problem}", input.name));
         let options = self.options(&input.topology.network);
-        // others matter where they take links or registers
+        // other groups matter only if they take links or registers
         let matter = asked == AskedGroups::All || self.share_links || self.registers.is_some();
         let groups: Vec<BarrierGroup> = if matter { input.groups()?.to_vec() } else { vec![one.clone()] };
         let groups: Vec<&BarrierGroup> = groups.iter().collect();
@@ -189,7 +188,7 @@ impl Planning {
         options
     }
 
-    /// What it is worth that a switch without members may be the root.
+    /// Compares the tree with the one whose root switch must have members.
     fn against_members(
         &self,
         topology: &NetworkFile,
@@ -211,7 +210,8 @@ impl Planning {
         ))
     }
 
-    /// Plans over links that carry little, and says what that is worth.
+    /// Plans each group over the links that carry the fewest trees, and says how much less the busiest
+    /// carries.
     fn shared(
         &self,
         topology: &NetworkFile,
@@ -238,8 +238,8 @@ impl Planning {
     }
 }
 
-/// Plans one group. Where that takes long, shows progress; from then on Ctrl-C ends the search with the best
-/// so far.
+/// Plans one group. If that takes long, it shows progress, and from then on Ctrl-C ends the search with the
+/// best tree so far.
 fn planned(
     network: &SwitchNetwork,
     group: &BarrierGroup,
@@ -260,13 +260,13 @@ fn planned(
     planned.map_err(|error| error.to_string())
 }
 
-/// What is to be known about how the root was chosen, a line each; nothing where the choice is the paper's.
+/// How the root was chosen, one line each. Empty if it is the root that the paper's rule chooses.
 fn choice(ties: Ties, sure: Certainty, height: u32) -> String {
     let mut said = String::new();
     if ties == Ties::Fast {
         said.push_str(
-            "ties: fast: of the roots with the same height and as many links that of the lowest number, not that with \
-             the fewest leaves (--ties exact)\n",
+            "ties: fast: of the roots with the same height and number of links, the one with the lowest number was taken; \
+             --ties exact takes the one with the fewest leaves\n",
         );
     }
     let open = counted(sure.open, "root") + if sure.open == 1 { " was" } else { " were" };
@@ -285,7 +285,7 @@ fn choice(ties: Ties, sure: Certainty, height: u32) -> String {
     said
 }
 
-/// Which registers are not in their switches.
+/// Which registers are in a node's memory and not in their switch.
 fn in_memory(topology: &NetworkFile, plan: &TreePlan) -> String {
     const NAMED: usize = 8;
     let place = |(switch, node): (&_, &_)| {

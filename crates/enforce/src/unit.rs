@@ -37,12 +37,12 @@ pub struct DeviceUnit {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnitError {
-    #[error("{0:?} is no name of a device; see: ip link")]
+    #[error("{0:?} is not the name of a device; list the devices: ip link")]
     Name(String),
     /// A file of this name is somebody else's.
     #[error("{} was not written by `unisono queue install`; move it away first", .0.display())]
     Theirs(PathBuf),
-    #[error("{device} has no unit ({} is not there); nothing was changed", path.display())]
+    #[error("{device} has no unit ({} does not exist), so nothing was changed; install one: unisono queue install POLICY --dev {device}", path.display())]
     NotInstalled {
         device: String,
         /// Where the unit would be.

@@ -10,7 +10,7 @@ use unisono_linux::netlink::Refused;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    #[error("there is no device {device} in this network namespace; `ip link` lists them")]
+    #[error("there is no device {device} in this network namespace; list the devices: ip link")]
     NoDevice { device: String },
     /// This device or this policy cannot be interposed: what, and what to do.
     #[error("{0}")]
@@ -38,7 +38,7 @@ pub enum Error {
         "no policy is interposed at {device}; `unisono queue apply POLICY --backend interposed --dev {device}` does it"
     )]
     NotThere { device: String },
-    #[error("the queue's process at {device} {what}")]
+    #[error("the process of the queue at {device} {what}")]
     Worker {
         device: String,
         /// What the process did: `could not begin: ...`.

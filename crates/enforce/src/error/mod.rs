@@ -67,7 +67,7 @@ pub enum Error {
     Meanwhile { device: String },
     #[error(transparent)]
     Journal(#[from] JournalError),
-    #[error("the policy in the journal: {0}")]
+    #[error("cannot read the policy in the journal: {0}; remove it: unisono queue clear")]
     Policy(#[from] PolicyError),
     #[error(transparent)]
     Cgroup(#[from] cgroup::Error),

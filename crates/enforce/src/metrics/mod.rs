@@ -95,7 +95,7 @@ impl Scrapes {
 
     fn classes(&self, families: &mut Families<'_, '_>) -> fmt::Result {
         let sure = self.of_classes(|class| class.guarantee);
-        let what = "What the class is sure of while all others want more";
+        let what = "What the class gets at least, while all others want more";
         families.gauges("class_guarantee", Some(bits_per_second()), what, sure)?;
         let packets = self.of_classes(|class| class.packets);
         families.counters("class_packets", None, "Packets that have left", packets)?;

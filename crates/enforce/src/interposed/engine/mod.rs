@@ -53,7 +53,7 @@ enum EngineQueue<F> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineChangeError {
-    #[error("first in, first out there are no classes to change; clear first")]
+    #[error("the discipline fifo has no classes to change; first run: unisono queue clear")]
     Fifo,
     #[error(transparent)]
     Hierarchy(#[from] HierarchyError),
