@@ -1,4 +1,4 @@
-//! `unisono completions SHELL`.
+//! `unisono completions SHELL`: prints a completion script.
 
 use clap_complete::Shell;
 use std::process::ExitCode;

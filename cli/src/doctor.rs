@@ -1,4 +1,4 @@
-//! `unisono doctor`: one line a capability.
+//! `unisono doctor`: prints a line for each capability.
 
 use indicatif::ProgressBar;
 use serde::Serialize;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// An error that decides the exit code; everything else is 1.
+/// An error with an exit code of its own. Every other error has the code 1.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// Bad usage or bad input: what was wrong, where, what was expected.
@@ -23,7 +23,6 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Prints the error, if there is one, and answers the code to exit with.
 pub(crate) fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
@@ -34,7 +33,6 @@ pub(crate) fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
     }
 }
 
-/// The code that an error ends the program with.
 pub(crate) fn code_of(error: &anyhow::Error) -> ExitCode {
     match error.downcast_ref::<Failure>() {
         Some(Failure::Usage(_)) => ExitCode::from(2),
@@ -43,14 +41,14 @@ pub(crate) fn code_of(error: &anyhow::Error) -> ExitCode {
     }
 }
 
-/// Prints a line on standard error with one write(2): ranks of one program may speak at the same time, and
-/// their lines must not mix.
+/// Prints a line on standard error with one write(2), because ranks of one program may print at the same time
+/// and their lines must not mix.
 pub(crate) fn say(text: &str) {
     // A closed standard error is nobody's problem.
     let _ = std::io::stderr().write_all(format!("unisono: {text}\n").as_bytes());
 }
 
-/// The error and its causes, each once: many messages name their cause already.
+/// The error and its causes, each once: many messages already contain their cause.
 fn in_words(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -63,7 +61,8 @@ fn in_words(error: &anyhow::Error) -> String {
     in_lower_case(&text)
 }
 
-/// `Permission denied (os error 13)`, as the standard library says it, in the words of all other messages.
+/// Puts an error of the standard library (`Permission denied (os error 13)`) into the style of other
+/// messages.
 fn in_lower_case(text: &str) -> String {
     let Some((before, after)) = text.split_once(" (os error ") else { return text.to_owned() };
     let Some((_, rest)) = after.split_once(')') else { return text.to_owned() };

@@ -1,4 +1,4 @@
-//! The flags that every workload takes, as the peers do.
+//! The flags of all workloads, which are those of the peers.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,7 +6,6 @@ use unisono_linux::parent_death::die_with_parent;
 use unisono_measure::units;
 use unisono_study::workload::{Options, Pin};
 
-/// What a workload is told.
 #[derive(clap::Args)]
 pub(crate) struct WorkloadFlags {
     /// Participants
@@ -49,14 +48,14 @@ pub(crate) struct WorkloadFlags {
     pub(crate) die_with_parent: bool,
 }
 
-/// Reads a number of things, of which there can be one value only.
+/// Reads a number where only one value is allowed.
 pub(crate) fn one_number(text: &str) -> Result<usize, String> {
     let refuse = |_| "write one whole number; to compare several, run the command once for each".to_owned();
     text.parse().map_err(refuse)
 }
 
 impl WorkloadFlags {
-    /// Options for a run in this process. First asks for the parent's fate where that is wanted.
+    /// Options for a run in this process. If asked, first makes it end with its parent.
     pub(crate) fn options(&self) -> anyhow::Result<Options> {
         if self.die_with_parent {
             die_with_parent(None)?;

@@ -6,7 +6,7 @@ use unisono_gang::mechanism::MechanismKind;
 use unisono_gang::simulate::Report;
 use unisono_linux::counted::counted;
 
-/// The summary of a run: a line a gang and two more. The rest is in its JSON.
+/// The summary of a run: a line for each gang and two more. The rest is in the JSON.
 pub(crate) fn summary(summary: &RunSummary) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "\n  gang  weight  slices    cpu s   ended s  exit  command");
@@ -35,7 +35,7 @@ pub(crate) fn summary(summary: &RunSummary) -> String {
     text
 }
 
-/// How often the running gang changed, and how long that took.
+/// How often the running gang changed, and how long a change took.
 fn switches(summary: &RunSummary) -> String {
     let count = counted(usize::try_from(summary.switches).unwrap_or(usize::MAX), "switch");
     let Some(time) = &summary.switch_us else {
@@ -47,7 +47,7 @@ fn switches(summary: &RunSummary) -> String {
     format!("{count} of {:.0} us (99 %: {:.0} us){leak}", time.median, time.p99)
 }
 
-/// What other programs got, and what they may count on.
+/// What other programs got, and what they are guaranteed.
 fn others(summary: &RunSummary) -> String {
     let got = summary.others.map_or(String::new(), |others| {
         format!("other programs got {:.1} % of the time; ", others * 100.0)
@@ -66,7 +66,6 @@ fn others(summary: &RunSummary) -> String {
     got + &keep
 }
 
-/// The result of a simulation.
 pub(crate) fn simulation(report: &Report) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "  arrived s  finished s  stretch  slices  backfilled s  threads  gang");

@@ -1,12 +1,12 @@
-//! What the help of all commands has in common: values that shells complete, and a hint where a subcommand is
-//! typed without its group.
+//! Parts of the help of all commands: values that shells complete, and a hint if a subcommand is typed
+//! without its group.
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Arg, Command, builder::PossibleValue, builder::TypedValueParser};
 use std::ffi::OsStr;
 
-/// Suggests for an unknown subcommand of `program` the groups that have one of this name: `unisono plan`
-/// suggests `unisono tree plan`. A name that is only similar, as clap suggests it, is no better guess.
+/// For an unknown subcommand of `program`, suggests the groups that have one of this name: for `unisono plan`
+/// it suggests `unisono tree plan`. It does not suggest similar names, as clap does.
 pub(crate) fn explained(mut error: Error, program: &Command) -> Error {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return error;
@@ -28,11 +28,11 @@ pub(crate) fn explained(mut error: Error, program: &Command) -> Error {
     error
 }
 
-/// A parser of values that shells complete: it offers names, and takes what `parse` takes.
+/// A parser that accepts what `parse` accepts, and offers names to shells for completion.
 #[derive(Clone)]
 pub(crate) struct Completed<P> {
-    /// Asked only for scripts of shells: some of the lists take milliseconds, and every rank of a job starts
-    /// this program.
+    /// Called only for completion scripts: some of the lists take milliseconds, and every rank of a job
+    /// starts this program.
     names: fn() -> Vec<String>,
     parse: P,
 }
@@ -43,7 +43,6 @@ impl<P> Completed<P> {
     }
 }
 
-/// A list of names as [`Completed::new`] wants it.
 pub(crate) fn owned(names: impl IntoIterator<Item = &'static str>) -> Vec<String> {
     names.into_iter().map(str::to_owned).collect()
 }
@@ -70,7 +69,7 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
-    /// Calls `look` with each command and its path, hidden ones left out.
+    /// Calls `look` with each command that is not hidden, and its path.
     fn each_command(command: &Command, path: &str, look: &mut impl FnMut(&Command, &str)) {
         look(command, path);
         for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
@@ -85,8 +84,8 @@ mod tests {
             .map(ToString::to_string)
     }
 
-    /// clap wraps these texts but never joins their lines: in a terminal narrower than the source, each long
-    /// line of a broken paragraph would be followed by a short one.
+    /// clap wraps these texts but does not join their lines. In a terminal narrower than the source, each
+    /// long line of a broken paragraph would be followed by a short one.
     #[test]
     fn paragraphs_of_help_are_one_line_in_the_source_so_that_they_wrap_evenly() {
         let mut broken = Vec::new();

@@ -8,13 +8,12 @@
     reason = "the documents of arguments are help texts, in which [x] is no link"
 )]
 
-/// Standard error of the whole program, through [`output::remark`]: in place of the standard library's macro
-/// of the name, so that no text of others is forgotten.
+/// Replaces the standard library's macro by [`output::remark`], so that foreign text on standard error is
+/// always escaped.
 macro_rules! eprint {
     ($($what:tt)*) => { $crate::output::remark(format_args!($($what)*)) };
 }
 
-/// The same with a line end.
 macro_rules! eprintln {
     ($($what:tt)*) => { $crate::output::remark(format_args!("{}\n", format_args!($($what)*))) };
 }
@@ -64,7 +63,7 @@ struct Cli {
     command: Command,
 }
 
-/// The release and the commit, as in `0.1.0 (0123456789ab)`.
+/// The release and the commit: `0.1.0 (0123456789ab)`.
 static VERSION: LazyLock<String> =
     LazyLock::new(|| format!("{} ({})", env!("CARGO_PKG_VERSION"), unisono_study::COMMIT));
 

@@ -1,4 +1,4 @@
-//! `unisono man DIR`.
+//! `unisono man DIR`: writes manual pages.
 
 use anyhow::Context;
 use std::path::PathBuf;

@@ -11,12 +11,12 @@ use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
-/// Prints an answer and a line end. A reader that has gone away (`unisono doctor | head`) is no error.
+/// Prints an answer and a line end. It is no error if the reader has gone away (`unisono doctor | head`).
 pub(crate) fn answer(text: &str) -> io::Result<()> {
     is_read(text).map(|_| ())
 }
 
-/// Prints one of many answers and a line end; whether anybody still reads them.
+/// Prints one of several answers and a line end. False if nobody reads them any more.
 pub(crate) fn is_read(text: &str) -> io::Result<bool> {
     match writeln!(io::stdout().lock(), "{}", plain(text)) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
@@ -24,7 +24,7 @@ pub(crate) fn is_read(text: &str) -> io::Result<bool> {
     }
 }
 
-/// Writes a text to a file, or prints it where none is named.
+/// Writes a text to a file, or prints it if there is none.
 pub(crate) fn answer_to(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
     match file {
         Some(file) => std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display())),
@@ -32,21 +32,20 @@ pub(crate) fn answer_to(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Goes back to the upper left corner of the terminal and erases what is there.
+/// Moves to the upper left corner of the terminal and erases the screen.
 pub(crate) fn start_again() -> io::Result<()> {
     io::stdout().lock().write_all(b"\x1b[H\x1b[J")
 }
 
-/// Prints what is said beside the answer. Words of no use to a reader are cut short.
+/// Prints a remark on standard error. Very long words are cut.
 pub(crate) fn remark(what: fmt::Arguments<'_>) {
     let text = what.to_string();
     // a terminal that is gone hears nothing
     let _ = io::stderr().lock().write_all(plain(&shortened(&text)).as_bytes());
 }
 
-/// A text as a terminal shows it without obeying it: control characters, and those that turn the direction of
-/// writing, become the escapes that JSON has for them, so that JSON means the same afterwards. Lines and
-/// tabulators stay.
+/// A text that cannot control a terminal: control characters, and those that change the direction of writing,
+/// become JSON escapes, so that JSON keeps its meaning. Line ends and tabs stay.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     let obeyed = |character: char| {
         (character.is_control() && !matches!(character, '\n' | '\t'))
@@ -66,11 +65,10 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// A text whose words have at most [`LONGEST_WORD`] characters.
 fn shortened(text: &str) -> Cow<'_, str> {
-    /// As long as a path that people read.
+    /// The longest word that is printed whole: a path that people still read.
     const LONGEST_WORD: usize = 512;
-    /// What is shown of a longer one.
+    /// How much of a longer word is printed.
     const SHOWN: usize = 64;
     if text.split_whitespace().all(|word| word.len() <= LONGEST_WORD) {
         return Cow::Borrowed(text);

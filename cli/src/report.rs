@@ -1,4 +1,4 @@
-//! `unisono report`: from records to the page, without measuring again.
+//! `unisono report`: draws the page from records, without measuring.
 
 use crate::exit::Failure;
 use crate::output;
@@ -55,7 +55,7 @@ fn say(args: &Args, summary: &RecordsSummary, page: &Path) -> std::io::Result<()
     writeln!(out, "report: {}", page.display())
 }
 
-/// The verdicts, one a line, and what became of the runs.
+/// The verdicts, one a line, and how many runs were made.
 fn print(out: &mut impl std::io::Write, summary: &RecordsSummary) -> std::io::Result<()> {
     for verdict in &summary.verdicts {
         let sign = match verdict.finding {
@@ -75,7 +75,6 @@ fn print(out: &mut impl std::io::Write, summary: &RecordsSummary) -> std::io::Re
     writeln!(out)
 }
 
-/// Text from records without what would steer a terminal.
 fn plain(text: &str) -> String {
     output::plain(&text.replace('\u{a0}', " ")).into_owned()
 }

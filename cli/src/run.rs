@@ -1,4 +1,4 @@
-//! `unisono run`: the processes of a native one-sided program, without MPI.
+//! `unisono run`: starts the processes of a native one-sided program, without MPI.
 
 use crate::exit::{self, Failure};
 use anyhow::Context;
@@ -57,10 +57,10 @@ pub(crate) struct Args {
     /// Hosts and how many processes each starts: NAME:N or NAME=ADDRESS:N, in the order of ranks
     #[arg(long, value_name = "HOST:N", value_delimiter = ',', conflicts_with = "ranks")]
     hosts: Vec<HostRanks>,
-    /// How a command is run on a host: ssh, srun, or words with {host} and {args} in them
+    /// The command that starts a process on a host: ssh, srun, or a command with {host} and {args} in it
     #[arg(long, value_name = "COMMAND", default_value = "ssh", requires = "hosts")]
     launch: LaunchCommand,
-    /// The port at which rank 0 listens for the other hosts [default: chance chooses one of 20000 to 31999]
+    /// The port at which rank 0 listens for the other hosts [default: a random one from 20000 to 31999]
     #[arg(long, value_name = "PORT", requires = "hosts", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
     /// Start what the launcher on another host says
@@ -69,7 +69,7 @@ pub(crate) struct Args {
     /// Begin each line with its rank: "[3] "
     #[arg(long)]
     prefix: bool,
-    /// Where ranks run
+    /// On which processors ranks run
     #[arg(long, value_enum, default_value_t = BindTo::Auto, value_name = "WHERE")]
     bind: BindTo,
     /// End the job after this time
@@ -78,13 +78,13 @@ pub(crate) struct Args {
     /// Time that the other ranks get before SIGTERM, and again before SIGKILL
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "2s")]
     grace: Duration,
-    /// Print at the end what the windows of all ranks did together
+    /// Print at the end a table of what the windows of all ranks did
     #[arg(long)]
     stats: bool,
     /// Print a summary as one JSON object on standard output, after the ranks' output
     #[arg(long)]
     json: bool,
-    /// Write the summary as JSON into a file
+    /// Write the summary into this file as JSON
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
     /// The program and its arguments
@@ -92,8 +92,8 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// Ranks of an MPI program, each of which would think that it is alone: refused where they ask for the
-/// preload, and not unnoticed elsewhere. A program with both may mean what it does.
+/// Each rank of an MPI program would be alone here. Refuses such a program if it needs the preload, and
+/// otherwise warns. A program that uses both may be right.
 fn look_for_mpi(args: &Args) -> Result<(), Failure> {
     let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
     let name = |word: &str| Path::new(word).file_name().map(|name| name.to_string_lossy().into_owned());
@@ -123,9 +123,9 @@ fn look_for_mpi(args: &Args) -> Result<(), Failure> {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum BindTo {
-    /// A processor for each rank where there are enough, otherwise none
+    /// One processor for each rank if there are enough, otherwise like none
     Auto,
-    /// A processor for each rank, shared by several if there are too few
+    /// One processor for each rank; several ranks share one if there are too few
     Core,
     /// The kernel decides
     None,

@@ -1,4 +1,4 @@
-//! `unisono barrier`: BARRIER over Unisono's barriers and other people's, alone or beside busy loops.
+//! `unisono barrier`: measures BARRIER with Unisono's barriers and others, alone or beside busy loops.
 
 mod table;
 pub(crate) mod variant;
@@ -20,9 +20,9 @@ use variant::ComparedRow;
 
 /// Measure what a barrier costs here
 ///
-/// Threads compute for an interval (plus a random part), meet at a barrier, count, and repeat: the program
-/// BARRIER of the gang scheduling study. Give several algorithms, waits or implementations, separated by
-/// commas, to have them measured in turns (A B B A) and compared; the losers stay in the table.
+/// Threads compute for an interval (plus a random part), meet at a barrier, and repeat. This is the program
+/// BARRIER of the gang scheduling study. If you give several algorithms, waits or implementations, separated
+/// by commas, they are measured in turns (A B B A) and compared in a table.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     /// libomp-active, libomp-passive, or all; several separated by commas
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = Completed::new(|| owned(catalogue::barriers()), StringValueParser::new()), hide_possible_values = true)]
     implementation: Vec<String>,
-    /// Busy loops beside the run, each a process of its own
+    /// How many busy loops run at the same time, each as a process
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = one_number)]
     competitors: usize,
     /// Where the busy loops run: none, spread or processors like 0-3,8
@@ -61,7 +61,7 @@ pub(crate) struct Args {
     /// Runs of each variant, in turns
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = one_number)]
     runs: usize,
-    /// Print one JSON object a variant
+    /// Print one JSON object for each variant
     #[arg(long)]
     json: bool,
 }
@@ -93,7 +93,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs of each variant, in the order of the variants; made in turns: A B, B A, A B, ...
+/// Makes the runs in turns (A B, B A, A B, ...). Returns them in the order of the variants.
 fn measure(
     variants: &[ComparedRow],
     options: &Options,

@@ -1,4 +1,4 @@
-//! The answer in words: one run as a small sheet, a comparison as a table.
+//! The output of `unisono barrier`: a sheet for one run, a table for a comparison.
 
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -9,7 +9,6 @@ use unisono_measure::quantile;
 use unisono_measure::units::Readable;
 use unisono_study::workload::{Measurement, Options};
 
-/// All runs of one variant.
 pub(super) struct VariantRuns {
     runs: Vec<Measurement>,
 }
@@ -39,7 +38,7 @@ impl VariantRuns {
         quantile::median(&self.each(figure)).unwrap_or(0.0)
     }
 
-    /// Wall time divided by barriers, of each run, ascending.
+    /// The mean time of a barrier in each run, ascending.
     fn means(&self) -> Vec<f64> {
         quantile::sorted(&self.each(|run| run.ns_per_barrier.mean))
     }
@@ -52,16 +51,14 @@ impl VariantRuns {
         self.means().first().copied().unwrap_or(0.0)
     }
 
-    /// One JSON object: the run itself, or a summary whose `ns_per_barrier` are over the means of the runs.
+    /// One JSON object: the run itself, or a summary. The `ns_per_barrier` of a summary are over the means of
+    /// the runs.
     pub(super) fn json(&self) -> serde_json::Result<String> {
         let [run] = self.runs.as_slice() else {
             let run = self.first();
             let summary = json!({
-                "implementation": run.implementation,
-                "version": run.version,
-                "algorithm": run.algorithm,
-                "wait": run.wait,
-                "threads": run.threads,
+                "implementation": run.implementation, "version": run.version, "algorithm": run.algorithm,
+                "wait": run.wait, "threads": run.threads,
                 "ns_per_barrier": {
                     "n": self.runs.len(),
                     "min": self.best_run(),
@@ -80,7 +77,6 @@ impl VariantRuns {
     }
 }
 
-/// The sheet of one run, or the table of several.
 pub(super) fn render(results: &[VariantRuns], options: &Options) -> String {
     let mut text = String::new();
     let drawn = match results {
@@ -141,7 +137,7 @@ fn headline(run: &Measurement) -> String {
     line
 }
 
-/// What the rate of blocks says. A barrier of n threads that all sleep blocks n - 1 times.
+/// What the rate of blocks means. A barrier of n threads that all sleep blocks n - 1 times.
 fn meaning(run: &Measurement, cpus: usize) -> &'static str {
     if run.threads < 2 {
         return "one thread has nobody to wait for";

@@ -1,4 +1,4 @@
-//! What is compared: one of Unisono's barriers, or somebody else's.
+//! What `unisono barrier` compares: Unisono's barriers and those of others.
 
 use crate::exit::Failure;
 use std::time::Duration;
@@ -8,14 +8,13 @@ use unisono_study::peer::{self, Bench, PeerFile, catalogue};
 use unisono_study::workload::own::{self, BarrierChoice};
 use unisono_study::workload::{self, Measurement, Options};
 
-/// One row of the comparison.
 pub(super) struct ComparedRow {
     name: String,
     how: VariantKind,
 }
 
 enum VariantKind {
-    /// In this process when alone, else as a process like any peer.
+    /// Runs in this process if it is the only row, otherwise in a process of its own, like a peer.
     Unisono(BarrierChoice),
     Program(PeerFile),
 }
@@ -25,8 +24,8 @@ impl ComparedRow {
         &self.name
     }
 
-    /// Measures once. Within a comparison every run is a process of its own, so that none finds warm
-    /// what another left.
+    /// Measures once. In a comparison every run is a new process, so that none profits from the caches of
+    /// another.
     pub(super) fn measure(&self, options: &Options, alone: bool) -> anyhow::Result<Measurement> {
         match &self.how {
             VariantKind::Unisono(choice) if alone => Ok(own::run(choice, options).map_err(as_failure)?),
@@ -51,26 +50,23 @@ fn as_failure(error: workload::Error) -> anyhow::Error {
     }
 }
 
-/// A row before anything is built.
+/// A row that is not built yet.
 pub(super) enum WantedRow {
     Unisono(BarrierChoice),
     Peer(String),
 }
 
-/// The choice that the crate makes by itself.
 const RECOMMENDED: &str = "recommended";
 
-/// What `--algorithm` takes.
 pub(super) fn algorithms() -> impl Iterator<Item = &'static str> {
     std::iter::once(RECOMMENDED).chain(Algorithm::ALL.iter().map(|algorithm| algorithm.name()))
 }
 
-/// What `--wait` takes.
 pub(super) fn waits() -> impl Iterator<Item = &'static str> {
     Wait::ALL.iter().map(|wait| wait.name())
 }
 
-/// Reads what to compare; names that do not exist are answered with the nearest.
+/// Reads what to compare. For an unknown name it proposes the nearest.
 pub(super) fn parse(
     implementations: &[String],
     algorithms: &[String],
@@ -113,7 +109,6 @@ pub(super) fn parse(
     Ok(wanted)
 }
 
-/// Reads one choice among Unisono's barriers.
 pub(crate) fn read_choice(
     algorithm: Option<&str>,
     wait: Option<&str>,
@@ -148,7 +143,8 @@ fn unknown(what: &str, name: &str, known: &[&str]) -> Failure {
     ))
 }
 
-/// Builds the peers that are wanted. What cannot be built is said and left out; nothing left is an error.
+/// Builds the wanted peers. It reports and leaves out what cannot be built; if nothing is left, that is an
+/// error.
 pub(super) fn prepare(wanted: Vec<WantedRow>) -> anyhow::Result<Vec<ComparedRow>> {
     let peers: Vec<&str> = wanted
         .iter()

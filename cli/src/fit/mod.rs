@@ -1,4 +1,4 @@
-//! `unisono fit`: a program with as many threads as there really are processors.
+//! `unisono fit`: runs a program with as many threads as there really are processors.
 
 mod program;
 
@@ -21,9 +21,9 @@ use unisono_linux::topology::Topology;
 /// Run a program with as many threads as there really are processors
 ///
 /// In a container or a batch job, a program counts the processors of the machine and starts a thread for
-/// each. The quota of its control group then stops the threads in turn, and each waits for those that are
-/// stopped. This command finds out how many processors the program really has, sets the environment variables
-/// of the runtimes that would count wrongly, says which, and becomes the program: process number, signals and
+/// each. The quota of its control group then stops some threads, and the others wait for them. This command
+/// finds out how many processors the program really has, and sets the environment variables of the runtimes
+/// that would count wrongly. It prints what it sets, and becomes the program: process number, signals and
 /// exit code are the program's.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -67,7 +67,7 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// A program, what it gets and what is set for it.
+/// A program, its processors and its settings.
 struct Fitted {
     command: Vec<OsString>,
     part: ProcessorPart,
@@ -114,7 +114,6 @@ fn worded(error: Error) -> anyhow::Error {
     }
 }
 
-/// What each program gets, and what to set for it.
 fn fit(
     limits: &ProcessorLimits,
     there: &Effective,
@@ -140,7 +139,7 @@ fn fit(
     parts.into_iter().zip(commands).zip(programs).map(one).collect()
 }
 
-/// What is said: settings of one reason in one line, then what was left alone.
+/// What the command prints: the settings of one reason in one line, then what it left alone.
 fn lines(limits: &ProcessorLimits, there: &Effective, fitted: &[Fitted], dry_run: bool) -> Vec<String> {
     let mut lines: Vec<String> = limits
         .unread
@@ -182,30 +181,25 @@ fn described(limits: &ProcessorLimits, there: &Effective, fitted: &[Fitted]) -> 
     let program = |one: &Fitted| {
         let words: Vec<_> = one.command.iter().map(|word| word.to_string_lossy()).collect();
         json!({
-            "command": words.join(" "),
-            "processors": one.part.cpus.to_string(),
-            "threads": one.part.threads,
-            "set": set(one),
-            "remarks": one.plan.remarks,
+            "command": words.join(" "), "processors": one.part.cpus.to_string(), "threads": one.part.threads,
+            "set": set(one), "remarks": one.plan.remarks,
         })
     };
     let quota = limits.quota.as_ref();
     json!({
-        "effective_processors": there.processors,
-        "because": there.bound.to_string(),
+        "effective_processors": there.processors, "because": there.bound.to_string(),
         "limits": {
             "affinity": limits.affinity.len(),
             "cpuset": limits.cpuset.as_ref().map(CpuSet::len),
             "quota": quota.map(unisono_linux::quota::Quota::processors),
         },
-        "quota_group": quota.map(|quota| quota.group.display().to_string()),
-        "unread": limits.unread,
+        "quota_group": quota.map(|quota| quota.group.display().to_string()), "unread": limits.unread,
         "set": fitted.iter().flat_map(set).collect::<Vec<_>>(),
         "programs": fitted.iter().map(program).collect::<Vec<_>>(),
     })
 }
 
-/// Only returns if the program cannot be started.
+/// Returns only if the program cannot be started.
 fn become_it(one: &Fitted) -> anyhow::Result<ExitCode> {
     let [name, arguments @ ..] = &one.command[..] else { return Ok(ExitCode::SUCCESS) };
     let error = Command::new(name).args(arguments).envs(one.environment()).exec();

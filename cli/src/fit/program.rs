@@ -1,4 +1,4 @@
-//! What the file of a program says, for `unisono fit`.
+//! What `unisono fit` learns from the file of a program.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,13 +11,9 @@ use unisono_launch::Error;
 use unisono_linux::programs::on_path;
 use unisono_mpi_preload::{HostMpi, elf, is_launcher};
 
-/// The largest file that is read as a whole; nothing is known of a larger one.
+/// A larger file is not read.
 const LARGEST: u64 = 256 << 20;
 
-/// Looks at a program before anything is started.
-///
-/// # Errors
-/// [`Error::Program`]: there is none, or it cannot be executed.
 pub(crate) fn look(command: &[OsString]) -> Result<ProgramTraits, Error> {
     let [name, arguments @ ..] = command else { return Ok(ProgramTraits::default()) };
     let written = Path::new(name);
@@ -40,7 +36,7 @@ pub(crate) fn look(command: &[OsString]) -> Result<ProgramTraits, Error> {
     })
 }
 
-/// The file that exec(2) would take.
+/// The file that exec(2) would start.
 fn locate(name: &Path) -> io::Result<PathBuf> {
     let file = match name.components().count() {
         0 | 1 if !name.has_root() && !name.to_string_lossy().contains('/') => {

@@ -1,5 +1,4 @@
-//! Ranks that a launcher started together, and cannot become the program for one reason: the first of a host
-//! says it.
+//! An error that all ranks have in common is reported only by the first rank of each host.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -7,16 +6,17 @@ use std::fs;
 use std::os::unix::process::parent_id;
 use std::time::Duration;
 
-/// Where launchers write a process's rank: first those that count on each host, because hosts may differ.
+/// The variables in which launchers write a process's rank. Those that count on each host come first, because
+/// hosts may differ.
 const RANKS: [&str; 5] =
     ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"];
 
-/// How long the others live on: launchers may drop the first rank's words when another rank has failed
-/// before.
+/// How long the other ranks wait before they end: a launcher may drop the output of the first rank once
+/// another rank has failed.
 const WORDS_ARE_READ: Duration = Duration::from_millis(300);
 
-/// Whether this process is to end in silence, because the first rank of this host ends for the same reason
-/// and says it. Waits until the launcher has passed the words on.
+/// Whether this process ends in silence, because the first rank of this host reports the same error. Waits
+/// until the launcher has passed that report on.
 pub(super) fn first_rank_says_it() -> bool {
     if is_first_rank() {
         return false;
@@ -25,19 +25,18 @@ pub(super) fn first_rank_says_it() -> bool {
     !others_run_another_program()
 }
 
-/// Whether this process is the first rank of this host, or no rank at all.
+/// Whether this process is the first rank of this host, or no rank.
 pub(super) fn is_first_rank() -> bool {
     is_first(|name| env::var(name).ok())
 }
 
-/// Whether a process is the first of its host, or not a rank at all.
 fn is_first(variable: impl Fn(&str) -> Option<String>) -> bool {
     RANKS.into_iter().find_map(variable).is_none_or(|rank| rank.trim() == "0")
 }
 
-/// Whether the launcher started something else beside this program (`mpiexec -n 1 A : -n 3 B`): the first
-/// rank may be well, and this process has to speak for itself. A process that is not past its execve(2) yet
-/// still has the launcher's command line, and one that has ended has none.
+/// Whether the launcher also started another program (`mpiexec -n 1 A : -n 3 B`). Then the first rank may
+/// have no error, and this process has to report its own. A process before its execve(2) still has the
+/// launcher's command line, and one that has ended has none.
 fn others_run_another_program() -> bool {
     let command_line = |process: &str| fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     let launcher = parent_id().to_string();

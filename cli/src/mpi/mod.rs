@@ -1,4 +1,4 @@
-//! `unisono mpi`: a program of an MPI, with Unisono's windows.
+//! `unisono mpi`: runs an MPI program with Unisono's windows.
 
 mod company;
 
@@ -11,14 +11,14 @@ use unisono_mpi_preload::{self as preload, Error, HostMpi, build};
 
 /// Run an MPI program with Unisono's one-sided communication
 ///
-/// The program is not changed: its windows, and MPI_Barrier among the ranks of a host, are taken over by a
-/// library that is preloaded; everything else stays with its own MPI. The library is built for that MPI
-/// (MPICH or Open MPI, found out by what the program is linked to, or by the mpiexec that started it) with
-/// its mpicc, once.
+/// The program is not changed. A preloaded library serves its windows, and MPI_Barrier among the ranks of a
+/// host. Its own MPI (MPICH or Open MPI) does everything else. The command finds out which MPI that is from
+/// what the program is linked to, or from the mpiexec that started it, and builds the library once with the
+/// mpicc of that MPI.
 ///
 ///   mpiexec -n 8 unisono mpi -- ./program
 ///
-/// Ranks of one host share memory; to other hosts the MPI's own messages are used.
+/// Ranks on one host share memory. Between hosts the library uses the MPI's own messages.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   mpiexec -n 8 unisono mpi -- ./program input
@@ -26,7 +26,7 @@ use unisono_mpi_preload::{self as preload, Error, HostMpi, build};
   mpiexec -n 8 unisono mpi -- python3 script.py       mpi4py
   unisono mpi --print -- ./program                    builds what is preloaded, and prints its path")]
 pub(crate) struct Args {
-    /// The program's MPI, where it cannot be found out
+    /// The program's MPI, if the command cannot find it out
     #[arg(long, value_name = "MPI", value_parser = ["mpich", "openmpi"])]
     mpi: Option<String>,
 
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long)]
     stats: bool,
 
-    /// Use the MPI's messages among the ranks of a host too, as to other hosts
+    /// Use the MPI's messages among the ranks of a host, too
     #[arg(long)]
     messages: bool,
 
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     #[arg(long)]
     singleton: bool,
 
-    /// Only build what is preloaded, and print its path
+    /// Only build the preloaded library, and print its path
     #[arg(long)]
     print: bool,
 

@@ -286,22 +286,16 @@ fn json(policy: &Policy, backend: &str, side: Option<&LinkSide>, check: bool) ->
     let class = |(id, class): (ClassId, &unisono_fairqueue::Class)| {
         let parent = Some(class.parent).filter(|parent| *parent != ClassId::ROOT);
         json!({
-            "name": class.name,
-            "parent": parent.map(|parent| policy.hierarchy.class(parent).name.clone()),
-            "weight": class.weight.to_f64(),
-            "guarantee": policy.guarantee(id),
-            "ceiling": policy.ceiling(id).bits_per_second(),
-            "default": id == policy.default,
+            "name": class.name, "parent": parent.map(|parent| policy.hierarchy.class(parent).name.clone()),
+            "weight": class.weight.to_f64(), "guarantee": policy.guarantee(id),
+            "ceiling": policy.ceiling(id).bits_per_second(), "default": id == policy.default,
         })
     };
     let classes: Vec<_> = policy.hierarchy.classes().skip(1).map(class).collect();
     json!({
-        "backend": backend,
-        "device": side.map(|side| &side.device),
-        "direction": side.map(|side| side.direction),
-        "applied": !check,
-        "rate": policy.rate.bits_per_second(),
-        "classes": classes,
+        "backend": backend, "device": side.map(|side| &side.device),
+        "direction": side.map(|side| side.direction), "applied": !check,
+        "rate": policy.rate.bits_per_second(), "classes": classes,
     })
     .to_string()
 }

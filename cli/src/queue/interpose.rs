@@ -46,7 +46,7 @@ enum InterposeWait {
 }
 
 /// Reads one of these values by its name.
-fn one_of<T: Copy + Send + Sync + 'static>(
+pub(super) fn one_of<T: Copy + Send + Sync + 'static>(
     all: &'static [(T, &'static str, &'static str)],
 ) -> impl TypedValueParser<Value = T> {
     let names = all.iter().map(|(_, name, what)| PossibleValue::new(*name).help(*what));

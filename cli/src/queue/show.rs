@@ -163,29 +163,17 @@ fn json(reading: &Reading, paces: &[Pace], time: &[Gets<'_>]) -> String {
     let live = &reading.live;
     let class = |(class, pace): (&LiveClass, &Pace)| {
         json!({
-            "name": class.name,
-            "parent": class.parent,
-            "guarantee": class.guarantee,
-            "rate": pace.rate,
-            "share": pace.share,
-            "dropped_per_s": pace.dropped,
-            "packets": class.packets,
-            "bytes": class.bytes,
-            "dropped": class.dropped,
-            "waiting": class.backlog,
-            "queue": class.queue,
-            "wait_ns": wait_of(class, pace),
-            "delay": class.delay,
+            "name": class.name, "parent": class.parent, "guarantee": class.guarantee, "rate": pace.rate,
+            "share": pace.share, "dropped_per_s": pace.dropped, "packets": class.packets,
+            "bytes": class.bytes, "dropped": class.dropped, "waiting": class.backlog, "queue": class.queue,
+            "wait_ns": wait_of(class, pace), "delay": class.delay,
         })
     };
     let classes: Vec<_> = live.classes.iter().zip(paces).map(class).collect();
     let group = |gets: &Gets<'_>| {
         json!({
-            "cgroup": gets.share.cgroup,
-            "weight": gets.share.weight.to_f64(),
-            "used_ns": gets.used_ns,
-            "processors": gets.processors,
-            "share": gets.part,
+            "cgroup": gets.share.cgroup, "weight": gets.share.weight.to_f64(), "used_ns": gets.used_ns,
+            "processors": gets.processors, "share": gets.part,
         })
     };
     let time = reading
@@ -193,14 +181,8 @@ fn json(reading: &Reading, paces: &[Pace], time: &[Gets<'_>]) -> String {
         .as_ref()
         .map(|who| json!({ "kept_by": who.by, "groups": time.iter().map(group).collect::<Vec<_>>() }));
     json!({
-        "backend": live.backend,
-        "device": live.device,
-        "direction": live.direction,
-        "at_ns": live.at_ns,
-        "rate": live.rate,
-        "classes": classes,
-        "counters": reading.counters,
-        "cpu": time,
+        "backend": live.backend, "device": live.device, "direction": live.direction, "at_ns": live.at_ns,
+        "rate": live.rate, "classes": classes, "counters": reading.counters, "cpu": time,
     })
     .to_string()
 }

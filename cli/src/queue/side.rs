@@ -1,6 +1,7 @@
 //! `--dev` and `--direction`: the policies that a command is about.
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use super::interpose::one_of;
+use clap::builder::TypedValueParser;
 use unisono_enforce::Error;
 use unisono_enforce::journal::{Journal, LinkSide};
 use unisono_fairqueue::TrafficDirection;
@@ -16,14 +17,8 @@ pub(super) struct WantedSides {
     direction: Option<TrafficDirection>,
 }
 
-/// Reads a direction by its name.
 pub(super) fn direction() -> impl TypedValueParser<Value = TrafficDirection> {
-    let all = TrafficDirection::ALL;
-    let names = all.map(|(_, name, what)| PossibleValue::new(name).help(what));
-    PossibleValuesParser::new(names).map(move |name| {
-        let value = all.iter().find(|(_, known, _)| *known == name).map(|(value, ..)| *value);
-        value.expect("one of them because the parser takes no other")
-    })
+    one_of(&TrafficDirection::ALL)
 }
 
 impl WantedSides {

@@ -80,9 +80,7 @@ fn json(departures: &[Departure]) -> String {
         .iter()
         .map(|departure| {
             json!({
-                "id": departure.id,
-                "start": departure.start.to_string(),
-                "end": departure.end.to_string(),
+                "id": departure.id, "start": departure.start.to_string(), "end": departure.end.to_string(),
             })
         })
         .collect();

@@ -4,24 +4,21 @@ use super::show::wait_of;
 use super::units;
 use unisono_fairqueue::{Live, LiveClass, Pace, TrafficDirection};
 
-/// Characters of the bar that shows a share.
 const BAR: usize = 12;
-/// Characters for the names of classes.
 const NAME: usize = 24;
-/// Lines of fewer characters give the names two fifths of theirs, so that rate and share fit beside them.
+/// In narrower lines, names get two fifths, so that rate and share fit beside them.
 const WIDE: usize = 80;
 
 struct Column {
-    /// Columns of a higher rank are the first to be left out.
+    /// A column with a higher rank is left out earlier.
     rank: u8,
     width: usize,
     head: &'static str,
-    /// One for each class, then that of the link.
+    /// One for each class, then one for the link.
     cells: Vec<String>,
 }
 
-/// The table, in lines of at most so many characters; `usize::MAX`: all columns, and names as long as they
-/// are.
+/// The table in lines of at most `width` characters. With `usize::MAX` it has all columns and full names.
 pub(super) fn table(live: &Live, paces: &[Pace], width: usize) -> String {
     let mut columns = columns(live, paces);
     let name = if width < WIDE { (width * 2 / 5).min(NAME) } else { NAME };
@@ -100,7 +97,7 @@ fn depth(live: &Live, class: &LiveClass) -> usize {
     .count()
 }
 
-/// A text of at most so many characters, with a mark where something is left out.
+/// A text cut to `most` characters, with a mark at its end if something is left out.
 pub(super) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -109,7 +106,7 @@ pub(super) fn cut(text: &str, most: usize) -> String {
     kept + "~"
 }
 
-/// A text in lines of at most so many characters, broken between words where there are any.
+/// A text in lines of at most `width` characters, broken between words if possible.
 pub(super) fn fold(text: &str, width: usize) -> String {
     let mut folded = Vec::new();
     for line in text.lines() {

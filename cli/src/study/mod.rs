@@ -1,4 +1,4 @@
-//! `unisono study`: runs the studies, shows how far they are, says what came out.
+//! `unisono study`: runs studies, shows their progress and prints the result.
 
 mod progress;
 
@@ -24,7 +24,7 @@ use unisono_study::record_file::{RecordError, RecordFile};
 use unisono_study::runner::{self, Ran};
 use unisono_study::{host, library, summary};
 
-/// Preparations that take longer are said.
+/// A preparation that takes longer is announced.
 const NOTABLE: Duration = Duration::from_secs(2);
 
 /// Measure what waiting costs here and which mechanism is worth it
@@ -82,7 +82,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What a shell offers for TOPIC: the topics, then the ids.
+/// What shells offer for TOPIC: the topics, then the ids.
 fn names() -> Vec<String> {
     let all = library::studies().unwrap_or_default();
     let topics: BTreeSet<String> = all.iter().map(|file| file.topic.clone()).collect();
@@ -111,7 +111,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     measure(&args, profile, &planned)
 }
 
-/// The studies asked for, in the order of the report.
+/// The chosen studies, in the order of the report.
 fn studies(args: &Args) -> anyhow::Result<Vec<StudyFile>> {
     if !args.file.is_empty() {
         let read = |path: &PathBuf| StudyFile::read(path).map_err(|error| Failure::Usage(error.to_string()));
@@ -233,7 +233,6 @@ fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, RunPlan)]) -> a
     conclude(args, profile, &ran, &out)
 }
 
-/// The report, the summary, the exit code.
 fn conclude(args: &Args, profile: Profile, ran: &Ran, out: &Path) -> anyhow::Result<ExitCode> {
     let mut to: Box<dyn Write> =
         if args.json { Box::new(std::io::stderr()) } else { Box::new(std::io::stdout()) };
@@ -285,7 +284,7 @@ fn conclude(args: &Args, profile: Profile, ran: &Ran, out: &Path) -> anyhow::Res
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// A directory for results, removed at the end.
+/// A temporary directory for results.
 struct Scratch(PathBuf);
 
 impl Scratch {

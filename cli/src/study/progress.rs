@@ -1,4 +1,4 @@
-//! How far a study is: a bar with the time left on a terminal, a plain line now and then elsewhere.
+//! The progress of a study: a bar with the time left on a terminal, otherwise a plain line now and then.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
@@ -10,7 +10,7 @@ use unisono_study::plan::{PlannedRun, RunPlan};
 use unisono_study::profile::Profile;
 use unisono_study::runner::Observer;
 
-/// Where there is no terminal, a line at most this often, beside one a study.
+/// Without a terminal there is a line for each study, and otherwise at most this often.
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
 
 pub(super) struct Progress {
@@ -23,7 +23,6 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Says what is about to happen and how long it takes.
     pub(super) fn start(planned: &[(StudyFile, RunPlan)], profile: Profile, json: bool) -> Self {
         let total = planned.iter().map(|(_, plan)| plan.runs.len()).sum();
         let estimate: Duration = planned.iter().map(|(_, plan)| plan.estimate).sum();
@@ -41,7 +40,7 @@ impl Progress {
         progress
     }
 
-    /// A line that stays.
+    /// Prints a line that stays above the bar.
     pub(super) fn note(&self, text: &str) {
         if self.is_terminal {
             self.bar.println(text);
@@ -87,7 +86,7 @@ impl Observer for Progress {
     }
 }
 
-/// A time as people say it: `8 s`, `2 min 5 s`, `1 h 10 min`.
+/// A time in words: `8 s`, `2 min 5 s`, `1 h 10 min`.
 pub(super) fn time(duration: Duration) -> String {
     let s = duration.as_secs_f64().ceil() as u64;
     match s {

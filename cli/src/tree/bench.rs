@@ -1,4 +1,4 @@
-//! `unisono tree bench`: barriers in the switches against barriers in software on the same network.
+//! `unisono tree bench`: compares barriers in the switches with barriers in software on the same network.
 
 use super::deploy::failure;
 use super::input::NetworkSource;
@@ -16,14 +16,15 @@ use unisono_linux::interrupt;
 use unisono_measure::bootstrap::Estimate;
 use unisono_measure::units;
 
-/// From how long on people are told how long it takes.
+/// If the measurement takes longer, the expected time is announced.
 const LONG: Duration = Duration::from_secs(10);
 
 /// Measure barriers in the switches against the best barriers in software
 ///
-/// Brings the network up as `deploy` does, with one process for each member, and runs in turn: the barrier in
-/// the switches as in the paper and turning around at the root switch, and over UDP through the same switches
-/// a central barrier, combining trees of four and eight, and a dissemination barrier.
+/// The command builds the network as `tree deploy` does, with one process for each member. It then runs these
+/// barriers in turns: the barrier in the switches, as in the paper and with messages that turn around at the
+/// root switch; and over UDP through the same switches, a central barrier, combining trees with four and
+/// eight children, and a dissemination barrier.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree generate --members 256 | sudo unisono tree bench -
@@ -43,7 +44,7 @@ pub(crate) struct Args {
     /// Runs of each variant
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
-    /// About how long each run lasts; ten barriers at least, or five of slow ones
+    /// About how long each run lasts; a run has at least ten barriers, or five slow ones
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "200ms")]
     length: Duration,
     /// Also measure what one hop through a switch costs

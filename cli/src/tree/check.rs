@@ -1,4 +1,4 @@
-//! `unisono tree check`: whether registers are a barrier tree, and which rule they break first if not.
+//! `unisono tree check`: checks whether registers are a barrier tree, and names the first broken rule.
 
 use super::deadlock::DeadlockFlags;
 use super::input::{self, Input, NetworkSource};
@@ -13,7 +13,7 @@ use unisono_linux::counted::counted;
 
 /// Check barrier registers against a network, independently of the planner
 ///
-/// Follows the cables from the root switch down and names the first rule that is broken, with its place in
+/// The command follows the cables down from the root switch. It names the first broken rule and its place in
 /// the file. The registers may come from `unisono tree plan`, from another program, or from an editor.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -36,11 +36,11 @@ network itself is wrong.")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: NetworkSource,
-    /// The registers: files of the format btin-tree-1; several are the trees of as many groups of the
-    /// network's file
+    /// The registers: files of the format btin-tree-1, one for each group of the network's file that is
+    /// checked
     #[arg(value_name = "TREE", required = true)]
     trees: Vec<PathBuf>,
-    /// Hold it to the paper's rules, too: least height (by a slow search), lowest ports
+    /// Also check the paper's rules: the least height (by a slow search) and the lowest ports
     #[arg(long)]
     optimal: bool,
     #[command(flatten)]
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if has_cycle { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-/// The group that a tree is held against: the one asked for, and of several trees each one's own.
+/// The group of a tree: the one asked for. If there are several trees, each has its own.
 fn group<'a>(
     args: &Args,
     input: &'a Input,

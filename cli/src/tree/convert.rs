@@ -1,4 +1,4 @@
-//! `unisono tree convert`: a network from another program's file, as a topology file.
+//! `unisono tree convert`: converts a network from another program's file to a topology file.
 
 use super::input::{self, ReadingFlags, at};
 use crate::exit::Failure;
@@ -12,9 +12,8 @@ use unisono_linux::counted::counted;
 
 /// Convert a network from ibnetdiscover, lldpctl, containerlab, GraphML or Graphviz DOT
 ///
-/// Writes the format btin-topo-1 (JSON) that all other subcommands read, on standard output, and a report of
-/// what was found, assumed and left out on standard error. Nothing is left out in silence. Switches and nodes
-/// keep their names.
+/// The command writes the format btin-topo-1 (JSON), which all other subcommands read, to standard output. On
+/// standard error it reports what it found, assumed and left out. Switches and nodes keep their names.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   ibnetdiscover | unisono tree convert - --members all > net.json
@@ -42,10 +41,10 @@ pub(crate) struct Args {
     /// the file begins]
     #[arg(long, value_name = "LANGUAGE", value_parser = Completed::new(|| owned(Language::ALL.map(Language::name)), language), hide_possible_values = true)]
     from: Option<Language>,
-    /// Where no vertex says what it is: those with one cable are nodes
+    /// If no vertex says what it is, take those with one cable as nodes
     #[arg(long)]
     leaves_are_nodes: bool,
-    /// Ports of each switch, where the file does not say [default: as many as are used]
+    /// Ports of each switch, if the file does not say [default: as many as are used]
     #[arg(long, value_name = "N")]
     ports: Option<u16>,
     /// Add this many nodes to each switch
@@ -59,12 +58,12 @@ pub(crate) struct Args {
     /// Write to this file instead of standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// The report as one JSON object
+    /// Print the report as one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// More attributes than these are counted, not named: a file may hold as many names as it has bytes for.
+/// If a file has more attributes, they are only counted.
 const MOST_NAMED: usize = 20;
 
 fn language(text: &str) -> Result<Language, String> {
@@ -111,7 +110,7 @@ fn summarize(name: &str, report: &ReadReport) {
     );
 }
 
-/// What was assumed about a file and left out, one thing a line on standard error.
+/// Prints on standard error what was assumed about a file and left out, one line each.
 pub(super) fn say(name: &str, report: &ReadReport) {
     if report.parts > 1 && report.language != Language::BtinTopo1 {
         eprintln!("unisono: {name}: {} parts that are not connected with each other", report.parts);

@@ -1,4 +1,4 @@
-//! The part of `unisono tree check` that shows that nothing deadlocks.
+//! `unisono tree check --deadlock`: proves that messages cannot deadlock.
 
 use super::input::Input;
 use crate::exit::Failure;
@@ -10,7 +10,7 @@ use unisono_btin::routing::{RoutingChannel, UpDown};
 use unisono_btin::{NetworkFile, SwitchId, Tree};
 use unisono_linux::counted::counted;
 
-/// Routes are judged between as many switches, which takes a search over the network each.
+/// Routes between at most so many switches are checked, because each takes a search over the network.
 const MOST_ENDS: usize = 64;
 
 #[derive(clap::Args)]
@@ -22,12 +22,12 @@ pub(crate) struct DeadlockFlags {
     /// Root switch of the up*/down* routes of normal messages
     #[arg(long, value_name = "SWITCH", default_value_t = 0, requires = "deadlock")]
     up_down_from: u32,
-    /// As if registers had no room for a message, so that arrivals and releases wait in the channels
+    /// Assume that a register cannot hold a message, so that arrivals and releases wait in the channels
     #[arg(long, requires = "deadlock")]
     without_room: bool,
 }
 
-/// What was looked at, and found.
+/// What was checked and found.
 pub(super) struct Proof<'a> {
     topology: &'a NetworkFile,
     from: SwitchId,
@@ -39,7 +39,7 @@ pub(super) struct Proof<'a> {
 }
 
 impl DeadlockFlags {
-    /// Looks at trees that are sound.
+    /// The trees have to be sound.
     pub(super) fn prove<'a>(&self, input: &'a Input, trees: &[Tree]) -> anyhow::Result<Proof<'a>> {
         let topology = &input.topology;
         let network = &topology.network;
@@ -64,7 +64,7 @@ impl DeadlockFlags {
 }
 
 impl Proof<'_> {
-    /// Whether something can wait in a circle.
+    /// Whether messages can wait in a cycle.
     pub(super) fn has_cycle(&self) -> bool {
         self.cases.iter().any(|case| case.cycle.is_some())
     }
@@ -118,8 +118,7 @@ impl Proof<'_> {
             "up_down_from": self.from.0,
             "messages_wait_in": match self.storage { Storage::Register => "registers", Storage::Channel => "channels" },
             "routes": { "switches": self.ends, "judged": self.routes, "channels_crossed": self.crossed, "legal": true },
-            "cases": cases,
-            "deadlock": self.has_cycle(),
+            "cases": cases, "deadlock": self.has_cycle(),
         })
     }
 

@@ -1,4 +1,4 @@
-//! `unisono tree deploy`: the network as namespaces of this host, and barriers in its switches.
+//! `unisono tree deploy`: builds the network from namespaces of this host, and runs barriers in its switches.
 
 use super::input::NetworkSource;
 use crate::exit::Failure;
@@ -16,11 +16,11 @@ use unisono_measure::units;
 
 /// Run barriers for real: switches are network namespaces of this host
 ///
-/// Each switch and each node becomes a network namespace, each cable a pair of devices, and a BPF program at
+/// Each switch and each node becomes a network namespace, and each cable a pair of devices. A BPF program at
 /// every port of a switch combines arrivals and replicates releases. Each member is a process with a raw
-/// socket in its node; the members set up the registers themselves, by messages through the network. All
-/// groups of the file run barriers at once until the time is over or Ctrl-C. Then everything is removed, also
-/// after kill -9.
+/// socket in its node. The members set up the registers by messages through the network. All groups of the
+/// file run barriers at once until the time is over or Ctrl-C. Then everything is removed, even after kill
+/// -9.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree generate | sudo unisono tree deploy -
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// Lose one barrier frame in N on purpose, at every switch
     #[arg(long, value_name = "N")]
     lose: Option<u32>,
-    /// How long a barrier may last before its suspects are named and a link that loses frames is left out
+    /// If a barrier takes longer than this, name the suspects, and avoid a link that loses frames
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "2s")]
     patience: Duration,
     /// Name the namespaces for `ip netns exec`: unisono-PID-s0 is switch 0, unisono-PID-n0 node 0
@@ -76,7 +76,6 @@ impl From<TurnAt> for TurnPoint {
     }
 }
 
-/// Errors of the data plane decide the exit code.
 pub(super) fn failure(error: Error) -> anyhow::Error {
     match error {
         Error::Host(text) => Failure::Host(text).into(),

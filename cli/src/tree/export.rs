@@ -1,4 +1,4 @@
-//! `unisono tree export`: barrier registers in the form that switches of other kinds take.
+//! `unisono tree export`: writes barrier registers for other kinds of switches.
 
 use super::deploy::{TurnAt, failure};
 use super::input::{self, NetworkSource};

@@ -1,4 +1,4 @@
-//! `unisono tree generate`: a network at random, as a topology file.
+//! `unisono tree generate`: draws a random network and writes it as a topology file.
 
 use crate::exit::Failure;
 use crate::output;
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Where the connectivity is too small for a connected network, build the bare tree and mark it
+    /// If the connectivity is too small for a connected network, build the bare tree and mark it as one
     #[arg(long)]
     at_least_tree: bool,
     /// Write to this file instead of standard output

@@ -1,4 +1,4 @@
-//! The network that a subcommand is given: which file, which members, and errors with file, line and column.
+//! The network of a subcommand: its file, its members, and errors with file, line and column.
 
 use crate::exit::Failure;
 use std::io::ErrorKind;
@@ -11,7 +11,6 @@ use unisono_linux::counted::counted;
 use unisono_linux::read as file;
 use unisono_measure::units;
 
-/// Where the network comes from.
 #[derive(clap::Args)]
 pub(crate) struct NetworkSource {
     /// The network: btin-topo-1, GraphML, DOT, containerlab, or the output of ibnetdiscover or lldpctl; - is
@@ -28,7 +27,6 @@ pub(crate) struct NetworkSource {
     pub(crate) reading: ReadingFlags,
 }
 
-/// How a file is read.
 #[derive(clap::Args)]
 pub(crate) struct ReadingFlags {
     /// What vertices with this value of an attribute are, such as kind=linux:host; several times for several
@@ -41,7 +39,6 @@ pub(crate) struct ReadingFlags {
 }
 
 impl ReadingFlags {
-    /// Name and text of a file; - is standard input.
     pub(crate) fn text(&self, path: &Path) -> anyhow::Result<(String, String)> {
         let (name, bytes) = bytes_of(path, self.input_limit.unwrap_or(file::MACHINE_WRITTEN));
         let remedy = match &bytes {
@@ -52,22 +49,19 @@ impl ReadingFlags {
     }
 }
 
-/// A network that was read.
 pub(crate) struct Input {
-    /// The file, as it is called in messages.
+    /// The file's name in messages.
     pub(crate) name: String,
-    /// Its text, to find places in it.
+    /// Needed to find places for error messages.
     text: String,
     language: Language,
-    /// Of each node, its byte in the text, where the language is not btin-topo-1.
+    /// The byte of each node in the text, if the language is not btin-topo-1.
     places: Vec<usize>,
-    /// What it holds.
     pub(crate) topology: NetworkFile,
     group: GroupId,
 }
 
 impl NetworkSource {
-    /// Reads the network.
     pub(crate) fn read(&self) -> anyhow::Result<Input> {
         let (name, text) = self.reading.text(&self.network)?;
         let assume = Assume { roles: self.reading.role.clone(), ..Assume::default() };
@@ -86,7 +80,7 @@ impl NetworkSource {
 }
 
 impl Input {
-    /// The group asked for, all of whose members can reach each other.
+    /// The group asked for. It is an error if its members cannot reach each other.
     pub(crate) fn group(&self) -> anyhow::Result<&BarrierGroup> {
         let group = self.topology.groups.iter().find(|group| group.id() == self.group).ok_or_else(|| {
             Failure::Usage(format!(
@@ -98,13 +92,12 @@ impl Input {
         Ok(group)
     }
 
-    /// All groups of the file, of each of which all members can reach each other.
+    /// All groups of the file. It is an error if the members of one cannot reach each other.
     pub(crate) fn groups(&self) -> anyhow::Result<&[BarrierGroup]> {
         self.topology.groups.iter().try_for_each(|group| self.meets(group))?;
         Ok(&self.topology.groups)
     }
 
-    /// Whether all members of a group can reach each other.
     fn meets(&self, group: &BarrierGroup) -> anyhow::Result<()> {
         let cut_off = Components::of(&self.topology.network).cut_off(&self.topology.network, group);
         if let Some(first) = cut_off.first() {
@@ -122,7 +115,7 @@ impl Input {
         Ok(())
     }
 
-    /// An error about a member: at the element that names it, if the file does.
+    /// An error about a member, at the place in the file that names it.
     fn at_member(&self, node: NodeId, problem: String) -> anyhow::Error {
         if self.language != Language::BtinTopo1 {
             let place = self.places.get(node.0 as usize).copied().unwrap_or_default();
@@ -134,7 +127,7 @@ impl Input {
     }
 }
 
-/// Name and text of a file of at most `most` bytes; - is standard input.
+/// The name and text of a file of at most `most` bytes; - is standard input.
 pub(crate) fn text_of(path: &Path, most: u64) -> anyhow::Result<(String, String)> {
     let (name, bytes) = bytes_of(path, most);
     as_text(name, bytes, "")
@@ -165,12 +158,12 @@ fn as_text(name: String, bytes: std::io::Result<Vec<u8>>, remedy: &str) -> anyho
     }
 }
 
-/// Bad input, as `file:line:column: element: problem`.
+/// The error `file:line:column: element: problem`.
 pub(crate) fn at(name: &str, error: &ReadError) -> anyhow::Error {
     Failure::Usage(format!("{name}:{error}")).into()
 }
 
-/// The group of these members, which `--members` named.
+/// The group that `--members` named.
 pub(super) fn members_of(
     topology: &NetworkFile,
     id: GroupId,
@@ -187,7 +180,7 @@ pub(super) fn members_of(
         .map_err(|error| Failure::Usage(format!("--members {list}: {error}")))
 }
 
-/// `all`, or numbers, ranges and names, separated by commas.
+/// Reads `all`, or numbers, ranges and names, separated by commas.
 pub(super) fn nodes(topology: &NetworkFile, list: &str) -> Result<Vec<NodeId>, String> {
     let count = u32::try_from(topology.network.nodes().len()).unwrap_or(u32::MAX);
     if list == "all" {

@@ -64,7 +64,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What only root can do, said before anything is tried.
+/// Refuses to start without root, before anything is tried.
 fn root(command: &str) -> anyhow::Result<()> {
     if unisono_linux::process::is_root() {
         return Ok(());

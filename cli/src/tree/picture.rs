@@ -1,4 +1,4 @@
-//! The picture of a network and a tree, into a file.
+//! Draws a network and a tree into a file.
 
 use anyhow::Context;
 use std::path::Path;

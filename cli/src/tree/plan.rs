@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(trees.exit_code())
 }
 
-/// The registers as a file, which says beside them what the table says.
+/// The file of the registers, with the figures of the table added.
 fn json(topology: &NetworkFile, PlannedGroup { plan, chosen, .. }: &PlannedGroup, worth: &Worth) -> String {
     let registers = plan.to_json();
     let registers = registers.trim_end();

@@ -1,4 +1,4 @@
-//! `unisono tree undeploy`: ends deployments, and takes away what killed ones left.
+//! `unisono tree undeploy`: ends deployments, and removes what killed ones left.
 
 use super::deploy::failure;
 use crate::output;
@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use unisono_fabric::leftovers::{self, RunningDeployments};
 use unisono_linux::counted::counted;
 
-/// End deployments, and take away what killed ones have left behind
+/// End deployments, and remove what killed ones have left behind
 ///
-/// Processes and unnamed namespaces end with `unisono tree deploy`, whatever ends it. Names that --names made
-/// are all that can be left after kill -9; the next deployment takes them away, too.
+/// Processes and unnamed namespaces always end with `unisono tree deploy`. After kill -9 only the names that
+/// --names made can be left. The next deployment removes them, too.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   sudo unisono tree undeploy
@@ -19,13 +19,13 @@ use unisono_linux::counted::counted;
   sudo unisono tree undeploy --leftovers
       only tidy up after those that were killed")]
 pub(crate) struct Args {
-    /// Only the deployment of this process
+    /// End only the deployment of this process
     #[arg(value_name = "PID")]
     process: Option<u32>,
     /// Leave running deployments as they are
     #[arg(long)]
     leftovers: bool,
-    /// Print what was taken away as one JSON object
+    /// Print what was removed as one JSON object
     #[arg(long)]
     json: bool,
 }

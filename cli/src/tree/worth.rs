@@ -1,5 +1,5 @@
-//! What a planned tree is worth: a barrier's latency and traffic beside messages through one root, with the
-//! paper's costs. `tree simulate` does the same under any other conditions.
+//! Compares a barrier in a planned tree with messages through one root, with the paper's costs. `tree
+//! simulate` does the same with any others.
 
 use super::planning::PlannedGroup;
 use super::slow::Slow;
@@ -8,15 +8,14 @@ use std::fmt::Write;
 use unisono_btin::NetworkFile;
 use unisono_btin::simulate::{Conditions, Scheme, Simulated, SimulatedBarrier, SimulatedTime, Simulator};
 
-/// With more members than this a plan is ready long before it is simulated, so that has to be asked for.
+/// With more members, a simulation takes much longer than the plan, so the user has to ask for it.
 const MOST_MEMBERS: usize = 20_000;
 
-/// With more cables than this, to switches and nodes, the simulator's tables would take several times the
-/// memory of the network itself (12 bytes a port and 8 a direction of a cable), so that has to be asked for,
-/// too.
+/// With more cables, the simulator's tables would take several times the memory of the network (12 bytes a
+/// port and 8 a direction of a cable), so the user has to ask for it.
 const MOST_CABLES: usize = 500_000;
 
-/// What each scheme takes; none where there are so many members that it would take long to say.
+/// The latency and traffic of each scheme. None if there are too many members.
 pub(super) struct Worth(Option<Vec<Simulated>>);
 
 impl Worth {
@@ -58,7 +57,7 @@ impl Worth {
         out
     }
 
-    /// By the names of the schemes; null where it is not known.
+    /// By the names of the schemes. Null if unknown.
     pub(super) fn json(&self) -> Value {
         let one = |one: &Simulated| {
             let latency = one.latency().map(SimulatedTime::as_us);

@@ -51,7 +51,7 @@ fn style(text: &str) -> Result<Style, String> {
         .ok_or_else(|| format!("{text:?} is no style; write one of {known}"))
 }
 
-/// The launcher, or, where the environment names a place, one rank.
+/// Runs the launcher, or one rank if the environment says so.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let exchange = Exchange {
         processes: args.processes,

@@ -1,5 +1,5 @@
-//! `unisono workload`: what measurements start as processes of their own. Not for users, so hidden; the
-//! flags are those of every peer.
+//! `unisono workload`: the processes that measurements start. Hidden, because it is not for users. The flags
+//! are those of every peer.
 
 mod ghost;
 mod rival;

@@ -24,14 +24,12 @@ pub fn registers(tree: &Tree, turn: TurnPoint, operation: ReductionOperator) -> 
         let setup = RegisterSetup::new(register, tree.turn_at(*switch, turn), operation, 0);
         let value = [setup.word().to_ne_bytes(), setup.state().to_ne_bytes()].concat();
         elements.push(json!({
-            "switch": switch.0,
-            "key": hexadecimal(&slot(*switch, tree.group).to_ne_bytes()),
+            "switch": switch.0, "key": hexadecimal(&slot(*switch, tree.group).to_ne_bytes()),
             "value": hexadecimal(&value),
         }));
     }
     Ok(json!({
-        "format": "btin-bpf-1",
-        "group": tree.group.0,
+        "format": "btin-bpf-1", "group": tree.group.0,
         "byte_order": if cfg!(target_endian = "little") { "little" } else { "big" },
         "maps": [{"name": "registers", "type": "array", "bytes_key": 4, "bytes_value": 16, "elements": elements}],
     }))

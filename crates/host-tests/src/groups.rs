@@ -1,8 +1,8 @@
-//! Control groups that tests make: removed when their test has ended, however it ended.
+//! Control groups for tests, removed when their test has ended in any way.
 //!
-//! A test that fails or is killed cannot remove its own. So their names contain the test's process id, and
-//! the harness removes those of processes that are gone, after each test; what a killed harness left, the
-//! next one removes.
+//! A test that fails or is killed cannot remove its own groups. Therefore their names contain the process id
+//! of the test, and the harness removes the groups of ended processes after each test. If the harness itself
+//! is killed, the next one removes them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

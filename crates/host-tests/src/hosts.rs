@@ -1,7 +1,7 @@
-//! Two hosts on one: network namespaces joined by a cable, for tests of what happens between hosts.
+//! Two hosts on one machine: network namespaces joined by a cable.
 //!
-//! Names contain the test's process id, so that runs do not meet; what a killed test left is removed by the
-//! next.
+//! Their names contain the process id of the test, so that parallel runs do not clash. The next test removes
+//! what a killed one left.
 
 use crate::{Skipped, require};
 use std::path::{Path, PathBuf};

@@ -1,9 +1,8 @@
 //! Tests that need a real host: root, control groups, real-time classes, several cores.
 //!
-//! A host test passes, fails, or is *skipped with a reason*, and the reason is printed: a machine
-//! that lacks something must not look like a machine on which everything was tried. Each test runs
-//! in a process (and process group) of its own under a [`watchdog`]; a test that hangs has its
-//! stacks printed, one that leaves processes behind fails.
+//! A host test passes, fails, or is *skipped with a reason*, which is printed. Otherwise a skipped test would
+//! look like one that passed. Each test runs in its own process and process group under a [`watchdog`]. If a
+//! test hangs, its stacks are printed. A test that leaves processes behind fails.
 //!
 //! A file `tests/NAME.rs` with `harness = false` looks like this:
 //!
@@ -20,8 +19,8 @@
 //! host_tests![a_frozen_group_gets_no_time within 120];
 //! ```
 //!
-//! Cost: one process start a test. Not for tests that any machine can run: those are plain `#[test]`
-//! functions beside the code.
+//! Each test costs the start of a process. A test that any machine can run is a plain `#[test]` function
+//! beside the code instead.
 #![forbid(unsafe_code)]
 
 pub mod groups;

@@ -1,4 +1,4 @@
-//! What a host test may need. Each function answers `Ok(())` or the reason to skip with its remedy.
+//! What a host test may need. Each function returns `Ok(())`, or the reason to skip the test and its remedy.
 
 use crate::{Skipped, TestOutcome};
 use std::path::Path;

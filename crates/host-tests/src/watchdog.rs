@@ -1,9 +1,9 @@
-//! Waits for a child process, but not for ever: when its time is over, the stacks of all its processes
-//! are written down and they are killed.
+//! Waits for a child process for a limited time. Then it writes down the stacks of all its processes and
+//! kills them.
 //!
-//! The processes are the child's descendants, or all that this process started ([`WatchedProcesses`]). Those
-//! that lose their parents (a guardian) come back to a process that adopts orphans ([`adopt_orphans`]). Cost:
-//! one `waitpid` every 10 ms.
+//! The processes are the child's descendants, or all that this process started ([`WatchedProcesses`]). A
+//! descendant that loses its parent (a guardian) becomes the child of a process that adopts orphans
+//! ([`adopt_orphans`]). Cost: one `waitpid` every 10 ms.
 
 use crate::processes::descendants;
 use rustix::process::{

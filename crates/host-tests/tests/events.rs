@@ -1,5 +1,5 @@
-//! `unisono events` as programs: suppliers, consumers and the broker are processes, and each of them may be
-//! stopped or killed without a trace.
+//! `unisono events` as programs: suppliers, consumers and the broker are processes that are stopped and
+//! killed.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};

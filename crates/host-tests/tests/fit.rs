@@ -1,5 +1,5 @@
-//! `unisono fit` on this host: in a group with a quota an OpenMP program has the right number of threads, and
-//! the program takes the place of the command.
+//! `unisono fit` on this host: an OpenMP program in a group with a quota gets the right number of threads,
+//! and the program replaces the command.
 
 use serde_json::Value;
 use std::fs;

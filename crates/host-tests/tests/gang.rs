@@ -1,5 +1,4 @@
-//! `unisono gang run` on this host: what it gives to gangs, and that nothing is left changed, however it
-//! ends.
+//! `unisono gang run` on this host: what gangs get, and that every kind of end leaves nothing changed.
 
 mod gang_shared;
 

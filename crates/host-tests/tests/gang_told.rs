@@ -1,5 +1,4 @@
-//! What `unisono gang run` says of a run, what it passes on to the programs, and what it finds from a run
-//! before.
+//! What `unisono gang run` prints, what it passes on to the programs, and what it finds of an earlier run.
 
 mod gang_shared;
 

@@ -1,7 +1,7 @@
-//! The harness tests itself: each verdict of a host test, provoked.
+//! The harness tests itself: it provokes each verdict of a host test.
 //!
-//! The functions named `sample_*` stand for tests that pass, skip, fail, hang or leave processes
-//! behind; this program offers them instead of its tests when `UNISONO_SAMPLES` is set.
+//! The functions named `sample_*` are tests that pass, skip, fail, hang or leave processes behind. This
+//! program offers them instead of its own tests if `UNISONO_SAMPLES` is set.
 
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;

@@ -1,9 +1,10 @@
-//! What every gang mechanism keeps, tried on real processes: one suite, mounted by each through the trait.
+//! What every gang mechanism guarantees, tested on real processes by one suite for all of them.
 //!
-//! A [`Stage`] has gangs that run programs, a mechanism that was built for them, and cleans up after itself.
-//! Progress is processor time, so other load on the machine makes these tests slower and not red: who waits
-//! for a processor uses none, and who should run is waited for. What mechanisms may promise differently is
-//! data ([`Promise`](unisono_gang::mechanism::Promise)), and asked here.
+//! A [`Stage`] has gangs that run programs and a mechanism that was built for them. It cleans up after
+//! itself. Progress is measured in processor time, so other load makes these tests slower but does not fail
+//! them: a process that waits for a processor uses none, and the tests wait for one that should run.
+//! Mechanisms promise different things: [`Promise`](unisono_gang::mechanism::Promise) is data, and the tests
+//! ask for it.
 
 use std::collections::BTreeSet;
 use std::fs;

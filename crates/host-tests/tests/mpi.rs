@@ -1,4 +1,4 @@
-//! The MPI preload: the conformance programs, unmodified, on `unisono mpi`, with each MPI.
+//! The MPI preload: the conformance programs run unmodified under `unisono mpi`, with each MPI.
 
 use std::ffi::OsStr;
 use std::fs;

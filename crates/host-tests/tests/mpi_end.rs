@@ -1,6 +1,5 @@
-//! How a job on the MPI preload ends when one of its ranks does not do its part: it aborts, is killed, or
-//! leaves without a word, while the others wait for it. Nobody hangs, the exit code says that something was
-//! wrong, and nothing is left in /dev/shm.
+//! How a job under the MPI preload ends if one rank aborts, is killed or exits while the others wait for it.
+//! No process hangs, the exit code reports the failure, and nothing is left in /dev/shm.
 
 use std::ffi::OsStr;
 use std::process::{Command, Output};

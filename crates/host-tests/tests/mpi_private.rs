@@ -1,5 +1,5 @@
-//! Nobody chooses what another user's programs preload or execute: where the preload and the peers are
-//! compiled, and who could write there.
+//! No user can choose what another user's programs preload or execute: where the preload and the peers are
+//! compiled, and who can write there.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};

@@ -1,5 +1,5 @@
-//! The host MPI's messages move while a rank waits in Unisono, and would not if nobody saw to it: each case
-//! is run with that switched off as well, and has to hang then. Otherwise it would show nothing.
+//! The host MPI's messages make progress while a rank waits in Unisono. Each case also runs with that
+//! switched off and has to hang then, because otherwise it would show nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

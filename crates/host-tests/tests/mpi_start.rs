@@ -1,5 +1,5 @@
-//! Starting MPI programs on the preload: whether it takes over everything, with tools beside it, from
-//! scripts, and what is said where it cannot.
+//! Starting MPI programs with the preload: whether it takes over all windows, works with tools beside it and
+//! from scripts, and what it prints if it cannot.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

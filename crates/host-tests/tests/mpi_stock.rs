@@ -1,5 +1,5 @@
-//! The conformance programs of the MPI preload, on the MPIs as they are: the programs are right where an MPI
-//! that knows nothing of Unisono agrees with them. Where it does not, the reason is listed.
+//! The conformance programs of the MPI preload run on the MPIs alone. A program is right if an MPI that knows
+//! nothing of Unisono agrees with it. The exceptions are listed with their reasons.
 
 use std::process::Command;
 use unisono_host_tests::mpi::{TestedMpi, verdict};

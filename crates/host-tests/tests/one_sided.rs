@@ -1,5 +1,5 @@
-//! One-sided programs in Rust and C, started by `unisono run`: the examples check themselves, and a C program
-//! makes every call of the library between several ranks.
+//! One-sided programs in Rust and C under `unisono run`. The examples check themselves, and a C program makes
+//! every call of the library between several ranks.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

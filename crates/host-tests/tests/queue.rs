@@ -1,5 +1,5 @@
-//! Policies on a device of this host: they hold, each kind of match finds its packets, and what is wrong
-//! changes nothing.
+//! Policies on a device of this host: they are enforced, each kind of match finds its packets, and a wrong
+//! policy changes nothing.
 
 mod queue_shared;
 

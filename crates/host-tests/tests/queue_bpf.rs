@@ -1,7 +1,7 @@
 //! Fair queuing as a queueing discipline of the kernel: packets leave a real device in the order of the core.
 //!
-//! Needs a kernel with `CONFIG_NET_SCH_BPF`; `cargo xtask vm` runs these tests in a virtual machine that has
-//! one. The time is the test's own there, so that nothing depends on how fast the machine is.
+//! This needs a kernel with `CONFIG_NET_SCH_BPF`. `cargo xtask vm` runs these tests in a virtual machine that
+//! has one. The tests set the time there themselves, so that nothing depends on the speed of the machine.
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;

@@ -1,5 +1,5 @@
-//! Changes of policies on a device: whatever ends one half way, the device is as it was; what waits is not
-//! lost.
+//! Changes of policies on a device: if one is ended half way, the device is as before, and no waiting packet
+//! is lost.
 
 mod queue_shared;
 

@@ -1,5 +1,5 @@
-//! Shares of processor time by turns: they hold, and whatever ends the process that keeps them, everybody
-//! runs on.
+//! Shares of processor time by turns: they are enforced, and if the process that enforces them ends, all
+//! groups run on.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

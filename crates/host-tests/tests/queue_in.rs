@@ -1,5 +1,5 @@
-//! Policies for packets that a device receives: they hold, they leave the other direction alone, and whatever
-//! is killed, renamed or removed, nothing is left once the next command has answered.
+//! Policies for packets that a device receives: they are enforced and do not change the other direction.
+//! After a kill, a renaming or a removal, the next command leaves nothing behind.
 
 #[allow(dead_code, reason = "the tests of policies and of changes use all of it")]
 mod queue_shared;

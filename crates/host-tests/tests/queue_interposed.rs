@@ -1,5 +1,5 @@
-//! A queue between unmodified programs and a device: it holds, it tells senders apart, it goes without a
-//! trace, and if it dies the traffic flows on.
+//! A queue between unmodified programs and a device: it enforces a policy, tells senders apart and is removed
+//! without a trace. If it dies, the traffic flows on.
 
 mod interposed_shared;
 

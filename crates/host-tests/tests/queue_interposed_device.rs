@@ -1,4 +1,4 @@
-//! A queue follows its device: another MTU, down and up, another name, gone.
+//! A queue follows its device: another MTU, down and up, another name, removal.
 
 mod interposed_shared;
 

@@ -1,5 +1,4 @@
-//! The two processes of a queue between programs and a device: what they may still do, and what they have
-//! left behind.
+//! The two processes of an interposed queue: what they may do, and what they have given up.
 
 mod interposed_shared;
 

@@ -1,5 +1,5 @@
-//! Commands that change the queue of a device, and what ends them: whatever was killed, stopped, renamed,
-//! deleted or without room, the device is as it was once the next command has answered.
+//! Commands that change the queue of a device and are ended half way. After a kill, a stop, a renaming, a
+//! removal or a full disk, the device is as before once the next command has answered.
 
 #[allow(dead_code, reason = "the tests of policies and of changes use all of it")]
 mod queue_shared;

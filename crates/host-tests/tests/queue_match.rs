@@ -1,5 +1,5 @@
-//! Matches by what others write on packets (marks, code points, VLANs), in each place, counted as a
-//! monitoring program reads it; and flows inside of a class.
+//! Matches by marks, code points and VLANs, in each place, counted as a monitoring program reads them; and
+//! the flows inside a class.
 
 use std::net::UdpSocket;
 use std::process::{Command, Output};

@@ -1,6 +1,6 @@
-//! The study of a shared link on a real host: policies hold under every place that this host has, in
-//! namespaces of its own, and nothing is left. And the broker as a program: it serves, answers, survives
-//! those who die, and leaves no socket.
+//! The study of a shared link on a real host: each place that this host has enforces policies in namespaces
+//! of its own, and leaves nothing behind. The broker as a program: it serves, answers, survives clients that
+//! die, and leaves no socket.
 
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -1,5 +1,4 @@
-//! Another place comes into force on a device that has a policy: `unisono queue apply` with another backend,
-//! way or queue of the kernel.
+//! A policy moves to another place: `unisono queue apply` with another backend, way or queue of the kernel.
 
 #[allow(dead_code, reason = "the tests of policies and of changes use all of it")]
 mod queue_shared;

@@ -1,8 +1,8 @@
-//! The report in a real browser: at a phone's, a tablet's and a desk's width, by day and by night.
+//! The report in a real browser: at the width of a phone, a tablet and a desk, in light and dark colours.
 //!
-//! Headless Chromium opens the page in a frame of the wanted width; a script in the page around it looks for
-//! labels that lie on each other, text that is too small, too pale or off the page, and requests. Nothing is
-//! asked of the network: the resolver is told that no host exists.
+//! Headless Chromium opens the page in a frame of the wanted width. A script in the page around it looks for
+//! labels that overlap, text that is too small, too pale or off the page, and network requests. The network
+//! is not used: the resolver is told that no host exists.
 
 #[path = "../../report/tests/synthetic/mod.rs"]
 #[allow(dead_code, reason = "the report's own tests use all of it")]

@@ -1,4 +1,4 @@
-//! `unisono run` on this host: places, output, signals, exit codes, and that nobody is left behind.
+//! `unisono run` on this host: places, output, signals, exit codes, and that no process is left behind.
 
 use serde_json::Value;
 use std::collections::BTreeSet;

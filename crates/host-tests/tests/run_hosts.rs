@@ -1,4 +1,4 @@
-//! `unisono run --hosts`: one job on two network namespaces, which a launch command enters.
+//! `unisono run --hosts`: one job in two network namespaces, which a launch command enters.
 
 use std::collections::BTreeSet;
 use std::fs;

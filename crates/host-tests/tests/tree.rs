@@ -1,5 +1,5 @@
-//! Barriers in the switches of this host: they hold, groups leave each other alone, losses are survived, who
-//! is missing is named, and nothing is left behind.
+//! Barriers in the switches of this host: they hold, groups do not disturb each other, losses are repaired,
+//! missing members are named, and nothing is left behind.
 
 use serde_json::Value;
 use std::cell::RefCell;

@@ -1,5 +1,5 @@
-//! One-sided communication over TCP between hosts: two network namespaces joined by a cable that can be
-//! cut, made and removed by each test.
+//! One-sided communication over TCP between hosts: two network namespaces joined by a cable that each test
+//! can cut.
 
 use std::io::Read;
 use std::process::{Child, Stdio};

@@ -32,7 +32,7 @@ pub fn facts() -> HostFacts {
         cpu: field("model name").or_else(|| field("Hardware")).unwrap_or_else(|| "unknown".into()),
         cpus: cpus().len().try_into().unwrap_or(u32::MAX),
         virtualization: virtualization(&cpuinfo),
-        root: is_root(),
+        root: unisono_linux::process::is_root(),
         foreign_load: None,
         steal: None,
     }
@@ -40,15 +40,6 @@ pub fn facts() -> HostFacts {
 
 pub fn cpus() -> Vec<usize> {
     affinity::allowed(Tid::SELF).map(|set| set.iter().collect()).unwrap_or_else(|_| vec![0])
-}
-
-/// Whether this process has root's privilege (its effective user is 0).
-pub fn is_root() -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status
-        .lines()
-        .find_map(|l| l.strip_prefix("Uid:"))
-        .is_some_and(|l| l.split_whitespace().nth(1) == Some("0"))
 }
 
 fn virtualization(cpuinfo: &str) -> Option<String> {

@@ -1,4 +1,4 @@
-//! The other collectives that registers allow, beside what messages take for them.
+//! The other collectives that registers allow, compared with messages.
 
 use crate::exit::Failure;
 use serde_json::{Map, Value, json};
@@ -7,20 +7,20 @@ use unisono_btin::collective::{self, Collective};
 use unisono_btin::simulate::{Conditions, Scheme, SimulatedBarrier, SimulatedTime, Simulator};
 use unisono_btin::{NodeId, ReductionOperator};
 
-/// More members than this are not exchanged among: it takes a barrier a member, and a message a pair.
+/// With more members, total exchange is left out: it takes a barrier for each member and a message for each
+/// pair.
 const MOST_EXCHANGED: usize = 1024;
 
-/// What the source of the multicast tells.
+/// The value that the multicast sends.
 const TOLD: u8 = 42;
 
-/// One collective: its name, the latency by the tree in both modes, and by messages; and what came of it.
+/// One collective: its latency by the tree in both modes and by messages, and its result.
 pub(super) struct CollectiveRow {
     name: &'static str,
     btin: Option<SimulatedTime>,
     btin_turn: Option<SimulatedTime>,
     messages: Option<SimulatedTime>,
-    /// What all members were told, in both modes; one value a round, none where they were told different
-    /// things.
+    /// The value that all members got in each round, in both modes. None if they got different ones.
     told: Vec<Option<u8>>,
 }
 
@@ -70,7 +70,7 @@ fn name(operation: ReductionOperator) -> &'static str {
     }
 }
 
-/// What members were told, in words: `63`, `5 values`, or that they were told different things.
+/// The result in words: `63`, `5 values`, or that members got different ones.
 fn told(row: &CollectiveRow) -> String {
     match row.told[..] {
         [] => "nothing".to_owned(),

@@ -1,4 +1,4 @@
-//! The options about what goes wrong on the way.
+//! The options for faults.
 
 use super::time;
 use crate::exit::Failure;
@@ -6,22 +6,24 @@ use unisono_btin::simulate::{Faults, SimulatedTime};
 
 #[derive(clap::Args)]
 pub(super) struct FaultFlags {
-    /// Part of all crossings of a link that lose the message: 0.1% or 0.001
+    /// The part of the crossings of links that lose the message: 0.1% or 0.001
     #[arg(long, value_name = "PART", value_parser = part, default_value = "0")]
     loss: f64,
-    /// Part of all crossings that deliver the message twice
+    /// The part of the crossings that deliver the message twice
     #[arg(long, value_name = "PART", value_parser = part, default_value = "0")]
     duplicate: f64,
-    /// A crossing takes up to this much longer, so that messages overtake each other
+    /// Let a crossing take up to this much longer, so that messages overtake each other
     #[arg(long, value_name = "DURATION", value_parser = time, default_value = "0us")]
     jitter: SimulatedTime,
-    /// A link, by its number in the file, that carries nothing from this time on: 3 or 3@5us; may be repeated
+    /// Cut the link with this number in the file, from the start or from a time on: 3 or 3@5us; may be
+    /// repeated
     #[arg(long, value_name = "LINK[@TIME]", value_parser = failing)]
     fail_link: Vec<(u32, SimulatedTime)>,
-    /// How long a node waits before it repeats itself [default: four times the scheme's latency on paper]
+    /// How long a node waits before it sends a message again [default: four times the scheme's latency on
+    /// paper]
     #[arg(long, value_name = "DURATION", value_parser = time)]
     pub(super) timeout: Option<SimulatedTime>,
-    /// How often a node repeats itself before it gives up
+    /// How often a node sends a message again before it gives up
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(super) attempts: u32,
 }
@@ -46,8 +48,8 @@ fn failing(text: &str) -> Result<(u32, SimulatedTime), String> {
 }
 
 impl FaultFlags {
-    /// With the numbers that links have in the network as it is now; `links` has those in the file, of which
-    /// there are `all`.
+    /// The faults, with the present numbers of links. `links` has their numbers in the file, which has `all`
+    /// links.
     pub(super) fn faults(&self, links: &[u32], all: usize) -> anyhow::Result<Faults> {
         let mut failing = Vec::new();
         for (link, when) in &self.fail_link {

@@ -1,4 +1,4 @@
-//! `unisono tree simulate`: what a barrier over a network takes, by messages through one root and by trees.
+//! `unisono tree simulate`: simulates a barrier by messages through one root and by trees.
 
 mod collectives;
 mod faults;
@@ -24,10 +24,10 @@ use unisono_measure::units;
 
 /// Simulate a barrier by unicast, by multicast and by the tree
 ///
-/// Plans the tree as `plan` does with the same options, runs every message, and says what each scheme takes:
-/// latency from the last arrival to the last release, links crossed, messages, start-ups one after the other.
-/// The defaults are the paper's assumptions; each has an option. Nothing is measured here: the same seed
-/// gives the same answer everywhere.
+/// The command plans the tree as `tree plan` does with the same options, and simulates every message. For
+/// each scheme it prints the latency (from the last arrival to the last release), the links crossed, the
+/// messages, and the start-ups that follow each other. The defaults are the paper's assumptions; each has an
+/// option. The same seed gives the same answer on every machine, because nothing is measured.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree generate | unisono tree simulate -
@@ -47,7 +47,7 @@ use unisono_measure::units;
 pub(crate) struct Args {
     #[command(flatten)]
     source: NetworkSource,
-    /// All groups of the file at the same time
+    /// Simulate all groups of the file at the same time
     #[arg(long, conflicts_with = "members")]
     all_groups: bool,
     #[command(flatten)]
@@ -61,29 +61,29 @@ pub(crate) struct Args {
     /// Delay of a switch or an interface (t_r)
     #[arg(long, value_name = "DURATION", value_parser = time, default_value = "300ns")]
     switch_delay: SimulatedTime,
-    /// How fast the root of unicast and multicast takes messages in: over several links at once, as the
-    /// paper's figures need (parallel-links), one at a time (one-port), or with a start-up for each
+    /// How fast the root of unicast and multicast receives messages: over several links at once, as the
+    /// paper's figures require (parallel-links), one after the other (one-port), or with a start-up for each
     /// (startup-each)
     #[arg(long, value_name = "WAY", value_parser = Completed::new(|| owned(Intake::ALL.map(Intake::name)), intake), hide_possible_values = true, default_value = "parallel-links")]
     root_intake: Intake,
     /// Routes of unicast and multicast: up-down or shortest
     #[arg(long, value_name = "WAY", value_parser = Completed::new(|| owned(["up-down", "shortest"]), routes), hide_possible_values = true, default_value = "up-down")]
     routes: Routes,
-    /// Members arrive within this time, evenly spread
+    /// Members arrive at random within this time
     #[arg(long, value_name = "DURATION", value_parser = time, default_value = "0us")]
     arrivals_within: SimulatedTime,
-    /// Messages wait for each other: a direction of a link carries one in t_r + t_p
+    /// Let messages wait for each other: each direction of a link carries one message in t_r + t_p
     #[arg(long)]
     contention: bool,
     #[command(flatten)]
     faults: FaultFlags,
-    /// Barriers one after the other (trees only)
+    /// Simulate this many barriers one after the other (trees only)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     episodes: u16,
     /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Add how often each link was crossed to the JSON: a list of [link, from its first end, from its second]
+    /// Add to the JSON how often each link was crossed: a list of [link, from its first end, from its second]
     #[arg(long, requires = "json")]
     per_link: bool,
     /// Also run the other collectives that registers allow, with six bits from each node (37 times its
@@ -122,15 +122,12 @@ fn routes(text: &str) -> Result<Routes, String> {
     }
 }
 
-/// What was simulated.
 struct SimulationRun<'a> {
     trees: &'a Trees,
-    /// Each scheme with the largest closed form of all groups.
+    /// Each scheme, with the largest closed form of all groups.
     schemes: Vec<(Simulated, SimulatedTime)>,
-    /// The latencies of the schemes that use registers if all of them were in their switches; none if they
-    /// are.
+    /// If some registers are in nodes' memory: the latencies of the schemes if all were in their switches.
     in_switches: Vec<(Scheme, Option<SimulatedTime>)>,
-    /// The other collectives, if they were asked for.
     collectives: Vec<CollectiveRow>,
 }
 

@@ -1,4 +1,4 @@
-//! What a simulation came to, as a table and as JSON.
+//! The result of a simulation, as a table and as JSON.
 
 use super::{SimulationRun, collectives};
 use crate::tree::planning::PlannedGroup;
@@ -9,7 +9,7 @@ use unisono_btin::simulate::analytic;
 use unisono_btin::simulate::{Busiest, Conditions, Routes, Scheme, Simulated, SimulatedTime};
 use unisono_linux::counted::counted;
 
-/// As many members who wait, or ports that are waited for, are named.
+/// At most so many waiting members, and ports that are waited for, are named.
 const NAMED: usize = 8;
 
 pub(super) fn text(run: &SimulationRun<'_>) -> String {
@@ -83,7 +83,7 @@ pub(super) fn text(run: &SimulationRun<'_>) -> String {
     out
 }
 
-/// What the picture says above it.
+/// The lines above the picture.
 pub(super) fn notes(run: &SimulationRun<'_>) -> Vec<String> {
     let one = |(simulated, _): &(Simulated, SimulatedTime)| {
         let latency = simulated.latency().map_or("no end".to_owned(), |t| format!("{:.2} us", t.as_us()));
@@ -111,7 +111,7 @@ fn busiest(busiest: Option<Busiest>, topology: &NetworkFile) -> String {
     }
 }
 
-/// What got lost, and who waits for whom where a barrier did not end.
+/// What was lost and, if a barrier did not end, who waits for whom.
 fn troubles(run: &SimulationRun<'_>, simulated: &Simulated) -> String {
     let topology = &run.trees.topology;
     let mut out = String::new();
@@ -164,17 +164,10 @@ pub(super) fn json(run: &SimulationRun<'_>, conditions: &Conditions, per_link: b
         })
         .collect();
     json!({
-        "switches": network.switch_count(),
-        "nodes": network.nodes().len(),
-        "links": network.links().len(),
-        "members": group.members().len(),
-        "root_switch": plan.tree.root_switch.0,
-        "root_node": plan.tree.root_node.map(|node| node.0),
-        "height": plan.height,
-        "height_by_theorem_1": theorem(run),
-        "edges": plan.edges,
-        "leaves": plan.leaves,
-        "schemes": schemes,
+        "switches": network.switch_count(), "nodes": network.nodes().len(), "links": network.links().len(),
+        "members": group.members().len(), "root_switch": plan.tree.root_switch.0,
+        "root_node": plan.tree.root_node.map(|node| node.0), "height": plan.height,
+        "height_by_theorem_1": theorem(run), "edges": plan.edges, "leaves": plan.leaves, "schemes": schemes,
         "collectives": (!run.collectives.is_empty()).then(|| collectives::json(&run.collectives)),
         "assumptions": assumptions(run, conditions),
     })
@@ -194,13 +187,10 @@ fn scheme(run: &SimulationRun<'_>, simulated: &Simulated, analytic: SimulatedTim
             let missing: Vec<[u32; 2]> =
                 course.missing.iter().map(|end| [end.switch.0, u32::from(end.port.0)]).collect();
             json!({
-                "group": group.id().0,
-                "latency_us": us(course.latency()),
-                "repetitions": course.repetitions,
+                "group": group.id().0, "latency_us": us(course.latency()), "repetitions": course.repetitions,
                 "dropped": course.dropped,
                 "unreleased": course.unreleased.iter().map(|node| node.0).collect::<Vec<_>>(),
-                "waiting_for": missing,
-                "in_memory": registers.then_some(in_memory),
+                "waiting_for": missing, "in_memory": registers.then_some(in_memory),
             })
         })
         .collect();
@@ -212,19 +202,14 @@ fn scheme(run: &SimulationRun<'_>, simulated: &Simulated, analytic: SimulatedTim
             (load.max(most), used + u64::from(load > 0), all + u64::from(load))
         });
     let mut value = json!({
-        "latency_us": us(simulated.latency()),
-        "analytic_us": analytic.as_us(),
-        "hops": simulated.hops,
-        "messages": simulated.messages,
-        "startups": simulated.startups,
+        "latency_us": us(simulated.latency()), "analytic_us": analytic.as_us(), "hops": simulated.hops,
+        "messages": simulated.messages, "startups": simulated.startups,
         "link_load": {
             "max": most,
             "mean_of_used": if used > 0 { all as f64 / used as f64 } else { 0.0 },
             "directions_used": used,
         },
-        "lost": simulated.lost,
-        "duplicated": simulated.duplicated,
-        "events": simulated.events,
+        "lost": simulated.lost, "duplicated": simulated.duplicated, "events": simulated.events,
         "groups": groups,
     });
     if let Some((_, latency)) = run.in_switches.iter().find(|(scheme, _)| *scheme == simulated.scheme) {
@@ -247,17 +232,12 @@ fn assumptions(run: &SimulationRun<'_>, conditions: &Conditions) -> Value {
     json!({
         "startup_us": conditions.costs.startup.as_us(),
         "propagation_us": conditions.costs.propagation.as_us(),
-        "switch_delay_us": conditions.costs.switch.as_us(),
-        "root_intake": conditions.intake.name(),
+        "switch_delay_us": conditions.costs.switch.as_us(), "root_intake": conditions.intake.name(),
         "root_intake_us": conditions.intake(run.network()).as_us(),
         "routes": match conditions.routes { Routes::UpDown => "up-down", Routes::Shortest => "shortest" },
         "contention": conditions.channels == unisono_btin::simulate::Channels::Contended,
-        "arrivals_within_us": conditions.arrivals.as_us(),
-        "loss": faults.loss,
-        "duplicate": faults.duplicate,
-        "jitter_us": faults.jitter.as_us(),
-        "failing_links": failing,
-        "episodes": conditions.episodes,
+        "arrivals_within_us": conditions.arrivals.as_us(), "loss": faults.loss, "duplicate": faults.duplicate,
+        "jitter_us": faults.jitter.as_us(), "failing_links": failing, "episodes": conditions.episodes,
         "seed": conditions.seed,
     })
 }
