@@ -1,4 +1,4 @@
-/* What both examples need: calls that must work, numbers from the command line, time. */
+/* What the examples need: calls that must work, numbers from the command line, time; for events, a broker. */
 #ifndef EXAMPLE_H
 #define EXAMPLE_H
 
@@ -59,6 +59,25 @@ static inline void read_options(int argc, char **argv, const char *about, const 
 			exit(2);
 		}
 	}
+}
+
+/* The broker at an address that is the last argument, or else this user's. */
+static inline unisono_client *broker(const char *address)
+{
+	unisono_client *client;
+
+	MUST(unisono_client_connect(address, &client));
+	return client;
+}
+
+/* The field of an event; ends the program if it is not there. */
+static inline const unisono_field *field(const unisono_event *event, const char *name)
+{
+	for (size_t i = 0; i < event->field_count; i++)
+		if (!strcmp(event->fields[i].name, name))
+			return &event->fields[i];
+	fprintf(stderr, "an event of %s without the field %s\n", event->topic, name);
+	exit(1);
 }
 
 static inline double seconds_now(void)

@@ -1,5 +1,8 @@
-//! What the examples share: how a program becomes a member of its job, and how ranks divide work.
+//! What the examples share: for windows, how a program becomes a member of its job, and how ranks divide
+//! work; for events, [`events`].
 #![forbid(unsafe_code)]
+
+pub mod events;
 
 use anyhow::Context;
 use std::ops::Range;

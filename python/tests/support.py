@@ -17,12 +17,13 @@ class Broker:
     def __init__(self):
         self.scratch = tempfile.TemporaryDirectory()
         self.at = str(Path(self.scratch.name) / "events")
+        self.shared = f"shm:{self.at}-shared"
         self.process = None
         self.start()
 
     def start(self):
         self.process = subprocess.Popen(
-            [PROGRAM, "events", "serve", "--listen", self.at],
+            [PROGRAM, "events", "serve", "--listen", self.at, "--listen", self.shared],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -30,6 +31,7 @@ class Broker:
         while True:
             try:
                 unisono.Client(self.at).close()
+                unisono.Client(self.shared).close()
                 return
             except unisono.Gone:
                 assert self.process.poll() is None, "the broker has ended"

@@ -16,6 +16,18 @@ except ImportError:
 needs_numpy = unittest.skipUnless(numpy, "skipped: numpy is not installed")
 
 
+def memory_of(event):
+    """What the memory is of in which an event's payload lies."""
+    address = event._view.payload
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            span, _mode, _offset, _device, _inode, *name = line.split(maxsplit=5)
+            start, end = (int(number, 16) for number in span.split("-"))
+            if start <= address < end:
+                return name[0] if name else ""
+    return ""
+
+
 class Events(WithBroker):
     def test_an_event_arrives_with_all_that_it_carries(self):
         consumer, supplier = self.subscriber("plant/+/heat"), self.publisher("plant/1/heat")
@@ -61,6 +73,18 @@ class Events(WithBroker):
         consumer.close()
         supplier.publish(bytes(len(sent)))
         self.assertEqual(view, sent)
+
+    def test_a_payload_in_shared_memory_stays_there(self):
+        with unisono.Publisher("shared", at=self.broker.shared) as supplier:
+            with unisono.Subscriber("shared", at=self.broker.shared) as consumer:
+                events = []
+                for number in range(8):  # more than may be held: the others are copies
+                    supplier.publish(bytes([number]) * 100_000)
+                    events.append(self.event(consumer))
+        shared = [event for event in events if memory_of(event).startswith("/memfd:")]
+        self.assertGreater(len(shared), 0)
+        for number, event in enumerate(events):
+            self.assertEqual(event.payload, bytes([number]) * 100_000)
 
     @needs_numpy
     def test_an_array_of_an_event_is_no_copy(self):

@@ -363,6 +363,8 @@ typedef struct unisono_published {
 } unisono_published;
 
 // An event or a notice that has come. All of it is valid, and never changes, until unisono_event_free.
+// Through shared memory a payload of 16 KiB or more is not copied: it stays in memory that the broker alone
+// can write, of which at most four payloads are held at a time; further ones are copied.
 typedef struct unisono_event {
         // One of unisono_reception.
         int kind;
@@ -471,8 +473,8 @@ const char *unisono_version(void);
 // The time of the clock that deadlines are of (CLOCK_MONOTONIC), in nanoseconds.
 uint64_t unisono_now(void);
 
-// Connects to the broker at `address`: the path of its socket, or "tcp:HOST:PORT". NULL: the socket at which
-// `unisono events serve` listens unless it is told otherwise.
+// Connects to the broker at `address`: the path of its socket, "shm:PATH" to reach it through shared memory,
+// or "tcp:HOST:PORT". NULL: the socket at which `unisono events serve` listens unless it is told otherwise.
 enum unisono_status unisono_client_connect(const char *address,
                                            struct unisono_client **client);
 

@@ -81,6 +81,7 @@ fn with_broker<T>(test: impl FnOnce(&Path) -> T) -> T {
     let broker = Broker::new(tree.expect("it is sound"), Limits::default());
     let mut server = Server::new(broker, ServerWait::Sleep).expect("descriptors are left");
     server.listen_unix(&socket, OWNER).expect("it listens");
+    server.listen_shared(&socket.with_extension("shared"), OWNER).expect("it listens");
     std::thread::scope(|scope| {
         let serving = scope.spawn(|| server.serve(&|| stop.load(Ordering::Relaxed)));
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&socket)));
@@ -95,9 +96,14 @@ fn a_c_program_makes_every_call_about_events() {
     let directory = tempfile::tempdir().expect("a directory");
     let program = directory.path().join("events");
     compile("cc", &["-std=c11", "-pthread", "-D_GNU_SOURCE", "tests/events.c"], &program);
-    let output = with_broker(|socket| run(Command::new(&program).arg(socket)));
-    assert!(output.status.success(), "{output:?}");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "every call about events answered as it should\n");
+    with_broker(|socket| {
+        for address in [format!("{}", socket.display()), format!("shm:{}.shared", socket.display())] {
+            let output = run(Command::new(&program).arg(&address));
+            assert!(output.status.success(), "{address}: {output:?}");
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(said, "every call about events answered as it should\n");
+        }
+    });
 }
 
 #[test]

@@ -4,6 +4,7 @@ use crate::mqtt::MessageOrigin;
 use crate::transport::{PayloadRef, SharedPayload};
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 use unisono_eventchannel::EventPayload;
 
 /// The payload of an event; clones are handles of the same bytes.
@@ -45,6 +46,16 @@ impl EventBody {
         match &self.bytes {
             BodyBytes::Heap(bytes) => Cow::Borrowed(bytes),
             BodyBytes::Shared(shared) => Cow::Owned(shared.to_vec()),
+        }
+    }
+
+    /// The bytes where they lie in memory that another process can change. None: they lie in this process's
+    /// own, or cannot be read in place.
+    #[must_use]
+    pub fn in_place(&self) -> Option<&[AtomicU8]> {
+        match &self.bytes {
+            BodyBytes::Heap(_) => None,
+            BodyBytes::Shared(shared) => shared.0.in_place(),
         }
     }
 }

@@ -1,6 +1,7 @@
-//! Events from C and from Python, with the broker as a process that is killed: the programs check themselves.
+//! Events from C and from Python, with the broker as a process that is killed, and the examples in all
+//! languages, each beside each: the programs check themselves.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use unisono_host_tests::processes::text;
@@ -98,8 +99,122 @@ fn an_event_is_a_numpy_array_without_a_copy() -> TestOutcome {
     Ok(())
 }
 
+/// A language in which the examples are written: how to start one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ExampleLanguage {
+    Rust,
+    C,
+    Python,
+}
+
+const LANGUAGES: [ExampleLanguage; 3] = [ExampleLanguage::Rust, ExampleLanguage::C, ExampleLanguage::Python];
+
+impl ExampleLanguage {
+    /// An example by its name in C and Python; those in C lie in `built`.
+    fn example(self, name: &str, built: &Path) -> Result<Command, Skipped> {
+        Ok(match self {
+            Self::Rust => Command::new(program::with_examples().join(name.replace('_', "-"))),
+            Self::C => Command::new(built.join(name)),
+            Self::Python => {
+                let mut command = python()?;
+                command.arg(program::workspace().join(format!("examples/python/{name}.py")));
+                command
+            }
+        })
+    }
+}
+
+/// Compiles the examples in C into a directory.
+fn compiled(to: &Path) -> TestOutcome {
+    require::program("make", "apt-get install make")?;
+    let make = Command::new("make")
+        .args(["--silent", "CFLAGS=-O2 -Wall -Wextra -Werror"])
+        .arg(format!("LIBRARY={}", program::with_examples().display()))
+        .arg(format!("OUT={}", to.display()))
+        .current_dir(program::workspace().join("examples/c"))
+        .output()
+        .expect("make starts");
+    assert!(make.status.success(), "{}", text(&make.stderr));
+    Ok(())
+}
+
+/// Runs a consumer in each language beside a supplier in each, and answers what the consumers said.
+fn each_with_each(
+    name: &str,
+    supplier: &[&str],
+    consumer: impl Fn(&Path) -> String,
+    check: impl Fn(&Path, &str),
+) -> TestOutcome {
+    let scratch = tempfile::tempdir().expect("a directory");
+    compiled(scratch.path())?;
+    let socket = scratch.path().join("events");
+    let _broker = serve(&socket);
+    while !socket.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    for (supplies, consumes) in LANGUAGES.iter().flat_map(|one| LANGUAGES.map(|other| (*one, other))) {
+        let start = |language: ExampleLanguage, role: &str, arguments: &[&str]| -> Result<Killed, Skipped> {
+            let mut command = language.example(name, scratch.path())?;
+            command.arg(role).args(arguments).arg(&socket);
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            Ok(Killed(command.spawn().expect("the example starts")))
+        };
+        let argument = consumer(scratch.path());
+        let mut consuming = start(consumes, "consume", &[&argument])?;
+        let mut supplying = start(supplies, "supply", supplier)?;
+        let ended = consuming.0.wait().expect("our child");
+        let (mut said, mut complaint) = (String::new(), String::new());
+        consuming.0.stdout.take().expect("a pipe").read_to_string(&mut said).expect("text");
+        consuming.0.stderr.take().expect("a pipe").read_to_string(&mut complaint).expect("text");
+        if !ended.success() {
+            let supplied = supplying.0.try_wait().expect("our child");
+            let mut theirs = String::new();
+            if supplied.is_some() {
+                supplying.0.stderr.take().expect("a pipe").read_to_string(&mut theirs).expect("text");
+            }
+            panic!("{supplies:?} to {consumes:?}: {ended}: {complaint}; {supplied:?}: {theirs}");
+        }
+        check(scratch.path(), &said);
+        if supplier.len() == 1 && supplier[0].parse::<u32>().is_ok() {
+            // it has published all that it had to
+            assert!(supplying.0.wait().expect("our child").success(), "{supplies:?}");
+        }
+    }
+    Ok(())
+}
+
+fn sensor_feeds_in_all_languages_lose_nothing() -> TestOutcome {
+    // of each 60 temperatures 39 are above 40 degrees
+    let all = |_: &Path, said: &str| assert!(said.starts_with("sensor feed: 78 hot events, none"), "{said}");
+    each_with_each("sensor_feed", &["120"], |_| "120".to_owned(), all)
+}
+
+fn video_streams_in_all_languages_are_whole_or_say_what_is_missing() -> TestOutcome {
+    let all = |_: &Path, said: &str| {
+        let numbers: Vec<u32> = said.split(' ').filter_map(|word| word.parse().ok()).collect();
+        assert_eq!(numbers.iter().sum::<u32>(), 45, "{said}");
+    };
+    each_with_each("video_stream", &["45"], |_| "45".to_owned(), all)
+}
+
+fn files_are_downloaded_in_all_languages_as_they_are() -> TestOutcome {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let file = scratch.path().join("file");
+    let bytes: Vec<u8> = (0..1_000_003_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    std::fs::write(&file, &bytes).expect("it can be written");
+    let all = |scratch: &Path, said: &str| {
+        assert_eq!(said, "file download: 1000003 bytes by 16 requests, each with the right checksum\n");
+        assert!(std::fs::read(scratch.join("copy")).expect("it is there") == bytes);
+    };
+    let copy = |scratch: &Path| scratch.join("copy").display().to_string();
+    each_with_each("file_download", &[file.to_str().expect("plain")], copy, all)
+}
+
 host_tests![
     a_c_program_is_told_when_its_broker_is_killed_and_comes_back_to_the_next within 240,
     the_python_package_does_what_its_tests_say within 300,
     an_event_is_a_numpy_array_without_a_copy within 120,
+    sensor_feeds_in_all_languages_lose_nothing within 300,
+    video_streams_in_all_languages_are_whole_or_say_what_is_missing within 300,
+    files_are_downloaded_in_all_languages_as_they_are within 300,
 ];

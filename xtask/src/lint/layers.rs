@@ -58,7 +58,7 @@ const ROWS: &[(&str, &[&str])] = &[
         ],
     ),
     // nobody depends on these
-    ("examples", &["rma"]),
+    ("examples", &["broker", "rma"]),
     ("host-tests", &["linux"]),
     ("xtask", &["enforce", "host-tests", "linux", "measure"]),
 ];

@@ -58,6 +58,7 @@ impl EventsError {
             Self::Broker(error) => match error {
                 Broker::Nobody { .. }
                 | Broker::NobodyThere { .. }
+                | Broker::NobodyShares { .. }
                 | Broker::SentAway(_)
                 | Broker::Broken(_) => CallStatus::Gone,
                 Broker::Refused(_) | Broker::Rejected(_) | Broker::Closed(_) => CallStatus::Refused,
@@ -135,8 +136,8 @@ pub extern "C" fn unisono_now() -> u64 {
     now()
 }
 
-/// Connects to the broker at `address`: the path of its socket, or "tcp:HOST:PORT". NULL: the socket at which
-/// `unisono events serve` listens unless it is told otherwise.
+/// Connects to the broker at `address`: the path of its socket, "shm:PATH" to reach it through shared memory,
+/// or "tcp:HOST:PORT". NULL: the socket at which `unisono events serve` listens unless it is told otherwise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_connect(
     address: *const c_char,

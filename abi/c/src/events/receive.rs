@@ -97,6 +97,8 @@ pub const UNISONO_EVENT_RETAINED: u32 = 2;
 pub const UNISONO_EVENT_ACKNOWLEDGE: u32 = 4;
 
 /// An event or a notice that has come. All of it is valid, and never changes, until unisono_event_free.
+/// Through shared memory a payload of 16 KiB or more is not copied: it stays in memory that the broker alone
+/// can write, of which at most four payloads are held at a time; further ones are copied.
 #[repr(C)]
 #[derive(Debug)]
 pub struct EventView {
@@ -219,15 +221,18 @@ impl OwnedReception {
     }
 
     fn keep_payload(&mut self, event: ReceivedEvent) {
-        let payload = match event.payload.bytes() {
-            Cow::Borrowed(bytes) => std::ptr::from_ref(bytes), // in memory that the event shares
-            Cow::Owned(bytes) => {
-                self.copy = bytes;
-                std::ptr::from_ref(self.copy.as_slice())
+        (self.view.payload, self.view.bytes) = if let Some(bytes) = event.payload.in_place() {
+            (bytes.as_ptr().cast(), bytes.len())
+        } else {
+            match event.payload.bytes() {
+                Cow::Borrowed(bytes) => (bytes.as_ptr().cast(), bytes.len()),
+                Cow::Owned(bytes) => {
+                    self.copy = bytes;
+                    (self.copy.as_ptr().cast(), self.copy.len())
+                }
             }
         };
-        (self.view.payload, self.view.bytes) = (payload.cast(), payload.len());
-        self.event = Some(event);
+        self.event = Some(event); // in whose memory the payload lies
     }
 
     fn field(&mut self, name: &str, value: &FieldValue) -> EventField {

@@ -33,6 +33,7 @@ use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 use std::time::Duration;
 use unisono_linux::clock::Nanos;
 use unisono_linux::poll::readable;
@@ -453,6 +454,10 @@ impl PayloadMemory for HeldPayload {
 
     fn copy(&self, offset: usize, into: &mut [u8]) {
         self.held.copy(self.head + offset, into);
+    }
+
+    fn in_place(&self) -> Option<&[AtomicU8]> {
+        Some(&self.held.bytes()[self.head..])
     }
 
     fn as_any(&self) -> &dyn Any {

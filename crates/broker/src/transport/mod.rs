@@ -47,6 +47,7 @@ pub use stream::{Framing, StreamListener, StreamTransport};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 use unisono_linux::clock::Nanos;
 use unisono_sync::Wait;
 
@@ -156,6 +157,10 @@ pub trait PayloadMemory: Send + Sync + fmt::Debug {
     fn length(&self) -> usize;
     /// Copies from `offset` on into `into`, which lies within the length.
     fn copy(&self, offset: usize, into: &mut [u8]);
+    /// The bytes where they lie, if this process maps them; the owner may change them.
+    fn in_place(&self) -> Option<&[AtomicU8]> {
+        None
+    }
     /// For the transport that made it: finds the memory again, to send it on without a copy.
     fn as_any(&self) -> &dyn std::any::Any;
 }
