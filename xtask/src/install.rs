@@ -1,11 +1,12 @@
-//! `cargo xtask install`: the program, its libraries, header, manual pages and completions, below a prefix.
+//! `cargo xtask install`: the program, its libraries, header, package for Python, manual pages and
+//! completions, below a prefix.
 //!
 //! ```text
 //! bin/unisono                            share/man/man1/unisono*.1
 //! include/unisono.h                      share/bash-completion/completions/unisono
 //! lib/libunisono.so.0.1.0                share/zsh/site-functions/_unisono
 //! lib/libunisono.so.0, libunisono.so     share/fish/vendor_completions.d/unisono.fish
-//! lib/pkgconfig/unisono.pc
+//! lib/pkgconfig/unisono.pc               lib/python3*/*-packages/unisono/
 //! ```
 //!
 //! What is installed carries no debug information, which is five sixths of what a release build makes.
@@ -126,6 +127,14 @@ pub(crate) fn run_with(prefix: &InstallPrefix) -> anyhow::Result<bool> {
     let header = workspace().join("abi/c/include/unisono.h");
     prefix.put("include/unisono.h", 0o644, &fs::read(&header).context("the header cannot be read")?)?;
     prefix.put("lib/pkgconfig/unisono.pc", 0o644, description(&prefix.prefix, version)?.as_bytes())?;
+    let python = python_packages(&prefix.prefix);
+    for entry in fs::read_dir(workspace().join("python/unisono")).context("the Python package")? {
+        let file = entry.context("the Python package")?.path();
+        if let Some(name) = file.file_name().filter(|_| file.is_file()) {
+            let below = python.join("unisono").join(name);
+            prefix.put(&below.to_string_lossy(), 0o644, &fs::read(&file).context("the Python package")?)?;
+        }
+    }
     let pages = prefix.path("share/man/man1");
     run(Command::new(&program).arg("man").arg(&pages))?;
     let completions = [
@@ -138,6 +147,11 @@ pub(crate) fn run_with(prefix: &InstallPrefix) -> anyhow::Result<bool> {
         prefix.put(file, 0o644, &script.context("the program does not start")?.stdout)?;
     }
     if prefix.staging.is_none() {
+        let python = prefix.path(&python.to_string_lossy());
+        println!(
+            "for Python: import unisono; where python3 does not find it, PYTHONPATH={}",
+            python.display()
+        );
         println!(
             "for programs in C: pkg-config --cflags --libs unisono; as root, ldconfig lets them find the library"
         );
@@ -169,7 +183,33 @@ pub(crate) fn trial(directory: &Path) -> anyhow::Result<String> {
     let needed = fs::read(&heat).context("the example cannot be read")?;
     let holds = needed.windows(SONAME.len()).any(|window| window == SONAME.as_bytes());
     ensure!(holds, "the example does not ask for {SONAME}");
-    Ok(format!("a program in C runs with the installed library; {pages} manual pages"))
+    let python = Command::new("python3")
+        .args(["-c", "import unisono; print(unisono.library_version())"])
+        .env("PYTHONPATH", directory.join(python_packages(directory)))
+        .env_remove("UNISONO_LIBRARY")
+        .output();
+    let python = match python {
+        Ok(output) => {
+            let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+            ensure!(version == env!("CARGO_PKG_VERSION"), "the package for Python does not work: {output:?}");
+            "so does one in Python"
+        }
+        Err(_) => "there is no python3 to try one in Python",
+    };
+    Ok(format!(
+        "a program in C runs with the installed library, and {python}; {pages} manual pages"
+    ))
+}
+
+/// Where packages for Python go, below the prefix: to the first directory there in which `python3` looks, or
+/// to one that PYTHONPATH has to name.
+fn python_packages(prefix: &Path) -> PathBuf {
+    let print = "import site; print('\\n'.join(site.getsitepackages()))";
+    let looked = Command::new("python3").args(["-c", print]).output();
+    let directories = looked.map(|looked| String::from_utf8_lossy(&looked.stdout).into_owned());
+    let directories = directories.unwrap_or_default();
+    let found = directories.lines().find_map(|line| Path::new(line).strip_prefix(prefix).ok());
+    found.unwrap_or(Path::new("lib/python3/dist-packages")).to_owned()
 }
 
 fn description(prefix: &Path, version: &str) -> anyhow::Result<String> {
