@@ -2,17 +2,18 @@
 //!
 //! This needs a kernel with `CONFIG_NET_SCH_BPF`. `cargo xtask vm` runs these tests in a virtual machine that
 //! has one. The tests set the time there themselves, so that nothing depends on the speed of the machine.
+//! One test is about the kernel's own classes, because that kernel has `fq_codel`.
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::time::{Duration, Instant};
 use unisono_enforce::Place;
 use unisono_enforce::journal::{Journal, LinkSide};
-use unisono_enforce::kernel::FairQueue;
 use unisono_enforce::kernel::discipline::{
     self as discipline, Attached, FAIRQUEUE, LoadedDiscipline, PRIORITIES, Setup, kick, layout, priority,
     supported,
 };
+use unisono_enforce::kernel::{FairQueue, Kernel};
 use unisono_fairqueue::{
     Backend, ClassId, ClassSpec, Discipline as _, Hierarchy, Limit, Overflow, Packet, Policy, Scheduler,
 };
@@ -431,6 +432,42 @@ fn a_policy_holds_by_our_scheduler_in_the_kernel_and_goes_without_a_trace() -> T
     Ok(())
 }
 
+/// The kernel's own classes, which this kernel can give `fq_codel`.
+fn a_flow_beside_a_bulk_one_in_a_class_of_the_kernel_does_not_wait_for_all_of_it() -> TestOutcome {
+    // what a socket may have under way is more, or the last one would be sent when many have left
+    const BULK: usize = 120;
+    let mut cable = Cable::new()?;
+    require::path("/sys/fs/cgroup", "no control groups")?;
+    if !qdisc::knows(&mut cable.netlink, "fq_codel").expect("the kernel answers") {
+        return Err(Skipped::because("this kernel has no fq_codel (CONFIG_NET_SCH_FQ_CODEL)"));
+    }
+    let open = |device| PacketSocket::open(device, 0x0800).expect("the device is up");
+    let (near, far) = (open(NEAR), open(FAR));
+    near.queue_with_priority(0).expect("root may");
+    far.set_patience(Duration::from_secs(2)).expect("a time");
+    let mut place = Kernel::new("near");
+    for (how, kind) in [("ecn = \"2ms\"", "fq_codel"), ("", "fq_codel"), ("packets = 1000", "pfifo")] {
+        let policy = format!("rate = \"100kbit\"\ndefault = \"a\"\n[class.a]\n{how}");
+        place.apply(&Policy::parse(&policy).expect("it is sound")).expect("this kernel can");
+        let all = qdisc::of_device(&mut cable.netlink, NEAR).expect("a list");
+        assert!(all.iter().any(|qdisc| qdisc.kind == kind), "{how}: {all:?}");
+        for port in std::iter::repeat_n(5001, BULK).chain([5002]) {
+            near.send(&datagram(port)).expect("there is room");
+        }
+        let (mut before, mut found, mut frame) = (0, false, [0; 2048]);
+        while far.receive(&mut frame).expect("the device is up").is_some() {
+            found |= frame[36..38] == 5002_u16.to_be_bytes();
+            before += usize::from(!found);
+        }
+        let is_early = kind == "fq_codel";
+        assert!(found && (before < BULK / 2) == is_early, "{how}: {before} of {BULK} before the small one");
+        place.clear().expect("it goes");
+    }
+    let left = qdisc::of_device(&mut cable.netlink, NEAR).expect("a list");
+    assert!(left.iter().all(|qdisc| qdisc.handle == 0), "{left:?}");
+    Ok(())
+}
+
 fn another_policy_is_applied_without_losing_what_waits() -> TestOutcome {
     let cable = Cable::new()?;
     require::path("/sys/fs/cgroup", "no control groups")?;
@@ -530,4 +567,5 @@ host_tests![
     priorities_stand_for_classes,
     a_link_is_never_faster_than_its_rate,
     a_policy_holds_by_our_scheduler_in_the_kernel_and_goes_without_a_trace,
+    a_flow_beside_a_bulk_one_in_a_class_of_the_kernel_does_not_wait_for_all_of_it,
 ];

@@ -30,7 +30,7 @@ use unisono_linux::bpf::compile::compile;
 
 const QEMU: &str = "qemu-system-x86_64";
 /// Modules that the tests need; the modules that these need are added.
-const MODULES: &[&str] = &["veth", "sch_ingress", "cls_bpf"];
+const MODULES: &[&str] = &["veth", "sch_ingress", "cls_bpf", "sch_htb"];
 /// For the whole run: generous, because only a hang may meet it.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
