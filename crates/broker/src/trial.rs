@@ -126,7 +126,9 @@ fn supply(
         supplier.publish(topic, &EventDraft::new(&payload).due_in(spec.deadline))?;
         sent += 1;
         let mut glances = 0;
-        while heard.load(Ordering::Relaxed) < sent && !over.load(Ordering::Relaxed) {
+        // an event that is past its deadline before the broker reads it is rejected and never heard
+        let waits = || heard.load(Ordering::Relaxed) < sent && !over.load(Ordering::Relaxed);
+        while waits() && start.elapsed() < spec.time / 2 {
             match spec.wait {
                 ClientWait::Spin | ClientWait::Adaptive => glance(&mut glances),
                 // the time between two events is not part of what is measured
