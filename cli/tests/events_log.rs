@@ -3,9 +3,11 @@
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 /// A broker in a scratch directory, killed at the end.
 struct Serving {
@@ -51,6 +53,12 @@ impl Serving {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{arguments:?}: {said}");
         output
+    }
+
+    /// What a program has acknowledged is noted when the broker has seen it go.
+    fn wait_for_no_follower(&self) {
+        let counts = ["top", "--once", "--json", "--interval", "10ms"];
+        while lines(&self.events(&counts))[0]["log"]["consumers"] != serde_json::json!({}) {}
     }
 
     /// A program has subscribed when the broker counts it.
@@ -111,6 +119,7 @@ fn a_named_consumer_goes_on_after_kill_9_of_the_broker_and_a_writer_publishes_on
     };
     assert_eq!(publish(&serving, "1\n2\n3\n"), ["synced"; 3]);
     assert_eq!(subscribe(&serving, "2"), ["1", "2"]);
+    serving.wait_for_no_follower();
     serving.restart();
     // the whole file again, as after a crash
     let outcomes = publish(&serving, "1\n2\n3\n4\n");
@@ -163,4 +172,35 @@ fn scrape(path: &Path) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("it answers");
     text
+}
+
+#[test]
+fn a_service_takes_the_socket_that_was_opened_for_it_and_says_that_it_is_ready_and_alive() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let (socket, notices) = (directory.path().join("events"), directory.path().join("notify"));
+    let listener = UnixListener::bind(&socket).expect("it binds");
+    let heard = UnixDatagram::bind(&notices).expect("it binds");
+    heard.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
+    // what systemd does: the socket is descriptor 3, and the process is named
+    let script = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" events serve 3<&0";
+    let mut service = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_unisono")])
+        .env("NOTIFY_SOCKET", &notices)
+        .env("WATCHDOG_USEC", "200000")
+        .stdin(Stdio::from(OwnedFd::from(listener)))
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let next = || {
+        let mut bytes = [0; 256];
+        let length = heard.recv(&mut bytes).expect("it says something");
+        String::from_utf8_lossy(&bytes[..length]).trim().to_owned()
+    };
+    assert_eq!(next(), "READY=1");
+    assert_eq!([next(), next()], ["WATCHDOG=1"; 2]);
+    let mut publish = Command::new(env!("CARGO_BIN_EXE_unisono"));
+    let published = publish.args(["events", "publish", "t", "x", "--at"]).arg(&socket).status();
+    assert!(published.expect("it runs").success());
+    service.kill().expect("it runs");
+    service.wait().expect("it ends");
 }

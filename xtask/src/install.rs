@@ -7,6 +7,7 @@
 //! lib/libunisono.so.0.1.0                share/zsh/site-functions/_unisono
 //! lib/libunisono.so.0, libunisono.so     share/fish/vendor_completions.d/unisono.fish
 //! lib/pkgconfig/unisono.pc               lib/python3*/*-packages/unisono/
+//! lib/systemd/system/unisono-events.service, unisono-events.socket
 //! ```
 //!
 //! What is installed carries no debug information, which is five sixths of what a release build makes.
@@ -135,6 +136,10 @@ pub(crate) fn run_with(prefix: &InstallPrefix) -> anyhow::Result<bool> {
             prefix.put(&below.to_string_lossy(), 0o644, &fs::read(&file).context("the Python package")?)?;
         }
     }
+    for unit in ["unisono-events.service", "unisono-events.socket"] {
+        let text = unit_text(unit, &prefix.prefix)?;
+        prefix.put(&format!("lib/systemd/system/{unit}"), 0o644, text.as_bytes())?;
+    }
     let pages = prefix.path("share/man/man1");
     run(Command::new(&program).arg("man").arg(&pages))?;
     let completions = [
@@ -210,6 +215,14 @@ fn python_packages(prefix: &Path) -> PathBuf {
     let directories = directories.unwrap_or_default();
     let found = directories.lines().find_map(|line| Path::new(line).strip_prefix(prefix).ok());
     found.unwrap_or(Path::new("lib/python3/dist-packages")).to_owned()
+}
+
+/// A systemd unit; those that name the program are templates.
+fn unit_text(unit: &str, prefix: &Path) -> anyhow::Result<String> {
+    let directory = workspace().join("xtask/systemd");
+    let template = fs::read_to_string(directory.join(format!("{unit}.in")));
+    let text = template.or_else(|_| fs::read_to_string(directory.join(unit))).context("a unit is missing")?;
+    Ok(text.replace("@PREFIX@", &prefix.display().to_string()))
 }
 
 fn description(prefix: &Path, version: &str) -> anyhow::Result<String> {

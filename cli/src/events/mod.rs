@@ -11,6 +11,7 @@ mod record;
 mod replay;
 mod request;
 mod serve;
+mod service;
 mod show;
 mod subscribe;
 mod top;

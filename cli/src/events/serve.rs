@@ -3,6 +3,7 @@
 use super::log::LogFlags;
 use super::metrics::openmetrics;
 use super::policy::{mode, policy};
+use super::service::ServiceNotices;
 use super::show::counters;
 use crate::exit::Failure;
 use crate::output;
@@ -18,7 +19,7 @@ use unisono_broker::{
 };
 use unisono_enforce::metrics::{self, ScrapeListener};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
-use unisono_linux::interrupt;
+use unisono_linux::{activation, interrupt};
 
 /// Serve events to programs, until Ctrl-C
 ///
@@ -37,7 +38,7 @@ pub(crate) struct Args {
     /// Classes and their weights
     #[arg(value_name = "POLICY")]
     policy: Option<PathBuf>,
-    /// Where to listen: the path of a socket, shm:PATH for shared memory, or tcp:HOST:PORT
+    /// Where to listen; sockets that systemd has opened for it take the place of these: the path of a socket, shm:PATH for shared memory, or tcp:HOST:PORT
     #[arg(long, value_name = "ADDRESS", default_values_os_t = [default_socket()])]
     listen: Vec<PathBuf>,
     /// Where to listen for MQTT clients: HOST:PORT
@@ -131,6 +132,11 @@ fn serve_at(
     (quiet, metrics): (bool, Option<&str>),
 ) -> anyhow::Result<Statistics> {
     interrupt::catch().context("cannot catch Ctrl-C")?;
+    let inherited = activation::listeners().context("cannot take the sockets of LISTEN_FDS")?;
+    let addresses = if inherited.is_empty() { addresses } else { &[] };
+    for socket in inherited {
+        server.listen_inherited(socket).map_err(refused)?;
+    }
     for address in addresses {
         let listening = server.listen(address, mode, exposure).map_err(refused)?;
         if !quiet {
@@ -148,7 +154,11 @@ fn serve_at(
         if let Some(listener) = &scrapes {
             scope.spawn(|| metrics::serve(listener, text, || is_over.load(Ordering::Relaxed)));
         }
-        let served = server.serve(&|| interrupt::caught().is_some());
+        let service = ServiceNotices::ready();
+        let served = server.serve(&|| {
+            service.alive();
+            interrupt::caught().is_some()
+        });
         is_over.store(true, Ordering::Relaxed);
         served
     })?;

@@ -1,5 +1,6 @@
 //! the machine: system calls, shared memory, cgroups, topology, capabilities.
 
+pub mod activation;
 pub mod affinity;
 pub mod bpf;
 pub mod capability;

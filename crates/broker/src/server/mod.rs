@@ -152,6 +152,15 @@ impl Server {
         self.listen_framed(address, exposure, Framing::Mqtt)
     }
 
+    /// Listens at a socket that systemd has opened; whoever wrote the unit says who may connect.
+    ///
+    /// # Errors
+    /// The descriptor is no socket, or the kernel refuses to wait for it.
+    pub fn listen_inherited(&mut self, socket: OwnedFd) -> Result<(), ServeError> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        self.add(Box::new(StreamListener::new(socket, self.broker.limits().largest_frame())?))
+    }
+
     fn listen_framed(
         &mut self,
         address: SocketAddr,
