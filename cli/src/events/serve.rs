@@ -38,7 +38,8 @@ pub(crate) struct Args {
     /// Classes and their weights
     #[arg(value_name = "POLICY")]
     policy: Option<PathBuf>,
-    /// Where to listen; sockets that systemd has opened for it take the place of these: the path of a socket, shm:PATH for shared memory, or tcp:HOST:PORT
+    /// Where to listen, unless systemd has opened sockets for it: the path of a socket, shm:PATH for shared
+    /// memory, or tcp:HOST:PORT
     #[arg(long, value_name = "ADDRESS", default_values_os_t = [default_socket()])]
     listen: Vec<PathBuf>,
     /// Where to listen for MQTT clients: HOST:PORT

@@ -1,0 +1,305 @@
+//! `unisono events` with a log, while every kind of party is killed at random: no acknowledged event is
+//! lost, a reader that keeps its place gets each one once, and the broker's memory stays flat.
+//!
+//! Ten seconds; ten minutes with `cargo xtask test --long`. All parties are processes of their own, and end
+//! without a trace (SIGKILL): two writers that number their events, a reader that resumes by name, a reader
+//! that keeps its position itself, and the broker.
+
+use rand::{Rng as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use unisono_broker::{Client, LogStatistics};
+use unisono_host_tests::{TestOutcome, host_tests, is_long, program};
+
+const WRITERS: usize = 2;
+/// The part of the rate without pauses that the writers publish at.
+const LOAD: f64 = 0.8;
+/// More than this is no noise of the allocator: a leak of one event in a hundred would be far above.
+const FLAT: u64 = 16 << 10;
+
+/// A process that is started again when it ends, and may be killed at any time.
+#[derive(Default)]
+struct Party {
+    pid: Mutex<Option<Pid>>,
+    starts: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Party {
+    fn started(&self, child: &Child) {
+        self.starts.fetch_add(1, Ordering::Relaxed);
+        *lock(&self.pid) = Some(Pid::from_child(child));
+    }
+
+    /// Waits for the end of a process that this party has started.
+    fn wait(&self, child: &mut Child) {
+        // nobody may kill it once its number can be another process's
+        while child.try_wait().expect("it is a child").is_none() && lock(&self.pid).is_some() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        *lock(&self.pid) = None;
+        child.wait().expect("it is a child");
+    }
+
+    fn kill(&self) {
+        if let Some(pid) = *lock(&self.pid) {
+            // it may have ended, and is waited for only under this lock's owner
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+fn unisono(arguments: &[&str]) -> Command {
+    let mut command = Command::new(program::unisono());
+    command.arg("events").args(arguments).stdout(Stdio::piped()).stderr(Stdio::null());
+    command
+}
+
+/// What the soak has seen.
+#[derive(Default)]
+struct Seen {
+    /// The last number that was acknowledged to each writer.
+    acknowledged: [AtomicU64; WRITERS],
+    /// By the reader that resumes by name: every number of each writer.
+    by_name: Mutex<BTreeSet<(usize, u64)>>,
+    /// By the reader that keeps its place: position and number, in the order of its coming.
+    exact: Mutex<Vec<(u64, usize, u64)>>,
+}
+
+struct Soak<'a> {
+    scratch: &'a Path,
+    is_over: AtomicBool,
+    /// No more events; readers go on.
+    is_written: AtomicBool,
+    broker: Party,
+    writers: [Party; WRITERS],
+    readers: [Party; 2],
+    seen: Seen,
+    /// Kilobytes of the broker's memory: the least and the most once it has served for a second.
+    memory: Mutex<Option<(u64, u64)>>,
+    /// Between two events of a writer, in microseconds. 0: none.
+    pause: AtomicU64,
+}
+
+impl Soak<'_> {
+    fn socket(&self) -> String {
+        self.scratch.join("bus").display().to_string()
+    }
+
+    fn serve(&self) {
+        let (socket, log) = (self.socket(), self.scratch.join("log").display().to_string());
+        while !self.is_over.load(Ordering::Relaxed) {
+            let arguments = ["serve", "--listen", &socket, "--log", &log, "--log-bytes", "1GiB"];
+            let mut broker = unisono(&arguments).spawn().expect("unisono starts");
+            self.broker.started(&broker);
+            self.broker.wait(&mut broker);
+        }
+    }
+
+    /// A writer's life: publishes numbers, from the first one that was not acknowledged on, until it is
+    /// killed.
+    fn write(&self, which: usize) {
+        let name = format!("w{which}");
+        let durability = ["written", "synced"][which % 2];
+        let socket = self.socket();
+        while !self.is_written.load(Ordering::Relaxed) {
+            let first = self.seen.acknowledged[which].load(Ordering::Relaxed) + 1;
+            let number = first.to_string();
+            let arguments = [
+                "publish",
+                "soak",
+                "--writer",
+                &name,
+                "--number",
+                &number,
+                "--durability",
+                durability,
+                "--json",
+                "--at",
+                &socket,
+            ];
+            let mut child = unisono(&arguments).stdin(Stdio::piped()).spawn().expect("unisono starts");
+            self.writers[which].started(&child);
+            let (mut lines, said) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for number in first.. {
+                        let over = self.is_written.load(Ordering::Relaxed);
+                        if over || writeln!(lines, "{which} {number}").is_err() {
+                            break;
+                        }
+                        let pause = self.pause.load(Ordering::Relaxed);
+                        if pause > 0 {
+                            std::thread::sleep(Duration::from_micros(pause));
+                        }
+                    }
+                    drop(lines);
+                });
+                // a line that was cut off by a death was not heard
+                let objects = BufReader::new(said).lines().map_while(Result::ok);
+                for (at, line) in (first..).zip(objects) {
+                    let Ok(told) = serde_json::from_str::<Value>(&line) else { break };
+                    let outcome = told["outcome"].as_str().expect("a word");
+                    assert!(outcome == durability || outcome == "duplicate", "{line}");
+                    self.seen.acknowledged[which].store(at, Ordering::Relaxed);
+                }
+                self.writers[which].kill(); // so that the other thread ends, too
+            });
+            self.writers[which].wait(&mut child);
+        }
+    }
+
+    /// A reader's life. With `exact` it goes on after what this test has taken note of, else after what the
+    /// broker knows it has acknowledged.
+    fn read(&self, exact: bool) {
+        let socket = self.socket();
+        let name = if exact { "exact" } else { "named" };
+        let party = &self.readers[usize::from(exact)];
+        while !self.is_over.load(Ordering::Relaxed) {
+            let last = lock(&self.seen.exact).last().map_or(0, |(position, ..)| *position).to_string();
+            let mut arguments = vec!["subscribe", "soak", "--resume", name, "--json", "--at", &socket];
+            // the named one has acknowledged nothing until its first event
+            if exact || lock(&self.seen.by_name).is_empty() {
+                arguments.extend(["--after", &last]);
+            }
+            let mut child = unisono(&arguments).spawn().expect("unisono starts");
+            party.started(&child);
+            for line in BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok) {
+                let Ok(event) = serde_json::from_str::<Value>(&line) else { break };
+                assert!(event["notice"].is_null(), "nothing is lost: {line}");
+                let payload = event["payload"].as_str().expect("a text");
+                let (writer, number) = payload.split_once(' ').expect("two numbers");
+                let (writer, number) = (writer.parse().expect("one"), number.parse().expect("one"));
+                match exact {
+                    true => {
+                        let position = event["delivery"].as_u64().expect("a position");
+                        lock(&self.seen.exact).push((position, writer, number));
+                    }
+                    false => drop(lock(&self.seen.by_name).insert((writer, number))),
+                }
+            }
+            party.kill();
+            party.wait(&mut child);
+        }
+    }
+
+    fn statistics(&self) -> Option<LogStatistics> {
+        Client::at(&self.socket().parse().ok()?).ok()?.statistics().ok()?.log
+    }
+
+    /// Takes note of the broker's memory.
+    fn look(&self) {
+        let Some(pid) = *lock(&self.broker.pid) else { return };
+        let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero()));
+        let resident = status.ok().and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("VmRSS:"))?.to_owned();
+            line.split_whitespace().nth(1)?.parse::<u64>().ok()
+        });
+        if let Some(resident) = resident {
+            let mut memory = lock(&self.memory);
+            let (least, most) = memory.unwrap_or((resident, resident));
+            *memory = Some((least.min(resident), most.max(resident)));
+        }
+    }
+
+    /// Kills one party after the other for that long.
+    fn kill_for(&self, time: Duration, seed: u64) {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let start = Instant::now();
+        let parties: Vec<&Party> =
+            std::iter::once(&self.broker).chain(&self.writers).chain(&self.readers).collect();
+        while start.elapsed() < time {
+            std::thread::sleep(Duration::from_millis(random.random_range(100..1500)));
+            self.look();
+            parties[random.random_range(0..parties.len())].kill();
+        }
+    }
+}
+
+fn nothing_that_was_acknowledged_is_lost_while_every_party_is_killed_at_random() -> TestOutcome {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let time = if is_long() { 600 } else { 10 };
+    let seed = unisono_linux::timer::now();
+    eprintln!("seed {seed}, {time} s");
+    let soak = Soak {
+        scratch: scratch.path(),
+        is_over: AtomicBool::new(false),
+        is_written: AtomicBool::new(false),
+        broker: Party::default(),
+        writers: Default::default(),
+        readers: Default::default(),
+        seen: Seen::default(),
+        memory: Mutex::new(None),
+        pause: AtomicU64::new(0),
+    };
+    std::thread::scope(|scope| {
+        let soak = &soak;
+        scope.spawn(|| soak.serve());
+        (0..WRITERS).for_each(|which| drop(scope.spawn(move || soak.write(which))));
+        [false, true].into_iter().for_each(|exact| drop(scope.spawn(move || soak.read(exact))));
+        // how much is taken without pauses, once all are there
+        let count = || soak.seen.acknowledged.iter().map(|last| last.load(Ordering::Relaxed)).sum::<u64>();
+        while count() < 100 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let before = count();
+        std::thread::sleep(Duration::from_secs(2));
+        let rate = (count() - before) as f64 / 2.0;
+        let pause = WRITERS as f64 / (rate.max(1.0) * LOAD);
+        soak.pause.store((pause * 1e6) as u64, Ordering::Relaxed);
+        eprintln!("{rate:.0} events/s without pauses");
+        soak.kill_for(Duration::from_secs(time), seed);
+        soak.is_written.store(true, Ordering::Relaxed);
+        soak.writers.iter().for_each(Party::kill);
+        // the readers have all that the log has
+        let all_read = || {
+            let next = soak.statistics().map_or(u64::MAX, |log| log.next);
+            let of_name: BTreeSet<_> = lock(&soak.seen.by_name).clone();
+            let exact = lock(&soak.seen.exact);
+            exact.last().is_some_and(|(last, ..)| last + 1 == next)
+                && exact.iter().all(|(_, writer, number)| of_name.contains(&(*writer, *number)))
+        };
+        while !all_read() {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        soak.is_over.store(true, Ordering::Relaxed);
+        soak.readers.iter().chain([&soak.broker]).for_each(Party::kill);
+    });
+    let exact = lock(&soak.seen.exact);
+    let mut numbers: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+    exact.iter().for_each(|(_, writer, number)| numbers.entry(*writer).or_default().push(*number));
+    for which in 0..WRITERS {
+        let (got, acknowledged) = (&numbers[&which], soak.seen.acknowledged[which].load(Ordering::Relaxed));
+        let expected: Vec<u64> = (1..=got.len() as u64).collect();
+        assert!(*got == expected, "writer {which}: each number once, in order");
+        assert!(got.len() as u64 >= acknowledged, "{acknowledged} were acknowledged, {} came", got.len());
+    }
+    let positions: Vec<u64> = exact.iter().map(|(position, ..)| *position).collect();
+    assert!(positions.is_sorted() && positions.len() as u64 == positions[positions.len() - 1]);
+    let (least, most) = lock(&soak.memory).expect("it was looked at");
+    assert!(most - least <= FLAT, "the broker had {least} to {most} KiB");
+    let starts = |party: &Party| party.starts.load(Ordering::Relaxed);
+    eprintln!(
+        "{} events; broker started {} times, writers {:?}, readers {:?}; memory {least} to {most} KiB",
+        positions.len(),
+        starts(&soak.broker),
+        soak.writers.each_ref().map(starts),
+        soak.readers.each_ref().map(starts)
+    );
+    Ok(())
+}
+
+host_tests![
+    nothing_that_was_acknowledged_is_lost_while_every_party_is_killed_at_random within 900,
+];
