@@ -81,6 +81,11 @@ const PACKAGES: &[Package] = &[
         without: "Cyclone DDS in `unisono study middleware-rivals`",
     },
     Package {
+        name: "mosquitto-clients",
+        reason: "MQTT clients of others (mosquitto_pub, mosquitto_sub), which speak to `unisono events serve --mqtt`",
+        without: "the tests of the broker with mosquitto's clients",
+    },
+    Package {
         name: "python3-prometheus-client",
         reason: "an OpenMetrics parser of others, which reads what `unisono queue metrics` writes",
         without: "the test that another program can read the metrics",

@@ -4,6 +4,7 @@ use crate::exit::Failure;
 use std::path::PathBuf;
 use std::time::Duration;
 use unisono_broker::{BrokerAddress, Client, Error, EventDraft, FieldSet, FieldValue, default_socket};
+use unisono_linux::read;
 use unisono_measure::units;
 
 /// Which broker is meant.
@@ -12,13 +13,26 @@ pub(crate) struct BrokerFlag {
     /// The broker: the path of its socket, shm:PATH, or tcp:HOST:PORT
     #[arg(long, value_name = "ADDRESS", default_value_os_t = default_socket())]
     at: PathBuf,
+    /// A file that holds a token, for a broker that asks for one over TCP
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
 }
 
 impl BrokerFlag {
     pub(super) fn client(&self) -> anyhow::Result<Client> {
         let text = self.at.to_string_lossy();
         let address: BrokerAddress = text.parse().map_err(|error| Failure::Usage(format!("{error}")))?;
-        Ok(Client::at(&address)?)
+        let Some(path) = &self.token_file else { return Ok(Client::at(&address)?) };
+        let token = read::text(path, read::HAND_WRITTEN)
+            .map_err(|error| Failure::Usage(format!("cannot read the token {}: {error}", path.display())))?;
+        match address {
+            BrokerAddress::Tcp(address) => Ok(Client::connect_tcp_with(address, token.trim())?),
+            other => {
+                let what =
+                    format!("{other} needs no token: the kernel says who you are; leave --token-file out");
+                Err(Failure::Usage(what).into())
+            }
+        }
     }
 }
 

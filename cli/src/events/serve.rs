@@ -45,6 +45,14 @@ pub(crate) struct Args {
     /// Where to listen for MQTT clients: HOST:PORT
     #[arg(long, value_name = "ADDRESS", value_parser = socket_address)]
     mqtt: Vec<SocketAddr>,
+    /// Who may publish and subscribe what, and how much: a TOML file
+    ///
+    /// Without it, everybody who may connect may do everything.
+    #[arg(long, value_name = "FILE")]
+    permissions: Option<PathBuf>,
+    /// Hashes of the tokens that programs need over TCP: a TOML file
+    #[arg(long, value_name = "FILE")]
+    tokens: Option<PathBuf>,
     /// Who may connect to the socket, as chmod(1) writes it
     #[arg(long, value_name = "MODE", value_parser = mode, default_value = "600")]
     mode: u32,
@@ -77,6 +85,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     };
     let broker = args.log.add_to(broker)?;
+    let broker = super::access::guarded(broker, args.permissions.as_deref(), args.tokens.as_deref())?;
     let mut addresses = Vec::new();
     for listen in &args.listen {
         let address: Result<BrokerAddress, _> = listen.to_string_lossy().parse();

@@ -17,6 +17,9 @@ pub struct Statistics {
     pub refused: u64,
     /// Programs that were sent away because of what they sent.
     pub sent_away: u64,
+    /// What clients were refused because they may not have it, by kind.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub refusals: std::collections::BTreeMap<String, u64>,
     /// Leaves of the policy, in its order: what left on paths.
     pub classes: Vec<ClassStatistics>,
     /// Consumers of programs.

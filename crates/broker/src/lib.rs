@@ -42,6 +42,7 @@ mod mqtt;
 mod notice;
 mod outgoing;
 mod pace;
+mod permissions;
 mod server;
 mod spec;
 mod task;
@@ -61,6 +62,7 @@ pub use frame::{Bad, Frame, PublishOutcome};
 pub use limits::Limits;
 pub use notice::NoticeText;
 pub use pace::PathPace;
+pub use permissions::{ClientGrant, ClientIdentity, Permissions, PermissionsError, Tokens};
 pub use server::{Exposure, OWNER, ServeError, Server, ServerWait, StatisticsWindow};
 pub use spec::{
     Advertisement, AgainSpec, Durability, Greeting, InterestSpec, KeptHistory, PartRule, PathSpec,

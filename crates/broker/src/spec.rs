@@ -20,6 +20,9 @@ pub struct Greeting {
     /// A program that says nothing for so long counts as dead; `alive` frames say that it lives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_ns: Option<u64>,
+    /// The secret that says who the program is, over TCP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
 }
 
 /// The answer to a greeting.

@@ -27,7 +27,7 @@ impl Broker {
             return Err(format!("the number {number} is in use already; close it first"));
         }
         let (outlets, lease) = (connected.outlets.len(), connected.lease);
-        match self.try_advertise(now, lease, spec, outlets) {
+        match self.try_advertise(now, (client, lease), spec, outlets) {
             Ok(outlet) => {
                 if let Some(connected) = self.clients.get_mut(&client) {
                     connected.outlets.insert(number, outlet);
@@ -47,7 +47,7 @@ impl Broker {
     fn try_advertise(
         &mut self,
         now: u64,
-        lease: Option<Nanos>,
+        (client, lease): (ClientId, Option<Nanos>),
         spec: &Advertisement,
         outlets: usize,
     ) -> Result<Outlet, String> {
@@ -63,6 +63,7 @@ impl Broker {
         if let Some(refused) = self.refuses_durability(spec) {
             return Err(refused);
         }
+        self.check_publish(client, &spec.topic)?;
         let told = |error: unisono_eventchannel::ChannelError| error.to_string();
         let topic = spec.topic_spec().map_err(|error| error.to_string())?;
         let topic = self.channel.declare(topic).map_err(told)?;
@@ -97,6 +98,17 @@ impl Broker {
             (at, false) if same_clock => Nanos(at),
             (_, false) => return Err("a deadline of a clock that the broker does not read".to_owned()),
         };
+        let length = apart.as_ref().map_or(payload.len(), SharedPayload::length);
+        if let Err(reason) = self.check_event(now, client, length) {
+            self.refused += 1;
+            match outlet {
+                Outlet::Topic { .. } => {
+                    self.answer(client, &Frame::Rejected { topic, token, reason: &reason })
+                }
+                Outlet::Path(_) => return Err(reason),
+            }
+            return Ok(Received::Done);
+        }
         let mut body = EventBody::new(payload, apart);
         let (supplier, topic_id) = match outlet {
             Outlet::Topic { supplier, topic } => (supplier, topic),
@@ -113,10 +125,17 @@ impl Broker {
         publication.deadline = (deadline != NO_DEADLINE).then_some(deadline);
         publication.sequence = head.sequence;
         if self.is_kept(supplier) {
-            return self.publish_kept(now, (client, supplier, topic_id), &head, publication);
+            let kept = self.publish_kept(now, (client, supplier, topic_id), &head, publication)?;
+            if kept == Received::Blocked {
+                self.uncheck_event(client);
+            }
+            return Ok(kept);
         }
         match self.channel.try_publish(Nanos(now), supplier, topic_id, publication) {
-            Err(PublishError::Full { .. }) if !head.flags.at_once => return Ok(Received::Blocked),
+            Err(PublishError::Full { .. }) if !head.flags.at_once => {
+                self.uncheck_event(client);
+                return Ok(Received::Blocked);
+            }
             Err(error) => {
                 self.refused += 1;
                 let reason = error.to_string();
@@ -151,7 +170,7 @@ impl Broker {
         }
         let (consumers, paused) = (connected.consumers.len(), connected.paused);
         let (lease, peer, name) = (connected.lease, connected.peer, connected.name.clone());
-        match self.try_subscribe(now, (lease, peer, &name), spec, consumers) {
+        match self.try_subscribe(now, (client, lease, peer, &name), spec, consumers) {
             Ok(consumer) => {
                 if paused {
                     self.channel.pause(consumer);
@@ -170,7 +189,7 @@ impl Broker {
     fn try_subscribe(
         &mut self,
         now: u64,
-        (lease, peer, name): (Option<Nanos>, TransportPeer, &str),
+        (client, lease, peer, name): (ClientId, Option<Nanos>, TransportPeer, &str),
         spec: &SubscriptionSpec,
         consumers: usize,
     ) -> Result<ConsumerId, String> {
@@ -184,6 +203,10 @@ impl Broker {
                 self.limits.interests
             ));
         }
+        for interest in &spec.interests {
+            self.check_subscribe(client, &interest.topics)?;
+        }
+        self.check_memory(client, spec.queue_bytes as u64)?;
         if let Some(refused) = self.refuses_memory(peer, spec.queue_bytes as u64) {
             return Err(refused);
         }

@@ -12,6 +12,7 @@
 //! to an address, no faster than the rate of the policy.
 
 mod abandoned;
+mod access;
 mod durable;
 mod events;
 mod mqtt;
@@ -24,13 +25,15 @@ use crate::frame::{Frame, VERSION};
 use crate::limits::Limits;
 use crate::mqtt::MqttFault;
 use crate::pace::PathPace;
-use crate::spec::WelcomeTerms;
+use crate::permissions::{AccessControl, ClientGrant, ClientIdentity, Permissions, RateBudget, Tokens};
+use crate::spec::{Greeting, WelcomeTerms};
 use crate::task::{ClientId, Next, PathId, Received, Task};
 use crate::transport::{SharedPayload, TransportPeer};
 use durable::DurableEvents;
 use mqtt::{MqttSessionId, MqttSessions};
 use paths::{ForwardingPath, PathInService};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use unisono_eventchannel::{
     ChannelLimits, ConsumerId, EventChannel, NumberMap, NumberSet, SupplierId, TopicId,
 };
@@ -60,6 +63,9 @@ struct ConnectedClient {
     /// Whether it takes no events for now.
     paused: bool,
     protocol: ClientProtocol,
+    who: ClientIdentity,
+    grant: Arc<ClientGrant>,
+    budget: RateBudget,
 }
 
 /// What a client speaks.
@@ -90,6 +96,7 @@ pub struct Broker {
     paths: NumberMap<PathId, ForwardingPath>,
     next_path: u32,
     mqtt: MqttSessions,
+    access: AccessControl,
     sent_away: u64,
     refused: u64,
     /// Messages that an MQTT client was not sent because it takes no packets as large as that.
@@ -121,6 +128,7 @@ impl Broker {
             paths: NumberMap::default(),
             next_path: 0,
             mqtt: MqttSessions::default(),
+            access: AccessControl::default(),
             sent_away: 0,
             refused: 0,
             mqtt_too_large: 0,
@@ -135,6 +143,20 @@ impl Broker {
     #[must_use]
     pub fn with_paths(mut self, pace: PathPace) -> Self {
         self.pace = Some(pace);
+        self
+    }
+
+    /// The same, where only those may do something whom a rule names.
+    #[must_use]
+    pub fn with_permissions(mut self, permissions: Permissions) -> Self {
+        self.access.permissions = Some(permissions);
+        self
+    }
+
+    /// The same, where programs over TCP need a token, or a certificate.
+    #[must_use]
+    pub fn with_tokens(mut self, tokens: Tokens) -> Self {
+        self.access.tokens = Some(tokens);
         self
     }
 
@@ -166,6 +188,9 @@ impl Broker {
                 named: NumberSet::default(),
                 paused: false,
                 protocol: ClientProtocol::Frames,
+                who: ClientIdentity::Anonymous,
+                grant: Arc::new(ClientGrant::all()),
+                budget: RateBudget::default(),
             };
             self.clients.insert(client, connected);
         }
@@ -193,16 +218,7 @@ impl Broker {
         }
         let done = match Frame::read(bytes) {
             Err(bad) => Err(bad.to_string()),
-            Ok(Frame::Hello(greeting)) if !greeted => {
-                if let Some(connected) = self.clients.get_mut(&client) {
-                    (connected.greeted, connected.name) = (true, greeting.name);
-                    connected.lease = greeting.lease_ns.map(Nanos);
-                }
-                let (largest, path_largest) = (self.limits.largest, self.limits.path_largest);
-                let terms = WelcomeTerms { version: VERSION, largest, path_largest, same_clock };
-                self.answer(client, &Frame::Welcome(terms));
-                Ok(())
-            }
+            Ok(Frame::Hello(greeting)) if !greeted => self.greet(now, client, greeting, same_clock),
             Ok(_) if !greeted => Err("the first frame has to be a greeting".to_owned()),
             Ok(Frame::Publish { head, payload }) => match self.publish(now, client, head, (payload, apart)) {
                 Ok(received) => return received,
@@ -227,6 +243,25 @@ impl Broker {
             self.send_away(now, client, &reason);
         }
         Received::Done
+    }
+
+    fn greet(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        greeting: Greeting,
+        same_clock: bool,
+    ) -> Result<(), String> {
+        let token = greeting.token.as_deref().map(|token| (None, token.as_bytes()));
+        self.identify(now, client, token)?;
+        if let Some(connected) = self.clients.get_mut(&client) {
+            (connected.greeted, connected.name) = (true, greeting.name);
+            connected.lease = greeting.lease_ns.map(Nanos);
+        }
+        let (largest, path_largest) = (self.limits.largest, self.limits.path_largest);
+        let terms = WelcomeTerms { version: VERSION, largest, path_largest, same_clock };
+        self.answer(client, &Frame::Welcome(terms));
+        Ok(())
     }
 
     /// A program has gone, or does not read what it is sent. What it has handed over is still delivered;

@@ -10,6 +10,7 @@ use crate::body::EventBody;
 use crate::destination::Destination;
 use crate::frame::Frame;
 use crate::limits::Limits;
+use crate::permissions::RefusalKind;
 use crate::spec::PathSpec;
 use crate::task::{ClientId, PathId, Sent, Task};
 use crate::transport::TransportPeer;
@@ -99,6 +100,12 @@ impl Broker {
         (number, outlets): (u32, usize),
         PathSpec { class, destination }: PathSpec,
     ) -> Result<PathId, String> {
+        if self.clients.get(&client).is_some_and(|connected| !connected.grant.paths) {
+            self.access.count(RefusalKind::Paths);
+            return Err(
+                "the permissions allow no paths to this client; add `paths = true` to its rule".to_owned()
+            );
+        }
         if self.pace.is_none() {
             return Err(
                 "this broker serves events alone; `unisono queue broker POLICY` serves paths".to_owned()

@@ -45,6 +45,7 @@ impl Broker {
             paths: self.paths.len() as u64,
             sent_away: self.sent_away,
             refused: self.refused,
+            refusals: self.access.refusals(),
             classes: classes.collect(),
             log: self.log_statistics(),
             consumers: consumers

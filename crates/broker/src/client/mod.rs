@@ -193,9 +193,7 @@ impl Client {
     /// # Errors
     /// Nobody is there, or something else is.
     pub fn connect_tcp(address: SocketAddr) -> Result<Self, Error> {
-        let socket = TcpStream::connect(address).map_err(|source| Error::NobodyThere { address, source })?;
-        let transport = StreamTransport::new(socket.into(), LARGEST_FRAME)?;
-        Self::over(Box::new(transport), Greeting::default(), ClientWait::Sleep)
+        Self::over(tcp(address)?, Greeting::default(), ClientWait::Sleep)
     }
 
     /// Connects to the broker at an address of any kind.
@@ -209,6 +207,15 @@ impl Client {
             BrokerAddress::Shared(path) => Self::connect_shared(path),
             BrokerAddress::Tcp(address) => Self::connect_tcp(*address),
         }
+    }
+
+    /// The same over TCP, as the owner of a token.
+    ///
+    /// # Errors
+    /// As [`connect_tcp`](Self::connect_tcp), or the broker does not know the token.
+    pub fn connect_tcp_with(address: SocketAddr, token: &str) -> Result<Self, Error> {
+        let greeting = Greeting { token: Some(token.to_owned()), ..Greeting::default() };
+        Self::over(tcp(address)?, greeting, ClientWait::Sleep)
     }
 
     /// Greets the broker at the other end of a transport.
@@ -442,6 +449,11 @@ impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.transport.as_fd()
     }
+}
+
+fn tcp(address: SocketAddr) -> Result<Box<dyn FrameTransport>, Error> {
+    let socket = TcpStream::connect(address).map_err(|source| Error::NobodyThere { address, source })?;
+    Ok(Box::new(StreamTransport::new(socket.into(), LARGEST_FRAME)?))
 }
 
 /// A socket that is connected to the one that listens at `path`.

@@ -461,7 +461,7 @@ mod tests {
                 published: 5, delivery: long, key: &text, fields,
             };
             let frames = [
-                Frame::Hello(Greeting { name: text.clone(), lease_ns: Some(long) }),
+                Frame::Hello(Greeting { name: text.clone(), lease_ns: Some(long), token: Some(text.clone()) }),
                 Frame::Advertise { number, spec: Advertisement::of(&text) },
                 Frame::Publish { head: publish, payload: &payload },
                 Frame::Subscribe { number, spec: Box::new(SubscriptionSpec::of(&text)) },

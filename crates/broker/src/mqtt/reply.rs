@@ -12,6 +12,7 @@ pub(crate) enum MqttReason {
     /// There is no such subscription.
     NoSubscription = 0x11,
     Refused = 0x83,
+    NotAllowed = 0x87,
     KeepAliveOver = 0x8D,
     TakenOver = 0x8E,
     BadFilter = 0x8F,

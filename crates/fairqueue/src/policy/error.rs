@@ -13,7 +13,8 @@ pub struct Position {
 
 impl Position {
     /// The place of a byte of a text.
-    pub(super) fn of(text: &str, at: usize) -> Self {
+    #[must_use]
+    pub fn of(text: &str, at: usize) -> Self {
         let before = text.get(..at).unwrap_or(text);
         let start = before.rfind('\n').map_or(0, |end| end + 1);
         let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;

@@ -24,6 +24,7 @@ use crate::mqtt::{
     ConnectRequest, Connected, MqttFault, MqttPacket, MqttReason, MqttVersion, connect_refused, connected,
     disconnect, packet, ping_answer,
 };
+use crate::permissions::{ClientGrant, ClientIdentity};
 use crate::task::{ClientId, Received, Task};
 use crate::transport::TransportPeer;
 use session::{InFlightStep, MqttSession};
@@ -148,8 +149,15 @@ impl Broker {
     }
 
     fn mqtt_connect(&mut self, now: u64, client: ClientId, request: ConnectRequest) -> Result<(), MqttFault> {
-        let peer = self.clients.get(&client).map(|client| client.peer);
-        let peer = peer.ok_or_else(|| MqttFault::new(0x80, "it is gone"))?;
+        let login = request.user.as_deref().zip(request.password.as_deref());
+        let login = login.map(|(user, password)| (Some(user), password));
+        // a password without a name is a token
+        let login = login.or(request.password.as_deref().map(|password| (None, password)));
+        let code = if login.is_some() { 0x86 } else { 0x87 };
+        self.identify(now, client, login).map_err(|reason| MqttFault::new(code, reason))?;
+        let known = self.clients.get(&client);
+        let known = known.map(|known| (known.peer, known.who.clone(), Arc::clone(&known.grant)));
+        let (peer, owner, grant) = known.ok_or_else(|| MqttFault::new(0x80, "it is gone"))?;
         let assigned = request.client.is_empty().then(|| format!("unisono-{}", client.0));
         if assigned.is_some() && request.version == MqttVersion::V311 && !request.clean {
             return Err(MqttFault::new(
@@ -159,12 +167,15 @@ impl Broker {
         }
         let name: Arc<str> = assigned.as_deref().unwrap_or(&request.client).into();
         if let Some(former) = self.mqtt.by_name.get(&name).copied() {
+            if self.mqtt.sessions.get(&former).is_some_and(|session| session.owner != owner) {
+                return Err(MqttFault::new(0x85, format!("the client identifier `{name}` is another one's")));
+            }
             self.mqtt_take_over(now, former, request.clean)?;
         }
         let present = self.mqtt.by_name.get(&name).copied();
         let id = match present {
             Some(id) => id,
-            None => self.mqtt_open(Arc::clone(&name), peer, request.version)?,
+            None => self.mqtt_open(Arc::clone(&name), (peer, owner, Arc::clone(&grant)), request.version)?,
         };
         if let Some(connected) = self.clients.get_mut(&client) {
             connected.greeted = true;
@@ -172,6 +183,7 @@ impl Broker {
             connected.protocol = ClientProtocol::Mqtt(Some(id));
         }
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(()) };
+        session.grant = grant;
         (session.version, session.client, session.stalled) = (request.version, Some(client), false);
         (session.expiry, session.ends) = (request.expiry, u64::MAX);
         (session.will, session.will_at) = (request.will, u64::MAX);
@@ -209,10 +221,10 @@ impl Broker {
     fn mqtt_open(
         &mut self,
         name: Arc<str>,
-        peer: TransportPeer,
+        whose: (TransportPeer, ClientIdentity, Arc<ClientGrant>),
         version: MqttVersion,
     ) -> Result<MqttSessionId, MqttFault> {
-        let theirs = self.mqtt.sessions.values().filter(|session| session.peer == peer).count();
+        let theirs = self.mqtt.sessions.values().filter(|session| session.peer == whose.0).count();
         if self.mqtt.sessions.len() >= MOST_SESSIONS || theirs >= MOST_SESSIONS / 2 {
             return Err(MqttFault::new(
                 MqttReason::TooMuch as u8,
@@ -222,7 +234,7 @@ impl Broker {
         self.mqtt.last += 1;
         let id = MqttSessionId(self.mqtt.last);
         self.mqtt.by_name.insert(Arc::clone(&name), id);
-        self.mqtt.sessions.insert(id, MqttSession::new(name, peer, version));
+        self.mqtt.sessions.insert(id, MqttSession::new(name, whose, version));
         Ok(id)
     }
 

@@ -4,6 +4,7 @@ use super::super::Broker;
 use super::{MOST_ALIASES, MqttSessionId};
 use crate::body::EventBody;
 use crate::mqtt::{IncomingMessage, MqttFault, MqttQos, MqttReason, published};
+use crate::permissions::RefusalKind;
 use crate::task::{ClientId, Received};
 use std::sync::Arc;
 use unisono_eventchannel::{
@@ -55,10 +56,17 @@ impl Broker {
         let (qos, number) = (message.origin.qos, message.id.unwrap_or(0));
         let done = match qos == MqttQos::ExactlyOnce && session.unreleased.contains(&number) {
             true => Ok(1), // it was published when it came first
+            false if !self.has_budget(now, client) => {
+                let text = "more events in a second than the permissions allow; try later".to_owned();
+                Err(MqttRefusal::Refused(MqttReason::TooMuch, text))
+            }
             false => self.mqtt_put(now, id, name, &message),
         };
         let (reason, text) = match done {
-            Err(MqttRefusal::Blocked) => return Ok(Received::Blocked),
+            Err(MqttRefusal::Blocked) => {
+                self.uncheck_event(client);
+                return Ok(Received::Blocked);
+            }
             Err(MqttRefusal::Refused(reason, text)) => {
                 self.refused += 1;
                 (reason, Some(text))
@@ -123,6 +131,17 @@ impl Broker {
         message: &IncomingMessage<'_>,
     ) -> Result<usize, MqttRefusal> {
         let (supplier, topic) = self.mqtt_offer(now, id, name)?;
+        if let Some(session) = self.mqtt.sessions.get(&id)
+            && message.payload.len() > session.grant.size
+        {
+            let text = format!(
+                "a payload of {} bytes; the permissions allow {}",
+                message.payload.len(),
+                session.grant.size
+            );
+            self.access.count(RefusalKind::Size);
+            return Err(MqttRefusal::Refused(MqttReason::TooLarge, text));
+        }
         let mut body = EventBody::new(message.payload, None);
         body.origin = message.origin.clone();
         let mut publication = Publication::new(body).with_fields(message.fields.clone());
@@ -166,6 +185,11 @@ impl Broker {
         if name.starts_with('$') {
             let text = format!("the topic `{name}`: names that begin with `$` are the broker's own");
             return Err(refused(MqttReason::BadTopic, text));
+        }
+        if !session.grant.may_publish(name) {
+            self.access.count(RefusalKind::Publish);
+            let text = format!("{} may not publish `{name}`", session.owner);
+            return Err(refused(MqttReason::NotAllowed, text));
         }
         if session.offered.len() >= self.limits.topics {
             self.mqtt_withdraw(id, false); // and begins anew, as a supplier that forgot its topics

@@ -4,6 +4,7 @@ use crate::body::EventBody;
 use crate::mqtt::{
     FilterRequest, LastWill, MqttQos, MqttVersion, OutgoingMessage, publish_packet, with_duplicate_flag,
 };
+use crate::permissions::{ClientGrant, ClientIdentity};
 use crate::task::ClientId;
 use crate::transport::TransportPeer;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -21,6 +22,9 @@ pub(super) struct MqttSession {
     /// The client's identifier.
     pub(super) name: Arc<str>,
     pub(super) peer: TransportPeer,
+    /// Whose session it is: nobody else may take it over.
+    pub(super) owner: ClientIdentity,
+    pub(super) grant: Arc<ClientGrant>,
     pub(super) version: MqttVersion,
     /// Its connection. None: it has none for now.
     pub(super) client: Option<ClientId>,
@@ -102,10 +106,16 @@ pub(super) struct SentMessage {
 }
 
 impl MqttSession {
-    pub(super) fn new(name: Arc<str>, peer: TransportPeer, version: MqttVersion) -> Self {
+    pub(super) fn new(
+        name: Arc<str>,
+        (peer, owner, grant): (TransportPeer, ClientIdentity, Arc<ClientGrant>),
+        version: MqttVersion,
+    ) -> Self {
         Self {
             name,
             peer,
+            owner,
+            grant,
             version,
             client: None,
             stalled: false,

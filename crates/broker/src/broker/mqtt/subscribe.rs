@@ -4,6 +4,7 @@ use super::super::{Addressee, Broker};
 use super::MqttSessionId;
 use super::session::MqttSubscription;
 use crate::mqtt::{FilterRequest, MqttQos, MqttReason, PastPolicy, subscribed, unsubscribed};
+use crate::permissions::RefusalKind;
 use crate::task::ClientId;
 use std::sync::Arc;
 use unisono_eventchannel::{
@@ -69,6 +70,13 @@ impl Broker {
         };
         let pattern: TopicPattern =
             filter.parse().map_err(|error: unisono_eventchannel::NameError| bad(error.to_string()))?;
+        if !session.grant.may_subscribe(filter) {
+            self.access.count(RefusalKind::Subscribe);
+            return Err((
+                MqttReason::NotAllowed,
+                format!("{} may not subscribe to `{filter}`", session.owner),
+            ));
+        }
         if group.is_some() && request.no_local {
             return Err((
                 MqttReason::Refused,
@@ -128,6 +136,14 @@ impl Broker {
         let Some(session) = self.mqtt.sessions.get(&id) else {
             return Err((MqttReason::Refused, String::new()));
         };
+        let queues = session.all_consumers().count() as u64 * QUEUE_BYTES as u64;
+        if queues + QUEUE_BYTES as u64 > session.grant.memory {
+            self.access.count(RefusalKind::Memory);
+            return Err((
+                MqttReason::TooMuch,
+                format!("the permissions allow queues of {} bytes", session.grant.memory),
+            ));
+        }
         if let Some(refused) = self.refuses_memory(session.peer, QUEUE_BYTES as u64) {
             return Err((MqttReason::TooMuch, refused));
         }

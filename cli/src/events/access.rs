@@ -1,0 +1,40 @@
+//! The files that say who may do what at a broker.
+
+use crate::exit::Failure;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+use unisono_broker::{Broker, Permissions, PermissionsError, Tokens};
+use unisono_linux::read;
+
+/// The broker with the permissions and the tokens of these files.
+pub(super) fn guarded(
+    mut broker: Broker,
+    permissions: Option<&Path>,
+    tokens: Option<&Path>,
+) -> anyhow::Result<Broker> {
+    if let Some(path) = permissions {
+        broker = broker.with_permissions(parsed(path, |text| Permissions::parse(text, &user))?);
+    }
+    if let Some(path) = tokens {
+        let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let clock = i64::try_from(clock).unwrap_or(i64::MAX);
+        broker = broker.with_tokens(parsed(path, |text| Tokens::parse(text, unisono_broker::now(), clock))?);
+    }
+    Ok(broker)
+}
+
+fn parsed<T>(path: &Path, parse: impl Fn(&str) -> Result<T, PermissionsError>) -> anyhow::Result<T> {
+    let place = path.display();
+    let text = read::text(path, read::HAND_WRITTEN)
+        .map_err(|error| Failure::Usage(format!("cannot read {place}: {error}")))?;
+    Ok(parse(&text).map_err(|error| Failure::Usage(format!("{place}:{error}")))?)
+}
+
+/// The number of a user of this host.
+fn user(name: &str) -> Option<u32> {
+    let users = read::text("/etc/passwd".as_ref(), read::HAND_WRITTEN).ok()?;
+    users.lines().find_map(|line| {
+        let mut parts = line.split(':');
+        (parts.next() == Some(name)).then(|| parts.nth(1)?.parse().ok())?
+    })
+}

@@ -1,0 +1,131 @@
+//! Who a client is, and whether it may have what it asks for.
+
+use super::Broker;
+use crate::permissions::{ClientIdentity, RefusalKind};
+use crate::task::ClientId;
+use crate::transport::TransportPeer;
+
+impl Broker {
+    /// Finds out who a client is; `login` is a token, or MQTT's user and password.
+    ///
+    /// # Errors
+    /// It is not who it says, nobody lets it in, or it has as many connections as it may.
+    pub(super) fn identify(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        login: Option<(Option<&str>, &[u8])>,
+    ) -> Result<(), String> {
+        let connected = self.clients.get(&client).ok_or("it is gone")?;
+        let who = self.identity(now, connected.peer, login).inspect_err(|_| {
+            self.access.count(RefusalKind::Token);
+        })?;
+        let grant = self.access.grant(&who)?;
+        let theirs = self.clients.values().filter(|client| client.greeted && client.who == who).count();
+        if theirs >= grant.connections {
+            self.access.count(RefusalKind::Connections);
+            return Err(format!("{who} may have {} connections; close one", grant.connections));
+        }
+        if let Some(connected) = self.clients.get_mut(&client) {
+            (connected.who, connected.grant) = (who, grant);
+        }
+        Ok(())
+    }
+
+    fn identity(
+        &self,
+        now: u64,
+        peer: TransportPeer,
+        login: Option<(Option<&str>, &[u8])>,
+    ) -> Result<ClientIdentity, String> {
+        let Some((user, secret)) = login else {
+            return match peer {
+                TransportPeer::User(user) => Ok(ClientIdentity::Unix(user)),
+                TransportPeer::Address(_) if self.access.tokens.is_some() => {
+                    Err("no token came; this broker asks for one over TCP".to_owned())
+                }
+                TransportPeer::Address(_) => Ok(ClientIdentity::Anonymous),
+            };
+        };
+        if let TransportPeer::Address(address) = peer
+            && !address.to_canonical().is_loopback()
+        {
+            return Err("a token over a connection that others can read; it is known to them now".to_owned());
+        }
+        let tokens = self.access.tokens.as_ref().ok_or("this broker knows no tokens; connect without one")?;
+        let name = tokens.name(now, secret)?;
+        match user {
+            None => Ok(ClientIdentity::Token(name)),
+            Some(user) if *user == *name => Ok(ClientIdentity::Mqtt(name)),
+            Some(user) => Err(format!("the password is not that of the user `{user}`")),
+        }
+    }
+
+    pub(super) fn check_publish(&mut self, client: ClientId, topic: &str) -> Result<(), String> {
+        let connected = self.clients.get(&client).ok_or("it is gone")?;
+        if connected.grant.may_publish(topic) {
+            return Ok(());
+        }
+        self.access.count(RefusalKind::Publish);
+        Err(format!("{} may not publish `{topic}`", connected.who))
+    }
+
+    pub(super) fn check_subscribe(&mut self, client: ClientId, pattern: &str) -> Result<(), String> {
+        let connected = self.clients.get(&client).ok_or("it is gone")?;
+        if connected.grant.may_subscribe(pattern) {
+            return Ok(());
+        }
+        self.access.count(RefusalKind::Subscribe);
+        Err(format!("{} may not subscribe to `{pattern}`", connected.who))
+    }
+
+    /// Whether a program's queues may have so many bytes more.
+    pub(super) fn check_memory(&mut self, client: ClientId, bytes: u64) -> Result<(), String> {
+        let connected = self.clients.get(&client).ok_or("it is gone")?;
+        let queues = connected.consumers.values().map(|(_, bytes)| *bytes);
+        if queues.fold(bytes, u64::saturating_add) <= connected.grant.memory {
+            return Ok(());
+        }
+        self.access.count(RefusalKind::Memory);
+        Err(format!(
+            "the permissions allow {} queues of {} bytes",
+            connected.who, connected.grant.memory
+        ))
+    }
+
+    /// Whether a program may publish an event of so many bytes now.
+    pub(super) fn check_event(&mut self, now: u64, client: ClientId, bytes: usize) -> Result<(), String> {
+        let connected = self.clients.get_mut(&client).ok_or("it is gone")?;
+        let (size, rate) = (connected.grant.size, connected.grant.rate);
+        if bytes > size {
+            self.access.count(RefusalKind::Size);
+            return Err(format!("a payload of {bytes} bytes; the permissions allow {size}"));
+        }
+        match rate.map(|rate| connected.budget.take(now, rate)) {
+            Some(Err(wait)) => {
+                self.access.count(RefusalKind::Rate);
+                Err(format!("more events in a second than the permissions allow; try again in {wait} ns"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The event that was just checked waits for room, and is checked again when it comes again.
+    pub(super) fn uncheck_event(&mut self, client: ClientId) {
+        if let Some(connected) = self.clients.get_mut(&client)
+            && let Some(rate) = connected.grant.rate
+        {
+            connected.budget.give_back(rate);
+        }
+    }
+
+    /// Whether an MQTT client may publish one event more in this second.
+    pub(super) fn has_budget(&mut self, now: u64, client: ClientId) -> bool {
+        let Some(connected) = self.clients.get_mut(&client) else { return false };
+        let over = connected.grant.rate.is_some_and(|rate| connected.budget.take(now, rate).is_err());
+        if over {
+            self.access.count(RefusalKind::Rate);
+        }
+        !over
+    }
+}

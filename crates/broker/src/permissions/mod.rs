@@ -1,0 +1,354 @@
+//! Who may do what: one TOML file of rules, and one of tokens.
+//!
+//! ```toml
+//! [[allow]]                                  # the first rule that names a client is the client's
+//! who = ["unix:plant", "token:line1", "mqtt:sensor", "certificate:line1.example"]
+//! publish = ["plant/line1/#"]
+//! subscribe = ["plant/#"]
+//! rate = 1000                                # events in a second
+//! size = 65536                               # bytes of a payload
+//! memory = 16777216                          # bytes of all its queues
+//! connections = 4
+//! paths = true                               # may open paths to addresses
+//!
+//! [[allow]]
+//! who = ["anonymous"]                        # over TCP without a token; `*` stands for anybody
+//! subscribe = ["public/#"]
+//! ```
+//! Without a file everybody may do everything that the broker's limits allow. With one, a client that no rule
+//! names is refused.
+//!
+//! ```toml
+//! [[token]]
+//! name = "line1"
+//! sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"   # of SECRET
+//! expires = "2027-01-01T00:00:00Z"
+//! ```
+//! `printf %s SECRET | sha256sum` prints such a hash.
+//!
+//! A token is a long random secret, so one round of SHA-256 keeps it as safe as many would. What is compared
+//! are hashes: the time that takes says nothing about the secret.
+//!
+//! Pure: the caller reads files and clocks. Cost: a look at the rules for each connection, at the patterns
+//! for each topic and subscription, and two comparisons for each event.
+
+mod read;
+
+pub use read::PermissionsError;
+
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use unisono_eventchannel::TopicPattern;
+
+/// Who a client is.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum ClientIdentity {
+    /// A user of this host, as the kernel says.
+    Unix(u32),
+    /// It knows the token of this name.
+    Token(Arc<str>),
+    /// The same, as user and password of MQTT.
+    Mqtt(Arc<str>),
+    /// It has the key of a certificate with this name.
+    Certificate(Arc<str>),
+    /// Over TCP, and it said nothing.
+    Anonymous,
+}
+
+impl fmt::Display for ClientIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(user) => write!(f, "unix:{user}"),
+            Self::Token(name) => write!(f, "token:{name}"),
+            Self::Mqtt(name) => write!(f, "mqtt:{name}"),
+            Self::Certificate(name) => write!(f, "certificate:{name}"),
+            Self::Anonymous => f.write_str("anonymous"),
+        }
+    }
+}
+
+/// Whom a rule names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum RuleSubject {
+    Anybody,
+    One(ClientIdentity),
+}
+
+/// What a client may do.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ClientGrant {
+    publish: Vec<TopicPattern>,
+    subscribe: Vec<TopicPattern>,
+    /// Events in a second.
+    pub(crate) rate: Option<u64>,
+    /// Bytes of a payload.
+    pub(crate) size: usize,
+    /// Bytes of all its queues.
+    pub(crate) memory: u64,
+    pub(crate) connections: usize,
+    pub(crate) paths: bool,
+}
+
+impl ClientGrant {
+    pub(crate) fn all() -> Self {
+        let all: TopicPattern = "#".parse().expect("a pattern because it is MQTT's own example");
+        Self {
+            publish: vec![all.clone()],
+            subscribe: vec![all],
+            rate: None,
+            size: usize::MAX,
+            memory: u64::MAX,
+            connections: usize::MAX,
+            paths: true,
+        }
+    }
+
+    pub(crate) fn may_publish(&self, topic: &str) -> bool {
+        // no client publishes on topics of the broker's own, whatever a rule says
+        self.publish.iter().any(|pattern| pattern.matches(topic))
+    }
+
+    /// Whether all topics of a pattern are allowed.
+    pub(crate) fn may_subscribe(&self, asked: &str) -> bool {
+        self.subscribe.iter().any(|allowed| covers(&allowed.to_string(), asked))
+    }
+}
+
+/// Whether every name that `asked` matches is matched by `allowed`.
+fn covers(allowed: &str, asked: &str) -> bool {
+    // a pattern that begins with a wildcard matches no name that begins with `$`
+    if asked.starts_with('$') && allowed.starts_with(['+', '#']) {
+        return false;
+    }
+    let (mut allowed, mut asked) = (allowed.split('/'), asked.split('/'));
+    loop {
+        match (allowed.next(), asked.next()) {
+            (Some("#"), _) | (None, None) => return true,
+            // `a/#` matches `a` as well, which `a/+` does not
+            (_, Some("#")) | (None, _) | (_, None) => return false,
+            (Some("+"), Some(_)) => {}
+            (Some(allowed), Some(asked)) if allowed == asked => {}
+            _ => return false,
+        }
+    }
+}
+
+/// The rules of a file.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Permissions {
+    rules: Vec<(Vec<RuleSubject>, Arc<ClientGrant>)>,
+}
+
+impl Permissions {
+    /// What a client may do; `None`: no rule names it.
+    pub(crate) fn grant(&self, who: &ClientIdentity) -> Option<Arc<ClientGrant>> {
+        let names = |subject: &RuleSubject| match subject {
+            RuleSubject::Anybody => true,
+            RuleSubject::One(one) => one == who,
+        };
+        let rule = self.rules.iter().find(|(subjects, _)| subjects.iter().any(names));
+        rule.map(|(_, grant)| Arc::clone(grant))
+    }
+}
+
+/// The tokens of a file.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tokens {
+    by_hash: HashMap<[u8; 32], KnownToken>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct KnownToken {
+    name: Arc<str>,
+    /// By the monotonic clock, and as the file says.
+    expires: Option<(u64, String)>,
+}
+
+impl Tokens {
+    /// The name of a token.
+    ///
+    /// # Errors
+    /// Nobody has it, or it has expired: why, for the one who sent it.
+    pub(crate) fn name(&self, now: u64, secret: &[u8]) -> Result<Arc<str>, String> {
+        let hash: [u8; 32] = Sha256::digest(secret).into();
+        let known = self.by_hash.get(&hash).ok_or("the token is not one of the broker's; ask for another")?;
+        match &known.expires {
+            Some((at, text)) if *at <= now => {
+                Err(format!("the token `{}` expired at {text}; ask for another", known.name))
+            }
+            _ => Ok(Arc::clone(&known.name)),
+        }
+    }
+}
+
+/// What clients were refused, each counted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum RefusalKind {
+    Token,
+    Identity,
+    Connections,
+    Publish,
+    Subscribe,
+    Rate,
+    Size,
+    Memory,
+    Paths,
+}
+
+impl RefusalKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::Identity => "identity",
+            Self::Connections => "connections",
+            Self::Publish => "publish",
+            Self::Subscribe => "subscribe",
+            Self::Rate => "rate",
+            Self::Size => "size",
+            Self::Memory => "memory",
+            Self::Paths => "paths",
+        }
+    }
+}
+
+/// Whom a broker lets do what, and what it refused.
+#[derive(Debug, Default)]
+pub(crate) struct AccessControl {
+    pub(crate) permissions: Option<Permissions>,
+    pub(crate) tokens: Option<Tokens>,
+    refusals: BTreeMap<RefusalKind, u64>,
+}
+
+impl AccessControl {
+    pub(crate) fn count(&mut self, kind: RefusalKind) {
+        *self.refusals.entry(kind).or_default() += 1;
+    }
+
+    /// The counters by name.
+    pub(crate) fn refusals(&self) -> BTreeMap<String, u64> {
+        self.refusals.iter().map(|(kind, count)| (kind.name().to_owned(), *count)).collect()
+    }
+
+    /// What a client may do.
+    ///
+    /// # Errors
+    /// No rule names it.
+    pub(crate) fn grant(&mut self, who: &ClientIdentity) -> Result<Arc<ClientGrant>, String> {
+        let Some(permissions) = &self.permissions else { return Ok(Arc::new(ClientGrant::all())) };
+        permissions.grant(who).ok_or_else(|| {
+            self.count(RefusalKind::Identity);
+            format!("no rule of the permissions names {who}; add it to one")
+        })
+    }
+}
+
+/// How many events a client may still publish.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct RateBudget {
+    /// The time up to which its events are paid for, in nanoseconds.
+    paid: u64,
+}
+
+impl RateBudget {
+    /// Takes one event of `rate` in a second; those of a whole second may come at once.
+    ///
+    /// # Errors
+    /// Nanoseconds until the next one may come.
+    pub(crate) fn take(&mut self, now: u64, rate: u64) -> Result<(), u64> {
+        const SECOND: u64 = 1_000_000_000;
+        let cost = SECOND / rate.max(1);
+        let paid = self.paid.max(now.saturating_sub(SECOND)).saturating_add(cost);
+        match paid.checked_sub(now) {
+            Some(wait) if wait > 0 => Err(wait),
+            _ => {
+                self.paid = paid;
+                Ok(())
+            }
+        }
+    }
+
+    /// The event that was taken last comes again, because a queue is full.
+    pub(crate) fn give_back(&mut self, rate: u64) {
+        self.paid = self.paid.saturating_sub(1_000_000_000 / rate.max(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_pattern_covers_another_one_as_far_as_it_reaches() {
+        for (allowed, asked) in [
+            ("#", "a/+/#"),
+            ("a/#", "a"),
+            ("a/#", "a/#"),
+            ("a/+", "a/b"),
+            ("a/+/c", "a/+/c"),
+            ("+/+", "a/+"),
+            ("$x/#", "$x/y"),
+        ] {
+            assert!(covers(allowed, asked), "{allowed} {asked}");
+        }
+        for (allowed, asked) in [
+            ("a/+", "a/#"),
+            ("a/b", "a/+"),
+            ("a", "a/#"),
+            ("a/+", "a"),
+            ("#", "$x/y"),
+            ("+/y", "$x/y"),
+            ("a/#", "#"),
+        ] {
+            assert!(!covers(allowed, asked), "{allowed} {asked}");
+        }
+    }
+
+    fn pattern() -> impl Strategy<Value = String> {
+        let levels = prop::collection::vec(prop::sample::select(vec!["a", "b", "+"]), 0..4);
+        (levels, any::<bool>()).prop_map(|(levels, end)| {
+            let mut levels: Vec<_> = levels;
+            if end || levels.is_empty() {
+                levels.push("#");
+            }
+            levels.join("/")
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_covered_matches_no_name_that_the_cover_does_not(
+            allowed in pattern(), asked in pattern(), name in prop::collection::vec("[ab]", 1..5),
+        ) {
+            let name = name.join("/");
+            let matches = |text: &str| text.parse::<TopicPattern>().expect("a pattern").matches(&name);
+            if covers(&allowed, &asked) && matches(&asked) {
+                prop_assert!(matches(&allowed), "{} {} {}", allowed, asked, name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_rate_lets_a_second_s_events_come_at_once_and_no_more() {
+        let mut budget = RateBudget::default();
+        let start = 10_000_000_000;
+        let taken = (0..100).filter(|_| budget.take(start, 10).is_ok()).count();
+        assert_eq!(taken, 10);
+        assert_eq!(budget.take(start, 10), Err(100_000_000));
+        assert_eq!(budget.take(start + 100_000_000, 10), Ok(()));
+    }
+
+    #[test]
+    fn tokens_are_known_by_their_hash_until_they_expire() {
+        let text = "[[token]]\nname = \"t\"\nsha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"\n\
+                    expires = \"2027-01-01T00:00:00Z\"\n";
+        let expires = "2027-01-01T00:00:00Z".parse::<jiff::Timestamp>().expect("a time").as_second();
+        // 5 s before it expires
+        let tokens = Tokens::parse(text, 1000, expires - 5).expect("it is sound");
+        assert_eq!(tokens.name(1000, b"test").as_deref(), Ok("t"));
+        assert!(tokens.name(5_000_001_000, b"test").expect_err("expired").contains("expired at 2027"));
+        assert!(tokens.name(1000, b"tests").expect_err("unknown").contains("not one of"));
+    }
+}

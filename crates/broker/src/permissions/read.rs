@@ -1,0 +1,214 @@
+//! The two files, with the place of everything that is wrong in them.
+
+use super::{ClientGrant, ClientIdentity, KnownToken, Permissions, RuleSubject, Tokens};
+use serde::Deserialize;
+use std::sync::Arc;
+use toml::Spanned;
+use unisono_eventchannel::TopicPattern;
+use unisono_fairqueue::Position;
+
+/// Why a text is no file of permissions or tokens: where, and what to write instead.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{at}: {what}")]
+pub struct PermissionsError {
+    pub at: Position,
+    pub what: String,
+}
+
+fn wrong<T>(text: &str, place: &Spanned<T>, what: impl Into<String>) -> PermissionsError {
+    PermissionsError { at: Position::of(text, place.span().start), what: what.into() }
+}
+
+fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, PermissionsError> {
+    toml::from_str(text).map_err(|error| PermissionsError {
+        at: Position::of(text, error.span().map_or(0, |span| span.start)),
+        what: error.message().to_owned(),
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenPermissions {
+    #[serde(default)]
+    allow: Vec<WrittenRule>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenRule {
+    who: Vec<Spanned<String>>,
+    #[serde(default)]
+    publish: Vec<Spanned<String>>,
+    #[serde(default)]
+    subscribe: Vec<Spanned<String>>,
+    rate: Option<Spanned<u64>>,
+    size: Option<usize>,
+    memory: Option<u64>,
+    connections: Option<usize>,
+    #[serde(default)]
+    paths: bool,
+}
+
+impl Permissions {
+    /// Reads the rules of a file; `user` finds the number of a user by its name.
+    ///
+    /// # Errors
+    /// Something in it is wrong.
+    pub fn parse(text: &str, user: &dyn Fn(&str) -> Option<u32>) -> Result<Self, PermissionsError> {
+        let written: WrittenPermissions = read(text)?;
+        let mut rules = Vec::new();
+        for rule in written.allow {
+            let subjects = rule.who.iter().map(|who| subject(text, who, user));
+            let subjects = subjects.collect::<Result<_, _>>()?;
+            if let Some(rate) = &rule.rate
+                && *rate.get_ref() == 0
+            {
+                return Err(wrong(text, rate, "a rate of 0; leave `publish` out of the rule instead"));
+            }
+            let grant = ClientGrant {
+                publish: patterns(text, &rule.publish)?,
+                subscribe: patterns(text, &rule.subscribe)?,
+                rate: rule.rate.map(Spanned::into_inner),
+                size: rule.size.unwrap_or(usize::MAX),
+                memory: rule.memory.unwrap_or(u64::MAX),
+                connections: rule.connections.unwrap_or(usize::MAX),
+                paths: rule.paths,
+            };
+            rules.push((subjects, Arc::new(grant)));
+        }
+        Ok(Self { rules })
+    }
+}
+
+fn patterns(text: &str, written: &[Spanned<String>]) -> Result<Vec<TopicPattern>, PermissionsError> {
+    let pattern = |pattern: &Spanned<String>| {
+        pattern.get_ref().parse().map_err(|error| wrong(text, pattern, format!("{error}")))
+    };
+    written.iter().map(pattern).collect()
+}
+
+fn subject(
+    text: &str,
+    who: &Spanned<String>,
+    user: &dyn Fn(&str) -> Option<u32>,
+) -> Result<RuleSubject, PermissionsError> {
+    let identity = match who.get_ref().split_once(':') {
+        None if who.get_ref() == "*" => return Ok(RuleSubject::Anybody),
+        None if who.get_ref() == "anonymous" => ClientIdentity::Anonymous,
+        Some(("unix", name)) => {
+            let number = name.parse().ok().or_else(|| user(name));
+            let unknown =
+                || wrong(text, who, format!("this host has no user `{name}`; write a name or a number"));
+            ClientIdentity::Unix(number.ok_or_else(unknown)?)
+        }
+        Some(("token", name)) => ClientIdentity::Token(name.into()),
+        Some(("mqtt", name)) => ClientIdentity::Mqtt(name.into()),
+        Some(("certificate", name)) => ClientIdentity::Certificate(name.into()),
+        _ => {
+            let what = format!(
+                "`{}` names nobody; write unix:USER, token:NAME, mqtt:USER, certificate:NAME, anonymous or *",
+                who.get_ref()
+            );
+            return Err(wrong(text, who, what));
+        }
+    };
+    Ok(RuleSubject::One(identity))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenTokens {
+    #[serde(default)]
+    token: Vec<WrittenToken>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenToken {
+    name: String,
+    sha256: Spanned<String>,
+    expires: Option<Spanned<String>>,
+}
+
+impl Tokens {
+    /// Reads the tokens of a file; `now` is the monotonic clock, `clock` the time of day in seconds since
+    /// 1970.
+    ///
+    /// # Errors
+    /// Something in it is wrong.
+    pub fn parse(text: &str, now: u64, clock: i64) -> Result<Self, PermissionsError> {
+        let written: WrittenTokens = read(text)?;
+        let mut tokens = Self::default();
+        for token in written.token {
+            let hash = hash(token.sha256.get_ref()).ok_or_else(|| {
+                wrong(
+                    text,
+                    &token.sha256,
+                    "no SHA-256; write 64 hexadecimal digits: printf %s SECRET | sha256sum",
+                )
+            })?;
+            let expires = match token.expires {
+                None => None,
+                Some(at) => {
+                    let time: jiff::Timestamp = at
+                        .get_ref()
+                        .parse()
+                        .map_err(|_| wrong(text, &at, "no time; write it as 2027-01-01T00:00:00Z"))?;
+                    let left = u64::try_from(time.as_second().saturating_sub(clock)).unwrap_or(0);
+                    Some((now.saturating_add(left.saturating_mul(1_000_000_000)), at.into_inner()))
+                }
+            };
+            let known = KnownToken { name: token.name.into(), expires };
+            if tokens.by_hash.insert(hash, known).is_some() {
+                return Err(wrong(text, &token.sha256, "two tokens of one secret; remove one"));
+            }
+        }
+        Ok(tokens)
+    }
+}
+
+fn hash(text: &str) -> Option<[u8; 32]> {
+    let mut hash = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (at, byte) in hash.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        let user = |name: &str| (name == "plant").then_some(7);
+        for (text, says) in [
+            ("[[allow]]\nwho = [\"unix:nobody-here\"]", "2:8: this host has no user `nobody-here`"),
+            ("[[allow]]\nwho = [\"*\"]\npublish = [\"a\", \"b/#/c\"]", "3:17: `b/#/c`: column 3"),
+            ("[[allow]]\nwho = [\"somebody\"]", "2:8: `somebody` names nobody"),
+            ("[[allow]]\nwho = [\"*\"]\nrate = 0", "3:8: a rate of 0"),
+            ("[[allow]]\nwho = [\"*\"]\npublishes = []", "3:1: unknown field `publishes`"),
+            ("[[allow]]\npublish = []", "1:1: missing field `who`"),
+        ] {
+            let error = Permissions::parse(text, &user).expect_err(text).to_string();
+            assert!(error.starts_with(says), "{error}");
+        }
+        for (text, says) in [
+            ("[[token]]\nname = \"t\"\nsha256 = \"12\"", "3:10: no SHA-256"),
+            ("[[token]]\nname = \"t\"\nsha256 = \"$H\"\nexpires = \"soon\"", "4:11: no time"),
+        ] {
+            let error =
+                Tokens::parse(&text.replace("$H", &"a".repeat(64)), 0, 0).expect_err(text).to_string();
+            assert!(error.starts_with(says), "{error}");
+        }
+        let text = "[[allow]]\nwho = [\"unix:plant\", \"unix:9\"]\nsubscribe = [\"a/#\"]";
+        let permissions = Permissions::parse(text, &user).expect("it is sound");
+        for (user, may) in [(7, true), (9, true), (8, false)] {
+            let grant = permissions.grant(&ClientIdentity::Unix(user));
+            assert_eq!(grant.is_some_and(|grant| grant.may_subscribe("a/b") && !grant.may_publish("a")), may);
+        }
+    }
+}

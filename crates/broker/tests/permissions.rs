@@ -1,0 +1,123 @@
+//! Who may do what at a broker, over real sockets: each refusal is told to the one who asked, and counted.
+
+mod common;
+
+use common::mqtt::{Raw, V5, V311};
+use common::{Addresses, broker, event, with_this_broker};
+use unisono_broker::{
+    Advertisement, Broker, Client, Error, EventDraft, Permissions, SubscriptionSpec, Tokens, now,
+};
+
+/// The hash of `test`.
+const TOKENS: &str = "[[token]]
+name = \"line1\"
+sha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"
+";
+
+fn with_rules(rules: &str, tokens: Option<&str>, test: impl FnOnce(&Addresses) + Send + 'static) {
+    let mut broker: Broker =
+        broker().with_permissions(Permissions::parse(rules, &|_| None).expect("it is sound"));
+    if let Some(tokens) = tokens {
+        broker = broker.with_tokens(Tokens::parse(tokens, now(), 0).expect("it is sound"));
+    }
+    with_this_broker(broker, test);
+}
+
+fn refusals(client: &mut Client, kind: &str) -> u64 {
+    client.statistics().expect("it goes on").refusals.get(kind).copied().unwrap_or(0)
+}
+
+fn refused<T: std::fmt::Debug>(outcome: Result<T, Error>) -> String {
+    outcome.expect_err("it is not allowed").to_string()
+}
+
+#[test]
+fn a_program_may_do_what_its_rule_says_and_no_more() {
+    let rules = "[[allow]]\nwho = [\"*\"]\npublish = [\"mine/#\"]\nsubscribe = [\"mine/+\", \"news\"]\n\
+                 size = 10\nmemory = 5000000\nrate = 1000000";
+    with_rules(rules, None, |at| {
+        let mut client = at.client();
+        assert!(refused(client.advertise(&Advertisement::of("theirs"))).contains("may not publish `theirs`"));
+        assert!(refused(client.subscribe(&SubscriptionSpec::of("#"))).contains("may not subscribe to `#`"));
+        client.subscribe(&SubscriptionSpec::of("mine/a")).expect("it may");
+        let second = client.subscribe(&SubscriptionSpec::of("news"));
+        assert!(refused(second).contains("queues of 5000000 bytes"), "4 MiB each");
+        let topic = client.advertise(&Advertisement::of("mine/a")).expect("it may");
+        let large = client.try_publish(topic, &EventDraft::new(&[0; 11]));
+        assert!(refused(large).contains("11 bytes; the permissions allow 10"));
+        client.publish(topic, &EventDraft::new(&[0; 10])).expect("it leaves");
+        assert_eq!(event(&mut client).payload.bytes().len(), 10);
+        for kind in ["publish", "subscribe", "memory", "size"] {
+            assert_eq!(refusals(&mut client, kind), 1, "{kind}");
+        }
+    });
+}
+
+#[test]
+fn rates_and_connections_have_a_bound() {
+    let rules = "[[allow]]\nwho = [\"*\"]\npublish = [\"#\"]\nrate = 2\nconnections = 1";
+    with_rules(rules, None, |at| {
+        let mut client = at.client();
+        let topic = client.advertise(&Advertisement::of("t")).expect("it may");
+        let outcomes: Vec<bool> =
+            (0..8).map(|_| client.try_publish(topic, &EventDraft::new(b"")).is_ok()).collect();
+        assert_eq!(outcomes[..2], [true, true]);
+        assert!(outcomes[2..].contains(&false), "{outcomes:?}");
+        assert!(refusals(&mut client, "rate") > 0);
+        let second = Client::connect(&at.unix);
+        assert!(refused(second).contains("may have 1 connections"));
+        assert_eq!(refusals(&mut client, "connections"), 1);
+    });
+}
+
+#[test]
+fn a_client_that_no_rule_names_is_refused() {
+    with_rules("[[allow]]\nwho = [\"anonymous\"]\nsubscribe = [\"public/#\"]", None, |at| {
+        assert!(refused(Client::connect(&at.unix)).contains("no rule of the permissions names unix:"));
+        let mut client = Client::connect_tcp(at.tcp).expect("it is named");
+        client.subscribe(&SubscriptionSpec::of("public/a")).expect("it may");
+        assert!(refused(client.subscribe(&SubscriptionSpec::of("a"))).contains("anonymous may not"));
+    });
+}
+
+#[test]
+fn over_tcp_a_token_says_who_a_program_is_until_it_expires() {
+    let expired = format!(
+        "{TOKENS}[[token]]\nname = \"old\"\nexpires = \"1969-01-01T00:00:00Z\"\nsha256 = \"{}\"\n",
+        // of `old`
+        "cba06b5736faf67e54b07b561eae94395e774c517a7d910a54369e1263ccfbd4"
+    );
+    let rules = "[[allow]]\nwho = [\"token:line1\"]\npublish = [\"line1/#\"]";
+    with_rules(rules, Some(&expired), |at| {
+        let mut client = Client::connect_tcp_with(at.tcp, "test").expect("it knows the token");
+        client.advertise(&Advertisement::of("line1/a")).expect("it may");
+        assert!(refused(Client::connect_tcp(at.tcp)).contains("asks for one over TCP"));
+        assert!(refused(Client::connect_tcp_with(at.tcp, "guess")).contains("not one of the broker's"));
+        let old = refused(Client::connect_tcp_with(at.tcp, "old"));
+        assert!(old.contains("the token `old` expired at 1969"), "{old}");
+        assert_eq!(refusals(&mut client, "token"), 3);
+    });
+}
+
+#[test]
+fn an_mqtt_client_has_the_permissions_of_its_user() {
+    let rules = "[[allow]]\nwho = [\"mqtt:line1\"]\npublish = [\"line1/#\"]\nsubscribe = [\"line1/+\"]\n\
+                 size = 4\nmemory = 1048576";
+    with_rules(rules, Some(TOKENS), |at| {
+        for version in [V311, V5] {
+            let (_, code) = Raw::open(at.mqtt, version).log_in("c", "line1", "guess");
+            assert_eq!(code, if version == V5 { 0x86 } else { 4 });
+            let (_, code) = Raw::open(at.mqtt, version).log_in("c", "line2", "test");
+            assert_eq!(code, if version == V5 { 0x86 } else { 4 });
+        }
+        let (mut client, code) = Raw::open(at.mqtt, V5).log_in("c", "line1", "test");
+        assert_eq!(code, 0);
+        assert_eq!(client.subscribe_code(1, "line1/#", 0), 0x87);
+        client.subscribe(2, "line1/a", 0);
+        assert_eq!(client.subscribe_code(3, "line1/b", 1), 0x97, "a second queue is too much memory");
+        assert_eq!(client.publish_code("line2/a", b"x", 1), 0x87);
+        assert_eq!(client.publish_code("line1/a", b"large", 1), 0x95);
+        client.publish("line1/a", b"fits", 0, false);
+        assert_eq!(&*client.message().payload, b"fits");
+    });
+}
