@@ -4,9 +4,7 @@
 #![no_main]
 
 use unisono_broker::transport::{PayloadRef, TransportPeer};
-use unisono_broker::{
-    Broker, ClientId, Frame, Greeting, InterestSpec, Limits, Next, SubscriptionSpec, Task,
-};
+use unisono_broker::{Broker, ClientId, Frame, Greeting, InterestSpec, Limits, Next, SubscriptionSpec, Task};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 const PROGRAM: ClientId = ClientId(9);
@@ -18,7 +16,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     assert!(broker.connected(0, PROGRAM, TransportPeer::User(0)));
     let interest = InterestSpec { topics: "#".to_owned(), ..InterestSpec::default() };
     let spec = SubscriptionSpec { interests: vec![interest], ..SubscriptionSpec::default() };
-    for frame in [Frame::Hello(Greeting::default()), Frame::Subscribe { number: 1, spec }] {
+    for frame in [Frame::Hello(Greeting::default()), Frame::Subscribe { number: 1, spec: Box::new(spec) }] {
         let mut head = Vec::new();
         frame.write(&mut head);
         let _ = broker.received(0, PROGRAM, &head, None);
