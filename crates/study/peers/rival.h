@@ -39,6 +39,13 @@ static void fail(const char *what, const char *why)
 	exit(1);
 }
 
+/* What the words on the command line cannot mean. */
+static void refuse(const char *what, const char *why)
+{
+	fprintf(stderr, "%s: %s\n", what, why);
+	exit(2);
+}
+
 static uint64_t now(void)
 {
 	struct timespec time;
@@ -119,19 +126,21 @@ int main(int count, char **words)
 	uint64_t from, until;
 
 	if (count != 8)
-		fail("usage", "publish|subscribe ADDRESS BYTES EVENTS_PER_S FROM UNTIL RESULT");
+		refuse("usage", "publish|subscribe ADDRESS BYTES EVENTS_PER_S FROM UNTIL RESULT");
 	bytes = strtoull(words[3], NULL, 10);
 	from = strtoull(words[5], NULL, 10);
 	until = strtoull(words[6], NULL, 10);
 	if (bytes < HEAD)
-		fail(words[3], "an event has at least 16 bytes");
+		refuse(words[3], "an event has at least 16 bytes");
 	if (strcmp(words[1], "publish") == 0) {
 		open_publisher(words[2], bytes);
 		supply(bytes, strtod(words[4], NULL), from, until);
 		close_publisher();
-	} else {
+	} else if (strcmp(words[1], "subscribe") == 0) {
 		open_subscriber(words[2], bytes);
 		consume(bytes, from, until, words[7]);
+	} else {
+		refuse(words[1], "the first word is publish or subscribe");
 	}
 	return 0;
 }
