@@ -9,11 +9,14 @@ use unisono_linux::process;
 
 /// Show what this host supports, and for what it does not, why and what to do
 ///
-/// Prints one line for each capability that some command needs: "found", or "not found" with the reason and
-/// the remedy. Most capabilities are tried, not looked up; a trial leaves nothing behind and loads no kernel
-/// module. "unknown" means that a trial did not end in time, so that it showed nothing. Without root, fewer
-/// capabilities are found; run it as root to see what root would add. A missing capability is not an error:
-/// the exit code is 0.
+/// Prints one line for each capability that some command needs. "found" means that it can be used. "not
+/// found" is followed by the reason and by what to do. "unknown" means that a trial did not end in time: the
+/// capability may be there or not.
+///
+/// The command finds out most capabilities by trying them. For example, it makes a control group and removes
+/// it, and it loads a BPF program that it attaches to nothing. A trial leaves nothing behind and loads no
+/// kernel module. Root can do more than other users: run the command as root to see what root would add. A
+/// missing capability is not an error: the exit code is 0.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono doctor                         all capabilities

@@ -72,10 +72,10 @@ the skew between the first core and the last, the reason for the mechanism, and 
 
 Ctrl-Z, and every other signal that a process can catch, is passed on to the programs.")]
 struct RunArgs {
-    /// Length of a turn (1ms to 10s)
+    /// Length of a slice (1ms to 10s). A gang runs for as many slices as its weight, then the next gang runs
     #[arg(long, default_value = "20ms", value_parser = units::duration)]
     slice: Duration,
-    /// How many slices each gang gets in a turn: one number for each gang
+    /// How many slices each gang gets before the next gang runs: one number for each gang [default: 1 each]
     #[arg(long, value_delimiter = ',', value_name = "N,N,...")]
     weights: Vec<u32>,
     /// How gangs that wait for their turn are stopped: freeze (the cgroup freezer), real-time (priorities),
@@ -102,7 +102,8 @@ struct RunArgs {
     /// The most threads and processes that a gang may have
     #[arg(long, default_value_t = 4096)]
     max_threads: u32,
-    /// Use only what an ordinary user may use: stop signals, which switch later
+    /// Use only what an ordinary user may use: stop signals. They act late, so gangs overlap by up to
+    /// milliseconds when they switch
     #[arg(long)]
     unprivileged: bool,
     /// Print the summary as one JSON object on standard output, after the programs' output

@@ -22,9 +22,14 @@ use std::process::ExitCode;
 
 /// Publish and subscribe, with deadlines and shares
 ///
-/// Programs publish events of topics, and the broker pushes them to those who subscribed: inside a class the
-/// earliest deadline first, between classes by share. A consumer that is slow, stopped or dead harms nobody.
-/// What cannot be met is refused, saying by how much.
+/// Programs publish events of topics. The broker sends each event to the consumers that subscribed to its
+/// topic. Each consumer belongs to a class of the broker's policy. Within a class, the event with the
+/// earliest deadline goes first; classes share the broker's time by weight. The events of a slow, stopped or
+/// dead consumer wait in its own queue; it delays a supplier only if it chose `--full block-supplier`. A
+/// consumer may ask for delivery in time. If the broker cannot keep that, it refuses and says by how much.
+///
+/// `serve` makes sockets and, with --log, a directory. It changes nothing else on the host and needs no
+/// privilege.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono events serve                                 the broker, until Ctrl-C

@@ -14,8 +14,9 @@ use unisono_linux::interrupt;
 
 /// Publish what was recorded again, at its times
 ///
-/// The events keep their topics, keys, fields and payloads, and the time from one to the next. A deadline is
-/// as long after the publication as it was. The log of a broker that does not run can be replayed, too.
+/// The events keep their topics, keys, fields and payloads, and the time from one to the next. The time from
+/// the publication of an event to its deadline stays the same. The log of a broker that does not run can be
+/// replayed, too.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono events replay monday

@@ -47,16 +47,20 @@ pub(crate) struct Args {
     mqtt: Vec<SocketAddr>,
     /// Who may publish and subscribe what, and how much: a TOML file
     ///
-    /// Without it, everybody who may connect may do everything.
+    /// Without it, everybody who can connect may do everything. With it, a client that no rule names is
+    /// refused.
     #[arg(long, value_name = "FILE")]
     permissions: Option<PathBuf>,
-    /// Hashes of the tokens that programs need over TCP: a TOML file
+    /// Ask programs and MQTT clients over TCP for a token; this TOML file has the hashes of the tokens
+    ///
+    /// Nothing is encrypted over TCP. So a token that comes from another host is refused: with --tokens, only
+    /// programs of this host can connect.
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
     /// Who may connect to the socket, as chmod(1) writes it
     #[arg(long, value_name = "MODE", value_parser = mode, default_value = "600")]
     mode: u32,
-    /// Listen at addresses that other hosts reach, although nothing protects them
+    /// Listen also at TCP addresses that other hosts can reach, although TCP is not encrypted
     #[arg(long)]
     insecure: bool,
     #[command(flatten)]

@@ -44,7 +44,7 @@ have the machine to themselves; passive waiting (OMP_WAIT_POLICY, KMP_BLOCKTIME,
 threads than processors, or other programs run now. What you set yourself stays as it is.
 
 What is not done: a number in the program's code or arguments (-t 8) is not changed; oneTBB reads no variable; a single \
-program is not moved to other processors, because another one might be moved there too. The wait policy suits the machine \
+program is not bound to certain processors, because another `unisono fit` might choose the same ones. The wait policy suits the machine \
 as it is now: programs that start later are not considered.
 
 Several programs (A ::: B): each gets its part of the cores, or of the processors if there are too few cores. With more \

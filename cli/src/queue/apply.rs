@@ -20,10 +20,18 @@ use unisono_linux::read::HAND_WRITTEN;
 /// Put a policy in force on a device: all of it, or nothing
 ///
 /// The command first writes down what the device had before (in /run/unisono/queue). `unisono queue clear`
-/// puts that back. So does a signal that arrives before the policy is in force. If the command is killed, the
-/// next `unisono queue` does it. You may apply another policy over one that is in force: packets of classes
-/// that both have are not lost. The command changes only the named device, and the processor weights of the
-/// control groups that [cpu] names.
+/// restores it. If a signal ends the command before the policy is in force, the command restores it itself.
+/// If the command is killed by SIGKILL, the next `unisono queue apply`, `show`, `metrics` or `clear` restores
+/// it.
+///
+/// You may apply a policy while another one is in force. If both have the same backend and a class of the
+/// same name and the same parent, the packets that wait in it are kept. With --backend kernel, packets of a
+/// class that is gone have 3 s to leave; then they are dropped.
+///
+/// With --backend kernel the command changes only the named device and the processor weights of the control
+/// groups that [cpu] names. --direction in also adds a device. --backend interposed also adds a device, a
+/// network namespace and two processes. --cpu-shares core also starts processes that stop and resume the
+/// control groups.
 #[derive(clap::Args)]
 #[command(after_help = "A policy is TOML:
   rate = \"100mbit\"                  # what the link carries: kbit, mbit, gbit
@@ -45,7 +53,8 @@ use unisono_linux::read::HAND_WRITTEN;
 
   [cpu]                             # processor time of the matched control groups
   video = 3
-The first match in the file decides. Every backend knows all matches:
+The first match in the file decides. Every backend knows these matches (--direction in: all but \
+cgroup, priority and mark):
   address, port   both of the sender, or both of the receiver
   cgroup          the control group of the process that made the socket; includes all groups below
   priority        SO_PRIORITY
@@ -59,7 +68,7 @@ limits what may wait.
 With --direction in the policy is for packets that the device receives. They wait in a device \
 that this command makes (ifb-uN) before programs get them. They have already crossed the link, so \
 only senders that notice drops, as TCP does, slow down. Such packets have no cgroup, priority or \
-mark yet.
+mark yet, so a policy with such a match is refused.
 
 Examples:
   unisono queue apply policy.toml --check                check it, print what it guarantees

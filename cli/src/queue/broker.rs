@@ -14,8 +14,8 @@ use unisono_broker::{Broker, BrokerAddress, Client, Exposure, Limits, PathPace, 
 /// path in one of the policy's classes, and hand over messages; a message may have a deadline. (Rust programs
 /// use the crate unisono-broker; its PROTOCOL.md is for others.) Until Ctrl-C the broker sends the messages
 /// on, as datagrams or over connections, in the order of the policy and no faster than its rate. It needs no
-/// privilege and changes nothing on the host. So it cannot control a program that sends by itself: `unisono
-/// queue apply` can.
+/// privilege, makes the socket, and changes nothing else on the host. So it cannot control a program that
+/// sends by itself: `unisono queue apply` can.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -17,7 +17,8 @@ use unisono_linux::interrupt;
 /// bytes and drops of each class are counters (`_total`). What waits, and how long packets waited, are
 /// gauges. Labels name the device, the direction, the class and its parent. The sum of the classes with
 /// parent="" is the link. With --listen the command answers `GET /metrics` until Ctrl-C. There is no
-/// password: everybody who can connect can read.
+/// password: everybody who can connect can read. Before it reads, the command undoes what killed `unisono
+/// queue` commands left.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue metrics                                       the text, once

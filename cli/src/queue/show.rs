@@ -25,7 +25,8 @@ use unisono_measure::units::duration;
 /// too. The interposed place, and Unisono's scheduler in the kernel, measure how long packets waited since
 /// the policy came into force: min, median, p99, max. The kernel's own classes do not measure it. There
 /// "wait" is the time that the packets waiting now need at the rate of their class. If the policy has [cpu],
-/// the table also shows what each control group gets of the processors.
+/// the table also shows what each control group gets of the processors. Before it reads, the command undoes
+/// what killed `unisono queue` commands left.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue show --dev eth0

@@ -29,11 +29,16 @@ const NOTABLE: Duration = Duration::from_secs(2);
 
 /// Measure what waiting costs here and which mechanism is worth it
 ///
-/// A study compares variants of one thing: for example the same programs under plain Linux, pinned to
-/// processors ("spread"), with priorities, one after the other, and as gangs. The variants run in turns, so
-/// that a machine that gets slower favours none. Each run is written to DIR/records.jsonl when it ends, and a
-/// report to DIR/report.html at the end. A variant that this host cannot run is skipped, and the report says
-/// why. Ctrl-C ends the study and keeps the runs that were made.
+/// A study compares several ways to do one thing, its variants. For example, it runs the same programs under
+/// plain Linux, pinned to processors ("spread"), with priorities, one after the other, and as gangs. Runs of
+/// the variants alternate: if the machine gets slower during a study, this affects all variants alike. When a
+/// run has ended, its record is written to DIR/records.jsonl. At the end the report is written to
+/// DIR/report.html. If this host cannot run a variant, the study skips the variant and the report gives the
+/// reason. Ctrl-C ends the study; the report then shows the runs that were made.
+///
+/// Run by root, some studies also make control groups, network namespaces and devices in these namespaces,
+/// and load BPF programs there. They remove all of this when the run ends. Beyond that, a study writes only
+/// DIR, and compiled programs into a cache directory.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -22,9 +22,10 @@ const LONG: Duration = Duration::from_secs(10);
 /// Measure barriers in the switches against the best barriers in software
 ///
 /// The command builds the network as `tree deploy` does, with one process for each member. It then runs these
-/// barriers in turns: the barrier in the switches, as in the paper and with messages that turn around at the
-/// root switch; and over UDP through the same switches, a central barrier, combining trees with four and
-/// eight children, and a dissemination barrier.
+/// barriers in turns. Two run in the switches: the paper's, and one whose messages turn around at the root
+/// switch. Four run in software, over UDP through the same switches: a central barrier, combining trees with
+/// four and with eight children, and a dissemination barrier. Then everything is removed, as by `tree
+/// deploy`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree generate --members 256 | sudo unisono tree bench -

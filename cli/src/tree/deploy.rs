@@ -19,8 +19,13 @@ use unisono_measure::units;
 /// Each switch and each node becomes a network namespace, and each cable a pair of devices. A BPF program at
 /// every port of a switch combines arrivals and replicates releases. Each member is a process with a raw
 /// socket in its node. The members set up the registers by messages through the network. All groups of the
-/// file run barriers at once until the time is over or Ctrl-C. Then everything is removed, even after kill
-/// -9.
+/// file run barriers at once until the time is over or Ctrl-C. Then everything is removed.
+///
+/// Devices and BPF programs exist only in the namespaces that this command makes. Outside of them, the
+/// command writes notes below /run/unisono and, with --names, names below /run/netns. For a fraction of a
+/// second at the start and at the end it sets /sys/kernel/rcu_expedited. After kill -9 the kernel removes the
+/// namespaces and the devices in them. `unisono tree undeploy` removes the notes and names, and restores the
+/// setting.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree generate | sudo unisono tree deploy -

@@ -10,8 +10,11 @@ use unisono_btin::{ReductionOperator, Tree, export};
 
 /// Write barrier registers as table entries for P4 switches, or as elements of a BPF map
 ///
-/// The registers are checked against the network first. Both forms are JSON; ports are numbers, with the
-/// names that the network's file gives them beside.
+/// A barrier register says what one switch knows about one group: which of its ports leads towards the root
+/// of the tree, and which ports lead to members and to switches below. `unisono tree plan --json` prints the
+/// registers of all switches. This command checks them against the network and writes them for other
+/// switches. The output is JSON. Ports are numbers. If the network's file has names for them, the names are
+/// written, too.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree export net.json tree.json --to p4 > entries.json
@@ -19,16 +22,18 @@ use unisono_btin::{ReductionOperator, Tree, export};
   unisono tree export net.json tree.json --to bpf --turn switch
       elements of the map `registers`, as bpftool map dump -j shows them
 
-The tables of P4: (group, ingress_port) -> arrive(bit, all, egress_port) or turn(bit, all, multicast_group) on \
-the way up, and -> replicate(multicast_group) on the way down. `bit` is the port that arrives, `all` are the \
-ports that have to.")]
+The P4 tables: both match the group and the port at which a message comes in (ingress_port). The table \
+barrier.reduction is for arrivals. Its action arrive(bit, all, egress_port) sends one message up when all have \
+arrived. At the top of the tree its action is turn(bit, all, multicast_group), which sends the release instead. \
+`bit` is the bit of the ingress port, and `all` has the bits of all ports at which arrivals have to come. The table \
+barrier.distribution is for releases: its action replicate(multicast_group) copies the release to these ports.")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: NetworkSource,
     /// The registers: a file of the format btin-tree-1
     #[arg(value_name = "TREE")]
     tree: PathBuf,
-    /// Which form
+    /// What to write
     #[arg(long, value_enum, value_name = "FORM")]
     to: Form,
     /// Where messages turn around: at the root node as in the paper, or at the root switch

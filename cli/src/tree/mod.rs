@@ -23,9 +23,15 @@ use std::process::ExitCode;
 
 /// Plan, check, simulate and run barriers in the switches of a network
 ///
-/// Without help from the switches, a barrier over a network takes a message from each member to one root, one
-/// after the other. Switches that combine arrivals on the way up and replicate the release on the way down
-/// reduce that to the height of a tree. Networks are files: draw one with `generate`, or `convert` your own.
+/// No member of a group leaves a barrier before all members have arrived. Without help from the switches,
+/// each member sends a message to one node, the root, and the root takes in these messages one after the
+/// other. Switches can do better. Each switch combines the arrivals that it gets from below into one message
+/// to the switch above it. When all have arrived, each switch copies the release to all members and switches
+/// below it. The time of a barrier then grows with the height of the tree, and no longer with the number of
+/// members.
+///
+/// Networks are files: draw one with `generate`, or `convert` your own. Only `deploy`, `bench` and `undeploy`
+/// change anything on this host, and only these need root. The others read files and write files.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree generate --switches 300 --nodes 1024 --members 256 --out net.json

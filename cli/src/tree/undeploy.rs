@@ -8,8 +8,9 @@ use unisono_linux::counted::counted;
 
 /// End deployments, and remove what killed ones have left behind
 ///
-/// Processes and unnamed namespaces always end with `unisono tree deploy`. After kill -9 only the names that
-/// --names made can be left. The next deployment removes them, too.
+/// Processes and unnamed namespaces always end with `unisono tree deploy` and `tree bench`. After kill -9 two
+/// things can be left: the names that --names made, and the changed setting /sys/kernel/rcu_expedited. This
+/// command removes the names and restores the setting. So does the next deployment.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   sudo unisono tree undeploy
