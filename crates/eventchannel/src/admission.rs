@@ -11,10 +11,11 @@
 //!    event of the class that is in service already.
 //!
 //! The bound depends on the longest event of the other classes. So a consumer without a reservation is
-//! checked too: its execution time may break what others were promised.
+//! checked, too: its execution time may break what was promised to others.
 //!
-//! Cost: `C / T` is used for all but the first [`STEPS`] events of a consumer, which is safe (it asks for
-//! more, never less) and makes the check finite: `STEPS * n * n` steps for a class of `n` consumers.
+//! Cost: the demand is exact for the first [`STEPS`] events of each consumer. For all later ones the check
+//! uses `C / T` times the length of time. This is safe, because it never counts too little, and it makes the
+//! check finite: `STEPS * n * n` steps for a class of `n` consumers.
 //!
 //! Reference: Baruah, Mok, Rosier, "Preemptively scheduling hard-real-time sporadic tasks on one processor"
 //! (RTSS 1990), the demand bound; Jeffay, Stanat, Martel, "On non-preemptive scheduling of periodic and

@@ -1,8 +1,8 @@
-//! When the channel next has something to do without being asked: leases, redeliveries, timers, correlations
-//! that run out.
+//! When the channel next has to act by itself: when a lease ends, an event must be delivered again, a timer
+//! rings, or a correlation runs out of time.
 //!
-//! A sorted set; an alarm that no longer means anything is found out when it is due, so that renewing a lease
-//! costs nothing here.
+//! A sorted set of times. An alarm that no longer means anything stays in it; the channel notices that when
+//! the alarm is due. So renewing a lease costs nothing here.
 
 use crate::ids::TimerId;
 use crate::ids::{ConsumerId, CorrelationId, InboxId, SupplierId};

@@ -1,8 +1,8 @@
-//! Correlation: events that mean something together (the paper's section 2.3.2; conjunction and disjunction
-//! groups in TAO's event service).
+//! Correlation: several events that are delivered together (the paper's section 2.3.2; conjunction and
+//! disjunction groups in TAO's event service).
 //!
-//! A correlation has parts, each an interest of its own. It is complete with the event that ends it, and is
-//! delivered as that event with the others. Then it begins anew: no event is part of two deliveries.
+//! A correlation has parts, each an interest of its own. The event that completes it is delivered, together
+//! with the events of the other parts. Then the correlation begins anew: no event is part of two deliveries.
 //!
 //! | rule | complete when |
 //! |---|---|
@@ -10,9 +10,9 @@
 //! | all | all parts have come within the time, in any order; of a part the latest event counts |
 //! | sequence | all parts have come within the time, in their order |
 //!
-//! Cost: for a sequence one chain of events for each of its parts: of all chains that have come as far, the
-//! one that began last can be completed whenever another one can. Reference: Chakravarthy, Mishra, "Snoop"
-//! (1994), its recent context.
+//! Cost: for a sequence one chain of events for each of its parts. Of several chains that have come equally
+//! far the channel keeps the one that began last: it can be completed whenever one of the others can.
+//! Reference: Chakravarthy, Mishra, "Snoop" (1994), its recent context.
 
 use crate::event::ChannelEvent;
 use crate::index::Interest;

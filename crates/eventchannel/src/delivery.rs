@@ -1,4 +1,4 @@
-//! What a consumer is pushed.
+//! What the channel delivers to a consumer.
 
 use crate::event::ChannelEvent;
 use crate::ids::ConsumerId;

@@ -1,16 +1,16 @@
-//! Who is served next: shares between classes, the earliest deadline inside a class.
+//! Which inbox is served next: shares between classes, the earliest deadline inside a class.
 //!
 //! ```text
 //!   fairqueue::Processor over the classes --> a leaf --> its ready inboxes, by
 //!                                                        (reserved first, deadline, arrival)
 //! ```
-//! Between classes start-time fair queuing decides, which knows no deadlines and lets nobody take another's
-//! share. Inside a class the inbox whose first event is due first is served. Inboxes without a reservation
-//! come after those with one, so that what admission promised holds beside them.
+//! Between classes start-time fair queuing decides. It knows no deadlines, and no class can take the share of
+//! another. Inside a class the inbox whose first event is due first is served. Inboxes without a reservation
+//! come after those with one, so that they cannot break what admission promised.
 //!
-//! A class is charged what a delivery took, or the worst case if nobody says; only then is that known, which
-//! start-time fair queuing allows. Cost: a logarithm of the ready inboxes of the class, and the scheduler's
-//! own.
+//! A class is charged for the time that a delivery took, or for the worst case if the caller does not say.
+//! The time is known only after the delivery; start-time fair queuing needs it no earlier. Cost: a logarithm
+//! of the ready inboxes of the class, and the scheduler's own cost.
 //!
 //! Reference: Liu, Layland (JACM 1973), earliest deadline first; Goyal, Guo, Vin (OSDI 1996), leaves of a
 //! hierarchy with schedulers of their own.

@@ -1,4 +1,4 @@
-//! What is refused, and to whom: a variant for each thing that the one who asked can do differently.
+//! The errors: a variant for each case in which a caller can do something different.
 
 use crate::admission::AdmissionError;
 use crate::pattern::NameError;

@@ -1,4 +1,4 @@
-//! Events: what suppliers push and consumers are pushed.
+//! Events: what suppliers publish and consumers get.
 //!
 //! An event of CORBA's Event Service with what TAO's real-time event service adds to it (the paper's section
 //! 2.3.2): a deadline, a criticality, and named fields that filters look at. The payload is opaque. The

@@ -1,4 +1,5 @@
-//! Who and what is meant: numbers that the channel gives, each once, below all modules that speak of them.
+//! The numbers by which topics, parties and the rest are named. The channel gives each number once. All
+//! modules that use them depend on this one.
 
 /// A topic, by the channel's number; never used again for another one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -1,12 +1,12 @@
-//! A consumer's queue: bounded, ordered by deadline, with a choice of what goes when it is full.
+//! A consumer's queue: bounded and ordered by deadline. A choice says what is dropped when it is full.
 //!
-//! One consumer has an inbox of its own; the consumers of a group share one. Events leave it by deadline;
-//! those of one supplier on one topic never overtake each other, so a deadline counts as at least that of the
-//! supplier's earlier events on the topic that still wait. What is dropped is remembered as a [`Gap`] and
-//! told with the next delivery.
+//! A consumer has an inbox of its own; the consumers of a group share one. Events leave it by deadline. But
+//! events of one supplier on one topic never overtake each other. So an event's deadline counts as no earlier
+//! than those of the same supplier's earlier events on that topic that still wait. What is dropped is
+//! recorded as a [`Gap`], and reported with the next delivery.
 //!
-//! Cost: some logarithms of the events that wait, for one in and one out. Memory is bounded by the capacity,
-//! gaps by suppliers times topics.
+//! Cost: some logarithms of the number of waiting events, to put one in and to take one out. The capacity
+//! bounds the memory of events; the number of suppliers times topics bounds the memory of gaps.
 
 use crate::admission::{ExecutionTime, Reservation};
 use crate::event::{ChannelEvent, Criticality, EventPayload, NO_DEADLINE};

@@ -15,8 +15,8 @@
 //!                                 |
 //!                               next --> Delivery: consumer, notices, event
 //! ```
-//! To read: `topic.rs` and `event.rs`, `filter/mod.rs`, `index/mod.rs`, `inbox.rs`, `dispatch.rs`,
-//! `admission.rs`, `correlation.rs`, and then `channel/mod.rs`, where they meet.
+//! Read `topic.rs` and `event.rs` first, then `filter/mod.rs`, `index/mod.rs`, `inbox.rs`, `dispatch.rs`,
+//! `admission.rs` and `correlation.rs`. `channel/mod.rs`, which puts them together, comes last.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -46,24 +46,25 @@
 //! # }
 //! ```
 //!
-//! **Words.** A *supplier* pushes events of a *topic*; a *consumer* is pushed those that one of its
+//! **Words.** A *supplier* publishes events of a *topic*. A *consumer* gets the events that one of its
 //! *subscriptions* asks for, through its *inbox* or that of its *group*. A *filter* is a condition on an
 //! event's fields. *Dispatch* is the choice of the next delivery. A *reservation* is what a consumer was
-//! *admitted* with. A *correlation* is events that are delivered together. A *lease* is how long a party may
-//! be silent.
+//! *admitted* with. A *correlation* is a set of events that are delivered together. A *lease* is how long a
+//! party may be silent.
 //!
-//! **Idea.** The channel uses deadlines and shares, each where it is strong: inside a class the earliest
-//! deadline first, which meets all deadlines that can be met; between classes start-time fair queuing, so
-//! that no deadline of one takes the share of another. A consumer whose deadlines cannot be met is refused
-//! when it comes, and the error says by how much.
+//! **Idea.** The channel uses both deadlines and shares. Inside a class the event with the earliest deadline
+//! comes first, which meets all deadlines that can be met. Between classes start-time fair queuing decides,
+//! so that the deadlines of one class cannot take the share of another. A consumer whose deadlines cannot be
+//! met is refused when it connects, and the error says by how much.
 //!
-//! **Cost.** An event costs its matching (fields, and clauses met), and for each inbox that it enters, and
-//! for each delivery, some logarithms. No payload is copied. Memory is bounded by the limits.
+//! **Cost.** An event costs its matching (its fields, and the clauses that it meets). It costs some
+//! logarithms for each inbox that it enters, and for each delivery. No payload is copied. The limits bound
+//! the memory.
 //!
 //! **What it does not do.** It opens no sockets, starts no threads and reads no clock: time is an argument
-//! and never decreases, and whoever runs it delivers what [`EventChannel::next`] says, and comes back at
-//! [`EventChannel::next_wake`]. It writes no log: what waits or is not acknowledged is lost with its process.
-//! It knows one server (a processor or a link) that the classes share.
+//! and never decreases. The caller delivers what [`EventChannel::next`] returns, and comes back at
+//! [`EventChannel::next_wake`]. It writes no log: events that wait or are not acknowledged are lost when its
+//! process ends. It knows one server (a processor or a link) that the classes share.
 //!
 //! Reference: Shenoy et al., "Middleware versus Native OS Support", section 2.3.2; OMG Event Service, Data
 //! Distribution Service 1.4; Harrison, Levine, Schmidt, "The Design and Performance of a Real-time CORBA

@@ -1,9 +1,9 @@
 //! Maps whose keys are numbers: of topics, parties, subscriptions, blocks of ranges.
 //!
-//! An event looks up some thirty such keys on its way. With the standard library's hash (SipHash) that was a
-//! third of its instructions (callgrind of the broker's bench: 3,500 of 11,000 an event). This hash is a
-//! multiplication a number. Its key is random for each map: a subscriber who chooses the bounds of
-//! ranges cannot make them collide without knowing it.
+//! The channel looks up some thirty such keys for each event. With the standard library's hash (SipHash) that
+//! was a third of all instructions (3,500 of 11,000 for each event, counted by callgrind in the broker's
+//! bench). This hash takes one multiplication for each number. Its key is random for each map. So a
+//! subscriber who chooses the bounds of ranges cannot make them collide without knowing the key.
 //!
 //! When not to use: for texts and other long keys.
 

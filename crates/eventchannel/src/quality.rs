@@ -8,9 +8,9 @@
 //! | deadline | a supplier, for a topic | the consumer | events are due as soon, or sooner |
 //! | share | the policy, for a class | the consumer | its class is sure of as much |
 //!
-//! A mismatch names both values. A consumer whose request does not fit what is there is refused. What comes
-//! later and does not fit is accepted, because a consumer must not be able to lock suppliers out; the
-//! consumer is told by a notice.
+//! A mismatch names both values. A consumer is refused if an existing topic or offer does not meet its
+//! request. A topic or offer that comes later and does not meet the request is accepted, because a consumer
+//! must not be able to lock suppliers out. A notice then tells the consumer.
 //!
 //! Reference: OMG Data Distribution Service 1.4, section 2.2.3.
 

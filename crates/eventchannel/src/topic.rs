@@ -1,5 +1,4 @@
-//! Topics: where suppliers and consumers meet, as DDS has them: a name, a type, and what is kept for late
-//! joiners.
+//! Topics: a name, a type, and what is kept for consumers that subscribe late, as in DDS.
 
 use crate::pattern::{NameError, check_name};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Which patterns match the name of a topic: a tree of levels.
 //!
-//! Idea: one node a level, so that a name walks down at most two ways at each level (its own and `+`) and
-//! meets each `#` beside the way. Cost: proportional to the levels of the name and the wildcards met, not to
-//! the number of patterns. The answer is kept with the topic and found again only after a pattern was added
-//! or removed.
+//! Idea: a node for each level of the names in patterns. At each level a topic's name follows at most two
+//! branches, that of its own name and `+`. Each `#` on the way matches as well. Cost: proportional to the
+//! levels of the name and the wildcards met, not to the number of patterns. The channel keeps the answer with
+//! the topic, and asks again only after a pattern was added or removed.
 
 use crate::pattern::TopicPattern;
 use std::collections::HashMap;

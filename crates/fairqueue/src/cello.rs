@@ -1,5 +1,5 @@
-//! Requests to a disk. Shares decide which class has its turn; the purpose of the class decides which of its
-//! requests is served.
+//! Requests to a disk. Shares decide which class is served next; the purpose of the class decides which of
+//! its requests is served.
 //!
 //! ```text
 //!   class-independent    start-time fair queuing over all classes, in bytes
@@ -10,16 +10,16 @@
 //! A class that is served out of turn gets its share earlier, not a greater share: the request is charged,
 //! and the class may be ahead of its share by at most [`Disk::ahead`] bytes. Before the scheduler serves any
 //! other request, it computes the slack of the real-time requests: how long the disk can do something else
-//! and still serve each of them by its deadline, given its known speed. A sweep takes the requests that were
-//! there when it began, so no waiting request is passed for ever.
+//! and still serve each of them by its deadline, given its known speed. A sweep takes only the requests that
+//! were there when it began, so every waiting request is served in the end.
 //!
 //! The scheduler is pure: time is an argument, and the disk is the caller's. Several requests may be at the
 //! disk at the same time. The virtual time is the start tag of the request sent last (as in SFQ(D), Jin et
 //! al. 2004), which adds the bytes of these requests to the fairness bound.
 //!
-//! Cost: a decision of the scheduler, and a logarithm of what waits in the class; the slack of a class takes
-//! a walk over its waiting real-time requests. Not for solid-state disks alone: there position matters
-//! little, but shares and deadlines do.
+//! Cost: a decision of the scheduler, and a logarithm of the number of requests that wait in the class. The
+//! slack of a class takes a walk over its waiting real-time requests. When not to use it: on a solid-state
+//! disk that needs neither shares nor deadlines, because there position matters little.
 //!
 //! Reference: Shenoy, Vin, "Cello: a disk scheduling framework for next generation operating systems"
 //! (SIGMETRICS 1998), and QLinux, which has it for its disks.

@@ -1,10 +1,10 @@
 //! Earliest deadline first, within one class.
 //!
-//! A min-max heap: levels of a binary heap in turn hold the least and the greatest of what is below them, so
-//! that the packet to serve is at the top and the packet to drop is one of the two below it. Cost: a
-//! logarithm at either end; memory grows with the most packets that have waited at a time, and is used again.
-//! A packet's deadline counts as at least that of the packets of its flow before it, so that no flow is
-//! reordered.
+//! A min-max heap: the levels of a binary heap hold in turn the least and the greatest of what is below them.
+//! So the packet to serve is at the top, and the packet to drop is one of the two below it. A packet's
+//! deadline counts as no earlier than those of earlier packets of its flow, so that no flow is reordered.
+//! Cost: a logarithm at either end. Memory grows with the greatest number of packets that have waited at a
+//! time, and is used again.
 //!
 //! Reference: Atkinson, Sack, Santoro, Strothotte, "Min-max heaps and generalized priority queues" (CACM
 //! 1986).

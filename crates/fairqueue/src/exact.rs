@@ -1,9 +1,10 @@
 //! Start-time fair queuing with tags that are never rounded, for any weights.
 //!
-//! The [`Scheduler`] counts tags in 64 bits. Among siblings of weights such as 999,983 and 1,000,003 and some
-//! more the unit in which a byte costs each of them a whole number does not fit there, and it rounds. Here
-//! tags are whole numbers of any length, in that unit. Otherwise the two decide alike: least start tag, of
-//! equal ones the child that has waited longest.
+//! The [`Scheduler`] counts tags in 64 bits. Its unit is one in which a byte costs each sibling a whole
+//! number. With weights such as 999,983 and 1,000,003 and some more, tags in that unit do not fit into 64
+//! bits, and the scheduler rounds. Here tags are whole numbers of any length in that unit. Otherwise both
+//! decide alike: the child with the least start tag is served, of equal ones the child that has waited
+//! longest.
 //!
 //! Cost: a choice looks at all children of each class on the way, and a tag has as many digits as the
 //! siblings' weights together. When not to use it: where time matters, and where [`Scheduler::is_exact`]

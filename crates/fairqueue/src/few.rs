@@ -1,11 +1,11 @@
 //! The next of a few children: their order in one number.
 //!
-//! A child is known by its place among its siblings, a digit of five bits. The children that want service are
-//! a number made of such digits, the next one lowest. To enter a child, the queue counts the tags that are
-//! not greater, without a branch on any of them, and shifts the digits behind the new one. To take the next,
-//! it shifts back. So a decision costs the same for all tags. (A search among six siblings is cheap; the
-//! branches that a processor guesses wrong on its way are not.) Order is exact, among equal tags first in,
-//! first out.
+//! Each child has a place among its siblings, which is a digit of five bits. The children that want service
+//! are a number made of such digits; the lowest digit is the next child. To enter a child, the queue counts
+//! the tags that are not greater, without a branch on any of them, and shifts the digits behind the new one.
+//! To take the next, it shifts back. So a decision costs the same for all tags. (A search among six siblings
+//! takes few instructions, but each branch that the processor guesses wrong costs more than that.) The order
+//! is exact, and among equal tags first in, first out.
 
 use unisono_sync::prefetch;
 

@@ -10,10 +10,10 @@
 //!   Backend                          where a policy is enforced (elsewhere)
 //! ```
 //!
-//! One algorithm for packets on a link, quanta of a processor and requests to a disk: only the unit of a
-//! length differs. (On Linux "SFQ" means Stochastic Fairness Queueing, which is something else.)
+//! The same algorithm serves packets on a link, quanta of a processor and requests to a disk; only the unit
+//! of a length differs. (On Linux "SFQ" means Stochastic Fairness Queueing, which is something else.)
 //!
-//! The crate is pure: no clock, no thread, no device. What enforces its decisions lives elsewhere.
+//! The crate is pure: no clock, no thread, no device. `unisono-enforce` carries its decisions out.
 #![forbid(unsafe_code)]
 
 mod backend;

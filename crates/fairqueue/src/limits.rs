@@ -1,4 +1,4 @@
-//! How much may wait, and who pays when it is too much.
+//! How many packets and bytes may wait in a class, and which packets are dropped when there are more.
 
 use crate::discipline::Backlog;
 use crate::hierarchy::{ClassId, Hierarchy, Limit, Overflow};

@@ -1,9 +1,9 @@
 //! Where packets wait: one slab for all classes, and a line through it for each.
 //!
-//! A line is a list linked through the slab, so that a class needs two numbers for it, a packet that arrives
-//! takes the place of one that has just left (which is still in the cache), and nothing is allocated while no
-//! more packets wait than did before. A leaf that orders by deadline keeps its packets in the same slab, and
-//! their order in a heap with two ends of its own (`deadlines.rs`).
+//! A line is a list linked through the slab, so that a class needs only two numbers for it. A packet that
+//! arrives takes the place of one that has just left, which is still in the cache. Nothing is allocated while
+//! no more packets wait than did before. A leaf that orders by deadline keeps its packets in the same slab,
+//! and their order in a min-max heap of its own (`deadlines.rs`).
 
 use crate::deadlines::Deadlines;
 use crate::discipline::Backlog;

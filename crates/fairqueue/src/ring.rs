@@ -2,8 +2,8 @@
 //!
 //! A page is a list through one slab of links. A word of bits for 64 pages, and another for 64 words, say
 //! which pages have entries. Appending an entry and taking the first have no branch on whether the page is
-//! empty, because a processor could not predict it: the empty list ends in a link of its own (number 0),
-//! which may be written to. Nothing is allocated once the ring is made.
+//! empty, because a processor could not predict it. To make this possible an empty list ends in a link of its
+//! own (number 0), which may be written to. Nothing is allocated once the ring is made.
 
 use crate::few::TaggedSlot;
 

@@ -1,8 +1,8 @@
 //! Deficit round robin: each class in turn may send as many bytes as it has saved up.
 //!
-//! Cost: constant a packet, which is why kernels have it. What it lacks: a class waits a whole round, however
-//! many classes there are. Weights are those that the leaves have in the whole tree; idle bandwidth goes to
-//! all, not to siblings first.
+//! Cost: constant for each packet, which is why kernels have it. Its weakness: a class waits a whole round,
+//! however many classes there are. Weights are those that the leaves have in the whole tree. Idle bandwidth
+//! goes to all classes, not to siblings first.
 //!
 //! Reference: Shreedhar, Varghese, "Efficient Fair Queuing using Deficit Round Robin" (SIGCOMM 1995).
 

@@ -1,10 +1,10 @@
 //! Weights, and what a byte costs a class in its parent's virtual time.
 //!
-//! A finish tag is `S + length / weight`. Division would round, and rounding decides between tags that ought
-//! to be equal; so siblings share a unit in which one byte costs each of them a whole number: with weights
-//! 6, 3 and 1 the unit is the sixth of a byte, and a byte costs 1, 2 and 6. That unit is the least common
-//! multiple of the weights as whole numbers. Where it would be too large (weights such as 1000003 and 999983
-//! among many others) costs are rounded to some 12 digits, and [`WeightScale::exact`] says so.
+//! A finish tag is `S + length / weight`. Division would round, and rounding could decide between tags that
+//! ought to be equal. So siblings share a unit in which one byte costs each of them a whole number. With
+//! weights 6, 3 and 1 the unit is the sixth of a byte, and a byte costs 1, 2 and 6. That unit is the least
+//! common multiple of the weights as whole numbers. Where it would be too large (weights such as 1000003 and
+//! 999983 among many others) costs are rounded to some 12 digits, and [`WeightScale::exact`] says so.
 
 use std::fmt;
 use std::num::NonZeroU32;

@@ -1,10 +1,10 @@
-//! Weighted fair queuing: packets in the order in which an ideal link would finish them that serves everybody
-//! at once, in proportion to weights.
+//! Weighted fair queuing. An ideal link would serve all classes at the same time, in proportion to their
+//! weights. This discipline sends packets in the order in which that link would finish them.
 //!
-//! What it needs and start-time fair queuing does not: the speed of the link, to know how far the ideal one
-//! is; on a link whose speed varies it is unfair. Weights are those that the leaves have in the whole tree.
+//! Unlike start-time fair queuing it needs the speed of the link, to know how far the ideal link is. On a
+//! link whose speed varies it is unfair. Weights are those that the leaves have in the whole tree.
 //!
-//! Cost: a heap of packets, and another of the ideal link's.
+//! Cost: a heap of packets, and another one for the ideal link.
 //!
 //! Reference: Demers, Keshav, Shenker, "Analysis and Simulation of a Fair Queueing Algorithm" (SIGCOMM 1989);
 //! Parekh, Gallager (1993).

@@ -1,4 +1,5 @@
-//! The next of many entries, however far ahead: a queue ordered by tag, whose tags never go back.
+//! The next of many entries, however far ahead: a queue ordered by tag for tags that never decrease below the
+//! last one served.
 //!
 //! The start tags that a start-time fair queue serves never decrease, and none is ever entered below the one
 //! served last. For such monotone queues a heap does too much: this is a radix structure of 64 buckets a

@@ -1,8 +1,8 @@
-//! Delivery at least once: what was delivered and is not acknowledged in time is delivered again.
+//! Delivery at least once: an event that is not acknowledged in time is delivered again.
 //!
-//! An event that was delivered stays with the consumer until it is acknowledged. If that takes too long, or
-//! the consumer goes, the event returns to the inbox, where another consumer of the group may get it. Order
-//! among repeated events is not kept.
+//! The channel keeps an event that it has delivered until the consumer acknowledges it. If that takes too
+//! long, or the consumer leaves, the event returns to the inbox. Then another consumer of the group may get
+//! it. Events that are delivered again may come in another order.
 
 use super::EventChannel;
 use crate::alarms::ChannelAlarm;

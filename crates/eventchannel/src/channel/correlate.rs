@@ -1,5 +1,5 @@
-//! Correlations of consumers: parts are subscriptions of their own, and what they let in goes to the
-//! correlation instead of the inbox.
+//! Correlations that consumers ask for. Each part of a correlation is a subscription of its own. An event
+//! that matches it goes to the correlation and not to the inbox; the complete correlation goes to the inbox.
 
 use super::{CorrelationState, Destined, EventChannel};
 use crate::correlation::{Correlation, Correlator, MOST_PARTS};

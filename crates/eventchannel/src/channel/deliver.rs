@@ -1,4 +1,4 @@
-//! What is delivered next, and what it cost.
+//! Choosing the next delivery, and charging its class for the time that it took.
 
 use super::EventChannel;
 use crate::delivery::{ChannelNotice, DeliveredEvent, Delivery, Lateness};

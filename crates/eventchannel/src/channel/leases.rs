@@ -1,11 +1,16 @@
-//! What happens by itself: leases that run out, timers, redeliveries, correlations that were not completed,
-//! inboxes that nobody came back for.
+//! What the channel does because time has passed: it ends leases, rings timers, delivers again, gives up
+//! correlations that were not completed, and closes inboxes to which no consumer has returned.
 //!
-//! The caller asks [`next_wake`](EventChannel::next_wake) when to come back and calls
-//! [`advance`](EventChannel::advance) then. A party with a lease renews it, or does anything else; one that
-//! does neither has died (DDS: LIVELINESS), and those who listened to it are told. Of suppliers of a topic
-//! with exclusive ownership the strongest is heard (DDS: OWNERSHIP, OWNERSHIP_STRENGTH); when it goes, the
-//! next one is heard from its next event on: it was a hot standby, its numbers were followed all the time.
+//! The caller asks [`next_wake`](EventChannel::next_wake) when to come back, and calls
+//! [`advance`](EventChannel::advance) then. A supplier renews its lease when it publishes or calls
+//! [`renew_supplier`](EventChannel::renew_supplier), a consumer by
+//! [`renew_consumer`](EventChannel::renew_consumer). A party whose lease ends is taken for dead (DDS:
+//! LIVELINESS). The consumers of a supplier's events are told.
+//!
+//! A topic may have exclusive ownership (DDS: OWNERSHIP, OWNERSHIP_STRENGTH). Then consumers get the events
+//! of its strongest supplier only. When that supplier goes, they get the events of the next strongest one,
+//! from its next event on. The channel has followed the event numbers of that supplier all the time, so no
+//! gap is reported.
 
 use super::EventChannel;
 use crate::alarms::ChannelAlarm;

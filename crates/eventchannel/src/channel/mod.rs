@@ -1,4 +1,4 @@
-//! The channel: who is there, what is published, what is delivered next.
+//! The channel: its parties, what they publish, and what is delivered next.
 //!
 //! ```text
 //!   declare, offer, connect, subscribe   parties.rs    compared, admitted, or refused with both values
@@ -7,9 +7,9 @@
 //!   acknowledge                          acknowledge.rs   what is not acknowledged is delivered again
 //!   next_wake, advance, renew            leases.rs     what happens by itself: leases, timers, redeliveries
 //! ```
-//! The caller owns the sockets, the threads and the clock. It hands over what happens, with the time, which
-//! never decreases, and asks for what is to be done: [`next`](EventChannel::next) while the server that the
-//! policy divides (a processor, a link) is free.
+//! The caller owns the sockets, the threads and the clock. It tells the channel what happens and when; the
+//! time never decreases. While the server that the policy divides (a processor, a link) is free, the caller
+//! asks for the next delivery ([`next`](EventChannel::next)).
 
 mod acknowledge;
 mod correlate;

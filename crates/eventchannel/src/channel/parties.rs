@@ -1,4 +1,4 @@
-//! Who comes and goes: topics, suppliers, consumers, subscriptions.
+//! Topics, suppliers, consumers and subscriptions: how each is added and removed.
 
 use super::publish::retained_cost;
 use super::{AttachedConsumer, Destined, EventChannel, OfferState, Receiver, SupplierState, Topic};

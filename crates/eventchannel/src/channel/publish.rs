@@ -1,6 +1,7 @@
 //! An event comes: checked, matched, and put into the inbox of each consumer that asked for it.
 //!
-//! Either all of them get it or none: whether an inbox blocks is known before the first one takes it.
+//! Either all of these inboxes take the event or none does. The channel finds out whether one of them blocks
+//! before it puts the event into the first.
 
 use super::{Destined, EventChannel, RETAINED_ENTRY};
 use crate::error::PublishError;

@@ -1,5 +1,5 @@
-//! A filter as a tree of conditions, simplified so that equal filters look alike and an index finds what to
-//! hold on to.
+//! A filter as a tree of conditions. It is simplified so that equal filters look alike, and so that an index
+//! can find the conditions by which to look a filter up.
 //!
 //! `not` is pushed down to the single conditions (De Morgan), nested `and`s and `or`s are flattened,
 //! constants vanish, and bounds of one field in one `and` become one range: `x >= 5 and x < 10` is a single

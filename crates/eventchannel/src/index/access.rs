@@ -1,15 +1,16 @@
 //! By which conditions a clause is found: its *access paths*.
 //!
-//! A clause need only be evaluated for an event that meets one of its access paths: an `and` holds only if a
-//! chosen one of its parts does, an `or` only if one of all its parts does. An equality is met by one bucket
-//! of a hash table, a range by an interval tree, a prefix by a hash of the text's own prefixes; anything else
-//! by the presence of a field. A condition with `not` has no access path, since events that say nothing of
-//! its field meet it: a filter of nothing else is evaluated for each event.
+//! A clause need only be evaluated for an event that meets one of its access paths. For an `and` the paths of
+//! one of its parts are enough, because the `and` holds only if that part does. For an `or` the paths of all
+//! its parts are needed. A path is found as follows: an equality in a hash table, a range in an interval
+//! tree, a prefix by a hash of each prefix of the text, anything else by the presence of the field. A
+//! condition with `not` has no access path, because events without its field meet it. A filter that has only
+//! such conditions is evaluated for each event.
 //!
-//! Any part of an `and` will do, so a clause may have several ways to be found, each a set of paths. The
-//! first is the one with fewest other clauses on it: of `site == "roof" and sensor == 17` the sensor, if many
-//! subscriptions ask for the roof. Whether events meet it often is only seen later, and `content.rs` goes on
-//! to the next way then.
+//! Any part of an `and` will do, so a clause may have several *ways* to be found. Each way is a set of paths.
+//! The index begins with the way that has the fewest other clauses on its paths. For example, if many
+//! subscriptions ask for the roof, `site == "roof" and sensor == 17` is found by its sensor. How often events
+//! meet a way is known only later. If it is too often, `content.rs` changes to the next way.
 //!
 //! Reference: access predicates in Ji, Jacobsen, "A-Tree: A Dynamic Data Structure for Efficiently Indexing
 //! Arbitrary Boolean Expressions" (SIGMOD 2018), sections 3 and 4.

@@ -4,15 +4,17 @@
 //!   event's fields -> access paths (hash, interval tree) -> clauses that may hold
 //!                  -> evaluated, parts shared -> subscriptions
 //! ```
-//! Idea: clauses are kept in one graph in which equal parts are the same node, so that what many filters
-//! share is evaluated once an event; a stamp with the event's number marks what is known. Only clauses that
-//! the event meets an access path of are evaluated at all. Subscriptions of equal filters share one node.
+//! Idea: clauses are kept in one graph in which equal parts are the same node. So a part that many filters
+//! share is evaluated once for each event; the event's number, stored with the result, shows that the result
+//! is known. Only clauses that have an access path which the event meets are evaluated at all. Subscriptions
+//! with equal filters share one node.
 //!
-//! A clause that is met and does not hold was evaluated in vain. When that has happened often enough, the
-//! clause goes on to its next way to be found, round and round, with twice the patience each time round. Each
-//! way is thus left after the same number of vain evaluations, however many events that takes: a clause
-//! spends nearly all its time on the way that wastes least, and wastes at most as many times more than the
-//! best way as there are ways, without anything being measured.
+//! If an event meets an access path of a clause and the clause does not hold, it was evaluated in vain. After
+//! `PATIENCE` such evaluations the clause changes to its next way to be found (`access.rs`). After the last
+//! way it returns to the first, with twice the patience. So each way is left after the same number of vain
+//! evaluations, however many events that takes. A clause therefore spends nearly all its time on the way that
+//! wastes least. It wastes at most k times as much as the best of its k ways would, and nothing needs to be
+//! measured.
 //!
 //! Cost: proportional to the fields of the event and the clauses met.
 //!

@@ -6,8 +6,8 @@
 //! it, and a key above in those that end at or after it: both are found in sorted order, without looking at a
 //! range that does not match.
 //!
-//! Cost: a look at each size of block in use (at most 65) and the answer itself; adding and removing take a
-//! logarithm. Nothing is rebuilt when subscriptions come and go.
+//! Cost: one look for each size of block in use (at most 65), and the answer itself. Adding and removing take
+//! a logarithm. Nothing is rebuilt when subscriptions come and go.
 //!
 //! Reference: Edelsbrunner, "Dynamic data structures for orthogonal intersection queries" (1980), the
 //! interval tree.

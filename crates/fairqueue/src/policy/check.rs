@@ -1,4 +1,4 @@
-//! From classes as they were written to a policy: what holds between them.
+//! From classes as they were written to a policy: checks the rules that concern several classes.
 
 use super::error::{Position, Wrong, nearest, wrong};
 use super::read::{MOST_DEPTH, Placed, Written, WrittenClass, is_name};

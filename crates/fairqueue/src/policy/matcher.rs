@@ -1,7 +1,8 @@
 //! Which packets a class is for.
 //!
-//! Address and port speak of one *end* of a packet, the sender or the receiver: `{ address = "10.0.0.5", port
-//! = 80 }` is what 10.0.0.5 serves at port 80, seen from either side. A control group means all below it too.
+//! An address and a port in one match belong to the same *end* of a packet, the sender or the receiver. So `{
+//! address = "10.0.0.5", port = 80 }` means what 10.0.0.5 serves at port 80, in both directions. A control
+//! group means all groups below it, too.
 
 use super::dscp::Dscp;
 use std::fmt;

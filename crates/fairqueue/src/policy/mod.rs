@@ -1,4 +1,5 @@
-//! Policies: who gets which share of a link, who may borrow how much, and whose packets are whose.
+//! Policies: the share of a link that each class gets, how much it may borrow, and which packets belong to
+//! it.
 //!
 //! ```toml
 //! rate = "100mbit"            # what the link carries
@@ -24,10 +25,10 @@
 //! live = 3
 //! ```
 //!
-//! The first match in the order of the file decides, over all classes. What is accepted makes sense as a
-//! whole: no match is shadowed by those before it, no ceiling is over one above it. What is refused names
-//! line and column and what to write instead. Pure: whether the host has the device, and can do it, is for
-//! whoever enforces it.
+//! The first match in the order of the file decides, over all classes. A policy that is accepted makes sense
+//! as a whole: no match is shadowed by those before it, and no ceiling is above that of a class above it. An
+//! error names line and column, and what to write instead. The module is pure. Whether the host has the
+//! device, and can do what the policy asks, is checked where the policy is enforced.
 
 mod check;
 mod dscp;

@@ -1,13 +1,14 @@
-//! Whether a match can hit at all after those before it.
+//! Whether any packet is left for a match after the matches before it.
 //!
 //! A match asks for a box: a range of ports, a network, and so on. Earlier matches cut boxes out of it. If
-//! anything is left of it, one of finitely many corners is left: those where the box itself or what was cut
-//! out ends. So each corner is tried with the ordinary matching, which also finds those that several earlier
-//! matches shadow together.
+//! anything is left, then at least one corner is left: a place where the box itself ends, or where a box was
+//! cut out. There are finitely many corners. So each corner is tried with the ordinary matching. This also
+//! finds a match that several earlier matches shadow together.
 //!
-//! Two simplifications make that exact and short. A packet that is sure of nothing it was not asked for (no
-//! priority, no mark, no VLAN, no control group below the one asked for) meets fewest of the earlier matches.
-//! And so does a packet whose two ends are the same: another end could only meet more of them.
+//! Two simplifications keep this exact and short. The packet that is tried has no property that the match did
+//! not ask for (no priority, no mark, no VLAN, no control group below the one asked for), because such a
+//! packet meets the fewest earlier matches. For the same reason its two ends are the same: another end could
+//! only meet more of them.
 
 use super::Rule;
 use super::dscp::Dscp;

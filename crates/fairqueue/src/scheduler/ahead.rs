@@ -1,11 +1,11 @@
 //! Service out of turn, and service that turns out longer or shorter than thought.
 //!
 //! Out of turn: a class may be served before its start tag is the least. It is charged as usual, and waits
-//! the longer afterwards. So its share does not change, only the moment at which it gets it. The caller says
+//! longer afterwards. So its share does not change, only the moment at which it gets it. The caller says by
 //! how many bytes a class may be ahead; the fairness bound grows by as many.
 //!
-//! Start-time fair queuing needs the length of a packet only when its service ends: for quanta of a processor
-//! that are given back early, and for requests whose order within a class is decided elsewhere.
+//! Other length: start-time fair queuing needs the length of a packet only when its service ends. So a
+//! quantum of a processor may end early, and the caller may choose which request of a class it serves.
 
 use super::{INNER, NONE, Scheduler, Sibling};
 use crate::discipline::Discipline;

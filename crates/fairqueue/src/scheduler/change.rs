@@ -1,10 +1,11 @@
 //! Other weights, and other classes, while packets wait.
 //!
-//! The *lead* of a class is how far its tag is ahead of its parent's virtual time: what the class has had in
-//! advance of its siblings. In bytes it is at most the longest packet of the class. A change keeps the lead
-//! of each class in bytes, although weight and parent may change, and counts all virtual times from 0 again.
-//! So no class is further ahead than it could have come by itself; the fairness bound holds for the new
-//! weights from the change on; and changes do not give anybody more. A new class has no lead.
+//! The *lead* of a class is how far its tag is ahead of its parent's virtual time: the service that the class
+//! has had in advance of its siblings. In bytes it is at most the longest packet of the class. A change keeps
+//! the lead of each class in bytes, although weight and parent may change, and counts all virtual times from
+//! 0 again. This has three consequences. No class is further ahead than it could have come without the
+//! change. The fairness bound holds for the new weights from the change on. And nobody gains by changes. A
+//! new class has no lead.
 //!
 //! Tags are whole numbers in the unit of the siblings; in a new unit a lead loses the fraction of a unit,
 //! which is less than a byte.

@@ -1,4 +1,5 @@
-//! What the scheduler keeps of each class, laid out so that a decision touches one cache line a level.
+//! The state of each class in the scheduler, laid out so that a decision touches one cache line for each
+//! level.
 
 use super::{NONE, Served};
 use crate::lines::PacketLine;

@@ -1,4 +1,4 @@
-//! Asking for memory before it is needed: which classes will probably be served next.
+//! Prefetching: asks for the memory of the classes that will probably be served next, before it is needed.
 
 use super::{INNER, Scheduler};
 use unisono_sync::prefetch;

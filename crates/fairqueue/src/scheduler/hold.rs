@@ -1,10 +1,10 @@
-//! Classes that may not be served for a while, as those at their ceiling: their packets wait, their siblings
-//! go on.
+//! Holding classes: a class at its ceiling is not served for a while. Its packets wait, and its siblings go
+//! on.
 //!
-//! A class that is held leaves the children that want service, and keeps its tag. When it is released, it
-//! begins with the start tag `max(virtual time, tag)`, as a class that was idle: the service that it missed
-//! is not owed to it. A class whose children are all held wants nothing itself. Cost: what dropping its last
-//! packet costs.
+//! A class that is held no longer counts among the children that want service, and keeps its tag. When it is
+//! released, it begins with the start tag `max(virtual time, tag)`, like a class that was idle. So it does
+//! not get the service that it missed. A class whose children are all held does not want service itself.
+//! Cost: as for dropping the class's last packet.
 
 use super::{INNER, NONE, Scheduler};
 use crate::hierarchy::ClassId;

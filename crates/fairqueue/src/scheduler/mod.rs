@@ -1,18 +1,20 @@
 //! Hierarchical start-time fair queuing.
 //!
-//! Each class keeps a *virtual time*, the start tag of the child it serves. A child that begins to want
-//! service gets the start tag `max(virtual time, its last finish tag)`; when it is served, its finish tag is
-//! its start tag plus the length of the packet over its weight; if it wants more, that is its next start tag.
-//! The child with the least start tag is served next, and if it has children itself it decides among them in
-//! the same way. When nothing is left to serve, the virtual time becomes the greatest finish tag.
+//! Each class keeps a *virtual time*, the start tag of the child that it serves. A child that begins to want
+//! service gets the start tag `max(virtual time, its last finish tag)`. When it is served, its finish tag is
+//! its start tag plus the length of the packet divided by its weight. If it wants more service, that is its
+//! next start tag. The child with the least start tag is served next. If it has children itself, it chooses
+//! among them in the same way. When nothing is left to serve, the virtual time becomes the greatest finish
+//! tag.
 //!
-//! Why start tags: the order does not depend on how fast the link is, which on a shared machine nobody knows,
-//! and a class is never punished for bandwidth that it used while nobody else wanted it.
+//! Why start tags: the order does not depend on how fast the link is, which on a shared machine nobody knows.
+//! And a class is never punished for bandwidth that it used while nobody else wanted it.
 //!
-//! Cost: a packet enters and takes one child a level, among few siblings or in a calendar of many, neither of
-//! which allocates. What has been served is entered when its service ends, on every level, which a processor
-//! does side by side; only the choices on the way down wait for each other. Exact: tags are whole numbers in
-//! a unit that all siblings share (`weight.rs`); ties go to the child that has waited longest.
+//! Cost: on each level a packet enters one child and takes one, among few siblings (`few.rs`) or in a
+//! calendar of many (`calendar.rs`). Neither allocates. When the service of a packet ends, its tags are
+//! entered on every level. A processor does this for all levels at the same time; only the choices on the way
+//! down wait for each other. Tags are exact: whole numbers in a unit that all siblings share (`weight.rs`).
+//! Of equal tags the child that has waited longest is served first.
 //!
 //! Conventions: arrivals at the instant of a choice come before it, and an arrival exactly at the end of a
 //! class's last packet begins a new busy period: so call [`finish`](Discipline::finish), then
