@@ -7,10 +7,11 @@
 //! - **total exchange**: a multicast from each member in turn, n barriers one after the other. One register
 //!   holds one message, so these barriers cannot overlap.
 //!
-//! Cost: that of one barrier; of n barriers for the exchange. When not to use it: a total exchange among more
-//! than a few members. With messages between all pairs each node starts up n - 1 messages, and all nodes do
-//! so at the same time; n barriers wait for each other. With the paper's costs these are n - 1 start-ups of 2
-//! us against n barriers of 6 to 12 us ([`direct_exchange`] computes the former).
+//! Cost: that of one barrier; for a total exchange that of n barriers. When not to use it: for a total
+//! exchange among more than a few members. If messages go between all pairs, each node starts up n - 1
+//! messages, and all nodes do so at the same time; the n barriers have to wait for each other. With the
+//! paper's costs these are n - 1 start-ups of 2 us against n barriers of 6 to 12 us ([`direct_exchange`]
+//! computes the former).
 //!
 //! Reference: paper, section 6 names multicast and total exchange as future work.
 

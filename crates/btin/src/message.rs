@@ -1,7 +1,7 @@
 //! The synchronization message: 2 bits of type, 8 of group, 6 of data (paper, Figure 5).
 //!
-//! It carries no destination: where it goes is in the registers, which is why it is two bytes however large
-//! the group is.
+//! It carries no destination, because the registers of the switches say where it goes. So it has two bytes
+//! however large the group is.
 
 use crate::GroupId;
 

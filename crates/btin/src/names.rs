@@ -1,5 +1,5 @@
-//! Names by number in one piece of text, so that the names of a million nodes take no more memory than their
-//! text.
+//! Names by number. They lie in one piece of text, so that the names of a million nodes take little more
+//! memory than their text.
 
 use crate::{End, Port, SwitchId};
 use std::fmt;

@@ -1,7 +1,7 @@
 //! How a switch combines the six bits of data of arrivals: a barrier that also computes.
 //!
 //! All five operators are associative and commutative, so that neither the shape of the tree nor the order of
-//! arrival changes the result. A plain barrier is any of them over zeros.
+//! arrival changes the result. A plain barrier may use any of them, with zeros as data.
 
 use crate::SyncMessage;
 

@@ -1,6 +1,6 @@
 //! Barrier registers: what a switch must know about a group (paper, Figure 4), and the tree that they form.
 //!
-//! Only what set-up writes is here. Arrival bits and data belong to a barrier in progress, and so to
+//! Only the part that set-up writes is here. Arrival bits and data belong to a barrier in progress, and so to
 //! [`Switch`](crate::Switch).
 
 use crate::{GroupId, NodeId, Port, SwitchId};

@@ -1,5 +1,5 @@
-//! Distances by the plainest search there is, for code that judges the work of planner and routing: it shares
-//! nothing with their searches. Cost: links times the greatest distance.
+//! Distances by the plainest search, for code that judges the results of planner and routing. It shares no
+//! code with their searches. Cost: links times the greatest distance.
 
 use crate::SwitchNetwork;
 

@@ -1,5 +1,5 @@
-//! For `unisono tree check`: whether registers are a barrier tree of a group in a network, and which rule
-//! they break first if not.
+//! For `unisono tree check`: whether registers are a barrier tree of a group in a network. If not, the
+//! checker names the first rule that they break.
 //!
 //! The checker shares no code with the planner: it follows cables instead of searching. It looks up in the
 //! lists of links and nodes where each port leads, and walks the tree from its root along the `children`

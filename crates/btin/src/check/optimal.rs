@@ -1,7 +1,8 @@
-//! The rules that make a sound tree the paper's: least height, lowest ports.
+//! The optional rules: whether a sound tree is also the one that the paper chooses (least height, lowest
+//! ports).
 //!
-//! The plainest search there is: distances from every member switch by relaxing all links until nothing
-//! changes.
+//! The search is as plain as possible: it finds the distances from every member switch by relaxing all links
+//! until nothing changes.
 
 use super::{Broken, TreeElement, TreeRule, broken};
 use crate::relax::relax;

@@ -1,8 +1,9 @@
 //! Reading `btin-topo-1` without a copy of the file in memory beside the network.
 //!
-//! A file may have 256 MiB, and a list of lists as a JSON library builds it takes many times its text. So
-//! each element goes to its final place as soon as it is read: links and nodes become ends of cables, names
-//! go into one piece of text. Checks that need the whole file come afterwards, with the place of the element.
+//! A file may have 256 MiB. A JSON library builds lists of lists, which take many times the memory of the
+//! text. So each element goes to its final place as soon as it is read: links and nodes become ends of
+//! cables, and names are appended to one piece of text. Checks that need the whole file come afterwards.
+//! Their errors name the place of the element, too.
 
 use super::topology::{FORMAT, Generated, MOST_SWITCHES, NetworkFile};
 use super::{JsonStep, ReadError};

@@ -1,8 +1,7 @@
 //! Where an element of a JSON text lies.
 //!
-//! Each step parses the value that the steps before led to, and keeps nothing of it but where the element
-//! begins. Only errors ask for a place, so this may take a while. On text that is no JSON the answer is some
-//! place in it.
+//! Each step parses the value that the steps before led to, and keeps only where the element begins. Only
+//! errors ask for a place, so this may take long. If the text is no JSON, the answer is some place in it.
 
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};

@@ -1,8 +1,8 @@
 //! The files: `btin-topo-1` for networks and groups, `btin-tree-1` for barrier registers, both JSON.
 //!
-//! The idea: a well-kept parser reads the file. Only when something is wrong does a second pass walk over the
-//! text to the element at fault. So every error names line, column and element, and correct files pay nothing
-//! for it.
+//! The idea: a parser that others maintain reads the file. Only when something is wrong does a second pass
+//! walk over the text to the wrong element. So every error names line, column and element, and reading a
+//! correct file takes no longer.
 
 mod document;
 mod locate;

@@ -5,11 +5,13 @@
 //!  "members":[0,1]}
 //! ```
 //!
-//! Numbers count from 0. `ports` is one number, or one a switch; a link is switch, port, switch, port; a node
-//! is switch, port. `members` is group 0. More keys may be there: `groups` (lists of nodes: groups 1, 2,
-//! ...); `switch_names` and `node_names` (what they were called where the network came from); `switch_labels`
-//! and `node_labels` (what people call them, where the names are numbers of hardware); `port_names`
-//! (`{"0":{"5":"swp51"}}`: port 5 of switch 0 is called swp51 on the switch itself); and `generated`.
+//! Numbers count from 0. `ports` is one number for all switches, or a list with one for each. A link is
+//! switch, port, switch, port; a node is switch, port. `members` is group 0. There may be more keys. `groups`
+//! are lists of nodes: groups 1, 2, and so on. `switch_names` and `node_names` are the names in the file from
+//! which the network was read. `switch_labels` and `node_labels` are the names that people use, where those
+//! names are numbers of hardware. `port_names` are the names of ports on the switches themselves
+//! (`{"0":{"5":"swp51"}}`: port 5 of switch 0 is called swp51). `generated` says how a random network was
+//! made.
 
 use crate::names::{Names, PortNames};
 use crate::{BarrierGroup, End, GroupId, NodeId, Port, SwitchId, SwitchLink, SwitchNetwork};

@@ -5,13 +5,13 @@
 //!  "registers":{"0":{"parent":0,"children":[7],"locals":[]}, "1":{"parent":7,"children":[],"locals":[0]}}}
 //! ```
 //!
-//! `parent` is the port towards the parent switch, at the root switch the root node's port. `root_node` and
-//! that `parent` are null where the root switch has no members and messages turn around in it. One more key
-//! may be there: `group`, the number of the group, 0 if it is missing. A plan adds `in_memory` (`{"4":12}`:
-//! the register of switch 4 is in the memory of node 12), which reading leaves out: set-up finds it by
-//! itself. `unisono tree plan` also says `height`, `edges` and `leaves` ([`Claims`], which a check compares
-//! with the tree), and more (`simulated`, `port_names`, ...), which reading leaves out. Reading checks the
-//! form alone: whether the registers are a barrier tree of a network is [`crate::check`]'s to say.
+//! `parent` is the port towards the parent switch; at the root switch it is the root node's port. `root_node`
+//! and that `parent` are null where the root switch has no members and messages turn around in it. `group` is
+//! the number of the group, and 0 if it is missing. A plan adds `in_memory` (`{"4":12}`: the register of
+//! switch 4 is in the memory of node 12). Reading leaves this out, because set-up finds it again. `unisono
+//! tree plan` also writes `height`, `edges` and `leaves` ([`Claims`]), which a check compares with the tree,
+//! and more keys (`simulated`, `port_names`, ...), which reading leaves out. Reading checks the form alone;
+//! [`crate::check`] says whether the registers are a barrier tree of a network.
 
 use super::{JsonStep, ReadError};
 use crate::{Claims, GroupId, NodeId, Port, Register, SwitchId, Tree, TreeElement, TreePlan};

@@ -1,5 +1,5 @@
-//! For `unisono tree plan --threads`: work that falls into pieces, on several threads. Each thread takes the
-//! next piece when it is free. The result is the same with any number of threads.
+//! For `unisono tree plan --threads`: runs pieces of work on several threads. Each thread takes the next
+//! piece when it is free. The result is the same with any number of threads.
 //!
 //! How much a second thread can gain: exact ties in a random network of 10,000 switches with 6 links each
 //! (both scans, two threads, `valgrind --tool=callgrind --separate-threads=yes` on `benches/plan.rs`) take

@@ -1,4 +1,4 @@
-//! The plan again, as slow and as literal as possible, to compare with.
+//! The plan again, written as slowly and literally as possible, for tests to compare with.
 
 use super::families::{fat_tree, network_and_group, regular, ring, torus, with_nodes};
 use super::tests::everybody;

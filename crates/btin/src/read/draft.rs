@@ -1,4 +1,4 @@
-//! What readers fill: vertices and cables as the file has them.
+//! The draft that readers fill: vertices and cables as the file has them.
 
 use super::role::{RoleWords, VertexRole};
 use std::collections::{BTreeMap, HashMap};

@@ -1,5 +1,5 @@
-//! From what a reader found to a network: numbers for switches and nodes, ports for cables, and what was left
-//! out.
+//! From a reader's draft to a network: gives switches and nodes numbers, gives cables ports, and records what
+//! was left out.
 
 use super::draft::{Draft, Plug, VertexKind};
 use super::plugs::Plugs;

@@ -7,15 +7,16 @@
 //! [17]    "S-0002c90000000002"[4]                 # "spine 1" lid 2 4xEDR
 //! ```
 //!
-//! Port numbers are the real ones. InfiniBand counts the outer ports of a switch from 1; its port 0 is inside
-//! and stays free, so a switch of 36 ports has ports 0 to 36 here. A cable is listed at both of its ends; if
-//! the ends disagree the file is wrong. A channel adapter with several cables becomes a node a cable.
+//! Port numbers are those of the hardware. InfiniBand counts the outer ports of a switch from 1; port 0 is
+//! inside the switch and stays free. So a switch of 36 ports has ports 0 to 36 here. A cable is listed at
+//! both of its ends; if the ends disagree the file is wrong. A channel adapter with several cables becomes
+//! one node for each cable.
 //!
-//! Three dialects are read: the plain output; the grouped output (`-g`), which has headings such as
-//! *Non-Chassis Nodes* and lists the switches of a chassis twice; and the files of the simulator ibsim, which
-//! call an adapter `Hca`, leave out `[1]` at the far end, and put options such as `w=4` behind it. A file
-//! into which somebody has also sent standard error is read, and the notes say so, because what was
-//! complained about may be missing.
+//! Three dialects are read. The first is the plain output. The second is the grouped output (`-g`), which has
+//! headings such as *Non-Chassis Nodes* and lists the switches of a chassis twice. The third is the files of
+//! the simulator ibsim, which call an adapter `Hca`, leave out `[1]` at the far end, and put options such as
+//! `w=4` behind it. A file into which standard error was also written is read, too. The notes then say that
+//! cables may be missing.
 
 use super::draft::{Draft, DraftCable, Plug, VertexKind};
 use crate::format::ReadError;

@@ -1,4 +1,4 @@
-//! What switches and hosts say of their neighbours: the output of `lldpctl -f json`.
+//! The neighbours that switches and hosts report: the output of `lldpctl -f json`.
 //!
 //! ```json
 //! {"leaf1": {"lldp": {"interface": [
@@ -6,12 +6,12 @@
 //!              "port": {"id": {"type": "ifname", "value": "swp1"}}}}]}}}
 //! ```
 //!
-//! One output shows the cables of one machine, so a network takes those of several, in one file: by name of
-//! the machine as above, or one after the other, each after the output of `lldpcli -f json show chassis`,
-//! which names the machine. A cable that both ends report is one cable. A machine that bridges, routes or
-//! repeats is a switch. Every other neighbour is a host, also one that does not say what it can do: adapters
-//! that speak LLDP themselves say nothing. A host that bridges for its containers looks like a switch;
-//! `--role name=NAME:host` corrects that.
+//! One output shows the cables of one machine, so a file holds the outputs of several machines. Either each
+//! stands under the name of its machine, as above. Or the outputs follow each other, each after the output of
+//! `lldpcli -f json show chassis`, which names the machine. A cable that both ends report is one cable. A
+//! machine that bridges, routes or repeats is a switch. Every other neighbour is a host, also one that does
+//! not say what it can do, because adapters that speak LLDP themselves do not say it. A host that bridges for
+//! its containers looks like a switch; `--role name=NAME:host` corrects that.
 
 use super::draft::{Draft, DraftCable, Plug, VertexKind};
 use super::role::VertexRole;

@@ -2,8 +2,8 @@
 //! Graphviz DOT, lldpctl, containerlab, and btin-topo-1.
 //!
 //! The idea: each reader fills a `Draft` of vertices and cables, with their places in the text. One step for
-//! all readers then decides which vertices are nodes, which ports are free, and what is left out. Nothing is
-//! dropped in silence: a [`ReadReport`] says what was found, assumed and left out.
+//! all readers then decides which vertices are nodes, which ports are free, and what is left out. A
+//! [`ReadReport`] says what was found, assumed and left out, so that nothing disappears without a message.
 
 mod containerlab;
 mod dot;

@@ -1,9 +1,9 @@
 //! The tree of a group after several failures, one after the other: repaired while its root can be kept,
 //! planned anew otherwise.
 //!
-//! There are two rules for two users. [`aftermath`], for `tree plan`, goes on without members that no repair
-//! can reach, and says how. [`around_links`] is for a network in use (`tree deploy`): every member runs it by
-//! itself, all have to come to the same tree, and no member may be missing.
+//! [`aftermath`], for `tree plan`, goes on without members that no repair can reach, and says how.
+//! [`around_links`] is for a network in use (`tree deploy`). There every member runs it by itself, so all
+//! members have to come to the same tree, and no member may be missing.
 
 use super::{NetworkFailure, Repair, RepairError, StandingTree};
 use crate::reach::Components;

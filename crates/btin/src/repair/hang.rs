@@ -1,4 +1,5 @@
-//! Attaching a cut-off part again: a search outwards from what stands, nearest to the root first.
+//! Attaching a part that was cut off: a search from the part of the tree that still stands, which begins with
+//! the switches nearest to the root.
 
 use super::{NONE, Repair, StandingTree};
 use crate::{Neighbour, SwitchId};

@@ -1,4 +1,4 @@
-//! Whether a route is legal, judged from the outside.
+//! Judges whether a route is legal, without any code of the routing itself.
 //!
 //! The judge knows nothing of how routes or directions are found. It computes its own distances from the
 //! root, by relaxing all links until nothing changes, and applies the definition of a legal route.

@@ -1,12 +1,13 @@
 //! For `unisono tree check --deadlock`: the proof that nothing deadlocks, case by case, with the cycle if
 //! there is one (paper, 4.2).
 //!
-//! The cases, for trees that were found sound: each barrier by itself, all of them at once, all of them among
-//! normal messages on every legal up\*/down\* route, and the normal messages alone, which the last case rests
-//! on. The routes that [`UpDown`] finds are also given to the [`RouteJudge`], which shares no code with it.
+//! For trees that were found sound there are four cases: each barrier by itself; all barriers at the same
+//! time; all barriers among normal messages on every legal up\*/down\* route; and the normal messages alone,
+//! which the third case relies on. The routes that [`UpDown`] finds are also given to the [`RouteJudge`],
+//! which shares no code with it.
 //!
-//! Cost: that of [`Dependencies`], at most (ports)^2 for each switch, and its logarithm; one search over the
-//! network for each switch from which routes are judged.
+//! Cost: that of [`Dependencies`], which is at most (ports)^2 for each switch, times a logarithm; and one
+//! search over the network for each switch from which routes are judged.
 
 use super::dependencies::{Dependencies, Resource, Storage};
 use super::legal::{Illegal, RouteJudge};

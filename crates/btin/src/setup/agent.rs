@@ -1,4 +1,4 @@
-//! What one member does to set up and release the registers of its group.
+//! The agent of one member: sets up and releases the registers of its group.
 
 use super::{RegisterOrder, SetupAnswer, SetupReply, SetupRequest};
 use crate::plan::members_at;

@@ -12,12 +12,12 @@
 //! scheme differs. [`Conditions`] names every assumption; its default is the paper's. Time is simulated and
 //! chance has a seed: the same input gives the same output everywhere.
 //!
-//! Cost: an event for every crossing of a cable in a tree, and for every message through a root, one more for
-//! each of its crossings if messages wait for each other. When not to use it: for the latency of one message
-//! or of a tree without faults, [`analytic`] has the closed form.
+//! Cost: in a tree, an event each time a message crosses a cable. Through a root, an event for each message,
+//! and one more for each cable that it crosses if messages wait for each other. When not to use it: for the
+//! latency of one message or of a tree without faults, [`analytic`] has the closed form.
 //!
-//! Messages have a head and no body, as in the paper: a channel that is shared is taken for t_r + t_p by each
-//! and waiting messages are stored (virtual cut-through), so that there is no deadlock to simulate.
+//! Messages have a head and no body, as in the paper. Each message takes a shared channel for t_r + t_p, and
+//! waiting messages are stored (virtual cut-through). So there is no deadlock to simulate.
 
 pub mod analytic;
 mod central;

@@ -1,4 +1,4 @@
-//! What a simulation runs, and its results.
+//! The barriers that a simulation runs, and its results.
 
 use super::wiring::{CableDirection, Far, Wiring};
 use super::{Scheme, SimulatedTime};

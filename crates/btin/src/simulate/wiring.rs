@@ -1,4 +1,4 @@
-//! Where each port leads, found in one step, and a number for each direction of each cable.
+//! Where each port leads, looked up in one step. Each direction of each cable has a number of its own.
 
 use crate::{End, NodeId, Port, SwitchId, SwitchNetwork};
 

@@ -1,7 +1,7 @@
 //! A table of what a switch must do: registers, frames in, frames out.
 //!
 //! Written by hand from Table 1 of the paper and from the rules in [`crate::switch`], not made by the state
-//! machine, so that every implementation - the one here, the program in the Linux kernel - can be held to it.
+//! machine. So every implementation can be tested with it: the one here, and the program in the Linux kernel.
 
 use super::{Dropped, FrameOutcome};
 use crate::{BarrierFrame, GroupId, MessageKind, Port, ReductionOperator, Register, SyncMessage, TurnPoint};

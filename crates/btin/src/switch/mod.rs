@@ -18,16 +18,17 @@
 //! | the current episode | complete | sent up again: what went up before may be lost |
 //! | the last episode | any time | answered on its port: the release may be lost |
 //!
-//! One remembered episode is enough: nobody can complete e + 1 without the member that still waits for e.
-//! A frame of any other episode, from a port that the register does not name, or a distribution while
-//! arrivals are missing (nobody who counted could have sent it) is dropped, and the outcome says why.
+//! One remembered episode is enough: episode e + 1 cannot complete without the member that still waits for e.
+//! Three kinds of frames are dropped, and the outcome says why: a frame of any other episode; a frame from a
+//! port that the register does not name; and a distribution while arrivals are missing, because an episode
+//! cannot be released without the reduction of this switch.
 //!
 //! **Turn.** In the paper the root switch hands the last reduction to the root node, whose distribution then
 //! comes back. A switch that *turns* counts the root node among those below and answers by itself: no trip to
 //! the node, no start-up there.
 //!
-//! Cost: one frame up and one down a port and episode; a bit a port, the data, and the last result of state.
-//! Reference: paper, section 3.2, Table 1; episodes, answers and turning are ours.
+//! Cost: for each port and episode one frame up and one down. The state is a bit for each port, the data, and
+//! the last result. Reference: paper, section 3.2, Table 1; episodes, answers and turning are ours.
 
 use crate::{
     BarrierFrame, MessageKind, Port, ReductionOperator, Register, SwitchId, SyncMessage, Tree, TurnPoint,

@@ -12,10 +12,11 @@
 //!       endpoints: [{node: leaf1, interface: e1-2}, {node: web1, interface: eth2}]
 //! ```
 //!
-//! A node whose kind runs programs of a user is a host, every other node is a switch: containerlab has more
-//! kinds of routers than anybody can list. A node without a kind has that of its group, or else the default
-//! one, as in containerlab. `--role` corrects that by any key of a node, by its labels, and by `name`. Links
-//! that end outside of the lab's nodes (at the host, in the management network) are left out.
+//! A node is a host if its kind is one that runs ordinary programs, such as `linux`. Every other node is a
+//! switch, because containerlab has more kinds of routers than can be listed. A node without a kind has the
+//! kind of its group, or else the default kind, as in containerlab. `--role` corrects this by any key of a
+//! node, by its labels, and by `name`. Links that end outside of the lab's nodes (at the host, in the
+//! management network) are left out.
 
 mod yaml;
 

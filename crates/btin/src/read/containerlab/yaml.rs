@@ -1,8 +1,8 @@
 //! A YAML text as values, each with its place in the text.
 //!
-//! An alias (`*name`) is another reference to the anchored value, not a copy, so that values never take more
-//! memory than the text warrants. Depth and number of values are limited. A key must be a word, and may stand
-//! once in its mapping.
+//! An alias (`*name`) is another reference to the anchored value, not a copy, so that values take no more
+//! memory than the text justifies. Depth and number of values are limited. A key must be a word, and may
+//! occur once in its mapping.
 
 use crate::format::ReadError;
 use saphyr_parser::{Event, Parser, ScanError};

@@ -1,9 +1,9 @@
 //! Graphviz DOT: graphs as people write them.
 //!
-//! Read are `graph` and `digraph` (a direction means nothing to a cable), chains of edges, subgraphs as ends
-//! of edges, defaults (`node [type=switch]`), names in quotes and in HTML, comments of all three kinds. A
-//! port is `a:1`; a compass point behind it, or alone, is decoration. Attributes of a vertex that mean
-//! something: `type`, `ports`, `member`; the rest is counted and reported.
+//! The reader takes `graph` and `digraph` (cables have no direction), chains of edges, subgraphs as ends of
+//! edges, defaults (`node [type=switch]`), names in quotes and in HTML, and comments of all three kinds. A
+//! port is written `a:1`; compass points are ignored. It uses three attributes of a vertex: `type`, `ports`
+//! and `member`. The others are counted and reported.
 //!
 //! The parser is our own because errors must name line and column, and because the language is small.
 

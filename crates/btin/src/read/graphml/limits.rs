@@ -1,10 +1,10 @@
 //! Refuses GraphML that would take too long to parse, before the XML parser sees the text.
 //!
-//! The parser compares each attribute of an element with all others, and a look at the ancestors of an
-//! element costs its depth; both times grow with the square of the text. A document type may define entities
-//! that grow without bound when they are used; GraphML has none. So this check walks over the text once, from
-//! `<` to `<`, with no memory but the depth. It leaves text that is no XML to the parser, which names the
-//! place.
+//! The parser compares each attribute of an element with all others, and to find the ancestors of an element
+//! takes as many steps as it is deep. Both times grow with the square of the text. A document type may define
+//! entities that grow without bound when they are used; GraphML needs none. So this check walks over the text
+//! once, from `<` to `<`, and keeps nothing but the depth. It leaves text that is no XML to the parser, which
+//! names the place.
 
 use crate::format::ReadError;
 

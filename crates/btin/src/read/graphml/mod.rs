@@ -1,9 +1,9 @@
 //! GraphML, the XML of many graph programs and of topology collections.
 //!
-//! Read are `node`, `edge`, `port` and `data` elements at any depth. An edge names ports with `sourceport`
-//! and `targetport`, as attributes or as data. Data of a node that mean something: `type` (switch or node),
-//! `ports`, `member`. Everything else is counted and reported. Nested graphs are read as if they were flat;
-//! hyperedges are left out, because a cable has two ends.
+//! The reader takes `node`, `edge`, `port` and `data` elements at any depth. An edge names ports with
+//! `sourceport` and `targetport`, as attributes or as data. It uses three data of a node: `type` (switch or
+//! node), `ports` and `member`. Everything else is counted and reported. Nested graphs are read as if they
+//! were flat. Hyperedges are left out, because a cable has two ends.
 
 mod limits;
 
