@@ -7,9 +7,10 @@
 //!                                                   apply what was staged here
 //! ```
 //! After a fence with a barrier all members are known to be in their epoch, and operations are stores. There
-//! is one exception: if puts were staged in the epoch that ended, a target may still apply them, and for one
-//! epoch origins look at its exposure first ([`After`]). Which case holds follows from the fences that all
-//! members call, so that all know it alike.
+//! is one exception: if puts were staged in the epoch that ended, a target may still be applying them. For
+//! one epoch origins then look at its exposure first ([`After`]). Puts are staged only in epochs that began
+//! without a barrier, or where the parts are not mapped. All members know which, because all call the same
+//! fences.
 //!
 //! Cost: a barrier episode; a store for a fence that ends nothing. Reference: the paper, section 4.1, for the
 //! fence that does nothing; `unisono-barrier` for the episode.

@@ -1,4 +1,4 @@
-//! Fence: a reduce-scatter at the beginning of the second fence, and no barrier.
+//! Fence: a reduce-scatter at the beginning of the fence that ends an epoch, and no barrier.
 //!
 //! ```text
 //!   fence        put  put  put      fence
@@ -6,13 +6,14 @@
 //!                                   send the queue, the last operation to each target marked
 //!                                   wait until that many marks have come, and my answers
 //! ```
-//! No origin accesses a window too early: the result of the reduce-scatter depends on the contribution of
-//! every rank, and a rank contributes in its second fence. No target leaves too early: it counts marks. A
-//! mark may come before the count is known; the counter is then below zero for a while.
+//! No origin accesses a window too early. The result of the reduce-scatter depends on the contribution of
+//! every rank, and a rank contributes when it calls the fence that ends the epoch. No target leaves too
+//! early: it counts marks. A mark may come before the count is known; the counter is then below zero for a
+//! while.
 //!
-//! Cost for n members: ceil(log2 n) + 2 messages at most for the reduce-scatter (recursive halving,
-//! Rabenseifner 2004), then the operations. The naive form: complete all operations, acknowledged, and a
-//! barrier, at both fences. Reference: the paper, section 4.1.
+//! Cost for each of n members: at most ceil(log2 n) + 2 messages for the reduce-scatter (recursive halving,
+//! Rabenseifner 2004), and the operations. The naive form: each fence completes all operations, acknowledged,
+//! and is a barrier. Reference: the paper, section 4.1.
 
 use super::{EngineState, MessageEngine};
 use crate::memory::op::Op;

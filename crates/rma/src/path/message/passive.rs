@@ -16,8 +16,8 @@
 //!
 //! A target grants requests in their order, so that an exclusive one does not starve. There is one exception:
 //! a rank that holds other locks and asks for one more, shared, goes before those that wait, because they may
-//! wait for what it holds. Otherwise two ranks in lock_all that touch two targets in opposite orders, each
-//! target wanted exclusively by a third, would wait in a circle.
+//! wait for what it holds. Otherwise ranks could wait for each other in a circle: two ranks in lock_all that
+//! lock two targets in opposite orders, and two others that ask for these targets exclusively.
 //!
 //! Cost: 2 messages for a single short operation; for several 2 and the operations, and 1 more without a
 //! get. Reference: the paper, sections 4.3 and 6.
