@@ -18,7 +18,7 @@ fn are_there() -> bool {
     };
     let found = answers("mosquitto_pub") && answers("mosquitto_sub");
     if !found {
-        println!("skipped: mosquitto_pub and mosquitto_sub are not installed (Debian: mosquitto-clients)");
+        eprintln!("skipped: mosquitto_pub and mosquitto_sub are not installed (Debian: mosquitto-clients)");
     }
     found
 }

@@ -103,7 +103,7 @@ impl Broker {
             self.refused += 1;
             match outlet {
                 Outlet::Topic { .. } => {
-                    self.answer(client, &Frame::Rejected { topic, token, reason: &reason })
+                    self.answer(client, &Frame::Rejected { topic, token, reason: &reason });
                 }
                 Outlet::Path(_) => return Err(reason),
             }
