@@ -137,7 +137,7 @@ fn keeping(two: &Two, file: &tempfile::NamedTempFile) -> Child {
     let mut line = String::new();
     let output = child.stdout.as_mut().expect("it is a pipe");
     BufReader::new(output).read_line(&mut line).expect("it speaks");
-    assert!(line.contains("by turns"), "{line:?}");
+    assert!(line.contains("take turns"), "{line:?}");
     while two.stopped() == 0 {
         std::thread::yield_now();
     }

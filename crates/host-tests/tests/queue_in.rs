@@ -256,7 +256,10 @@ fn what_others_have_where_packets_come_in_is_refused_with_words_and_stays() -> T
     assert_eq!(looks(), theirs);
     ip(&["-n", hosts.name(0), "link", "del", &name]).expect("it is there");
     for elsewhere in [&["--backend", "interposed"][..], &["--kernel-queue", "bpf"]] {
-        refused(&[&apply[..], elsewhere].concat(), "--backend kernel with --kernel-queue htb only");
+        refused(
+            &[&apply[..], elsewhere].concat(),
+            "works only with --backend kernel and --kernel-queue htb",
+        );
     }
     let groups = file("rate = \"1mbit\"\n[class.a]\nmatch = [{ cgroup = \"/a\" }]\n");
     let arguments = ["queue", "apply", queue_shared::name(&groups), "--dev", DEVICE, "--direction", "in"];
