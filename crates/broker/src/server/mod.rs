@@ -263,6 +263,12 @@ impl Server {
                 let came: Vec<ClientId> = came.map(|(id, _)| *id).collect();
                 self.stay_awake(!came.is_empty());
                 came.into_iter().for_each(|id| self.client(id, EventFlags::IN));
+                // A ring that was full tells of room only to a broker that sleeps; epoll tells of sockets.
+                let kept = self
+                    .clients
+                    .iter()
+                    .filter(|(_, client)| client.keeps_frames() && client.transport.has_come().is_some());
+                self.spoken_to.extend(kept.map(|(id, _)| *id));
             }
         }
         self.broker.rest();
