@@ -1,9 +1,9 @@
 //! Events in the log over real sockets: what was acknowledged outlives the broker, and a named consumer goes
 //! on where it was. Every test ends under a watchdog.
 
+mod watchdog;
+
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::time::Duration;
 use unisono_broker::log::{EventLog, LogBounds};
 use unisono_broker::{
@@ -12,6 +12,7 @@ use unisono_broker::{
     ServerWait, SubscriptionSpec, Task,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
+use watchdog::{while_serving, within_a_minute};
 
 const WIDE: LogBounds = LogBounds { bytes: 16 << 20, age: u64::MAX };
 
@@ -27,35 +28,16 @@ type BrokerLife = Box<dyn FnOnce(&Path) + Send>;
 
 /// Runs one broker after the other in a directory; gives up after a minute.
 fn with_brokers(bounds: LogBounds, lives: Vec<BrokerLife>) {
-    let (done, ended) = mpsc::channel();
-    let runner = std::thread::spawn(move || {
+    within_a_minute(move || {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let unix = directory.path().join("events");
         for life in lives {
-            let stop = AtomicBool::new(false);
             let mut server =
                 Server::new(broker(directory.path(), bounds), ServerWait::Sleep).expect("descriptors");
             server.listen_unix(&unix, OWNER).expect("it listens");
-            std::thread::scope(|scope| {
-                let serving = scope.spawn(|| server.serve(&|| stop.load(Ordering::Relaxed)));
-                let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| life(&unix)));
-                stop.store(true, Ordering::Relaxed);
-                serving.join().expect("it does not panic").expect("it serves");
-                if let Err(panic) = outcome {
-                    std::panic::resume_unwind(panic);
-                }
-            });
+            while_serving(&mut server, || life(&unix));
         }
-        let _ = done.send(());
     });
-    match ended.recv_timeout(Duration::from_secs(60)) {
-        Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => {
-            if let Err(panic) = runner.join() {
-                std::panic::resume_unwind(panic);
-            }
-        }
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("hangs"),
-    }
 }
 
 fn client(unix: &Path) -> Client {

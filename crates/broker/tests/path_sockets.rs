@@ -1,6 +1,8 @@
 //! Paths over real sockets, on the loopback device: what is handed over arrives, once and in order,
 //! whatever happens to others. Every test ends under a watchdog.
 
+mod watchdog;
+
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, connect, recv, send, socket,
 };
@@ -8,13 +10,13 @@ use std::io::Read;
 use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::time::Duration;
 use unisono_broker::{
     Broker, Client, Destination, Error, Frame, Greeting, Limits, NO_DEADLINE, OWNER, PathPace, ServeError,
     Server, ServerWait,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
+use watchdog::{while_serving, within_a_minute};
 
 fn listening(path: &Path, mode: u32, broker: Broker) -> Result<Server, ServeError> {
     let mut server = Server::new(broker, ServerWait::Sleep)?;
@@ -24,38 +26,19 @@ fn listening(path: &Path, mode: u32, broker: Broker) -> Result<Server, ServeErro
 
 /// Runs a test with a broker of two classes, 3 to 1, at 80 Mbit/s; gives up after a minute.
 fn with_broker(test: impl FnOnce(&Path) + Send + 'static) {
-    let (done, ended) = mpsc::channel();
-    let runner = std::thread::spawn(move || {
+    within_a_minute(move || {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let path = directory.path().join("broker");
-        let stop = AtomicBool::new(false);
         let leaf =
             |name: &str, weight: &str| ClassSpec::new(name).weighing(weight.parse().expect("a weight"));
         let tree = ClassSpec::new("link").with([leaf("video", "3"), leaf("web", "1")]);
         let tree = Hierarchy::new(tree).and_then(|tree| tree.with_default("web")).expect("it is sound");
         let broker = Broker::new(tree, Limits::default()).with_paths(PathPace::new(80_000_000));
         let mut server = listening(&path, OWNER, broker).expect("it listens");
-        std::thread::scope(|scope| {
-            let serving = scope.spawn(|| server.serve(&|| stop.load(Ordering::Relaxed)));
-            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&path)));
-            stop.store(true, Ordering::Relaxed);
-            serving.join().expect("it does not panic").expect("it serves");
-            if let Err(panic) = outcome {
-                std::panic::resume_unwind(panic);
-            }
-        });
+        while_serving(&mut server, || test(&path));
         drop(server);
         assert!(!path.exists(), "the socket is left behind");
-        let _ = done.send(());
     });
-    match ended.recv_timeout(Duration::from_secs(60)) {
-        Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => {
-            if let Err(panic) = runner.join() {
-                std::panic::resume_unwind(panic);
-            }
-        }
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("hangs"),
-    }
 }
 
 fn receiver() -> (UdpSocket, Destination) {

@@ -1,20 +1,26 @@
 //! A trial ends over every transport and with every way to wait, also where one program fills the rings of
 //! the other and broker and programs spin on fewer processors than they are.
 
+#[allow(dead_code, reason = "a trial has a broker of its own")]
+mod watchdog;
+
 use std::time::Duration;
 use unisono_broker::{BrokerAddress, ClientWait, TrialSpec, trial};
+use watchdog::within_a_minute;
 
 #[test]
 fn a_trial_ends_however_its_parties_wait() {
-    let directory = tempfile::tempdir().expect("a directory");
-    for wait in [ClientWait::Sleep, ClientWait::Adaptive, ClientWait::Spin] {
-        for shared in [false, true] {
-            let path = directory.path().join(format!("{wait:?}-{shared}"));
-            let address = if shared { BrokerAddress::Shared(path) } else { BrokerAddress::Unix(path) };
-            let time = Duration::from_millis(300);
-            let spec = TrialSpec { address, size: 1024, wait, time, deadline: Duration::from_secs(10) };
-            let result = trial(&spec).expect("it ends");
-            assert!(result.events_per_s > 0.0, "{wait:?}, {shared}");
+    within_a_minute(|| {
+        let directory = tempfile::tempdir().expect("a directory");
+        for wait in [ClientWait::Sleep, ClientWait::Adaptive, ClientWait::Spin] {
+            for shared in [false, true] {
+                let path = directory.path().join(format!("{wait:?}-{shared}"));
+                let address = if shared { BrokerAddress::Shared(path) } else { BrokerAddress::Unix(path) };
+                let time = Duration::from_millis(300);
+                let spec = TrialSpec { address, size: 1024, wait, time, deadline: Duration::from_secs(10) };
+                let result = trial(&spec).expect("it ends");
+                assert!(result.events_per_s > 0.0, "{wait:?}, {shared}");
+            }
         }
-    }
+    });
 }

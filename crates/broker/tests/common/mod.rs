@@ -3,15 +3,17 @@
 
 pub(crate) mod mqtt;
 
+#[path = "../watchdog/mod.rs"]
+mod watchdog;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::time::Duration;
 use unisono_broker::{
     Broker, Client, Exposure, Limits, NoticeText, OWNER, ReceivedEvent, Reception, Server, ServerWait,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
+use watchdog::{while_serving, within_a_minute};
 
 /// Where a broker listens.
 #[derive(Clone, Debug)]
@@ -49,37 +51,18 @@ pub(crate) fn with_broker(test: impl FnOnce(&Addresses) + Send + 'static) {
 
 /// The same with a broker of its own kind.
 pub(crate) fn with_this_broker(broker: Broker, test: impl FnOnce(&Addresses) + Send + 'static) {
-    let (done, ended) = mpsc::channel();
-    let runner = std::thread::spawn(move || {
+    within_a_minute(move || {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let (unix, shared) = (directory.path().join("events"), directory.path().join("shared"));
-        let stop = AtomicBool::new(false);
         let mut server = Server::new(broker, ServerWait::Sleep).expect("descriptors are left");
         server.listen_unix(&unix, OWNER).expect("it listens");
         server.listen_shared(&shared, OWNER).expect("it listens");
         let any = "127.0.0.1:0".parse().expect("an address");
         let tcp = server.listen_tcp(any, Exposure::Loopback).expect("it listens");
         let mqtt = server.listen_mqtt(any, Exposure::Loopback).expect("it listens");
-        std::thread::scope(|scope| {
-            let serving = scope.spawn(|| server.serve(&|| stop.load(Ordering::Relaxed)));
-            let addresses = Addresses { unix, shared, tcp, mqtt };
-            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&addresses)));
-            stop.store(true, Ordering::Relaxed);
-            serving.join().expect("it does not panic").expect("it serves");
-            if let Err(panic) = outcome {
-                std::panic::resume_unwind(panic);
-            }
-        });
-        let _ = done.send(());
+        let addresses = Addresses { unix, shared, tcp, mqtt };
+        while_serving(&mut server, || test(&addresses));
     });
-    match ended.recv_timeout(Duration::from_secs(60)) {
-        Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => {
-            if let Err(panic) = runner.join() {
-                std::panic::resume_unwind(panic);
-            }
-        }
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("hangs"),
-    }
 }
 
 pub(crate) fn event(client: &mut Client) -> ReceivedEvent {
