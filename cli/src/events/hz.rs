@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use unisono_broker::{Reception, SubscriptionSpec, now};
+use unisono_linux::clock::Nanos;
 use unisono_measure::histogram::Histogram;
 use unisono_measure::units;
 
@@ -33,7 +34,7 @@ pub(crate) struct Args {
 struct TopicRate {
     events: u64,
     late: u64,
-    last: Option<u64>,
+    last: Option<Nanos>,
     intervals: Histogram,
 }
 
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let rate = rates.entry(event.topic).or_default();
             let at = now();
             if let Some(last) = rate.last.replace(at) {
-                rate.intervals.record_nanos(at.saturating_sub(last));
+                rate.intervals.record_nanos(at.since(last).0);
             }
             rate.events += 1;
             rate.late += u64::from(event.late);

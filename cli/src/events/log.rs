@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use unisono_broker::Broker;
 use unisono_broker::log::{EventLog, LogBounds, LogError};
-use unisono_linux::timer;
+use unisono_linux::clock::{Nanos, now};
 use unisono_measure::units;
 
 /// Where events are kept, and how many.
@@ -40,7 +40,7 @@ impl LogFlags {
         for pattern in &self.log_topics {
             kept.push(pattern.parse().map_err(|error| Failure::Usage(format!("--log-topics: {error}")))?);
         }
-        let bounds = LogBounds { bytes: self.log_bytes, age: nanos(self.log_age) };
+        let bounds = LogBounds { bytes: self.log_bytes, age: self.log_age.into() };
         let log = EventLog::open(path, bounds).map_err(|error| match error {
             LogError::Taken { .. } => anyhow::Error::from(Failure::Usage(error.to_string())),
             other => other.into(),
@@ -54,11 +54,7 @@ impl LogFlags {
 }
 
 /// When the monotonic clock was 0, in nanoseconds since 1970.
-pub(super) fn epoch() -> anyhow::Result<u64> {
+pub(super) fn epoch() -> anyhow::Result<Nanos> {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
-    Ok(nanos(since_1970).saturating_sub(timer::now()))
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    Ok(Nanos::from(since_1970).since(now()))
 }

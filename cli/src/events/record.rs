@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use unisono_broker::log::{EventLog, LogBounds, LogError, LoggedEvent};
 use unisono_broker::{InterestSpec, NoticeText, ReceivedEvent, Reception, SubscriptionSpec};
+use unisono_linux::clock::Nanos;
 use unisono_linux::interrupt;
 use unisono_measure::units;
 
@@ -98,7 +99,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// The recording in a directory. Nothing in it is too old or too much.
 pub(super) fn open(directory: &std::path::Path) -> anyhow::Result<EventLog> {
-    let log = EventLog::open(directory, LogBounds { bytes: u64::MAX, age: u64::MAX });
+    let log = EventLog::open(directory, LogBounds { bytes: u64::MAX, age: Nanos::NEVER });
     let log = log.map_err(|error| match error {
         LogError::Taken { .. } => anyhow::Error::from(Failure::Usage(error.to_string())),
         other => other.into(),
@@ -107,7 +108,7 @@ pub(super) fn open(directory: &std::path::Path) -> anyhow::Result<EventLog> {
     Ok(log)
 }
 
-fn record(log: &mut EventLog, epoch: u64, event: &ReceivedEvent) -> anyhow::Result<()> {
+fn record(log: &mut EventLog, epoch: Nanos, event: &ReceivedEvent) -> anyhow::Result<()> {
     let logged = LoggedEvent {
         topic: &event.topic,
         event_type: None,
@@ -115,8 +116,8 @@ fn record(log: &mut EventLog, epoch: u64, event: &ReceivedEvent) -> anyhow::Resu
         supplier: event.supplier,
         sequence: event.sequence,
         criticality: event.criticality,
-        published: epoch.saturating_add(event.published),
-        due_after: event.deadline.map_or(u64::MAX, |deadline| deadline.saturating_sub(event.published)),
+        published: epoch.after(event.published),
+        due_after: event.deadline.map_or(Nanos::NEVER, |deadline| deadline.since(event.published)),
         key: event.key.as_deref().unwrap_or_default(),
         fields: event.fields.clone(),
         payload: &event.payload.bytes(),

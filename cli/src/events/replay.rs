@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use unisono_broker::log::{LogCursor, LogEntry, LoggedEvent};
 use unisono_broker::{Advertisement, Client, EventDraft, TopicHandle, TopicPattern};
+use unisono_linux::clock::Nanos;
 use unisono_linux::interrupt;
 
 /// Publish what was recorded again, at its times
@@ -77,7 +78,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             continue;
         }
         let (start, first) = *clock.get_or_insert((Instant::now(), event.published));
-        let after = Duration::from_nanos(event.published.saturating_sub(first)).div_f64(args.speed);
+        let after = Duration::from(event.published.since(first)).div_f64(args.speed);
         if !args.at_once && !wait_until(start + after) {
             break;
         }
@@ -138,7 +139,7 @@ fn draft<'a>(event: &LoggedEvent<'a>) -> EventDraft<'a> {
     let draft = EventDraft::new(event.payload).keyed(event.key).critical(event.criticality);
     let draft = draft.with_fields(event.fields.clone());
     match event.due_after {
-        u64::MAX => draft,
-        after => draft.due_in(Duration::from_nanos(after)),
+        Nanos::NEVER => draft,
+        after => draft.due_in(after.into()),
     }
 }

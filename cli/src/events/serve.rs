@@ -176,7 +176,7 @@ fn serve_at(
         is_over.store(true, Ordering::Relaxed);
         served
     })?;
-    Ok(server.broker().statistics(unisono_linux::timer::now()))
+    Ok(server.broker().statistics(unisono_broker::now()))
 }
 
 /// How long a monitoring program waits for the broker's next turn.

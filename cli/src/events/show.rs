@@ -51,7 +51,7 @@ fn event_as_json(event: &ReceivedEvent) -> Value {
     let mut object = json!({
         "topic": &*event.topic, "key": event.key, "fields": fields_as_json(&event.fields),
         "supplier": event.supplier, "sequence": event.sequence, "criticality": event.criticality,
-        "bytes": payload.len(), "age_us": now().saturating_sub(event.published) / 1000,
+        "bytes": payload.len(), "age_us": now().since(event.published).0 / 1000,
         "late": event.late, "retained": event.retained, "repeated": event.repeated,
         "delivery": event.delivery,
     });
@@ -64,7 +64,7 @@ fn event_as_json(event: &ReceivedEvent) -> Value {
             }
         };
         if let Some(deadline) = event.deadline {
-            let left = i128::from(deadline) - i128::from(now());
+            let left = i128::from(deadline.0) - i128::from(now().0);
             object.insert("due_in_us".to_owned(), json!(left / 1000));
         }
         if !event.with.is_empty() {

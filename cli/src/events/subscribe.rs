@@ -10,6 +10,7 @@ use unisono_broker::{
     AgainSpec, InterestSpec, PartRule, Reception, ReservedTime, ResumeSpec, SubscriptionSpec, TogetherSpec,
     WhenFull, WhenLate,
 };
+use unisono_linux::clock::Nanos;
 use unisono_measure::units;
 
 /// What happens to events while the queue is full.
@@ -119,7 +120,7 @@ pub(crate) struct Args {
 }
 
 fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    Nanos::from(duration).0
 }
 
 impl Args {

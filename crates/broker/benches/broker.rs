@@ -12,7 +12,8 @@
 use std::time::Instant;
 use unisono_broker::transport::TransportPeer;
 use unisono_broker::{
-    Advertisement, Broker, ClientId, EventBody, Frame, Greeting, Limits, Next, SubscriptionSpec, Task, now,
+    Advertisement, Broker, ClientId, EventBody, Frame, Greeting, Limits, NO_DEADLINE, Next, SubscriptionSpec,
+    Task, now,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
@@ -39,7 +40,8 @@ impl Served {
         say(&mut broker, SUPPLIER, &Frame::Advertise { number: 1, spec });
         say(&mut broker, CONSUMER, &Frame::Subscribe { number: 1, spec: subscription });
         while broker.task().is_some() {}
-        let head = unisono_broker::frame::PublishHead { topic: 1, deadline: u64::MAX, ..Default::default() };
+        let head =
+            unisono_broker::frame::PublishHead { topic: 1, deadline: NO_DEADLINE, ..Default::default() };
         let mut publish = Vec::new();
         head.write(&mut publish);
         publish.resize(publish.len() + bytes, 7);

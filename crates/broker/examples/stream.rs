@@ -11,7 +11,7 @@
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
-use unisono_broker::{Client, Destination, Error, PathHandle, now};
+use unisono_broker::{Client, Destination, Error, Nanos, PathHandle, now};
 
 const PERIOD: Duration = Duration::from_millis(40);
 const FRAME: [u8; 8_000] = [0; 8_000];
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let (mut broker, mut path) = join(&socket, &class, &destination)?;
     for _ in 0..frames {
-        let deadline = now() + u64::try_from(PERIOD.as_nanos())?;
+        let deadline = Nanos::from(PERIOD).after(now());
         // waits while the class has more than its share on the way
         if let Err(Error::Broken(why)) = broker.send(path, &FRAME, deadline) {
             eprintln!("the broker is gone ({why}); this frame is lost");

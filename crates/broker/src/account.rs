@@ -1,6 +1,7 @@
 //! What classes have got, as far as the broker can see.
 
 use serde::{Deserialize, Serialize};
+use unisono_linux::clock::Nanos;
 use unisono_measure::histogram::Histogram;
 use unisono_measure::record::Distribution;
 
@@ -110,10 +111,10 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    pub(crate) fn sent(&mut self, now: u64, came: u64, deadline: u64, bytes: u32) {
+    pub(crate) fn sent(&mut self, now: Nanos, came: Nanos, deadline: Nanos, bytes: u32) {
         self.messages += 1;
         self.bytes += u64::from(bytes);
         self.late += u64::from(now > deadline);
-        self.delay.record_nanos(now.saturating_sub(came));
+        self.delay.record_nanos(now.since(came).0);
     }
 }

@@ -5,14 +5,15 @@ use crate::transport::{PayloadRef, SharedPayload};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
-use unisono_eventchannel::EventPayload;
+use unisono_eventchannel::{EventPayload, NO_DEADLINE};
+use unisono_linux::clock::Nanos;
 
 /// The payload of an event; clones are handles of the same bytes.
 #[derive(Clone, Debug)]
 pub struct EventBody {
     bytes: BodyBytes,
     /// The deadline of an event on a path, whose class may not order by it.
-    pub(crate) due: u64,
+    pub(crate) due: Nanos,
     /// What it keeps of the MQTT message that it came as.
     pub(crate) origin: MessageOrigin,
     /// Its position in the log. 0: it is not there.
@@ -29,7 +30,7 @@ impl EventBody {
     /// What came apart from its head, or else the bytes behind the head.
     pub(crate) fn new(bytes: &[u8], apart: Option<SharedPayload>) -> Self {
         let bytes = apart.map_or_else(|| BodyBytes::Heap(bytes.into()), BodyBytes::Shared);
-        Self { bytes, due: u64::MAX, origin: MessageOrigin::default(), position: 0 }
+        Self { bytes, due: NO_DEADLINE, origin: MessageOrigin::default(), position: 0 }
     }
 
     #[must_use]

@@ -70,13 +70,6 @@ pub use spec::{
 };
 pub use task::{ClientId, Next, PathId, Received, Sent, Task};
 pub use trial::{TrialError, TrialResult, TrialSpec, trial};
-pub use unisono_eventchannel::{FieldSet, FieldValue, TopicPattern};
-
-/// A deadline later than all others: none.
-pub const NO_DEADLINE: u64 = unisono_fairqueue::NO_DEADLINE;
-
-/// The time of the clock that deadlines are of (`CLOCK_MONOTONIC`), in nanoseconds.
-#[must_use]
-pub fn now() -> u64 {
-    unisono_linux::clock::now().0
-}
+pub use unisono_eventchannel::{FieldSet, FieldValue, NO_DEADLINE, TopicPattern};
+/// The clock of deadlines (`CLOCK_MONOTONIC`).
+pub use unisono_linux::clock::{Nanos, now};

@@ -1,5 +1,7 @@
 //! How much a broker takes on, and what an event on a path costs of its credit.
 
+use unisono_linux::clock::Nanos;
+
 /// How much a broker takes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
@@ -24,9 +26,9 @@ pub struct Limits {
     pub memory: u64,
     /// The same of one user.
     pub memory_of_user: u64,
-    /// Nanoseconds that a destination may take nothing of what a program that has gone left for it, and that
+    /// Time that a destination may take nothing of what a program that has gone left for it, and that
     /// a program may take to greet.
-    pub patience: u64,
+    pub patience: Nanos,
 }
 
 impl Limits {
@@ -63,7 +65,7 @@ impl Default for Limits {
             memory_of_user: 512 << 20,
             // a connection that has lost packets tries again after 0.2, 0.4, 0.8, ... s: seven times in this
             // time
-            patience: 30_000_000_000,
+            patience: Nanos::SECOND.times(30),
         }
     }
 }

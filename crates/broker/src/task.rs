@@ -2,6 +2,7 @@
 
 use crate::body::EventBody;
 use crate::destination::Destination;
+use unisono_linux::clock::Nanos;
 
 /// A program that is connected.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -33,7 +34,7 @@ pub enum Next {
     /// [`Broker::transmitted`](crate::Broker::transmitted).
     Transmit { path: PathId, body: EventBody },
     /// Ask again at this time, or when something has happened.
-    Wait(u64),
+    Wait(Nanos),
     /// Ask again when something has happened, or after a second.
     Idle,
 }

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
+use unisono_linux::clock::Nanos;
 use unisono_measure::histogram::Histogram;
 use unisono_measure::record::Distribution;
 
@@ -120,7 +121,7 @@ fn supply(
     let topic = supplier.advertise(&Advertisement::of(TOPIC))?;
     let mut payload = vec![0; spec.size];
     let (start, mut sent) = (Instant::now(), 0);
-    let stamp = |payload: &mut [u8]| payload[..8].copy_from_slice(&now().to_le_bytes());
+    let stamp = |payload: &mut [u8]| payload[..8].copy_from_slice(&now().0.to_le_bytes());
     while start.elapsed() < spec.time / 2 && !over.load(Ordering::Relaxed) {
         stamp(&mut payload);
         supplier.publish(topic, &EventDraft::new(&payload).due_in(spec.deadline))?;
@@ -152,7 +153,7 @@ fn consume(
 ) -> Result<TrialResult, TrialError> {
     let mut times = Histogram::new();
     let mut deadline_misses = 0;
-    let (mut bulk, mut first, mut last) = (0_u64, None, 0);
+    let (mut bulk, mut first, mut last) = (0_u64, None, Nanos::ZERO);
     loop {
         let event = match consumer.receive(Some(Duration::from_millis(500)))? {
             Some(Reception::Event(event)) => event,
@@ -164,8 +165,8 @@ fn consume(
         let came = now();
         if event.deadline.is_some() {
             let bytes = event.payload.bytes();
-            let stamp = bytes.first_chunk().map_or(came, |stamp| u64::from_le_bytes(*stamp));
-            times.record_nanos(came.saturating_sub(stamp));
+            let stamp = bytes.first_chunk().map_or(came, |stamp| Nanos(u64::from_le_bytes(*stamp)));
+            times.record_nanos(came.since(stamp).0);
             deadline_misses += u64::from(event.deadline.is_some_and(|deadline| deadline < came));
             heard.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -176,7 +177,7 @@ fn consume(
             break;
         }
     }
-    let time = last.saturating_sub(first.unwrap_or(last)).max(1);
+    let time = last.since(first.unwrap_or(last)).0.max(1);
     let one_way_us = times.distribution(1e3).ok_or(TrialError::Nothing(spec.time))?;
     Ok(TrialResult {
         one_way_us,

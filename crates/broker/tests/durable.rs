@@ -8,19 +8,20 @@ use std::time::Duration;
 use unisono_broker::log::{EventLog, LogBounds};
 use unisono_broker::{
     Advertisement, AgainSpec, Broker, Client, ClientId, Durability, Error, EventDraft, Frame, Limits,
-    LogStatistics, NoticeText, OWNER, PublishOutcome, ReceivedEvent, Reception, ResumeSpec, Server,
-    ServerWait, SubscriptionSpec, Task,
+    LogStatistics, NO_DEADLINE, NoticeText, OWNER, PublishOutcome, ReceivedEvent, Reception, ResumeSpec,
+    Server, ServerWait, SubscriptionSpec, Task,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
+use unisono_linux::clock::Nanos;
 use watchdog::{while_serving, within_a_minute};
 
-const WIDE: LogBounds = LogBounds { bytes: 16 << 20, age: u64::MAX };
+const WIDE: LogBounds = LogBounds { bytes: 16 << 20, age: Nanos::NEVER };
 
 fn broker(directory: &Path, bounds: LogBounds) -> Broker {
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
     let log = EventLog::open(&directory.join("log"), bounds).expect("the log opens");
     let kept = vec!["kept/#".parse().expect("a pattern")];
-    Broker::new(tree.expect("it is sound"), Limits::default()).with_log(log, 0, kept)
+    Broker::new(tree.expect("it is sound"), Limits::default()).with_log(log, Nanos::ZERO, kept)
 }
 
 /// What happens while one broker serves at a path.
@@ -228,7 +229,7 @@ fn an_event_that_its_writer_numbers_is_in_the_log_once_however_often_it_comes() 
 #[test]
 fn a_consumer_that_was_away_too_long_is_told_what_it_lost() {
     with_brokers(
-        LogBounds { bytes: 33 << 10, age: u64::MAX },
+        LogBounds { bytes: 33 << 10, age: Nanos::NEVER },
         vec![Box::new(|unix| {
             let mut consumer = client(unix);
             consumer.subscribe(&follower("away")).expect("it fits");
@@ -295,7 +296,7 @@ impl Program {
     fn say(&mut self, frame: &Frame<'_>) -> Vec<String> {
         let mut bytes = Vec::new();
         frame.write(&mut bytes);
-        let _ = self.0.received(1, ClientId(0), &bytes, None);
+        let _ = self.0.received(Nanos(1), ClientId(0), &bytes, None);
         self.heard()
     }
 
@@ -316,7 +317,7 @@ fn a_disk_that_fails_to_sync_is_said_to_those_who_waited_and_nothing_more_is_pro
     let directory = tempfile::tempdir().expect("a scratch directory");
     let mut program = Program(broker(directory.path(), WIDE));
     let peer = unisono_broker::transport::TransportPeer::User(0);
-    assert!(program.0.connected(1, ClientId(0), peer));
+    assert!(program.0.connected(Nanos(1), ClientId(0), peer));
     program.say(&Frame::Hello(unisono_broker::Greeting::default()));
     for (number, durability) in [(1, Durability::Synced), (2, Durability::Received)] {
         let spec = Advertisement { durability, ..Advertisement::of(&format!("t/{number}")) };
@@ -324,7 +325,7 @@ fn a_disk_that_fails_to_sync_is_said_to_those_who_waited_and_nothing_more_is_pro
     }
     let flags = PublishFlags { answer: true, ..PublishFlags::default() };
     let event = |topic, token| {
-        let head = PublishHead { flags, topic, token, deadline: u64::MAX, ..PublishHead::default() };
+        let head = PublishHead { flags, topic, token, deadline: NO_DEADLINE, ..PublishHead::default() };
         Frame::Publish { head, payload: b"x" }
     };
     assert_eq!(program.say(&event(1, 1)), Vec::<String>::new(), "nothing is said before the sync");
@@ -342,7 +343,7 @@ fn a_disk_that_fails_to_sync_is_said_to_those_who_waited_and_nothing_more_is_pro
     assert!(third.contains("Rejected") && third.contains("takes nothing more"), "{third}");
     let [other] = &program.say(&event(2, 1))[..] else { panic!("one answer") };
     assert!(other.contains("Taken"), "others notice nothing: {other}");
-    let statistics = program.0.statistics(1).log.expect("it keeps a log");
+    let statistics = program.0.statistics(Nanos(1)).log.expect("it keeps a log");
     assert_eq!((statistics.written, statistics.failed, statistics.syncs), (2, 1, 2));
 }
 
@@ -352,7 +353,7 @@ fn without_a_log_nothing_is_promised() {
     let broker = Broker::new(tree.expect("it is sound"), Limits::default());
     let mut program = Program(broker);
     let peer = unisono_broker::transport::TransportPeer::User(0);
-    assert!(program.0.connected(1, ClientId(0), peer));
+    assert!(program.0.connected(Nanos(1), ClientId(0), peer));
     program.say(&Frame::Hello(unisono_broker::Greeting::default()));
     let spec = offer(Durability::Written, None);
     let said = program.say(&Frame::Advertise { number: 1, spec });

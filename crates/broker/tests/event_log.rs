@@ -5,9 +5,10 @@ use proptest::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};
 use unisono_broker::log::{EventLog, LogBounds, LogCursor, LogEntry, LogError, LoggedEvent};
+use unisono_linux::clock::Nanos;
 
-const HOUR: u64 = 3_600_000_000_000;
-const WIDE: LogBounds = LogBounds { bytes: 16 << 20, age: u64::MAX };
+const HOUR: Nanos = Nanos::SECOND.times(3600);
+const WIDE: LogBounds = LogBounds { bytes: 16 << 20, age: Nanos::NEVER };
 
 fn open(path: &Path, bounds: LogBounds) -> EventLog {
     EventLog::open(path, bounds).expect("the log opens")
@@ -73,7 +74,7 @@ proptest! {
     #[test]
     fn the_log_is_the_end_of_a_list_of_all_events(steps in steps(), bytes in prop::sample::select(vec![20_000_u64, 1 << 20])) {
         let directory = tempfile::tempdir().expect("a scratch directory");
-        let bounds = LogBounds { bytes, age: u64::MAX };
+        let bounds = LogBounds { bytes, age: Nanos::NEVER };
         let mut log = Some(open(directory.path(), bounds));
         // position 1 is the first one
         let mut model: Vec<Vec<u8>> = Vec::new();
@@ -199,7 +200,7 @@ fn a_changed_byte_in_the_middle_costs_one_event_and_is_named() {
 #[test]
 fn a_segment_without_a_head_is_named_and_the_others_are_read() {
     let directory = tempfile::tempdir().expect("a scratch directory");
-    let bounds = LogBounds { bytes: 40_000, age: u64::MAX };
+    let bounds = LogBounds { bytes: 40_000, age: Nanos::NEVER };
     let mut log = open(directory.path(), bounds);
     for _ in 0..20 {
         append(&mut log, &[1; 1000]);
@@ -245,12 +246,12 @@ fn what_is_too_old_goes_and_positions_go_on() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let mut log = open(directory.path(), LogBounds { bytes: 1 << 20, age: HOUR });
     let event = |published| LoggedEvent { topic: "t", published, ..LoggedEvent::default() };
-    for at in [HOUR, 2 * HOUR] {
+    for at in [HOUR, HOUR.times(2)] {
         log.append(&event(at)).expect("there is room");
     }
-    log.expire(3 * HOUR).expect("there is room");
+    log.expire(HOUR.times(3)).expect("there is room");
     assert_eq!((log.first(), log.next()), (1, 3), "the newest is an hour old");
-    log.expire(3 * HOUR + 1).expect("there is room");
+    log.expire(Nanos(1).after(HOUR.times(3))).expect("there is room");
     assert_eq!((log.first(), log.next()), (3, 3));
     drop(log);
     assert_eq!(append(&mut open(directory.path(), WIDE), b"x"), 3);
@@ -259,7 +260,7 @@ fn what_is_too_old_goes_and_positions_go_on() {
 #[test]
 fn an_event_larger_than_the_log_is_refused_and_others_are_taken() {
     let directory = tempfile::tempdir().expect("a scratch directory");
-    let mut log = open(directory.path(), LogBounds { bytes: 10_000, age: u64::MAX });
+    let mut log = open(directory.path(), LogBounds { bytes: 10_000, age: Nanos::NEVER });
     append(&mut log, &[1; 9000]);
     append(&mut log, &[2; 9000]);
     let large = log.append(&LoggedEvent { payload: &[3; 10_000], ..LoggedEvent::default() });

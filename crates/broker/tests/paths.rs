@@ -8,6 +8,7 @@ use unisono_broker::{
     Sent, Task, frame::PublishHead, transport::TransportPeer,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy, Order};
+use unisono_linux::clock::Nanos;
 
 const CLASSES: [&str; 4] = ["live", "stored", "web", "rest"];
 
@@ -23,7 +24,7 @@ fn hierarchy() -> Hierarchy {
 
 /// A byte a nanosecond.
 fn link() -> PathPace {
-    PathPace::new(8_000_000_000).making_up_for(0)
+    PathPace::new(8_000_000_000).making_up_for(Nanos::ZERO)
 }
 
 fn destination() -> Destination {
@@ -38,7 +39,7 @@ fn open(number: u32, class: &str) -> Vec<u8> {
     bytes(&Frame::Open { number, path: PathSpec { class: class.to_owned(), destination: destination() } })
 }
 
-fn message(topic: u32, deadline: u64, length: usize) -> Vec<u8> {
+fn message(topic: u32, deadline: Nanos, length: usize) -> Vec<u8> {
     let head = PublishHead { topic, deadline, ..PublishHead::default() };
     bytes(&Frame::Publish { head, payload: &vec![0; length] })
 }
@@ -53,10 +54,10 @@ fn bytes(frame: &Frame<'_>) -> Vec<u8> {
 fn connected(limits: Limits) -> Broker {
     let mut broker = Broker::new(hierarchy(), limits).with_paths(link());
     let client = ClientId(7);
-    assert!(broker.connected(0, client, TransportPeer::User(0)));
-    let _ = broker.received(0, client, &hello(), None);
+    assert!(broker.connected(Nanos::ZERO, client, TransportPeer::User(0)));
+    let _ = broker.received(Nanos::ZERO, client, &hello(), None);
     for (channel, class) in (0..).zip(CLASSES) {
-        let _ = broker.received(0, client, &open(channel, class), None);
+        let _ = broker.received(Nanos::ZERO, client, &open(channel, class), None);
     }
     while let Some(task) = broker.task() {
         if let Task::Open { path: channel, .. } = task {
@@ -89,7 +90,7 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
             open(channel, class)
         }),
         12 => (channel.clone(), 0_usize..3000, any::<u64>()).prop_map(|(channel, length, deadline)| {
-            message(channel, deadline, length)
+            message(channel, Nanos(deadline), length)
         }),
         1 => channel.clone().prop_map(|channel| bytes(&Frame::Close { number: channel })),
         1 => channel.clone().prop_map(|channel| bytes(&Frame::Flush { number: channel })),
@@ -119,10 +120,10 @@ proptest! {
     #[test]
     fn whatever_happens_channels_end_credit_comes_back_and_memory_has_a_bound(events in events()) {
         let limits = Limits {
-            clients: 3, topics: 3, credit: 6000, memory: 40_000, path_largest: 2000, patience: 20_000, ..Limits::default()
+            clients: 3, topics: 3, credit: 6000, memory: 40_000, path_largest: 2000, patience: Nanos(20_000), ..Limits::default()
         };
         let mut broker = Broker::new(hierarchy(), limits).with_paths(link());
-        let (mut now, mut next_client) = (0, BTreeMap::new());
+        let (mut now, mut next_client) = (Nanos::ZERO, BTreeMap::new());
         let (mut asked, mut open) = (Vec::new(), BTreeSet::new());
         let mut numbers = 0;
         for event in events {
@@ -153,7 +154,7 @@ proptest! {
                 Event::Broken(channel) => if open.contains(&PathId(channel)) {
                     broker.broken(now, PathId(channel), "gone");
                 },
-                Event::Later(by) => now += by,
+                Event::Later(by) => now = Nanos(by).after(now),
             }
             while let Some(task) = broker.task() {
                 match task {
@@ -198,13 +199,13 @@ fn who_hands_over_more_than_its_credit_is_sent_away_and_what_it_handed_over_is_s
     let mut broker = connected(limits);
     let message = message(2, NO_DEADLINE, 1000);
     for _ in 0..4 {
-        let _ = broker.received(0, ClientId(7), &message, None);
+        let _ = broker.received(Nanos::ZERO, ClientId(7), &message, None);
     }
     let said: Vec<Task> = std::iter::from_fn(|| broker.task()).collect();
     let Some(Task::Answer { head, .. }) = said.first() else { panic!("{said:?}") };
     let reason = "more on path 2 than its credit of 4000 bytes";
     assert_eq!(Frame::read(head), Ok(Frame::Bye { reason }));
-    let (mut now, mut sent) = (0, 0);
+    let (mut now, mut sent) = (Nanos::ZERO, 0);
     loop {
         match broker.next(now) {
             Next::Transmit { .. } => {
@@ -225,11 +226,11 @@ fn a_destination_that_takes_nothing_holds_up_nobody_else() {
     let mut broker = connected(Limits::default());
     let message = |path| message(path, NO_DEADLINE, 1000);
     for _ in 0..20 {
-        let _ = broker.received(0, ClientId(7), &message(1), None);
-        let _ = broker.received(0, ClientId(7), &message(2), None);
+        let _ = broker.received(Nanos::ZERO, ClientId(7), &message(1), None);
+        let _ = broker.received(Nanos::ZERO, ClientId(7), &message(2), None);
     }
-    let (mut now, mut sent) = (0, [0; 4]);
-    let mut run = |broker: &mut Broker, now: &mut u64, stuck: Option<u32>| loop {
+    let (mut now, mut sent) = (Nanos::ZERO, [0; 4]);
+    let mut run = |broker: &mut Broker, now: &mut Nanos, stuck: Option<u32>| loop {
         match broker.next(*now) {
             Next::Transmit { path: channel, .. } => {
                 sent[channel.0 as usize - 1] += 1;
@@ -254,12 +255,14 @@ fn a_destination_that_takes_nothing_holds_up_nobody_else() {
 
 /// A broker with a channel whose destination takes nothing, a message on it, and its program gone at this
 /// time.
-fn abandoned(at: u64) -> Broker {
+fn abandoned(at: Nanos) -> Broker {
     let mut broker = connected(Limits::default());
     let message = message(1, NO_DEADLINE, 1000);
-    let _ = broker.received(0, ClientId(7), &message, None);
-    let Next::Transmit { path: PathId(2), .. } = broker.next(0) else { panic!("it waits for nothing") };
-    broker.transmitted(0, Sent::Kept);
+    let _ = broker.received(Nanos::ZERO, ClientId(7), &message, None);
+    let Next::Transmit { path: PathId(2), .. } = broker.next(Nanos::ZERO) else {
+        panic!("it waits for nothing")
+    };
+    broker.transmitted(Nanos::ZERO, Sent::Kept);
     broker.gone(at, ClientId(7));
     while broker.task().is_some() {}
     assert_eq!(broker.statistics(at).paths, 1, "those with nothing on them are gone");
@@ -269,27 +272,27 @@ fn abandoned(at: u64) -> Broker {
 #[test]
 fn a_channel_without_a_program_ends_when_its_destination_takes_nothing_for_a_while() {
     let patience = Limits::default().patience;
-    let mut broker = abandoned(5);
-    assert!(matches!(broker.next(4 + patience), Next::Idle));
-    assert_eq!(broker.statistics(0).paths, 1);
+    let mut broker = abandoned(Nanos(5));
+    assert!(matches!(broker.next(Nanos(4).after(patience)), Next::Idle));
+    assert_eq!(broker.statistics(Nanos::ZERO).paths, 1);
     // the look is due once a second
-    assert!(matches!(broker.next(5 + patience + 1_000_000_000), Next::Idle));
+    assert!(matches!(broker.next(Nanos::SECOND.after(patience).after(Nanos(5))), Next::Idle));
     assert!(matches!(broker.task(), Some(Task::Release { path: PathId(2) })));
-    assert!(broker.statistics(0).paths == 0 && broker.is_empty());
+    assert!(broker.statistics(Nanos::ZERO).paths == 0 && broker.is_empty());
 }
 
 #[test]
 fn a_destination_that_reads_slowly_is_waited_for() {
     let patience = Limits::default().patience;
-    let mut broker = abandoned(0);
+    let mut broker = abandoned(Nanos::ZERO);
     for round in 1..10 {
-        let now = round * (patience - 1_000_000_000);
+        let now = patience.since(Nanos::SECOND).times(round);
         assert!(matches!(broker.next(now), Next::Idle));
         broker.progressed(now, PathId(2));
     }
-    assert_eq!(broker.statistics(0).paths, 1);
-    broker.drained(10 * patience, PathId(2));
-    assert_eq!(broker.statistics(0).paths, 0);
+    assert_eq!(broker.statistics(Nanos::ZERO).paths, 1);
+    broker.drained(patience.times(10), PathId(2));
+    assert_eq!(broker.statistics(Nanos::ZERO).paths, 0);
 }
 
 #[test]
@@ -304,15 +307,19 @@ fn one_user_cannot_take_all_places_nor_all_credit() {
         ..Limits::default()
     };
     let mut broker = Broker::new(hierarchy(), limits).with_paths(link());
-    let may: Vec<bool> =
-        (0..6).map(|client| broker.connected(0, ClientId(client), TransportPeer::User(1000))).collect();
+    let may: Vec<bool> = (0..6)
+        .map(|client| broker.connected(Nanos::ZERO, ClientId(client), TransportPeer::User(1000)))
+        .collect();
     assert_eq!(may, [true, true, true, true, false, false]);
-    assert!(broker.connected(0, ClientId(9), TransportPeer::User(1001)), "there is room for others");
+    assert!(
+        broker.connected(Nanos::ZERO, ClientId(9), TransportPeer::User(1001)),
+        "there is room for others"
+    );
     let mut opened = |client: u32| {
         let client = ClientId(client);
-        let _ = broker.received(0, client, &hello(), None);
+        let _ = broker.received(Nanos::ZERO, client, &hello(), None);
         for channel in 0..8 {
-            let _ = broker.received(0, client, &open(channel, CLASSES[0]), None);
+            let _ = broker.received(Nanos::ZERO, client, &open(channel, CLASSES[0]), None);
         }
         let mut count = 0;
         while let Some(task) = broker.task() {
@@ -329,10 +336,14 @@ fn one_user_cannot_take_all_places_nor_all_credit() {
 #[test]
 fn who_connects_and_does_not_greet_has_to_go() {
     let mut broker = Broker::new(hierarchy(), Limits::default()).with_paths(link());
-    assert!(broker.connected(5, ClientId(1), TransportPeer::User(0)));
-    assert!(matches!(broker.next(5 + Limits::default().patience + 1_000_000_000), Next::Idle));
+    assert!(broker.connected(Nanos(5), ClientId(1), TransportPeer::User(0)));
+    assert!(matches!(
+        broker.next(Nanos::SECOND.after(Limits::default().patience).after(Nanos(5))),
+        Next::Idle
+    ));
     let last = std::iter::from_fn(|| broker.task()).last();
     assert!(
-        matches!(last, Some(Task::SendAway { client: ClientId(1) })) && broker.statistics(0).clients == 0
+        matches!(last, Some(Task::SendAway { client: ClientId(1) }))
+            && broker.statistics(Nanos::ZERO).clients == 0
     );
 }

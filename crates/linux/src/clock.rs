@@ -14,7 +14,7 @@ use std::fs;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Nanoseconds: a length of time, or a moment of `CLOCK_MONOTONIC`.
+/// Nanoseconds: a length of time, or a moment of `CLOCK_MONOTONIC` (of another clock where a name says so).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 
@@ -33,6 +33,9 @@ pub enum TickSource {
 
 impl Nanos {
     pub const ZERO: Self = Self(0);
+    pub const SECOND: Self = Self(1_000_000_000);
+    /// Later than every moment, longer than every wait.
+    pub const NEVER: Self = Self(u64::MAX);
 
     /// The moment `self` after `start`, saturating: "forever" stays forever.
     #[must_use]

@@ -133,7 +133,7 @@ pub extern "C" fn unisono_version() -> *const c_char {
 /// The time of the clock that deadlines are of (CLOCK_MONOTONIC), in nanoseconds.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_now() -> u64 {
-    now()
+    now().0
 }
 
 /// Connects to the broker at `address`: the path of its socket, "shm:PATH" to reach it through shared memory,

@@ -7,7 +7,7 @@ use crate::layout::slice;
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
 use unisono_broker::frame::MOST_KEY;
-use unisono_broker::{Advertisement, EventDraft, FieldSet, FieldValue, KeptHistory, PublishOutcome};
+use unisono_broker::{Advertisement, EventDraft, FieldSet, FieldValue, KeptHistory, Nanos, PublishOutcome};
 
 /// Only the strongest living supplier of the topic is heard; the others stand by.
 pub const UNISONO_TOPIC_EXCLUSIVE: u32 = 1;
@@ -195,7 +195,7 @@ unsafe fn draft<'a>(draft: *const DraftView) -> Result<EventDraft<'a>, EventsErr
         made = made.with_fields(set);
     }
     if given.deadline_ns > 0 {
-        made = made.due_at(given.deadline_ns);
+        made = made.due_at(Nanos(given.deadline_ns));
     }
     Ok(made.critical(given.criticality))
 }

@@ -206,8 +206,8 @@ impl OwnedReception {
             owned.fields.push(field);
         }
         (owned.view.fields, owned.view.field_count) = (owned.fields.as_ptr(), owned.fields.len());
-        owned.view.published_ns = event.published;
-        owned.view.deadline_ns = event.deadline.unwrap_or(0);
+        owned.view.published_ns = event.published.0;
+        owned.view.deadline_ns = event.deadline.unwrap_or_default().0;
         (owned.view.sequence, owned.view.supplier) = (event.sequence, event.supplier);
         let flags = [
             (event.late, UNISONO_EVENT_LATE),

@@ -3,7 +3,7 @@
 #![no_main]
 
 use unisono_broker::transport::TransportPeer;
-use unisono_broker::{Broker, ClientId, Frame, Greeting, Limits, Next, PathPace, Sent, Task};
+use unisono_broker::{Broker, ClientId, Frame, Greeting, Limits, Nanos, Next, PathPace, Sent, Task};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -12,11 +12,11 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let limits =
         Limits { clients: 2, topics: 3, credit: 2000, memory: 6000, path_largest: 200, ..Limits::default() };
     let mut broker = Broker::new(tree, limits).with_paths(PathPace::new(8_000_000_000));
-    let (client, mut now, mut rest) = (ClientId(1), 0, bytes);
-    assert!(broker.connected(0, client, TransportPeer::User(0)));
+    let (client, mut now, mut rest) = (ClientId(1), Nanos::ZERO, bytes);
+    assert!(broker.connected(Nanos::ZERO, client, TransportPeer::User(0)));
     let mut hello = Vec::new();
     Frame::Hello(Greeting::default()).write(&mut hello);
-    let _ = broker.received(0, client, &hello, None);
+    let _ = broker.received(Nanos::ZERO, client, &hello, None);
     while let Some((length, after)) = rest.split_first() {
         let (frame, after) = after.split_at(usize::from(*length).min(after.len()));
         rest = after;
@@ -39,7 +39,7 @@ fn work(broker: &mut Broker) {
     }
 }
 
-fn send(broker: &mut Broker, now: &mut u64, most: usize) {
+fn send(broker: &mut Broker, now: &mut Nanos, most: usize) {
     for _ in 0..most {
         work(broker);
         match broker.next(*now) {

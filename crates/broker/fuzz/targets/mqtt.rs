@@ -4,7 +4,7 @@
 #![no_main]
 
 use unisono_broker::transport::{PayloadRef, TransportPeer};
-use unisono_broker::{Broker, ClientId, Frame, Greeting, InterestSpec, Limits, Next, SubscriptionSpec, Task};
+use unisono_broker::{Broker, ClientId, Frame, Greeting, InterestSpec, Limits, Nanos, Next, SubscriptionSpec, Task};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 const PROGRAM: ClientId = ClientId(9);
@@ -13,15 +13,15 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
     let mut broker = Broker::new(tree.expect("it is sound"), Limits::default());
     let Some((versions, mut rest)) = bytes.split_first() else { return };
-    assert!(broker.connected(0, PROGRAM, TransportPeer::User(0)));
+    assert!(broker.connected(Nanos::ZERO, PROGRAM, TransportPeer::User(0)));
     let interest = InterestSpec { topics: "#".to_owned(), ..InterestSpec::default() };
     let spec = SubscriptionSpec { interests: vec![interest], ..SubscriptionSpec::default() };
     for frame in [Frame::Hello(Greeting::default()), Frame::Subscribe { number: 1, spec: Box::new(spec) }] {
         let mut head = Vec::new();
         frame.write(&mut head);
-        let _ = broker.received(0, PROGRAM, &head, None);
+        let _ = broker.received(Nanos::ZERO, PROGRAM, &head, None);
     }
-    let mut now = 0;
+    let mut now = Nanos::ZERO;
     for (number, filter) in [(1, b'#'), (2, b'+')] {
         let five = versions >> number & 1 == 1;
         assert!(broker.connected_by_mqtt(0, ClientId(number), TransportPeer::User(1)));
@@ -33,14 +33,14 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             subscribe[1] = 7;
             subscribe.insert(4, 0);
         }
-        let _ = broker.received(0, ClientId(number), &connect, None);
-        let _ = broker.received(0, ClientId(number), &subscribe, None);
+        let _ = broker.received(Nanos::ZERO, ClientId(number), &connect, None);
+        let _ = broker.received(Nanos::ZERO, ClientId(number), &subscribe, None);
     }
     check(&mut broker, &mut now);
     while let Some((length, after)) = rest.split_first() {
         let (packet, after) = after.split_at(usize::from(*length >> 1).min(after.len()));
         rest = after;
-        now += 50_000_000;
+        now = Nanos(50_000_000).after(now);
         let _ = broker.received(now, ClientId(1 + u32::from(length & 1)), packet, None);
         check(&mut broker, &mut now);
     }
@@ -51,7 +51,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     assert_eq!(broker.statistics(now).clients, 1);
 });
 
-fn check(broker: &mut Broker, now: &mut u64) {
+fn check(broker: &mut Broker, now: &mut Nanos) {
     loop {
         while let Some(task) = broker.task() {
             if let Task::Answer { client, head, body } = task {

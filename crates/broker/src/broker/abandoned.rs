@@ -15,26 +15,26 @@ use crate::frame::Frame;
 use crate::task::{ClientId, PathId, Task};
 use unisono_linux::clock::Nanos;
 
-/// Nanoseconds between two looks.
-const LOOK: u64 = 1_000_000_000;
+/// Time between two looks.
+const LOOK: Nanos = Nanos::SECOND;
 
 impl Broker {
     /// A destination has taken a part of what is kept for it.
-    pub fn progressed(&mut self, now: u64, id: PathId) {
+    pub fn progressed(&mut self, now: Nanos, id: PathId) {
         if let Some(path) = self.paths.get_mut(&id) {
             path.alone_since = now;
         }
     }
 
     /// Ends what has done nothing for too long.
-    pub(super) fn look(&mut self, now: u64) {
+    pub(super) fn look(&mut self, now: Nanos) {
         if now < self.next_look {
             return;
         }
-        self.next_look = now + LOOK;
+        self.next_look = LOOK.after(now);
         self.expire(now);
         let patience = self.limits.patience;
-        let is_over = |since: u64| now.saturating_sub(since) >= patience;
+        let is_over = |since: Nanos| now.since(since) >= patience;
         let paths = self.paths.iter();
         let stuck: Vec<PathId> = paths
             .filter(|(_, path)| path.client.is_none() && path.stalled && is_over(path.alone_since))
@@ -55,7 +55,7 @@ impl Broker {
     }
 
     /// A path's destination is gone (or was never there); its socket is closed.
-    pub fn broken(&mut self, now: u64, id: PathId, reason: &str) {
+    pub fn broken(&mut self, now: Nanos, id: PathId, reason: &str) {
         let Some(path) = self.paths.get_mut(&id) else { return };
         if path.state == PathState::Broken {
             return;
@@ -78,7 +78,7 @@ impl Broker {
             self.lose(class);
         }
         self.addressees.remove(&consumer);
-        self.channel.disconnect(Nanos(now), consumer);
+        self.channel.disconnect(now, consumer);
         self.give_back(id, outstanding);
         self.forget_if_empty(id);
     }

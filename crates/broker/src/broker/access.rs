@@ -4,6 +4,7 @@ use super::Broker;
 use crate::permissions::{ClientIdentity, RefusalKind};
 use crate::task::ClientId;
 use crate::transport::TransportPeer;
+use unisono_linux::clock::Nanos;
 
 impl Broker {
     /// Finds out who a client is; `login` is a token, or MQTT's user and password.
@@ -12,7 +13,7 @@ impl Broker {
     /// It is not who it says, nobody lets it in, or it has as many connections as it may.
     pub(super) fn identify(
         &mut self,
-        now: u64,
+        now: Nanos,
         client: ClientId,
         login: Option<(Option<&str>, &[u8])>,
     ) -> Result<(), String> {
@@ -34,7 +35,7 @@ impl Broker {
 
     fn identity(
         &self,
-        now: u64,
+        now: Nanos,
         peer: TransportPeer,
         login: Option<(Option<&str>, &[u8])>,
     ) -> Result<ClientIdentity, String> {
@@ -94,7 +95,7 @@ impl Broker {
     }
 
     /// Whether a program may publish an event of so many bytes now.
-    pub(super) fn check_event(&mut self, now: u64, client: ClientId, bytes: usize) -> Result<(), String> {
+    pub(super) fn check_event(&mut self, now: Nanos, client: ClientId, bytes: usize) -> Result<(), String> {
         let connected = self.clients.get_mut(&client).ok_or("it is gone")?;
         let (size, rate) = (connected.grant.size, connected.grant.rate);
         if bytes > size {
@@ -104,7 +105,7 @@ impl Broker {
         match rate.map(|rate| connected.budget.take(now, rate)) {
             Some(Err(wait)) => {
                 self.access.count(RefusalKind::Rate);
-                Err(format!("more events in a second than the permissions allow; try again in {wait} ns"))
+                Err(format!("more events in a second than the permissions allow; try again in {} ns", wait.0))
             }
             _ => Ok(()),
         }
@@ -120,7 +121,7 @@ impl Broker {
     }
 
     /// Whether an MQTT client may publish one event more in this second.
-    pub(super) fn has_budget(&mut self, now: u64, client: ClientId) -> bool {
+    pub(super) fn has_budget(&mut self, now: Nanos, client: ClientId) -> bool {
         let Some(connected) = self.clients.get_mut(&client) else { return false };
         let over = connected.grant.rate.is_some_and(|rate| connected.budget.take(now, rate).is_err());
         if over {

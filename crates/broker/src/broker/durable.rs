@@ -93,8 +93,8 @@ impl LogFollower {
 #[derive(Debug)]
 pub(super) struct DurableEvents {
     log: EventLog,
-    /// Nanoseconds since 1970 when the monotonic clock was 0.
-    epoch: u64,
+    /// Time since 1970 when the monotonic clock was 0.
+    epoch: Nanos,
     /// Topics whose events are kept though no supplier asks for it.
     kept: Vec<TopicPattern>,
     offers: HashMap<SupplierId, KeptOffer>,
@@ -128,10 +128,10 @@ impl DurableEvents {
     }
 
     /// An event of the log as the channel has it.
-    fn event(&mut self, now: u64, body: &[u8], position: u64) -> Option<ChannelEvent<EventBody>> {
+    fn event(&mut self, now: Nanos, body: &[u8], position: u64) -> Option<ChannelEvent<EventBody>> {
         let event = LoggedEvent::read(body).ok()?;
-        let age = self.epoch.saturating_add(now).saturating_sub(event.published);
-        let published = now.saturating_sub(age);
+        let age = self.epoch.after(now).since(event.published);
+        let published = now.since(age);
         let supplier = match event.writer {
             "" => event.supplier,
             writer => self.number(writer),
@@ -145,10 +145,10 @@ impl DurableEvents {
             payload,
             supplier: SupplierId(supplier),
             sequence: event.sequence,
-            published: Nanos(published),
+            published,
             deadline: match event.due_after {
-                u64::MAX => NO_DEADLINE,
-                after => Nanos(published.saturating_add(after)),
+                Nanos::NEVER => NO_DEADLINE,
+                after => after.after(published),
             },
             criticality: Criticality(event.criticality),
         })
@@ -176,7 +176,7 @@ impl Broker {
     /// The same with a log. `epoch` is in nanoseconds since 1970: when the monotonic clock was 0. The events
     /// of topics that match `kept` are in the log though no supplier asks for it.
     #[must_use]
-    pub fn with_log(mut self, log: EventLog, epoch: u64, kept: Vec<TopicPattern>) -> Self {
+    pub fn with_log(mut self, log: EventLog, epoch: Nanos, kept: Vec<TopicPattern>) -> Self {
         self.durable = Some(DurableEvents {
             log,
             epoch,
@@ -242,7 +242,7 @@ impl Broker {
     /// Publishes an event and writes it to the log before anybody gets it.
     pub(super) fn publish_kept(
         &mut self,
-        now: u64,
+        now: Nanos,
         (client, supplier, topic_id): (ClientId, SupplierId, TopicId),
         head: &PublishHead<'_>,
         publication: Publication<EventBody>,
@@ -259,7 +259,7 @@ impl Broker {
             _ => {
                 let mut position = None;
                 let published =
-                    self.channel.try_publish_kept(Nanos(now), supplier, topic_id, publication, |event| {
+                    self.channel.try_publish_kept(now, supplier, topic_id, publication, |event| {
                         let bytes = event.payload.bytes();
                         let logged = LoggedEvent {
                             topic: &offer.topic,
@@ -268,10 +268,10 @@ impl Broker {
                             supplier: supplier.0,
                             sequence: event.sequence,
                             criticality: event.criticality.0,
-                            published: epoch.saturating_add(now),
+                            published: epoch.after(now),
                             due_after: match event.deadline {
-                                NO_DEADLINE => u64::MAX,
-                                deadline => deadline.0.saturating_sub(now),
+                                NO_DEADLINE => Nanos::NEVER,
+                                deadline => deadline.since(now),
                             },
                             key: event.key.as_deref().unwrap_or_default(),
                             fields: event.fields.clone(),
@@ -369,7 +369,7 @@ impl Broker {
     /// Makes a consumer that is given what the log has.
     pub(super) fn follow(
         &mut self,
-        now: u64,
+        now: Nanos,
         (lease, name): (Option<Nanos>, &str),
         spec: &SubscriptionSpec,
     ) -> Result<ConsumerId, String> {
@@ -410,7 +410,7 @@ impl Broker {
         if consumer.name.is_empty() {
             consumer.name = if name.is_empty() { resume.name.as_str() } else { name }.into();
         }
-        let id = self.channel.connect(Nanos(now), consumer).map_err(|error| error.to_string())?;
+        let id = self.channel.connect(now, consumer).map_err(|error| error.to_string())?;
         let follower = LogFollower {
             name: resume.name.clone(),
             interests,
@@ -436,7 +436,7 @@ impl Broker {
     }
 
     /// Hands followers what the log has for them, as far as they have room. Whether there is more to hand.
-    pub(super) fn feed(&mut self, now: u64) -> bool {
+    pub(super) fn feed(&mut self, now: Nanos) -> bool {
         let Some(durable) = &mut self.durable else { return false };
         let mut handed = 0;
         while let Some(id) = durable.hungry.pop_first() {
@@ -470,7 +470,7 @@ impl Broker {
                                     follower.pending_bytes += bytes;
                                     let retained = position < follower.new_from;
                                     if let Some(event) = durable.event(now, &body, position)
-                                        && !self.channel.hand(Nanos(now), id, event, retained)
+                                        && !self.channel.hand(now, id, event, retained)
                                     {
                                         durable.leave(id); // its lease has run out
                                     }
@@ -528,10 +528,10 @@ impl Broker {
     }
 
     /// Removes events from the log that are too old.
-    pub(super) fn expire(&mut self, now: u64) {
+    pub(super) fn expire(&mut self, now: Nanos) {
         if let Some(durable) = &mut self.durable {
             // on a full disk they stay a little longer
-            let _ = durable.log.expire(durable.epoch.saturating_add(now));
+            let _ = durable.log.expire(durable.epoch.after(now));
         }
     }
 

@@ -17,7 +17,7 @@ use unisono_linux::clock::Nanos;
 impl Broker {
     pub(super) fn advertise(
         &mut self,
-        now: u64,
+        now: Nanos,
         client: ClientId,
         number: u32,
         spec: &Advertisement,
@@ -46,7 +46,7 @@ impl Broker {
 
     fn try_advertise(
         &mut self,
-        now: u64,
+        now: Nanos,
         (client, lease): (ClientId, Option<Nanos>),
         spec: &Advertisement,
         outlets: usize,
@@ -67,7 +67,7 @@ impl Broker {
         let told = |error: unisono_eventchannel::ChannelError| error.to_string();
         let topic = spec.topic_spec().map_err(|error| error.to_string())?;
         let topic = self.channel.declare(topic).map_err(told)?;
-        let supplier = self.channel.supplier(Nanos(now), lease).map_err(told)?;
+        let supplier = self.channel.supplier(now, lease).map_err(told)?;
         match self.channel.offer(supplier, spec.offer(topic)) {
             Ok(()) => {
                 self.offer_kept(supplier, spec);
@@ -82,7 +82,7 @@ impl Broker {
 
     pub(super) fn publish(
         &mut self,
-        now: u64,
+        now: Nanos,
         client: ClientId,
         head: PublishHead<'_>,
         (payload, apart): (&[u8], Option<SharedPayload>),
@@ -93,9 +93,9 @@ impl Broker {
         let outlet = outlets.get(&topic).copied();
         let outlet = outlet.ok_or_else(|| format!("an event on number {topic}, which was never opened"))?;
         let deadline = match (head.deadline, head.flags.remaining) {
-            (u64::MAX, _) => NO_DEADLINE,
-            (remaining, true) => Nanos(now.saturating_add(remaining)),
-            (at, false) if same_clock => Nanos(at),
+            (NO_DEADLINE, _) => NO_DEADLINE,
+            (remaining, true) => remaining.after(now),
+            (at, false) if same_clock => at,
             (_, false) => return Err("a deadline of a clock that the broker does not read".to_owned()),
         };
         let length = apart.as_ref().map_or(payload.len(), SharedPayload::length);
@@ -113,7 +113,7 @@ impl Broker {
         let (supplier, topic_id) = match outlet {
             Outlet::Topic { supplier, topic } => (supplier, topic),
             Outlet::Path(path) => {
-                body.due = deadline.0;
+                body.due = deadline;
                 return self.publish_on_path(now, path, body).map(|()| Received::Done);
             }
         };
@@ -131,7 +131,7 @@ impl Broker {
             }
             return Ok(kept);
         }
-        match self.channel.try_publish(Nanos(now), supplier, topic_id, publication) {
+        match self.channel.try_publish(now, supplier, topic_id, publication) {
             Err(PublishError::Full { .. }) if !head.flags.at_once => {
                 self.uncheck_event(client);
                 return Ok(Received::Blocked);
@@ -159,7 +159,7 @@ impl Broker {
 
     pub(super) fn subscribe(
         &mut self,
-        now: u64,
+        now: Nanos,
         client: ClientId,
         number: u32,
         spec: &SubscriptionSpec,
@@ -188,7 +188,7 @@ impl Broker {
 
     fn try_subscribe(
         &mut self,
-        now: u64,
+        now: Nanos,
         (client, lease, peer, name): (ClientId, Option<Nanos>, TransportPeer, &str),
         spec: &SubscriptionSpec,
         consumers: usize,
@@ -219,12 +219,12 @@ impl Broker {
         if consumer.name.is_empty() {
             consumer.name = name.into();
         }
-        let id = self.channel.connect(Nanos(now), consumer).map_err(|error| error.to_string())?;
+        let id = self.channel.connect(now, consumer).map_err(|error| error.to_string())?;
         let asked = match spec.together {
             Some(together) => self.channel.correlate(id, together.correlation(interests)).map(drop),
             None => interests
                 .into_iter()
-                .try_for_each(|interest| self.channel.subscribe(Nanos(now), id, interest).map(drop)),
+                .try_for_each(|interest| self.channel.subscribe(now, id, interest).map(drop)),
         };
         let timers = [
             spec.every_ns.map(|ns| TimerSpec::Every(Nanos(ns))),
@@ -234,12 +234,12 @@ impl Broker {
             timers
                 .into_iter()
                 .flatten()
-                .try_for_each(|timer| self.channel.set_timer(Nanos(now), id, timer).map(drop))
+                .try_for_each(|timer| self.channel.set_timer(now, id, timer).map(drop))
         });
         match asked {
             Ok(()) => Ok(id),
             Err(error) => {
-                self.channel.disconnect(Nanos(now), id);
+                self.channel.disconnect(now, id);
                 Err(error.to_string())
             }
         }
@@ -256,19 +256,19 @@ impl Broker {
         Ok(())
     }
 
-    pub(super) fn unsubscribe(&mut self, now: u64, client: ClientId, number: u32) -> Result<(), String> {
+    pub(super) fn unsubscribe(&mut self, now: Nanos, client: ClientId, number: u32) -> Result<(), String> {
         let known = self.clients.get_mut(&client).and_then(|client| client.consumers.remove(&number));
         let (consumer, _) = known.ok_or_else(|| format!("the consumer {number} was never there"))?;
         self.addressees.remove(&consumer);
         self.unfollow(consumer);
-        self.channel.disconnect(Nanos(now), consumer);
+        self.channel.disconnect(now, consumer);
         Ok(())
     }
 
     /// Makes frames of a delivery: names of topics first, then notices, then the events.
     pub(super) fn deliver(
         &mut self,
-        now: u64,
+        now: Nanos,
         (client, number): (ClientId, u32),
         delivery: Delivery<EventBody>,
     ) {
@@ -305,7 +305,7 @@ impl Broker {
 
     fn hand_over(
         &mut self,
-        now: u64,
+        now: Nanos,
         (client, consumer): (ClientId, u32),
         event: &Arc<ChannelEvent<EventBody>>,
         mut head: DeliverHead<'_>,
@@ -314,9 +314,9 @@ impl Broker {
         let Some(connected) = self.clients.get(&client) else { return };
         head.flags.remaining = !matches!(connected.peer, TransportPeer::User(_));
         (head.deadline, head.published) = match head.flags.remaining {
-            false => (event.deadline.0, event.published.0),
-            true if event.deadline == NO_DEADLINE => (u64::MAX, now.saturating_sub(event.published.0)),
-            true => (event.deadline.0.saturating_sub(now), now.saturating_sub(event.published.0)),
+            false => (event.deadline, event.published),
+            true if event.deadline == NO_DEADLINE => (NO_DEADLINE, now.since(event.published)),
+            true => (event.deadline.since(now), now.since(event.published)),
         };
         let head = DeliverHead {
             criticality: event.criticality.0,

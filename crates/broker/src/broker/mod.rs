@@ -51,7 +51,7 @@ enum Outlet {
 struct ConnectedClient {
     peer: TransportPeer,
     /// When it connected.
-    since: u64,
+    since: Nanos,
     greeted: bool,
     name: String,
     lease: Option<Nanos>,
@@ -102,7 +102,7 @@ pub struct Broker {
     /// Messages that an MQTT client was not sent because it takes no packets as large as that.
     mqtt_too_large: u64,
     /// When to look for programs and destinations that do nothing.
-    next_look: u64,
+    next_look: Nanos,
     in_service: Option<PathInService>,
     /// None: it keeps no log.
     durable: Option<DurableEvents>,
@@ -132,7 +132,7 @@ impl Broker {
             sent_away: 0,
             refused: 0,
             mqtt_too_large: 0,
-            next_look: 0,
+            next_look: Nanos::ZERO,
             in_service: None,
             durable: None,
             tasks: VecDeque::new(),
@@ -172,7 +172,7 @@ impl Broker {
     }
 
     /// A program has connected; whether it may stay.
-    pub fn connected(&mut self, now: u64, client: ClientId, peer: TransportPeer) -> bool {
+    pub fn connected(&mut self, now: Nanos, client: ClientId, peer: TransportPeer) -> bool {
         self.look(now);
         let theirs = self.clients.values().filter(|client| client.peer == peer).count();
         let may = self.clients.len() < self.limits.clients && theirs < self.limits.clients_of_user;
@@ -200,7 +200,7 @@ impl Broker {
     /// A program has sent a frame; `apart` is its payload if that did not come with it.
     pub fn received(
         &mut self,
-        now: u64,
+        now: Nanos,
         client: ClientId,
         bytes: &[u8],
         apart: Option<SharedPayload>,
@@ -247,7 +247,7 @@ impl Broker {
 
     fn greet(
         &mut self,
-        now: u64,
+        now: Nanos,
         client: ClientId,
         greeting: Greeting,
         same_clock: bool,
@@ -266,7 +266,7 @@ impl Broker {
 
     /// A program has gone, or does not read what it is sent. What it has handed over is still delivered;
     /// those who listened to its topics are told that it died.
-    pub fn gone(&mut self, now: u64, client: ClientId) {
+    pub fn gone(&mut self, now: Nanos, client: ClientId) {
         self.look(now);
         let Some(connected) = self.clients.remove(&client) else { return };
         for outlet in connected.outlets.into_values() {
@@ -281,7 +281,7 @@ impl Broker {
         for (consumer, _) in connected.consumers.into_values() {
             self.addressees.remove(&consumer);
             self.unfollow(consumer);
-            self.channel.disconnect(Nanos(now), consumer);
+            self.channel.disconnect(now, consumer);
         }
         if let ClientProtocol::Mqtt(Some(session)) = connected.protocol {
             self.mqtt_gone(now, session);
@@ -289,7 +289,7 @@ impl Broker {
     }
 
     /// The same, because of what it did.
-    pub fn send_away(&mut self, now: u64, client: ClientId, reason: &str) {
+    pub fn send_away(&mut self, now: Nanos, client: ClientId, reason: &str) {
         let Some(connected) = self.clients.get(&client) else { return };
         if let ClientProtocol::Mqtt(_) = connected.protocol {
             self.mqtt_send_away(now, client, &MqttFault::malformed(reason));
@@ -330,20 +330,20 @@ impl Broker {
         true
     }
 
-    fn renew(&mut self, now: u64, client: ClientId) {
+    fn renew(&mut self, now: Nanos, client: ClientId) {
         let Some(connected) = self.clients.get(&client) else { return };
         for outlet in connected.outlets.values() {
             if let Outlet::Topic { supplier, .. } = outlet {
-                self.channel.renew_supplier(Nanos(now), *supplier);
+                self.channel.renew_supplier(now, *supplier);
             }
         }
         for (consumer, _) in connected.consumers.values() {
-            self.channel.renew_consumer(Nanos(now), *consumer);
+            self.channel.renew_consumer(now, *consumer);
         }
     }
 
     /// What to send now.
-    pub fn next(&mut self, now: u64) -> Next {
+    pub fn next(&mut self, now: Nanos) -> Next {
         self.look(now);
         if let Some(pace) = &self.pace
             && now < pace.free_at()
@@ -352,13 +352,13 @@ impl Broker {
         }
         let mut more = self.feed(now);
         loop {
-            let Some(delivery) = self.channel.next(Nanos(now)) else {
+            let Some(delivery) = self.channel.next(now) else {
                 if more {
                     more = self.feed(now);
                     continue;
                 }
                 self.rest();
-                return self.channel.next_wake().map_or(Next::Idle, |at| Next::Wait(at.0));
+                return self.channel.next_wake().map_or(Next::Idle, Next::Wait);
             };
             match self.addressees.get(&delivery.consumer).copied() {
                 Some(Addressee::Program { client, number }) => {

@@ -15,8 +15,8 @@ use crate::spec::PathSpec;
 use crate::task::{ClientId, PathId, Sent, Task};
 use crate::transport::TransportPeer;
 use unisono_eventchannel::{
-    ConsumerId, ConsumerSpec, Delivery, EventPayload, InboxCapacity, InboxSpec, Interest, Offer, Publication,
-    SupplierId, TopicId, TopicSpec,
+    ConsumerId, ConsumerSpec, Delivery, EventPayload, InboxCapacity, InboxSpec, Interest, NO_DEADLINE, Offer,
+    Publication, SupplierId, TopicId, TopicSpec,
 };
 use unisono_fairqueue::{ClassId, Order};
 use unisono_linux::clock::Nanos;
@@ -39,7 +39,7 @@ pub(super) struct ForwardingPath {
     /// Whose program that is, or was.
     pub(super) peer: TransportPeer,
     /// When its program left it, or its destination last took something since.
-    pub(super) alone_since: u64,
+    pub(super) alone_since: Nanos,
     pub(super) number: u32,
     pub(super) class: ClassId,
     pub(super) destination: Destination,
@@ -64,8 +64,8 @@ pub(super) struct ForwardingPath {
 pub(super) struct PathInService {
     path: PathId,
     class: ClassId,
-    came: u64,
-    deadline: u64,
+    came: Nanos,
+    deadline: Nanos,
     length: u32,
     cost: u32,
 }
@@ -73,7 +73,7 @@ pub(super) struct PathInService {
 impl Broker {
     pub(super) fn open(
         &mut self,
-        now: u64,
+        now: Nanos,
         client: ClientId,
         number: u32,
         spec: PathSpec,
@@ -95,7 +95,7 @@ impl Broker {
 
     fn try_open(
         &mut self,
-        now: u64,
+        now: Nanos,
         (client, peer): (ClientId, TransportPeer),
         (number, outlets): (u32, usize),
         PathSpec { class, destination }: PathSpec,
@@ -134,7 +134,7 @@ impl Broker {
         let spec = TopicSpec::new(&format!("$path/{}", id.0)).map_err(|error| error.to_string())?;
         let pattern = spec.name.parse().expect("a name without wildcards is a pattern");
         let topic = self.channel.declare(spec).map_err(told)?;
-        let supplier = self.channel.supplier(Nanos(now), None).map_err(told)?;
+        let supplier = self.channel.supplier(now, None).map_err(told)?;
         self.channel.offer(supplier, Offer::of(topic)).map_err(told)?;
         let inbox = InboxSpec {
             class: Some(class.as_str().into()),
@@ -143,13 +143,13 @@ impl Broker {
             ..InboxSpec::default()
         };
         let consumer = ConsumerSpec::new(&destination.to_string()).with(inbox);
-        let consumer = self.channel.connect(Nanos(now), consumer).map_err(told)?;
-        self.channel.subscribe(Nanos(now), consumer, Interest::in_topics(pattern)).map_err(told)?;
+        let consumer = self.channel.connect(now, consumer).map_err(told)?;
+        self.channel.subscribe(now, consumer, Interest::in_topics(pattern)).map_err(told)?;
         self.addressees.insert(consumer, Addressee::Path(id));
         let path = ForwardingPath {
             client: Some(client),
             peer,
-            alone_since: 0,
+            alone_since: Nanos::ZERO,
             number,
             class: class_id,
             destination: destination.clone(),
@@ -184,7 +184,7 @@ impl Broker {
         }
     }
 
-    pub(super) fn publish_on_path(&mut self, now: u64, id: PathId, body: EventBody) -> Result<(), String> {
+    pub(super) fn publish_on_path(&mut self, now: Nanos, id: PathId, body: EventBody) -> Result<(), String> {
         let (bytes, largest) = (body.length(), self.limits.path_largest as usize);
         if bytes > largest {
             return Err(format!("a payload of {bytes} bytes on a path; the largest has {largest}"));
@@ -206,16 +206,16 @@ impl Broker {
         let (supplier, topic, class) = (path.supplier, path.topic, path.class);
         let orders = self.channel.hierarchy().class(class).order == Order::Deadline;
         // a message past its deadline is still sent, and counted as late
-        let deadline = (orders && body.due != u64::MAX).then_some(Nanos(body.due.max(now)));
+        let deadline = (orders && body.due != NO_DEADLINE).then_some(body.due.max(now));
         let publication = Publication { deadline, ..Publication::new(body) };
-        if self.channel.try_publish(Nanos(now), supplier, topic, publication).is_err() {
+        if self.channel.try_publish(now, supplier, topic, publication).is_err() {
             self.lose(class);
             self.give_back(id, cost);
         }
         Ok(())
     }
 
-    pub(super) fn close(&mut self, now: u64, client: ClientId, number: u32) -> Result<(), String> {
+    pub(super) fn close(&mut self, now: Nanos, client: ClientId, number: u32) -> Result<(), String> {
         let theirs = &mut self.clients.get_mut(&client).ok_or("it is gone")?.outlets;
         let known = theirs.remove(&number);
         match known.ok_or_else(|| format!("number {number} cannot be closed: it was never opened"))? {
@@ -229,7 +229,7 @@ impl Broker {
     }
 
     /// No more events come on a path, which has no program any more.
-    pub(super) fn leave(&mut self, now: u64, id: PathId) {
+    pub(super) fn leave(&mut self, now: Nanos, id: PathId) {
         let Some(path) = self.paths.get_mut(&id) else { return };
         (path.client, path.alone_since) = (None, now);
         if path.state != PathState::Broken {
@@ -298,7 +298,7 @@ impl Broker {
     /// The channel has chosen an event of a path: what to send, unless its destination is gone.
     pub(super) fn forward(
         &mut self,
-        now: u64,
+        now: Nanos,
         id: PathId,
         delivery: Delivery<EventBody>,
     ) -> Option<EventBody> {
@@ -309,14 +309,14 @@ impl Broker {
         let length = path.destination.wire_length(event.payload.length());
         let pace = self.pace.as_mut()?;
         pace.take(now, length);
-        self.channel.finish(Nanos(now), Some(Nanos(pace.time_of(length))));
-        let (came, deadline) = (event.published.0, event.payload.due);
+        self.channel.finish(now, Some(pace.time_of(length)));
+        let (came, deadline) = (event.published, event.payload.due);
         self.in_service = Some(PathInService { path: id, class, came, deadline, length, cost });
         Some(event.payload.clone())
     }
 
     /// How sending went of what [`next`](Self::next) chose.
-    pub fn transmitted(&mut self, now: u64, sent: Sent) {
+    pub fn transmitted(&mut self, now: Nanos, sent: Sent) {
         let Some(PathInService { path: id, class, came, deadline, length, cost }) = self.in_service.take()
         else {
             return;
@@ -337,7 +337,7 @@ impl Broker {
     }
 
     /// What was kept at a path's socket has left, and it takes more.
-    pub fn drained(&mut self, now: u64, id: PathId) {
+    pub fn drained(&mut self, now: Nanos, id: PathId) {
         let Some(path) = self.paths.get_mut(&id) else { return };
         (path.stalled, path.alone_since) = (false, now);
         self.channel.resume(path.consumer);

@@ -3,11 +3,12 @@
 use super::{Addressee, Broker};
 use crate::account::{ClassStatistics, ConsumerStatistics, Statistics};
 use unisono_eventchannel::ConsumerId;
+use unisono_linux::clock::Nanos;
 
 impl Broker {
     /// What it has done.
     #[must_use]
-    pub fn statistics(&self, now: u64) -> Statistics {
+    pub fn statistics(&self, now: Nanos) -> Statistics {
         let hierarchy = self.channel.hierarchy();
         let waiting = |class| {
             let theirs = self.paths.values().filter(|path| path.class == class);
@@ -40,7 +41,7 @@ impl Broker {
             .collect();
         consumers.sort_unstable();
         Statistics {
-            at_ns: now,
+            at_ns: now.0,
             clients: self.clients.len() as u64,
             paths: self.paths.len() as u64,
             sent_away: self.sent_away,
@@ -78,7 +79,7 @@ impl Broker {
     }
 
     /// The same as a text that fits into a frame; of a great many consumers the first ones.
-    pub(super) fn statistics_as_json(&self, now: u64) -> String {
+    pub(super) fn statistics_as_json(&self, now: Nanos) -> String {
         const LONGEST: usize = 192 << 10;
         let mut statistics = self.statistics(now);
         loop {

@@ -1,6 +1,6 @@
 //! Publishing and subscribing.
 
-use super::{BrokerAnswer, Client, Error, nanos};
+use super::{BrokerAnswer, Client, Error};
 use crate::body::EventBody;
 use crate::frame::{DeliverHead, Frame, PublishFlags, PublishHead, PublishOutcome};
 use crate::notice::NoticeText;
@@ -8,8 +8,8 @@ use crate::spec::{Advertisement, SubscriptionSpec};
 use crate::transport::{PayloadRef, SharedPayload};
 use std::sync::Arc;
 use std::time::Duration;
-use unisono_eventchannel::{FieldSet, NumberMap};
-use unisono_linux::timer;
+use unisono_eventchannel::{FieldSet, NO_DEADLINE, NumberMap};
+use unisono_linux::clock::{self, Nanos};
 
 /// A topic that a client publishes on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -26,7 +26,7 @@ pub struct EventDraft<'a> {
     key: &'a str,
     fields: FieldSet,
     /// On the monotonic clock of this host.
-    deadline: u64,
+    deadline: Nanos,
     criticality: u8,
 }
 
@@ -40,7 +40,7 @@ impl<'a> EventDraft<'a> {
     /// The same, whose payload may be in shared memory.
     #[must_use]
     pub fn carrying(payload: PayloadRef<'a>) -> Self {
-        Self { payload, key: "", fields: FieldSet::new(), deadline: u64::MAX, criticality: 0 }
+        Self { payload, key: "", fields: FieldSet::new(), deadline: NO_DEADLINE, criticality: 0 }
     }
 
     pub(super) fn fields(&self) -> &FieldSet {
@@ -59,16 +59,16 @@ impl<'a> EventDraft<'a> {
         self
     }
 
-    /// Due at a time of the monotonic clock, in nanoseconds.
+    /// Due at a time of the monotonic clock.
     #[must_use]
-    pub fn due_at(mut self, deadline: u64) -> Self {
+    pub fn due_at(mut self, deadline: Nanos) -> Self {
         self.deadline = deadline;
         self
     }
 
     #[must_use]
     pub fn due_in(self, time: Duration) -> Self {
-        self.due_at(timer::now().saturating_add(nanos(time)))
+        self.due_at(Nanos::from(time).after(clock::now()))
     }
 
     #[must_use]
@@ -106,8 +106,8 @@ pub struct ReceivedEvent {
     pub supplier: u32,
     pub sequence: u64,
     /// On this host's monotonic clock, as are all times here.
-    pub published: u64,
-    pub deadline: Option<u64>,
+    pub published: Nanos,
+    pub deadline: Option<Nanos>,
     pub late: bool,
     /// Whether it was published before the subscription.
     pub retained: bool,
@@ -152,8 +152,8 @@ impl CorrelatedParts {
         let (deadline, published) = match same_clock {
             true => (head.deadline, head.published),
             false => {
-                let now = timer::now();
-                (now.saturating_add(head.deadline), now.saturating_sub(head.published))
+                let now = clock::now();
+                (head.deadline.after(now), now.since(head.published))
             }
         };
         let event = ReceivedEvent {
@@ -166,7 +166,7 @@ impl CorrelatedParts {
             supplier: head.supplier,
             sequence: head.sequence,
             published,
-            deadline: (deadline != u64::MAX).then_some(deadline),
+            deadline: (deadline != NO_DEADLINE).then_some(deadline),
             late: head.flags.late,
             retained: head.flags.retained,
             repeated: head.repeated,
@@ -297,8 +297,8 @@ impl Client {
         }
         flags.remaining = !self.terms.same_clock;
         let deadline = match event.deadline {
-            u64::MAX => u64::MAX,
-            at if flags.remaining => at.saturating_sub(timer::now()),
+            NO_DEADLINE => NO_DEADLINE,
+            at if flags.remaining => at.since(clock::now()),
             at => at,
         };
         let (criticality, key) = (event.criticality, event.key);

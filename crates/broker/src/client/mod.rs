@@ -44,8 +44,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use unisono_eventchannel::NumberMap;
-use unisono_linux::clock::Nanos;
-use unisono_linux::timer;
+use unisono_linux::clock::{self, Nanos};
 use unisono_sync::{SpinBudget, Wait};
 
 /// Why a broker could not be used.
@@ -341,23 +340,25 @@ impl Client {
         if self.take()? {
             return Ok(true);
         }
-        let until = timeout.map(|timeout| timer::now().saturating_add(nanos(timeout)));
-        let awake_until = timer::now() + SpinBudget::DEFAULT.nanos().0;
+        let until = timeout.map(|timeout| Nanos::from(timeout).after(clock::now()));
+        let awake_until = SpinBudget::DEFAULT.nanos().after(clock::now());
         let mut glances = 0;
         loop {
             let _ = self.transport.flush()?;
             if self.take()? {
                 return Ok(true);
             }
-            let left = match until.map(|until| until.saturating_sub(timer::now())) {
+            let left = match until.map(|until| until.since(clock::now())) {
                 // after this the descriptor tells of the next frame: programs poll it in loops of their own
-                Some(0) if self.wait == ClientWait::Spin || self.may_be_polled()? => return Ok(false),
-                left => left.map(Duration::from_nanos),
+                Some(Nanos::ZERO) if self.wait == ClientWait::Spin || self.may_be_polled()? => {
+                    return Ok(false);
+                }
+                left => left.map(Duration::from),
             };
             match self.wait {
-                way if self.transport.wait_by(way.way(), until.map(Nanos))? => {}
+                way if self.transport.wait_by(way.way(), until)? => {}
                 ClientWait::Spin => glance(&mut glances),
-                ClientWait::Adaptive if timer::now() < awake_until => glance(&mut glances),
+                ClientWait::Adaptive if clock::now() < awake_until => glance(&mut glances),
                 ClientWait::Sleep | ClientWait::Adaptive => drop(wait(&mut *self.transport, left)?),
             }
         }
@@ -461,9 +462,4 @@ fn unix(path: &Path) -> Result<OwnedFd, Errno> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
-}
-
-/// A length of time in nanoseconds; for ever if it is longer than 584 years.
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -18,6 +18,7 @@ use crate::frame::{Frame, PublishFlags};
 use crate::limits::Limits;
 use crate::spec::PathSpec;
 use std::collections::BTreeMap;
+use unisono_linux::clock::Nanos;
 
 /// A path, of one client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -87,7 +88,7 @@ impl Client {
     ///
     /// # Errors
     /// The payload is too long, the path is closed, or the broker is gone.
-    pub fn send(&mut self, path: PathHandle, payload: &[u8], deadline: u64) -> Result<(), Error> {
+    pub fn send(&mut self, path: PathHandle, payload: &[u8], deadline: Nanos) -> Result<(), Error> {
         while !self.try_send(path, payload, deadline)? {
             self.hear(None)?;
         }
@@ -98,7 +99,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn try_send(&mut self, path: PathHandle, payload: &[u8], deadline: u64) -> Result<bool, Error> {
+    pub fn try_send(&mut self, path: PathHandle, payload: &[u8], deadline: Nanos) -> Result<bool, Error> {
         if payload.len() > self.path_largest() {
             return Err(Error::TooLong { length: payload.len(), most: self.path_largest() });
         }

@@ -10,6 +10,7 @@ use crate::spec::{Advertisement, SubscriptionSpec};
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use unisono_eventchannel::FieldValue;
+use unisono_linux::clock;
 
 /// Topics of replies.
 #[derive(Debug, Default)]
@@ -68,7 +69,7 @@ impl Client {
             return Ok(own.clone());
         }
         // unique on this host and, by the time, among hosts
-        let topic = format!("reply/{}-{}", std::process::id(), unisono_linux::timer::now());
+        let topic = format!("reply/{}-{}", std::process::id(), clock::now().0);
         let subscription = self.subscribe(&SubscriptionSpec::of(&topic))?;
         let own = (topic, subscription);
         self.replies.own = Some(own.clone());

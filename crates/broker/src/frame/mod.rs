@@ -19,6 +19,7 @@ use crate::notice::NoticeText;
 use crate::spec::{Advertisement, Greeting, PathSpec, SubscriptionSpec, WelcomeTerms};
 use reader::FrameReader;
 use unisono_eventchannel::FieldSet;
+use unisono_linux::clock::Nanos;
 
 /// What a greeting begins with: the protocol and its version.
 pub const MAGIC: [u8; 4] = *b"UEC1";
@@ -64,7 +65,7 @@ pub struct PublishHead<'a> {
     pub criticality: u8,
     /// The program's number of the topic or the path.
     pub topic: u32,
-    pub deadline: u64,
+    pub deadline: Nanos,
     /// The program's number of the publication, for answers.
     pub token: u32,
     /// The writer's own number of the event. None: the broker numbers.
@@ -85,8 +86,8 @@ pub struct DeliverHead<'a> {
     pub topic: u32,
     pub supplier: u32,
     pub sequence: u64,
-    pub deadline: u64,
-    pub published: u64,
+    pub deadline: Nanos,
+    pub published: Nanos,
     /// What to acknowledge.
     pub delivery: u64,
     pub key: &'a str,
@@ -212,7 +213,7 @@ impl<'a> Frame<'a> {
                 let [remaining, answer, at_once, numbered] =
                     bits(flags).ok_or(reader.bad("unknown flags"))?;
                 let flags = PublishFlags { remaining, answer, at_once };
-                let (deadline, token) = (reader.long()?, reader.word()?);
+                let (deadline, token) = (Nanos(reader.long()?), reader.word()?);
                 let sequence = if numbered { Some(reader.long()?) } else { None };
                 let (key, fields) = reader.key_and_fields()?;
                 let head =
@@ -255,8 +256,8 @@ impl<'a> Frame<'a> {
                     topic: reader.word()?,
                     supplier: reader.word()?,
                     sequence: reader.long()?,
-                    deadline: reader.long()?,
-                    published: reader.long()?,
+                    deadline: Nanos(reader.long()?),
+                    published: Nanos(reader.long()?),
                     delivery: reader.long()?,
                     ..DeliverHead::default()
                 };
@@ -390,7 +391,7 @@ impl PublishHead<'_> {
         let flags = byte([remaining, answer, at_once, self.sequence.is_some()]);
         bytes.extend([kind::PUBLISH, flags, self.criticality, 0]);
         bytes.extend(self.topic.to_le_bytes());
-        bytes.extend(self.deadline.to_le_bytes());
+        bytes.extend(self.deadline.0.to_le_bytes());
         bytes.extend(self.token.to_le_bytes());
         bytes.extend(self.sequence.map(u64::to_le_bytes).into_iter().flatten());
         fields::write(bytes, self.key, &self.fields);
@@ -406,7 +407,7 @@ impl DeliverHead<'_> {
         for word in [self.consumer, self.topic, self.supplier] {
             bytes.extend(word.to_le_bytes());
         }
-        for long in [self.sequence, self.deadline, self.published, self.delivery] {
+        for long in [self.sequence, self.deadline.0, self.published.0, self.delivery] {
             bytes.extend(long.to_le_bytes());
         }
         fields::write(bytes, self.key, &self.fields);
@@ -452,13 +453,13 @@ mod tests {
             let fields = FieldSet::new().with(&*text, true).with("n", number as i64).with("f", fraction).with("t", &*text);
             let [remaining, answer, at_once, part, acknowledge] = flags;
             let publish = PublishHead {
-                flags: PublishFlags { remaining, answer, at_once }, criticality: 3, topic: number, deadline: long,
+                flags: PublishFlags { remaining, answer, at_once }, criticality: 3, topic: number, deadline: Nanos(long),
                 token: number, sequence: answer.then_some(long), key: &text, fields: fields.clone(),
             };
             let deliver = DeliverHead {
                 flags: DeliverFlags { remaining, late: answer, retained: at_once, part, acknowledge },
-                criticality: 9, repeated: 2, consumer: number, topic: 1, supplier: 2, sequence: long, deadline: 4,
-                published: 5, delivery: long, key: &text, fields,
+                criticality: 9, repeated: 2, consumer: number, topic: 1, supplier: 2, sequence: long, deadline: Nanos(4),
+                published: Nanos(5), delivery: long, key: &text, fields,
             };
             let frames = [
                 Frame::Hello(Greeting { name: text.clone(), lease_ns: Some(long), token: Some(text.clone()) }),

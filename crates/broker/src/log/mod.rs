@@ -39,6 +39,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use unisono_linux::clock::Nanos;
 
 /// How much a log keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,13 +47,13 @@ pub struct LogBounds {
     /// Bytes of all segments together.
     pub bytes: u64,
     /// Nanoseconds since the publication of the newest event of a segment.
-    pub age: u64,
+    pub age: Nanos,
 }
 
 impl Default for LogBounds {
     /// 256 MiB, seven days.
     fn default() -> Self {
-        Self { bytes: 256 << 20, age: 7 * 24 * 3600 * 1_000_000_000 }
+        Self { bytes: 256 << 20, age: Nanos::SECOND.times(7 * 24 * 3600) }
     }
 }
 
@@ -123,7 +124,7 @@ struct LogSegment {
     /// Bytes of it that are used.
     length: u64,
     /// When its newest event was published.
-    newest: u64,
+    newest: Nanos,
 }
 
 /// What a log has done since it was opened.
@@ -238,7 +239,7 @@ impl EventLog {
             let lost = head.first - self.next;
             self.damage.push(LogDamage { path: path.clone(), offset: 0, bytes: 0, lost, next: head.first });
         }
-        let (mut length, mut newest) = (size, 0);
+        let (mut length, mut newest) = (size, Nanos::ZERO);
         loop {
             match reader.next(size).map_err(refused)? {
                 FoundRecord::Event { .. } => {
@@ -403,7 +404,7 @@ impl EventLog {
         }
         let file = Arc::new(file);
         self.unsynced.extend([Arc::clone(&file), Arc::clone(&self.directory)]);
-        self.segments.push_back(LogSegment { path, file, head, length: SEGMENT_HEAD, newest: 0 });
+        self.segments.push_back(LogSegment { path, file, head, length: SEGMENT_HEAD, newest: Nanos::ZERO });
         Ok(head.salt)
     }
 
@@ -414,14 +415,13 @@ impl EventLog {
         }
     }
 
-    /// Removes what is too old; `now` is in nanoseconds since 1970.
+    /// Removes what is too old; `now` counts from 1970.
     ///
     /// # Errors
     /// No new segment can be made for the one that is written and too old.
-    pub fn expire(&mut self, now: u64) -> Result<(), LogError> {
+    pub fn expire(&mut self, now: Nanos) -> Result<(), LogError> {
         let age = self.bounds.age;
-        let old =
-            |segment: &LogSegment| segment.length > SEGMENT_HEAD && segment.newest.saturating_add(age) < now;
+        let old = |segment: &LogSegment| segment.length > SEGMENT_HEAD && age.after(segment.newest) < now;
         while self.segments.front().is_some_and(old) {
             if self.segments.len() == 1 {
                 self.roll()?;

@@ -12,6 +12,7 @@
 use crate::frame::fields;
 use crate::frame::reader::{Bad, FrameReader};
 use unisono_eventchannel::FieldSet;
+use unisono_linux::clock::Nanos;
 
 /// Bytes in front of a record's body.
 pub(crate) const RECORD_HEAD: usize = 24;
@@ -31,9 +32,9 @@ pub struct LoggedEvent<'a> {
     pub sequence: u64,
     pub criticality: u8,
     /// Nanoseconds since 1970.
-    pub published: u64,
+    pub published: Nanos,
     /// Nanoseconds from then to its deadline; all ones: none.
-    pub due_after: u64,
+    pub due_after: Nanos,
     pub key: &'a str,
     pub fields: FieldSet,
     pub payload: &'a [u8],
@@ -43,7 +44,7 @@ impl<'a> LoggedEvent<'a> {
     /// Appends the body to `bytes`.
     fn write(&self, bytes: &mut Vec<u8>) {
         let short = |text: &str| u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes();
-        for long in [self.published, self.due_after, self.sequence] {
+        for long in [self.published.0, self.due_after.0, self.sequence] {
             bytes.extend(long.to_le_bytes());
         }
         bytes.extend(self.supplier.to_le_bytes());
@@ -65,7 +66,7 @@ impl<'a> LoggedEvent<'a> {
     /// What is wrong with it.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Bad> {
         let mut reader = FrameReader::new(bytes);
-        let (published, due_after, sequence) = (reader.long()?, reader.long()?, reader.long()?);
+        let (published, due_after, sequence) = (Nanos(reader.long()?), Nanos(reader.long()?), reader.long()?);
         let supplier = reader.word()?;
         let [criticality, typed] = reader.array()?;
         if typed > 1 {
@@ -159,8 +160,8 @@ mod tests {
             supplier: 7,
             sequence: 9,
             criticality: 3,
-            published: 5,
-            due_after: 6,
+            published: Nanos(5),
+            due_after: Nanos(6),
             key: "roof",
             fields: FieldSet::new().with("celsius", 81.5),
             payload: b"hot",

@@ -12,6 +12,7 @@ use super::reply::{push_length, push_text};
 use mqtt_protocol_core::mqtt::packet::{Properties, PropertiesParse, Property};
 use std::sync::Arc;
 use unisono_eventchannel::{FieldSet, FieldValue};
+use unisono_linux::clock::Nanos;
 
 /// The user property that holds the time to the deadline, in microseconds.
 const DEADLINE: &str = "deadline_us";
@@ -34,8 +35,8 @@ pub(crate) struct IncomingMessage<'a> {
     /// None for QoS 0.
     pub(crate) id: Option<u16>,
     pub(crate) retain: bool,
-    /// Nanoseconds from now to the deadline.
-    pub(crate) due_in: Option<u64>,
+    /// From now to the deadline.
+    pub(crate) due_in: Option<Nanos>,
     pub(crate) fields: FieldSet,
     pub(crate) origin: MessageOrigin,
     pub(crate) payload: &'a [u8],
@@ -113,7 +114,7 @@ impl<'a> IncomingMessage<'a> {
     /// The same with the properties of a PUBLISH or of a will.
     pub(crate) fn take(&mut self, properties: &Properties) -> Result<(), MqttFault> {
         let mut forwarded = Vec::new();
-        let sooner = |due: Option<u64>, other: u64| Some(due.map_or(other, |due| due.min(other)));
+        let sooner = |due: Option<Nanos>, other: Nanos| Some(due.map_or(other, |due| due.min(other)));
         let mut seen = 0_u64;
         let mut room = MOST_FIELD_BYTES;
         for property in properties {
@@ -124,7 +125,7 @@ impl<'a> IncomingMessage<'a> {
             seen |= 1 << number;
             match property {
                 Property::MessageExpiryInterval(interval) => {
-                    self.due_in = sooner(self.due_in, u64::from(interval.val()) * 1_000_000_000);
+                    self.due_in = sooner(self.due_in, Nanos::SECOND.times(interval.val().into()));
                     continue;
                 }
                 Property::TopicAlias(alias) => {
@@ -140,7 +141,7 @@ impl<'a> IncomingMessage<'a> {
                             format!("`{text}` for {DEADLINE}; write a whole number of microseconds"),
                         )
                     })?;
-                    self.due_in = sooner(self.due_in, micros.saturating_mul(1000));
+                    self.due_in = sooner(self.due_in, Nanos(1000).times(micros));
                     self.origin.deadline = DeadlineUnit::Microseconds;
                     continue;
                 }
@@ -206,8 +207,8 @@ pub(crate) struct OutgoingMessage<'a> {
     pub(crate) id: Option<u16>,
     pub(crate) qos: MqttQos,
     pub(crate) retain: bool,
-    /// Nanoseconds to the deadline.
-    pub(crate) due_in: Option<u64>,
+    /// From now to the deadline.
+    pub(crate) due_in: Option<Nanos>,
     pub(crate) origin: &'a MessageOrigin,
     pub(crate) fields: &'a FieldSet,
     /// Identifiers of the subscriptions that it matched.
@@ -242,11 +243,11 @@ pub(crate) fn publish_packet(message: &OutgoingMessage<'_>) -> Vec<u8> {
 fn push_properties(message: &OutgoingMessage<'_>, bytes: &mut Vec<u8>) {
     if let Some(nanos) = message.due_in {
         // the client learns the time that remains; a part of a second counts as one, so that it never is 0
-        let seconds = u32::try_from(nanos.div_ceil(1_000_000_000)).unwrap_or(u32::MAX).max(1);
+        let seconds = u32::try_from(nanos.0.div_ceil(1_000_000_000)).unwrap_or(u32::MAX).max(1);
         bytes.push(0x02);
         bytes.extend(seconds.to_be_bytes());
         if message.origin.deadline == DeadlineUnit::Microseconds {
-            push_user(bytes, DEADLINE, &(nanos / 1000).to_string());
+            push_user(bytes, DEADLINE, &(nanos.0 / 1000).to_string());
         }
     }
     for identifier in message.identifiers {
@@ -331,7 +332,7 @@ mod tests {
         let message = read(&bytes).expect("a packet");
         assert_eq!(
             (message.topic, message.payload, message.due_in),
-            ("plant/1", &b"hot"[..], Some(1_500_000))
+            ("plant/1", &b"hot"[..], Some(Nanos(1_500_000)))
         );
         let fields = FieldSet::new().with("celsius", 81.5).with("1.0", "1.0");
         assert_eq!(message.fields, fields.with(REPLY_TO, "answers").with(REQUEST, 17));
@@ -350,7 +351,7 @@ mod tests {
             let fields = FieldSet::new().with("number", number).with("text", text.as_str()).with(REPLY_TO, "r");
             let message = OutgoingMessage {
                 version: MqttVersion::V5, topic: "a/b", id: (qos != MqttQos::AtMostOnce).then_some(id), qos, retain,
-                due_in, origin: &MessageOrigin::default(), fields: &fields, identifiers: &[300],
+                due_in: due_in.map(Nanos), origin: &MessageOrigin::default(), fields: &fields, identifiers: &[300],
                 payload: payload.len(),
             };
             let mut bytes = publish_packet(&message);

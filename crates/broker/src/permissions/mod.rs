@@ -41,6 +41,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use unisono_eventchannel::TopicPattern;
+use unisono_linux::clock::Nanos;
 
 /// Who a client is.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -163,7 +164,7 @@ pub struct Tokens {
 struct KnownToken {
     name: Arc<str>,
     /// By the monotonic clock, and as the file says.
-    expires: Option<(u64, String)>,
+    expires: Option<(Nanos, String)>,
 }
 
 impl Tokens {
@@ -171,7 +172,7 @@ impl Tokens {
     ///
     /// # Errors
     /// Nobody has it, or it has expired: why, for the one who sent it.
-    pub(crate) fn name(&self, now: u64, secret: &[u8]) -> Result<Arc<str>, String> {
+    pub(crate) fn name(&self, now: Nanos, secret: &[u8]) -> Result<Arc<str>, String> {
         let hash: [u8; 32] = Sha256::digest(secret).into();
         let known = self.by_hash.get(&hash).ok_or("the token is not one of the broker's; ask for another")?;
         match &known.expires {
@@ -247,21 +248,19 @@ impl AccessControl {
 /// How many events a client may still publish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RateBudget {
-    /// The time up to which its events are paid for, in nanoseconds.
-    paid: u64,
+    /// The time up to which its events are paid for.
+    paid: Nanos,
 }
 
 impl RateBudget {
     /// Takes one event of `rate` in a second; those of a whole second may come at once.
     ///
     /// # Errors
-    /// Nanoseconds until the next one may come.
-    pub(crate) fn take(&mut self, now: u64, rate: u64) -> Result<(), u64> {
-        const SECOND: u64 = 1_000_000_000;
-        let cost = SECOND / rate.max(1);
-        let paid = self.paid.max(now.saturating_sub(SECOND)).saturating_add(cost);
-        match paid.checked_sub(now) {
-            Some(wait) if wait > 0 => Err(wait),
+    /// How long until the next one may come.
+    pub(crate) fn take(&mut self, now: Nanos, rate: u64) -> Result<(), Nanos> {
+        let paid = cost(rate).after(self.paid.max(now.since(Nanos::SECOND)));
+        match paid.since(now) {
+            wait if wait > Nanos::ZERO => Err(wait),
             _ => {
                 self.paid = paid;
                 Ok(())
@@ -271,8 +270,13 @@ impl RateBudget {
 
     /// The event that was taken last comes again, because a queue is full.
     pub(crate) fn give_back(&mut self, rate: u64) {
-        self.paid = self.paid.saturating_sub(1_000_000_000 / rate.max(1));
+        self.paid = self.paid.since(cost(rate));
     }
+}
+
+/// What an event of `rate` in a second takes.
+fn cost(rate: u64) -> Nanos {
+    Nanos(Nanos::SECOND.0 / rate.max(1))
 }
 
 #[cfg(test)]
@@ -333,11 +337,11 @@ mod tests {
     #[test]
     fn a_rate_lets_a_second_s_events_come_at_once_and_no_more() {
         let mut budget = RateBudget::default();
-        let start = 10_000_000_000;
+        let start = Nanos::SECOND.times(10);
         let taken = (0..100).filter(|_| budget.take(start, 10).is_ok()).count();
         assert_eq!(taken, 10);
-        assert_eq!(budget.take(start, 10), Err(100_000_000));
-        assert_eq!(budget.take(start + 100_000_000, 10), Ok(()));
+        assert_eq!(budget.take(start, 10), Err(Nanos(100_000_000)));
+        assert_eq!(budget.take(Nanos(100_000_000).after(start), 10), Ok(()));
     }
 
     #[test]
@@ -346,9 +350,9 @@ mod tests {
                     expires = \"2027-01-01T00:00:00Z\"\n";
         let expires = "2027-01-01T00:00:00Z".parse::<jiff::Timestamp>().expect("a time").as_second();
         // 5 s before it expires
-        let tokens = Tokens::parse(text, 1000, expires - 5).expect("it is sound");
-        assert_eq!(tokens.name(1000, b"test").as_deref(), Ok("t"));
-        assert!(tokens.name(5_000_001_000, b"test").expect_err("expired").contains("expired at 2027"));
-        assert!(tokens.name(1000, b"tests").expect_err("unknown").contains("not one of"));
+        let tokens = Tokens::parse(text, Nanos(1000), expires - 5).expect("it is sound");
+        assert_eq!(tokens.name(Nanos(1000), b"test").as_deref(), Ok("t"));
+        assert!(tokens.name(Nanos(5_000_001_000), b"test").expect_err("expired").contains("expired at 2027"));
+        assert!(tokens.name(Nanos(1000), b"tests").expect_err("unknown").contains("not one of"));
     }
 }

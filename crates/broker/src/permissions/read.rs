@@ -6,6 +6,7 @@ use std::sync::Arc;
 use toml::Spanned;
 use unisono_eventchannel::TopicPattern;
 use unisono_fairqueue::Position;
+use unisono_linux::clock::Nanos;
 
 /// Why a text is no file of permissions or tokens: where, and what to write instead.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -136,7 +137,7 @@ impl Tokens {
     ///
     /// # Errors
     /// Something in it is wrong.
-    pub fn parse(text: &str, now: u64, clock: i64) -> Result<Self, PermissionsError> {
+    pub fn parse(text: &str, now: Nanos, clock: i64) -> Result<Self, PermissionsError> {
         let written: WrittenTokens = read(text)?;
         let mut tokens = Self::default();
         for token in written.token {
@@ -155,7 +156,7 @@ impl Tokens {
                         .parse()
                         .map_err(|_| wrong(text, &at, "no time; write it as 2027-01-01T00:00:00Z"))?;
                     let left = u64::try_from(time.as_second().saturating_sub(clock)).unwrap_or(0);
-                    Some((now.saturating_add(left.saturating_mul(1_000_000_000)), at.into_inner()))
+                    Some((Nanos::SECOND.times(left).after(now), at.into_inner()))
                 }
             };
             let known = KnownToken { name: token.name.into(), expires };
@@ -200,8 +201,9 @@ mod tests {
             ("[[token]]\nname = \"t\"\nsha256 = \"12\"", "3:10: no SHA-256"),
             ("[[token]]\nname = \"t\"\nsha256 = \"$H\"\nexpires = \"soon\"", "4:11: no time"),
         ] {
-            let error =
-                Tokens::parse(&text.replace("$H", &"a".repeat(64)), 0, 0).expect_err(text).to_string();
+            let error = Tokens::parse(&text.replace("$H", &"a".repeat(64)), Nanos::ZERO, 0)
+                .expect_err(text)
+                .to_string();
             assert!(error.starts_with(says), "{error}");
         }
         let text = "[[allow]]\nwho = [\"unix:plant\", \"unix:9\"]\nsubscribe = [\"a/#\"]";

@@ -35,7 +35,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use unisono_eventchannel::NumberMap;
-use unisono_linux::timer;
+use unisono_linux::clock::{self, Nanos};
 use unisono_sync::SpinBudget;
 
 const LISTENER: u64 = 1 << 32;
@@ -45,7 +45,7 @@ const DISK: u64 = 8 << 32;
 /// Frames taken from one program before others have their turn.
 const TURN: usize = 64;
 /// How often an idle broker asks whether it shall stop: 100 ms.
-const GLANCE: u64 = 100_000_000;
+const GLANCE: Nanos = Nanos(100_000_000);
 
 /// How a broker waits for the next frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -74,7 +74,7 @@ pub struct Server {
     paths: NumberMap<PathId, OutgoingSocket>,
     next_client: u32,
     /// Until when a broker that waits adaptively looks for the next frame.
-    awake_until: u64,
+    awake_until: Nanos,
     /// Programs with frames that have come and were not taken.
     unfinished: BTreeSet<ClientId>,
     /// Programs with frames to flush.
@@ -108,7 +108,7 @@ impl Server {
             clients: NumberMap::default(),
             paths: NumberMap::default(),
             next_client: 0,
-            awake_until: 0,
+            awake_until: Nanos::ZERO,
             unfinished: BTreeSet::new(),
             spoken_to: BTreeSet::new(),
             blocked: BTreeSet::new(),
@@ -231,7 +231,7 @@ impl Server {
             {
                 disk.sync(job);
             }
-            self.window.answer(|| self.broker.statistics(timer::now()));
+            self.window.answer(|| self.broker.statistics(clock::now()));
             let timeout = self.timeout(due);
             ready.clear();
             match events::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&timeout)) {
@@ -286,19 +286,19 @@ impl Server {
         match self.wait {
             ServerWait::Sleep => false,
             ServerWait::Spin => true,
-            ServerWait::Adaptive => timer::now() < self.awake_until,
+            ServerWait::Adaptive => clock::now() < self.awake_until,
         }
     }
 
     /// A broker that waits adaptively looks for one more while after something has come.
     fn stay_awake(&mut self, something_came: bool) {
         if something_came && self.wait == ServerWait::Adaptive {
-            self.awake_until = timer::now() + SpinBudget::DEFAULT.nanos().0;
+            self.awake_until = SpinBudget::DEFAULT.nanos().after(clock::now());
         }
     }
 
     /// How long to sleep: not at all if something has come since.
-    fn timeout(&mut self, due: u64) -> Timespec {
+    fn timeout(&mut self, due: Nanos) -> Timespec {
         let sleeps = !self.looks() && self.unfinished.is_empty();
         let mut may = sleeps;
         if sleeps {
@@ -310,20 +310,20 @@ impl Server {
                 }
             }
         }
-        let nanos = if may { due.saturating_sub(timer::now()).min(GLANCE) } else { 0 };
-        Timespec { tv_sec: 0, tv_nsec: i64::try_from(nanos).unwrap_or_default() }
+        let nanos = if may { due.since(clock::now()).min(GLANCE) } else { Nanos::ZERO };
+        Timespec { tv_sec: 0, tv_nsec: i64::try_from(nanos.0).unwrap_or_default() }
     }
 
     /// Delivers what is due, and tries again what waits for room; when to come back.
-    fn deliver(&mut self) -> u64 {
+    fn deliver(&mut self) -> Nanos {
         loop {
             let until = loop {
                 self.work();
-                match self.broker.next(timer::now()) {
+                match self.broker.next(clock::now()) {
                     Next::Delivered => {}
                     Next::Transmit { path, body } => self.transmit(path, &body),
                     Next::Wait(until) => break until,
-                    Next::Idle => break u64::MAX,
+                    Next::Idle => break Nanos::NEVER,
                 }
             };
             let blocked = std::mem::take(&mut self.blocked);
@@ -373,7 +373,7 @@ impl Server {
 
     fn transmit(&mut self, id: PathId, body: &EventBody) {
         let sent = self.paths.get_mut(&id).map_or(Ok(Sent::Lost), |outgoing| outgoing.send(&body.bytes()));
-        self.broker.transmitted(timer::now(), sent.unwrap_or(Sent::Lost));
+        self.broker.transmitted(clock::now(), sent.unwrap_or(Sent::Lost));
         match sent {
             Ok(Sent::Kept) => self.watch_path(id, EventFlags::OUT),
             Err(error) => self.broken(id, error),
@@ -382,7 +382,7 @@ impl Server {
     }
 
     fn broken(&mut self, id: PathId, error: Errno) {
-        self.broker.broken(timer::now(), id, &std::io::Error::from(error).to_string());
+        self.broker.broken(clock::now(), id, &std::io::Error::from(error).to_string());
     }
 
     fn watch_path(&self, id: PathId, flags: EventFlags) {
@@ -430,7 +430,7 @@ impl Server {
 
     fn drop_client(&mut self, id: ClientId) {
         if self.clients.remove(&id).is_some() {
-            self.broker.gone(timer::now(), id);
+            self.broker.gone(clock::now(), id);
         }
     }
 
@@ -459,8 +459,8 @@ impl Server {
         // for) are closed here, and the others are served on
         if epoll::add(&self.epoll, &*transport, data, EventFlags::IN).is_ok()
             && match framing {
-                Framing::Length => self.broker.connected(timer::now(), id, peer),
-                Framing::Mqtt => self.broker.connected_by_mqtt(timer::now(), id, peer),
+                Framing::Length => self.broker.connected(clock::now(), id, peer),
+                Framing::Mqtt => self.broker.connected_by_mqtt(clock::now(), id, peer),
             }
         {
             self.clients.insert(id, ServedClient::new(transport));
@@ -474,7 +474,7 @@ impl Server {
         match client.transport.woken() {
             Ok(()) => self.client(id, flags),
             Err(error) => {
-                self.broker.send_away(timer::now(), id, &error.to_string());
+                self.broker.send_away(clock::now(), id, &error.to_string());
             }
         }
     }
@@ -511,9 +511,9 @@ impl Server {
             match outgoing.flush() {
                 Ok(Flushed::All) => {
                     self.watch_path(id, EventFlags::empty());
-                    self.broker.drained(timer::now(), id);
+                    self.broker.drained(clock::now(), id);
                 }
-                Ok(Flushed::Part) => self.broker.progressed(timer::now(), id),
+                Ok(Flushed::Part) => self.broker.progressed(clock::now(), id),
                 Ok(Flushed::Nothing) => {}
                 Err(error) => self.broken(id, error),
             }

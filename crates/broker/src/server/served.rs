@@ -8,7 +8,7 @@ use crate::transport::{
 };
 use rustix::event::epoll::EventFlags;
 use std::collections::VecDeque;
-use unisono_linux::timer;
+use unisono_linux::clock;
 
 /// Bytes of answers kept for a program that reads nothing, at most. Its events stay in its inboxes, so what
 /// is kept here is what it asked for. A program that reads one answer before it asks for the next has fewer.
@@ -120,13 +120,13 @@ impl ServedClient {
                 Ok(None) => return HeardFrom::All,
                 Ok(Some(frame)) => {
                     let again = frame.apart.clone();
-                    if broker.received(timer::now(), id, frame.bytes, frame.apart) == Received::Blocked {
+                    if broker.received(clock::now(), id, frame.bytes, frame.apart) == Received::Blocked {
                         self.waiting = Some((frame.bytes.to_vec(), again));
                         return HeardFrom::Blocked;
                     }
                 }
                 Err(TransportError::Broken(what)) => {
-                    broker.send_away(timer::now(), id, &what);
+                    broker.send_away(clock::now(), id, &what);
                     return HeardFrom::All;
                 }
                 Err(_) => return HeardFrom::Gone,
@@ -138,7 +138,7 @@ impl ServedClient {
     /// Hands over again what waited for room; whether it was taken.
     pub(super) fn try_again(&mut self, broker: &mut Broker, id: ClientId) -> bool {
         if let Some((bytes, apart)) = &self.waiting
-            && broker.received(timer::now(), id, bytes, apart.clone()) == Received::Blocked
+            && broker.received(clock::now(), id, bytes, apart.clone()) == Received::Blocked
         {
             return false;
         }

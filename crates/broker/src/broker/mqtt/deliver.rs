@@ -8,12 +8,13 @@ use crate::mqtt::{MqttQos, MqttReason, published};
 use crate::task::{ClientId, Task};
 use std::sync::Arc;
 use unisono_eventchannel::{ConsumerId, Delivery};
+use unisono_linux::clock::Nanos;
 
 impl Broker {
     /// Makes a PUBLISH of a delivery, or drops it because the client cannot or may not have it.
     pub(in crate::broker) fn mqtt_deliver(
         &mut self,
-        now: u64,
+        now: Nanos,
         id: MqttSessionId,
         delivery: Delivery<EventBody>,
     ) {
@@ -51,7 +52,7 @@ impl Broker {
     /// What the client is to get; `None`: nothing.
     fn mqtt_message(
         &self,
-        now: u64,
+        now: Nanos,
         id: MqttSessionId,
         delivered: &unisono_eventchannel::DeliveredEvent<EventBody>,
     ) -> Option<SentMessage> {
@@ -68,7 +69,7 @@ impl Broker {
             return None;
         }
         // a retained message waits in an inbox without a deadline
-        if event.deadline.0 < now {
+        if event.deadline < now {
             return None;
         }
         let identifiers = match (subscription.identifier, subscription.shared) {

@@ -30,8 +30,8 @@ use crate::transport::TransportPeer;
 use session::{InFlightStep, MqttSession};
 use std::collections::HashMap;
 use std::sync::Arc;
+use unisono_linux::clock::Nanos;
 
-const SECOND: u64 = 1_000_000_000;
 /// Sessions, connected or not; of one peer half as many.
 const MOST_SESSIONS: usize = 4096;
 /// Topic aliases of one client.
@@ -61,7 +61,7 @@ impl MqttSessions {
 
 impl Broker {
     /// A client that speaks MQTT has connected; whether it may stay.
-    pub fn connected_by_mqtt(&mut self, now: u64, client: ClientId, peer: TransportPeer) -> bool {
+    pub fn connected_by_mqtt(&mut self, now: Nanos, client: ClientId, peer: TransportPeer) -> bool {
         let may = self.connected(now, client, peer);
         if let Some(connected) = self.clients.get_mut(&client) {
             connected.protocol = ClientProtocol::Mqtt(None);
@@ -72,7 +72,7 @@ impl Broker {
     /// A client has sent a packet.
     pub(super) fn mqtt_received(
         &mut self,
-        now: u64,
+        now: Nanos,
         client: ClientId,
         session: Option<MqttSessionId>,
         bytes: &[u8],
@@ -105,7 +105,7 @@ impl Broker {
 
     fn mqtt_packet(
         &mut self,
-        now: u64,
+        now: Nanos,
         (client, id, version): (ClientId, MqttSessionId, MqttVersion),
         packet: MqttPacket<'_>,
     ) -> Result<Received, MqttFault> {
@@ -148,7 +148,12 @@ impl Broker {
         Ok(Received::Done)
     }
 
-    fn mqtt_connect(&mut self, now: u64, client: ClientId, request: ConnectRequest) -> Result<(), MqttFault> {
+    fn mqtt_connect(
+        &mut self,
+        now: Nanos,
+        client: ClientId,
+        request: ConnectRequest,
+    ) -> Result<(), MqttFault> {
         let login = request.user.as_deref().zip(request.password.as_deref());
         let login = login.map(|(user, password)| (Some(user), password));
         // a password without a name is a token
@@ -185,10 +190,10 @@ impl Broker {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(()) };
         session.grant = grant;
         (session.version, session.client, session.stalled) = (request.version, Some(client), false);
-        (session.expiry, session.ends) = (request.expiry, u64::MAX);
-        (session.will, session.will_at) = (request.will, u64::MAX);
+        (session.expiry, session.ends) = (request.expiry, Nanos::NEVER);
+        (session.will, session.will_at) = (request.will, Nanos::NEVER);
         // MQTT 5.0, section 3.1.2.10: one and a half times the keep-alive
-        session.patience = u64::from(request.keep_alive) * SECOND * 3 / 2;
+        session.patience = Nanos(Nanos::SECOND.0 * 3 / 2).times(request.keep_alive.into());
         session.heard = now;
         (session.receive_maximum, session.largest) = (request.receive_maximum.into(), request.largest);
         let terms = Connected {
@@ -205,7 +210,7 @@ impl Broker {
     }
 
     /// Another connection comes with the identifier of a session.
-    fn mqtt_take_over(&mut self, now: u64, id: MqttSessionId, clean: bool) -> Result<(), MqttFault> {
+    fn mqtt_take_over(&mut self, now: Nanos, id: MqttSessionId, clean: bool) -> Result<(), MqttFault> {
         let Some(session) = self.mqtt.sessions.get(&id) else { return Ok(()) };
         if let Some(client) = session.client {
             let fault =
@@ -243,7 +248,7 @@ impl Broker {
     }
 
     /// Ends a connection because of what it did.
-    pub(super) fn mqtt_send_away(&mut self, now: u64, client: ClientId, fault: &MqttFault) {
+    pub(super) fn mqtt_send_away(&mut self, now: Nanos, client: ClientId, fault: &MqttFault) {
         let Some(ConnectedClient { protocol, .. }) = self.clients.get(&client) else { return };
         self.sent_away += 1;
         let version = match protocol {
@@ -262,18 +267,18 @@ impl Broker {
     }
 
     /// A connection has ended: the session goes on as long as the client asked for.
-    pub(super) fn mqtt_gone(&mut self, now: u64, id: MqttSessionId) {
+    pub(super) fn mqtt_gone(&mut self, now: Nanos, id: MqttSessionId) {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
         (session.client, session.stalled) = (None, false);
         session.aliases.clear();
         session.ends = match session.expiry {
-            u32::MAX => u64::MAX,
-            seconds => now.saturating_add(u64::from(seconds) * SECOND),
+            u32::MAX => Nanos::NEVER,
+            seconds => Nanos::SECOND.times(seconds.into()).after(now),
         };
         let died = session.will.is_some();
         session.will_at = match &session.will {
-            Some(will) => now.saturating_add(u64::from(will.delay) * SECOND).min(session.ends),
-            None => u64::MAX,
+            Some(will) => Nanos::SECOND.times(will.delay.into()).after(now).min(session.ends),
+            None => Nanos::NEVER,
         };
         let (will_at, ends) = (session.will_at, session.ends);
         if will_at <= now {
@@ -298,8 +303,8 @@ impl Broker {
     }
 
     /// Ends a session with all that waits for it.
-    fn mqtt_end(&mut self, now: u64, id: MqttSessionId) {
-        if self.mqtt.sessions.get(&id).is_some_and(|session| session.will_at != u64::MAX) {
+    fn mqtt_end(&mut self, now: Nanos, id: MqttSessionId) {
+        if self.mqtt.sessions.get(&id).is_some_and(|session| session.will_at != Nanos::NEVER) {
             self.mqtt_publish_will(now, id);
         }
         self.mqtt_withdraw(id, false);
@@ -332,7 +337,7 @@ impl Broker {
     }
 
     /// Sends again what the client has not confirmed, in the order of sending.
-    fn mqtt_send_again(&mut self, now: u64, id: MqttSessionId) {
+    fn mqtt_send_again(&mut self, now: Nanos, id: MqttSessionId) {
         let Some(session) = self.mqtt.sessions.get(&id) else { return };
         let Some(client) = session.client else { return };
         for (number, step) in session.unfinished() {
@@ -350,13 +355,13 @@ impl Broker {
     }
 
     /// Ends what is over by itself; called once a second.
-    pub(super) fn mqtt_look(&mut self, now: u64) {
+    pub(super) fn mqtt_look(&mut self, now: Nanos) {
         let mut over: Vec<_> = self
             .mqtt
             .sessions
             .iter()
             .filter(|(_, session)| match session.client {
-                Some(_) => session.patience > 0 && now.saturating_sub(session.heard) > session.patience,
+                Some(_) => session.patience > Nanos::ZERO && now.since(session.heard) > session.patience,
                 None => session.ends <= now || session.will_at <= now,
             })
             .map(|(id, session)| (*id, session.client))

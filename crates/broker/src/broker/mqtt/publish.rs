@@ -28,7 +28,7 @@ impl Broker {
     /// It breaks the protocol.
     pub(super) fn mqtt_publish(
         &mut self,
-        now: u64,
+        now: Nanos,
         client: ClientId,
         id: MqttSessionId,
         message: IncomingMessage<'_>,
@@ -101,9 +101,9 @@ impl Broker {
     }
 
     /// Publishes the will of a client that is gone.
-    pub(super) fn mqtt_publish_will(&mut self, now: u64, id: MqttSessionId) {
+    pub(super) fn mqtt_publish_will(&mut self, now: Nanos, id: MqttSessionId) {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
-        session.will_at = u64::MAX;
+        session.will_at = Nanos::NEVER;
         let Some(will) = session.will.take() else { return };
         let mut message = IncomingMessage {
             topic: &will.topic,
@@ -125,7 +125,7 @@ impl Broker {
     /// Puts a message into the channel; how many inboxes took it.
     fn mqtt_put(
         &mut self,
-        now: u64,
+        now: Nanos,
         id: MqttSessionId,
         name: &str,
         message: &IncomingMessage<'_>,
@@ -145,13 +145,13 @@ impl Broker {
         let mut body = EventBody::new(message.payload, None);
         body.origin = message.origin.clone();
         let mut publication = Publication::new(body).with_fields(message.fields.clone());
-        publication.deadline = message.due_in.map(|due| Nanos(now.saturating_add(due)));
+        publication.deadline = message.due_in.map(|due| due.after(now));
         publication.retention = match (message.retain, message.payload.is_empty()) {
             (false, _) => Retention::AsTopic,
             (true, false) => Retention::Retain,
             (true, true) => Retention::Remove,
         };
-        match self.channel.try_publish(Nanos(now), supplier, topic, publication) {
+        match self.channel.try_publish(now, supplier, topic, publication) {
             Ok(Published::Taken { inboxes, .. }) => Ok(inboxes),
             Ok(_) => Ok(1),
             Err(PublishError::Full { .. }) => Err(MqttRefusal::Blocked),
@@ -169,7 +169,7 @@ impl Broker {
     /// The client as a supplier of a topic.
     fn mqtt_offer(
         &mut self,
-        now: u64,
+        now: Nanos,
         id: MqttSessionId,
         name: &str,
     ) -> Result<(SupplierId, TopicId), MqttRefusal> {
@@ -209,7 +209,7 @@ impl Broker {
         let supplier = match self.mqtt.sessions.get(&id).and_then(|session| session.supplier) {
             Some(supplier) => supplier,
             None => {
-                let made = self.channel.supplier(Nanos(now), None);
+                let made = self.channel.supplier(now, None);
                 made.map_err(|error| refused(MqttReason::TooMuch, error.to_string()))?
             }
         };

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use unisono_eventchannel::{
     ChannelEvent, ConsumerId, NO_DEADLINE, SubscriptionId, SupplierId, TopicId, TopicPattern,
 };
+use unisono_linux::clock::Nanos;
 
 /// A session, by the broker's number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -33,14 +34,14 @@ pub(super) struct MqttSession {
     /// Seconds that the session outlives its connection.
     pub(super) expiry: u32,
     /// When the session ends, if it has no connection by then.
-    pub(super) ends: u64,
+    pub(super) ends: Nanos,
     pub(super) will: Option<LastWill>,
     /// When the will is published, if there is no connection by then.
-    pub(super) will_at: u64,
-    /// Nanoseconds of silence after which the client counts as dead; 0: never.
-    pub(super) patience: u64,
+    pub(super) will_at: Nanos,
+    /// The silence after which the client counts as dead; 0: never.
+    pub(super) patience: Nanos,
     /// When something came last.
-    pub(super) heard: u64,
+    pub(super) heard: Nanos,
     pub(super) receive_maximum: usize,
     /// Bytes of the largest packet that the client takes.
     pub(super) largest: usize,
@@ -120,11 +121,11 @@ impl MqttSession {
             client: None,
             stalled: false,
             expiry: 0,
-            ends: u64::MAX,
+            ends: Nanos::NEVER,
             will: None,
-            will_at: u64::MAX,
-            patience: 0,
-            heard: 0,
+            will_at: Nanos::NEVER,
+            patience: Nanos::ZERO,
+            heard: Nanos::ZERO,
             receive_maximum: usize::from(u16::MAX),
             largest: usize::MAX,
             aliases: HashMap::new(),
@@ -194,7 +195,7 @@ impl MqttSession {
 
 impl SentMessage {
     /// The bytes in front of the payload, with the time that remains now.
-    pub(super) fn packet(&self, now: u64, version: MqttVersion, id: Option<u16>) -> Vec<u8> {
+    pub(super) fn packet(&self, now: Nanos, version: MqttVersion, id: Option<u16>) -> Vec<u8> {
         let deadline = self.event.deadline;
         publish_packet(&OutgoingMessage {
             version,
@@ -202,7 +203,7 @@ impl SentMessage {
             id,
             qos: self.qos,
             retain: self.retain,
-            due_in: (deadline != NO_DEADLINE).then(|| deadline.0.saturating_sub(now)),
+            due_in: (deadline != NO_DEADLINE).then(|| deadline.since(now)),
             origin: &self.event.payload.origin,
             fields: &self.event.fields,
             identifiers: &self.identifiers,
@@ -210,7 +211,7 @@ impl SentMessage {
         })
     }
 
-    pub(super) fn packet_again(&self, now: u64, version: MqttVersion, id: u16) -> Vec<u8> {
+    pub(super) fn packet_again(&self, now: Nanos, version: MqttVersion, id: u16) -> Vec<u8> {
         with_duplicate_flag(self.packet(now, version, Some(id)))
     }
 }

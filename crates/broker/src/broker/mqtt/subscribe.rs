@@ -24,7 +24,7 @@ const GROUP_WINDOW: usize = 32;
 impl Broker {
     pub(super) fn mqtt_subscribe(
         &mut self,
-        now: u64,
+        now: Nanos,
         (client, id): (ClientId, MqttSessionId),
         number: u16,
         identifier: Option<u32>,
@@ -50,7 +50,7 @@ impl Broker {
 
     fn mqtt_subscribe_one(
         &mut self,
-        now: u64,
+        now: Nanos,
         id: MqttSessionId,
         identifier: Option<u32>,
         request: FilterRequest,
@@ -109,8 +109,8 @@ impl Broker {
         };
         let interest = Interest::in_topics(pattern.clone());
         let made = match past {
-            true => self.channel.subscribe(Nanos(now), consumer, interest),
-            false => self.channel.subscribe_afresh(Nanos(now), consumer, interest),
+            true => self.channel.subscribe(now, consumer, interest),
+            false => self.channel.subscribe_afresh(now, consumer, interest),
         };
         let subscription = made.map_err(|error| (MqttReason::Refused, error.to_string()))?;
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(()) };
@@ -128,7 +128,7 @@ impl Broker {
     /// A consumer of a session: that of a QoS, or the member of a group.
     fn mqtt_consumer(
         &mut self,
-        now: u64,
+        now: Nanos,
         id: MqttSessionId,
         qos: MqttQos,
         group: Option<&str>,
@@ -149,7 +149,7 @@ impl Broker {
         }
         // what is in flight belongs to the session: it is sent again when the client comes back, not before
         let redelivery = Redelivery {
-            after: Nanos(u64::MAX),
+            after: Nanos::NEVER,
             attempts: u32::MAX,
             window: if group.is_some() { GROUP_WINDOW } else { usize::MAX },
         };
@@ -161,7 +161,7 @@ impl Broker {
         };
         let spec =
             ConsumerSpec { name: Arc::clone(&session.name), group: group.map(Arc::from), inbox, lease: None };
-        let made = self.channel.connect(Nanos(now), spec);
+        let made = self.channel.connect(now, spec);
         let consumer = made.map_err(|error| (MqttReason::TooMuch, error.to_string()))?;
         self.addressees.insert(consumer, Addressee::Mqtt(id));
         if group.is_none()
@@ -174,7 +174,7 @@ impl Broker {
 
     pub(super) fn mqtt_unsubscribe(
         &mut self,
-        now: u64,
+        now: Nanos,
         (client, id): (ClientId, MqttSessionId),
         number: u16,
         filters: &[String],
@@ -199,8 +199,8 @@ impl Broker {
     }
 
     /// Ends a consumer; what it has not confirmed goes to the others of its group.
-    pub(super) fn mqtt_disconnect(&mut self, now: u64, consumer: ConsumerId) {
+    pub(super) fn mqtt_disconnect(&mut self, now: Nanos, consumer: ConsumerId) {
         self.addressees.remove(&consumer);
-        self.channel.disconnect(Nanos(now), consumer);
+        self.channel.disconnect(now, consumer);
     }
 }

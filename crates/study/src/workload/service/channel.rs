@@ -10,6 +10,7 @@ use unisono_broker::{
     Advertisement, BrokerAddress, Client, EventDraft, NoticeText, Reception, SubscriptionSpec, TopicHandle,
     WhenFull,
 };
+use unisono_linux::clock::Nanos;
 use unisono_linux::timer;
 
 /// An end says that it is there, and listens, in turns of this time.
@@ -67,7 +68,9 @@ impl Conversation for ChannelConversation {
     }
 
     fn send_by(&mut self, message: &[u8], deadline: u64) -> io::Result<()> {
-        self.client.publish(self.topic, &EventDraft::new(message).due_at(deadline)).map_err(io::Error::other)
+        self.client
+            .publish(self.topic, &EventDraft::new(message).due_at(Nanos(deadline)))
+            .map_err(io::Error::other)
     }
 
     fn receive(&mut self, message: &mut Vec<u8>, until: u64) -> io::Result<NextMessage> {

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 use unisono_broker::{Client, Destination, NO_DEADLINE, PathHandle};
+use unisono_linux::clock::Nanos;
 use unisono_linux::timer;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -170,7 +171,7 @@ fn messages(scene: &Scene, source: &TrafficSource, seed: u64, sent: &AtomicU64) 
         match &mut way {
             SendWay::Socket(socket) => drop(socket.send(&message)),
             SendWay::Broker(client, channel) => {
-                let deadline = deadline.map_or(NO_DEADLINE, |deadline| sent_at + deadline);
+                let deadline = deadline.map_or(NO_DEADLINE, |deadline| Nanos(sent_at + deadline));
                 client
                     .try_send(*channel, &message, deadline)
                     .map_err(|error| failed("send", source, error))?;
