@@ -18,6 +18,7 @@ macro_rules! eprintln {
     ($($what:tt)*) => { $crate::output::remark(format_args!("{}\n", format_args!($($what)*))) };
 }
 
+mod advise;
 mod barrier;
 mod completions;
 mod doctor;
@@ -74,6 +75,7 @@ Start here:
   unisono barrier --threads 2               measure one barrier
   unisono gang run -- ./mine ::: ./yours    run two parallel programs in turns
   unisono fit -- ./mine                     run a program with one thread for each processor
+  unisono advise -- ./mine ::: ./yours      try what makes two programs fast beside each other
   unisono run -n 4 ./mine                   start four processes with windows, without MPI
   mpiexec -n 8 unisono mpi -- ./program     give an MPI program faster windows
   unisono tree generate > net.json          draw a network of switches, for barriers in its switches
@@ -90,6 +92,7 @@ enum Command {
     Barrier(Box<barrier::Args>),
     Gang(gang::Args),
     Fit(fit::Args),
+    Advise(advise::Args),
     Run(run::Args),
     Mpi(mpi::Args),
     Tree(tree::Args),
@@ -111,6 +114,7 @@ fn main() -> ExitCode {
             Command::Barrier(args) => barrier::run(*args),
             Command::Gang(args) => gang::run(args),
             Command::Fit(args) => fit::run(&args),
+            Command::Advise(args) => advise::run(&args),
             Command::Run(args) => run::run(&args),
             Command::Mpi(args) => mpi::run(args),
             Command::Tree(args) => tree::run(args),

@@ -80,14 +80,18 @@ impl Fitted {
     }
 }
 
+/// What the file of a command's program says. An error is the user's: there is no such program.
+pub(crate) fn look(command: &[OsString]) -> anyhow::Result<ProgramTraits> {
+    program::look(command).map_err(worded)
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let commands: Vec<&[OsString]> = args.command.split(|word| word == ":::").collect();
     if commands.iter().any(|command| command.is_empty()) {
         let text = "a program is missing beside `:::`; write: unisono fit -- CMD ARGS ::: CMD ARGS";
         return Err(Failure::Usage(text.into()).into());
     }
-    let programs = commands.iter().map(|command| program::look(command)).collect::<Result<Vec<_>, _>>();
-    let programs = programs.map_err(worded)?;
+    let programs = commands.iter().map(|command| look(command)).collect::<Result<Vec<_>, _>>()?;
     let limits = limits()?;
     let there = effective(&limits);
     let fitted = fit(&limits, &there, load::others(), &commands, &programs);

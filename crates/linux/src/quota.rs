@@ -61,10 +61,31 @@ impl Quota {
         self.time_us as f64 / self.period_us as f64
     }
 
+    /// How many periods its group has had with something to run, and in how many of them the kernel stopped
+    /// the group because its time was used up. Both only grow.
+    pub fn periods(&self) -> Option<QuotaPeriods> {
+        periods(&fs::read_to_string(self.group.join("cpu.stat")).ok()?)
+    }
+
     fn compare(&self, other: &Self) -> Ordering {
         let product = |one: u64, other: u64| u128::from(one) * u128::from(other);
         product(self.time_us, other.period_us).cmp(&product(other.time_us, self.period_us))
     }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuotaPeriods {
+    pub all: u64,
+    pub throttled: u64,
+}
+
+/// Both versions of control groups write the same two lines.
+fn periods(text: &str) -> Option<QuotaPeriods> {
+    let number = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        line.trim().parse().ok()
+    };
+    Some(QuotaPeriods { all: number("nr_periods")?, throttled: number("nr_throttled")? })
 }
 
 /// The limits of this process. A missing file is no limit: a host need not have control groups.
@@ -221,6 +242,14 @@ mod tests {
             ("sys/fs/cgroup/slurm/cpu.max", "max 100000\n"),
         ]);
         assert_eq!(found, Some((1.5, "/sys/fs/cgroup/slurm/job".into(), Whose::Ancestor)));
+    }
+
+    #[test]
+    fn periods_are_read_from_what_both_versions_write() {
+        let v2 = "usage_usec 7\nnr_periods 20\nnr_throttled 19\nthrottled_usec 5\n";
+        assert_eq!(periods(v2), Some(QuotaPeriods { all: 20, throttled: 19 }));
+        assert_eq!(periods("nr_periods 20\nnr_throttled 19\nthrottled_time 5\n"), periods(v2));
+        assert_eq!(periods("usage_usec 7\n"), None);
     }
 
     #[test]

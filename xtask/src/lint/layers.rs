@@ -35,10 +35,12 @@ const ROWS: &[(&str, &[&str])] = &[
         &["barrier", "broker", "btin", "enforce", "fairqueue", "linux", "measure", "rma", "sync"],
     ),
     ("report", &["linux", "measure"]),
+    ("advise", &["linux", "measure"]),
     // the program
     (
         "unisono",
         &[
+            "advise",
             "barrier",
             "fabric",
             "broker",

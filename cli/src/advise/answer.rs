@@ -1,0 +1,162 @@
+//! The answer of `unisono advise`, in words and as JSON.
+
+use serde_json::{Value, json};
+use std::fmt::Write;
+use unisono_advise::judge::{against_plain, times};
+use unisono_advise::remedy::Programs;
+use unisono_advise::{Advice, AdviceVerdict, GangCondition, RunEnd, TrialRuns, TriedRemedy};
+use unisono_fit::Effective;
+use unisono_measure::bootstrap::Estimate;
+use unisono_measure::quantile::median;
+use unisono_measure::units::number;
+
+pub(super) fn words(trials: &TrialRuns, programs: &Programs, there: &Effective, advice: &Advice) -> String {
+    let mut text = String::new();
+    let _ = writeln!(text, "{there}{}\n", runtimes(trials));
+    text.push_str(&table(trials));
+    let _ = writeln!(text, "\n{}", sentence(trials, advice));
+    if !matches!(advice.verdict, AdviceVerdict::Nothing | AdviceVerdict::Undecided) {
+        let _ = writeln!(text, "\n  {}", programs.command(advice.way));
+    }
+    text.push('\n');
+    text.push_str(&conditions(&advice.conditions));
+    text.trim_end().to_owned()
+}
+
+fn runtimes(trials: &TrialRuns) -> String {
+    let names: Vec<&str> = trials.runtimes.iter().map(String::as_str).collect();
+    if names.is_empty() { String::new() } else { format!("; the programs use {}", names.join(", ")) }
+}
+
+/// A line for each way: seconds, against plain Linux, processor time, what others used.
+fn table(trials: &TrialRuns) -> String {
+    let mut text = format!(
+        "  {:<30} {:>3} {:>9} {:>23} {:>7} {:>7}\n",
+        "way", "n", "seconds", "plain / this way", "cpu s", "others"
+    );
+    for way in TriedRemedy::ALL {
+        let runs: Vec<_> = trials.runs.iter().filter(|run| run.way == way).collect();
+        let Some(first) = runs.first() else { continue };
+        let ended = times(trials, way);
+        let middle = |of: fn(&unisono_advise::Observation) -> f64| {
+            median(&runs.iter().map(|run| of(&run.observation)).collect::<Vec<_>>()).unwrap_or(0.0)
+        };
+        let failed = runs.iter().find_map(|run| match &run.ended {
+            RunEnd::Badly { code, said } => Some((*code, said.clone())),
+            _ => None,
+        });
+        let seconds = match (median(&ended), &failed) {
+            (_, Some(_)) => "failed".to_owned(),
+            (Some(seconds), None) => number(seconds),
+            (None, None) => format!("> {}", number(first.seconds)),
+        };
+        let against = against_plain(trials, way).filter(|_| way != TriedRemedy::Plain);
+        let against = against.map_or_else(String::new, |comparison| interval(&inverse(comparison.ratio)));
+        let _ = writeln!(
+            text,
+            "  {:<30} {:>3} {seconds:>9} {against:>23} {:>7} {:>7}",
+            way.words(),
+            runs.len(),
+            number(middle(|seen| seen.ran_s)),
+            number(middle(|seen| seen.others)),
+        );
+        if let Some((code, said)) = failed {
+            let said = if said.is_empty() { String::new() } else { format!(": {said}") };
+            let _ = writeln!(text, "      exit code {code}{said}");
+        }
+    }
+    text.push_str("  others: processors that other programs used meanwhile\n");
+    text
+}
+
+fn inverse(ratio: Estimate) -> Estimate {
+    Estimate { value: 1.0 / ratio.value, low: 1.0 / ratio.high, high: 1.0 / ratio.low, ..ratio }
+}
+
+fn interval(gain: &Estimate) -> String {
+    if gain.n < 2 {
+        return number(gain.value);
+    }
+    format!("{} ({} to {})", number(gain.value), number(gain.low), number(gain.high))
+}
+
+fn sentence(trials: &TrialRuns, advice: &Advice) -> String {
+    let failed = trials
+        .runs
+        .iter()
+        .any(|run| run.way == TriedRemedy::Plain && matches!(run.ended, RunEnd::Badly { .. }));
+    if failed {
+        return "Undecided: the programs fail as they are.".into();
+    }
+    if trials.runs.iter().all(|run| run.ended == RunEnd::Stopped) {
+        return "Undecided: no run ended. Give a longer --limit or a smaller problem.".into();
+    }
+    let remedy = match advice.verdict {
+        AdviceVerdict::Nothing => {
+            return "Nothing to do: no remedy is clearly faster than the programs as they are.".into();
+        }
+        AdviceVerdict::Undecided => {
+            return "Undecided: the runs differ too much. Try again while less else runs, or with a longer --for.".into();
+        }
+        AdviceVerdict::TooManyThreads => "There are too many threads. Start as many as there are processors",
+        AdviceVerdict::WaitPolicy => "Threads that wait hold the processors. Let them sleep",
+        AdviceVerdict::Pin => "Threads share processors while others are free. Give each its own",
+        AdviceVerdict::InTurn => "The programs slow each other down. Run one after the other",
+        AdviceVerdict::Gang => {
+            "Threads of a program wait for threads that do not run. Run the programs as gangs"
+        }
+    };
+    match (advice.gain, advice.at_least) {
+        (Some(gain), _) => {
+            format!("{remedy}: {} times as fast (n = {}).", interval(&gain), gain.n)
+        }
+        (None, Some(least)) => format!("{remedy}: at least {} times as fast.", number(least)),
+        (None, None) => format!("{remedy}."),
+    }
+}
+
+pub(super) fn conditions(all: &[GangCondition]) -> String {
+    let mut text = "Conditions under which gangs can pay (all of them are needed):\n".to_owned();
+    for condition in all {
+        let holds = match condition.holds {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "?",
+        };
+        let _ = writeln!(text, "  {holds:<4}{}: {}", condition.name, condition.evidence);
+    }
+    text
+}
+
+pub(super) fn conditions_json(all: &[GangCondition]) -> Value {
+    let one = |one: &GangCondition| json!({ "name": one.name, "holds": one.holds, "evidence": one.evidence });
+    all.iter().map(one).collect()
+}
+
+pub(super) fn json(trials: &TrialRuns, programs: &Programs, there: &Effective, advice: &Advice) -> Value {
+    let gain = advice
+        .gain
+        .map(|gain| json!({ "median": gain.value, "low": gain.low, "high": gain.high, "n": gain.n }));
+    let run = |run: &unisono_advise::TrialRun| {
+        let (ended, code, said) = match &run.ended {
+            RunEnd::Well => ("well", Some(0), None),
+            RunEnd::Badly { code, said } => ("failed", Some(*code), Some(said)),
+            RunEnd::Stopped => ("stopped", None, None),
+        };
+        let seen = &run.observation;
+        json!({
+            "way": run.way.name(), "round": run.round, "ended": ended, "exit_code": code, "said": said,
+            "seconds": run.seconds, "threads": seen.threads, "cpu_s": seen.ran_s, "waited_s": seen.waited_s,
+            "sleeps_per_cpu_s": seen.sleeps_per_s, "imbalance": seen.imbalance, "change": seen.change,
+            "others": seen.others,
+        })
+    };
+    let advised = !matches!(advice.verdict, AdviceVerdict::Nothing | AdviceVerdict::Undecided);
+    json!({
+        "verdict": advice.verdict.name(), "command": advised.then(|| programs.command(advice.way)),
+        "way": advice.way.name(), "gain": gain, "gain_at_least": advice.at_least,
+        "conditions": conditions_json(&advice.conditions), "effective_processors": there.processors,
+        "runtimes": trials.runtimes, "runs": trials.runs.iter().map(run).collect::<Vec<_>>(),
+        "ended_because": trials.stopped_early,
+    })
+}

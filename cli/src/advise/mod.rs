@@ -1,0 +1,178 @@
+//! `unisono advise`: which setting makes these programs fast here.
+
+mod answer;
+mod process;
+
+use crate::exit::{self, Failure};
+use crate::fit;
+use crate::output;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+use unisono_advise::judge::Circumstances;
+use unisono_advise::remedy::{Programs, StartedTogether};
+use unisono_advise::trial::{self, TrialBudget};
+use unisono_advise::{AdviceVerdict, FitPlan, TrialRuns, TriedRemedy, judge};
+use unisono_launch::Error;
+use unisono_launch::side_by_side::{self, Companion};
+use unisono_linux::affinity::{self, Tid};
+use unisono_linux::{interrupt, process as own, quota};
+use unisono_measure::units;
+
+/// Find out which setting makes your programs fast on this machine
+///
+/// Runs the programs as they are, then with each remedy by turns: as many threads as processors, waiting
+/// threads that sleep, a processor for each thread, one program after the other, gangs. It compares the times
+/// round by round, and prints the command of the simplest remedy that is clearly faster. While the programs
+/// run, it watches their threads and says which of the conditions hold under which gang scheduling can pay.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono advise -- ./solver 1000
+      one program, beside whatever else runs now
+  unisono advise -- ./a ::: ./b
+      two programs that run at the same time
+  unisono advise --apply -- ./a ::: ./b
+      the same, then run them once more with the remedy
+  unisono advise --pid 4711
+      watch a program that runs already; nothing is started, so nothing is compared
+
+The programs run many times, read nothing, and what they print is thrown away. Do not use this for a program that must \
+run only once, or that does not end: make its problem smaller, or use --pid.
+
+A run is stopped when it takes ten times as long as the best one so far (at least 2 s) or as long as --limit. `at least` \
+in the table marks these runs. Each remedy is a command line that you can type without this command.
+
+Verdicts: too-many-threads (unisono fit), wait-policy (waiting threads should sleep), pin (a processor for each thread), \
+in-turn (one program after the other), gang (unisono gang run), nothing (as it is, it is as fast as with any remedy), \
+undecided (the runs differ too much, or the programs fail; a longer --for may help).
+
+Exit codes: 0 a verdict; 1 undecided; with --apply the programs' own; 2 bad usage, or a program cannot be started.")]
+pub(crate) struct Args {
+    /// After the verdict, run the programs once more as advised, with their input and output
+    #[arg(long, conflicts_with_all = ["pid", "json"])]
+    apply: bool,
+    /// Watch a process that runs, and all that it started, instead of trying
+    #[arg(long, conflicts_with = "command")]
+    pid: Option<i32>,
+    /// How long the trial may take (default 60s; one round is always completed), or with --pid how long to
+    /// watch (default 5s)
+    #[arg(long = "for", value_name = "DURATION", value_parser = units::duration)]
+    time: Option<Duration>,
+    /// Stop a run that takes longer
+    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = units::duration)]
+    limit: Duration,
+    /// Print the answer as one JSON object on standard output
+    #[arg(long)]
+    json: bool,
+    /// Do not print progress
+    #[arg(long, short)]
+    quiet: bool,
+    /// The program and its arguments; several programs: CMD ARGS ::: CMD ARGS ...
+    #[arg(required_unless_present = "pid", trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    interrupt::catch()?;
+    if let Some(pid) = args.pid {
+        return process::run(pid, args.time.unwrap_or(Duration::from_secs(5)), args.json);
+    }
+    let programs = programs(&args.command)?;
+    let trials = tried(args, &programs)?;
+    let processors = unisono_fit::effective(&quota::limits()?);
+    let circumstances = Circumstances {
+        programs: programs.commands.len(),
+        processors: processors.processors,
+        fit: fit_plan(&programs),
+    };
+    let advice = judge(&trials, &circumstances);
+    let text = if args.json {
+        answer::json(&trials, &programs, &processors, &advice).to_string()
+    } else {
+        answer::words(&trials, &programs, &processors, &advice)
+    };
+    output::answer(&text)?;
+    match advice.verdict {
+        _ if args.apply => apply(&programs, advice.way),
+        AdviceVerdict::Undecided => Ok(ExitCode::from(1)),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn programs(words: &[OsString]) -> anyhow::Result<Programs> {
+    let commands: Vec<Vec<OsString>> = words.split(|word| word == ":::").map(<[OsString]>::to_vec).collect();
+    if commands.iter().any(Vec::is_empty) {
+        let text = "a program is missing beside `:::`; write: unisono advise -- CMD ARGS ::: CMD ARGS";
+        return Err(Failure::Usage(text.into()).into());
+    }
+    // whoever cannot be started is told so before anything runs
+    commands.iter().try_for_each(|command| fit::look(command).map(|_| ()))?;
+    Ok(Programs { commands, unisono: std::env::current_exe()?, root: own::is_root() })
+}
+
+fn tried(args: &Args, programs: &Programs) -> anyhow::Result<TrialRuns> {
+    let several = programs.commands.len() > 1;
+    // one program cannot take turns with itself
+    let ways: Vec<TriedRemedy> =
+        TriedRemedy::ALL.into_iter().filter(|way| several || *way != TriedRemedy::InTurn).collect();
+    let budget = TrialBudget { total: args.time.unwrap_or(Duration::from_secs(60)), run: args.limit };
+    let mut say = |round: usize, way: TriedRemedy| {
+        if !args.quiet {
+            eprintln!(
+                "round {} of at most {}: {} ({})",
+                round + 1,
+                trial::MOST_ROUNDS,
+                way.name(),
+                way.words()
+            );
+        }
+    };
+    let trials = trial::run(programs, &ways, budget, &mut say, &interrupt::caught);
+    trials.map_err(|error| match error {
+        trial::Error::Start { .. } => Failure::Usage(error.to_string()).into(),
+        error => error.into(),
+    })
+}
+
+/// What `unisono fit` would set. Nothing, if it cannot say.
+fn fit_plan(programs: &Programs) -> FitPlan {
+    let words = programs.fit_plan();
+    let Some((name, arguments)) = words.split_first() else { return FitPlan::default() };
+    let Ok(output) = Command::new(name).args(arguments).output() else { return FitPlan::default() };
+    FitPlan::of_json(&output.stdout)
+}
+
+/// Runs the programs as advised. Returns early only if one cannot be started.
+fn apply(programs: &Programs, way: TriedRemedy) -> anyhow::Result<ExitCode> {
+    interrupt::usual()?;
+    let stages = programs.stages(way);
+    if let [stage] = &stages[..]
+        && let [(words, variables)] = &stage[..]
+        && let [name, arguments @ ..] = &words[..]
+    {
+        let error = Command::new(name).args(arguments).envs(variables.iter().copied()).exec();
+        let error = Error::start(Path::new(name), format!("start {}", name.to_string_lossy()))(error);
+        return Err(error.into());
+    }
+    let mut worst = ExitCode::SUCCESS;
+    for stage in &stages {
+        let ended = side_by_side::run(&companions(stage)?, exit::say)?;
+        if let Some((_, how)) = ended.iter().find(|(_, how)| how.failed()) {
+            worst = ExitCode::from(how.code());
+            break;
+        }
+    }
+    Ok(worst)
+}
+
+fn companions(stage: &StartedTogether) -> anyhow::Result<Vec<Companion>> {
+    let cpus = affinity::allowed(Tid::SELF)?;
+    let one = |(words, variables): &(Vec<OsString>, Vec<(&'static str, &'static str)>)| Companion {
+        command: words.clone(),
+        environment: variables.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
+        cpus: cpus.clone(),
+    };
+    Ok(stage.iter().map(one).collect())
+}

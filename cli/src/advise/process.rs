@@ -1,0 +1,55 @@
+//! `unisono advise --pid`: what is seen of a process that runs already.
+
+use super::answer;
+use crate::exit::Failure;
+use crate::output;
+use serde_json::json;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use unisono_advise::judge::{Circumstances, seen_only};
+use unisono_advise::tree;
+use unisono_advise::watch::RunWatch;
+use unisono_linux::{clock, interrupt, quota};
+
+const OFTEN: Duration = Duration::from_millis(200);
+
+pub(super) fn run(pid: i32, time: Duration, as_json: bool) -> anyhow::Result<ExitCode> {
+    if tree::read(&[pid], clock::now()).threads.is_empty() {
+        let text =
+            format!("there is no process {pid}, or this user may not watch it; ps -e lists the processes");
+        return Err(Failure::Usage(text).into());
+    }
+    let (begin, mut watch) = (Instant::now(), RunWatch::default());
+    while begin.elapsed() < time && interrupt::caught().is_none() {
+        watch.add(tree::read(&[pid], clock::now()));
+        std::thread::sleep(OFTEN.min(time));
+    }
+    watch.add(tree::read(&[pid], clock::now()));
+    let there = unisono_fit::effective(&quota::limits()?);
+    let circumstances =
+        Circumstances { programs: 1, processors: there.processors, ..Circumstances::default() };
+    let seen = watch.since_first();
+    let conditions = seen_only(&seen, &circumstances);
+    let runtimes = tree::runtimes(&[pid]);
+    if as_json {
+        let object = json!({
+            "verdict": "undecided", "command": null, "gain": null, "conditions": answer::conditions_json(&conditions),
+            "effective_processors": there.processors, "runtimes": runtimes, "threads": seen.threads,
+            "cpu_s": seen.ran_s, "waited_s": seen.waited_s, "others": seen.others,
+        });
+        output::answer(&object.to_string())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let names: Vec<&str> = runtimes.iter().map(String::as_str).collect();
+    let uses = if names.is_empty() { String::new() } else { format!("; it uses {}", names.join(", ")) };
+    output::answer(&format!(
+        "{there}{uses}\n\nIn {:.1} s at most {} threads of process {pid} worked at a time. They ran {:.2} s and waited \
+         {:.2} s for a processor.\n\n{}\nTo compare remedies, start it anew: unisono advise -- CMD ARGS",
+        seen.seconds,
+        seen.threads,
+        seen.ran_s,
+        seen.waited_s,
+        answer::conditions(&conditions)
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}

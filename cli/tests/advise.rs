@@ -1,0 +1,120 @@
+//! `unisono advise` on programs whose speed depends on how they are run, so that the right answer is known.
+
+use serde_json::Value;
+use std::fs;
+use std::process::{Command, Output};
+
+/// A program that is fast if this is true in a shell, and slow otherwise.
+fn fast_if(condition: &str) -> String {
+    format!("if {condition}; then sleep 0.05; else sleep 1; fi")
+}
+
+fn advise(options: &[&str], programs: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
+    command.args(["advise", "--quiet", "--for", "1s"]).args(options).arg("--");
+    for (number, program) in programs.iter().enumerate() {
+        if number > 0 {
+            command.arg(":::");
+        }
+        command.args(["sh", "-c", program]);
+    }
+    // the caller's own settings would be kept
+    for name in ["OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES", "KMP_BLOCKTIME"] {
+        command.env_remove(name);
+    }
+    command.output().expect("unisono starts")
+}
+
+fn object(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+#[test]
+fn a_program_that_a_wait_policy_makes_fast_gets_that_policy() {
+    let program = fast_if("[ \"$OMP_WAIT_POLICY\" = passive ]");
+    // `fit` sets the policy, too, while other programs run
+    let told = object(&advise(&["--json"], &[&program]));
+    assert_eq!(told["verdict"], "wait-policy", "{told}");
+    assert!(told["gain"]["median"].as_f64().expect("both ended") > 2.0, "{told}");
+    assert_eq!(told["conditions"].as_array().expect("a list").len(), 6);
+}
+
+#[test]
+fn a_program_that_binding_makes_fast_is_pinned() {
+    let program = fast_if("[ \"$OMP_PROC_BIND\" = spread ]");
+    let output = advise(&[], &[&program]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("\n  OMP_PROC_BIND=spread OMP_PLACES=threads sh -c "), "{said}");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn programs_that_hinder_each_other_run_one_after_the_other() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let lock = directory.path().join("lock").display().to_string();
+    let program = format!("if mkdir {lock} 2>/dev/null; then sleep 0.05; rmdir {lock}; else sleep 1; fi");
+    let told = object(&advise(&["--json"], &[&program, &program]));
+    assert_eq!(told["verdict"], "in-turn", "{told}");
+    assert!(told["command"].as_str().expect("a command").contains("; sh -c"), "{told}");
+}
+
+#[test]
+fn a_program_that_no_remedy_changes_is_left_alone() {
+    let output = advise(&["--json"], &["sleep 0.3"]);
+    let told = object(&output);
+    // sleeping takes as long whatever is set; beside much load, times differ too much to say even that
+    assert!(["nothing", "undecided"].iter().any(|verdict| told["verdict"] == *verdict), "{told}");
+    assert_eq!(told["command"], Value::Null, "{told}");
+}
+
+#[test]
+fn a_program_that_fails_gets_no_verdict_but_its_last_words() {
+    let output = advise(&[], &["echo first >&2; echo out of coffee >&2; exit 7"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("exit code 7: out of coffee"), "{said}");
+    assert!(said.contains("Undecided: the programs fail as they are."), "{said}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn a_program_that_does_not_end_is_stopped_with_what_it_started() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let numbers = directory.path().join("numbers");
+    let program = format!("sleep 1000 & echo $! >> {}; wait", numbers.display());
+    let output = advise(&["--limit", "200ms"], &[&program]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("no run ended. Give a longer --limit"), "{said}");
+    let numbers = fs::read_to_string(&numbers).expect("written by the program");
+    for number in numbers.lines() {
+        // one that has ended may wait for its new parent to notice
+        let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
+        assert!(stat.is_empty() || stat.contains(") Z "), "goes on: {stat}");
+    }
+}
+
+#[test]
+fn with_apply_the_program_runs_once_more_and_answers_its_exit_code() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let runs = directory.path().join("runs");
+    let fast = fast_if("[ \"$OMP_PROC_BIND\" = spread ]");
+    let program = format!("{fast}; echo x >> {}; echo here", runs.display());
+    let output = advise(&["--apply"], &[&program]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said.lines().last(), Some("here"), "{said}");
+    assert_eq!(output.status.code(), Some(0));
+    assert!(fs::read_to_string(runs).expect("written by the program").lines().count() > 2);
+}
+
+#[test]
+fn a_running_process_is_watched_and_nothing_is_started() {
+    let mut loops = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell");
+    let output = Command::new(env!("CARGO_BIN_EXE_unisono"))
+        .args(["advise", "--json", "--for", "1s", "--pid", &loops.id().to_string()])
+        .output();
+    loops.kill().expect("ours");
+    loops.wait().expect("it was killed");
+    let told = object(&output.expect("unisono starts"));
+    assert_eq!((&told["verdict"], &told["threads"]), (&"undecided".into(), &1.into()), "{told}");
+    assert!(told["cpu_s"].as_f64().expect("a number") > 0.0, "{told}");
+}

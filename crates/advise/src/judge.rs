@@ -1,0 +1,392 @@
+//! The verdict: which way was best, by how much, and which of the conditions for gangs hold.
+//!
+//! Pure. A way is compared with plain Linux run by run in the same round ([`unisono_measure::paired`]). Of
+//! all ways that are at most [`AS_GOOD`] times as slow as the best one, the simplest is advised: `fit` before
+//! a wait policy, this before binding, and gangs last, because gangs take turns with everybody. A way that was not clearly better than plain Linux is never advised.
+//!
+//! The conditions are those of the paper (TR 745, section 3), with a sixth, the quota. What cannot be seen
+//! from outside is said to be unknown.
+
+use crate::remedy::{FitPlan, TriedRemedy};
+use crate::trial::{RunEnd, TrialRun, TrialRuns};
+use crate::watch::Observation;
+use unisono_linux::counted::counted;
+use unisono_measure::bootstrap::{Estimate, LEVEL};
+use unisono_measure::paired::{self, Finding};
+use unisono_measure::quantile::median;
+use unisono_measure::record::Better;
+
+/// A simpler way is preferred while it takes at most this many times as long as the best one.
+pub const AS_GOOD: f64 = 1.05;
+/// With fewer rounds than an interval needs, a way has to take at most this part of plain Linux's time, each
+/// time.
+const PLAINLY: f64 = 0.67;
+/// A thread that sleeps more often than this for each second of work synchronizes finely: once in a
+/// millisecond, where blocking (7 us a time in the paper, 14 to 63 us on virtual machines) begins to count.
+const FINE: f64 = 1_000.0;
+/// Above this factor between the busiest thread and the mean, one thread keeps the others waiting.
+const UNEVEN: f64 = 1.25;
+/// Above this ratio of standard deviation to mean, the use of processors changes.
+const CHANGING: f64 = 0.3;
+/// Processors that others use, above which they count as a further program.
+const BESIDE: f64 = 0.3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdviceVerdict {
+    TooManyThreads,
+    WaitPolicy,
+    Pin,
+    InTurn,
+    Gang,
+    Nothing,
+    /// The runs cannot tell.
+    Undecided,
+}
+
+impl AdviceVerdict {
+    /// As in `advise --json`.
+    pub fn name(self) -> &'static str {
+        match self {
+            AdviceVerdict::TooManyThreads => "too-many-threads",
+            AdviceVerdict::WaitPolicy => "wait-policy",
+            AdviceVerdict::Pin => "pin",
+            AdviceVerdict::InTurn => "in-turn",
+            AdviceVerdict::Gang => "gang",
+            AdviceVerdict::Nothing => "nothing",
+            AdviceVerdict::Undecided => "undecided",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GangCondition {
+    pub name: &'static str,
+    /// `None`: nothing seen says so or otherwise.
+    pub holds: Option<bool>,
+    pub evidence: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Advice {
+    pub verdict: AdviceVerdict,
+    /// The way that is advised; plain if nothing is.
+    pub way: TriedRemedy,
+    /// How many times as long plain Linux took, if both ended.
+    pub gain: Option<Estimate>,
+    /// Plain Linux did not end: it took at least so many times as long.
+    pub at_least: Option<f64>,
+    pub conditions: Vec<GangCondition>,
+}
+
+/// What is known besides the runs.
+#[derive(Clone, Debug, Default)]
+pub struct Circumstances {
+    pub programs: usize,
+    /// Processors that the programs really have.
+    pub processors: usize,
+    pub fit: FitPlan,
+}
+
+/// Seconds of a way in the rounds in which it ended well.
+pub fn times(trials: &TrialRuns, way: TriedRemedy) -> Vec<f64> {
+    of(trials, way).filter(|run| run.ended == RunEnd::Well).map(|run| run.seconds).collect()
+}
+
+fn of(trials: &TrialRuns, way: TriedRemedy) -> impl Iterator<Item = &TrialRun> {
+    trials.runs.iter().filter(move |run| run.way == way)
+}
+
+/// A way against plain Linux; below 1 the way was faster.
+pub fn against_plain(trials: &TrialRuns, way: TriedRemedy) -> Option<paired::Comparison> {
+    let plain = |round: usize| {
+        of(trials, TriedRemedy::Plain).find(|run| run.round == round && run.ended == RunEnd::Well)
+    };
+    let pairs: Vec<(f64, f64)> = of(trials, way)
+        .filter(|run| run.ended == RunEnd::Well)
+        .filter_map(|run| Some((run.seconds, plain(run.round)?.seconds)))
+        .collect();
+    paired::compare(&pairs, Better::Lower, LEVEL, 1)
+}
+
+pub fn judge(trials: &TrialRuns, circumstances: &Circumstances) -> Advice {
+    let conditions = conditions(trials, circumstances);
+    let advice = |verdict, way, gain, at_least| Advice {
+        verdict,
+        way,
+        gain,
+        at_least,
+        conditions: conditions.clone(),
+    };
+    let middle = |way: TriedRemedy| median(&times(trials, way));
+    let ended = TriedRemedy::ALL.into_iter().filter_map(|way| Some((way, middle(way)?)));
+    let Some((_, best)) = ended.clone().min_by(|one, other| one.1.total_cmp(&other.1)) else {
+        return advice(AdviceVerdict::Undecided, TriedRemedy::Plain, None, None);
+    };
+    if of(trials, TriedRemedy::Plain).any(|run| matches!(run.ended, RunEnd::Badly { .. })) {
+        return advice(AdviceVerdict::Undecided, TriedRemedy::Plain, None, None);
+    }
+    let plain_stopped =
+        of(trials, TriedRemedy::Plain).find(|run| run.ended == RunEnd::Stopped).map(|run| run.seconds);
+    // faster at the median, but the runs cannot tell
+    let mut unsure = None;
+    for (way, seconds) in ended {
+        if seconds > best * AS_GOOD {
+            continue;
+        }
+        if way == TriedRemedy::Plain {
+            return advice(AdviceVerdict::Nothing, way, None, None);
+        }
+        if let Some(limit) = plain_stopped {
+            return advice(verdict(way, circumstances), way, None, Some(limit / seconds));
+        }
+        let Some(comparison) = against_plain(trials, way) else { continue };
+        let ratio = comparison.ratio;
+        let gain =
+            Estimate { value: 1.0 / ratio.value, low: 1.0 / ratio.high, high: 1.0 / ratio.low, ..ratio };
+        let sure = match comparison.finding(Better::Lower) {
+            Finding::Better => true,
+            _ => ratio.n < paired::FEWEST_PAIRS && ratio.high < PLAINLY,
+        };
+        if sure {
+            return advice(verdict(way, circumstances), way, Some(gain), None);
+        }
+        unsure = unsure.or(Some((way, gain)));
+    }
+    match unsure {
+        Some((way, gain)) => advice(AdviceVerdict::Undecided, way, Some(gain), None),
+        None => advice(AdviceVerdict::Undecided, TriedRemedy::Plain, None, None),
+    }
+}
+
+fn verdict(way: TriedRemedy, circumstances: &Circumstances) -> AdviceVerdict {
+    let fit = &circumstances.fit;
+    match way {
+        TriedRemedy::Plain => AdviceVerdict::Nothing,
+        TriedRemedy::Passive => AdviceVerdict::WaitPolicy,
+        TriedRemedy::Pin => AdviceVerdict::Pin,
+        TriedRemedy::InTurn => AdviceVerdict::InTurn,
+        TriedRemedy::Gangs => AdviceVerdict::Gang,
+        TriedRemedy::Fit if fit.fewer_threads() => AdviceVerdict::TooManyThreads,
+        TriedRemedy::Fit if fit.waits() => AdviceVerdict::WaitPolicy,
+        // processors of its own for each program, or for each thread
+        TriedRemedy::Fit => AdviceVerdict::Pin,
+    }
+}
+
+/// The conditions, as far as a program shows them that runs without anything to compare with.
+pub fn seen_only(seen: &Observation, circumstances: &Circumstances) -> Vec<GangCondition> {
+    let run = TrialRun {
+        way: TriedRemedy::Plain,
+        round: 0,
+        ended: RunEnd::Stopped,
+        seconds: seen.seconds,
+        observation: seen.clone(),
+    };
+    conditions(&TrialRuns { runs: vec![run], ..TrialRuns::default() }, circumstances)
+}
+
+fn conditions(trials: &TrialRuns, circumstances: &Circumstances) -> Vec<GangCondition> {
+    let seen = |way: TriedRemedy| of(trials, way).map(|run| &run.observation).find(|seen| seen.threads > 0);
+    let plain = seen(TriedRemedy::Plain);
+    let team = seen(TriedRemedy::Passive).or(plain);
+    // threads that sleep while they wait show how often they wait, unless they happen to be in step
+    let sleeps = of(trials, TriedRemedy::Passive)
+        .chain(of(trials, TriedRemedy::Plain))
+        .map(|run| run.observation.sleeps_per_s);
+    let sleeps = sleeps.fold(0.0, f64::max);
+    let unseen = || "the programs ended before they could be watched".to_owned();
+    vec![
+        GangCondition {
+            name: "fine-grained synchronization",
+            holds: (sleeps > FINE).then_some(true),
+            evidence: fine(sleeps),
+        },
+        GangCondition {
+            name: "balanced work",
+            holds: team.map(|seen| seen.imbalance < UNEVEN),
+            evidence: team.map_or_else(unseen, |seen| {
+                format!(
+                    "the busiest thread ran {:.2} times as long as the mean of its program",
+                    seen.imbalance
+                )
+            }),
+        },
+        GangCondition {
+            name: "latency matters",
+            holds: None,
+            evidence: "cannot be seen from outside; you know whether somebody waits for each answer".into(),
+        },
+        several(plain, circumstances),
+        GangCondition {
+            name: "the load changes",
+            holds: plain.map(|seen| seen.change > CHANGING),
+            evidence: plain.map_or_else(unseen, |seen| {
+                format!("the use of processors varied by {:.0} % of its mean", 100.0 * seen.change)
+            }),
+        },
+        quota(trials, plain, circumstances),
+    ]
+}
+
+fn fine(sleeps: f64) -> String {
+    if sleeps >= FINE / 10.0 {
+        format!("a thread slept up to {sleeps:.0} times in a second of work")
+    } else {
+        "threads hardly sleep: they spin while they wait, or never wait".into()
+    }
+}
+
+fn several(plain: Option<&Observation>, circumstances: &Circumstances) -> GangCondition {
+    let others = plain.map_or(0.0, |seen| seen.others);
+    let evidence = format!(
+        "{}, and others used {others:.1} of {} meanwhile",
+        counted(circumstances.programs, "program"),
+        counted(circumstances.processors, "processor")
+    );
+    let holds = Some(circumstances.programs > 1 || others > BESIDE);
+    GangCondition { name: "several programs want the processors", holds, evidence }
+}
+
+fn quota(trials: &TrialRuns, plain: Option<&Observation>, circumstances: &Circumstances) -> GangCondition {
+    let threads = plain.map_or(0, |seen| seen.threads);
+    let there = counted(circumstances.processors, "processor");
+    let enough = threads <= circumstances.processors;
+    let (holds, evidence) = match trials.periods.filter(|periods| periods.all > 0) {
+        Some(periods) if periods.throttled > 0 => (
+            false,
+            format!(
+                "the kernel stopped the programs in {} of {} periods of their quota",
+                periods.throttled, periods.all
+            ),
+        ),
+        _ if threads == 0 => (true, "no quota stopped the programs".into()),
+        _ => (enough, format!("at most {} worked at a time, on {there}", counted(threads, "thread"))),
+    };
+    GangCondition {
+        name: "no more threads than the quota and the processors allow",
+        holds: Some(holds),
+        evidence,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn run(way: TriedRemedy, round: usize, seconds: f64) -> TrialRun {
+        let observation = Observation { seconds, threads: 2, ..Observation::default() };
+        TrialRun { way, round, ended: RunEnd::Well, seconds, observation }
+    }
+
+    fn trials(rounds: &[&[(TriedRemedy, f64)]]) -> TrialRuns {
+        let one = |(round, runs): (usize, &&[(TriedRemedy, f64)])| {
+            runs.iter().map(move |(way, seconds)| run(*way, round, *seconds)).collect::<Vec<_>>()
+        };
+        TrialRuns { runs: rounds.iter().enumerate().flat_map(one).collect(), ..TrialRuns::default() }
+    }
+
+    fn two() -> Circumstances {
+        Circumstances { programs: 2, processors: 2, fit: FitPlan::default() }
+    }
+
+    fn threads() -> Circumstances {
+        let set = vec![("OMP_NUM_THREADS".to_owned(), "1".to_owned())];
+        Circumstances { fit: FitPlan { set }, ..two() }
+    }
+
+    #[test]
+    fn what_fit_sets_decides_what_its_success_means() {
+        let faster: &[(TriedRemedy, f64)] = &[(TriedRemedy::Plain, 2.0), (TriedRemedy::Fit, 0.5)];
+        let all = trials(&[faster, faster, faster]);
+        assert_eq!(judge(&all, &threads()).verdict, AdviceVerdict::TooManyThreads);
+        assert_eq!(judge(&all, &two()).verdict, AdviceVerdict::Pin);
+        let gain = judge(&all, &two()).gain.expect("both ended");
+        assert_eq!((gain.value, gain.n), (4.0, 3));
+    }
+
+    #[test]
+    fn a_simpler_way_is_advised_before_one_that_is_hardly_faster() {
+        let round: &[(TriedRemedy, f64)] = &[
+            (TriedRemedy::Plain, 6.0),
+            (TriedRemedy::Passive, 0.90),
+            (TriedRemedy::Gangs, 0.88),
+            (TriedRemedy::InTurn, 1.8),
+        ];
+        assert_eq!(judge(&trials(&[round, round, round]), &two()).verdict, AdviceVerdict::WaitPolicy);
+        let round: &[(TriedRemedy, f64)] =
+            &[(TriedRemedy::Plain, 6.0), (TriedRemedy::Passive, 5.9), (TriedRemedy::Gangs, 1.85)];
+        assert_eq!(judge(&trials(&[round, round, round]), &two()).verdict, AdviceVerdict::Gang);
+    }
+
+    #[test]
+    fn what_is_not_clearly_better_is_not_advised() {
+        let same: &[(TriedRemedy, f64)] =
+            &[(TriedRemedy::Plain, 1.0), (TriedRemedy::Fit, 0.97), (TriedRemedy::Gangs, 0.99)];
+        assert_eq!(judge(&trials(&[same, same, same]), &two()).verdict, AdviceVerdict::Nothing);
+        let up: &[(TriedRemedy, f64)] = &[(TriedRemedy::Plain, 1.0), (TriedRemedy::Gangs, 0.5)];
+        let down: &[(TriedRemedy, f64)] = &[(TriedRemedy::Plain, 1.0), (TriedRemedy::Gangs, 2.0)];
+        assert_eq!(judge(&trials(&[up, down, up]), &two()).verdict, AdviceVerdict::Undecided);
+        let both: &[(TriedRemedy, f64)] =
+            &[(TriedRemedy::Plain, 1.0), (TriedRemedy::Pin, 0.5), (TriedRemedy::Gangs, 0.51)];
+        let one: &[(TriedRemedy, f64)] =
+            &[(TriedRemedy::Plain, 1.0), (TriedRemedy::Pin, 1.5), (TriedRemedy::Gangs, 0.5)];
+        assert_eq!(
+            judge(&trials(&[both, one, both]), &two()).verdict,
+            AdviceVerdict::Gang,
+            "pin was slower once"
+        );
+        let once: &[(TriedRemedy, f64)] = &[(TriedRemedy::Plain, 1.0), (TriedRemedy::Gangs, 0.9)];
+        assert_eq!(judge(&trials(&[once]), &two()).verdict, AdviceVerdict::Undecided);
+    }
+
+    #[test]
+    fn plain_linux_that_does_not_end_was_slower_by_at_least_the_limit() {
+        let mut all = trials(&[&[(TriedRemedy::Plain, 20.0), (TriedRemedy::Passive, 0.5)]]);
+        all.runs[0].ended = RunEnd::Stopped;
+        let advice = judge(&all, &two());
+        assert_eq!(
+            (advice.verdict, advice.at_least, advice.gain),
+            (AdviceVerdict::WaitPolicy, Some(40.0), None)
+        );
+    }
+
+    #[test]
+    fn nothing_is_said_of_programs_that_fail_or_of_ways_that_never_end() {
+        let mut all = trials(&[&[(TriedRemedy::Plain, 0.1), (TriedRemedy::Fit, 0.01)]]);
+        all.runs[0].ended = RunEnd::Badly { code: 1, said: "no such file".into() };
+        assert_eq!(judge(&all, &two()).verdict, AdviceVerdict::Undecided);
+        all.runs.iter_mut().for_each(|run| run.ended = RunEnd::Stopped);
+        assert_eq!(judge(&all, &two()).verdict, AdviceVerdict::Undecided);
+    }
+
+    #[test]
+    fn a_quota_that_stopped_the_programs_is_said_with_its_periods() {
+        let mut all = trials(&[&[(TriedRemedy::Plain, 1.0)]]);
+        all.periods = Some(unisono_linux::quota::QuotaPeriods { all: 20, throttled: 19 });
+        let last = judge(&all, &two()).conditions.pop().expect("six conditions");
+        assert_eq!(last.holds, Some(false));
+        assert!(last.evidence.contains("19 of 20"), "{}", last.evidence);
+    }
+
+    proptest! {
+        #[test]
+        fn a_way_that_was_slower_at_the_median_is_never_advised(
+            times in proptest::collection::vec(proptest::collection::vec(0.01f64..100.0, 6), 1..9)
+        ) {
+            let rounds: Vec<Vec<(TriedRemedy, f64)>> =
+                times.iter().map(|round| TriedRemedy::ALL.into_iter().zip(round.iter().copied()).collect()).collect();
+            let all = trials(&rounds.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            let advice = judge(&all, &two());
+            let middle = |way: TriedRemedy| super::times(&all, way);
+            let (way, plain) = (median(&middle(advice.way)), median(&middle(TriedRemedy::Plain)));
+            if !matches!(advice.verdict, AdviceVerdict::Nothing | AdviceVerdict::Undecided) {
+                prop_assert!(advice.gain.is_some_and(|gain| gain.value > 1.0));
+                // it is among the best
+                let best = TriedRemedy::ALL.into_iter().filter_map(|way| median(&middle(way))).fold(f64::MAX, f64::min);
+                prop_assert!(way <= Some(best * AS_GOOD));
+            }
+            prop_assert!(plain.is_some());
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Finds out which setting makes parallel programs fast on this machine: it watches the programs, runs them
+//! in each of a few ways, and judges what it saw.
+//!
+//! ```text
+//!   way      what to start for each way to run the programs       (pure)
+//!   tree     reads /proc: the threads of a program and its children
+//!   watch    turns readings into an observation of one run        (pure)
+//!   trial    runs the ways by turns, watches each run, stops what takes too long
+//!   judge    turns runs and observations into a verdict           (pure)
+//! ```
+//! Read the files in this order.
+//!
+//! The method is that of a careful user: each way runs in each round, so that a change of the machine meets
+//! all ways, and a way is compared with plain Linux in the same round. A remedy is advised only if it beats
+//! plain Linux, and a simpler remedy is preferred unless a later one is clearly faster.
+//!
+//! Cost: the programs run many times. While one runs, reading `/proc` takes at most 1 % of one processor; a
+//! reading that takes longer is made less often. When not to use it: for programs that must not run twice, or
+//! that do not end.
+//!
+//! Reference: S. Peter and others, "Gang scheduling isn't worth it... yet", ETH Zurich TR 745 (2011), section
+//! 3: the conditions under which gangs pay. The sixth condition, the quota of a container, is newer than the
+//! paper.
+#![forbid(unsafe_code)]
+
+pub mod judge;
+pub mod remedy;
+pub mod tree;
+pub mod trial;
+pub mod watch;
+
+pub use judge::{Advice, AdviceVerdict, GangCondition, judge};
+pub use remedy::{FitPlan, TriedRemedy};
+pub use trial::{RunEnd, TrialRun, TrialRuns};
+pub use watch::Observation;

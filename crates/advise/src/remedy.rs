@@ -1,0 +1,227 @@
+//! The ways in which programs can be run, and the command lines for each.
+//!
+//! Each way is a command that a user can paste: variables before the programs, or a command of Unisono around
+//! them. So what is tried is what is advised.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+/// Simpler ways first: the judge prefers an earlier one unless a later one is clearly faster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TriedRemedy {
+    Plain,
+    /// `unisono fit`: as many threads as there are processors.
+    Fit,
+    /// Threads that wait sleep at once.
+    Passive,
+    /// Each thread of an OpenMP team has a processor of its own.
+    Pin,
+    /// One program after the other.
+    InTurn,
+    /// `unisono gang run`.
+    Gangs,
+}
+
+/// What `unisono fit` would set, as far as a verdict needs it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FitPlan {
+    pub set: Vec<(String, String)>,
+}
+
+impl FitPlan {
+    /// From what `unisono fit --dry-run --json` prints. Empty, if it is nothing of that kind.
+    pub fn of_json(text: &[u8]) -> Self {
+        let value: serde_json::Value = serde_json::from_slice(text).unwrap_or_default();
+        let one = |one: &serde_json::Value| {
+            Some((one["name"].as_str()?.to_owned(), one["value"].as_str()?.to_owned()))
+        };
+        Self { set: value["set"].as_array().into_iter().flatten().filter_map(one).collect() }
+    }
+
+    fn sets(&self, names: &[&str]) -> bool {
+        self.set.iter().any(|(name, _)| names.iter().any(|part| name.contains(part)))
+    }
+
+    pub fn fewer_threads(&self) -> bool {
+        self.sets(&["NUM_THREADS", "GOMAXPROCS", "JAVA_TOOL_OPTIONS", "ARG_THREADS"])
+    }
+
+    pub fn waits(&self) -> bool {
+        self.sets(&["WAIT_POLICY", "BLOCKTIME", "YIELD", "yield"])
+    }
+
+    pub fn binds(&self) -> bool {
+        self.sets(&["PROC_BIND", "PLACES"])
+    }
+}
+
+/// Variables by which waiting threads of the known runtimes sleep or yield at once: OpenMP (GNU, LLVM and
+/// Intel), Open MPI, MPICH.
+const PASSIVE: [(&str, &str); 4] = [
+    ("OMP_WAIT_POLICY", "passive"),
+    ("KMP_BLOCKTIME", "0"),
+    ("OMPI_MCA_mpi_yield_when_idle", "1"),
+    ("MPIR_CVAR_POLLS_BEFORE_YIELD", "1"),
+];
+const PIN: [(&str, &str); 2] = [("OMP_PROC_BIND", "spread"), ("OMP_PLACES", "threads")];
+
+/// Processes to start together: words and variables of each.
+pub type StartedTogether = Vec<(Vec<OsString>, Vec<(&'static str, &'static str)>)>;
+
+impl TriedRemedy {
+    pub const ALL: [TriedRemedy; 6] = [
+        TriedRemedy::Plain,
+        TriedRemedy::Fit,
+        TriedRemedy::Passive,
+        TriedRemedy::Pin,
+        TriedRemedy::InTurn,
+        TriedRemedy::Gangs,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            TriedRemedy::Plain => "plain",
+            TriedRemedy::Fit => "fit",
+            TriedRemedy::Passive => "passive",
+            TriedRemedy::Pin => "pin",
+            TriedRemedy::InTurn => "in-turn",
+            TriedRemedy::Gangs => "gangs",
+        }
+    }
+
+    pub fn words(self) -> &'static str {
+        match self {
+            TriedRemedy::Plain => "as it is now",
+            TriedRemedy::Fit => "as many threads as processors",
+            TriedRemedy::Passive => "waiting threads sleep",
+            TriedRemedy::Pin => "a processor for each thread",
+            TriedRemedy::InTurn => "one program after the other",
+            TriedRemedy::Gangs => "programs take turns as gangs",
+        }
+    }
+}
+
+/// The programs, and what their command lines depend on.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    pub commands: Vec<Vec<OsString>>,
+    /// The file of the program `unisono`.
+    pub unisono: PathBuf,
+    /// Only root may stop gangs by control groups; others stop them by signals.
+    pub root: bool,
+}
+
+impl Programs {
+    /// What to start for a way, stage by stage: the processes of a stage run together, and a stage begins
+    /// when the one before has ended.
+    pub fn stages(&self, way: TriedRemedy) -> Vec<StartedTogether> {
+        let with = |variables: &[(&'static str, &'static str)]| -> StartedTogether {
+            self.commands.iter().map(|program| (program.clone(), variables.to_vec())).collect()
+        };
+        match way {
+            TriedRemedy::Plain => vec![with(&[])],
+            TriedRemedy::Passive => vec![with(&PASSIVE)],
+            TriedRemedy::Pin => vec![with(&PIN)],
+            TriedRemedy::InTurn => with(&[]).into_iter().map(|one| vec![one]).collect(),
+            TriedRemedy::Fit => vec![vec![(self.around(&["fit", "--quiet", "--"]), Vec::new())]],
+            TriedRemedy::Gangs => {
+                let words = [&["gang", "run", "--quiet"], self.unprivileged(), &["--"]].concat();
+                vec![vec![(self.around(&words), Vec::new())]]
+            }
+        }
+    }
+
+    /// The command that prints what `unisono fit` would set, and starts nothing.
+    pub fn fit_plan(&self) -> Vec<OsString> {
+        self.around(&["fit", "--dry-run", "--json", "--"])
+    }
+
+    /// The command line of a way as a user would type it in a shell.
+    pub fn command(&self, way: TriedRemedy) -> String {
+        let texts: Vec<String> = self.commands.iter().map(|program| typed(program)).collect();
+        let each = |variables: &[(&str, &str)]| {
+            let prefix: String = variables.iter().map(|(name, value)| format!("{name}={value} ")).collect();
+            let all: Vec<String> = texts.iter().map(|text| format!("{prefix}{text}")).collect();
+            all.join(" & ")
+        };
+        match way {
+            TriedRemedy::Plain => each(&[]),
+            TriedRemedy::Passive => each(&PASSIVE),
+            TriedRemedy::Pin => each(&PIN),
+            TriedRemedy::InTurn => texts.join("; "),
+            TriedRemedy::Fit => format!("unisono fit -- {}", texts.join(" ::: ")),
+            TriedRemedy::Gangs => {
+                let words = [&["unisono", "gang", "run"], self.unprivileged(), &["--"]].concat();
+                format!("{} {}", words.join(" "), texts.join(" ::: "))
+            }
+        }
+    }
+
+    fn unprivileged(&self) -> &'static [&'static str] {
+        if self.root { &[] } else { &["--unprivileged"] }
+    }
+
+    fn around(&self, words: &[&str]) -> Vec<OsString> {
+        let mut all = vec![self.unisono.as_os_str().to_owned()];
+        all.extend(words.iter().map(OsString::from));
+        for (number, program) in self.commands.iter().enumerate() {
+            if number > 0 {
+                all.push(":::".into());
+            }
+            all.extend(program.iter().cloned());
+        }
+        all
+    }
+}
+
+/// A command as a shell reads it back.
+fn typed(program: &[OsString]) -> String {
+    let words: Vec<String> = program.iter().map(|word| quoted(word)).collect();
+    words.join(" ")
+}
+
+fn quoted(word: &OsStr) -> String {
+    let text = word.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.into_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn programs(lines: &[&[&str]]) -> Vec<Vec<OsString>> {
+        lines.iter().map(|line| line.iter().map(OsString::from).collect()).collect()
+    }
+
+    #[test]
+    fn a_shell_reads_back_every_word() {
+        let words = ["it's", "", "a b", "$HOME", "--n=3", "x;y", "\"q\"", "`id`"];
+        let line = format!("printf '%s\\n' {}", typed(&programs(&[&words])[0]));
+        let output = Command::new("sh").args(["-c", &line]).output().expect("a shell");
+        let said = String::from_utf8(output.stdout).expect("text");
+        assert_eq!(said.lines().collect::<Vec<_>>(), words);
+    }
+
+    #[test]
+    fn programs_run_together_except_in_turn() {
+        let commands = programs(&[&["./a", "1"], &["./b"]]);
+        let two = Programs { commands, unisono: "/bin/unisono".into(), root: true };
+        let shape = |way: TriedRemedy| -> Vec<usize> { two.stages(way).iter().map(Vec::len).collect() };
+        assert_eq!(shape(TriedRemedy::Plain), [2]);
+        assert_eq!(shape(TriedRemedy::InTurn), [1, 1]);
+        assert_eq!(shape(TriedRemedy::Gangs), [1]);
+        assert_eq!(two.command(TriedRemedy::Gangs), "unisono gang run -- ./a 1 ::: ./b");
+        let ordinary = Programs { root: false, ..two.clone() };
+        assert_eq!(ordinary.command(TriedRemedy::Gangs), "unisono gang run --unprivileged -- ./a 1 ::: ./b");
+        assert_eq!(two.command(TriedRemedy::InTurn), "./a 1; ./b");
+        assert!(
+            two.command(TriedRemedy::Pin).starts_with("OMP_PROC_BIND=spread OMP_PLACES=threads ./a 1 & OMP_")
+        );
+    }
+}

@@ -1,0 +1,179 @@
+//! Reads what the threads of a few programs have done so far, and those of all processes that they started.
+//!
+//! A process belongs to a program if the program or one of its children started it. A process whose parent
+//! has ended is found by its process group. Cost: a file for each process of the machine, and two for each
+//! thread of the programs (about 10 us each).
+//!
+//! Reference: proc_pid_stat(5), proc_pid_status(5), Documentation/scheduler/sched-stats.rst.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::Duration;
+use unisono_linux::affinity::Tid;
+use unisono_linux::clock::Nanos;
+use unisono_linux::schedstat;
+
+/// What one thread has done since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadReading {
+    pub ran: Nanos,
+    /// Time in which it could have run, but had no processor.
+    pub waited: Nanos,
+    /// How often it went to sleep.
+    pub sleeps: u64,
+}
+
+/// One look at the programs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TreeReading {
+    pub at: Nanos,
+    /// By process and thread.
+    pub threads: BTreeMap<(i32, i32), ThreadReading>,
+    /// Processor time that everybody used on this machine since it started.
+    pub machine: Duration,
+}
+
+/// The processes that `leaders` lead as groups, or have started, directly or not.
+pub fn processes(leaders: &[i32]) -> Vec<i32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let all: Vec<(i32, i32, i32)> = numbers
+        .filter_map(|pid| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            let (parent, group) = parent_and_group(&stat)?;
+            Some((pid, parent, group))
+        })
+        .collect();
+    let is_leader = |number: i32| leaders.contains(&number);
+    let mut found: BTreeSet<i32> =
+        all.iter().filter(|(pid, _, group)| is_leader(*pid) || is_leader(*group)).map(|one| one.0).collect();
+    // children of the found ones, until there are no more
+    loop {
+        let before = found.len();
+        for (pid, parent, _) in &all {
+            if found.contains(parent) {
+                found.insert(*pid);
+            }
+        }
+        if found.len() == before {
+            return found.into_iter().collect();
+        }
+    }
+}
+
+/// The second and third field after the command's name, which may hold spaces and parentheses.
+fn parent_and_group(stat: &str) -> Option<(i32, i32)> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    fields.next()?; // the state
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+}
+
+/// Reads all threads of the programs. A thread that ends meanwhile is left out.
+pub fn read(leaders: &[i32], at: Nanos) -> TreeReading {
+    let mut reading = TreeReading { at, threads: BTreeMap::new(), machine: machine().unwrap_or_default() };
+    for process in processes(leaders) {
+        // the figures of a running thread are as old as its last tick otherwise; if the process has ended,
+        // there is nothing to bring up to date
+        let _ = schedstat::refresh(Tid(process));
+        let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else { continue };
+        for thread in tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok()) {
+            let Ok(times) = schedstat::of(Tid(thread)) else { continue };
+            let status = fs::read_to_string(format!("/proc/{process}/task/{thread}/status"));
+            let sleeps = status.ok().as_deref().and_then(voluntary).unwrap_or(0);
+            let one = ThreadReading { ran: Nanos(times.ran_ns), waited: Nanos(times.waited_ns), sleeps };
+            reading.threads.insert((process, thread), one);
+        }
+    }
+    reading
+}
+
+fn voluntary(status: &str) -> Option<u64> {
+    status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?.trim().parse().ok()
+}
+
+/// Processor time of everybody since this machine started, from the first line of `/proc/stat`.
+pub fn machine() -> Option<Duration> {
+    busy(&fs::read_to_string("/proc/stat").ok()?)
+}
+
+/// Hundredths of a second: user, nice, system, idle, waiting for a disk, interrupts, soft interrupts.
+fn busy(stat: &str) -> Option<Duration> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let times: Vec<u64> = line.split_ascii_whitespace().map_while(|number| number.parse().ok()).collect();
+    let used: u64 = [0, 1, 2, 5, 6].iter().filter_map(|at| times.get(*at)).sum();
+    Some(Duration::from_millis(used * 10))
+}
+
+/// Runtimes that a process has loaded and that decide how its threads wait, by the file's name with its
+/// version: `libgomp.so.1.0.0`.
+pub fn runtimes(leaders: &[i32]) -> BTreeSet<String> {
+    const KNOWN: [&str; 10] = [
+        "libgomp",
+        "libomp",
+        "libiomp5",
+        "libopenblas",
+        "libmkl_",
+        "libtbb",
+        "libmpi.",
+        "libmpich",
+        "libjvm",
+        "libtorch_cpu",
+    ];
+    let mut found = BTreeSet::new();
+    for process in processes(leaders) {
+        let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+        for line in maps.lines() {
+            let Some((_, name)) = line.rsplit_once('/') else { continue };
+            if KNOWN.iter().any(|known| name.starts_with(known)) {
+                found.insert(name.trim_end_matches(" (deleted)").to_owned());
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_name_with_parentheses_does_not_hide_the_parent() {
+        assert_eq!(parent_and_group("7 (a) R 5 (x) S 1 42 42 0"), Some((1, 42)));
+        assert_eq!(parent_and_group("7 (a"), None);
+    }
+
+    #[test]
+    fn the_machines_time_leaves_out_idle_and_stolen_time() {
+        assert_eq!(busy("cpu  1 2 3 400 50 6 7 8 0 0\ncpu0 1\n"), Some(Duration::from_millis(190)));
+        assert_eq!(busy("cpu0 1 2 3\n"), None);
+    }
+
+    #[test]
+    fn what_a_child_of_a_child_computes_is_read() {
+        let script = "sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; read x' & wait";
+        let mut child =
+            Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).spawn().expect("a shell");
+        let leader = i32::try_from(child.id()).expect("a number");
+        let end = std::time::Instant::now() + Duration::from_secs(60);
+        let busy = loop {
+            let reading = read(&[leader], Nanos(0));
+            let ran = |((process, _), one): (&(i32, i32), &ThreadReading)| {
+                *process != leader && one.ran.0 > 1_000_000
+            };
+            if reading.threads.iter().any(ran) {
+                break true;
+            }
+            if std::time::Instant::now() > end {
+                break false;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        for process in processes(&[leader]) {
+            let process = unisono_linux::process::PidFd::open(process.cast_unsigned()).expect("it runs");
+            process.send(unisono_linux::process::Signal::Kill).expect("ours");
+        }
+        child.wait().expect("it was killed");
+        assert!(busy);
+    }
+}

@@ -1,0 +1,188 @@
+//! What was seen of one run, computed from readings of `/proc`.
+//!
+//! A thread that ends between two readings counts with what it had done at the last one. So figures of
+//! threads that live shorter than the time between two readings (100 ms or more) are missing.
+
+use crate::tree::{ThreadReading, TreeReading};
+use std::collections::BTreeMap;
+use unisono_linux::clock::Nanos;
+use unisono_measure::noise::coefficient_of_variation;
+
+/// A thread below this part of the run's time was idle: it is none of the team.
+const WORKS: f64 = 0.01;
+/// The kernel counts the machine's time in hundredths of a second: a shorter run says nothing of others.
+const TELLING: f64 = 0.2;
+
+/// One run, from outside.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observation {
+    pub seconds: f64,
+    /// The most threads at a time that had worked since the reading before.
+    pub threads: usize,
+    /// Processor time of all threads, in seconds.
+    pub ran_s: f64,
+    /// Time in which threads could have run but had no processor, in seconds.
+    pub waited_s: f64,
+    /// How often a thread slept, for each second that one ran.
+    pub sleeps_per_s: f64,
+    /// Processor time of the busiest thread divided by the mean of the largest team; 1: all the same.
+    pub imbalance: f64,
+    /// How much the use of processors changed between readings: standard deviation over mean.
+    pub change: f64,
+    /// Processors that programs of others used meanwhile.
+    pub others: f64,
+}
+
+impl Observation {
+    /// Part of the time that threads wanted a processor and had none.
+    pub fn crowding(&self) -> f64 {
+        let wanted = self.ran_s + self.waited_s;
+        if wanted > 0.0 { self.waited_s / wanted } else { 0.0 }
+    }
+}
+
+/// Figures of a whole run that need no reading in between.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RunTotals {
+    pub seconds: f64,
+    /// Processor time of the programs, in seconds.
+    pub ran_s: f64,
+    /// How often their threads slept.
+    pub sleeps: u64,
+    /// Processor time of everybody on this machine, in seconds.
+    pub machine_s: f64,
+}
+
+/// Adds up the readings of a run.
+#[derive(Clone, Debug, Default)]
+pub struct RunWatch {
+    first: Option<TreeReading>,
+    last: Option<TreeReading>,
+    /// The last of every thread that there was.
+    seen: BTreeMap<(i32, i32), ThreadReading>,
+    threads: usize,
+    /// Processors used between two readings.
+    rates: Vec<f64>,
+}
+
+impl RunWatch {
+    pub fn add(&mut self, reading: TreeReading) {
+        if let Some(before) = &self.last {
+            let seconds = seconds(before.at, reading.at);
+            let ran = |(key, one): (&(i32, i32), &ThreadReading)| {
+                let then = self.seen.get(key).map_or(0, |then| then.ran.0);
+                one.ran.0.saturating_sub(then) as f64 / 1e9
+            };
+            let each: Vec<f64> = reading.threads.iter().map(ran).collect();
+            if seconds > 0.0 {
+                self.threads = self.threads.max(each.iter().filter(|ran| **ran > WORKS * seconds).count());
+                self.rates.push(each.iter().sum::<f64>() / seconds);
+            }
+        }
+        self.seen.extend(reading.threads.iter().map(|(key, one)| (*key, *one)));
+        self.first.get_or_insert_with(|| reading.clone());
+        self.last = Some(reading);
+    }
+
+    /// What is known of a run: the totals of its processes, and what the readings add to them.
+    pub fn observation(&self, totals: RunTotals) -> Observation {
+        let waited: u64 = self.seen.values().map(|one| one.waited.0).sum();
+        let others = totals.machine_s - totals.ran_s;
+        Observation {
+            seconds: totals.seconds,
+            threads: self.threads,
+            ran_s: totals.ran_s,
+            waited_s: waited as f64 / 1e9,
+            sleeps_per_s: if totals.ran_s > 0.0 { totals.sleeps as f64 / totals.ran_s } else { 0.0 },
+            imbalance: self.imbalance(totals.seconds),
+            change: coefficient_of_variation(&self.rates).unwrap_or(0.0),
+            others: if totals.seconds < TELLING { 0.0 } else { (others / totals.seconds).max(0.0) },
+        }
+    }
+
+    /// What the threads did between the first reading and the last, for processes that go on.
+    pub fn since_first(&self) -> Observation {
+        let (Some(first), Some(last)) = (&self.first, &self.last) else { return Observation::default() };
+        let mut later = self.clone();
+        for (key, one) in &mut later.seen {
+            let before = first.threads.get(key).copied().unwrap_or_default();
+            one.ran.0 = one.ran.0.saturating_sub(before.ran.0);
+            one.waited.0 = one.waited.0.saturating_sub(before.waited.0);
+            one.sleeps = one.sleeps.saturating_sub(before.sleeps);
+        }
+        later.observation(RunTotals {
+            seconds: seconds(first.at, last.at),
+            ran_s: later.seen.values().map(|one| one.ran.0).sum::<u64>() as f64 / 1e9,
+            sleeps: later.seen.values().map(|one| one.sleeps).sum(),
+            machine_s: last.machine.saturating_sub(first.machine).as_secs_f64(),
+        })
+    }
+
+    /// Of the process with most threads that worked.
+    fn imbalance(&self, seconds: f64) -> f64 {
+        let mut teams: BTreeMap<i32, Vec<f64>> = BTreeMap::new();
+        for ((process, _), one) in &self.seen {
+            let ran = one.ran.0 as f64 / 1e9;
+            if ran > WORKS * seconds {
+                teams.entry(*process).or_default().push(ran);
+            }
+        }
+        let Some(team) = teams.into_values().max_by_key(Vec::len) else { return 1.0 };
+        let mean = team.iter().sum::<f64>() / team.len() as f64;
+        team.iter().fold(0.0, |most: f64, ran| most.max(*ran)) / mean
+    }
+}
+
+fn seconds(from: Nanos, to: Nanos) -> f64 {
+    to.0.saturating_sub(from.0) as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn reading(at_ms: u64, machine_ms: u64, threads: &[(i32, i32, u64, u64, u64)]) -> TreeReading {
+        let ms = |ms: u64| Nanos(ms * 1_000_000);
+        let one = |(process, thread, ran, waited, sleeps): &(i32, i32, u64, u64, u64)| {
+            ((*process, *thread), ThreadReading { ran: ms(*ran), waited: ms(*waited), sleeps: *sleeps })
+        };
+        TreeReading {
+            at: ms(at_ms),
+            threads: threads.iter().map(one).collect(),
+            machine: Duration::from_millis(machine_ms),
+        }
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_counts_with_what_it_had_done() {
+        let mut watch = RunWatch::default();
+        watch.add(reading(0, 5_000, &[(1, 1, 0, 0, 0), (1, 2, 0, 0, 0)]));
+        watch.add(reading(100, 5_250, &[(1, 1, 100, 0, 10), (1, 2, 50, 50, 20)]));
+        watch.add(reading(200, 5_400, &[(1, 1, 150, 50, 30)]));
+        let seen = watch.observation(RunTotals { seconds: 0.2, ran_s: 0.2, sleeps: 50, machine_s: 0.4 });
+        assert_eq!((seen.threads, seen.waited_s, seen.sleeps_per_s), (2, 0.1, 250.0));
+        assert!((seen.crowding() - 1.0 / 3.0).abs() < 1e-9);
+        assert!((seen.others - 1.0).abs() < 1e-9, "{seen:?}");
+        assert!((seen.imbalance - 1.5).abs() < 1e-9, "{seen:?}");
+    }
+
+    #[test]
+    fn what_a_thread_did_before_it_was_watched_is_left_out() {
+        let mut watch = RunWatch::default();
+        watch.add(reading(0, 5_000, &[(1, 1, 9_000, 700, 50)]));
+        watch.add(reading(200, 5_300, &[(1, 1, 9_100, 750, 60)]));
+        let seen = watch.since_first();
+        assert_eq!((seen.threads, seen.ran_s, seen.waited_s, seen.sleeps_per_s), (1, 0.1, 0.05, 100.0));
+        assert!((seen.others - 1.0).abs() < 1e-9, "{seen:?}");
+    }
+
+    #[test]
+    fn a_run_that_nobody_read_has_no_figures_that_are_no_numbers() {
+        for seen in [RunWatch::default().observation(RunTotals::default()), RunWatch::default().since_first()]
+        {
+            assert_eq!((seen.threads, seen.ran_s, seen.crowding()), (0, 0.0, 0.0));
+            assert!(seen.change.is_finite() && seen.imbalance.is_finite() && seen.others.is_finite());
+        }
+    }
+}
