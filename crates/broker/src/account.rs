@@ -14,6 +14,9 @@ pub struct Statistics {
     pub clients: u64,
     /// Paths that are open or still drain.
     pub paths: u64,
+    /// Ways from a supplier to a consumer that do not lead through the broker.
+    #[serde(default)]
+    pub direct: u64,
     /// Publications, topics and subscriptions that were refused.
     pub refused: u64,
     /// Programs that were sent away because of what they sent.

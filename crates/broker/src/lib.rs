@@ -16,6 +16,9 @@
 //! than the policy's rate, so that nothing waits behind it, and takes no more from a program than its
 //! credit.
 //!
+//! Programs that share memory exchange events directly where nothing but a queue is asked for; the broker
+//! introduces them to each other (`broker/direct.rs`).
+//!
 //! **Cost.** One copy from the supplier into the broker and one from there to each consumer; system calls
 //! for each batch of frames, not for each frame. No privilege, no change of the host.
 //!
@@ -43,6 +46,7 @@ mod notice;
 mod outgoing;
 mod pace;
 mod permissions;
+mod ring;
 mod server;
 mod spec;
 mod task;
@@ -63,6 +67,7 @@ pub use limits::Limits;
 pub use notice::NoticeText;
 pub use pace::PathPace;
 pub use permissions::{ClientGrant, ClientIdentity, Permissions, PermissionsError, Tokens};
+pub use ring::{DirectCounts, RingOrder, RingReport};
 pub use server::{Exposure, OWNER, ServeError, Server, ServerWait, StatisticsWindow};
 pub use spec::{
     Advertisement, AgainSpec, Durability, Greeting, InterestSpec, KeptHistory, PartRule, PathSpec,

@@ -23,6 +23,9 @@ pub struct Greeting {
     /// The secret that says who the program is, over TCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
+    /// Whether it understands direct rings.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub rings: bool,
 }
 
 /// The answer to a greeting.
@@ -268,6 +271,13 @@ pub struct SubscriptionSpec {
     pub silence_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<ResumeSpec>,
+    /// Whether its events may come straight from suppliers through shared memory, where they can.
+    #[serde(skip_serializing_if = "is_true")]
+    pub direct: bool,
+}
+
+fn is_true(truth: &bool) -> bool {
+    *truth
 }
 
 impl Default for SubscriptionSpec {
@@ -295,6 +305,7 @@ impl Default for SubscriptionSpec {
             every_ns: None,
             silence_ns: None,
             resume: None,
+            direct: true,
         }
     }
 }

@@ -17,6 +17,15 @@ pub struct PathId(pub u32);
 pub enum Task {
     /// Send a program a frame; the body is its payload.
     Answer { client: ClientId, head: Vec<u8>, body: Option<EventBody> },
+    /// Make a connected pair of sockets, pass one end on to a program, then send it the frame. The other end
+    /// waits for [`Task::Pass`]. What cannot be done is said by [`Broker::link_failed`].
+    ///
+    /// [`Broker::link_failed`]: crate::Broker::link_failed
+    Introduce { client: ClientId, link: u32, head: Vec<u8> },
+    /// Pass the other end of that pair on to a program, then send it the frame.
+    Pass { client: ClientId, link: u32, head: Vec<u8> },
+    /// Close the other end of that pair, if it still waits.
+    Forget { link: u32 },
     /// Open a socket, and say how it went by [`Broker::opened`](crate::Broker::opened).
     Open { path: PathId, destination: Destination },
     /// Close a path's socket.

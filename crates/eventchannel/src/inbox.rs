@@ -394,6 +394,10 @@ impl<P: EventPayload> Inbox<P> {
         }
     }
 
+    pub(crate) fn holds(&self, topic: TopicId, supplier: SupplierId) -> bool {
+        self.flows.contains_key(&(topic, supplier))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }

@@ -33,6 +33,9 @@ impl Broker {
                     connected.outlets.insert(number, outlet);
                 }
                 self.answer(client, &Frame::Accepted { number });
+                if let Outlet::Topic { supplier, topic } = outlet {
+                    self.may_supply((client, number), (supplier, topic), spec);
+                }
             }
             Err(reason) => self.refuse(client, number, &reason),
         }
@@ -176,6 +179,7 @@ impl Broker {
                     self.channel.pause(consumer);
                 }
                 self.addressees.insert(consumer, Addressee::Program { client, number });
+                self.may_read((client, number), consumer, spec);
                 if let Some(connected) = self.clients.get_mut(&client) {
                     connected.consumers.insert(number, (consumer, spec.queue_bytes as u64));
                 }
@@ -260,6 +264,7 @@ impl Broker {
         let known = self.clients.get_mut(&client).and_then(|client| client.consumers.remove(&number));
         let (consumer, _) = known.ok_or_else(|| format!("the consumer {number} was never there"))?;
         self.addressees.remove(&consumer);
+        self.reads_no_more(consumer);
         self.unfollow(consumer);
         self.channel.disconnect(now, consumer);
         Ok(())
@@ -339,7 +344,7 @@ impl Broker {
     }
 
     /// Tells a program the name of a topic, once.
-    fn name_topic(&mut self, client: ClientId, topic: TopicId) {
+    pub(super) fn name_topic(&mut self, client: ClientId, topic: TopicId) {
         let Some(connected) = self.clients.get_mut(&client) else { return };
         if !connected.named.insert(topic) {
             return;

@@ -13,6 +13,7 @@
 
 mod abandoned;
 mod access;
+mod direct;
 mod durable;
 mod events;
 mod mqtt;
@@ -29,6 +30,7 @@ use crate::permissions::{AccessControl, ClientGrant, ClientIdentity, Permissions
 use crate::spec::{Greeting, WelcomeTerms};
 use crate::task::{ClientId, Next, PathId, Received, Task};
 use crate::transport::{SharedPayload, TransportPeer};
+use direct::DirectRings;
 use durable::DurableEvents;
 use mqtt::{MqttSessionId, MqttSessions};
 use paths::{ForwardingPath, PathInService};
@@ -62,6 +64,8 @@ struct ConnectedClient {
     named: NumberSet<TopicId>,
     /// Whether it takes no events for now.
     paused: bool,
+    takes_descriptors: bool,
+    understands_rings: bool,
     protocol: ClientProtocol,
     who: ClientIdentity,
     grant: Arc<ClientGrant>,
@@ -96,6 +100,7 @@ pub struct Broker {
     paths: NumberMap<PathId, ForwardingPath>,
     next_path: u32,
     mqtt: MqttSessions,
+    direct: DirectRings,
     access: AccessControl,
     sent_away: u64,
     refused: u64,
@@ -128,6 +133,7 @@ impl Broker {
             paths: NumberMap::default(),
             next_path: 0,
             mqtt: MqttSessions::default(),
+            direct: DirectRings::default(),
             access: AccessControl::default(),
             sent_away: 0,
             refused: 0,
@@ -168,6 +174,7 @@ impl Broker {
 
     /// What is to be done, in order, until there is nothing.
     pub fn task(&mut self) -> Option<Task> {
+        self.arrange();
         self.tasks.pop_front()
     }
 
@@ -187,6 +194,8 @@ impl Broker {
                 consumers: BTreeMap::new(),
                 named: NumberSet::default(),
                 paused: false,
+                takes_descriptors: false,
+                understands_rings: false,
                 protocol: ClientProtocol::Frames,
                 who: ClientIdentity::Anonymous,
                 grant: Arc::new(ClientGrant::all()),
@@ -237,6 +246,7 @@ impl Broker {
                 Ok(())
             }
             Ok(Frame::Alive) => Ok(()),
+            Ok(Frame::RingReport { number, report }) => self.ring_report(client, number, report),
             Ok(_) => Err("a frame that only a broker sends, or a second greeting".to_owned()),
         };
         if let Err(reason) = done {
@@ -257,6 +267,7 @@ impl Broker {
         if let Some(connected) = self.clients.get_mut(&client) {
             (connected.greeted, connected.name) = (true, greeting.name);
             connected.lease = greeting.lease_ns.map(Nanos);
+            connected.understands_rings = greeting.rings;
         }
         let (largest, path_largest) = (self.limits.largest, self.limits.path_largest);
         let terms = WelcomeTerms { version: VERSION, largest, path_largest, same_clock };
@@ -269,9 +280,10 @@ impl Broker {
     pub fn gone(&mut self, now: Nanos, client: ClientId) {
         self.look(now);
         let Some(connected) = self.clients.remove(&client) else { return };
-        for outlet in connected.outlets.into_values() {
+        for (number, outlet) in connected.outlets {
             match outlet {
                 Outlet::Topic { supplier, .. } => {
+                    self.supplies_no_more(client, number);
                     self.forget_offer(supplier);
                     self.channel.bury(supplier);
                 }
@@ -280,6 +292,7 @@ impl Broker {
         }
         for (consumer, _) in connected.consumers.into_values() {
             self.addressees.remove(&consumer);
+            self.reads_no_more(consumer);
             self.unfollow(consumer);
             self.channel.disconnect(now, consumer);
         }
@@ -350,6 +363,7 @@ impl Broker {
         {
             return Next::Wait(pace.free_at());
         }
+        self.let_read();
         let mut more = self.feed(now);
         loop {
             let Some(delivery) = self.channel.next(now) else {

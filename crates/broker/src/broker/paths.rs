@@ -220,6 +220,7 @@ impl Broker {
         let known = theirs.remove(&number);
         match known.ok_or_else(|| format!("number {number} cannot be closed: it was never opened"))? {
             Outlet::Topic { supplier, .. } => {
+                self.supplies_no_more(client, number);
                 self.forget_offer(supplier);
                 self.channel.withdraw(supplier);
             }

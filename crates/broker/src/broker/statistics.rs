@@ -44,6 +44,7 @@ impl Broker {
             at_ns: now.0,
             clients: self.clients.len() as u64,
             paths: self.paths.len() as u64,
+            direct: self.direct_links(),
             sent_away: self.sent_away,
             refused: self.refused,
             refusals: self.access.refusals(),

@@ -1,6 +1,6 @@
 //! Publishing and subscribing.
 
-use super::{BrokerAnswer, Client, Error};
+use super::{BrokerAnswer, Client, ClientOutlet, Error};
 use crate::body::EventBody;
 use crate::frame::{DeliverHead, Frame, PublishFlags, PublishHead, PublishOutcome};
 use crate::notice::NoticeText;
@@ -22,12 +22,12 @@ pub struct SubscriptionHandle(pub(super) u32);
 /// An event to publish.
 #[derive(Clone, Debug)]
 pub struct EventDraft<'a> {
-    payload: PayloadRef<'a>,
-    key: &'a str,
-    fields: FieldSet,
+    pub(super) payload: PayloadRef<'a>,
+    pub(super) key: &'a str,
+    pub(super) fields: FieldSet,
     /// On the monotonic clock of this host.
-    deadline: Nanos,
-    criticality: u8,
+    pub(super) deadline: Nanos,
+    pub(super) criticality: u8,
 }
 
 impl<'a> EventDraft<'a> {
@@ -190,7 +190,7 @@ impl Client {
         let number = self.number();
         self.tell(&Frame::Advertise { number, spec: spec.clone() })?;
         self.agreed(number)?;
-        self.outlets.insert(number, 0);
+        self.outlets.insert(number, ClientOutlet { token: 0, deadline_ns: spec.deadline_ns });
         Ok(TopicHandle(number))
     }
 
@@ -267,9 +267,9 @@ impl Client {
     }
 
     fn token(&mut self, topic: TopicHandle) -> Result<u32, Error> {
-        let token = self.outlets.get_mut(&topic.0).map(|token| {
-            *token = token.wrapping_add(1).max(1);
-            *token
+        let token = self.outlets.get_mut(&topic.0).map(|outlet| {
+            outlet.token = outlet.token.wrapping_add(1).max(1);
+            outlet.token
         });
         token.ok_or_else(|| Error::Rejected("the topic is closed; advertise it again".to_owned()))
     }
@@ -295,6 +295,9 @@ impl Client {
         if length > self.largest() {
             return Err(Error::TooLong { length, most: self.largest() });
         }
+        if self.put_direct(number, event, (flags, sequence), token)? {
+            return Ok(());
+        }
         flags.remaining = !self.terms.same_clock;
         let deadline = match event.deadline {
             NO_DEADLINE => NO_DEADLINE,
@@ -318,6 +321,7 @@ impl Client {
     /// # Errors
     /// The broker is gone.
     pub fn withdraw(&mut self, topic: TopicHandle) -> Result<(), Error> {
+        self.direct.withdrawn(topic.0);
         match self.outlets.remove(&topic.0) {
             Some(_) => self.tell(&Frame::Close { number: topic.0 }),
             None => Ok(()),
@@ -331,6 +335,7 @@ impl Client {
     /// be kept, there are too many, or the broker is gone.
     pub fn subscribe(&mut self, spec: &SubscriptionSpec) -> Result<SubscriptionHandle, Error> {
         let number = self.number();
+        self.direct.subscribed(number, spec.late);
         self.tell(&Frame::Subscribe { number, spec: Box::new(spec.clone()) })?;
         self.agreed(number)?;
         Ok(SubscriptionHandle(number))
@@ -341,6 +346,8 @@ impl Client {
     /// # Errors
     /// The broker is gone.
     pub fn unsubscribe(&mut self, subscription: SubscriptionHandle) -> Result<(), Error> {
+        self.count_readings();
+        self.direct.unsubscribed(subscription.0);
         self.tell(&Frame::Unsubscribe { number: subscription.0 })
     }
 
@@ -352,6 +359,9 @@ impl Client {
         loop {
             if let Some(reception) = self.received.pop_front() {
                 return Ok(Some(reception));
+            }
+            if !self.direct.readings.is_empty() {
+                return self.receive_direct(timeout);
             }
             if !self.hear(timeout)? {
                 return Ok(None);

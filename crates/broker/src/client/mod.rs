@@ -17,9 +17,12 @@
 //! A client is for one thread; others open their own. Nothing happens behind its back: frames are read when a
 //! method is called, so a program that consumes calls [`Client::receive`] often enough for its queue.
 
+mod direct;
 mod events;
 mod paths;
+mod reading;
 mod requests;
+mod supply;
 
 pub use events::{
     EventDraft, HandedIn, PublishedEvent, ReceivedEvent, Reception, SubscriptionHandle, TopicHandle,
@@ -30,10 +33,12 @@ use crate::account::Statistics;
 use crate::address::BrokerAddress;
 use crate::frame::Frame;
 use crate::memory::MemoryTransport;
+use crate::notice::NoticeText;
 use crate::spec::{Greeting, WelcomeTerms};
 use crate::transport::{
     Awaited, Drained, FrameTransport, MayWait, PayloadRef, StreamTransport, Taken, TransportError, wait,
 };
+use direct::ClientRings;
 use events::CorrelatedParts;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -93,6 +98,12 @@ impl From<TransportError> for Error {
     }
 }
 
+impl Error {
+    fn from_errno(error: Errno) -> Self {
+        Self::Broken(TransportError::Failed(error.into()))
+    }
+}
+
 /// Bytes of the largest frame of a broker that has not said how much it takes: its default, and more.
 const LARGEST_FRAME: usize = 64 << 20;
 
@@ -129,6 +140,15 @@ enum BrokerAnswer {
     Rejected(String),
 }
 
+/// A topic that a client publishes on.
+#[derive(Debug)]
+struct ClientOutlet {
+    /// The last token.
+    token: u32,
+    /// When an event is due that has no deadline of its own, after its publication.
+    deadline_ns: Option<u64>,
+}
+
 /// A connection to a broker.
 #[derive(Debug)]
 pub struct Client {
@@ -137,8 +157,9 @@ pub struct Client {
     terms: WelcomeTerms,
     /// The last number given to a topic, a path, a subscription or a request.
     numbers: u32,
-    /// Topics that it publishes on, with the last token.
-    outlets: BTreeMap<u32, u32>,
+    /// Topics that it publishes on.
+    outlets: BTreeMap<u32, ClientOutlet>,
+    direct: ClientRings,
     paths: BTreeMap<u32, paths::ClientPath>,
     /// Answers by number and token.
     answers: NumberMap<(u32, u32), BrokerAnswer>,
@@ -223,10 +244,12 @@ impl Client {
     /// The other end is no broker, or does not want this program.
     pub fn over(
         transport: Box<dyn FrameTransport>,
-        greeting: Greeting,
+        mut greeting: Greeting,
         wait: ClientWait,
     ) -> Result<Self, Error> {
+        greeting.rings = transport.passes();
         let mut client = Self {
+            direct: ClientRings::over(&*transport)?,
             transport,
             wait,
             terms: WelcomeTerms::default(),
@@ -287,6 +310,7 @@ impl Client {
     /// # Errors
     /// The broker is gone.
     pub fn flush(&mut self) -> Result<(), Error> {
+        self.tell_rings();
         while self.transport.flush()? == Drained::Part {
             self.make_room()?;
         }
@@ -375,13 +399,24 @@ impl Client {
         let Some(frame) = self.transport.receive()? else { return Ok(false) };
         let read = Frame::read(frame.bytes).map_err(|bad| Error::Strange(bad.to_string()))?;
         match read {
-            Frame::Deliver { head, payload } => {
+            Frame::Deliver { head, payload } if self.direct.readings.is_empty() => {
                 let (topics, same_clock) = (&self.topics, self.terms.same_clock);
                 if let Some(event) = self.parts.deliver(topics, same_clock, head, (payload, frame.apart)) {
                     self.received.push_back(Reception::Event(event));
                 }
             }
+            Frame::Deliver { head, payload } => {
+                let of = (head.consumer, head.topic, head.supplier);
+                let (topics, same_clock, number) = (&self.topics, self.terms.same_clock, head.sequence);
+                let whole = self.parts.deliver(topics, same_clock, head, (payload, frame.apart));
+                // a correlation has no rings
+                self.empty_rings(of, Some(number));
+                self.received.extend(whole.map(Reception::Event));
+            }
             Frame::Notice { consumer, notice } => {
+                if let NoticeText::Gone { topic, supplier, .. } = notice {
+                    self.empty_rings((consumer, topic, supplier), None);
+                }
                 let topic = notice.topic().and_then(|topic| self.topics.get(&topic)).map(Arc::clone);
                 self.received.push_back(Reception::Notice {
                     subscription: SubscriptionHandle(consumer),
@@ -414,6 +449,7 @@ impl Client {
                 let read = serde_json::from_str(json).map_err(|error| Error::Strange(error.to_string()))?;
                 self.statistics = Some(read);
             }
+            Frame::Ring { number, order } => self.ordered(number, order)?,
             Frame::Bye { reason } => return Err(Error::SentAway(reason.to_owned())),
             _ => return Err(Error::Strange("it sent a program's frame".to_owned())),
         }
@@ -434,6 +470,8 @@ impl Client {
 impl Drop for Client {
     /// Says that it leaves: those who listen hear that it left, and not that it died.
     fn drop(&mut self) {
+        self.count_readings();
+        self.direct.leave_all();
         for number in std::mem::take(&mut self.outlets).into_keys() {
             let mut head = Vec::new();
             Frame::Close { number }.write(&mut head);
@@ -448,7 +486,7 @@ impl Drop for Client {
 /// what has come before may already wait in this process.
 impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.transport.as_fd()
+        self.direct.descriptor().unwrap_or_else(|| self.transport.as_fd())
     }
 }
 

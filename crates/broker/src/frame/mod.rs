@@ -16,6 +16,7 @@ pub(crate) mod reader;
 pub use reader::Bad;
 
 use crate::notice::NoticeText;
+use crate::ring::{RingOrder, RingReport};
 use crate::spec::{Advertisement, Greeting, PathSpec, SubscriptionSpec, WelcomeTerms};
 use reader::FrameReader;
 use unisono_eventchannel::FieldSet;
@@ -133,6 +134,8 @@ pub enum Frame<'a> {
     Ask,
     /// Program: it lives.
     Alive,
+    /// Program: what became of a direct ring. The number is that of its topic or of its consumer.
+    RingReport { number: u32, report: RingReport },
     /// Broker: the answer to [`Frame::Hello`].
     Welcome(WelcomeTerms),
     /// Broker: a topic or a consumer is there.
@@ -161,6 +164,8 @@ pub enum Frame<'a> {
     Credit { number: u32, bytes: u32 },
     /// Broker: the answer to [`Frame::Ask`], in JSON.
     Statistics { json: &'a str },
+    /// Broker: what to do with a direct ring. The number is the program's, of its topic or its consumer.
+    Ring { number: u32, order: RingOrder },
     /// Broker: you are sent away.
     Bye { reason: &'a str },
 }
@@ -177,6 +182,7 @@ mod kind {
     pub(super) const FLUSH: u8 = 9;
     pub(super) const ASK: u8 = 10;
     pub(super) const ALIVE: u8 = 11;
+    pub(super) const RING_REPORT: u8 = 12;
     pub(super) const WELCOME: u8 = 129;
     pub(super) const ACCEPTED: u8 = 130;
     pub(super) const REFUSED: u8 = 131;
@@ -190,6 +196,7 @@ mod kind {
     pub(super) const CREDIT: u8 = 139;
     pub(super) const STATISTICS: u8 = 140;
     pub(super) const BYE: u8 = 141;
+    pub(super) const RING: u8 = 142;
 }
 
 impl<'a> Frame<'a> {
@@ -228,6 +235,7 @@ impl<'a> Frame<'a> {
             kind::FLUSH => Self::Flush { number },
             kind::ASK => Self::Ask,
             kind::ALIVE => Self::Alive,
+            kind::RING_REPORT => Self::RingReport { number, report: reader.json()? },
             kind::WELCOME => Self::Welcome(reader.json()?),
             kind::ACCEPTED => Self::Accepted { number },
             kind::REFUSED => Self::Refused { number, reason: reader.text()? },
@@ -270,6 +278,7 @@ impl<'a> Frame<'a> {
             kind::CREDIT => Self::Credit { number, bytes: reader.word()? },
             kind::STATISTICS => Self::Statistics { json: reader.text()? },
             kind::BYE => Self::Bye { reason: reader.text()? },
+            kind::RING => Self::Ring { number, order: reader.json()? },
             _ => return Err(reader.bad("an unknown kind")),
         };
         let is_of_the_connection = matches!(
@@ -320,6 +329,14 @@ impl<'a> Frame<'a> {
             Self::Flush { number } => head(kind::FLUSH, *number),
             Self::Ask => head(kind::ASK, 0),
             Self::Alive => head(kind::ALIVE, 0),
+            Self::RingReport { number, report } => {
+                head(kind::RING_REPORT, *number);
+                write_json(bytes, report);
+            }
+            Self::Ring { number, order } => {
+                head(kind::RING, *number);
+                write_json(bytes, order);
+            }
             Self::Welcome(terms) => {
                 head(kind::WELCOME, 0);
                 write_json(bytes, terms);
@@ -462,7 +479,7 @@ mod tests {
                 published: Nanos(5), delivery: long, key: &text, fields,
             };
             let frames = [
-                Frame::Hello(Greeting { name: text.clone(), lease_ns: Some(long), token: Some(text.clone()) }),
+                Frame::Hello(Greeting { name: text.clone(), lease_ns: Some(long), token: Some(text.clone()), rings: true }),
                 Frame::Advertise { number, spec: Advertisement::of(&text) },
                 Frame::Publish { head: publish, payload: &payload },
                 Frame::Subscribe { number, spec: Box::new(SubscriptionSpec::of(&text)) },
@@ -480,6 +497,8 @@ mod tests {
                 Frame::Opened { number, credit: number }, Frame::Closed { number, reason: &text },
                 Frame::Credit { number, bytes: number }, Frame::Statistics { json: &text },
                 Frame::Bye { reason: &text },
+                Frame::RingReport { number, report: RingReport::Left { events: long, for_good: remaining } },
+                Frame::Ring { number, order: RingOrder::Numbered { last: long } },
             ];
             for frame in frames {
                 let mut bytes = Vec::new();

@@ -7,22 +7,119 @@
 //! is this process's own, a byte is sent without ever waiting, and the end of the peer is seen at the same
 //! descriptor.
 //!
+//! The socket also carries descriptors. Each message with descriptors begins with a byte that is no ring; the
+//! kernel never hands out the descriptors of two messages together.
+//!
+//! ```text
+//!   1                          a ring
+//!   2                          one descriptor, for the other end to use
+//!   "UEM1" 4 zeros  turn (8)   two descriptors: the offer of a ring in memory
+//! ```
+//!
 //! Cost: a system call to ring, one to take the rings away. Reference: unix(7), send(2) on `MSG_DONTWAIT`.
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
-use std::io;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, send, sendmsg,
+};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use unisono_linux::clock::{Nanos, now};
 use unisono_sync::{Watch, WatchVerdict};
 
 /// Rings that are taken away at once.
 const RINGS: usize = 256;
 
+const RING: u8 = 1;
+const DESCRIPTOR: u8 = 2;
+/// What an offer begins with.
+const OFFER: [u8; 8] = *b"UEM1\0\0\0\0";
+const OFFER_BYTES: usize = 16;
+/// Descriptors of one message, at most.
+const MOST_DESCRIPTORS: usize = 2;
+/// Messages with descriptors that wait in this process, at most: an honest end is far below, and a hostile
+/// one shall not use up this process's descriptors.
+const MOST_WAITING: usize = 64;
+
 /// One end; clones are the same end.
 #[derive(Clone, Debug)]
-pub struct Doorbell(Arc<OwnedFd>);
+pub struct Doorbell(Arc<DoorbellEnd>);
+
+#[derive(Debug)]
+struct DoorbellEnd {
+    socket: OwnedFd,
+    inbox: Mutex<DoorbellInbox>,
+}
+
+/// What came beside rings.
+#[derive(Debug, Default)]
+struct DoorbellInbox {
+    /// The beginning of a message whose rest has not come.
+    partial: Vec<u8>,
+    /// Descriptors, by message.
+    descriptors: VecDeque<Vec<OwnedFd>>,
+    messages: VecDeque<DoorbellMessage>,
+}
+
+/// A message with descriptors.
+#[derive(Debug)]
+pub(super) enum DoorbellMessage {
+    Descriptor(OwnedFd),
+    Offer { turn: u64, memory: OwnedFd, page: OwnedFd },
+}
+
+impl DoorbellInbox {
+    fn push(&mut self, bytes: &[u8], descriptors: Vec<OwnedFd>) -> Result<(), &'static str> {
+        if !descriptors.is_empty() {
+            self.descriptors.push_back(descriptors);
+        }
+        for byte in bytes {
+            if self.partial.is_empty() && *byte == RING {
+                continue;
+            }
+            self.partial.push(*byte);
+            if let Some(message) = self.message()? {
+                self.messages.push_back(message);
+            }
+        }
+        let waiting = self.messages.len() + self.descriptors.len();
+        if waiting > MOST_WAITING { Err("more descriptors than this process takes") } else { Ok(()) }
+    }
+
+    /// The message that has just become whole.
+    fn message(&mut self) -> Result<Option<DoorbellMessage>, &'static str> {
+        const OTHER: &str = "an offer of shared memory of another version";
+        match *self.partial {
+            [DESCRIPTOR] => {
+                self.partial.clear();
+                let [one] = self.descriptors_of()?;
+                Ok(Some(DoorbellMessage::Descriptor(one)))
+            }
+            ref bytes if bytes.len() == OFFER_BYTES => {
+                let turn = u64::from_le_bytes(std::array::from_fn(|at| bytes[8 + at]));
+                self.partial.clear();
+                let [memory, page] = self.descriptors_of()?;
+                Ok(Some(DoorbellMessage::Offer { turn, memory, page }))
+            }
+            ref bytes => {
+                let begun = bytes.len().min(OFFER.len());
+                if bytes[..begun] == OFFER[..begun] { Ok(None) } else { Err(OTHER) }
+            }
+        }
+    }
+
+    fn descriptors_of<const N: usize>(&mut self) -> Result<[OwnedFd; N], &'static str> {
+        let descriptors = self.descriptors.pop_front().unwrap_or_default();
+        descriptors.try_into().map_err(|_| match N {
+            1 => "a descriptor was announced, and did not come alone",
+            _ => "an offer of shared memory comes with two descriptors",
+        })
+    }
+}
 
 /// What a look at a doorbell finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,31 +134,92 @@ impl Doorbell {
     /// The end in this process of a connected Unix socket.
     #[must_use]
     pub fn new(socket: OwnedFd) -> Self {
-        Self(Arc::new(socket))
+        Self(Arc::new(DoorbellEnd { socket, inbox: Mutex::default() }))
     }
 
     /// Makes the other end readable. Does nothing when so many rings wait there that it is, or when it is
     /// gone.
     pub fn ring(&self) {
-        let _ = send(&*self.0, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        let _ = send(&self.0.socket, &[RING], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// Takes rings away.
+    /// Passes a descriptor on to the other end; a copy of it stays here.
     ///
     /// # Errors
-    /// The kernel's reason; none is known for a connected Unix socket.
-    pub fn take(&self) -> io::Result<DoorbellState> {
-        match recv(&*self.0, &mut [0; RINGS], RecvFlags::DONTWAIT) {
-            Ok((0, _)) | Err(Errno::CONNRESET) => Ok(DoorbellState::Gone),
-            Ok(_) => Ok(DoorbellState::Rung),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(DoorbellState::Quiet),
-            Err(error) => Err(error.into()),
+    /// The other end is gone, or takes nothing for now.
+    pub(super) fn pass(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        self.send_with(&[DESCRIPTOR], &[descriptor])
+    }
+
+    /// Offers a ring in memory to the other end, which begins with `turn`.
+    pub(super) fn send_offer(
+        &self,
+        turn: u64,
+        memory: BorrowedFd<'_>,
+        page: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        let mut bytes = [0; OFFER_BYTES];
+        bytes[..8].copy_from_slice(&OFFER);
+        bytes[8..].copy_from_slice(&turn.to_le_bytes());
+        self.send_with(&bytes, &[memory, page])
+    }
+
+    fn send_with(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            return Err(io::Error::other("no room for so many descriptors"));
         }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let sent = sendmsg(&self.0.socket, &[IoSlice::new(bytes)], &mut control, flags)?;
+        if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+
+    /// The next message with descriptors that [`take`](Self::take) has found.
+    pub(super) fn message(&self) -> Option<DoorbellMessage> {
+        self.inbox().messages.pop_front()
+    }
+
+    fn inbox(&self) -> std::sync::MutexGuard<'_, DoorbellInbox> {
+        // no panic can leave it half changed
+        self.0.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes rings away; what came with descriptors waits in this process from then on.
+    ///
+    /// # Errors
+    /// `InvalidData`: what came is neither a ring nor a message with descriptors.
+    pub fn take(&self) -> io::Result<DoorbellState> {
+        let mut bytes = [0; RINGS];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let pieces = &mut [IoSliceMut::new(&mut bytes)];
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let came = match recvmsg(&self.0.socket, pieces, &mut control, flags) {
+            Ok(came) => came.bytes,
+            Err(Errno::CONNRESET) => return Ok(DoorbellState::Gone),
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(DoorbellState::Quiet),
+            Err(error) => return Err(error.into()),
+        };
+        let descriptors = control.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        });
+        let descriptors: Vec<OwnedFd> = descriptors.flatten().collect();
+        if came == 0 {
+            return Ok(DoorbellState::Gone);
+        }
+        // Rings alone need no lock: nothing else is in them.
+        if !descriptors.is_empty() || bytes[..came].iter().any(|byte| *byte != RING) {
+            let pushed = self.inbox().push(&bytes[..came], descriptors);
+            pushed.map_err(|reason| io::Error::new(io::ErrorKind::InvalidData, reason))?;
+        }
+        Ok(DoorbellState::Rung)
     }
 
     /// Ends the connection for both.
     pub fn close(&self) {
-        let _ = rustix::net::shutdown(&*self.0, rustix::net::Shutdown::Both);
+        let _ = rustix::net::shutdown(&self.0.socket, rustix::net::Shutdown::Both);
     }
 }
 
@@ -106,7 +264,7 @@ impl Watch for DoorbellWatch<'_> {
 
 impl AsFd for Doorbell {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.0.socket.as_fd()
     }
 }
 
@@ -131,6 +289,41 @@ mod tests {
         drop(one);
         assert!(is_readable() && other.take().expect("a socket") == DoorbellState::Gone);
         other.ring();
+    }
+
+    #[test]
+    fn descriptors_arrive_in_order_between_rings_and_what_is_neither_is_refused() {
+        let (one, other) = UnixStream::pair().expect("a pair");
+        let (one, other) = (Doorbell::new(one.into()), Doorbell::new(other.into()));
+        let files: Vec<_> = (0..3).map(|_| tempfile::tempfile().expect("a file")).collect();
+        for file in &files {
+            one.ring();
+            one.pass(file.as_fd()).expect("there is room");
+        }
+        one.send_offer(7, files[0].as_fd(), files[1].as_fd()).expect("there is room");
+        while other.take().expect("all of it is known") == DoorbellState::Rung {}
+        let inode = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).expect("open").st_ino;
+        for file in &files {
+            let Some(DoorbellMessage::Descriptor(came)) = other.message() else { panic!("a descriptor") };
+            assert_eq!(inode(came.as_fd()), inode(file.as_fd()));
+        }
+        let Some(DoorbellMessage::Offer { turn: 7, memory, page }) = other.message() else {
+            panic!("an offer")
+        };
+        assert_eq!(inode(memory.as_fd()), inode(files[0].as_fd()));
+        assert_eq!(inode(page.as_fd()), inode(files[1].as_fd()));
+        assert!(other.message().is_none());
+        for bytes in [&[2][..], &[3], b"UEM2", &[1, 1, 9]] {
+            let (raw, end) = UnixStream::pair().expect("a pair");
+            rustix::io::write(&raw, bytes).expect("there is room");
+            let end = Doorbell::new(end.into());
+            assert_eq!(end.take().expect_err("no message").kind(), io::ErrorKind::InvalidData, "{bytes:?}");
+        }
+        let more = (0..=MOST_WAITING).try_for_each(|_| {
+            one.pass(files[0].as_fd())?;
+            other.take().map(drop)
+        });
+        assert_eq!(more.expect_err("too many").kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub use doorbell::{Doorbell, DoorbellState, DoorbellWatch};
 pub use geometry::MemoryGeometry;
 pub use offer::MemoryOffer;
 pub use supplier::{AttachRefused, ConsumerNumber, Loan, MemorySupplier, PublishRefused, WhenBehind};
+pub(crate) use transport::{APART, WAY, shared_payload};
 pub use transport::{MemoryListener, MemoryTransport};
 
 /// Lines of the page by which a consumer speaks to one supplier.

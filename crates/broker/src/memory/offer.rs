@@ -4,29 +4,15 @@
 //! at once. Two descriptors travel with it (SCM_RIGHTS): the supplier's memory and the consumer's page. The
 //! socket that an offer came by is the [`Doorbell`] of that ring from then on. So whoever introduces a
 //! consumer to a supplier, such as the broker, makes a pair of sockets and gives each of them one.
-//!
-//! ```text
-//!   bytes 0..4 "UEM1"   4..8 zero   8..16 the turn to begin with, least significant byte first
-//! ```
 
 use super::consumer::MemoryConsumer;
-use super::doorbell::Doorbell;
+use super::doorbell::{Doorbell, DoorbellMessage, DoorbellState};
 use super::page::LINES;
 use super::supplier::{ConsumerNumber, MemorySupplier, WhenBehind};
-use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
-};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use unisono_linux::shared_memory::SharedMemory;
 use unisono_sync::{CacheLine, ForeignWords, Lines, SpinBudget, Wait};
-
-const MAGIC: [u8; 8] = *b"UEM1\0\0\0\0";
-const BYTES: usize = 16;
-const DESCRIPTORS: usize = 2;
 
 /// One consumer's access to one supplier's ring.
 #[derive(Debug)]
@@ -60,10 +46,7 @@ impl MemorySupplier {
         let lines = Lines::in_region(page);
         let (number, turn) =
             self.attach(lines, when_behind, history, Some(rings)).map_err(io::Error::other)?;
-        let sent = self.memory().as_fd().try_clone_to_owned().and_then(|memory| {
-            let offer = MemoryOffer { memory, page: passed_on, turn };
-            offer.send(doorbell)
-        });
+        let sent = doorbell.send_offer(turn, self.memory().as_fd(), passed_on.as_fd());
         if sent.is_err() {
             self.detach(number);
         }
@@ -72,57 +55,27 @@ impl MemorySupplier {
 }
 
 impl MemoryOffer {
-    fn send(&self, doorbell: &Doorbell) -> io::Result<()> {
-        let mut bytes = [0; BYTES];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..].copy_from_slice(&self.turn.to_le_bytes());
-        let descriptors = [self.memory.as_fd(), self.page.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-            return Err(io::Error::other("no room for two descriptors"));
-        }
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let sent = sendmsg(doorbell, &[IoSlice::new(&bytes)], &mut control, flags)?;
-        if sent == BYTES { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
-    }
-
     /// The offer that has come. `None`: not yet.
     ///
     /// # Errors
     /// `InvalidData`: what came is no offer; `UnexpectedEof`: the other end is closed; else the kernel's
     /// reason.
     pub fn receive(doorbell: &Doorbell) -> io::Result<Option<Self>> {
-        let mut bytes = [0; BYTES];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let pieces = &mut [IoSliceMut::new(&mut bytes)];
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let came = match recvmsg(doorbell, pieces, &mut control, flags) {
-            Ok(came) => came.bytes,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
-            Err(Errno::CONNRESET) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Err(error) => return Err(error.into()),
-        };
-        let descriptors: Vec<OwnedFd> = control
-            .drain()
-            .filter_map(|message| match message {
-                RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-                _ => None,
-            })
-            .flatten()
-            .collect();
-        if came == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        loop {
+            match doorbell.message() {
+                Some(DoorbellMessage::Offer { turn, memory, page }) => {
+                    return Ok(Some(Self { memory, page, turn }));
+                }
+                Some(DoorbellMessage::Descriptor(_)) => {
+                    return Err(invalid("an offer of shared memory comes with two descriptors"));
+                }
+                None => match doorbell.take()? {
+                    DoorbellState::Rung => {}
+                    DoorbellState::Quiet => return Ok(None),
+                    DoorbellState::Gone => return Err(io::ErrorKind::UnexpectedEof.into()),
+                },
+            }
         }
-        let Ok([memory, page]) = <[OwnedFd; DESCRIPTORS]>::try_from(descriptors) else {
-            return Err(invalid("an offer of shared memory comes with two descriptors"));
-        };
-        if came != BYTES || bytes[..8] != MAGIC {
-            return Err(invalid("an offer of shared memory of another version"));
-        }
-        let turn = u64::from_le_bytes(std::array::from_fn(|at| bytes[8 + at]));
-        Ok(Some(Self { memory, page, turn }))
     }
 
     /// Maps what was offered by `doorbell`.

@@ -20,7 +20,7 @@
 //! sleeps. 2 MiB for both directions once frames have passed, and 14 of the largest frame for each direction
 //! in which long ones have. When not to use: between hosts.
 
-use super::doorbell::{Doorbell, DoorbellState, DoorbellWatch};
+use super::doorbell::{Doorbell, DoorbellMessage, DoorbellState, DoorbellWatch};
 use super::offer::MemoryOffer;
 use super::{
     HeldEvent, MemoryConsumer, MemoryGeometry, MemorySupplier, NextEvent, PublishRefused, WhenBehind,
@@ -48,11 +48,11 @@ const LONG_DEPTH: u32 = 8;
 /// The tag of an entry whose frame is in the long ring. A head is shorter than this by far.
 const LONG: u32 = 1 << 31;
 /// A payload of so many bytes costs more to copy (about 2 us) than a handle and a hold.
-const APART: usize = 16 << 10;
+pub(crate) const APART: usize = 16 << 10;
 /// Sends and receptions without a look whether the other process still lives: each look is a system call.
 const LOOK_EVERY: u32 = 1024;
 /// How the ends wait until somebody says otherwise: at the descriptor.
-const WAY: (Wait, SpinBudget) = (Wait::Block, SpinBudget::DEFAULT);
+pub(crate) const WAY: (Wait, SpinBudget) = (Wait::Block, SpinBudget::DEFAULT);
 /// How long a program waits for the broker's offer: a broker that is busy accepts within milliseconds.
 const OFFERED_WITHIN: Duration = Duration::from_secs(10);
 
@@ -71,6 +71,14 @@ enum FullRing {
     Long,
 }
 
+/// Which end of a connection this is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    /// Takes no descriptors but those of the other end's rings.
+    Listens,
+    Connects,
+}
+
 /// The rings of one direction, for reading.
 #[derive(Debug)]
 struct IncomingRings {
@@ -82,6 +90,7 @@ struct IncomingRings {
 #[derive(Debug)]
 pub struct MemoryTransport {
     doorbell: Doorbell,
+    role: Role,
     outgoing: OutgoingRings,
     /// The other end's short ring, while the offer of its long one is still to come.
     offered: Option<MemoryConsumer>,
@@ -199,7 +208,7 @@ impl MemoryTransport {
     pub fn new(socket: OwnedFd, largest: usize) -> Result<Self, TransportError> {
         let doorbell = Doorbell::new(socket);
         let outgoing = OutgoingRings::offer(largest, &doorbell)?;
-        Ok(Self::over(doorbell, outgoing, None))
+        Ok(Self::over((doorbell, Role::Listens), outgoing, None))
     }
 
     /// The end of the one who connects, whose frames are as large as the other end takes. Waits for the other
@@ -221,12 +230,16 @@ impl MemoryTransport {
         };
         let incoming = IncomingRings { short: ring()?, long: ring()? };
         let outgoing = OutgoingRings::offer(incoming.long.largest(), &doorbell)?;
-        Ok(Self::over(doorbell, outgoing, Some(incoming)))
+        Ok(Self::over((doorbell, Role::Connects), outgoing, Some(incoming)))
     }
 
-    fn over(doorbell: Doorbell, outgoing: OutgoingRings, incoming: Option<IncomingRings>) -> Self {
+    fn over(
+        (doorbell, role): (Doorbell, Role),
+        outgoing: OutgoingRings,
+        incoming: Option<IncomingRings>,
+    ) -> Self {
         let (offered, copy) = (None, Vec::new());
-        Self { doorbell, outgoing, offered, incoming, copy, gone: false, until_look: 0 }
+        Self { doorbell, role, outgoing, offered, incoming, copy, gone: false, until_look: 0 }
     }
 
     /// Looks at the socket: the other end's offers, rings, or its end.
@@ -243,7 +256,11 @@ impl MemoryTransport {
                 Err(error) => return Err(error),
             }
         }
-        self.gone = self.gone || self.doorbell.take()? == DoorbellState::Gone;
+        self.gone = self.gone || self.doorbell.take().map_err(failed)? == DoorbellState::Gone;
+        // A program that passes descriptors on would use up those of the broker.
+        if self.role == Role::Listens && self.doorbell.message().is_some() {
+            return Err(broken("it passes descriptors on that nobody asked for"));
+        }
         Ok(())
     }
 
@@ -350,7 +367,7 @@ impl FrameTransport for MemoryTransport {
         match incoming.take(&mut self.copy)? {
             Came::Copy => Ok(Some(IncomingFrame { bytes: &self.copy, apart: None })),
             Came::Apart(head, held) => {
-                let apart = Some(SharedPayload(Arc::new(HeldPayload { held, head })));
+                let apart = Some(shared_payload(held, head));
                 Ok(Some(IncomingFrame { bytes: &self.copy, apart }))
             }
             Came::Nothing => self.nothing(),
@@ -393,6 +410,27 @@ impl FrameTransport for MemoryTransport {
             self.look()?;
         }
         Ok(true)
+    }
+
+    fn passes(&self) -> bool {
+        true
+    }
+
+    fn pass(&mut self, descriptor: BorrowedFd<'_>) -> Result<(), TransportError> {
+        self.doorbell.pass(descriptor).map_err(failed)
+    }
+
+    fn passed(&mut self) -> Result<Option<OwnedFd>, TransportError> {
+        loop {
+            match self.doorbell.message() {
+                Some(DoorbellMessage::Descriptor(descriptor)) => return Ok(Some(descriptor)),
+                Some(DoorbellMessage::Offer { .. }) => return Err(broken("it offers a third ring")),
+                None => match self.doorbell.take().map_err(failed)? {
+                    DoorbellState::Rung => {}
+                    DoorbellState::Quiet | DoorbellState::Gone => return Ok(None),
+                },
+            }
+        }
     }
 
     fn close(&mut self) {
@@ -438,6 +476,11 @@ impl AsFd for MemoryListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// The payload of an event that stays where it is, behind a head of so many bytes.
+pub(crate) fn shared_payload(held: HeldEvent, head: usize) -> SharedPayload {
+    SharedPayload(Arc::new(HeldPayload { held, head }))
 }
 
 /// A payload in the other process's memory.

@@ -28,10 +28,11 @@ use disk::DiskThread;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{Timespec, epoll as events};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use served::{HeardFrom, ServedClient};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use unisono_eventchannel::NumberMap;
@@ -79,6 +80,8 @@ pub struct Server {
     unfinished: BTreeSet<ClientId>,
     /// Programs with frames to flush.
     spoken_to: BTreeSet<ClientId>,
+    /// Of pairs of sockets whose one end a supplier has: the other one.
+    links: NumberMap<u32, OwnedFd>,
     /// Programs whose last event waits for room in an inbox.
     blocked: BTreeSet<ClientId>,
     /// None: the broker keeps no log.
@@ -111,6 +114,7 @@ impl Server {
             awake_until: Nanos::ZERO,
             unfinished: BTreeSet::new(),
             spoken_to: BTreeSet::new(),
+            links: NumberMap::default(),
             blocked: BTreeSet::new(),
         })
     }
@@ -396,13 +400,13 @@ impl Server {
     fn work(&mut self) {
         while let Some(task) = self.broker.task() {
             match task {
-                Task::Answer { client: id, head, body } => {
-                    let Some(client) = self.clients.get_mut(&id) else { continue };
-                    match client.say(&mut self.broker, id, (head, body)) {
-                        Ok(()) => drop(self.spoken_to.insert(id)),
-                        Err(_) => self.drop_client(id),
-                    }
+                Task::Answer { client, head, body } => self.say(client, (head, body)),
+                Task::Introduce { client, link, head } => self.introduce(client, link, head),
+                Task::Pass { client, link, head } => {
+                    let end = self.links.remove(&link);
+                    self.pass(client, (link, end), head);
                 }
+                Task::Forget { link } => drop(self.links.remove(&link)),
                 Task::SendAway { client: id } => {
                     if let Some(mut client) = self.clients.remove(&id) {
                         client.transport.close();
@@ -425,6 +429,34 @@ impl Server {
                     Err(error) => self.broken(path, error),
                 },
             }
+        }
+    }
+
+    fn say(&mut self, id: ClientId, (head, body): (Vec<u8>, Option<EventBody>)) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        match client.say(&mut self.broker, id, (head, body)) {
+            Ok(()) => drop(self.spoken_to.insert(id)),
+            Err(_) => self.drop_client(id),
+        }
+    }
+
+    /// Makes a pair of sockets and passes one end on to a supplier.
+    fn introduce(&mut self, id: ClientId, link: u32, head: Vec<u8>) {
+        match socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None) {
+            Ok((one, other)) => {
+                self.links.insert(link, other);
+                self.pass(id, (link, Some(one)), head);
+            }
+            Err(_) => self.broker.link_failed(link),
+        }
+    }
+
+    /// Passes an end on to a program, and then says what it is for.
+    fn pass(&mut self, id: ClientId, (link, end): (u32, Option<OwnedFd>), head: Vec<u8>) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        match end.map(|end| client.transport.pass(end.as_fd())) {
+            Some(Ok(())) => self.say(id, (head, None)),
+            _ => self.broker.link_failed(link),
         }
     }
 
@@ -463,6 +495,9 @@ impl Server {
                 Framing::Mqtt => self.broker.connected_by_mqtt(clock::now(), id, peer),
             }
         {
+            if transport.passes() {
+                self.broker.passes_descriptors(id);
+            }
             self.clients.insert(id, ServedClient::new(transport));
         }
         Ok(())

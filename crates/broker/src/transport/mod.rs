@@ -45,7 +45,7 @@ pub(crate) use stream::accept;
 pub use stream::{Framing, StreamListener, StreamTransport};
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use unisono_linux::clock::Nanos;
@@ -241,6 +241,29 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
     /// Whether a frame has come. `None`: only a system call could say that.
     fn has_come(&self) -> Option<bool> {
         None
+    }
+
+    /// Whether descriptors can be passed on to the other end.
+    fn passes(&self) -> bool {
+        false
+    }
+
+    /// Passes a descriptor on; a copy of it stays here. Descriptors arrive in order, and before frames that
+    /// are sent afterwards.
+    ///
+    /// # Errors
+    /// The other end takes none for now or is gone, or this transport passes none. The transport goes on.
+    fn pass(&mut self, descriptor: BorrowedFd<'_>) -> Result<(), TransportError> {
+        let _ = descriptor;
+        Err(TransportError::Failed(std::io::ErrorKind::Unsupported.into()))
+    }
+
+    /// The next descriptor that was passed on to this end.
+    ///
+    /// # Errors
+    /// The other end breaks the protocol.
+    fn passed(&mut self) -> Result<Option<OwnedFd>, TransportError> {
+        Ok(None)
     }
 
     /// Ends the connection. What had left still arrives.

@@ -5,6 +5,7 @@
 //!   try_publish                          publish.rs    checked, matched, into inboxes, or refused by whom
 //!   next, finish                         deliver.rs    the class by shares, the inbox by deadline, its event
 //!   acknowledge                          acknowledge.rs   what is not acknowledged is delivered again
+//!   audience_of, count_direct            direct.rs     events that suppliers hand over themselves
 //!   next_wake, advance, renew            leases.rs     what happens by itself: leases, timers, redeliveries
 //! ```
 //! The caller owns the sockets, the threads and the clock. It tells the channel what happens and when; the
@@ -14,6 +15,7 @@
 mod acknowledge;
 mod correlate;
 mod deliver;
+mod direct;
 mod leases;
 mod parties;
 mod publish;
@@ -184,6 +186,8 @@ pub struct EventChannel<P> {
     publications: u64,
     /// What the retained events of all topics count as, in bytes.
     retained: usize,
+    /// How often subscriptions came and went.
+    audiences: u64,
     /// Kept for its memory.
     found: Vec<SubscriptionId>,
 }
@@ -210,6 +214,7 @@ impl<P: EventPayload> EventChannel<P> {
             underway: None,
             numbers: 0,
             arrivals: 0,
+            audiences: 0,
             publications: 0,
             retained: 0,
             found: Vec::new(),

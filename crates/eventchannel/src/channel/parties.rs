@@ -277,6 +277,7 @@ impl<P: EventPayload> EventChannel<P> {
         for subscription in receiver.subscriptions {
             self.index.remove(subscription);
             self.subscriptions.remove(&subscription);
+            self.audiences += 1;
         }
         if let Some(group) = receiver.group {
             self.groups.remove(&group);
@@ -361,6 +362,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
         self.subscriptions.insert(id, destined);
         self.index.insert(id, interest);
+        self.audiences += 1;
     }
 
     /// What the topics keep that an interest asks for, the oldest first, if they offer what the inbox
@@ -404,6 +406,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// Ends a subscription. What it let in is still delivered.
     pub fn unsubscribe(&mut self, subscription: SubscriptionId) {
         self.index.remove(subscription);
+        self.audiences += 1;
         if let Some(Destined { inbox, .. }) = self.subscriptions.remove(&subscription)
             && let Some(receiver) = self.receivers.get_mut(&inbox)
         {

@@ -1,0 +1,324 @@
+//! Direct rings: which suppliers hand their events to consumers themselves, through shared memory.
+//!
+//! A supplier's topic is *direct* while every consumer that asks for it may read rings. The broker introduces
+//! the two ends of each *link*, and recalls the supplier as soon as somebody asks for the topic who cannot
+//! read rings. Both go out before the answer to the one who asked, so that a supplier that looks for orders
+//! before it publishes never misses a consumer that was accepted before.
+//!
+//! ```text
+//!   Brokered --Supply--> Introduced --Supplies--> Introduced --Recall--> Recalled --Left--> Brokered
+//! ```
+//! Order is kept at both changes by the supplier's numbers. `Supplies` follows its last event that came
+//! through the broker, and the consumer begins to read the ring when none of these waits for it (`Begin`).
+//! `Left` comes before the next one. A consumer that is delivered an event with a higher number than the last
+//! one before the ring reads the ring first.
+
+use super::{Broker, ConnectedClient};
+use crate::frame::Frame;
+use crate::ring::{DirectCounts, RingOrder, RingReport};
+use crate::spec::{Advertisement, Durability, KeptHistory, SubscriptionSpec};
+use crate::task::{ClientId, Task};
+use std::collections::BTreeMap;
+use unisono_eventchannel::{ConsumerId, InboxCounters, NumberMap, SupplierId, TopicId};
+
+/// Consumers of one direct supplier, at most; with more, one copy into the broker is cheaper than as many
+/// sockets and pages.
+const MOST_LINKS: usize = 16;
+
+/// All direct rings.
+#[derive(Debug, Default)]
+pub(super) struct DirectRings {
+    suppliers: BTreeMap<(ClientId, u32), DirectSupplier>,
+    readers: NumberMap<ConsumerId, DirectReader>,
+    /// The channel's count of changes when this was last looked through.
+    arranged: Option<u64>,
+    last_link: u32,
+    /// Links whose consumers have events from the broker to take first.
+    waiting: Vec<WaitingLink>,
+}
+
+/// A topic that a program may supply through rings.
+#[derive(Debug)]
+struct DirectSupplier {
+    supplier: SupplierId,
+    topic: TopicId,
+    state: DirectState,
+    /// The number of its last event before those in the ring.
+    last: Option<u64>,
+    links: BTreeMap<ConsumerId, u32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum DirectState {
+    Brokered,
+    /// It was told of links, and may use them from then on.
+    Introduced,
+    Recalled,
+    /// The same, because a link could not be made: it is not tried again.
+    GivenUp,
+}
+
+/// A consumer that may read rings.
+#[derive(Debug)]
+struct DirectReader {
+    client: ClientId,
+    number: u32,
+    name: String,
+    blocks: bool,
+    events: usize,
+    bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct WaitingLink {
+    link: u32,
+    consumer: ConsumerId,
+    supplier: SupplierId,
+    topic: TopicId,
+}
+
+impl DirectRings {
+    fn find(&self, link: u32) -> Option<((ClientId, u32), ConsumerId)> {
+        self.suppliers.iter().find_map(|(of, supplier)| {
+            let (consumer, _) = supplier.links.iter().find(|(_, number)| **number == link)?;
+            Some((*of, *consumer))
+        })
+    }
+}
+
+impl Broker {
+    /// Descriptors can be passed on to this program.
+    pub fn passes_descriptors(&mut self, client: ClientId) {
+        if let Some(connected) = self.clients.get_mut(&client) {
+            connected.takes_descriptors = true;
+        }
+    }
+
+    /// A program has a new topic, which it may supply through rings if it and the topic want nothing else
+    /// from the broker.
+    pub(super) fn may_supply(
+        &mut self,
+        (client, number): (ClientId, u32),
+        (supplier, topic): (SupplierId, TopicId),
+        spec: &Advertisement,
+    ) {
+        let plain = spec.history == KeptHistory::None
+            && (spec.exclusive, spec.durability) == (false, Durability::Received)
+            && (&spec.period_ns, &spec.writer) == (&None, &None);
+        if plain && self.clients.get(&client).is_some_and(ConnectedClient::has_rings) {
+            let (state, links) = (DirectState::Brokered, BTreeMap::new());
+            let at = DirectSupplier { supplier, topic, state, last: None, links };
+            self.direct.suppliers.insert((client, number), at);
+            self.direct.arranged = None;
+        }
+    }
+
+    pub(super) fn may_read(
+        &mut self,
+        (client, number): (ClientId, u32),
+        consumer: ConsumerId,
+        spec: &SubscriptionSpec,
+    ) {
+        let Some(connected) = self.clients.get(&client).filter(|client| client.has_rings()) else { return };
+        if spec.may_read_rings() {
+            let name = if spec.name.is_empty() { &connected.name } else { &spec.name }.clone();
+            let blocks = spec.full == crate::spec::WhenFull::BlockSupplier;
+            let (events, bytes) = (spec.queue_events, spec.queue_bytes);
+            let reader = DirectReader { client, number, name, blocks, events, bytes };
+            self.direct.readers.insert(consumer, reader);
+        }
+    }
+
+    pub(super) fn supplies_no_more(&mut self, client: ClientId, number: u32) {
+        if let Some(at) = self.direct.suppliers.remove(&(client, number)) {
+            self.forget(at.links.into_values());
+        }
+    }
+
+    pub(super) fn reads_no_more(&mut self, consumer: ConsumerId) {
+        self.direct.readers.remove(&consumer);
+    }
+
+    fn forget(&mut self, links: impl Iterator<Item = u32>) {
+        self.tasks.extend(links.map(|link| Task::Forget { link }));
+    }
+
+    /// Introduces and recalls suppliers, if somebody has come or gone since. What it tells them goes out
+    /// before all that waits.
+    pub(super) fn arrange(&mut self) {
+        let audiences = self.channel.audiences();
+        if self.direct.arranged == Some(audiences) || self.direct.suppliers.is_empty() {
+            return;
+        }
+        self.direct.arranged = Some(audiences);
+        let (mut first, mut dropped) = (Vec::new(), Vec::new());
+        let DirectRings { suppliers, readers, last_link, .. } = &mut self.direct;
+        for ((client, number), at) in suppliers {
+            if matches!(at.state, DirectState::Recalled | DirectState::GivenUp) {
+                continue;
+            }
+            let audience = self.channel.audience_of(at.topic);
+            let may = audience.as_ref().is_some_and(|audience| {
+                // one thread cannot wait for itself
+                let is_other = |reader: &DirectReader| reader.client != *client;
+                audience.len() <= MOST_LINKS
+                    && audience.iter().all(|reader| readers.get(reader).is_some_and(is_other))
+            });
+            if !may {
+                if at.state == DirectState::Introduced {
+                    at.state = DirectState::Recalled;
+                    first.push(recall(*client, *number));
+                }
+                continue;
+            }
+            let audience = audience.unwrap_or_default();
+            at.links.retain(|consumer, link| {
+                let stays = audience.contains(consumer);
+                if !stays {
+                    dropped.push(*link);
+                }
+                stays
+            });
+            for consumer in audience {
+                let Some(reader) = readers.get(&consumer) else { continue };
+                at.links.entry(consumer).or_insert_with(|| {
+                    *last_link = last_link.wrapping_add(1);
+                    let link = *last_link;
+                    let DirectReader { blocks, events, bytes, .. } = *reader;
+                    let order =
+                        RingOrder::Supply { link, consumer: reader.name.clone(), blocks, events, bytes };
+                    first.push(Task::Introduce { client: *client, link, head: frame(*number, order) });
+                    at.state = DirectState::Introduced;
+                    link
+                });
+            }
+        }
+        for task in first.into_iter().rev() {
+            self.tasks.push_front(task);
+        }
+        self.forget(dropped.into_iter());
+    }
+
+    /// A program reports on rings.
+    pub(super) fn ring_report(
+        &mut self,
+        client: ClientId,
+        number: u32,
+        report: RingReport,
+    ) -> Result<(), String> {
+        match report {
+            RingReport::Supplies { links } => self.supplies((client, number), &links),
+            RingReport::Left { events, for_good } => self.left((client, number), events, for_good),
+            RingReport::Counted { topic, counts } => {
+                let known = self.clients.get(&client).and_then(|client| client.consumers.get(&number));
+                let (consumer, _) = *known.ok_or_else(|| format!("the consumer {number} was never there"))?;
+                self.count_direct(consumer, TopicId(topic), counts);
+            }
+            RingReport::Broken { link } => {
+                let reader = self.direct.find(link).and_then(|(_, it)| self.direct.readers.get(&it));
+                if reader.is_some_and(|reader| (reader.client, reader.number) == (client, number)) {
+                    self.link_failed(link);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn supplies(&mut self, (client, number): (ClientId, u32), links: &[u32]) {
+        let Some(at) = self.direct.suppliers.get_mut(&(client, number)) else { return };
+        let (supplier, topic) = (at.supplier, at.topic);
+        let last = *at.last.get_or_insert_with(|| self.channel.last_sequence(supplier, topic));
+        let supplied: Vec<_> = at.links.iter().filter(|(_, link)| links.contains(link)).collect();
+        let supplied: Vec<_> = supplied.into_iter().map(|(consumer, link)| (*consumer, *link)).collect();
+        self.answer(client, &Frame::Ring { number, order: RingOrder::Numbered { last } });
+        for (consumer, link) in supplied {
+            let reader = self.direct.readers.get(&consumer);
+            let Some((client, number)) = reader.map(|reader| (reader.client, reader.number)) else {
+                continue;
+            };
+            self.name_topic(client, topic);
+            let order = RingOrder::Read { link, topic: topic.0, supplier: supplier.0, last };
+            self.tasks.push_back(Task::Pass { client, link, head: frame(number, order) });
+            self.direct.waiting.push(WaitingLink { link, consumer, supplier, topic });
+        }
+        self.let_read();
+    }
+
+    /// Tells consumers to begin with rings, once they have all that came through the broker before.
+    pub(super) fn let_read(&mut self) {
+        if self.direct.waiting.is_empty() {
+            return;
+        }
+        let mut waiting = std::mem::take(&mut self.direct.waiting);
+        waiting.retain(|&WaitingLink { link, consumer, supplier, topic }| {
+            let Some(reader) = self.direct.readers.get(&consumer) else { return false };
+            let waits = self.channel.waits_from(consumer, supplier, topic);
+            if !waits {
+                let (client, number) = (reader.client, reader.number);
+                self.answer(client, &Frame::Ring { number, order: RingOrder::Begin { link } });
+            }
+            waits
+        });
+        self.direct.waiting = waiting;
+    }
+
+    fn left(&mut self, of: (ClientId, u32), events: u64, for_good: bool) {
+        let Some(at) = self.direct.suppliers.get_mut(&of) else { return };
+        self.channel.skip_sequences(at.supplier, at.topic, events);
+        let ends = for_good || at.state == DirectState::GivenUp;
+        (at.state, at.last) = (DirectState::Brokered, None);
+        let links = std::mem::take(&mut at.links);
+        self.forget(links.into_values());
+        self.direct.arranged = None;
+        if ends {
+            self.direct.suppliers.remove(&of);
+        }
+    }
+
+    fn count_direct(&mut self, consumer: ConsumerId, topic: TopicId, counts: DirectCounts) {
+        // a topic that was never there would be remembered for ever
+        if self.channel.topic_spec(topic).is_none() {
+            return;
+        }
+        let DirectCounts { delivered, dropped_full, dropped_late, missed } = counts;
+        let matched = delivered.saturating_add(dropped_full).saturating_add(dropped_late);
+        let counted =
+            InboxCounters { matched, delivered, dropped_full, dropped_late, missed, ..Default::default() };
+        self.channel.count_direct(consumer, topic, counted);
+    }
+
+    /// Links that suppliers use.
+    pub(super) fn direct_links(&self) -> u64 {
+        let used = self.direct.suppliers.values().filter(|at| at.last.is_some());
+        used.map(|at| at.links.len() as u64).sum()
+    }
+
+    /// A link could not be made: the supplier's events come through the broker from now on.
+    pub fn link_failed(&mut self, link: u32) {
+        let Some(((client, number), _)) = self.direct.find(link) else { return };
+        let Some(at) = self.direct.suppliers.get_mut(&(client, number)) else { return };
+        if at.state == DirectState::Introduced {
+            at.state = DirectState::GivenUp;
+            self.tasks.push_front(recall(client, number));
+        }
+    }
+}
+
+impl ConnectedClient {
+    /// Whether rings may lead to it and from it. A lease is renewed by frames, and events in rings are none;
+    /// a rate or a size that the permissions limit has to be checked by the broker.
+    fn has_rings(&self) -> bool {
+        let free = self.lease.is_none() && self.grant.rate.is_none() && self.grant.size == usize::MAX;
+        self.takes_descriptors && self.understands_rings && free
+    }
+}
+
+fn recall(client: ClientId, number: u32) -> Task {
+    Task::Answer { client, head: frame(number, RingOrder::Recall {}), body: None }
+}
+
+fn frame(number: u32, order: RingOrder) -> Vec<u8> {
+    let mut head = Vec::new();
+    Frame::Ring { number, order }.write(&mut head);
+    head
+}

@@ -1,0 +1,345 @@
+//! A supplier's ring, for the program that reads it.
+//!
+//! Nothing in the ring is believed: frames are parsed from a copy, or their payload stays where it is and
+//! only their head is copied. What cannot be read ends the link, and the broker delivers the supplier's later
+//! events.
+
+use super::events::ReceivedEvent;
+use super::{Reception, SubscriptionHandle};
+use crate::body::EventBody;
+use crate::frame::{DeliverHead, Frame};
+use crate::memory::{
+    APART, Doorbell, DoorbellState, MemoryConsumer, MemoryOffer, NextEvent, WAY, shared_payload,
+};
+use crate::notice::NoticeText;
+use crate::ring::DirectCounts;
+use crate::spec::WhenLate;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use unisono_eventchannel::NO_DEADLINE;
+use unisono_linux::clock::{Nanos, now};
+
+/// Where a reading leads, as the broker has said.
+#[derive(Clone, Debug)]
+pub(super) struct ReadingOf {
+    pub(super) link: u32,
+    pub(super) subscription: SubscriptionHandle,
+    pub(super) topic: u32,
+    pub(super) name: Arc<str>,
+    pub(super) supplier: u32,
+    /// The supplier's last event before those in the ring.
+    pub(super) last: u64,
+    pub(super) late: WhenLate,
+    /// Bytes of the largest frame.
+    pub(super) largest: usize,
+}
+
+/// A ring that this program reads.
+#[derive(Debug)]
+pub(super) struct DirectReading {
+    pub(super) of: ReadingOf,
+    bell: Doorbell,
+    ring: Option<MemoryConsumer>,
+    copy: Vec<u8>,
+    /// The ring's number of the next event; none before the first.
+    expected: Option<u64>,
+    /// Events that were lost before the first one came.
+    lost_first: u64,
+    /// Whether the broker said that nothing comes before what is in the ring.
+    pub(super) begun: bool,
+    /// Whether the supplier was seen to be gone.
+    gone: bool,
+    /// The next event, if it was taken already.
+    ahead: Option<Reception>,
+    pub(super) counts: DirectCounts,
+}
+
+/// Why nothing more comes from a ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ReadingEnd {
+    /// The supplier is gone, and all that it wrote was taken.
+    Ended,
+    /// What the supplier wrote cannot be read.
+    Broken,
+}
+
+impl DirectReading {
+    pub(super) fn new(of: ReadingOf, socket: OwnedFd) -> Self {
+        Self {
+            of,
+            bell: Doorbell::new(socket),
+            ring: None,
+            copy: Vec::new(),
+            expected: None,
+            lost_first: 0,
+            begun: false,
+            gone: false,
+            ahead: None,
+            counts: DirectCounts::default(),
+        }
+    }
+
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Takes the next event or notice.
+    pub(super) fn take(&mut self) -> Result<Option<Reception>, ReadingEnd> {
+        if let Some(reception) = self.ahead.take() {
+            return Ok(Some(reception));
+        }
+        loop {
+            let Some(ring) = &mut self.ring else {
+                match self.join() {
+                    Ok(true) => continue,
+                    Ok(false) => return Ok(None),
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                        return Err(ReadingEnd::Ended);
+                    }
+                    Err(_) => return Err(ReadingEnd::Broken),
+                }
+            };
+            self.copy.clear();
+            let (mut held, length) = (None, ring.next_length().unwrap_or_default());
+            if length > self.of.largest {
+                return Err(ReadingEnd::Broken);
+            }
+            if length >= APART
+                && let Ok(NextEvent::Event(event)) = ring.receive()
+            {
+                held = Some(event);
+            }
+            let head = match &held {
+                Some(event) => {
+                    let head = event.mark().tag as usize;
+                    if head > event.length() {
+                        return Err(ReadingEnd::Broken);
+                    }
+                    self.copy.resize(head, 0);
+                    event.copy(0, &mut self.copy);
+                    head
+                }
+                None => match ring.receive_copy(&mut self.copy) {
+                    Ok(NextEvent::Event(_)) => 0,
+                    Ok(NextEvent::Lost(lost)) => {
+                        self.counts.dropped_full += lost;
+                        self.lost_first += lost;
+                        continue;
+                    }
+                    // it was seen to be gone before this look
+                    Ok(NextEvent::Nothing) if self.gone => return Err(ReadingEnd::Ended),
+                    Ok(NextEvent::Nothing) => return Ok(None),
+                    Ok(NextEvent::Closed) => {
+                        self.ring = None;
+                        continue;
+                    }
+                    Err(_) => return Err(ReadingEnd::Broken),
+                },
+            };
+            let apart = held.map(|event| shared_payload(event, head));
+            let copy = std::mem::take(&mut self.copy);
+            let came = match Frame::read(&copy) {
+                Ok(Frame::Deliver { head, payload }) => {
+                    let number = head.sequence;
+                    self.event(head, EventBody::new(payload, apart)).ok_or(number)
+                }
+                _ => {
+                    self.copy = copy;
+                    return Err(ReadingEnd::Broken);
+                }
+            };
+            self.copy = copy;
+            match came {
+                Ok(Some(reception)) => return Ok(Some(reception)),
+                Ok(None) => {}
+                Err(_) => return Err(ReadingEnd::Broken),
+            }
+        }
+    }
+
+    /// Maps the next ring that was offered; whether one was.
+    fn join(&mut self) -> io::Result<bool> {
+        let Some(offer) = MemoryOffer::receive(&self.bell)? else { return Ok(false) };
+        self.ring = Some(offer.accept(WAY, &self.bell)?);
+        Ok(true)
+    }
+
+    /// What an event becomes: itself, a notice before it, or nothing because it is late. None: its number
+    /// cannot be.
+    fn event(&mut self, head: DeliverHead<'_>, payload: EventBody) -> Option<Option<Reception>> {
+        let ReadingOf { subscription, topic, ref name, supplier, last, late, .. } = self.of;
+        let number = head.sequence;
+        let expected = self.expected.unwrap_or_else(|| number.saturating_sub(self.lost_first));
+        if number < expected || number == u64::MAX {
+            return None;
+        }
+        self.expected = Some(number + 1);
+        let gap = |first: u64, last_lost: u64, cause: &str| {
+            let (first, last) = (last.saturating_add(first), last.saturating_add(last_lost));
+            let (lost, cause) = (last - first + 1, cause.to_owned());
+            let notice = NoticeText::Gap { topic, supplier, first, last, lost, cause };
+            Reception::Notice { subscription, topic: Some(Arc::clone(name)), notice }
+        };
+        let is_late = head.deadline != NO_DEADLINE && head.deadline < now();
+        self.counts.missed += u64::from(is_late);
+        let reception = match late {
+            WhenLate::Drop if is_late => None,
+            WhenLate::Report if is_late => Some(gap(number, number, "late")),
+            _ => Some(Reception::Event(ReceivedEvent {
+                subscription,
+                topic: Arc::clone(name),
+                key: (!head.key.is_empty()).then(|| head.key.to_owned()),
+                fields: head.fields,
+                payload,
+                criticality: head.criticality,
+                supplier,
+                sequence: last.saturating_add(number),
+                published: head.published,
+                deadline: (head.deadline != NO_DEADLINE).then_some(head.deadline),
+                late: is_late,
+                retained: false,
+                repeated: 0,
+                delivery: None,
+                with: Vec::new(),
+            })),
+        };
+        match &reception {
+            Some(Reception::Event(_)) => self.counts.delivered += 1,
+            _ => self.counts.dropped_late += 1,
+        }
+        if number == expected {
+            return Some(reception);
+        }
+        self.ahead = reception;
+        Some(Some(gap(expected, number - 1, "full")))
+    }
+
+    /// Takes the next event, to compare it with those of others; when it is due, and when it was published.
+    pub(super) fn peek(&mut self) -> Result<Option<(Nanos, Nanos)>, ReadingEnd> {
+        if self.ahead.is_none() {
+            self.ahead = self.take()?;
+        }
+        Ok(match &self.ahead {
+            Some(Reception::Event(event)) => Some((event.deadline.unwrap_or(NO_DEADLINE), event.published)),
+            // a notice goes before all events
+            Some(_) => Some((Nanos::ZERO, Nanos::ZERO)),
+            None => None,
+        })
+    }
+
+    /// Whether something can be taken, as far as memory says.
+    pub(super) fn has_something(&self) -> bool {
+        self.begun && (self.ahead.is_some() || self.ring.as_ref().is_some_and(MemoryConsumer::has_something))
+    }
+
+    /// Whether a ring was offered and mapped.
+    pub(super) fn has_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Before its descriptor is polled: whether nothing is there now.
+    pub(super) fn arm(&self) -> bool {
+        !self.begun || (self.ahead.is_none() && self.ring.as_ref().is_none_or(MemoryConsumer::arm))
+    }
+
+    /// Takes rings away that made the descriptor ready; whether the supplier lives.
+    pub(super) fn woken(&mut self) -> bool {
+        self.gone |= !matches!(self.bell.take(), Ok(DoorbellState::Quiet | DoorbellState::Rung));
+        !self.gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{MemoryGeometry, MemorySupplier, WhenBehind};
+    use proptest::prelude::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    const LARGEST: usize = 64 << 10;
+
+    /// A reading, and a ring that a supplier may fill with anything.
+    fn reading() -> (DirectReading, MemorySupplier, Doorbell) {
+        let (one, other) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a pair");
+        let geometry = MemoryGeometry::new(8, 2 * LARGEST as u32, 1).expect("small");
+        let mut ring = MemorySupplier::create(geometry, WAY).expect("memory is left");
+        let bell = Doorbell::new(other);
+        ring.offer(WhenBehind::BlocksSupplier, 0, &bell).expect("the first");
+        let of = ReadingOf {
+            link: 1,
+            subscription: SubscriptionHandle(1),
+            topic: 2,
+            name: "t".into(),
+            supplier: 3,
+            last: 0,
+            late: WhenLate::Deliver,
+            largest: LARGEST,
+        };
+        (DirectReading::new(of, one), ring, bell)
+    }
+
+    fn frame(sequence: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let head = DeliverHead { sequence, deadline: NO_DEADLINE, ..DeliverHead::default() };
+        Frame::Deliver { head, payload: b"payload" }.write(&mut bytes);
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_supplier_writes_a_consumer_takes_events_or_ends_the_link(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            is_a_delivery in any::<bool>(), repeat in 0..400_usize, tag in any::<u32>(), small in any::<bool>(),
+        ) {
+            let mut bytes = bytes;
+            if let [first, a, b, c, ..] = &mut bytes[..] && is_a_delivery {
+                (*first, *a, *b, *c) = (135, 0, 0, 0);
+            }
+            let bytes = bytes.repeat(1 + repeat);
+            let (mut reading, mut ring, _bell) = reading();
+            ring.publish(0, &frame(1)).expect("it is empty");
+            let tag = if small { tag % 300 } else { tag };
+            ring.publish(tag, &bytes).expect("it fits");
+            prop_assert!(matches!(reading.take(), Ok(Some(Reception::Event(_)))));
+            loop {
+                match reading.take() {
+                    Ok(Some(_)) => {}
+                    end => {
+                        prop_assert!(matches!(end, Err(ReadingEnd::Broken) | Ok(None)), "{end:?}");
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_that_go_back_and_events_beyond_the_largest_end_the_link() {
+        let (mut reading, mut ring, _bell) = reading();
+        for number in [5, 6, 6] {
+            ring.publish(0, &frame(number)).expect("there is room");
+        }
+        assert!(matches!(reading.take(), Ok(Some(Reception::Event(_)))));
+        assert!(matches!(reading.take(), Ok(Some(Reception::Event(_)))));
+        assert!(matches!(reading.take(), Err(ReadingEnd::Broken)));
+        let (mut reading, mut ring, _bell) = self::reading();
+        ring.publish(0, &vec![0; LARGEST + 1]).expect("there is room");
+        assert!(matches!(reading.take(), Err(ReadingEnd::Broken)));
+    }
+
+    #[test]
+    fn what_a_supplier_wrote_before_it_died_is_taken_and_then_the_link_ends() {
+        let (mut reading, mut ring, bell) = reading();
+        ring.publish(0, &frame(1)).expect("there is room");
+        assert!(matches!(reading.take(), Ok(Some(Reception::Event(_)))));
+        ring.publish(0, &frame(2)).expect("there is room");
+        // killed: the socket ends, and nobody closes the ring
+        std::mem::forget(ring);
+        bell.close();
+        assert!(!reading.woken());
+        assert!(matches!(reading.take(), Ok(Some(Reception::Event(_)))));
+        assert!(matches!(reading.take(), Err(ReadingEnd::Ended)));
+    }
+}

@@ -1,0 +1,186 @@
+//! A topic's ring, for the program that supplies it: who reads it, and how large it is.
+//!
+//! The ring is made for the first event, and made anew when an event is larger than its slots or a consumer
+//! wants more to wait: the old ring is closed, and its readers find the offer of the next one at their
+//! sockets. Events are written once, whatever the number of consumers.
+//!
+//! Cost: a copy of the event into the ring, and a look at each consumer that blocks. Memory: as many slots as
+//! the longest queue asks for, rounded up, each a quarter larger than the event that it was made for.
+
+use crate::memory::{
+    ConsumerNumber, Doorbell, DoorbellState, DoorbellWatch, MemoryGeometry, MemorySupplier, PublishRefused,
+    WhenBehind,
+};
+use crate::transport::PayloadRef;
+use std::os::fd::OwnedFd;
+use unisono_linux::clock::Nanos;
+use unisono_sync::{SpinBudget, Wait};
+
+/// Readers that a ring has room for: what the broker introduces at most.
+const MOST_LINKS: u32 = 16;
+/// The smallest slot.
+const LEAST_SLOT: usize = 256;
+/// The least events of a ring: fewer, and the two ends wait for each other at each event.
+const LEAST_DEPTH: usize = 4;
+/// Events without a look whether the readers still live: each look is a system call.
+const LOOK_EVERY: u32 = 1024;
+/// How long a supplier waits for room before it listens to the broker.
+const SLICE: Nanos = Nanos(5_000_000);
+
+/// A ring's way to a consumer.
+#[derive(Debug)]
+struct SupplyLink {
+    consumer: String,
+    when_behind: WhenBehind,
+    events: usize,
+    bytes: usize,
+    bell: Doorbell,
+    /// Its number in the ring; none before the first event.
+    number: Option<ConsumerNumber>,
+}
+
+/// A topic that goes to its consumers directly.
+#[derive(Debug)]
+pub(super) struct DirectSupply {
+    ring: Option<MemorySupplier>,
+    links: Vec<SupplyLink>,
+    /// Events since it became direct.
+    pub(super) events: u64,
+    /// The number of the last event before; none until the broker has said it.
+    pub(super) last: Option<u64>,
+    wait: Wait,
+    until_look: u32,
+}
+
+/// Why an event is not in the ring.
+#[derive(Debug)]
+pub(super) enum NotSupplied {
+    /// A consumer that blocks has no room.
+    Full(ConsumerNumber),
+    /// The ring cannot be made, or not be offered.
+    NoRing,
+}
+
+impl DirectSupply {
+    pub(super) fn new(wait: Wait) -> Self {
+        Self { ring: None, links: Vec::new(), events: 0, last: None, wait, until_look: LOOK_EVERY }
+    }
+
+    pub(super) fn readers(&self) -> usize {
+        self.links.len()
+    }
+
+    /// One more consumer, at the other end of a socket.
+    pub(super) fn link(
+        &mut self,
+        socket: OwnedFd,
+        (consumer, blocks): (String, bool),
+        (events, bytes): (usize, usize),
+    ) {
+        let when_behind = if blocks { WhenBehind::BlocksSupplier } else { WhenBehind::LosesOldest };
+        let bell = Doorbell::new(socket);
+        self.links.push(SupplyLink { consumer, when_behind, events, bytes, bell, number: None });
+    }
+
+    pub(super) fn consumer(&self, number: ConsumerNumber) -> &str {
+        let link = self.links.iter().find(|link| link.number == Some(number));
+        link.map_or("a consumer", |link| &link.consumer)
+    }
+
+    /// Puts an event into the ring; consumers that are awake see it.
+    pub(super) fn publish(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<(), NotSupplied> {
+        let length = head.len() + payload.length();
+        self.until_look = self.until_look.checked_sub(1).unwrap_or(LOOK_EVERY);
+        if self.until_look == 0 {
+            self.look();
+        }
+        if self.links.is_empty() {
+            self.events += 1;
+            return Ok(());
+        }
+        let fits = self.ring.as_ref().is_some_and(|ring| length <= ring.geometry().largest() as usize);
+        if !fits || self.links.iter().any(|link| link.number.is_none()) {
+            self.make(length)?;
+        }
+        let Some(ring) = &mut self.ring else { return Err(NotSupplied::NoRing) };
+        let mut loan = match ring.loan(length) {
+            Ok(loan) => loan,
+            Err(PublishRefused::NoRoom(number)) => return Err(NotSupplied::Full(number)),
+            Err(_) => return Err(NotSupplied::NoRing),
+        };
+        let (first, rest) = loan.bytes().split_at_mut(head.len());
+        first.copy_from_slice(head);
+        match payload {
+            PayloadRef::Bytes(bytes) => rest.copy_from_slice(bytes),
+            PayloadRef::Shared(shared) => shared.0.copy(0, rest),
+        }
+        loan.publish(head.len() as u32);
+        self.events += 1;
+        Ok(())
+    }
+
+    /// Offers the ring to new readers; makes another one for all if it is too small.
+    #[cold]
+    fn make(&mut self, length: usize) -> Result<(), NotSupplied> {
+        let refused = |_| NotSupplied::NoRing;
+        let depth = self.links.iter().map(|link| link.depth(length)).max().unwrap_or_default();
+        let depth = depth.next_power_of_two() as u32;
+        let is_enough = |ring: &MemorySupplier| {
+            length <= ring.geometry().largest() as usize && depth <= ring.geometry().depth()
+        };
+        if !self.ring.as_ref().is_some_and(is_enough) {
+            let slot = (length + length / 4).max(LEAST_SLOT).next_multiple_of(64) as u32;
+            let geometry = MemoryGeometry::new(depth, slot, MOST_LINKS).ok_or(NotSupplied::NoRing)?;
+            let ring = MemorySupplier::create(geometry, (self.wait, SpinBudget::DEFAULT)).map_err(refused)?;
+            self.ring = Some(ring);
+            self.links.iter_mut().for_each(|link| link.number = None);
+        }
+        let Some(ring) = &mut self.ring else { return Err(NotSupplied::NoRing) };
+        for link in self.links.iter_mut().filter(|link| link.number.is_none()) {
+            let number = ring.offer(link.when_behind, 0, &link.bell).map_err(refused)?;
+            link.number = Some(number);
+        }
+        Ok(())
+    }
+
+    /// Forgets consumers that are gone.
+    fn look(&mut self) {
+        let ring = &mut self.ring;
+        self.links.retain(|link| {
+            let gone = !matches!(link.bell.take(), Ok(DoorbellState::Quiet | DoorbellState::Rung));
+            if gone && let (Some(ring), Some(number)) = (ring.as_mut(), link.number) {
+                ring.detach(number);
+            }
+            !gone
+        });
+    }
+
+    /// Wakes the consumers that sleep.
+    pub(super) fn tell(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            ring.tell();
+        }
+    }
+
+    /// Waits until this consumer has read something, or may be gone, or a moment has passed.
+    pub(super) fn wait_for(&mut self, number: ConsumerNumber) {
+        let link = self.links.iter().find(|link| link.number == Some(number));
+        if let (Some(link), Some(ring)) = (link, &mut self.ring) {
+            let until = SLICE.after(unisono_linux::clock::now());
+            let _ = ring.wait_for(number, &mut DoorbellWatch::new(&link.bell, Some(until)));
+        }
+        self.look();
+    }
+}
+
+impl SupplyLink {
+    /// Entries that a ring has to have for what this consumer wants to be able to wait.
+    fn depth(&self, length: usize) -> usize {
+        let most = self.events.min((self.bytes / length.max(1)).max(LEAST_DEPTH));
+        match self.when_behind {
+            WhenBehind::BlocksSupplier => most,
+            // a reader that falls behind goes on a quarter of the ring after the oldest
+            WhenBehind::LosesOldest => most + most / 3,
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The orders about direct rings, from a broker without sockets: what goes to whom, and before what.
+
+use unisono_broker::frame::PublishHead;
+use unisono_broker::transport::TransportPeer;
+use unisono_broker::{
+    Advertisement, Broker, ClientId, DirectCounts, Frame, Greeting, Limits, NO_DEADLINE, Nanos, Next,
+    RingOrder, RingReport, SubscriptionSpec, Task,
+};
+use unisono_fairqueue::{ClassSpec, Hierarchy};
+
+const SUPPLIER: ClientId = ClientId(1);
+const CONSUMER: ClientId = ClientId(2);
+const OTHER: ClientId = ClientId(3);
+
+/// What the broker wants done, in words that can be compared.
+#[derive(Clone, PartialEq, Debug)]
+enum Did {
+    Order(ClientId, u32, RingOrder),
+    Introduce(ClientId, u32),
+    Pass(ClientId, u32),
+    Accepted(ClientId),
+    Event(ClientId, u64),
+    Forget(u32),
+}
+
+struct Bench {
+    broker: Broker,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
+        let mut it = Self { broker: Broker::new(tree.expect("it is sound"), Limits::default()) };
+        for client in [SUPPLIER, CONSUMER, OTHER] {
+            assert!(it.broker.connected(Nanos(1), client, TransportPeer::User(0)));
+            if client != OTHER {
+                it.broker.passes_descriptors(client);
+            }
+            it.hear(client, &Frame::Hello(Greeting { rings: true, ..Greeting::default() }));
+        }
+        it.hear(SUPPLIER, &Frame::Advertise { number: 7, spec: Advertisement::of("t") });
+        it.did();
+        it
+    }
+
+    fn hear(&mut self, client: ClientId, frame: &Frame<'_>) {
+        let mut bytes = Vec::new();
+        frame.write(&mut bytes);
+        let _ = self.broker.received(Nanos(1), client, &bytes, None);
+    }
+
+    fn subscribe(&mut self, client: ClientId) {
+        self.hear(client, &Frame::Subscribe { number: 8, spec: Box::new(SubscriptionSpec::of("t")) });
+    }
+
+    fn publish(&mut self) {
+        let head = PublishHead { topic: 7, deadline: NO_DEADLINE, ..PublishHead::default() };
+        self.hear(SUPPLIER, &Frame::Publish { head, payload: b"x" });
+    }
+
+    fn report(&mut self, client: ClientId, number: u32, report: RingReport) {
+        self.hear(client, &Frame::RingReport { number, report });
+    }
+
+    /// What it wants done without delivering.
+    fn did(&mut self) -> Vec<Did> {
+        let mut did = Vec::new();
+        while let Some(task) = self.broker.task() {
+            match task {
+                Task::Introduce { client, link, .. } => did.push(Did::Introduce(client, link)),
+                Task::Pass { client, link, .. } => did.push(Did::Pass(client, link)),
+                Task::Forget { link } => did.push(Did::Forget(link)),
+                Task::Answer { client, head, .. } => match Frame::read(&head).expect("a frame") {
+                    Frame::Ring { number, order } => did.push(Did::Order(client, number, order)),
+                    Frame::Accepted { .. } => did.push(Did::Accepted(client)),
+                    Frame::Deliver { head, .. } => did.push(Did::Event(client, head.sequence)),
+                    _ => {}
+                },
+                _ => {}
+            }
+        }
+        did
+    }
+
+    fn deliver(&mut self) -> Vec<Did> {
+        while matches!(self.broker.next(Nanos(1)), Next::Delivered) {}
+        self.did()
+    }
+}
+
+#[test]
+fn a_supplier_hears_of_a_consumer_and_is_recalled_before_the_consumer_is_accepted() {
+    let mut it = Bench::new();
+    it.subscribe(CONSUMER);
+    assert_eq!(it.did(), [Did::Introduce(SUPPLIER, 1), Did::Accepted(CONSUMER)]);
+    it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
+    let begin = Did::Order(CONSUMER, 8, RingOrder::Begin { link: 1 });
+    let numbered = Did::Order(SUPPLIER, 7, RingOrder::Numbered { last: 0 });
+    assert_eq!(it.did(), [numbered, Did::Pass(CONSUMER, 1), begin]);
+    // a program that takes no descriptors asks for the topic
+    it.subscribe(OTHER);
+    assert_eq!(it.did(), [Did::Order(SUPPLIER, 7, RingOrder::Recall {}), Did::Accepted(OTHER)]);
+    it.report(SUPPLIER, 7, RingReport::Left { events: 10, for_good: false });
+    it.publish();
+    let delivered = it.deliver();
+    assert!(delivered.contains(&Did::Event(CONSUMER, 11)) && delivered.contains(&Did::Event(OTHER, 11)));
+    // it goes, and the supplier is introduced anew
+    it.hear(OTHER, &Frame::Unsubscribe { number: 8 });
+    assert_eq!(it.did(), [Did::Introduce(SUPPLIER, 2)]);
+}
+
+#[test]
+fn a_recall_overtakes_a_supplier_that_has_not_answered_its_introduction() {
+    let mut it = Bench::new();
+    it.subscribe(CONSUMER);
+    it.subscribe(OTHER);
+    let recall = Did::Order(SUPPLIER, 7, RingOrder::Recall {});
+    let did = it.did();
+    // both came before the broker looked: nothing was begun
+    assert_eq!(did, [Did::Accepted(CONSUMER), Did::Accepted(OTHER)]);
+    it.hear(OTHER, &Frame::Unsubscribe { number: 8 });
+    assert_eq!(it.did(), [Did::Introduce(SUPPLIER, 1)]);
+    it.subscribe(OTHER);
+    assert_eq!(it.did(), [recall, Did::Accepted(OTHER)]);
+    // its events until then are in the ring, which the consumer has to read
+    it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
+    assert!(it.did().contains(&Did::Pass(CONSUMER, 1)));
+    it.report(SUPPLIER, 7, RingReport::Left { events: 2, for_good: false });
+    it.publish();
+    assert!(it.deliver().contains(&Did::Event(OTHER, 3)));
+}
+
+#[test]
+fn a_ring_begins_when_no_event_from_the_broker_waits_before_it() {
+    let mut it = Bench::new();
+    it.subscribe(CONSUMER);
+    it.publish();
+    it.publish();
+    it.did();
+    it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
+    let numbered = Did::Order(SUPPLIER, 7, RingOrder::Numbered { last: 2 });
+    assert_eq!(it.did(), [numbered, Did::Pass(CONSUMER, 1)]);
+    let begin = Did::Order(CONSUMER, 8, RingOrder::Begin { link: 1 });
+    assert_eq!(it.deliver(), [Did::Event(CONSUMER, 1), Did::Event(CONSUMER, 2), begin]);
+}
+
+#[test]
+fn only_the_consumer_of_a_link_can_say_that_it_is_broken_and_a_link_that_fails_is_not_tried_again() {
+    let mut it = Bench::new();
+    it.subscribe(CONSUMER);
+    it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
+    it.did();
+    it.report(SUPPLIER, 8, RingReport::Broken { link: 1 });
+    it.report(CONSUMER, 8, RingReport::Broken { link: 5 });
+    assert_eq!(it.did(), []);
+    it.report(CONSUMER, 8, RingReport::Broken { link: 1 });
+    assert_eq!(it.did(), [Did::Order(SUPPLIER, 7, RingOrder::Recall {})]);
+    it.report(SUPPLIER, 7, RingReport::Left { events: 0, for_good: false });
+    assert_eq!(it.did(), [Did::Forget(1)]);
+    it.publish();
+    assert_eq!(it.deliver(), [Did::Event(CONSUMER, 1)]);
+}
+
+#[test]
+fn a_program_counts_for_its_own_consumers_and_for_topics_that_are_there() {
+    let mut it = Bench::new();
+    it.subscribe(CONSUMER);
+    let counts = DirectCounts { delivered: 3, dropped_full: 2, dropped_late: 1, missed: 1 };
+    it.did();
+    for topic in 0..100 {
+        it.report(CONSUMER, 8, RingReport::Counted { topic, counts });
+    }
+    let counted = it.broker.statistics(Nanos(2)).consumers.remove(0);
+    assert_eq!((counted.matched, counted.delivered, counted.dropped_full), (6, 3, 2));
+    assert_eq!(counted.missed_by_topic.into_iter().collect::<Vec<_>>(), [("t".to_owned(), 1)]);
+    // of a consumer that it does not have
+    it.report(SUPPLIER, 8, RingReport::Counted { topic: 0, counts });
+    assert_eq!(it.broker.statistics(Nanos(2)).sent_away, 1);
+}

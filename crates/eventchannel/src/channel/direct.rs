@@ -1,0 +1,68 @@
+//! Events that a supplier hands to its consumers itself. The channel stays the place where parties are
+//! admitted, compared and counted: it says who asks for a topic, and is told what was handed over.
+
+use super::EventChannel;
+use crate::event::EventPayload;
+use crate::ids::{ConsumerId, SupplierId, TopicId};
+use crate::inbox::InboxCounters;
+
+impl<P: EventPayload> EventChannel<P> {
+    /// A number that changes whenever a subscription comes or goes, and so the answer of
+    /// [`audience_of`](Self::audience_of) may.
+    #[must_use]
+    pub fn audiences(&self) -> u64 {
+        self.audiences
+    }
+
+    /// The consumers that ask for events of a topic, whatever their filters. None: a group asks for them.
+    #[must_use]
+    pub fn audience_of(&self, topic: TopicId) -> Option<Vec<ConsumerId>> {
+        let receivers = self.audience(topic).into_iter().filter_map(|inbox| self.receivers.get(&inbox));
+        let alone = receivers.map(|receiver| match receiver.group {
+            Some(_) => None,
+            None => receiver.members.front().copied(),
+        });
+        alone.collect()
+    }
+
+    /// Whether events of a supplier and a topic wait for a consumer.
+    #[must_use]
+    pub fn waits_from(&self, consumer: ConsumerId, supplier: SupplierId, topic: TopicId) -> bool {
+        self.receiver(consumer).is_some_and(|receiver| receiver.inbox.holds(topic, supplier))
+    }
+
+    /// The number of a supplier's last event of a topic; 0: none yet.
+    #[must_use]
+    pub fn last_sequence(&self, supplier: SupplierId, topic: TopicId) -> u64 {
+        let state = self.suppliers.get(&supplier).and_then(|state| state.offers.get(&topic));
+        state.map_or(0, |state| state.sequence)
+    }
+
+    /// A supplier has handed over so many events itself; their numbers are used.
+    pub fn skip_sequences(&mut self, supplier: SupplierId, topic: TopicId, events: u64) {
+        let state = self.suppliers.get_mut(&supplier).and_then(|state| state.offers.get_mut(&topic));
+        if let Some(state) = state {
+            state.sequence = state.sequence.saturating_add(events);
+        }
+    }
+
+    /// Adds what a consumer got of a topic from suppliers themselves, and lost on the way.
+    pub fn count_direct(&mut self, consumer: ConsumerId, topic: TopicId, counted: InboxCounters) {
+        let inbox = self.consumers.get(&consumer).map(|member| member.inbox);
+        let Some(receiver) = inbox.and_then(|inbox| self.receivers.get_mut(&inbox)) else { return };
+        let counters = &mut receiver.inbox.counters;
+        for (counter, more) in [
+            (&mut counters.matched, counted.matched),
+            (&mut counters.delivered, counted.delivered),
+            (&mut counters.dropped_full, counted.dropped_full),
+            (&mut counters.dropped_late, counted.dropped_late),
+            (&mut counters.missed, counted.missed),
+        ] {
+            *counter = counter.saturating_add(more);
+        }
+        if counted.missed > 0 {
+            let missed = receiver.inbox.misses.entry(topic).or_default();
+            *missed = missed.saturating_add(counted.missed);
+        }
+    }
+}
