@@ -14,6 +14,7 @@ use unisono_enforce::kernel::discipline::layout::{self, Counted, NONE};
 use unisono_fairqueue::{
     ClassId, ClassSpec, Discipline, Hierarchy, Limit, Overflow, Packet, Scheduler, Weight,
 };
+use unisono_linux::clock::Nanos;
 
 const START: u32 = 0;
 const ARRIVE: u32 = 1;
@@ -218,7 +219,7 @@ fn compare(native: &mut Native, trees: &[Hierarchy], steps: &[Step]) -> Result<(
         match step {
             Step::Arrive { leaf, length } => {
                 let leaf = *leaf.get(&leaves(scheduler.hierarchy()));
-                scheduler.enqueue(0, leaf, Packet::new(*length, at)).expect("a leaf");
+                scheduler.enqueue(Nanos::ZERO, leaf, Packet::new(*length, at)).expect("a leaf");
                 let number = word();
                 if number == NONE {
                     prop_assert_eq!(scheduler.dropped().map(|(_, packet)| packet.item), Some(at), "refused");
@@ -233,11 +234,12 @@ fn compare(native: &mut Native, trees: &[Hierarchy], steps: &[Step]) -> Result<(
                     }
                 }
             }
-            Step::Finish => scheduler.finish(0),
+            Step::Finish => scheduler.finish(Nanos::ZERO),
             Step::Choose => {
                 let (number, leaf) = (word(), word());
                 let chosen = packets.get(number as usize).map(|packet| (leaf as usize, *packet));
-                let expected = scheduler.dequeue(0).map(|(leaf, packet)| (leaf.index(), packet.item));
+                let expected =
+                    scheduler.dequeue(Nanos::ZERO).map(|(leaf, packet)| (leaf.index(), packet.item));
                 prop_assert_eq!(chosen, expected, "step {}", at);
             }
             Step::Change { to } => {

@@ -10,10 +10,8 @@ use crate::ids::SupplierId;
 use crate::ids::TopicId;
 use crate::value::FieldSet;
 use std::sync::Arc;
+pub use unisono_fairqueue::NO_DEADLINE;
 use unisono_linux::clock::Nanos;
-
-/// A deadline later than all others: none.
-pub const NO_DEADLINE: Nanos = Nanos(unisono_fairqueue::NO_DEADLINE);
 
 /// What an event carries.
 pub trait EventPayload {

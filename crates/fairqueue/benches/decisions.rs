@@ -16,6 +16,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::hint::black_box;
 use std::time::Instant;
 use unisono_fairqueue::{ClassId, ClassSpec, Discipline, Hierarchy, Packet, Scheduler, Weight};
+use unisono_linux::clock::Nanos;
 
 /// The textbook's: one heap of (start tag, arrival), a queue of packets for each flow.
 struct HeapSfq {
@@ -118,11 +119,13 @@ struct Ours {
 
 impl Queue for Ours {
     fn put(&mut self, flow: u32, packet: Packet<u32>) {
-        self.scheduler.enqueue(0, self.leaves[flow as usize], packet).expect("a leaf takes packets");
+        self.scheduler
+            .enqueue(Nanos::ZERO, self.leaves[flow as usize], packet)
+            .expect("a leaf takes packets");
     }
 
     fn take(&mut self) -> Packet<u32> {
-        self.scheduler.dequeue(0).expect("packets wait").1
+        self.scheduler.dequeue(Nanos::ZERO).expect("packets wait").1
     }
 }
 

@@ -29,14 +29,15 @@ use crate::hierarchy::{ClassId, Hierarchy};
 use crate::packet::Packet;
 use crate::scheduler::Scheduler;
 use std::collections::{BTreeMap, VecDeque};
+use unisono_linux::clock::Nanos;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiskRequest<T> {
     pub position: u64,
     /// Bytes; at most [`Packet::MOST_LENGTH`].
     pub length: u32,
-    /// When it should have been served, in nanoseconds of the caller's clock; heeded in real-time classes.
-    pub deadline: u64,
+    /// When it should have been served, on the caller's clock; heeded in real-time classes.
+    pub deadline: Nanos,
     pub item: T,
 }
 
@@ -52,8 +53,8 @@ pub enum Purpose {
 /// What the disk can do, and how far a class may be ahead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Disk {
-    /// Nanoseconds that a request takes, however short.
-    pub request: u64,
+    /// Time that a request takes, however short.
+    pub request: Nanos,
     /// Bytes a second.
     pub rate: u64,
     /// How far an interactive or real-time class may be ahead of its share, in bytes.
@@ -61,9 +62,10 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Nanoseconds that the transfer of `length` bytes takes.
-    pub fn takes(&self, length: u32) -> u64 {
-        self.request + u64::from(length) * 1_000_000_000 / self.rate.max(1)
+    /// How long the transfer of `length` bytes takes.
+    pub fn takes(&self, length: u32) -> Nanos {
+        let transfer = u64::from(length) * Nanos::SECOND.0 / self.rate.max(1);
+        Nanos(transfer).after(self.request)
     }
 }
 
@@ -77,7 +79,7 @@ enum CelloQueue<T> {
         next: BTreeMap<(u64, u64), DiskRequest<T>>,
     },
     /// By deadline, then by position, then by arrival.
-    RealTime(BTreeMap<(u64, u64, u64), DiskRequest<T>>),
+    RealTime(BTreeMap<(Nanos, u64, u64), DiskRequest<T>>),
 }
 
 impl<T> CelloQueue<T> {
@@ -123,12 +125,12 @@ impl<T> CelloQueue<T> {
     }
 
     /// How long the disk can do something else so that no request is late that would not be late anyway.
-    fn slack(&self, now: u64, disk: &Disk) -> u64 {
-        let Self::RealTime(waiting) = self else { return u64::MAX };
-        let (mut ends, mut slack) = (now, u64::MAX);
+    fn slack(&self, now: Nanos, disk: &Disk) -> Nanos {
+        let Self::RealTime(waiting) = self else { return Nanos::NEVER };
+        let (mut ends, mut slack) = (now, Nanos::NEVER);
         for request in waiting.values() {
-            ends = ends.saturating_add(disk.takes(request.length));
-            slack = slack.min(request.deadline.saturating_sub(ends));
+            ends = disk.takes(request.length).after(ends);
+            slack = slack.min(request.deadline.since(ends));
         }
         slack
     }
@@ -166,7 +168,12 @@ impl<T> Cello<T> {
     }
 
     /// A request arrives. Fails if the class has children, or if the request is too long.
-    pub fn submit(&mut self, now: u64, class: ClassId, request: DiskRequest<T>) -> Result<(), EnqueueError> {
+    pub fn submit(
+        &mut self,
+        now: Nanos,
+        class: ClassId,
+        request: DiskRequest<T>,
+    ) -> Result<(), EnqueueError> {
         // which of the class's requests it is that the scheduler counts, is said when one is chosen
         self.shares.enqueue(now, class, Packet::new(request.length, ()))?;
         self.classes[class.index()].push(request, self.arrivals);
@@ -175,7 +182,7 @@ impl<T> Cello<T> {
     }
 
     /// The request to send to the disk now.
-    pub fn dispatch(&mut self, now: u64) -> Option<(ClassId, DiskRequest<T>)> {
+    pub fn dispatch(&mut self, now: Nanos) -> Option<(ClassId, DiskRequest<T>)> {
         let class = self.out_of_turn(now).or_else(|| self.shares.dequeue(now).map(|(class, _)| class))?;
         let request = self.classes[class.index()].pop().expect("one waits because the scheduler counts them");
         self.shares.charge(request.length);
@@ -183,7 +190,7 @@ impl<T> Cello<T> {
         Some((class, request))
     }
 
-    pub fn complete(&mut self, now: u64) {
+    pub fn complete(&mut self, now: Nanos) {
         self.out = self.out.saturating_sub(1);
         if self.out == 0 {
             self.shares.finish(now);
@@ -191,12 +198,12 @@ impl<T> Cello<T> {
     }
 
     /// A class that is served although it may not be its turn.
-    fn out_of_turn(&mut self, now: u64) -> Option<ClassId> {
+    fn out_of_turn(&mut self, now: Nanos) -> Option<ClassId> {
         let slack = |id: &ClassId| self.classes[id.index()].slack(now, &self.disk);
         let urgent = self.real_time.iter().map(|id| (slack(id), *id)).min();
         let longest =
             self.classes.iter().filter_map(CelloQueue::first).map(|request| request.length).max()?;
-        let slack = urgent.map_or(u64::MAX, |(slack, _)| slack);
+        let slack = urgent.map_or(Nanos::NEVER, |(slack, _)| slack);
         if let Some((_, id)) = urgent.filter(|(slack, _)| *slack < self.disk.takes(longest))
             && self.shares.dequeue_ahead(now, id, self.disk.ahead).is_some()
         {

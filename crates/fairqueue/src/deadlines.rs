@@ -10,16 +10,17 @@
 //! 1986).
 
 use std::collections::HashMap;
+use unisono_linux::clock::Nanos;
 
 /// By deadline, then by arrival; and which packet.
-type DeadlineEntry = (u64, u64, u32);
+type DeadlineEntry = (Nanos, u64, u32);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deadlines {
     heap: Vec<DeadlineEntry>,
     arrivals: u64,
     /// Per flow: the latest deadline waiting and how many packets wait.
-    flows: HashMap<u32, (u64, u32)>,
+    flows: HashMap<u32, (Nanos, u32)>,
 }
 
 impl Deadlines {
@@ -32,7 +33,7 @@ impl Deadlines {
         self.heap.iter().map(|entry| entry.2)
     }
 
-    pub(crate) fn push(&mut self, deadline: u64, flow: u32, packet: u32) {
+    pub(crate) fn push(&mut self, deadline: Nanos, flow: u32, packet: u32) {
         let (latest, packets) = self.flows.entry(flow).or_default();
         *latest = deadline.max(*latest);
         *packets += 1;
@@ -135,7 +136,7 @@ mod tests {
                     0 => prop_assert_eq!(heap.pop(), model.pop_first().map(|(_, at)| at)),
                     1 => prop_assert_eq!(heap.pop_last(), model.pop_last().map(|(_, at)| at)),
                     _ => {
-                        heap.push(deadline, at, at); // a flow each
+                        heap.push(Nanos(deadline), at, at); // a flow each
                         model.insert((deadline, at));
                     }
                 }

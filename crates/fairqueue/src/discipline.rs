@@ -2,6 +2,7 @@
 
 use crate::hierarchy::ClassId;
 use crate::packet::Packet;
+use unisono_linux::clock::Nanos;
 
 /// Why a packet cannot be taken. (One that is dropped because a class is full is no error: see
 /// [`Discipline::dropped`].)
@@ -36,13 +37,13 @@ impl std::ops::AddAssign for Backlog {
 pub trait Discipline<T> {
     /// A packet arrives. Fails if the class has children, or if the packet is too long; nothing has changed
     /// then.
-    fn enqueue(&mut self, now: u64, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError>;
+    fn enqueue(&mut self, now: Nanos, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError>;
 
     /// The packet in service has been served. Without one, nothing.
-    fn finish(&mut self, now: u64);
+    fn finish(&mut self, now: Nanos);
 
     /// Chooses the packet to serve next; it is in service then.
-    fn dequeue(&mut self, now: u64) -> Option<(ClassId, Packet<T>)>;
+    fn dequeue(&mut self, now: Nanos) -> Option<(ClassId, Packet<T>)>;
 
     /// A packet that was dropped because a class was full, the oldest first; until they are asked for they
     /// are kept.

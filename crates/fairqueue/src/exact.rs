@@ -19,6 +19,7 @@ use crate::natural::Natural;
 use crate::packet::Packet;
 use crate::scheduler::Scheduler;
 use crate::weight::{Weight, whole};
+use unisono_linux::clock::Nanos;
 
 /// Start-time fair queuing without rounding: the scheduler where its tags are exact, else one with longer
 /// tags.
@@ -101,7 +102,7 @@ impl<T> Exact<T> {
 }
 
 impl<T> Discipline<T> for Exact<T> {
-    fn enqueue(&mut self, _now: u64, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
+    fn enqueue(&mut self, _now: Nanos, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
         if !self.hierarchy.is_leaf(class) {
             return Err(EnqueueError::NotALeaf { class: self.hierarchy.class(class).name.clone() });
         }
@@ -121,7 +122,7 @@ impl<T> Discipline<T> for Exact<T> {
         Ok(())
     }
 
-    fn finish(&mut self, _now: u64) {
+    fn finish(&mut self, _now: Nanos) {
         let Some((leaf, length)) = self.in_service.take() else { return };
         let (mut at, mut more) = (leaf, !self.classes[leaf].line.is_empty());
         while at != 0 {
@@ -143,7 +144,7 @@ impl<T> Discipline<T> for Exact<T> {
         }
     }
 
-    fn dequeue(&mut self, now: u64) -> Option<(ClassId, Packet<T>)> {
+    fn dequeue(&mut self, now: Nanos) -> Option<(ClassId, Packet<T>)> {
         self.finish(now);
         let mut at = 0;
         while let Some(next) = self.next(at) {

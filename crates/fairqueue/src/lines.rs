@@ -9,6 +9,7 @@ use crate::deadlines::Deadlines;
 use crate::discipline::Backlog;
 use crate::hierarchy::Order;
 use crate::packet::Packet;
+use unisono_linux::clock::Nanos;
 pub(crate) const NONE: u32 = u32::MAX;
 /// No packet: the node that ends every line. It may be written to, so that nobody has to ask whether a line
 /// is empty.
@@ -28,7 +29,7 @@ pub(crate) struct PacketLine {
 struct QueuedPacket<T> {
     /// None while the node is free.
     item: Option<T>,
-    deadline: u64,
+    deadline: Nanos,
     length: u32,
     flow: u32,
     next: u32,
@@ -52,7 +53,8 @@ impl PacketLine {
 
 impl<T> PacketLines<T> {
     pub(crate) fn new() -> Self {
-        let end = QueuedPacket { item: None, deadline: 0, length: 0, flow: 0, next: END, before: END };
+        let end =
+            QueuedPacket { item: None, deadline: Nanos::ZERO, length: 0, flow: 0, next: END, before: END };
         Self { nodes: vec![end], free: END, deadlines: Vec::new() }
     }
 
@@ -206,7 +208,7 @@ mod tests {
     use super::*;
     use crate::packet::NO_DEADLINE;
 
-    fn packet(flow: u32, deadline: u64, item: u32) -> Packet<u32> {
+    fn packet(flow: u32, deadline: Nanos, item: u32) -> Packet<u32> {
         Packet { length: 1, flow, deadline, item }
     }
 
@@ -214,7 +216,9 @@ mod tests {
     fn the_earliest_deadline_leaves_first_and_no_flow_is_reordered() {
         let mut lines = PacketLines::new();
         let mut line = lines.line(Order::Deadline);
-        for (flow, deadline, item) in [(1, NO_DEADLINE, 0), (2, 50, 1), (3, 20, 2), (2, 10, 3), (1, 5, 4)] {
+        for (flow, deadline, item) in
+            [(1, NO_DEADLINE, 0), (2, Nanos(50), 1), (3, Nanos(20), 2), (2, Nanos(10), 3), (1, Nanos(5), 4)]
+        {
             lines.push(&mut line, packet(flow, deadline, item));
         }
         let order: Vec<_> = std::iter::from_fn(|| lines.pop(&mut line).map(|packet| packet.item)).collect();
@@ -227,14 +231,14 @@ mod tests {
         for order in [Order::Fifo, Order::Deadline] {
             let mut line = lines.line(order);
             for item in 0..3 {
-                lines.push(&mut line, packet(item, u64::from(item), item));
+                lines.push(&mut line, packet(item, Nanos(item.into()), item));
             }
             assert_eq!(lines.waiting(&line), Backlog { packets: 3, bytes: 3 });
             assert_eq!(lines.pop_last(&mut line).expect("three wait").item, 2);
             assert_eq!(lines.pop(&mut line).expect("two wait").item, 0);
             assert_eq!(lines.pop_last(&mut line).expect("one waits").item, 1);
             assert!(line.is_empty() && lines.pop(&mut line).is_none() && lines.pop_last(&mut line).is_none());
-            lines.push(&mut line, packet(0, 0, 7));
+            lines.push(&mut line, packet(0, Nanos::ZERO, 7));
             assert_eq!(lines.pop(&mut line).expect("one waits").item, 7);
         }
         assert_eq!(lines.nodes.len(), 1 + 3, "places are used again");

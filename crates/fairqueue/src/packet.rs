@@ -1,7 +1,9 @@
 //! What is scheduled.
 
+use unisono_linux::clock::Nanos;
+
 /// A deadline later than all others.
-pub const NO_DEADLINE: u64 = u64::MAX;
+pub const NO_DEADLINE: Nanos = Nanos::NEVER;
 
 /// A packet, or a quantum of processor time, or a request to a disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -12,7 +14,7 @@ pub struct Packet<T> {
     pub flow: u32,
     /// By when it should have left, on the caller's clock, or [`NO_DEADLINE`]; heeded where the class orders
     /// by deadline.
-    pub deadline: u64,
+    pub deadline: Nanos,
     pub item: T,
 }
 

@@ -12,6 +12,7 @@ use crate::discipline::{Discipline, EnqueueError};
 use crate::hierarchy::{ClassId, Hierarchy};
 use crate::packet::Packet;
 use crate::scheduler::Scheduler;
+use unisono_linux::clock::Nanos;
 
 #[derive(Clone, Debug)]
 pub struct Processor {
@@ -32,7 +33,7 @@ impl Processor {
     /// The program of a leaf wants to run. Fails if the class has children.
     pub fn wake(&mut self, class: ClassId) -> Result<(), EnqueueError> {
         if !std::mem::replace(&mut self.runnable[class.index()], true) && self.running != Some(class) {
-            let woken = self.shares.enqueue(0, class, Packet::new(self.quantum, ()));
+            let woken = self.shares.enqueue(Nanos::ZERO, class, Packet::new(self.quantum, ()));
             self.runnable[class.index()] = woken.is_ok();
             woken?;
         }
@@ -41,7 +42,7 @@ impl Processor {
 
     /// The class whose quantum begins, and the most microseconds that it may run.
     pub fn dispatch(&mut self) -> Option<(ClassId, u32)> {
-        let (class, _) = self.shares.dequeue(0)?;
+        let (class, _) = self.shares.dequeue(Nanos::ZERO)?;
         self.running = Some(class);
         Some((class, self.quantum))
     }
@@ -53,10 +54,10 @@ impl Processor {
         self.runnable[class.index()] = wants == Wants::More;
         if wants == Wants::More {
             self.shares
-                .enqueue(0, class, Packet::new(self.quantum, ()))
+                .enqueue(Nanos::ZERO, class, Packet::new(self.quantum, ()))
                 .expect("it was served before, so it is a leaf");
         }
-        self.shares.finish(0);
+        self.shares.finish(Nanos::ZERO);
     }
 
     /// What each class has got, in microseconds.

@@ -4,6 +4,7 @@
 //! every transmission is a whole number. So nothing is rounded before it is printed.
 
 use std::fmt;
+use unisono_linux::clock::Nanos;
 
 /// A decimal number of seconds as it was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,10 +56,10 @@ pub struct Seconds {
 
 impl Seconds {
     /// Whole nanoseconds, rounded down.
-    pub(crate) fn nanos(self) -> u64 {
+    pub(crate) fn nanos(self) -> Nanos {
         let (whole, rest) = (self.ticks / self.ticks_per_second, self.ticks % self.ticks_per_second);
         let nanos = whole * 1_000_000_000 + rest * 1_000_000_000 / self.ticks_per_second;
-        u64::try_from(nanos).unwrap_or(u64::MAX)
+        u64::try_from(nanos).map_or(Nanos::NEVER, Nanos)
     }
 
     pub fn to_f64(self) -> f64 {

@@ -14,6 +14,7 @@ use crate::seconds::{Decimal, MOST_PLACES};
 use crate::weight::{Weight, WeightError};
 use serde::Deserialize;
 use serde_json::{Number, Value};
+use unisono_linux::clock::Nanos;
 
 #[derive(Clone, Debug)]
 pub struct Trace {
@@ -175,7 +176,7 @@ fn arrival(hierarchy: &Hierarchy, number: usize, sent: TracePacket) -> Result<Ar
     })?;
     let deadline = match sent.deadline {
         None => NO_DEADLINE,
-        Some(text) => u64::try_from(decimal("deadline", &text)?.scaled(9)).unwrap_or(NO_DEADLINE),
+        Some(text) => u64::try_from(decimal("deadline", &text)?.scaled(9)).map_or(NO_DEADLINE, Nanos),
     };
     Ok(
         Arrival {

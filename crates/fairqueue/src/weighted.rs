@@ -14,6 +14,7 @@ use crate::hierarchy::{ClassId, Hierarchy};
 use crate::packet::Packet;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
+use unisono_linux::clock::Nanos;
 
 #[derive(Clone, Debug)]
 pub struct Weighted<T> {
@@ -26,7 +27,7 @@ pub struct Weighted<T> {
     /// The ideal link's virtual time, the moment at which it was computed, and the shares of the classes that
     /// it serves.
     virtual_time: f64,
-    computed: u64,
+    computed: Nanos,
     active: f64,
     /// When the ideal link will have served all that a leaf has: its last finish tag.
     leaving: BinaryHeap<Reverse<(FinishTag, ClassId)>>,
@@ -83,7 +84,7 @@ impl<T> Weighted<T> {
             next: BinaryHeap::new(),
             rate: bits_per_second as f64 / 8e9,
             virtual_time: 0.0,
-            computed: 0,
+            computed: Nanos::ZERO,
             active: 0.0,
             leaving: BinaryHeap::new(),
             backlog: Backlog::default(),
@@ -91,8 +92,8 @@ impl<T> Weighted<T> {
     }
 
     /// Moves the ideal link on to a moment: its virtual time runs the faster the fewer it serves.
-    fn advance(&mut self, now: u64) {
-        let mut left = now.saturating_sub(self.computed) as f64;
+    fn advance(&mut self, now: Nanos) {
+        let mut left = now.since(self.computed).0 as f64;
         self.computed = self.computed.max(now);
         while let Some(Reverse((FinishTag(finish), class))) = self.leaving.peek().copied() {
             let flow = &mut self.flows[class.index()];
@@ -116,7 +117,7 @@ impl<T> Weighted<T> {
 }
 
 impl<T> Discipline<T> for Weighted<T> {
-    fn enqueue(&mut self, now: u64, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
+    fn enqueue(&mut self, now: Nanos, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
         if !self.hierarchy.is_leaf(class) {
             return Err(EnqueueError::NotALeaf { class: self.hierarchy.class(class).name.clone() });
         }
@@ -137,11 +138,11 @@ impl<T> Discipline<T> for Weighted<T> {
         Ok(())
     }
 
-    fn finish(&mut self, now: u64) {
+    fn finish(&mut self, now: Nanos) {
         self.advance(now);
     }
 
-    fn dequeue(&mut self, now: u64) -> Option<(ClassId, Packet<T>)> {
+    fn dequeue(&mut self, now: Nanos) -> Option<(ClassId, Packet<T>)> {
         self.advance(now);
         let Reverse((_, class)) = self.next.pop()?;
         let flow = &mut self.flows[class.index()];

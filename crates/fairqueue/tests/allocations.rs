@@ -4,6 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use unisono_fairqueue::{ClassId, ClassSpec, Discipline, Hierarchy, Order, Packet, Scheduler};
+use unisono_linux::clock::Nanos;
 
 struct Counting;
 
@@ -55,18 +56,21 @@ fn allocations_of_decisions(hierarchy: &Hierarchy) -> u64 {
     let packet = |next: &mut dyn FnMut(usize) -> usize| {
         let leaf = leaves[next(leaves.len())];
         let length = u32::try_from(1 + next(1500)).expect("it is small");
-        (leaf, Packet { length, flow: length % 4, deadline: next(1000) as u64, item: length })
+        (
+            leaf,
+            Packet { length, flow: length % 4, deadline: Nanos(next(1000) as u64), item: length },
+        )
     };
     for _ in 0..2 * leaves.len() {
         let (leaf, packet) = packet(&mut next);
-        scheduler.enqueue(0, leaf, packet).expect("a leaf");
+        scheduler.enqueue(Nanos::ZERO, leaf, packet).expect("a leaf");
     }
     let mut run = |steps: usize| {
         let before = ALLOCATED.get();
         for _ in 0..steps {
-            scheduler.dequeue(0).expect("packets wait");
+            scheduler.dequeue(Nanos::ZERO).expect("packets wait");
             let (leaf, packet) = packet(&mut next);
-            scheduler.enqueue(0, leaf, packet).expect("a leaf");
+            scheduler.enqueue(Nanos::ZERO, leaf, packet).expect("a leaf");
         }
         ALLOCATED.get() - before
     };

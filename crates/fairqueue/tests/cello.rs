@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 use std::collections::HashSet;
 use unisono_fairqueue::{Cello, ClassId, ClassSpec, Disk, DiskRequest, Hierarchy, Purpose};
+use unisono_linux::clock::Nanos;
 
-const DISK: Disk = Disk { request: 100_000, rate: 100_000_000, ahead: 64 << 10 };
+const DISK: Disk = Disk { request: Nanos(100_000), rate: 100_000_000, ahead: 64 << 10 };
 
 fn disk(weights: [u32; 3]) -> (Cello<usize>, [ClassId; 3]) {
     let names = ["interactive", "throughput", "real-time"];
@@ -22,7 +23,7 @@ fn disk(weights: [u32; 3]) -> (Cello<usize>, [ClassId; 3]) {
     (Cello::new(tree, purpose, DISK), ids)
 }
 
-fn request(position: u64, length: u32, deadline: u64, item: usize) -> DiskRequest<usize> {
+fn request(position: u64, length: u32, deadline: Nanos, item: usize) -> DiskRequest<usize> {
     DiskRequest { position, length, deadline, item }
 }
 
@@ -36,11 +37,11 @@ proptest! {
         deadlines in 0..100_000_000_u64,
     ) {
         let (mut cello, ids) = disk(weights);
-        let mut now = 0;
+        let mut now = Nanos::ZERO;
         let mut next = lengths.iter().copied().cycle().zip(0..);
-        let mut submit = |cello: &mut Cello<usize>, now, class| {
+        let mut submit = |cello: &mut Cello<usize>, now: Nanos, class| {
             let (length, item) = next.next().expect("endless");
-            cello.submit(now, class, request(item as u64 * 7919 % 1000, length, now + deadlines, item)).expect("a leaf");
+            cello.submit(now, class, request(item as u64 * 7919 % 1000, length, Nanos(deadlines).after(now), item)).expect("a leaf");
         };
         for class in ids.into_iter().flat_map(|id| [id; 3]) {
             submit(&mut cello, now, class);
@@ -66,12 +67,12 @@ proptest! {
     ) {
         // one request each 20 ms, of a disk that does some 0.75 ms for the longest other one
         let (mut cello, ids) = disk([2, 3, 5]);
-        let period = 20_000_000;
-        let (mut now, mut due, mut item) = (0, phase * 1_000_000, 0);
+        let period = Nanos(20_000_000);
+        let (mut now, mut due, mut item) = (Nanos::ZERO, Nanos(phase * 1_000_000), 0);
         let mut lengths = others.iter().copied().cycle();
         for _ in 0..3 {
             for class in [ids[0], ids[1]] {
-                cello.submit(0, class, request(0, lengths.next().expect("endless"), u64::MAX, 0)).expect("a leaf");
+                cello.submit(Nanos::ZERO, class, request(0, lengths.next().expect("endless"), Nanos::NEVER, 0)).expect("a leaf");
             }
         }
         for _ in 0..1500 {
@@ -79,7 +80,7 @@ proptest! {
                 // as tight as can be: the request itself, and the one that the disk is busy with when it
                 // comes
                 let longest = *others.iter().max().expect("some");
-                let deadline = due + DISK.takes(length) + 2 * DISK.takes(longest);
+                let deadline = DISK.takes(longest).times(2).after(DISK.takes(length)).after(due);
                 cello.submit(due, ids[2], request(item, length, deadline, 1)).expect("a leaf");
                 due += period;
                 item += 1;
@@ -88,9 +89,9 @@ proptest! {
             now += DISK.takes(sent.length);
             cello.complete(now);
             if class == ids[2] {
-                prop_assert!(now <= sent.deadline, "{} ns late", now - sent.deadline);
+                prop_assert!(now <= sent.deadline, "{:?} late", now.since(sent.deadline));
             } else {
-                cello.submit(now, class, request(item, lengths.next().expect("endless"), u64::MAX, 0)).expect("a leaf");
+                cello.submit(now, class, request(item, lengths.next().expect("endless"), Nanos::NEVER, 0)).expect("a leaf");
             }
         }
     }
@@ -100,8 +101,8 @@ proptest! {
         arrivals in prop::collection::vec((0..3_usize, 0..50_u64, 4096..65_536_u32, 0..3_usize), 1..200),
     ) {
         let (mut cello, ids) = disk([1, 1, 1]);
-        let (mut now, mut seen) = (0, HashSet::new());
-        let mut serve = |cello: &mut Cello<usize>, now: &mut u64| {
+        let (mut now, mut seen) = (Nanos::ZERO, HashSet::new());
+        let mut serve = |cello: &mut Cello<usize>, now: &mut Nanos| {
             let Some((_, sent)) = cello.dispatch(*now) else { return false };
             *now += DISK.takes(sent.length);
             cello.complete(*now);
@@ -109,7 +110,7 @@ proptest! {
             true
         };
         for (item, (class, position, length, then)) in arrivals.iter().enumerate() {
-            cello.submit(now, ids[*class], request(*position, *length, now + 1_000_000, item)).expect("a leaf");
+            cello.submit(now, ids[*class], request(*position, *length, Nanos(1_000_000).after(now), item)).expect("a leaf");
             for _ in 0..*then {
                 serve(&mut cello, &mut now);
             }
@@ -124,15 +125,15 @@ proptest! {
 fn a_sweep_goes_up_and_who_comes_meanwhile_waits_for_the_next() {
     let (mut cello, [_, throughput, _]) = disk([1, 1, 1]);
     for (item, position) in [50, 10, 30].into_iter().enumerate() {
-        cello.submit(0, throughput, request(position, 4096, 0, item)).expect("a leaf");
+        cello.submit(Nanos::ZERO, throughput, request(position, 4096, Nanos::ZERO, item)).expect("a leaf");
     }
     let mut order = vec![];
-    for at in 0..5 {
+    for at in (0..5).map(Nanos) {
         order.push(cello.dispatch(at).expect("requests wait").1.position);
-        if at == 0 {
+        if at == Nanos::ZERO {
             // ahead of the sweep, and behind it: neither may keep 30 and 50 waiting
-            cello.submit(at, throughput, request(20, 4096, 0, 3)).expect("a leaf");
-            cello.submit(at, throughput, request(5, 4096, 0, 4)).expect("a leaf");
+            cello.submit(at, throughput, request(20, 4096, Nanos::ZERO, 3)).expect("a leaf");
+            cello.submit(at, throughput, request(5, 4096, Nanos::ZERO, 4)).expect("a leaf");
         }
         cello.complete(at);
     }
@@ -143,11 +144,11 @@ fn a_sweep_goes_up_and_who_comes_meanwhile_waits_for_the_next() {
 fn interactive_requests_go_first_until_they_are_ahead_or_a_deadline_is_near() {
     let (mut cello, [interactive, throughput, real_time]) = disk([1, 1, 1]);
     for item in 0..30 {
-        cello.submit(0, throughput, request(0, 16 << 10, 0, 100 + item)).expect("a leaf");
-        cello.submit(0, interactive, request(0, 16 << 10, 0, item)).expect("a leaf");
+        cello.submit(Nanos::ZERO, throughput, request(0, 16 << 10, Nanos::ZERO, 100 + item)).expect("a leaf");
+        cello.submit(Nanos::ZERO, interactive, request(0, 16 << 10, Nanos::ZERO, item)).expect("a leaf");
     }
     let mut classes = vec![];
-    for at in 0..7 {
+    for at in (0..7).map(Nanos) {
         classes.push(cello.dispatch(at).expect("requests wait").0);
         cello.complete(at);
     }
@@ -156,6 +157,8 @@ fn interactive_requests_go_first_until_they_are_ahead_or_a_deadline_is_near() {
     assert!(classes[..5].iter().all(|class| *class == interactive));
     // a real-time request that would be late if anything came before it
     let length = 4096;
-    cello.submit(7, real_time, request(0, length, 7 + DISK.takes(length) + 1000, 0)).expect("a leaf");
-    assert_eq!(cello.dispatch(7).expect("requests wait").0, real_time);
+    cello
+        .submit(Nanos(7), real_time, request(0, length, DISK.takes(length).after(Nanos(1007)), 0))
+        .expect("a leaf");
+    assert_eq!(cello.dispatch(Nanos(7)).expect("requests wait").0, real_time);
 }

@@ -11,6 +11,7 @@ use unisono_fairqueue::{
     Backlog, ClassId, ClassSpec, Discipline, Hierarchy, Limit, Order, Overflow, Packet, Scheduler, Weight,
     bounds,
 };
+use unisono_linux::clock::Nanos;
 
 /// Names that trees are made of, so that two trees have some in common.
 const NAMES: u32 = 12;
@@ -83,12 +84,12 @@ proptest! {
             match step {
                 Step::Arrive { leaf, length } => {
                     let leaf = *leaf.get(&leaves(tree));
-                    scheduler.enqueue(0, leaf, Packet::new(*length, ())).expect("a leaf takes packets");
+                    scheduler.enqueue(Nanos::ZERO, leaf, Packet::new(*length, ())).expect("a leaf takes packets");
                     reference.enqueue(leaf, *length);
                     arrived += 1;
                 }
                 Step::Finish => {
-                    scheduler.finish(0);
+                    scheduler.finish(Nanos::ZERO);
                     reference.finish();
                 }
                 Step::Change { to } => {
@@ -102,7 +103,7 @@ proptest! {
                 }
                 Step::Choose => {
                     reference.finish();
-                    let Some((leaf, packet)) = scheduler.dequeue(0) else {
+                    let Some((leaf, packet)) = scheduler.dequeue(Nanos::ZERO) else {
                         prop_assert!(!reference.wants_any(), "nothing was chosen, though packets wait");
                         continue;
                     };
@@ -124,14 +125,14 @@ proptest! {
             match step {
                 Step::Arrive { leaf, length } => {
                     for scheduler in [&mut one, &mut other] {
-                        scheduler.enqueue(0, *leaf.get(&all), Packet::new(*length, at)).expect("a leaf");
+                        scheduler.enqueue(Nanos::ZERO, *leaf.get(&all), Packet::new(*length, at)).expect("a leaf");
                     }
                 }
                 Step::Finish => {
-                    one.finish(0);
-                    other.finish(0);
+                    one.finish(Nanos::ZERO);
+                    other.finish(Nanos::ZERO);
                 }
-                Step::Choose => prop_assert_eq!(one.dequeue(0), other.dequeue(0)),
+                Step::Choose => prop_assert_eq!(one.dequeue(Nanos::ZERO), other.dequeue(Nanos::ZERO)),
                 Step::Change { .. } => {
                     let changes = other.apply(tree.clone()).expect("nothing has to move");
                     prop_assert_eq!(changes, unisono_fairqueue::Changes::default());
@@ -150,14 +151,14 @@ proptest! {
     ) {
         let mut next = lengths.iter().cycle().copied();
         let mut send = |scheduler: &mut Scheduler<()>, leaf| {
-            scheduler.enqueue(0, leaf, Packet::new(next.next().expect("endless"), ())).expect("a leaf");
+            scheduler.enqueue(Nanos::ZERO, leaf, Packet::new(next.next().expect("endless"), ())).expect("a leaf");
         };
         let mut scheduler = Scheduler::new(before.clone());
         for leaf in leaves(&before).into_iter().flat_map(|leaf| [leaf; 3]) {
             send(&mut scheduler, leaf);
         }
         for _ in 0..packets {
-            let (leaf, _) = scheduler.dequeue(0).expect("everybody wants service");
+            let (leaf, _) = scheduler.dequeue(Nanos::ZERO).expect("everybody wants service");
             send(&mut scheduler, leaf);
         }
         scheduler.apply(after.clone()).expect("it has a default");
@@ -166,7 +167,7 @@ proptest! {
         }
         let mut served: HashMap<ClassId, Vec<(usize, u32)>> = HashMap::new();
         for at in 0..600 {
-            let (leaf, packet) = scheduler.dequeue(0).expect("everybody wants service");
+            let (leaf, packet) = scheduler.dequeue(Nanos::ZERO).expect("everybody wants service");
             send(&mut scheduler, leaf);
             let mut class = leaf;
             while class != ClassId::ROOT {
@@ -228,8 +229,8 @@ proptest! {
                     let leaf = *leaf.get(&leaves(&tree));
                     let flow = flow(&tree, leaf);
                     if closed.contains(&flow) { continue }
-                    let deadline = u64::from(length % 7);
-                    scheduler.enqueue(0, leaf, Packet { length: *length, flow, deadline, item: at }).expect("a leaf");
+                    let deadline = Nanos(u64::from(length % 7));
+                    scheduler.enqueue(Nanos::ZERO, leaf, Packet { length: *length, flow, deadline, item: at }).expect("a leaf");
                 }
                 Step::Change { to } => {
                     let to = ordered(trees[to % 3].clone());
@@ -240,9 +241,9 @@ proptest! {
                     }));
                     tree = to;
                 }
-                Step::Finish => scheduler.finish(0),
+                Step::Finish => scheduler.finish(Nanos::ZERO),
                 Step::Choose => {
-                    if let Some((_, packet)) = scheduler.dequeue(0) {
+                    if let Some((_, packet)) = scheduler.dequeue(Nanos::ZERO) {
                         let before = last.insert(packet.flow, packet.item);
                         prop_assert!(before < Some(packet.item), "flow {} was reordered", packet.flow);
                     }
@@ -258,17 +259,18 @@ fn a_class_that_is_held_stays_held() {
     let [a, b] = ["a", "b"].map(|name| before.find(name).expect("it is there"));
     let mut scheduler = Scheduler::new(before);
     for class in [a, a, b, b] {
-        scheduler.enqueue(0, class, Packet::new(100, ())).expect("a leaf");
+        scheduler.enqueue(Nanos::ZERO, class, Packet::new(100, ())).expect("a leaf");
     }
-    assert_eq!(scheduler.dequeue(0).expect("packets wait").0, a);
+    assert_eq!(scheduler.dequeue(Nanos::ZERO).expect("packets wait").0, a);
     scheduler.hold(a);
     scheduler.apply(tree([ClassSpec::new("b"), ClassSpec::new("a")])).expect("nothing moves");
     let [a, b] = ["a", "b"].map(|name| scheduler.hierarchy().find(name).expect("it is there"));
     assert!(scheduler.is_held(a));
-    let order: Vec<ClassId> = std::iter::from_fn(|| scheduler.dequeue(0)).map(|(class, _)| class).collect();
+    let order: Vec<ClassId> =
+        std::iter::from_fn(|| scheduler.dequeue(Nanos::ZERO)).map(|(class, _)| class).collect();
     assert_eq!(order, [b, b]);
     scheduler.release(a);
-    assert_eq!(scheduler.dequeue(0).expect("it waits").0, a);
+    assert_eq!(scheduler.dequeue(Nanos::ZERO).expect("it waits").0, a);
 }
 
 fn tree(children: impl IntoIterator<Item = ClassSpec>) -> Hierarchy {
@@ -280,11 +282,11 @@ fn without_a_default_a_class_with_packets_cannot_go_and_nothing_has_changed() {
     let before = tree([ClassSpec::new("a"), ClassSpec::new("b")]);
     let a = before.find("a").expect("it is there");
     let mut scheduler = Scheduler::new(before);
-    scheduler.enqueue(0, a, Packet::new(100, ())).expect("a leaf");
+    scheduler.enqueue(Nanos::ZERO, a, Packet::new(100, ())).expect("a leaf");
     let error = scheduler.apply(tree([ClassSpec::new("b")])).expect_err("a packet would be lost");
     assert!(error.to_string().starts_with("1 packets wait in class `a`"), "{error}");
     assert!(scheduler.hierarchy().find("a").is_some());
-    assert_eq!(scheduler.dequeue(0).expect("it waits").0, a);
+    assert_eq!(scheduler.dequeue(Nanos::ZERO).expect("it waits").0, a);
     // without packets it can
     let changes = scheduler.apply(tree([ClassSpec::new("b"), ClassSpec::new("c")])).expect("nobody waits");
     assert_eq!(changes.closed.len(), 1);
@@ -304,21 +306,21 @@ fn a_limit_below_what_waits_drops_nothing_until_more_comes_and_then_no_more_than
         let mut scheduler = Scheduler::new(limited(None));
         let [a, b] = ["a", "b"].map(|name| scheduler.hierarchy().find(name).expect("it is there"));
         for _ in 0..10 {
-            scheduler.enqueue(0, a, Packet::new(100, ())).expect("a leaf");
+            scheduler.enqueue(Nanos::ZERO, a, Packet::new(100, ())).expect("a leaf");
         }
         scheduler.apply(limited(Some(Limit { packets: 4, bytes: 400, overflow }))).expect("nothing moves");
         assert_eq!(scheduler.backlog(), Backlog { packets: 10, bytes: 1000 });
-        scheduler.enqueue(0, b, Packet::new(100, ())).expect("a leaf");
+        scheduler.enqueue(Nanos::ZERO, b, Packet::new(100, ())).expect("a leaf");
         let from = scheduler.dropped().expect("there was no room").0;
         assert_eq!(from, if overflow == Overflow::DropTail { b } else { a });
         assert!(scheduler.dropped().is_none());
         for _ in 0..8 {
-            scheduler.dequeue(0).expect("packets wait");
+            scheduler.dequeue(Nanos::ZERO).expect("packets wait");
         }
-        scheduler.enqueue(0, b, Packet::new(100, ())).expect("a leaf");
+        scheduler.enqueue(Nanos::ZERO, b, Packet::new(100, ())).expect("a leaf");
         assert!(scheduler.dropped().is_none(), "there is room again");
         for _ in 0..4 {
-            scheduler.enqueue(0, b, Packet::new(100, ())).expect("a leaf");
+            scheduler.enqueue(Nanos::ZERO, b, Packet::new(100, ())).expect("a leaf");
         }
         assert_eq!(scheduler.backlog().packets, 4);
     }

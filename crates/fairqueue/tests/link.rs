@@ -6,6 +6,7 @@ use unisono_fairqueue::{
     Backlog, ClassId, ClassSpec, Discipline, Fifo, Hierarchy, Limit, NO_DEADLINE, Order, Overflow, Packet,
     RoundRobin, Scheduler, Trace, Weight, Weighted, bounds,
 };
+use unisono_linux::clock::Nanos;
 
 fn weight(text: &str) -> Weight {
     text.parse().expect("it is a weight")
@@ -32,14 +33,14 @@ fn saturate(
         let at = sent.entry(class).or_default();
         let length = lengths[&class][*at % lengths[&class].len()];
         *at += 1;
-        scheduler.enqueue(0, class, Packet::new(length, ())).expect("a leaf takes packets");
+        scheduler.enqueue(Nanos::ZERO, class, Packet::new(length, ())).expect("a leaf takes packets");
     };
     for class in lengths.keys().flat_map(|class| [*class; 2]) {
         send(scheduler, class);
     }
     let mut served = vec![];
     for _ in 0..packets {
-        let (class, packet) = scheduler.dequeue(0).expect("everybody wants service");
+        let (class, packet) = scheduler.dequeue(Nanos::ZERO).expect("everybody wants service");
         served.push((class, packet.length));
         if lengths.contains_key(&class) {
             send(scheduler, class);
@@ -115,16 +116,16 @@ proptest! {
         loop {
             while let Some((_, flow, length)) = coming.next_if(|arrival| arrival.0 <= now) {
                 let to = class(&hierarchy, &format!("c{flow}"));
-                scheduler.enqueue(0, to, Packet::new(*length, *flow)).expect("a leaf");
+                scheduler.enqueue(Nanos::ZERO, to, Packet::new(*length, *flow)).expect("a leaf");
             }
-            if let Some((_, packet)) = scheduler.dequeue(0) {
+            if let Some((_, packet)) = scheduler.dequeue(Nanos::ZERO) {
                 now += f64::from(packet.length) / link;
                 left[packet.item].push(now);
                 while let Some((_, flow, length)) = coming.next_if(|arrival| arrival.0 < now) {
                     let to = class(&hierarchy, &format!("c{flow}"));
-                    scheduler.enqueue(0, to, Packet::new(*length, *flow)).expect("a leaf");
+                    scheduler.enqueue(Nanos::ZERO, to, Packet::new(*length, *flow)).expect("a leaf");
                 }
-                scheduler.finish(0);
+                scheduler.finish(Nanos::ZERO);
             } else if let Some(next) = coming.peek() {
                 now = next.0;
             } else {
@@ -156,10 +157,10 @@ proptest! {
             Box::new(Weighted::new(hierarchy.clone(), 8_000_000)),
         ];
         for mut discipline in disciplines {
-            let (mut now, mut out): (u64, Vec<(ClassId, usize)>) = (0, vec![]);
-            let mut serve = |discipline: &mut dyn Discipline<usize>, now: &mut u64| {
+            let (mut now, mut out): (Nanos, Vec<(ClassId, usize)>) = (Nanos::ZERO, vec![]);
+            let mut serve = |discipline: &mut dyn Discipline<usize>, now: &mut Nanos| {
                 let served = discipline.dequeue(*now).map(|(class, packet)| {
-                    *now += u64::from(packet.length) * 1000;
+                    *now += Nanos(1000).times(packet.length.into());
                     out.push((class, packet.item));
                 });
                 served.is_some()
@@ -195,7 +196,7 @@ proptest! {
         let (mut seen, mut longest_kept) = (0, true);
         for (to, length, then) in &arrivals {
             let to = class(&hierarchy, &format!("c{to}"));
-            scheduler.enqueue(0, to, Packet::new(*length, ())).expect("a leaf");
+            scheduler.enqueue(Nanos::ZERO, to, Packet::new(*length, ())).expect("a leaf");
             // from the last drop back: nobody held more than the one that had to give
             let mut held: HashMap<ClassId, u64> =
                 hierarchy.classes().map(|(id, _)| (id, scheduler.waiting(id).bytes)).collect();
@@ -209,10 +210,10 @@ proptest! {
             let waiting = scheduler.waiting(limited);
             prop_assert!(waiting.packets <= packets && waiting.bytes <= bytes);
             for _ in 0..*then {
-                seen += usize::from(scheduler.dequeue(0).is_some());
+                seen += usize::from(scheduler.dequeue(Nanos::ZERO).is_some());
             }
         }
-        seen += std::iter::from_fn(|| scheduler.dequeue(0)).count();
+        seen += std::iter::from_fn(|| scheduler.dequeue(Nanos::ZERO)).count();
         prop_assert_eq!(seen, arrivals.len());
         prop_assert!(longest_kept || overflow == Overflow::DropTail);
     }
@@ -232,16 +233,16 @@ proptest! {
             scheduler.set_weight(ids[which], weight(&new.to_string()));
             let before = scheduler.backlog().packets;
             for _ in 0..packets {
-                let (class, packet) = scheduler.dequeue(0).expect("everybody wants service");
-                scheduler.enqueue(0, class, Packet::new(packet.length, ())).expect("a leaf");
+                let (class, packet) = scheduler.dequeue(Nanos::ZERO).expect("everybody wants service");
+                scheduler.enqueue(Nanos::ZERO, class, Packet::new(packet.length, ())).expect("a leaf");
             }
             prop_assert_eq!(scheduler.backlog().packets, before);
         }
         // and soon the new weights rule
         let before: Vec<u64> = ids.iter().map(|id| scheduler.served(*id).bytes).collect();
         for _ in 0..6000 {
-            let (class, packet) = scheduler.dequeue(0).expect("everybody wants service");
-            scheduler.enqueue(0, class, Packet::new(packet.length, ())).expect("a leaf");
+            let (class, packet) = scheduler.dequeue(Nanos::ZERO).expect("everybody wants service");
+            scheduler.enqueue(Nanos::ZERO, class, Packet::new(packet.length, ())).expect("a leaf");
         }
         let got: Vec<f64> = ids.iter().zip(&before).map(|(id, before)| (scheduler.served(*id).bytes - before) as f64).collect();
         let all = f64::from(weights.iter().sum::<u32>());
@@ -293,12 +294,14 @@ fn deadlines_order_a_class_and_leave_its_share_alone() {
     let (urgent, plain) = (class(&hierarchy, "urgent"), class(&hierarchy, "plain"));
     let mut scheduler = Scheduler::new(hierarchy);
     for at in 0..6_u32 {
-        let deadline = if at == 0 { NO_DEADLINE } else { u64::from(10 - at) };
-        scheduler.enqueue(0, urgent, Packet { length: 100, flow: at, deadline, item: at }).expect("a leaf");
-        scheduler.enqueue(0, plain, Packet::new(100, 100 + at)).expect("a leaf");
+        let deadline = if at == 0 { NO_DEADLINE } else { Nanos(u64::from(10 - at)) };
+        scheduler
+            .enqueue(Nanos::ZERO, urgent, Packet { length: 100, flow: at, deadline, item: at })
+            .expect("a leaf");
+        scheduler.enqueue(Nanos::ZERO, plain, Packet::new(100, 100 + at)).expect("a leaf");
     }
     let order: Vec<u32> =
-        std::iter::from_fn(|| scheduler.dequeue(0)).map(|(_, packet)| packet.item).collect();
+        std::iter::from_fn(|| scheduler.dequeue(Nanos::ZERO)).map(|(_, packet)| packet.item).collect();
     assert_eq!(order, [5, 100, 4, 101, 3, 102, 2, 103, 1, 104, 0, 105]);
 }
 
@@ -315,19 +318,20 @@ fn a_long_run_moves_its_tags_back_and_stays_fair() {
     assert!(scheduler.is_exact());
     let longest = Packet::<()>::MOST_LENGTH;
     for round in 0..10_000_u32 {
-        scheduler.enqueue(0, light, Packet::new(longest, ())).expect("a leaf");
-        assert_eq!(scheduler.dequeue(0).expect("one waits").0, light, "round {round}");
+        scheduler.enqueue(Nanos::ZERO, light, Packet::new(longest, ())).expect("a leaf");
+        assert_eq!(scheduler.dequeue(Nanos::ZERO).expect("one waits").0, light, "round {round}");
     }
     // 10^4 packets of 2^24 bytes at 10^8 units are 2^61 and more: the next ones must still take turns
     for _ in 0..20_000 {
-        scheduler.enqueue(0, light, Packet::new(longest, ())).expect("a leaf");
-        scheduler.dequeue(0).expect("one waits");
+        scheduler.enqueue(Nanos::ZERO, light, Packet::new(longest, ())).expect("a leaf");
+        scheduler.dequeue(Nanos::ZERO).expect("one waits");
     }
-    scheduler.enqueue(0, light, Packet::new(longest, ())).expect("a leaf");
+    scheduler.enqueue(Nanos::ZERO, light, Packet::new(longest, ())).expect("a leaf");
     for _ in 0..100 {
-        scheduler.enqueue(0, heavy, Packet::new(1500, ())).expect("a leaf");
+        scheduler.enqueue(Nanos::ZERO, heavy, Packet::new(1500, ())).expect("a leaf");
     }
-    let served: Vec<ClassId> = std::iter::from_fn(|| scheduler.dequeue(0)).map(|(class, _)| class).collect();
+    let served: Vec<ClassId> =
+        std::iter::from_fn(|| scheduler.dequeue(Nanos::ZERO)).map(|(class, _)| class).collect();
     assert_eq!(served.len(), 101);
     assert_eq!(served.iter().filter(|class| **class == heavy).count(), 100);
     assert_eq!(served[100], light, "who has had so much waits for the others");

@@ -8,6 +8,7 @@ use std::num::NonZeroU32;
 use unisono_fairqueue::{
     ClassId, ClassSpec, Discipline, Exact, Hierarchy, Packet, Scheduler, Weight, start_time,
 };
+use unisono_linux::clock::Nanos;
 
 fn weight() -> impl Strategy<Value = Weight> {
     let text = prop_oneof![
@@ -70,16 +71,16 @@ fn follow(
         match step {
             Step::Arrive { leaf, length } => {
                 let leaf = leaves[leaf % leaves.len()];
-                scheduler.enqueue(0, leaf, Packet::new(*length, at)).expect("a leaf takes packets");
+                scheduler.enqueue(Nanos::ZERO, leaf, Packet::new(*length, at)).expect("a leaf takes packets");
                 reference.enqueue(leaf, *length);
             }
             Step::Finish => {
-                scheduler.finish(0);
+                scheduler.finish(Nanos::ZERO);
                 reference.finish();
             }
             Step::Choose => {
                 reference.finish();
-                let Some((leaf, packet)) = scheduler.dequeue(0) else {
+                let Some((leaf, packet)) = scheduler.dequeue(Nanos::ZERO) else {
                     prop_assert!(!reference.wants_any(), "nothing was chosen, though packets wait");
                     continue;
                 };
@@ -126,14 +127,14 @@ proptest! {
             match step {
                 Step::Arrive { leaf, length } => {
                     let packet = Packet::new(*length, at);
-                    scheduler.enqueue(0, leaves[leaf % leaves.len()], packet.clone()).expect("a leaf takes packets");
-                    longer.enqueue(0, leaves[leaf % leaves.len()], packet).expect("a leaf takes packets");
+                    scheduler.enqueue(Nanos::ZERO, leaves[leaf % leaves.len()], packet.clone()).expect("a leaf takes packets");
+                    longer.enqueue(Nanos::ZERO, leaves[leaf % leaves.len()], packet).expect("a leaf takes packets");
                 }
                 Step::Finish => {
-                    scheduler.finish(0);
-                    longer.finish(0);
+                    scheduler.finish(Nanos::ZERO);
+                    longer.finish(Nanos::ZERO);
                 }
-                Step::Choose => prop_assert_eq!(scheduler.dequeue(0), longer.dequeue(0)),
+                Step::Choose => prop_assert_eq!(scheduler.dequeue(Nanos::ZERO), longer.dequeue(Nanos::ZERO)),
             }
             prop_assert_eq!(scheduler.backlog(), longer.backlog());
         }

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use unisono_fairqueue::{
     ClassId, Dscp, Facts, Flows, IpProtocol, Limit, Matcher, Network, Order, Overflow, Policy, Rate,
 };
+use unisono_linux::clock::Nanos;
 
 const WHOLE: &str = r#"
 rate = "100mbit"   # a comment
@@ -107,7 +108,7 @@ fn a_leaf_says_who_waits_for_whom_in_it_and_when_packets_are_marked() {
         "rate = \"1mbit\"\n[class.a]\nflows = \"fair\"\necn = \"1.5ms\"\n[class.b]\nflows = \"together\"\n";
     let policy = Policy::parse(text).expect("it is sound");
     let id = |name: &str| policy.hierarchy.find(name).expect("it is there");
-    assert_eq!((policy.flows(id("a")), policy.congestion(id("a"))), (Flows::Fair, Some(1_500_000)));
+    assert_eq!((policy.flows(id("a")), policy.congestion(id("a"))), (Flows::Fair, Some(Nanos(1_500_000))));
     assert_eq!((policy.flows(id("b")), policy.congestion(id("b"))), (Flows::Together, None));
 }
 

@@ -19,6 +19,7 @@ use unisono_fairqueue::{
 };
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, require};
 use unisono_linux::bpf::compile::{ProgramError, compile};
+use unisono_linux::clock::Nanos;
 use unisono_linux::netlink::{NetlinkSocket, link, qdisc};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::packet::PacketSocket;
@@ -163,12 +164,12 @@ fn follow(cable: &mut Cable, random: &mut Pcg64Mcg, most_classes: usize, changes
     let others = |tree: &Hierarchy| tree.default_class().expect("every tree has one");
     let discipline = load(&setup(&hierarchy, others(&hierarchy)))?;
     let mut now = 1_000_000_000;
-    discipline.set_clock(now).expect("it is there");
+    discipline.set_clock(Nanos(now)).expect("it is there");
     cable.give(&discipline).expect("the device takes it");
     let mut paper: Scheduler<u32> = Scheduler::new(hierarchy.clone());
     let mut free_at = 0;
     let choose = |cable: &Cable, paper: &mut Scheduler<u32>, free_at: &mut u64| {
-        let (class, packet) = paper.dequeue(0).expect("one waits");
+        let (class, packet) = paper.dequeue(Nanos::ZERO).expect("one waits");
         assert_eq!(cable.receive(), Some(packet.item), "of class {}", paper.hierarchy().class(class).name);
         *free_at += u64::from(packet.length) * 8;
     };
@@ -176,12 +177,12 @@ fn follow(cable: &mut Cable, random: &mut Pcg64Mcg, most_classes: usize, changes
         // now and then a pause in which the link may become idle
         now += if random.random_bool(0.1) { 200_000 } else { random.random_range(1..9_000) };
         while paper.backlog().packets > 0 && free_at <= now {
-            discipline.set_clock(free_at).expect("it is there");
+            discipline.set_clock(Nanos(free_at)).expect("it is there");
             choose(cable, &mut paper, &mut free_at);
         }
-        discipline.set_clock(now).expect("it is there");
+        discipline.set_clock(Nanos(now)).expect("it is there");
         if now >= free_at {
-            paper.finish(0);
+            paper.finish(Nanos::ZERO);
             free_at = now; // nothing waits, as all that could leave has left
         }
         if random.random_bool(changes) {
@@ -194,13 +195,13 @@ fn follow(cable: &mut Cable, random: &mut Pcg64Mcg, most_classes: usize, changes
         let leaf = leaves[random.random_range(0..leaves.len())];
         let length = random.random_range(60..1500);
         cable.send(leaf, length, number);
-        paper.enqueue(0, leaf, Packet::new(length, number)).expect("a leaf");
+        paper.enqueue(Nanos::ZERO, leaf, Packet::new(length, number)).expect("a leaf");
         if now >= free_at {
             choose(cable, &mut paper, &mut free_at);
         }
     }
     while paper.backlog().packets > 0 {
-        discipline.set_clock(free_at).expect("it is there");
+        discipline.set_clock(Nanos(free_at)).expect("it is there");
         choose(cable, &mut paper, &mut free_at);
     }
     let counted = discipline.counted().expect("it counts");
@@ -290,7 +291,7 @@ fn what_waits_goes_with_the_discipline_which_can_be_given_again() -> TestOutcome
     let hierarchy = two_leaves();
     let leaves = leaves(&hierarchy);
     let discipline = load(&setup(&hierarchy, leaves[0]))?;
-    discipline.set_clock(1_000_000_000).expect("it is there");
+    discipline.set_clock(Nanos::SECOND).expect("it is there");
     for round in 1..=3 {
         cable.give(&discipline).expect("the device takes it");
         for number in 0..40 {
@@ -306,7 +307,7 @@ fn what_waits_goes_with_the_discipline_which_can_be_given_again() -> TestOutcome
         assert_eq!((sum(|class| class.packets.into()), sum(|class| class.bytes)), (0, 0));
         assert_eq!((sum(|class| class.served_packets), sum(|class| class.dropped)), (round, 39 * round));
         // the link has been free for long when it comes back
-        discipline.set_clock(1_000_000_000 * (round + 1)).expect("it is there");
+        discipline.set_clock(Nanos::SECOND.times(round + 1)).expect("it is there");
     }
     Ok(())
 }

@@ -11,6 +11,7 @@
 //! Reference: clock_gettime(2), vdso(7).
 
 use std::fs;
+use std::ops::AddAssign;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -73,6 +74,13 @@ impl Ticks {
     #[must_use]
     pub const fn since(self, start: Self) -> Self {
         Self(self.0.saturating_sub(start.0))
+    }
+}
+
+/// Saturating, as all arithmetic here.
+impl AddAssign for Nanos {
+    fn add_assign(&mut self, more: Self) {
+        *self = more.after(*self);
     }
 }
 

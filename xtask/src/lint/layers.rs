@@ -19,7 +19,8 @@ const ROWS: &[(&str, &[&str])] = &[
     ("rma", &["barrier", "linux", "sync"]),
     // the planner's loops for wide vectors
     ("btin", &["linux", "sync"]),
-    ("fairqueue", &["sync"]),
+    // linux for the type of a time, `Nanos`: a crate of its own would hold one struct
+    ("fairqueue", &["linux", "sync"]),
     // shares between its classes are the fair queue's
     ("eventchannel", &["fairqueue", "linux"]),
     // adapters

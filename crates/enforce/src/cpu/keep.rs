@@ -13,14 +13,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use unisono_fairqueue::{Policy, Wants};
 use unisono_linux::cgroup::Frozen;
+use unisono_linux::clock::{self, Nanos};
 use unisono_linux::parent_death::outlive_starter;
+use unisono_linux::poll;
 use unisono_linux::process::{Family, PidFd, Signal, SignalFd, start};
 use unisono_linux::undo::Author;
-use unisono_linux::{poll, timer};
 
 const NAME: &str = "cpu";
 /// How often groups that have gone are looked for (ns).
-const LOOK: u64 = 1_000_000_000;
+const LOOK: Nanos = Nanos::SECOND;
 /// How long a process may take to let everybody run and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -97,9 +98,9 @@ pub struct GroupTime {
 pub struct Keeper {
     turns: TurnTaking,
     groups: Vec<HeldGroup>,
-    quantum: u64,
-    last: u64,
-    look: u64,
+    quantum: Nanos,
+    last: Nanos,
+    look: Nanos,
     pub taken: u64,
     times: Vec<GroupTime>,
     journal: Journal,
@@ -147,19 +148,31 @@ impl Keeper {
             let _ = journal.remove(); // nobody has been stopped yet
             Error::System { what: "start the guard", source }
         })?;
-        let now = timer::now();
-        let quantum = u64::from(quantum) * 1000;
-        Ok(Self { turns, groups, quantum, last: now, look: now + LOOK, taken: 0, times, journal, guard })
+        let now = clock::now();
+        let quantum = Nanos(1000).times(quantum.into());
+        Ok(
+            Self {
+                turns,
+                groups,
+                quantum,
+                last: now,
+                look: LOOK.after(now),
+                taken: 0,
+                times,
+                journal,
+                guard,
+            },
+        )
     }
 
     /// Ends a turn and begins the next one. Answers when the new turn is over, on the monotonic clock.
-    pub fn turn(&mut self) -> u64 {
+    pub fn turn(&mut self) -> Nanos {
         let mut used = vec![0; self.groups.len()];
         let mut wants = Wants::Sleep;
         if let Some(running) = self.turns.running() {
             let group = &mut self.groups[running];
             used[running] = group.used();
-            let elapsed = timer::now().saturating_sub(self.last) / 1000;
+            let elapsed = clock::now().since(self.last).0 / 1000;
             if !is_busy(used[running], elapsed) && group.wants() {
                 wants = Wants::More;
             }
@@ -168,14 +181,14 @@ impl Keeper {
                 group.set(Frozen::Yes);
             }
         }
-        let now = timer::now();
+        let now = clock::now();
         for (used, group) in used.iter_mut().zip(&mut self.groups) {
             *used += group.used();
         }
         for (time, used) in self.times.iter_mut().zip(&used) {
             time.used_us += used;
         }
-        self.turns.next(&used, now.saturating_sub(self.last) / 1000, wants);
+        self.turns.next(&used, now.since(self.last).0 / 1000, wants);
         self.last = now;
         self.taken += 1;
         let stopped = |at| if self.turns.standing(at) == TurnState::Waits { Frozen::Yes } else { Frozen::No };
@@ -188,9 +201,9 @@ impl Keeper {
         }
         if now >= self.look {
             self.groups.iter_mut().for_each(HeldGroup::look);
-            self.look = now + LOOK;
+            self.look = LOOK.after(now);
         }
-        timer::now() + self.quantum
+        self.quantum.after(clock::now())
     }
 }
 
@@ -228,12 +241,12 @@ pub fn serve(
     }
     ready();
     loop {
-        let pause = Duration::from_nanos(until.saturating_sub(timer::now()));
+        let pause = until.since(clock::now()).into();
         let [signalled] = poll::readable([signals.as_fd()], Some(pause)).map_err(system("wait"))?;
         if signalled && signals.next().is_some() {
             return Ok(keeper.times().to_vec());
         }
-        if timer::now() >= until {
+        if clock::now() >= until {
             until = keeper.turn();
         }
     }

@@ -19,6 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use unisono_fairqueue::{Cello, ClassId, Disk, DiskRequest, EnqueueError, Hierarchy, Purpose};
+use unisono_linux::clock::Nanos;
 use unisono_linux::direct::Aligned;
 
 #[derive(Debug)]
@@ -53,7 +54,7 @@ pub struct Figures {
 struct DiskJob {
     file: Arc<File>,
     position: u64,
-    deadline: u64,
+    deadline: Nanos,
     operation: DiskOperation,
     submitted: Instant,
     reply: Sender<Reply>,
@@ -65,7 +66,7 @@ enum DiskQueue {
 }
 
 impl DiskQueue {
-    fn submit(&mut self, now: u64, class: ClassId, job: DiskJob) -> Result<(), EnqueueError> {
+    fn submit(&mut self, now: Nanos, class: ClassId, job: DiskJob) -> Result<(), EnqueueError> {
         match self {
             Self::Cello(cello) => {
                 let (position, length, deadline) = (job.position, job.length(), job.deadline);
@@ -78,14 +79,14 @@ impl DiskQueue {
         }
     }
 
-    fn dispatch(&mut self, now: u64) -> Option<(ClassId, DiskJob)> {
+    fn dispatch(&mut self, now: Nanos) -> Option<(ClassId, DiskJob)> {
         match self {
             Self::Cello(cello) => cello.dispatch(now).map(|(class, request)| (class, request.item)),
             Self::Fifo(line) => line.pop_front(),
         }
     }
 
-    fn complete(&mut self, now: u64) {
+    fn complete(&mut self, now: Nanos) {
         if let Self::Cello(cello) = self {
             cello.complete(now);
         }
@@ -129,8 +130,8 @@ impl SharedDisk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    fn now(&self) -> Nanos {
+        self.began.elapsed().into()
     }
 
     fn serve(&self) {
@@ -217,8 +218,7 @@ impl Service {
     ) -> Result<(), EnqueueError> {
         let submitted = Instant::now();
         let now = self.shared.now();
-        let due = due.map(|due| u64::try_from(due.as_nanos()).unwrap_or(u64::MAX));
-        let deadline = due.map_or(u64::MAX, |due| now.saturating_add(due));
+        let deadline = due.map_or(unisono_fairqueue::NO_DEADLINE, |due| Nanos::from(due).after(now));
         let job = DiskJob {
             file: Arc::clone(file),
             position,
@@ -262,7 +262,7 @@ mod tests {
         let tree = ClassSpec::new("disk").with([ClassSpec::new("a"), ClassSpec::new("b")]);
         let hierarchy = Hierarchy::new(tree).expect("names are unique");
         let [a, b] = ["a", "b"].map(|name| hierarchy.find(name).expect("it is there"));
-        let disk = Disk { request: 100_000, rate: 100_000_000, ahead: 1 << 16 };
+        let disk = Disk { request: Nanos(100_000), rate: 100_000_000, ahead: 1 << 16 };
         let cello =
             DiskRule::Cello { hierarchy: hierarchy.clone(), purposes: vec![(b, Purpose::Interactive)], disk };
         for rule in [cello, DiskRule::Fifo { hierarchy }] {

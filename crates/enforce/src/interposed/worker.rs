@@ -19,18 +19,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use unisono_fairqueue::{Live, Policy, TrafficDirection};
 use unisono_linux::bpf::Words;
-use unisono_linux::{clock, poll};
+use unisono_linux::clock::{self, Nanos};
+use unisono_linux::poll;
 
 /// Frames taken before some are sent, and the other way round.
 const BURST: usize = 64;
 /// How long the program at the device counts the queue as alive after its last report (ns).
-const ALIVE: u64 = 500_000_000;
+const ALIVE: Nanos = Nanos(500_000_000);
 /// How often the worker reports that it is alive (ns).
-const BEAT: u64 = 50_000_000;
+const BEAT: Nanos = Nanos(50_000_000);
 /// How often a worker that does not sleep looks for questions (ns).
-const LISTEN: u64 = 1_000_000;
+const LISTEN: Nanos = Nanos(1_000_000);
 /// How long frames that wait may take to leave at the end (ns).
-const LAST: u64 = 2_000_000_000;
+const LAST: Nanos = Nanos(2_000_000_000);
 
 /// How the worker waits for frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -54,7 +55,7 @@ pub(super) struct Worker<W: Way> {
     master: Dialogue,
     alive: Words,
     /// When to end at the latest, once the worker was told to.
-    ending: Option<u64>,
+    ending: Option<Nanos>,
     scratch: Vec<W::Frame>,
 }
 
@@ -98,18 +99,18 @@ impl<W: Way> Worker<W> {
     /// guard is.
     pub(super) fn run(&mut self) -> io::Result<()> {
         self.master.answer(&QueueAnswer::Done)?;
-        let (mut beat, mut listen, mut worked) = (0, 0, clock::now().0);
+        let (mut beat, mut listen, mut worked) = (Nanos::ZERO, Nanos::ZERO, clock::now());
         loop {
-            let now = clock::now().0;
+            let now = clock::now();
             if now >= beat {
-                self.word().store(now + ALIVE, Ordering::Relaxed);
-                beat = now + BEAT;
+                self.word().store(ALIVE.after(now).0, Ordering::Relaxed);
+                beat = BEAT.after(now);
             }
             if now >= listen {
                 if poll::readable([self.master.as_fd()], Some(Duration::ZERO))? == [true] {
                     self.answer_all(now)?;
                 }
-                listen = now + LISTEN;
+                listen = LISTEN.after(now);
             }
             let came = self.take(now)?;
             let (sent, wait_until) = self.send(now)?;
@@ -122,7 +123,7 @@ impl<W: Way> Worker<W> {
             }
             let spins = match self.patience {
                 Patience::Spin => true,
-                Patience::SpinBlock(budget) => now < worked + nanos(budget),
+                Patience::SpinBlock(budget) => now < Nanos::from(budget).after(worked),
                 Patience::Block => false,
             };
             // until a frame may leave it is not worth sleeping for less than it takes to wake up
@@ -131,13 +132,13 @@ impl<W: Way> Worker<W> {
                 continue;
             }
             let until = wait_until.min(beat);
-            let pause = Duration::from_nanos(until.saturating_sub(now));
+            let pause = until.since(now).into();
             let [arrived, asked] = poll::readable([self.way.arrivals(), self.master.as_fd()], Some(pause))?;
             if arrived {
-                worked = clock::now().0;
+                worked = clock::now();
             }
             if asked {
-                listen = 0;
+                listen = Nanos::ZERO;
             }
         }
     }
@@ -147,7 +148,7 @@ impl<W: Way> Worker<W> {
     }
 
     /// Takes frames that came. Answers how many.
-    fn take(&mut self, now: u64) -> io::Result<usize> {
+    fn take(&mut self, now: Nanos) -> io::Result<usize> {
         let mut frames = std::mem::take(&mut self.scratch);
         self.way.receive(BURST, &mut frames)?;
         let came = frames.len();
@@ -178,13 +179,13 @@ impl<W: Way> Worker<W> {
     }
 
     /// Sends frames that may leave. Answers how many, and when to look again.
-    fn send(&mut self, now: u64) -> io::Result<(usize, u64)> {
+    fn send(&mut self, now: Nanos) -> io::Result<(usize, Nanos)> {
         let mut sent = 0;
-        let mut again = u64::MAX;
+        let mut again = Nanos::NEVER;
         while sent < BURST {
             if !self.way.can_send() {
                 // the device has no room: soon
-                again = now + 100_000;
+                again = Nanos(100_000).after(now);
                 break;
             }
             match self.engine.next(now) {
@@ -207,7 +208,7 @@ impl<W: Way> Worker<W> {
     }
 
     /// Answers the guard's questions in their order; after a stop there may be several.
-    fn answer_all(&mut self, now: u64) -> io::Result<()> {
+    fn answer_all(&mut self, now: Nanos) -> io::Result<()> {
         while let Some(question) = self.master.question()? {
             let answer = match question {
                 QueueQuestion::Live => self.live(now),
@@ -221,7 +222,7 @@ impl<W: Way> Worker<W> {
                 }
                 // the last question, which is answered when the queue is empty
                 QueueQuestion::End | QueueQuestion::GiveWay => {
-                    self.ending = Some(now + LAST);
+                    self.ending = Some(LAST.after(now));
                     return Ok(());
                 }
             };
@@ -238,14 +239,14 @@ impl<W: Way> Worker<W> {
         Ok(())
     }
 
-    fn live(&self, now: u64) -> QueueAnswer {
+    fn live(&self, now: Nanos) -> QueueAnswer {
         let lost = self.way.lost();
         QueueAnswer::Live {
             live: Live {
                 backend: super::NAME.to_owned(),
                 device: self.device.clone(),
                 direction: TrafficDirection::Out,
-                at_ns: now,
+                at_ns: now.0,
                 rate: self.engine.policy().rate.bits_per_second(),
                 classes: self.engine.live(),
             },
@@ -258,8 +259,4 @@ impl<W: Way> Worker<W> {
             },
         }
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -16,6 +16,7 @@
 
 use std::collections::BTreeMap;
 use unisono_fairqueue::{ClassId, Flows, Hierarchy, Limit, Order, Overflow, Policy};
+use unisono_linux::clock::Nanos;
 use unisono_linux::netlink::htb;
 use unisono_linux::netlink::qdisc::{FairCodel, Room};
 
@@ -58,13 +59,13 @@ pub enum Tuning {
 }
 
 impl Tuning {
-    /// The longest packet that a device shall be handed; `now` is what it is handed now.
-    pub(super) fn longest(self, policy: &Policy, now: u64) -> u64 {
+    /// The longest packet that a device shall be handed; `present` is what it is handed now.
+    pub(super) fn longest(self, policy: &Policy, present: u64) -> u64 {
         match self {
-            Self::Plain => now,
+            Self::Plain => present,
             Self::ByWeight => {
                 let short = whole_bytes(policy.rate.bytes_per_second() * PIECE_NS / 1e9);
-                now.min(short.max(2 * FRAME))
+                present.min(short.max(2 * FRAME))
             }
         }
     }
@@ -256,7 +257,7 @@ fn word(number: u64) -> u32 {
 
 /// The target is no shorter than one packet takes at the rate that its class is sure of; otherwise every
 /// packet of a slow class would be marked.
-fn codel(limit: Option<Limit>, mark_ns: Option<u64>, (rate, ceiling): (u64, u64), longest: u64) -> FairCodel {
+fn codel(limit: Option<Limit>, mark: Option<Nanos>, (rate, ceiling): (u64, u64), longest: u64) -> FairCodel {
     let micros = |ns: f64| word(whole_bytes(ns / 1e3));
     let target = TARGET_NS.max(longest as f64 / rate as f64 * 1e9);
     let most = limit.map_or(u64::MAX, |limit| limit.bytes);
@@ -267,7 +268,7 @@ fn codel(limit: Option<Limit>, mark_ns: Option<u64>, (rate, ceiling): (u64, u64)
         interval_us: micros(INTERVAL_NS.max(10.0 * target)),
         packets: limit.map(|limit| limit.packets).filter(|packets| *packets != u64::MAX).map(word),
         memory: word(if most == u64::MAX { memory } else { most }),
-        mark_us: mark_ns.map(|ns| micros(ns as f64)),
+        mark_us: mark.map(|mark| micros(mark.0 as f64)),
     }
 }
 

@@ -46,6 +46,7 @@ pub use units::{Rate, RateError};
 use crate::hierarchy::{ClassId, Hierarchy};
 use crate::weight::Weight;
 use error::Wrong;
+use unisono_linux::clock::Nanos;
 
 const ROOT: &str = "root";
 /// Longer texts are no policies.
@@ -66,8 +67,8 @@ pub enum Flows {
 pub struct LeafQueue {
     /// Who waits for whom.
     pub flows: Flows,
-    /// After how many nanoseconds a packet is marked (ECN). `None`: never.
-    pub congestion: Option<u64>,
+    /// How long a packet may wait before it is marked (ECN). `None`: for ever.
+    pub congestion: Option<Nanos>,
 }
 
 #[derive(Clone, Debug)]
@@ -132,8 +133,8 @@ impl Policy {
         self.queues.get(class.index()).copied().unwrap_or_default().flows
     }
 
-    /// After how many nanoseconds of waiting a packet of a class is marked.
-    pub fn congestion(&self, class: ClassId) -> Option<u64> {
+    /// How long a packet of a class may wait before it is marked.
+    pub fn congestion(&self, class: ClassId) -> Option<Nanos> {
         self.queues.get(class.index())?.congestion
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
+use unisono_linux::clock::Nanos;
 
 /// How much a link or a class carries; a positive number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -80,12 +81,12 @@ pub(super) fn bytes(text: &str) -> Option<u64> {
     measured(text, &UNITS).filter(|bytes| *bytes <= MOST_BYTES).and_then(|bytes| u64::try_from(bytes).ok())
 }
 
-/// A duration with its unit, in nanoseconds; at most a thousand seconds.
-pub(super) fn nanos(text: &str) -> Option<u64> {
+/// A duration with its unit; at most a thousand seconds.
+pub(super) fn nanos(text: &str) -> Option<Nanos> {
     const UNITS: [(&str, u128); 3] = [("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
     measured(text, &UNITS)
         .filter(|nanos| *nanos <= 1_000_000_000_000)
-        .and_then(|nanos| u64::try_from(nanos).ok())
+        .and_then(|nanos| u64::try_from(nanos).ok().map(Nanos))
 }
 
 /// A decimal number with one of the units (the shortest last), in ones, rounded down.

@@ -12,11 +12,12 @@ use crate::discipline::Discipline;
 use crate::few::TaggedSlot;
 use crate::hierarchy::ClassId;
 use crate::packet::Packet;
+use unisono_linux::clock::Nanos;
 
 impl<T> Scheduler<T> {
     /// Takes the first packet of a leaf into service out of turn, if on each level its class is then ahead of
     /// its parent's virtual time by at most `most` bytes beyond the packet itself.
-    pub fn dequeue_ahead(&mut self, now: u64, class: ClassId, most: u32) -> Option<Packet<T>> {
+    pub fn dequeue_ahead(&mut self, now: Nanos, class: ClassId, most: u32) -> Option<Packet<T>> {
         self.finish(now);
         let leaf = self.slots[class.index()];
         if leaf & INNER != 0 || !self.has_more(leaf) {
@@ -57,6 +58,7 @@ impl<T> Scheduler<T> {
 #[cfg(test)]
 mod tests {
     use crate::{ClassId, ClassSpec, Discipline, Hierarchy, Packet, Scheduler};
+    use unisono_linux::clock::Nanos;
 
     fn two() -> (Scheduler<u32>, [ClassId; 2]) {
         let tree = Hierarchy::new(ClassSpec::new("link").with([ClassSpec::new("a"), ClassSpec::new("b")]));
@@ -69,32 +71,33 @@ mod tests {
     fn who_is_served_out_of_turn_waits_for_it_afterwards() {
         let (mut scheduler, [a, b]) = two();
         for item in 0..6 {
-            scheduler.enqueue(0, a, Packet::new(100, item)).expect("a leaf");
-            scheduler.enqueue(0, b, Packet::new(100, 10 + item)).expect("a leaf");
+            scheduler.enqueue(Nanos::ZERO, a, Packet::new(100, item)).expect("a leaf");
+            scheduler.enqueue(Nanos::ZERO, b, Packet::new(100, 10 + item)).expect("a leaf");
         }
-        let ahead =
-            |scheduler: &mut Scheduler<u32>| scheduler.dequeue_ahead(0, b, 200).map(|packet| packet.item);
+        let ahead = |scheduler: &mut Scheduler<u32>| {
+            scheduler.dequeue_ahead(Nanos::ZERO, b, 200).map(|packet| packet.item)
+        };
         assert_eq!(
             [ahead(&mut scheduler), ahead(&mut scheduler), ahead(&mut scheduler)],
             [Some(10), Some(11), Some(12)]
         );
         assert_eq!(ahead(&mut scheduler), None, "it is 300 bytes ahead");
         let order: Vec<u32> =
-            std::iter::from_fn(|| scheduler.dequeue(0)).map(|(_, packet)| packet.item).collect();
+            std::iter::from_fn(|| scheduler.dequeue(Nanos::ZERO)).map(|(_, packet)| packet.item).collect();
         // a is owed three, then they take turns; a was entered first
         assert_eq!(order, [0, 1, 2, 13, 3, 14, 4, 15, 5]);
-        assert_eq!(scheduler.dequeue_ahead(0, a, u32::MAX), None, "nothing waits");
+        assert_eq!(scheduler.dequeue_ahead(Nanos::ZERO, a, u32::MAX), None, "nothing waits");
     }
 
     /// The order in which quanta leave of which one class uses only half.
     fn halves(meanwhile: impl Fn(&mut Scheduler<u32>)) -> Vec<u32> {
         let (mut scheduler, [a, b]) = two();
         for item in 0..4 {
-            scheduler.enqueue(0, a, Packet::new(100, item)).expect("a leaf");
-            scheduler.enqueue(0, b, Packet::new(100, 10 + item)).expect("a leaf");
+            scheduler.enqueue(Nanos::ZERO, a, Packet::new(100, item)).expect("a leaf");
+            scheduler.enqueue(Nanos::ZERO, b, Packet::new(100, 10 + item)).expect("a leaf");
         }
         let mut order = vec![];
-        while let Some((class, packet)) = scheduler.dequeue(0) {
+        while let Some((class, packet)) = scheduler.dequeue(Nanos::ZERO) {
             meanwhile(&mut scheduler);
             if class == a {
                 scheduler.charge(50);

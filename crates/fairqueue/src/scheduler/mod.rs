@@ -40,6 +40,7 @@ use crate::lines::{NONE, PacketLines};
 use crate::packet::Packet;
 use class::{Inner, Leaf, Sibling};
 use std::collections::VecDeque;
+use unisono_linux::clock::Nanos;
 
 /// What a class has got so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -397,7 +398,7 @@ impl<T> Scheduler<T> {
 
 impl<T> Discipline<T> for Scheduler<T> {
     #[inline]
-    fn enqueue(&mut self, _now: u64, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
+    fn enqueue(&mut self, _now: Nanos, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
         let at = class.index();
         if self.leaves[at].inner {
             return Err(EnqueueError::NotALeaf { class: self.hierarchy.class(class).name.clone() });
@@ -430,14 +431,14 @@ impl<T> Discipline<T> for Scheduler<T> {
     }
 
     #[inline]
-    fn finish(&mut self, _now: u64) {
+    fn finish(&mut self, _now: Nanos) {
         if let Some(leaf) = self.in_service.take() {
             self.settle(leaf);
         }
     }
 
     #[inline]
-    fn dequeue(&mut self, now: u64) -> Option<(ClassId, Packet<T>)> {
+    fn dequeue(&mut self, now: Nanos) -> Option<(ClassId, Packet<T>)> {
         self.finish(now);
         let mut slot = self.slots[0];
         while slot & INNER != 0 {

@@ -12,13 +12,14 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use unisono_enforce::disk::DiskRule;
 use unisono_fairqueue::{Disk, Purpose};
+use unisono_linux::clock::Nanos;
 use unisono_measure::record::Figure;
 
 /// Requests at the disk at a time, where the order is ours.
 const OUT: usize = 2;
 
 /// An underestimate, because what is promised from it has to hold.
-const DISK: Disk = Disk { request: 300_000, rate: 200_000_000, ahead: 256 << 10 };
+const DISK: Disk = Disk { request: Nanos(300_000), rate: 200_000_000, ahead: 256 << 10 };
 
 pub const DISK_SHARES: DriverKind = DriverKind::of::<DiskDriver>("disk");
 

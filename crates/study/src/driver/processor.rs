@@ -87,7 +87,7 @@ impl Driver for ProcessorDriver {
                 return Err(NoResult::Interrupted(format!("stopped by {signal}")));
             }
             if let Some(keeper) = &mut keeper {
-                timer::sleep_until(keeper.turn().min(until));
+                timer::sleep_until(keeper.turn().0.min(until));
                 switches += 1;
             } else {
                 timer::sleep_until((now + 10_000_000).min(until));

@@ -20,6 +20,7 @@ use unisono_fairqueue::{
     Backlog, ClassId, DelayFigures, Discipline, Fifo, Hierarchy, HierarchyError, LiveClass, Packet, Policy,
     Scheduler, Served,
 };
+use unisono_linux::clock::Nanos;
 use unisono_measure::Histogram;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -40,7 +41,7 @@ impl Choice {
 
 #[derive(Clone, Debug)]
 struct WaitingFrame<F> {
-    since: u64,
+    since: Nanos,
     frame: F,
 }
 
@@ -64,8 +65,8 @@ pub enum EngineChangeError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NextFrame<F> {
     Send(F),
-    /// Ask again at this time (ns), or when a frame has come.
-    Wait(u64),
+    /// Ask again at this time, or when a frame has come.
+    Wait(Nanos),
     /// Ask again when a frame has come.
     Rest,
 }
@@ -80,7 +81,7 @@ pub struct Engine<F> {
     /// The clock of each class that has a ceiling.
     ceilings: Vec<Option<Pacer>>,
     /// Classes at their ceilings, each with the time at which it is released.
-    held: Vec<(u64, ClassId)>,
+    held: Vec<(Nanos, ClassId)>,
     /// The last look found no frame that may leave.
     is_resting: bool,
     /// The frame sent last waited longer than its class's `ecn`.
@@ -147,7 +148,7 @@ impl<F> Engine<F> {
 
     /// Queues a frame of a leaf. If a class is full, frames are dropped; [`dropped`](Self::dropped) returns
     /// them.
-    pub fn accept(&mut self, now: u64, class: ClassId, flow: FlowNumber, length: u32, frame: F) {
+    pub fn accept(&mut self, now: Nanos, class: ClassId, flow: FlowNumber, length: u32, frame: F) {
         if self.is_resting || self.waiting() == 0 {
             self.link.rest_until(now);
             if self.link.free_at() <= now {
@@ -167,7 +168,7 @@ impl<F> Engine<F> {
     }
 
     /// The frame that was on the link has left it.
-    fn finish(&mut self, now: u64) {
+    fn finish(&mut self, now: Nanos) {
         match &mut self.queue {
             EngineQueue::Fair(queue) => queue.finish(now),
             EngineQueue::Fifo(queue) => queue.finish(now),
@@ -191,11 +192,11 @@ impl<F> Engine<F> {
         backlog.packets
     }
 
-    pub fn next(&mut self, now: u64) -> NextFrame<F> {
+    pub fn next(&mut self, now: Nanos) -> NextFrame<F> {
         if self.link.free_at() > now {
             return NextFrame::Wait(self.link.free_at());
         }
-        let earliest = if self.held.is_empty() { u64::MAX } else { self.release(now) };
+        let earliest = if self.held.is_empty() { Nanos::NEVER } else { self.release(now) };
         if self.is_resting {
             // what the link did not carry while all that waited was held back is lost
             self.link.rest_until(now);
@@ -207,7 +208,7 @@ impl<F> Engine<F> {
         let Some((class, packet)) = chosen else {
             self.is_resting = true;
             self.link.rest_until(now);
-            return if earliest == u64::MAX { NextFrame::Rest } else { NextFrame::Wait(earliest) };
+            return if earliest == Nanos::NEVER { NextFrame::Rest } else { NextFrame::Wait(earliest) };
         };
         let class = self.layout.owner(class);
         self.is_resting = false;
@@ -216,8 +217,8 @@ impl<F> Engine<F> {
         let served = &mut self.served[class.index()];
         served.packets += 1;
         served.bytes += u64::from(packet.length);
-        let waited = now.saturating_sub(packet.item.since);
-        self.delays[class.index()].record_nanos(waited);
+        let waited = now.since(packet.item.since);
+        self.delays[class.index()].record_nanos(waited.0);
         self.was_late = self.policy.congestion(class).is_some_and(|most| waited > most);
         NextFrame::Send(packet.item.frame)
     }
@@ -229,7 +230,7 @@ impl<F> Engine<F> {
 
     /// Counts a packet towards the ceilings of its class and of the classes above, and holds those that have
     /// reached theirs.
-    fn charge(&mut self, now: u64, mut class: ClassId, length: u32) {
+    fn charge(&mut self, now: Nanos, mut class: ClassId, length: u32) {
         let EngineQueue::Fair(queue) = &mut self.queue else { return };
         while class != ClassId::ROOT {
             if let Some(pacer) = &mut self.ceilings[class.index()] {
@@ -245,13 +246,13 @@ impl<F> Engine<F> {
     }
 
     /// Releases classes whose time has come. Answers when the next one is due.
-    fn release(&mut self, now: u64) -> u64 {
-        let EngineQueue::Fair(queue) = &mut self.queue else { return u64::MAX };
+    fn release(&mut self, now: Nanos) -> Nanos {
+        let EngineQueue::Fair(queue) = &mut self.queue else { return Nanos::NEVER };
         let (ceilings, layout) = (&self.ceilings, &self.layout);
-        let mut earliest = u64::MAX;
+        let mut earliest = Nanos::NEVER;
         self.held.retain_mut(|(until, class)| {
             // what was in service when it was held may have been followed by another below
-            *until = ceilings[class.index()].map_or(0, |pacer| pacer.free_at());
+            *until = ceilings[class.index()].map_or(Nanos::ZERO, |pacer| pacer.free_at());
             if *until <= now {
                 queue.release(layout.place(*class));
                 return false;

@@ -10,11 +10,11 @@ fn class(engine: &Engine<u32>, name: &str) -> ClassId {
 }
 
 /// Keeps `backlog` frames of each of these classes waiting for so long; answers the bytes that each got.
-fn busy(engine: &mut Engine<u32>, names: &[&str], length: u32, seconds: f64, late: u64) -> Vec<u64> {
+fn busy(engine: &mut Engine<u32>, names: &[&str], length: u32, seconds: f64, late: Nanos) -> Vec<u64> {
     let classes: Vec<ClassId> = names.iter().map(|name| class(engine, name)).collect();
     let before: Vec<u64> = classes.iter().map(|class| engine.served[class.index()].bytes).collect();
     let mut now = engine.link.free_at();
-    let end = now + (seconds * 1e9) as u64;
+    let end = Nanos((seconds * 1e9) as u64).after(now);
     for _ in 0..20 {
         for (class, at) in classes.iter().zip(0..) {
             engine.accept(now, *class, FlowNumber::default(), length, at);
@@ -25,7 +25,7 @@ fn busy(engine: &mut Engine<u32>, names: &[&str], length: u32, seconds: f64, lat
             NextFrame::Send(frame) => {
                 engine.accept(now, classes[frame as usize], FlowNumber::default(), length, frame);
             }
-            NextFrame::Wait(until) => now = until + late,
+            NextFrame::Wait(until) => now = late.after(until),
             NextFrame::Rest => panic!("something always waits"),
         }
         while engine.dropped().is_some() {}
@@ -37,13 +37,13 @@ fn busy(engine: &mut Engine<u32>, names: &[&str], length: u32, seconds: f64, lat
 fn busy_classes_share_the_rate_by_weight_and_an_idle_ones_part_goes_to_the_others_by_weight() {
     let text = "rate = \"100mbit\"\n[class.a]\nweight = 6\n[class.b]\nweight = 3\n[class.c]\nweight = 1\n";
     let mut engine = Engine::new(policy(text), Choice::Fair).expect("sound");
-    let got = busy(&mut engine, &["a", "b", "c"], 1514, 2.0, 30_000);
+    let got = busy(&mut engine, &["a", "b", "c"], 1514, 2.0, Nanos(30_000));
     for (got, share) in got.iter().zip([0.6, 0.3, 0.1]) {
         let exact = 25e6 * share;
         assert!((*got as f64 - exact).abs() < 0.005 * exact, "{got} instead of {exact}");
     }
     let mut engine = Engine::new(policy(text), Choice::Fair).expect("sound");
-    let got = busy(&mut engine, &["b", "c"], 1514, 2.0, 30_000);
+    let got = busy(&mut engine, &["b", "c"], 1514, 2.0, Nanos(30_000));
     assert!((got[0] as f64 / got[1] as f64 - 3.0).abs() < 0.01, "{got:?}");
     assert!(((got[0] + got[1]) as f64 - 25e6).abs() < 0.002 * 25e6, "{got:?}");
 }
@@ -53,12 +53,12 @@ fn a_ceiling_holds_exactly_alone_and_beside_others_and_the_rest_is_lent() {
     let text = "rate = \"100mbit\"\n[class.a]\nweight = 9\nceiling = \"20mbit\"\n[class.b]\n[class.a.x]\nweight = 3\n\
                 [class.a.y]\n";
     let mut engine = Engine::new(policy(text), Choice::Fair).expect("sound");
-    let got = busy(&mut engine, &["x", "y", "b"], 1000, 2.0, 10_000);
+    let got = busy(&mut engine, &["x", "y", "b"], 1000, 2.0, Nanos(10_000));
     for (got, exact) in got.iter().zip([3.75e6, 1.25e6, 20e6]) {
         assert!((*got as f64 - exact).abs() < 0.01 * exact, "{got} instead of {exact}");
     }
     let mut engine = Engine::new(policy(text), Choice::Fair).expect("sound");
-    let got = busy(&mut engine, &["x"], 1000, 2.0, 10_000);
+    let got = busy(&mut engine, &["x"], 1000, 2.0, Nanos(10_000));
     assert!((got[0] as f64 - 5e6).abs() < 0.005 * 5e6, "{got:?}");
 }
 
@@ -67,7 +67,7 @@ fn a_change_loses_nothing_and_weights_hold_from_then_on() {
     let mut engine =
         Engine::new(policy("rate = \"10mbit\"\ndefault = \"a\"\n[class.a]\n[class.b]\n"), Choice::Fair)
             .expect("sound");
-    busy(&mut engine, &["a", "b"], 1000, 0.5, 0);
+    busy(&mut engine, &["a", "b"], 1000, 0.5, Nanos::ZERO);
     let waiting = engine.waiting();
     engine
         .change(policy(
@@ -75,7 +75,7 @@ fn a_change_loses_nothing_and_weights_hold_from_then_on() {
         ))
         .expect("it can");
     assert_eq!(engine.waiting(), waiting);
-    let got = busy(&mut engine, &["a", "b"], 1000, 1.0, 0);
+    let got = busy(&mut engine, &["a", "b"], 1000, 1.0, Nanos::ZERO);
     assert!((got[1] as f64 / got[0] as f64 - 4.0).abs() < 0.1, "{got:?}");
     assert!((got[0] + got[1]) as f64 > 0.99 * 2.5e6, "{got:?}");
     let live = engine.live();
@@ -93,7 +93,7 @@ fn a_class_without_a_limit_is_kept_short_and_says_what_it_dropped() {
     let mut engine = Engine::new(policy("rate = \"10mbit\"\n[class.a]\n"), Choice::Fair).expect("sound");
     let a = class(&engine, "a");
     for frame in 0..100 {
-        engine.accept(0, a, FlowNumber::default(), 1000, frame);
+        engine.accept(Nanos::ZERO, a, FlowNumber::default(), 1000, frame);
     }
     let dropped: Vec<u32> = std::iter::from_fn(|| engine.dropped()).collect();
     assert_eq!(dropped, (65..100).collect::<Vec<_>>(), "64 KiB may wait");
@@ -107,14 +107,14 @@ fn first_in_first_out_keeps_the_order_of_arrival() {
         Engine::new(policy("rate = \"10mbit\"\n[class.a]\n[class.b]\n"), Choice::Fifo).expect("sound");
     let classes = ["a", "b"].map(|name| class(&engine, name));
     for frame in 0..10 {
-        engine.accept(0, classes[frame as usize % 2], FlowNumber::default(), 1000, frame);
+        engine.accept(Nanos::ZERO, classes[frame as usize % 2], FlowNumber::default(), 1000, frame);
     }
-    let mut now = 0;
+    let mut now = Nanos::ZERO;
     for frame in 0..10 {
         assert_eq!(engine.next(now), NextFrame::Send(frame));
         now = engine.link.free_at();
     }
-    assert_eq!(now, 8_000_000);
+    assert_eq!(now, Nanos(8_000_000));
 }
 
 proptest! {
@@ -126,9 +126,9 @@ proptest! {
         let mut engine = Engine::new(policy(text), Choice::Fair).expect("sound");
         let classes = ["a", "b", "c"].map(|name| class(&engine, name));
         let mut seen = vec![false; arrivals.len()];
-        let (mut now, mut first, mut bits) = (0, None, 0);
-        let mut coming = arrivals.iter().scan(0, |time, (pause, class, length)| {
-            *time += pause;
+        let (mut now, mut first, mut bits) = (Nanos::ZERO, None, 0);
+        let mut coming = arrivals.iter().scan(Nanos::ZERO, |time, (pause, class, length)| {
+            *time += Nanos(*pause);
             Some((*time, classes[*class], *length))
         }).zip(0_u32..).peekable();
         loop {
@@ -140,7 +140,7 @@ proptest! {
                     continue;
                 }
                 NextFrame::Wait(until) => until,
-                NextFrame::Rest => u64::MAX,
+                NextFrame::Rest => Nanos::NEVER,
             };
             match coming.peek().copied() {
                 Some(((time, class, length), frame)) if time <= next => {
@@ -148,7 +148,7 @@ proptest! {
                     engine.accept(now, class, FlowNumber::default(), length, frame);
                     coming.next();
                 }
-                _ if next == u64::MAX => break,
+                _ if next == Nanos::NEVER => break,
                 _ => now = next,
             }
             while let Some(frame) = engine.dropped() {
@@ -158,7 +158,7 @@ proptest! {
         prop_assert!(seen.iter().all(|seen| *seen));
         prop_assert_eq!(engine.waiting(), 0);
         if let Some(first) = first {
-            prop_assert!(u128::from(engine.link.free_at() - first + 1) * 100_000_000 >= u128::from(bits) * 1_000_000_000);
+            prop_assert!(u128::from(engine.link.free_at().since(first).0 + 1) * 100_000_000 >= u128::from(bits) * 1_000_000_000);
         }
     }
 }

@@ -14,6 +14,7 @@ use unisono_fairqueue::{ClassId, Hierarchy};
 use unisono_linux::bpf::compile::{ProgramError, compile};
 use unisono_linux::bpf::object::{self, Meaning};
 use unisono_linux::bpf::{Array, LoadedOperations, Operations, TypeInformation};
+use unisono_linux::clock::Nanos;
 
 /// How many priorities of sockets and packets can stand for classes.
 pub const PRIORITIES: usize = 16;
@@ -136,9 +137,9 @@ impl LoadedDiscipline {
         &self.kind
     }
 
-    /// For tests: sets the program's clock, in nanoseconds.
-    pub fn set_clock(&self, now: u64) -> Result<(), ProgramError> {
-        self.clock.write(0, &now.to_ne_bytes()).map_err(ProgramError::io("set the clock"))
+    /// For tests: sets the program's clock.
+    pub fn set_clock(&self, now: Nanos) -> Result<(), ProgramError> {
+        self.clock.write(0, &now.0.to_ne_bytes()).map_err(ProgramError::io("set the clock"))
     }
 
     pub fn maps(&self) -> &Attached {

@@ -11,6 +11,7 @@ use crate::weight::Weight;
 use matchers::read_matchers;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use unisono_linux::clock::Nanos;
 
 /// Less than one packet of Ethernet's may not be a limit.
 const LEAST_BYTES: u64 = 1514;
@@ -45,7 +46,7 @@ pub(super) struct WrittenClass {
     pub(super) limit: Option<Limit>,
     pub(super) order: Option<Placed<Order>>,
     pub(super) flows: Option<Placed<Flows>>,
-    pub(super) congestion: Option<Placed<u64>>,
+    pub(super) congestion: Option<Placed<Nanos>>,
     pub(super) matchers: Vec<Placed<Matcher>>,
 }
 
@@ -317,9 +318,9 @@ fn read_flows(value: &WrittenValue<'_>) -> Result<Placed<Flows>, Wrong> {
     word_of("flows", &[("together", Flows::Together), ("fair", Flows::Fair)], value)
 }
 
-fn read_congestion(value: &WrittenValue<'_>) -> Result<Placed<u64>, Wrong> {
+fn read_congestion(value: &WrittenValue<'_>) -> Result<Placed<Nanos>, Wrong> {
     let text = text_of("ecn", "a duration such as \"5ms\"", value)?;
-    match units::nanos(&text.value).filter(|nanos| *nanos > 0) {
+    match units::nanos(&text.value).filter(|nanos| *nanos > Nanos::ZERO) {
         Some(value) => Ok(Placed { value, at: text.at }),
         None => wrong(
             text.at,

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use unisono_fairqueue::{
     ClassId, ClassSpec, Discipline, Fifo, Hierarchy, Packet, RoundRobin, Scheduler, Weight, Weighted,
 };
+use unisono_linux::clock::Nanos;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Decider {
@@ -87,8 +88,8 @@ trait Queue {
 struct Of<D> {
     discipline: D,
     leaves: Vec<ClassId>,
-    /// The time (ns) for disciplines that need one: a link's.
-    now: u64,
+    /// The time, for disciplines that need one: a link's.
+    now: Nanos,
 }
 
 impl<D: Discipline<u32>> Queue for Of<D> {
@@ -100,7 +101,7 @@ impl<D: Discipline<u32>> Queue for Of<D> {
 
     fn take(&mut self) -> Option<u32> {
         let (_, packet) = self.discipline.dequeue(self.now)?;
-        self.now += u64::from(packet.length) * 8_000_000_000 / LINK;
+        self.now += Nanos(u64::from(packet.length) * 8_000_000_000 / LINK);
         Some(packet.item)
     }
 }
@@ -132,7 +133,7 @@ fn tree(classes: u32, levels: u32) -> (Hierarchy, Vec<ClassId>) {
 fn queue(decider: Decider, classes: u32) -> Box<dyn Queue> {
     let levels = if decider == Decider::FourLevels { 4 } else { 1 };
     let (hierarchy, leaves) = tree(classes, levels);
-    let now = 0;
+    let now = Nanos::ZERO;
     match decider {
         Decider::Heap => Box::new(HeapQueue::new((0..classes).map(|class| WEIGHTS[class as usize % 4]))),
         Decider::StartTime | Decider::FourLevels => {
