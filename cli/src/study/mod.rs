@@ -45,6 +45,7 @@ Examples:
   unisono study                     all studies that this host can run, in two minutes
   unisono study barrier             what barriers cost
   unisono study rma                 windows, beside the MPIs that are installed
+  unisono study monitor             latencies of a network monitor in bursts: three minutes
   unisono study tree                barriers in the switches of simulated networks: a few seconds
   unisono study queue               shares of a link, under each way to enforce them: needs root
   unisono study gang --paper        the gang studies with the paper's ten repetitions
@@ -53,8 +54,8 @@ Examples:
 
 Stop other programs first. The report warns where they disturbed a run.")]
 pub(crate) struct Args {
-    /// Topics (barrier, gang, rma, tree, queue, middleware) or ids of single studies; without one, all
-    /// studies run that --list does not mark with *
+    /// Topics (barrier, gang, monitor, rma, tree, queue, middleware) or ids of single studies; without one,
+    /// all studies run that --list does not mark with *
     #[arg(value_name = "TOPIC", value_parser = Completed::new(names, StringValueParser::new()), hide_possible_values = true)]
     topics: Vec<String>,
     /// Few repetitions: two minutes for all studies (the default)

@@ -2,6 +2,7 @@
 //! are those of every peer.
 
 mod ghost;
+mod monitor;
 mod rival;
 mod service;
 mod traffic;
@@ -40,6 +41,7 @@ enum Which {
     Clustering(KernelArgs),
     Bursts(Bursts),
     Ghost(ghost::Args),
+    Monitor(monitor::Args),
     Rival(rival::Args),
     Service(service::Args),
     Traffic(traffic::Args),
@@ -115,6 +117,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Which::RayonStencil(flags) => measure(&flags, stencil::run_rayon),
         Which::Stencil(args) => kernel(&args, stencil::run_unisono),
         Which::Ghost(args) => ghost::run(&args),
+        Which::Monitor(args) => monitor::run(&args),
         Which::Rival(args) => rival::run(&args),
         Which::Service(args) => service::run(&args),
         Which::Traffic(args) => traffic::run(&args),

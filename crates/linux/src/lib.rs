@@ -33,6 +33,7 @@ pub mod process;
 pub mod process_group;
 pub mod process_vm;
 pub mod programs;
+pub mod pthread_barrier;
 pub mod quota;
 pub mod read;
 pub mod resource_limit;

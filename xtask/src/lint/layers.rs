@@ -33,7 +33,7 @@ const ROWS: &[(&str, &[&str])] = &[
     // measuring and showing
     (
         "study",
-        &["barrier", "broker", "btin", "enforce", "fairqueue", "linux", "measure", "rma", "sync"],
+        &["barrier", "broker", "btin", "enforce", "fairqueue", "fit", "linux", "measure", "rma", "sync"],
     ),
     ("report", &["linux", "measure"]),
     ("advise", &["linux", "measure"]),
@@ -61,7 +61,7 @@ const ROWS: &[(&str, &[&str])] = &[
         ],
     ),
     // nobody depends on these
-    ("examples", &["broker", "rma"]),
+    ("examples", &["barrier", "broker", "rma", "study"]),
     ("host-tests", &["linux"]),
     ("xtask", &["enforce", "host-tests", "linux", "measure"]),
 ];

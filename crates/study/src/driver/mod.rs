@@ -24,6 +24,7 @@ pub mod gang_run;
 pub mod ghost;
 pub mod launch;
 pub mod link;
+pub mod monitor;
 pub mod pair;
 pub mod processor;
 pub mod regime;
@@ -49,11 +50,12 @@ use std::time::Duration;
 use unisono_measure::record::Figure;
 
 /// Every driver that a study file can name.
-pub static DRIVERS: [DriverKind; 14] = [
+pub static DRIVERS: [DriverKind; 15] = [
     single::SINGLE,
     pair::PAIR,
     wait_cost::WAIT_COST,
     burst::BURST,
+    monitor::MONITOR,
     ghost::GHOST,
     tree::TREE,
     tree_plans::TREE_PLANS,

@@ -1,5 +1,5 @@
 //! Programs that run at the same time, or in turns, under a regime: plain Linux, spread Linux, priorities,
-//! batch, partitions, gangs.
+//! batch, partitions, gangs, or as `unisono fit` divides the processors.
 //!
 //! Rates are per second of the *whole* run in every regime, so that they can be compared: under `batch` each
 //! of two programs runs half of the time and is credited with half of its rate.
@@ -9,6 +9,8 @@ use super::{Context, NoResult, gang_run};
 use crate::workload::{Measurement, Pin};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use unisono_linux::quota;
+use unisono_linux::topology::Topology;
 use unisono_measure::record::Figure;
 
 /// From the start of the first program to the moment at which all begin to measure.
@@ -35,6 +37,8 @@ pub enum SharingRegime {
     /// Concurrently, each program on its own share of the processors.
     Partition,
     Gang,
+    /// Concurrently, each program with the threads and processors that `unisono fit A ::: B` would give it.
+    Fit,
 }
 
 /// Settings of drivers whose programs share the processors.
@@ -52,16 +56,23 @@ pub struct RegimeSettings {
     pub nice: Option<i32>,
     /// Programs beside the first. `None`: 1.
     pub others: Option<usize>,
+    /// Additional time for what the programs prepare before they are measured.
+    pub preparation_ms: Option<f64>,
 }
 
 impl RegimeSettings {
     /// The estimated time around the measured seconds.
     pub fn around(&self) -> Duration {
-        match self.regime {
+        let around = match self.regime {
             SharingRegime::Gang => GANG_LEAD + Duration::from_millis(20),
             SharingRegime::Batch => (WARM_UP + Duration::from_millis(15)) * 2,
             _ => LEAD + Duration::from_millis(10),
-        }
+        };
+        around + self.preparation()
+    }
+
+    fn preparation(&self) -> Duration {
+        Duration::from_secs_f64(self.preparation_ms.unwrap_or(0.0).clamp(0.0, 60e3) / 1e3)
     }
 }
 
@@ -78,12 +89,17 @@ pub fn under(
     }
     match regime {
         SharingRegime::Batch => return Ok((batch(context, apps, seconds)?, Vec::new())),
-        SharingRegime::Gang => return gang_run::run(context, settings, apps, seconds, GANG_LEAD),
+        SharingRegime::Gang => {
+            let lead = GANG_LEAD + settings.preparation();
+            return gang_run::run(context, settings, apps, seconds, lead);
+        }
         SharingRegime::Spread => apps.iter_mut().for_each(|app| app.options.pin = Pin::Spread),
         SharingRegime::Partition => partition(context, &mut apps)?,
+        SharingRegime::Fit => fit(context, &mut apps)?,
         SharingRegime::Linux | SharingRegime::Nice => {}
     }
-    let begin = launch::begin_after(LEAD);
+    let lead = LEAD + settings.preparation();
+    let begin = launch::begin_after(lead);
     let prepared = apps.iter_mut().map(|app| {
         app.options.start_at = Some(begin);
         launch::prepare(context, app, StartedBy::Us)
@@ -92,7 +108,7 @@ pub fn under(
     let measured = launch::concurrently(
         context,
         prepared.collect(),
-        LEAD + Duration::from_secs_f64(seconds),
+        lead + Duration::from_secs_f64(seconds),
         |i, child| {
             if regime != SharingRegime::Nice || i + 1 != favoured {
                 return Ok(());
@@ -145,6 +161,20 @@ fn partition(context: Context, apps: &mut [App]) -> Result<(), NoResult> {
     }
     for (i, app) in apps.iter_mut().enumerate() {
         app.options.pin = Pin::List(context.cpus[i * cpus / n..(i + 1) * cpus / n].to_vec());
+    }
+    Ok(())
+}
+
+/// Gives each program the threads and processors that `unisono fit` would give it beside the others.
+fn fit(context: Context, apps: &mut [App]) -> Result<(), NoResult> {
+    let limits = quota::limits();
+    let limits = limits.map_err(|error| NoResult::Skipped(format!("cannot read the processors: {error}")))?;
+    let allowed = context.cpus.iter().copied().collect();
+    let threads = unisono_fit::effective(&limits).processors;
+    let parts = unisono_fit::parts(&Topology::read(), &allowed, threads, apps.len());
+    for (app, part) in apps.iter_mut().zip(parts) {
+        app.options.threads = part.threads;
+        app.options.pin = Pin::List(part.cpus.iter().collect());
     }
     Ok(())
 }

@@ -227,6 +227,11 @@ pub struct Measurement {
     /// Requests that were still queued after twice the time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unfinished: Option<u64>,
+    /// Before each barrier, and in it, on average over all participants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processing_us: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_us: Option<f64>,
     pub rounds_per_ns: f64,
 }
 

@@ -15,6 +15,7 @@ pub mod ghost;
 pub mod histogram;
 pub mod kernel;
 pub mod meter;
+pub mod monitor;
 pub mod options;
 pub mod own;
 mod patience;
@@ -22,6 +23,7 @@ pub mod rival;
 pub mod service;
 pub mod spin;
 mod stamp;
+pub mod stream_cluster;
 pub mod traffic;
 
 pub use meter::{Measurement, NsPerBarrier};

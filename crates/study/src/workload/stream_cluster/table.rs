@@ -1,0 +1,69 @@
+//! What the members of a team tell each other during an evaluation.
+//!
+//! The table has a row for each member and a column for each centre. Rows lie next to each other, as narrow
+//! as the number of centres allows. Every number has one writer between two barriers, which publish it.
+
+use crossbeam_utils::CachePadded;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering::Relaxed};
+
+/// Numbers in a cache line: rows of two members share none.
+pub(super) const LINE: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct SavingsTable {
+    pub(super) members: usize,
+    pub(super) width: AtomicUsize,
+    /// What a member's points save if the column's centre closes (negative: cost); the last row: what closing
+    /// saves in all.
+    cells: Vec<AtomicI64>,
+    /// Of each point that is a centre: its column.
+    pub(super) column: Vec<AtomicU32>,
+    pub(super) counts: Vec<CachePadded<MemberCounts>>,
+    /// What the evaluation saves, and how many centres close.
+    pub(super) saved: AtomicI64,
+    pub(super) closed: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct MemberCounts {
+    pub(super) centres: AtomicUsize,
+    pub(super) first_column: AtomicUsize,
+    pub(super) saved: AtomicI64,
+    pub(super) closed: AtomicUsize,
+}
+
+impl SavingsTable {
+    pub(super) fn new(points: usize, members: usize) -> Self {
+        Self {
+            members,
+            width: AtomicUsize::new(0),
+            // every point may become a centre
+            cells: (0..(members + 1) * (points + LINE)).map(|_| AtomicI64::new(0)).collect(),
+            column: (0..points).map(|_| AtomicU32::new(0)).collect(),
+            counts: (0..members).map(|_| CachePadded::default()).collect(),
+            saved: AtomicI64::new(0),
+            closed: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn row(&self, member: usize) -> &[AtomicI64] {
+        let width = self.width.load(Relaxed);
+        &self.cells[member * width..][..width]
+    }
+
+    pub(super) fn number_members(&self) {
+        let mut first = 0;
+        for counts in &self.counts {
+            counts.first_column.store(first, Relaxed);
+            first += counts.centres.load(Relaxed);
+        }
+    }
+
+    /// A new centre costs `z`.
+    pub(super) fn decide(&self, z: i64) {
+        let sum: i64 = self.counts.iter().map(|counts| counts.saved.load(Relaxed)).sum();
+        let closed = self.counts.iter().map(|counts| counts.closed.load(Relaxed)).sum();
+        self.saved.store((sum - z).max(0), Relaxed);
+        self.closed.store(closed, Relaxed);
+    }
+}

@@ -1,0 +1,187 @@
+//! A stream's clusters, brought up to date chunk after chunk by a team of threads.
+
+use super::points::WeightedPoints;
+use super::search::{CentreRange, LocalSearch};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// Centres that are kept before they are folded: ten chunks' or more. Folding loses a little precision each
+/// time, and searching what is kept takes longer the more there is.
+const MOST_KEPT: usize = 200;
+
+/// Weights are halved above this, so that sums of costs fit in 64 bits however long the stream is.
+const MOST_WEIGHT: i64 = 1 << 32;
+
+/// What is known after a chunk.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StreamClusters {
+    /// Clusters of this chunk alone.
+    pub of_chunk: WeightedPoints,
+    /// Clusters of the stream until now.
+    pub of_stream: WeightedPoints,
+}
+
+/// What the members of a team share over all chunks.
+#[derive(Debug)]
+pub struct ClusterTeam {
+    members: usize,
+    range: CentreRange,
+    seed: u64,
+    /// What is searched now. `None`: no chunk comes any more.
+    search: RwLock<Option<Arc<LocalSearch>>>,
+    /// Used by member 0 alone.
+    stream: Mutex<KeptCentres>,
+}
+
+#[derive(Debug, Default)]
+struct KeptCentres {
+    chunks: u64,
+    centres: WeightedPoints,
+}
+
+impl ClusterTeam {
+    pub fn new(members: usize, range: CentreRange, seed: u64) -> Self {
+        Self { members, range, seed, search: RwLock::default(), stream: Mutex::default() }
+    }
+
+    /// Member `index`'s part of the next chunk. Every member calls this as often as all others. `next` waits
+    /// for a chunk, by member 0 alone; `None` ends the stream. Member 0 gets the clusters, the others
+    /// nothing new. `Ok(None)`: the stream has ended.
+    pub fn update(
+        &self,
+        index: usize,
+        mut wait: impl FnMut() -> Result<(), String>,
+        next: impl FnOnce() -> Option<Arc<WeightedPoints>>,
+    ) -> Result<Option<StreamClusters>, String> {
+        if index == 0 {
+            self.begin(next().filter(|chunk| !chunk.is_empty()));
+        }
+        wait()?;
+        let search = self.search.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(search) = search else { return Ok(None) };
+        search.run(index, &mut wait)?;
+        wait()?;
+        if index > 0 {
+            return Ok(Some(StreamClusters::default()));
+        }
+        let of_chunk = search.centres();
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_stream = stream.update(&of_chunk, self.range, self.seed);
+        Ok(Some(StreamClusters { of_chunk, of_stream }))
+    }
+
+    fn begin(&self, points: Option<Arc<WeightedPoints>>) {
+        let chunks = self.stream.lock().unwrap_or_else(PoisonError::into_inner).chunks;
+        let search = |points| LocalSearch::new(points, self.range, self.seed ^ (chunks << 20), self.members);
+        let search = points.map(|points| Arc::new(search(points)));
+        *self.search.write().unwrap_or_else(PoisonError::into_inner) = search;
+    }
+}
+
+impl KeptCentres {
+    /// The stream's clusters, now that `of_chunk` are there. One thread searches what is kept, because it is
+    /// much less than a chunk, and a barrier would take longer than the work before it.
+    fn update(&mut self, of_chunk: &WeightedPoints, range: CentreRange, seed: u64) -> WeightedPoints {
+        self.chunks += 1;
+        self.centres.extend(of_chunk);
+        let search = LocalSearch::new(Arc::new(self.centres.clone()), range, seed ^ self.chunks, 1);
+        // a barrier of one member never fails
+        let found = search.run(0, || Ok(())).map_or_else(|_| of_chunk.clone(), |()| search.centres());
+        self.fold(&found);
+        found
+    }
+
+    /// `clusters` are those of all kept centres.
+    fn fold(&mut self, clusters: &WeightedPoints) {
+        if self.centres.len() > MOST_KEPT {
+            self.centres.clone_from(clusters);
+        }
+        if self.centres.total_weight() > MOST_WEIGHT {
+            self.centres.halve();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::known_clusters;
+    use super::super::points::distance;
+    use super::*;
+    use std::sync::Barrier;
+    use std::thread;
+
+    /// What member 0 gets after each chunk.
+    fn updates(members: usize, chunks: &[Arc<WeightedPoints>]) -> Vec<StreamClusters> {
+        let team = ClusterTeam::new(members, CentreRange::default(), 3);
+        let barrier = Barrier::new(members);
+        let found = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for index in 0..members {
+                let (team, barrier, found) = (&team, &barrier, &found);
+                scope.spawn(move || {
+                    let mut chunks = chunks.iter().cloned();
+                    let wait = || {
+                        barrier.wait();
+                        Ok(())
+                    };
+                    while let Some(clusters) =
+                        team.update(index, wait, || chunks.next()).expect("no barrier fails")
+                    {
+                        if index == 0 {
+                            found.lock().expect("nobody panicked").push(clusters);
+                        }
+                    }
+                });
+            }
+        });
+        found.into_inner().expect("nobody panicked")
+    }
+
+    #[test]
+    fn chunks_fold_into_weighted_centres_that_stand_for_all_points() {
+        let chunk = |seed| Arc::new(known_clusters(120, 12, 40, seed));
+        let chunks: Vec<_> = (0..4).map(|i| chunk(i % 2)).collect();
+        let found = updates(2, &chunks);
+        assert_eq!(found.len(), chunks.len());
+        for (i, clusters) in found.iter().enumerate() {
+            assert_eq!(clusters.of_chunk.total_weight(), 120);
+            assert_eq!(clusters.of_stream.total_weight(), 120 * (i as i64 + 1), "after {i} chunks");
+        }
+        // 24 places are too many for 20 centres; each centre of a chunk lies in the middle of its place
+        let first = &found[0].of_chunk;
+        assert_eq!(first.len(), 12, "{} centres", first.len());
+        for (point, _) in chunks[0].iter() {
+            let nearest = first.iter().map(|(centre, _)| distance(point, centre)).min();
+            assert!(nearest.is_some_and(|d| d < 128 * 40 * 40), "{nearest:?}");
+        }
+    }
+
+    #[test]
+    fn the_clusters_do_not_depend_on_the_number_of_threads() {
+        let chunks: Vec<_> = (0..2).map(|seed| Arc::new(known_clusters(100, 30, 300, seed))).collect();
+        let alone = updates(1, &chunks);
+        assert_eq!(updates(2, &chunks), alone);
+        assert_eq!(updates(5, &chunks), alone);
+    }
+
+    #[test]
+    fn old_weights_are_halved_before_they_grow_too_large() {
+        let mut kept = KeptCentres::default();
+        kept.centres.push([1; 128], MOST_WEIGHT);
+        kept.centres.push([2; 128], 3);
+        kept.fold(&WeightedPoints::default());
+        assert_eq!(kept.centres.total_weight(), MOST_WEIGHT / 2 + 1);
+    }
+
+    #[test]
+    fn what_is_kept_is_folded_when_there_is_too_much_of_it() {
+        let mut clusters = WeightedPoints::default();
+        clusters.push([1; 128], 1000);
+        let mut kept = KeptCentres::default();
+        for (centres, expected) in [(MOST_KEPT, MOST_KEPT), (1, 1)] {
+            (0..centres).for_each(|_| kept.centres.push([1; 128], 5));
+            kept.fold(&clusters);
+            assert_eq!(kept.centres.len(), expected);
+        }
+        assert_eq!(kept.centres, clusters);
+    }
+}
