@@ -325,7 +325,10 @@ mod tests {
         assert!(matches!(reading.take(), Ok(Some(Reception::Event(_)))));
         assert!(matches!(reading.take(), Err(ReadingEnd::Broken)));
         let (mut reading, mut ring, _bell) = self::reading();
-        ring.publish(0, &vec![0; LARGEST + 1]).expect("there is room");
+        let mut large = frame(1);
+        let head = large.len() - b"payload".len();
+        large.resize(LARGEST + 1, 0);
+        ring.publish(head as u32, &large).expect("there is room");
         assert!(matches!(reading.take(), Err(ReadingEnd::Broken)));
     }
 
