@@ -67,8 +67,8 @@ struct ConsumerRate<'a> {
     delivered: f64,
 }
 
-fn per_second(now: u64, earlier: u64, nanos: u64) -> f64 {
-    now.saturating_sub(earlier) as f64 / (nanos.max(1) as f64 / 1e9)
+fn per_second(count: u64, earlier: u64, nanos: u64) -> f64 {
+    count.saturating_sub(earlier) as f64 / (nanos.max(1) as f64 / 1e9)
 }
 
 /// In the broker's order. Consumers of one name are told apart by that order.

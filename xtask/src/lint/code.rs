@@ -16,6 +16,8 @@ pub(super) struct Code {
     /// What the root file offers under another path, as (`a`, `B`) for `pub use a::B`.
     pub(super) offers: Vec<(String, String)>,
     pub(super) test_modules: Vec<String>,
+    /// Parameters of functions that are a bare `u64`.
+    pub(super) bare_numbers: Vec<At>,
 }
 
 impl Code {
@@ -55,6 +57,9 @@ impl Code {
 
     fn word(&mut self, trees: &[TokenTree], at: usize, word: &Ident, depth: usize, level: Level) {
         let name = word.to_string();
+        if name == "fn" {
+            self.bare_numbers.extend(parameters(&trees[at..]));
+        }
         if level == Level::Module
             && ["struct", "enum", "union", "trait", "type"].contains(&name.as_str())
             && let Some(TokenTree::Ident(defined)) = trees.get(at + 1)
@@ -117,6 +122,22 @@ fn is(tree: &TokenTree, sign: char) -> bool {
 fn is_for_tests(attribute: Option<&TokenTree>) -> bool {
     let text = attribute.map(ToString::to_string).unwrap_or_default().replace(' ', "");
     text.starts_with("[cfg(test)") || text.starts_with("[cfg(all(test")
+}
+
+/// The parameters of type `u64` of the function that begins here.
+fn parameters(function: &[TokenTree]) -> Vec<At> {
+    let list = function.iter().find_map(|tree| match tree {
+        TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis => Some(trees_of(group)),
+        _ => None,
+    });
+    let list = list.unwrap_or_default();
+    let bare = list.windows(3).filter_map(|window| match window {
+        [TokenTree::Ident(name), colon, TokenTree::Ident(kind)] if is(colon, ':') && kind == "u64" => {
+            Some((name.to_string(), name.span().start().line))
+        }
+        _ => None,
+    });
+    bare.collect()
 }
 
 /// Whether the tokens before an item end in `pub` or `pub(crate)`.

@@ -13,6 +13,7 @@ mod links;
 mod sources;
 mod style;
 mod sync_pairs;
+mod times;
 mod types;
 mod unsafe_code;
 
@@ -33,6 +34,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("unsafe code only where it belongs", unsafe_code::check),
     ("dependencies point down", layers::check),
     ("no file too long", length::check),
+    ("times are Nanos", times::check),
     ("links in documents resolve", links::check),
 ];
 

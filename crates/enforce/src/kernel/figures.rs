@@ -4,12 +4,13 @@ use super::NAME;
 use super::tree::{self, ClassNumbers};
 use crate::journal::LinkSide;
 use unisono_fairqueue::{Backlog, ClassId, Live, LiveClass, Policy};
+use unisono_linux::clock::Nanos;
 use unisono_linux::netlink::htb::HtbStatistics;
 
 /// Figures that the kernel keeps only at leaves are summed up for the classes above.
 pub(super) fn live(
     side: &LinkSide,
-    at_ns: u64,
+    at: Nanos,
     policy: &Policy,
     numbers: &ClassNumbers,
     statistics: &[HtbStatistics],
@@ -56,7 +57,7 @@ pub(super) fn live(
         backend: NAME.to_owned(),
         device: side.device.clone(),
         direction: side.direction,
-        at_ns,
+        at_ns: at.0,
         rate: policy.rate.bits_per_second(),
         classes,
     }

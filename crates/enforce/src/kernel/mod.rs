@@ -385,11 +385,11 @@ impl Backend for Kernel {
         };
         let policy = Policy::parse(&record.policy)?;
         let statistics = htb::statistics(&mut host.socket, host.queue)?;
-        let at_ns = unisono_linux::clock::now().0;
+        let at = unisono_linux::clock::now();
         if statistics.is_empty() {
             return Err(self.site.removed("the classes"));
         }
-        Ok(figures::live(&self.site.side, at_ns, &policy, &record.before.numbers, &statistics))
+        Ok(figures::live(&self.site.side, at, &policy, &record.before.numbers, &statistics))
     }
 
     fn clear(&mut self) -> Result<(), Error> {

@@ -1,0 +1,43 @@
+//! Time is a type: a parameter that holds nanoseconds is a `Nanos`, so that nobody passes a count for it.
+//!
+//! Where the kernel's or C's interface says `u64` (crates/linux, abi) it stays one.
+
+use super::code::Code;
+use super::sources::{SourceFile, Sources};
+
+pub(super) fn check(sources: &Sources) -> Vec<String> {
+    sources.rust().filter(|file| is_ours(file)).flat_map(of_file).collect()
+}
+
+fn is_ours(file: &SourceFile) -> bool {
+    file.path.contains("/src/")
+        && !file.is("/tests.rs")
+        && !["crates/linux/", "abi/"].iter().any(|folder| file.path.starts_with(folder))
+}
+
+fn of_file(file: &SourceFile) -> Vec<String> {
+    let code = match Code::read(&file.text, 1) {
+        Ok(code) => code,
+        Err(error) => return vec![format!("{}: {error}", file.path)],
+    };
+    let is_time = |name: &str| ["now", "_now"].contains(&name) || name.ends_with("_ns");
+    let times = code.bare_numbers.into_iter().filter(|(name, _)| is_time(name));
+    times.map(|(name, line)| format!("{}:{line}: {name} is a time; make it a Nanos", file.path)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_time_is_a_problem_where_it_is_a_parameter_of_shipped_code() {
+        let text = "struct A { at_ns: u64 }\nimpl A { fn a(&self, now: u64) {} }\nfn b<T>(x: u64, wait_ns: u64) {}\n\
+                    fn c(now: Nanos, now_then: u64) {}\n#[cfg(test)]\nmod tests { fn d(now: u64) {} }";
+        let files =
+            [("crates/a/src/a.rs", text), ("crates/linux/src/a.rs", text), ("crates/a/tests/a.rs", text)];
+        let found = [("now", 2), ("wait_ns", 3)];
+        let found =
+            found.map(|(name, at)| format!("crates/a/src/a.rs:{at}: {name} is a time; make it a Nanos"));
+        assert_eq!(check(&Sources::of(&files)), found);
+    }
+}
