@@ -157,9 +157,14 @@ impl<P: EventPayload> EventChannel<P> {
                 continue; // by another of its subscriptions
             }
             self.arrivals += 1;
-            receiver.inbox.push(now, self.arrivals, Parcel::new(Arc::clone(&event), *subscription));
             inboxes += 1;
-            self.place(inbox);
+            let before = receiver.inbox.turn();
+            receiver.inbox.push(now, self.arrivals, Parcel::new(Arc::clone(&event), *subscription));
+            // One that had something and stands nowhere has nobody who takes it; an event changes none of that.
+            let stands = receiver.standing.is_some() || before.is_none();
+            if stands && receiver.inbox.turn() != before {
+                self.place(inbox);
+            }
         }
         parts.sort_unstable();
         for of_one in parts.chunk_by(|(one, _), (other, _)| one == other) {

@@ -5,17 +5,23 @@
 //! than those of the same supplier's earlier events on that topic that still wait. What is dropped is
 //! recorded as a [`Gap`], and reported with the next delivery.
 //!
-//! Cost: some logarithms of the number of waiting events, to put one in and to take one out. The capacity
+//! Cost: constant to put an event in and to take one out while turns ascend as they come, also where the
+//! oldest is dropped; else some logarithms of the number of waiting events. The capacity
 //! bounds the memory of events; the number of suppliers times topics bounds the memory of gaps.
 
+mod ascending;
+mod waiting;
+
 use crate::admission::{ExecutionTime, Reservation};
-use crate::event::{ChannelEvent, Criticality, EventPayload, NO_DEADLINE};
+use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
 use crate::ids::{SubscriptionId, SupplierId, TopicId};
 use crate::number_map::NumberMap;
 use crate::quality::QualityRequest;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use ascending::AscendingQueue;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
+use waiting::WaitingParcels;
 
 /// What happens to an event that comes while an inbox is full. The least critical events go first in any
 /// case.
@@ -182,15 +188,12 @@ pub(crate) type DueTurn = (Nanos, u64);
 #[derive(Debug)]
 pub(crate) struct Inbox<P> {
     pub(crate) spec: InboxSpec,
-    queue: BTreeMap<DueTurn, Parcel<P>>,
-    /// Who goes when it is full: by criticality, then by arrival or deadline. `None`: it has not been full
-    /// since it was empty.
-    victims: Option<BTreeSet<(Criticality, u64, DueTurn)>>,
+    queue: WaitingParcels<P>,
     bytes: usize,
     /// Of each supplier on each topic: the turns that wait. They ascend as they came.
-    flows: NumberMap<(TopicId, SupplierId), VecDeque<DueTurn>>,
+    flows: NumberMap<(TopicId, SupplierId), AscendingQueue<DueTurn, ()>>,
     /// The memory of a flow that has ended.
-    spare: VecDeque<DueTurn>,
+    spare: AscendingQueue<DueTurn, ()>,
     /// When the next event of a reservation is expected at the earliest.
     expected: Nanos,
     gaps: BTreeMap<(TopicId, SupplierId, GapCause), Gap>,
@@ -201,23 +204,14 @@ pub(crate) struct Inbox<P> {
     pub(crate) misses: BTreeMap<TopicId, u64>,
 }
 
-/// What goes first among events of the same criticality.
-fn rank(full: FullInbox, (due, arrival): DueTurn) -> u64 {
-    match full {
-        FullInbox::DropByDeadline => due.0,
-        FullInbox::DropOldest | FullInbox::BlockSupplier => arrival,
-    }
-}
-
 impl<P: EventPayload> Inbox<P> {
     pub(crate) fn new(spec: InboxSpec) -> Self {
         Self {
             spec,
-            queue: BTreeMap::new(),
-            victims: None,
+            queue: WaitingParcels::new(),
             bytes: 0,
             flows: NumberMap::default(),
-            spare: VecDeque::new(),
+            spare: AscendingQueue::default(),
             expected: Nanos::ZERO,
             gaps: BTreeMap::new(),
             gap_since: 0,
@@ -274,15 +268,12 @@ impl<P: EventPayload> Inbox<P> {
         }
         let flow = (parcel.event.topic, parcel.event.supplier);
         let before = self.flows.entry(flow).or_insert_with(|| std::mem::take(&mut self.spare));
-        let turn = (before.back().map_or(due, |(latest, _)| due.max(*latest)), arrival);
-        before.push_back(turn);
-        if let Some(victims) = &mut self.victims {
-            victims.insert((parcel.event.criticality, rank(self.spec.full, turn), turn));
-        }
+        let turn = (before.last().map_or(due, |((latest, _), ())| due.max(*latest)), arrival);
+        before.push(turn, ());
         self.bytes += bytes;
         self.queue.insert(turn, parcel);
         while self.is_over(0, 0) {
-            let Some(turn) = self.victim(now) else { break };
+            let Some(turn) = self.queue.victim(now, self.spec.full) else { break };
             if let Some(parcel) = self.take(turn) {
                 self.counters.dropped_full += 1;
                 self.lose(arrival, &parcel.event, GapCause::Full);
@@ -290,38 +281,13 @@ impl<P: EventPayload> Inbox<P> {
         }
     }
 
-    fn victim(&mut self, now: Nanos) -> Option<DueTurn> {
-        let (full, queue) = (self.spec.full, &self.queue);
-        let victims = self.victims.get_or_insert_with(|| {
-            queue.iter().map(|(turn, it)| (it.event.criticality, rank(full, *turn), *turn)).collect()
-        });
-        let (least, rank, turn) = victims.first()?;
-        let keeps_first = full == FullInbox::DropByDeadline && *rank >= now.0;
-        match keeps_first {
-            false => Some(*turn),
-            true => {
-                let end = (*least, u64::MAX, (Nanos(u64::MAX), u64::MAX));
-                victims.range(..=end).next_back().map(|(_, _, turn)| *turn)
-            }
-        }
-    }
-
     fn take(&mut self, turn: DueTurn) -> Option<Parcel<P>> {
-        let parcel = self.queue.remove(&turn)?;
-        if self.queue.is_empty() {
-            self.victims = None;
-        } else if let Some(victims) = &mut self.victims {
-            victims.remove(&(parcel.event.criticality, rank(self.spec.full, turn), turn));
-        }
+        let parcel = self.queue.remove(turn)?;
         self.bytes -= parcel.bytes();
         let flow = (parcel.event.topic, parcel.event.supplier);
         if let Some(turns) = self.flows.get_mut(&flow) {
-            if turns.front() == Some(&turn) {
-                turns.pop_front();
-            } else if let Ok(at) = turns.binary_search(&turn) {
-                turns.remove(at);
-            }
-            if turns.is_empty()
+            turns.remove(&turn);
+            if turns.len() == 0
                 && let Some(emptied) = self.flows.remove(&flow)
             {
                 self.spare = emptied;
@@ -353,14 +319,14 @@ impl<P: EventPayload> Inbox<P> {
     /// What waits next: its turn among the inboxes of its class. None: nothing waits.
     pub(crate) fn turn(&self) -> Option<DueTurn> {
         let gap = (!self.gaps.is_empty()).then_some((NO_DEADLINE, self.gap_since));
-        self.queue.first_key_value().map(|(turn, _)| *turn).or(gap)
+        self.queue.first().or(gap)
     }
 
     /// The event whose turn it is, and whether it is late; what is late and not to be delivered goes on the
     /// way.
     pub(crate) fn pop(&mut self, now: Nanos, arrival: u64) -> Option<(Parcel<P>, bool)> {
         loop {
-            let turn = *self.queue.first_key_value()?.0;
+            let turn = self.queue.first()?;
             let parcel = self.take(turn)?;
             let late = !parcel.retained && parcel.event.deadline < now;
             if late {
