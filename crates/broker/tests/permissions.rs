@@ -121,3 +121,19 @@ fn an_mqtt_client_has_the_permissions_of_its_user() {
         assert_eq!(&*client.message().payload, b"fits");
     });
 }
+
+#[test]
+fn an_mqtt_client_that_connects_again_replaces_the_one_connection_that_it_may_have() {
+    let rules = "[[allow]]\nwho = [\"mqtt:line1\"]\nsubscribe = [\"#\"]\nconnections = 1";
+    with_rules(rules, Some(TOKENS), |at| {
+        let (mut first, code) = Raw::open(at.mqtt, V5).log_in("c", "line1", "test");
+        assert_eq!(code, 0);
+        let (_, code) = Raw::open(at.mqtt, V5).log_in("another", "line1", "test");
+        assert_eq!(code, 0x86, "a second client");
+        let (mut second, code) = Raw::open(at.mqtt, V5).log_in("c", "line1", "test");
+        assert_eq!(code, 0, "the same client, whose network has changed");
+        let (kind, body) = first.packet();
+        assert_eq!((kind, body[0]), (0xE0, 0x8E), "DISCONNECT, session taken over");
+        second.subscribe(1, "t", 0);
+    });
+}

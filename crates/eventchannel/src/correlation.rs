@@ -104,6 +104,11 @@ impl<P> Correlator<P> {
         complete
     }
 
+    /// The events that wait for others.
+    pub(crate) fn events(&self) -> impl Iterator<Item = &Arc<ChannelEvent<P>>> {
+        self.chains.iter().flatten().flatten()
+    }
+
     /// The last time at which what began then can be completed.
     pub(crate) fn end(&self, began: Nanos) -> Nanos {
         self.within.after(began)

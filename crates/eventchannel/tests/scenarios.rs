@@ -464,3 +464,26 @@ fn topics_that_nobody_offers_and_that_keep_nothing_are_retired_together() {
         [Some(kept), Some(offered), None]
     );
 }
+
+#[test]
+fn a_topic_is_not_retired_while_an_event_of_it_waits_or_may_be_delivered_again() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let redelivery = Some(Redelivery { after: Nanos(1000), attempts: 2, window: 1 });
+    let reader = bench.reader("t", InboxSpec { redelivery, ..InboxSpec::default() });
+    let together = bench.consumer("together", InboxSpec::default());
+    let parts = vec![all("part"), all("other")];
+    let correlation =
+        Correlation { parts, rule: CorrelationRule::All, within: Nanos(5), incomplete: Incomplete::Forget };
+    bench.channel.correlate(together, correlation).expect("it fits");
+    let topics = [bench.topic("t"), bench.topic("part")];
+    topics.iter().for_each(|topic| bench.publish(0, *topic, event()));
+    bench.channel.withdraw(bench.supplier);
+    assert_eq!(bench.channel.retire_unused(), 0, "one waits in an inbox, one for its correlation");
+    bench.channel.advance(Nanos(10));
+    let delivered =
+        std::iter::from_fn(|| bench.next(10)).find_map(|delivery| delivery.event).expect("it waits");
+    assert_eq!(bench.channel.retire_unused(), 1, "the correlation has run out; the other may be repeated");
+    assert!(bench.channel.topic_spec(delivered.event.topic).is_some());
+    bench.channel.acknowledge(reader, delivered.acknowledgement.expect("it is to be acknowledged"));
+    assert_eq!(bench.channel.retire_unused(), 1);
+}

@@ -7,7 +7,8 @@ use crate::transport::TransportPeer;
 use unisono_linux::clock::Nanos;
 
 impl Broker {
-    /// Finds out who a client is; `login` is a token, or MQTT's user and password.
+    /// Finds out who a client is; `login` is a token, or MQTT's user and password. The connection `replaced`
+    /// ends if this one may stay, so it does not count.
     ///
     /// # Errors
     /// It is not who it says, nobody lets it in, or it has as many connections as it may.
@@ -16,14 +17,18 @@ impl Broker {
         now: Nanos,
         client: ClientId,
         login: Option<(Option<&str>, &[u8])>,
+        replaced: Option<ClientId>,
     ) -> Result<(), String> {
         let connected = self.clients.get(&client).ok_or("it is gone")?;
         let who = self.identity(now, connected.peer, login).inspect_err(|_| {
             self.access.count(RefusalKind::Token);
         })?;
         let grant = self.access.grant(&who)?;
-        let theirs = self.clients.values().filter(|client| client.greeted && client.who == who).count();
-        if theirs >= grant.connections {
+        let theirs = self
+            .clients
+            .iter()
+            .filter(|(id, client)| client.greeted && client.who == who && Some(**id) != replaced);
+        if theirs.count() >= grant.connections {
             self.access.count(RefusalKind::Connections);
             return Err(format!("{who} may have {} connections; close one", grant.connections));
         }

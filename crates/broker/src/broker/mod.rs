@@ -263,7 +263,7 @@ impl Broker {
         same_clock: bool,
     ) -> Result<(), String> {
         let token = greeting.token.as_deref().map(|token| (None, token.as_bytes()));
-        self.identify(now, client, token)?;
+        self.identify(now, client, token, None)?;
         if let Some(connected) = self.clients.get_mut(&client) {
             (connected.greeted, connected.name) = (true, greeting.name);
             connected.lease = greeting.lease_ns.map(Nanos);

@@ -11,6 +11,7 @@ use crate::history::TopicHistory;
 use crate::ids::{ConsumerId, InboxId, SubscriptionId, SupplierId, TopicId};
 use crate::inbox::{Inbox, InboxSpec, Parcel};
 use crate::index::{Interest, TopicRoute};
+use crate::number_map::NumberSet;
 use crate::pattern::check_name;
 use crate::quality::{Mismatch, Offer, RateMeter};
 use crate::topic::TopicSpec;
@@ -287,14 +288,20 @@ impl<P: EventPayload> EventChannel<P> {
         self.admission.leave(inbox);
     }
 
-    /// Removes the topics that nobody offers and that keep nothing; how many there were. Their events that
-    /// wait are still delivered, without the topic's name.
+    /// Removes the topics that nobody offers, that keep nothing, and of which no event waits or may be
+    /// delivered again; how many there were. Cost: a look at all topics and all events that wait.
     pub fn retire_unused(&mut self) -> usize {
+        let inboxes = self.receivers.values().flat_map(|receiver| receiver.inbox.parcels());
+        let outstanding = self.consumers.values().flat_map(|consumer| consumer.outstanding.values());
+        let parcels = inboxes.chain(outstanding.map(|(_, parcel)| parcel)).flat_map(Parcel::events);
+        let parts = self.correlations.values().flat_map(|state| state.correlator.events());
+        let waited_for: NumberSet<TopicId> = parcels.chain(parts).map(|event| event.topic).collect();
         let unused: Vec<TopicId> = self
             .topics
             .iter()
-            .filter(|(_, topic)| {
+            .filter(|(id, topic)| {
                 topic.suppliers.is_empty()
+                    && !waited_for.contains(id)
                     && topic.retained.is_none()
                     && topic.history.events().next().is_none()
             })

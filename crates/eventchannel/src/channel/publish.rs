@@ -160,7 +160,7 @@ impl<P: EventPayload> EventChannel<P> {
             inboxes += 1;
             let before = receiver.inbox.turn();
             receiver.inbox.push(now, self.arrivals, Parcel::new(Arc::clone(&event), *subscription));
-            // One that had something and stands nowhere has nobody who takes it; an event changes none of that.
+            // An inbox that holds something and stands nowhere has no consumer that takes events now.
             let stands = receiver.standing.is_some() || before.is_none();
             if stands && receiver.inbox.turn() != before {
                 self.place(inbox);

@@ -176,6 +176,10 @@ impl<P: EventPayload> Parcel<P> {
         Self { event, subscription, retained: false, with: Vec::new(), repeated: 0 }
     }
 
+    pub(crate) fn events(&self) -> impl Iterator<Item = &Arc<ChannelEvent<P>>> {
+        self.with.iter().chain([&self.event])
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         let bytes = |event: &Arc<ChannelEvent<P>>| event.payload.length();
         self.with.iter().map(bytes).fold(bytes(&self.event), usize::saturating_add)
@@ -362,6 +366,10 @@ impl<P: EventPayload> Inbox<P> {
 
     pub(crate) fn holds(&self, topic: TopicId, supplier: SupplierId) -> bool {
         self.flows.contains_key(&(topic, supplier))
+    }
+
+    pub(crate) fn parcels(&self) -> impl Iterator<Item = &Parcel<P>> {
+        self.queue.iter()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -38,6 +38,10 @@ impl<P: EventPayload> WaitingParcels<P> {
         self.ascending.len() + self.early.len()
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Parcel<P>> {
+        self.ascending.iter().map(|(_, parcel)| parcel).chain(self.early.values())
+    }
+
     /// The turn that comes first.
     pub(super) fn first(&self) -> Option<DueTurn> {
         let ascending = self.ascending.first().map(|(turn, _)| *turn);

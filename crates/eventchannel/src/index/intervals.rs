@@ -21,7 +21,7 @@ use super::content::ClauseId;
 /// make many levels.
 const WIDTH: usize = if cfg!(test) { 4 } else { 32 };
 
-/// From, to, whose: both ends are within.
+/// From, to, whose; both ends are within the range.
 type KeyRange = (u64, u64, ClauseId);
 
 #[derive(Debug, Default)]

@@ -159,7 +159,9 @@ impl Broker {
         // a password without a name is a token
         let login = login.or(request.password.as_deref().map(|password| (None, password)));
         let code = if login.is_some() { 0x86 } else { 0x87 };
-        self.identify(now, client, login).map_err(|reason| MqttFault::new(code, reason))?;
+        let former = self.mqtt.by_name.get(request.client.as_str());
+        let replaced = former.and_then(|id| self.mqtt.sessions.get(id)?.client);
+        self.identify(now, client, login, replaced).map_err(|reason| MqttFault::new(code, reason))?;
         let known = self.clients.get(&client);
         let known = known.map(|known| (known.peer, known.who.clone(), Arc::clone(&known.grant)));
         let (peer, owner, grant) = known.ok_or_else(|| MqttFault::new(0x80, "it is gone"))?;
