@@ -32,7 +32,7 @@ pub(crate) struct IntervalIndex {
 
 #[derive(Debug)]
 enum RangeNode {
-    /// Ascending.
+    /// In ascending order, so that a search can stop at the first range that begins above the key.
     Leaf(Vec<KeyRange>),
     /// For each branch its first range, the highest upper end, and what is below.
     Branches { firsts: Vec<KeyRange>, highest: Vec<u64>, nodes: Vec<RangeNode> },
