@@ -109,6 +109,8 @@ pub struct Broker {
     /// When to look for programs and destinations that do nothing.
     next_look: Nanos,
     in_service: Option<PathInService>,
+    /// How long the message takes that is on the link of the paths. None: the link is free.
+    on_link: Option<Nanos>,
     /// None: it keeps no log.
     durable: Option<DurableEvents>,
     tasks: VecDeque<Task>,
@@ -140,6 +142,7 @@ impl Broker {
             mqtt_too_large: 0,
             next_look: Nanos::ZERO,
             in_service: None,
+            on_link: None,
             durable: None,
             tasks: VecDeque::new(),
         }
@@ -364,6 +367,7 @@ impl Broker {
             return Next::Wait(pace.free_at());
         }
         self.let_read();
+        self.end_service(now);
         let mut more = self.feed(now);
         loop {
             let Some(delivery) = self.channel.next(now) else {

@@ -189,6 +189,7 @@ impl Broker {
         if bytes > largest {
             return Err(format!("a payload of {bytes} bytes on a path; the largest has {largest}"));
         }
+        self.end_service(now);
         let path = self.paths.get_mut(&id).ok_or("its path is gone")?;
         let number = path.number;
         match path.state {
@@ -310,10 +311,20 @@ impl Broker {
         let length = path.destination.wire_length(event.payload.length());
         let pace = self.pace.as_mut()?;
         pace.take(now, length);
-        self.channel.finish(now, Some(pace.time_of(length)));
+        self.on_link = Some(pace.time_of(length));
         let (came, deadline) = (event.published, event.payload.due);
         self.in_service = Some(PathInService { path: id, class, came, deadline, length, cost });
         Some(event.payload.clone())
+    }
+
+    /// Charges the class of a message that has left the link. Not before: a message of another class that
+    /// comes while one is on the link goes before the next one of its class.
+    pub(super) fn end_service(&mut self, now: Nanos) {
+        if self.pace.as_ref().is_some_and(|pace| pace.free_at() <= now)
+            && let Some(took) = self.on_link.take()
+        {
+            self.channel.finish(now, Some(took));
+        }
     }
 
     /// How sending went of what [`next`](Self::next) chose.

@@ -1,0 +1,156 @@
+//! Messages leave a broker's paths in the order of the scheduler, whatever is handed over when.
+//!
+//! The reference is the scheduler of packets with a link of its own, which knows nothing of the event
+//! channel. The link takes 64 ns for a byte, so that the channel, which counts service in units of 64 ns,
+//! rounds nothing.
+
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use unisono_broker::{
+    Broker, ClientId, Destination, Frame, Greeting, Limits, NO_DEADLINE, Next, PathPace, PathSpec, Sent,
+    Task, frame::PublishHead, transport::TransportPeer,
+};
+use unisono_fairqueue::{ClassSpec, Discipline, Hierarchy, Order, Packet, Scheduler};
+use unisono_linux::clock::Nanos;
+
+/// The class of each path: two share the class that has deadlines.
+const PATHS: [&str; 5] = ["live", "live", "stored", "web", "rest"];
+const PROGRAM: ClientId = ClientId(7);
+const BYTE: Nanos = Nanos(64);
+
+/// Three levels, one leaf by deadline, weights that are no round numbers.
+fn hierarchy() -> Hierarchy {
+    let leaf = |name: &str, weight: &str| ClassSpec::new(name).weighing(weight.parse().expect("a weight"));
+    let mut live = leaf("live", "1.5");
+    live.order = Order::Deadline;
+    let video = leaf("video", "3").with([live, leaf("stored", "2")]);
+    let all = ClassSpec::new("link").with([video, leaf("web", "1")]);
+    Hierarchy::new(all).and_then(|all| all.with_default("rest")).expect("names are unique")
+}
+
+fn destination() -> Destination {
+    Destination::udp("10.0.0.1:9".parse().expect("an address"))
+}
+
+fn bytes(frame: &Frame<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame.write(&mut bytes);
+    bytes
+}
+
+/// A broker with one program, and a path for each of [`PATHS`].
+fn connected() -> Broker {
+    let link = PathPace::new(8_000_000_000 / BYTE.0).making_up_for(Nanos::ZERO);
+    let roomy = Limits { credit: 1 << 24, memory_of_user: 128 << 20, ..Limits::default() };
+    let mut broker = Broker::new(hierarchy(), roomy).with_paths(link);
+    assert!(broker.connected(Nanos::ZERO, PROGRAM, TransportPeer::User(0)));
+    let _ = broker.received(Nanos::ZERO, PROGRAM, &bytes(&Frame::Hello(Greeting::default())), None);
+    for (number, class) in (0..).zip(PATHS) {
+        let path = PathSpec { class: class.to_owned(), destination: destination() };
+        let _ = broker.received(Nanos::ZERO, PROGRAM, &bytes(&Frame::Open { number, path }), None);
+    }
+    while let Some(task) = broker.task() {
+        if let Task::Open { path, .. } = task {
+            broker.opened(path, false);
+        }
+    }
+    broker
+}
+
+/// Messages by when they come: path, length, deadline.
+type Arrivals = BTreeMap<Nanos, Vec<(usize, usize, Nanos)>>;
+
+fn arrivals() -> impl Strategy<Value = Arrivals> {
+    // some come exactly when a message ends, and many at once
+    let after = prop_oneof![Just(0_u64), 0_u64..600, Just(1400)];
+    let deadline = prop_oneof![Just(NO_DEADLINE), (0_u64..40_000).prop_map(|bytes| BYTE.times(bytes))];
+    let arrival = (after, 0..PATHS.len(), 4_usize..1400, deadline);
+    proptest::collection::vec(arrival, 1..120).prop_map(|all| {
+        let (mut now, mut arrivals) = (Nanos::ZERO, Arrivals::new());
+        for (after, path, length, deadline) in all {
+            now = BYTE.times(after).after(now);
+            arrivals.entry(now).or_default().push((path, length, deadline));
+        }
+        arrivals
+    })
+}
+
+/// Which message leaves when, by number of arrival.
+fn of_the_scheduler(arrivals: &Arrivals) -> Vec<(Nanos, u32)> {
+    let hierarchy = hierarchy();
+    let mut scheduler = Scheduler::new(hierarchy.clone());
+    let (mut order, mut number, mut now) = (Vec::new(), 0, Nanos::ZERO);
+    let mut end: Option<Nanos> = None;
+    let mut arrivals = arrivals.iter().peekable();
+    loop {
+        if end.is_some_and(|end| end <= now) {
+            scheduler.finish(now);
+            end = None;
+        }
+        while let Some((_, together)) = arrivals.next_if(|(at, _)| **at == now) {
+            for (path, length, deadline) in together {
+                let class = hierarchy.find(PATHS[*path]).expect("it is there");
+                let length = destination().wire_length(*length);
+                // what is late already is not more urgent than what is due now
+                let deadline = (*deadline).max(now);
+                let packet = Packet { length, flow: *path as u32, deadline, item: number };
+                scheduler.enqueue(now, class, packet).expect("a leaf");
+                number += 1;
+            }
+        }
+        if end.is_none()
+            && let Some((_, packet)) = scheduler.dequeue(now)
+        {
+            order.push((now, packet.item));
+            end = Some(BYTE.times(packet.length.into()).after(now));
+        }
+        now = match (end, arrivals.peek()) {
+            (Some(end), Some((at, _))) => end.min(**at),
+            (Some(end), None) => end,
+            (None, Some((at, _))) => **at,
+            (None, None) => return order,
+        };
+    }
+}
+
+fn of_the_broker(arrivals: &Arrivals) -> Vec<(Nanos, u32)> {
+    let (mut broker, mut order, mut number) = (connected(), Vec::new(), 0_u32);
+    let mut send = |broker: &mut Broker, now: Nanos| loop {
+        match broker.next(now) {
+            Next::Transmit { body, .. } => {
+                let number = body.bytes()[..4].try_into().expect("four bytes");
+                order.push((now, u32::from_le_bytes(number)));
+                broker.transmitted(now, Sent::Whole);
+            }
+            Next::Wait(until) => return Some(until),
+            Next::Idle => return None,
+            Next::Delivered => {}
+        }
+    };
+    let mut until = None;
+    for (at, together) in arrivals {
+        while let Some(now) = until.filter(|until| until < at) {
+            until = send(&mut broker, now);
+        }
+        for (path, length, deadline) in together {
+            let mut payload = vec![0; *length];
+            payload[..4].copy_from_slice(&number.to_le_bytes());
+            number += 1;
+            let head = PublishHead { topic: *path as u32, deadline: *deadline, ..PublishHead::default() };
+            let _ = broker.received(*at, PROGRAM, &bytes(&Frame::Publish { head, payload: &payload }), None);
+        }
+        until = send(&mut broker, *at);
+    }
+    while let Some(now) = until {
+        until = send(&mut broker, now);
+    }
+    assert!(broker.is_empty());
+    order
+}
+
+proptest! {
+    #[test]
+    fn messages_leave_in_the_order_and_at_the_times_of_the_scheduler(arrivals in arrivals()) {
+        prop_assert_eq!(of_the_broker(&arrivals), of_the_scheduler(&arrivals));
+    }
+}
