@@ -1,9 +1,9 @@
 //! `unisono gang`: runs programs as gangs, simulates the policy, and undoes what a killed scheduler left.
 
 use crate::exit::Failure;
+use crate::gang_simulate;
 use crate::gang_table;
 use crate::help::{Completed, owned};
-use crate::output;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
@@ -14,19 +14,17 @@ use std::time::Duration;
 use unisono_gang::host::{guardian, leftover, run as host};
 use unisono_gang::mechanism::MechanismKind;
 use unisono_gang::policy::Backfill;
-use unisono_gang::simulate::{SimulationSpec, simulate};
 use unisono_gang::{Error, GangWeight};
 use unisono_linux::affinity::Tid;
 use unisono_linux::counted::counted;
-use unisono_linux::read::HAND_WRITTEN;
 use unisono_measure::units;
-use unisono_study::peer::nearest;
 
 /// Run programs as gangs
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   sudo unisono gang run -- ./solver ::: make -j2     two programs in turns of 20 ms each
-  unisono gang simulate spec.json                    the same policy on simulated cores
+  unisono gang simulate --cores 64 --programs 64x50us,64x0us
+                                                     what gangs would gain on another machine
   sudo unisono gang restore                          when the scheduler and its guardian were killed")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -36,7 +34,7 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 enum GangCommand {
     Run(Box<RunArgs>),
-    Simulate(SimulateArgs),
+    Simulate(gang_simulate::Args),
     Restore(RestoreArgs),
     #[command(hide = true)]
     Guard(GangGuardArgs),
@@ -127,22 +125,6 @@ fn mechanism(text: &str) -> Result<MechanismName, String> {
     if text == "auto" { Ok(MechanismName(None)) } else { text.parse().map(|kind| MechanismName(Some(kind))) }
 }
 
-/// Run the gang policy on simulated cores
-///
-/// SPEC is a JSON file: {"cores":1000,"slice":"20ms","switch":"50us","backfill":true,"gangs":[
-/// {"name":"a","threads":700,"work":"2s","weight":1,"arrives":"0","count":20}]}
-#[derive(Parser)]
-#[command(after_help = "Examples:
-  unisono gang simulate spec.json
-  unisono gang simulate spec.json --json")]
-struct SimulateArgs {
-    /// The simulation, a JSON file
-    spec: PathBuf,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
 /// Undo what a killed scheduler changed: control groups, affinities, scheduling classes
 ///
 /// A scheduler undoes its changes when it ends. If it is killed, its guardian undoes them. Use this command
@@ -166,7 +148,7 @@ struct GangGuardArgs {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         GangCommand::Run(args) => run_gangs(*args),
-        GangCommand::Simulate(args) => simulate_spec(&args),
+        GangCommand::Simulate(args) => gang_simulate::run(&args),
         GangCommand::Restore(args) => restore(&args),
         GangCommand::Guard(args) => guard(&args),
     }
@@ -231,39 +213,6 @@ fn run_gangs(args: RunArgs) -> anyhow::Result<ExitCode> {
         }
         None => Ok(ExitCode::SUCCESS),
     }
-}
-
-/// The error in a simulation's file, with its place. For an unknown key it proposes the nearest known one.
-fn bad_spec(name: &str, error: &serde_json::Error) -> String {
-    let (line, column) = (error.line(), error.column());
-    let text = error.to_string();
-    // serde_json appends the position, and lists the keys between backquotes
-    let what = text.split(" at line ").next().unwrap_or(&text);
-    let mut quoted = what.split('`').skip(1).step_by(2);
-    let what = match (what.starts_with("unknown field"), quoted.next()) {
-        (true, Some(key)) => {
-            let meant = nearest(key, &quoted.collect::<Vec<_>>()).unwrap_or("gangs");
-            format!("unknown key `{key}`; did you mean `{meant}`?")
-        }
-        _ => format!("{what};"),
-    };
-    format!("{name}:{line}:{column}: {what} see unisono gang simulate --help")
-}
-
-fn simulate_spec(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
-    let name = args.spec.display();
-    let text = unisono_linux::read::text(&args.spec, HAND_WRITTEN)
-        .map_err(|error| Failure::Usage(format!("cannot read {name}: {error}")))?;
-    let spec: SimulationSpec =
-        serde_json::from_str(&text).map_err(|error| Failure::Usage(bad_spec(&name.to_string(), &error)))?;
-    let report = simulate(&spec).map_err(failure)?;
-    let mut out = std::io::stdout();
-    if args.json {
-        writeln!(out, "{}", serde_json::to_string(&report)?)?;
-    } else {
-        write!(out, "{}", output::plain(&gang_table::simulation(&report)))?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {

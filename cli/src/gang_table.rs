@@ -5,6 +5,7 @@ use unisono_gang::host::run::RunSummary;
 use unisono_gang::mechanism::MechanismKind;
 use unisono_gang::simulate::Report;
 use unisono_linux::counted::counted;
+use unisono_measure::units::number;
 
 /// The summary of a run: a line for each gang and two more. The rest is in the JSON.
 pub(crate) fn summary(summary: &RunSummary) -> String {
@@ -66,29 +67,52 @@ fn others(summary: &RunSummary) -> String {
     got + &keep
 }
 
-pub(crate) fn simulation(report: &Report) -> String {
-    let mut text = String::new();
-    let _ = writeln!(text, "  arrived s  finished s  stretch  slices  backfilled s  threads  gang");
-    for gang in &report.gangs {
+/// A row for each program under each scheduler, and a line for each scheduler.
+pub(crate) fn simulations(reports: &[(String, Report)]) -> String {
+    let mut text = String::from(
+        "  scheduler  threads  barriers/s  computes  spins  spread  ended s  stretch  latency s  program\n",
+    );
+    let or_dash = |value: Option<f64>, digits: usize| {
+        value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+    };
+    for (scheduler, report) in reports {
+        for fate in &report.gangs {
+            let part = |seconds: f64| seconds / report.makespan_s / report.cores as f64 * 100.0;
+            let _ = writeln!(
+                text,
+                "  {scheduler:<9}  {:>7}  {:>10}  {:>6.1} %  {:>3.0} %  {:>6.2}  {:>7}  {:>7}  {:>9}  {}",
+                fate.threads,
+                if fate.barriers == 0 { "-".to_owned() } else { number(fate.barriers_per_s) },
+                part(fate.work_s),
+                part(fate.spin_s),
+                fate.spread,
+                or_dash(fate.finished_s, 3),
+                or_dash(fate.stretch, 2),
+                or_dash(fate.latency_s.map(|latency| latency.median), 3),
+                fate.name,
+            );
+        }
+    }
+    text.push('\n');
+    for (scheduler, report) in reports {
+        let turns = match report.turns {
+            0 => String::new(),
+            turns => format!("{}, ", counted(usize::try_from(turns).unwrap_or(usize::MAX), "turn")),
+        };
         let _ = writeln!(
             text,
-            "  {:>9.3}  {:>10.3}  {:>7.2}  {:>6}  {:>12.3}  {:>7}  {}",
-            gang.arrived_s,
-            gang.finished_s,
-            gang.stretch,
-            gang.slices,
-            gang.backfilled_s,
-            gang.threads,
-            gang.name,
+            "  {scheduler}: {} for {:.3} s ({}): {:.1} % computing, {:.1} % spinning, {:.1} % overhead, {:.1} % \
+             idle; {turns}{} switches, {} migrations",
+            counted(report.cores, "core"),
+            report.makespan_s,
+            report.kernel,
+            report.utilization * 100.0,
+            report.spinning * 100.0,
+            report.overhead * 100.0,
+            report.idle * 100.0,
+            report.switches,
+            report.migrations,
         );
     }
-    let _ = writeln!(
-        text,
-        "\n  {}, done after {:.3} s in {}, {:.1} % of processor time worked",
-        counted(report.cores, "core"),
-        report.makespan_s,
-        counted(usize::try_from(report.turns).unwrap_or(usize::MAX), "turn"),
-        report.utilization * 100.0
-    );
     text
 }

@@ -27,6 +27,7 @@ mod exit;
 mod fit;
 mod flags;
 mod gang;
+mod gang_simulate;
 mod gang_table;
 mod help;
 mod keyboard;

@@ -8,15 +8,15 @@
 //!
 //! Read the files in this order:
 //!
-//! 1. `gang.rs`, `matrix.rs`, `policy.rs`: which gang runs when, without a clock; `simulate.rs` runs the
-//!    policy.
+//! 1. `gang.rs`, `matrix.rs`, `policy.rs`: which gang runs when, without a clock; `simulate/` tries the
+//!    policy on simulated cores, beside simulated kernels.
 //! 2. `journal.rs`: what to undo, written before it is done; `arena.rs`: the control groups of the gangs.
 //! 3. `mechanism/`: how gangs are stopped and let run.
 //! 4. `host/run.rs`: one run from start to end; `host/scheduler.rs`: the thread that switches gangs.
 //!
-//! The crate does not change programs, does not know how their threads synchronize, and does not schedule
-//! across machines. Gangs do not help programs that block often or whose threads have unequal work; `unisono
-//! study gang` measures that.
+//! The crate does not change programs, does not know how the threads of real ones synchronize, and does not
+//! schedule across machines. Gangs do not help programs that block often or whose threads have unequal work;
+//! `unisono study gang` measures that.
 #![forbid(unsafe_code)]
 
 pub mod arena;

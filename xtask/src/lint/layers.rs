@@ -33,7 +33,19 @@ const ROWS: &[(&str, &[&str])] = &[
     // measuring and showing
     (
         "study",
-        &["barrier", "broker", "btin", "enforce", "fairqueue", "fit", "linux", "measure", "rma", "sync"],
+        &[
+            "barrier",
+            "broker",
+            "btin",
+            "enforce",
+            "fairqueue",
+            "fit",
+            "gang",
+            "linux",
+            "measure",
+            "rma",
+            "sync",
+        ],
     ),
     ("report", &["linux", "measure"]),
     ("advise", &["linux", "measure"]),

@@ -30,6 +30,7 @@ pub mod processor;
 pub mod regime;
 pub mod rivals;
 pub mod service;
+pub mod simulated;
 pub mod single;
 mod stage;
 pub mod tree;
@@ -50,7 +51,7 @@ use std::time::Duration;
 use unisono_measure::record::Figure;
 
 /// Every driver that a study file can name.
-pub static DRIVERS: [DriverKind; 15] = [
+pub static DRIVERS: [DriverKind; 16] = [
     single::SINGLE,
     pair::PAIR,
     wait_cost::WAIT_COST,
@@ -66,6 +67,7 @@ pub static DRIVERS: [DriverKind; 15] = [
     service::SERVICE,
     effort::EFFORT,
     rivals::RIVALS,
+    simulated::SIMULATED,
 ];
 
 /// Settings by name, as a study file writes them.

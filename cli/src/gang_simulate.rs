@@ -1,0 +1,219 @@
+//! `unisono gang simulate`: programs on simulated cores, under several schedulers side by side.
+
+use crate::exit::Failure;
+use crate::help::{Completed, owned};
+use crate::{gang_table, output};
+use clap::Parser;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use unisono_gang::simulate::{GangSpec, KernelModel, Report, Simulation, SimulationSpec};
+use unisono_linux::clock::Nanos;
+use unisono_linux::read::HAND_WRITTEN;
+use unisono_study::peer::nearest;
+
+const SCHEDULERS: [&str; 6] = ["linux", "spread", "gang", "paired", "partition", "batch"];
+
+/// Simulate programs on 1 to 1,024 cores, under Linux and as gangs
+///
+/// The simulator knows threads that compute, spin, block, pause and meet at barriers, and the schedulers of
+/// two kernels: where they place a thread that wakes up, when it preempts, and how they balance the load.
+/// Gangs follow the same policy as `unisono gang run`.
+#[derive(Parser)]
+#[command(after_help = r#"Examples:
+  unisono gang simulate --cores 16 --programs 16x50us,16x0us
+      programs whose threads meet at a barrier each 50 us, and all the time: Linux, spread, gangs
+  unisono gang simulate --kernel cfs-2.6.32 --programs 16x50us+2ms,16x0us --scheduler linux,gang
+      the first one's threads compute up to 2 ms longer, each time another time; the paper's kernel
+  unisono gang simulate --cores 4 --programs 4x100us,2xloop --seconds 10 --json
+      beside two threads that only compute
+  unisono gang simulate spec.json
+      more than --programs can say: quotas, priorities, pauses, arrivals, jobs
+
+SPEC is a JSON file. It needs `cores` and `gangs` (or `programs`); a program needs `threads`:
+  {"cores":16, "kernel":"eevdf", "scheduler":"gang", "seconds":2, "seed":1, "slice":"20ms",
+   "switch":"50us", "backfill":true, "block":"7.4us", "barrier":"62ns", "cache_cores":16,
+   "gangs":[
+     {"name":"solver", "threads":16, "interval":"50us", "variance":"10us", "wait":"50us",
+      "light_barriers":8, "weight":2, "nice":0, "arrives":"1s", "count":3},
+     {"name":"server", "threads":4, "interval":"1ms", "barriers":false, "pause":"10ms",
+      "quota":1.5, "priority":10},
+     {"name":"monitor", "threads":8, "interval":"650us", "job":5400, "every":"10s",
+      "together":2},
+     {"name":"batch", "threads":16, "work":"2s"}]}
+`wait` is `spin`, `block`, or how long to spin before blocking. `quota` is in cores. A `job` is so
+many barriers; one arrives after each `every`, or `together` of them at once and less often. Without
+`seconds` all programs need `work`.
+
+The table: `computes` and `spins` are parts of all processor time. `spread` is 1 when a program's
+threads had as many cores as they could use, and less when they were stacked on fewer."#)]
+pub(crate) struct Args {
+    /// The simulation, a JSON file
+    #[arg(required_unless_present = "programs", conflicts_with = "programs")]
+    spec: Option<PathBuf>,
+    /// Programs: threads x interval between barriers, + variance. `2xloop`: two threads that never wait
+    #[arg(long, value_delimiter = ',', value_name = "NxTIME[+TIME],...")]
+    programs: Vec<String>,
+    /// Cores, 1 to 1024 [default: 16, or what SPEC says]
+    #[arg(long)]
+    cores: Option<usize>,
+    /// The kernel: eevdf (Linux 6.18) or cfs-2.6.32 [default: eevdf, or what SPEC says]
+    #[arg(long, value_parser = Completed::new(|| owned(["eevdf", "cfs-2.6.32"]), kernel), hide_possible_values = true)]
+    kernel: Option<KernelModel>,
+    /// The schedulers to compare: linux, spread (thread i stays on core i), gang, paired, partition, batch
+    /// [default: linux,spread,gang, or what SPEC says]
+    #[arg(long, value_delimiter = ',', value_parser = SCHEDULERS, hide_possible_values = true)]
+    scheduler: Vec<String>,
+    /// Simulated seconds [default: 2, or what SPEC says]
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Decides all that is left to chance: the same seed gives the same answer [default: 1, or what SPEC
+    /// says]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Print one JSON object; with several schedulers it holds a list
+    #[arg(long)]
+    json: bool,
+}
+
+fn kernel(text: &str) -> Result<KernelModel, String> {
+    text.parse()
+}
+
+/// Silence until a simulation has taken this long, and between two words about it.
+const QUIET: Duration = Duration::from_secs(2);
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut spec = match &args.spec {
+        Some(path) => read(path)?,
+        None => SimulationSpec {
+            cores: 16,
+            seconds: Some(2.0),
+            gangs: programs(&args.programs)?,
+            ..Default::default()
+        },
+    };
+    spec.cores = args.cores.unwrap_or(spec.cores);
+    spec.seconds = args.seconds.or(spec.seconds);
+    spec.seed = args.seed.or(spec.seed);
+    spec.kernel = args.kernel.map(|kernel| kernel.to_string()).or(spec.kernel);
+    let schedulers = match (&args.scheduler[..], &args.spec) {
+        ([], Some(_)) => vec![spec.scheduler.clone().unwrap_or_else(|| "gang".into())],
+        ([], None) => ["linux", "spread", "gang"].map(str::to_owned).to_vec(),
+        (chosen, _) => chosen.to_vec(),
+    };
+    let mut reports = Vec::new();
+    for scheduler in schedulers {
+        spec.scheduler = Some(scheduler.clone());
+        let simulation = spec.understand().map_err(wrong)?;
+        let report = simulation.run(&mut watch(&scheduler, &simulation)).map_err(wrong)?;
+        reports.push((scheduler, report));
+    }
+    let mut out = std::io::stdout();
+    if args.json {
+        writeln!(out, "{}", json(&reports)?)?;
+    } else {
+        write!(out, "{}", output::plain(&gang_table::simulations(&reports)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A simulation fails only if what it was given is wrong.
+fn wrong(error: unisono_gang::Error) -> Failure {
+    Failure::Usage(error.to_string())
+}
+
+fn json(reports: &[(String, Report)]) -> anyhow::Result<serde_json::Value> {
+    let mut all = Vec::new();
+    for (scheduler, report) in reports {
+        let mut value = serde_json::to_value(report)?;
+        value["scheduler"] = scheduler.as_str().into();
+        all.push(value);
+    }
+    Ok(match all.len() {
+        1 => all.remove(0),
+        _ => serde_json::json!({ "runs": all }),
+    })
+}
+
+/// Says on a terminal how far a long simulation is.
+fn watch(scheduler: &str, simulation: &Simulation) -> impl FnMut(Nanos) -> bool {
+    let (begin, end) = (Instant::now(), simulation.length);
+    let (scheduler, is_terminal) = (scheduler.to_owned(), std::io::stderr().is_terminal());
+    let mut said = begin;
+    move |now| {
+        if is_terminal && said.elapsed() >= QUIET {
+            said = Instant::now();
+            let percent = now.0 as f64 / end.0 as f64 * 100.0;
+            output::remark(format_args!(
+                "{scheduler}: {:.2} s simulated, {percent:.0} %\n",
+                now.0 as f64 / 1e9
+            ));
+        }
+        true
+    }
+}
+
+fn programs(texts: &[String]) -> anyhow::Result<Vec<GangSpec>> {
+    texts.iter().map(|text| program(text)).collect()
+}
+
+/// `16x50us+2ms`: threads, interval, variance.
+fn program(text: &str) -> anyhow::Result<GangSpec> {
+    let bad = || {
+        Failure::Usage(format!(
+            "{text:?} is no program; write threads x interval, for example 16x50us, 16x50us+2ms or 2xloop"
+        ))
+    };
+    let (threads, times) = text.split_once('x').ok_or_else(bad)?;
+    let threads = threads.trim().parse().map_err(|_| bad())?;
+    let mut spec = GangSpec { name: text.to_owned(), threads, ..GangSpec::default() };
+    if times != "loop" {
+        let (interval, variance) = times.split_once('+').unwrap_or((times, "0"));
+        (spec.interval, spec.variance) = (Some(interval.to_owned()), Some(variance.to_owned()));
+    }
+    Ok(spec)
+}
+
+fn read(path: &std::path::Path) -> anyhow::Result<SimulationSpec> {
+    let name = path.display();
+    let text = unisono_linux::read::text(path, HAND_WRITTEN)
+        .map_err(|error| Failure::Usage(format!("cannot read {name}: {error}")))?;
+    serde_json::from_str(&text).map_err(|error| Failure::Usage(bad_spec(&name.to_string(), &error)).into())
+}
+
+/// The error in a simulation's file, with its place. For an unknown key it proposes the nearest known one.
+fn bad_spec(name: &str, error: &serde_json::Error) -> String {
+    let (line, column) = (error.line(), error.column());
+    let text = error.to_string();
+    // serde_json appends the position, and lists the keys between backquotes
+    let what = text.split(" at line ").next().unwrap_or(&text);
+    let mut quoted = what.split('`').skip(1).step_by(2);
+    let what = match (what.starts_with("unknown field"), quoted.next()) {
+        (true, Some(key)) => {
+            let meant = nearest(key, &quoted.collect::<Vec<_>>()).unwrap_or("gangs");
+            format!("unknown key `{key}`; did you mean `{meant}`?")
+        }
+        _ => format!("{what};"),
+    };
+    format!("{name}:{line}:{column}: {what} see unisono gang simulate --help")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_threads_interval_and_variance() {
+        let full = program("16x50us+2ms").expect("a program");
+        assert_eq!(
+            (full.threads, full.interval.as_deref(), full.variance.as_deref()),
+            (16, Some("50us"), Some("2ms"))
+        );
+        assert_eq!(program("2xloop").expect("a program").interval, None);
+        for text in ["", "x", "16", "ax1us", "-1x1us"] {
+            assert!(program(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! The event loop: cores, threads, and what happens when.
+//!
+//! ```text
+//!   event          what it does                                              rules in
+//!   Core           the running thread has done what it was doing             barrier.rs
+//!   Tick           the running threads may give way, cores balance           queue.rs, place.rs
+//!   Wake           a thread is woken, finds a core, may preempt              place.rs, queue.rs
+//!   Together       a program whose threads all ran together needs a look     together.rs
+//!   Turn           the next gang, or the next of a batch                     turns.rs
+//!   Period         a quota begins anew                                       quota.rs
+//! ```
+//!
+//! Every nanosecond of every core is charged once: to a program (computing, spinning, overhead) or to
+//! nobody (idle).
+
+use super::cores::CoreSet;
+use super::kernel::{Tunables, weight_of};
+use super::model::{Sharing, SimulatedMachine, SimulatedProgram};
+use super::program::{Doing, ProgramState};
+use super::queue::Joining;
+use super::turns::GangTurns;
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// A moment that never comes.
+pub(super) const NEVER: u64 = u64::MAX;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Event {
+    Arrive(usize),
+    /// The number is that of the core's last change; an older one says nothing.
+    Core(usize, u64),
+    Wake(usize),
+    Job(usize),
+    Together(usize, u64),
+    Turn(u64),
+    Period(usize),
+    Tick,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ThreadState {
+    pub(super) program: usize,
+    /// The core it runs on, waits for, or ran on last.
+    pub(super) core: usize,
+    /// First core and number of cores that it may use.
+    pub(super) allowed: (usize, usize),
+    pub(super) weight: i64,
+    /// 0: the fair class.
+    pub(super) priority: u8,
+    /// A gang that uses cores which another's turn leaves idle: it gives way to all others.
+    pub(super) is_filler: bool,
+    /// It does not wait for anything.
+    pub(super) wants: bool,
+    /// Its gang waits for a turn.
+    pub(super) held: bool,
+    pub(super) queued: bool,
+    pub(super) doing: Doing,
+    /// Overhead that it has to pay before it goes on.
+    pub(super) overhead: u64,
+    pub(super) woken_from: Option<usize>,
+    pub(super) virtual_time: i64,
+    pub(super) lag: i64,
+    pub(super) deadline: i64,
+    pub(super) protected_until: i64,
+    /// Time since it was chosen.
+    pub(super) run: u64,
+    /// When it last ran, for "is it still in the cache".
+    pub(super) ran_until: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct CoreState {
+    pub(super) current: Option<usize>,
+    pub(super) last: Option<usize>,
+    pub(super) queue: Vec<usize>,
+    /// Sum of the weights, with the running thread's.
+    pub(super) load: i64,
+    /// The least virtual time of its threads, which never goes back (CFS: min_vruntime).
+    pub(super) least: i64,
+    /// Up to when its time is charged.
+    pub(super) charged: u64,
+    pub(super) change: u64,
+    pub(super) idle: u64,
+    pub(super) idle_since: u64,
+    pub(super) average_idle: u64,
+    pub(super) next_balance: u64,
+}
+
+impl CoreState {
+    pub(super) fn running(&self) -> usize {
+        self.queue.len() + usize::from(self.current.is_some())
+    }
+}
+
+pub(super) struct CoreSimulation<'a> {
+    pub(super) machine: &'a SimulatedMachine,
+    pub(super) sharing: Sharing,
+    pub(super) tunables: Tunables,
+    pub(super) now: u64,
+    pub(super) end: u64,
+    pub(super) programs: Vec<ProgramState<'a>>,
+    pub(super) threads: Vec<ThreadState>,
+    pub(super) cores: Vec<CoreState>,
+    /// Cores that run nothing, and cores on which somebody waits.
+    pub(super) idle: CoreSet,
+    pub(super) crowded: CoreSet,
+    pub(super) turns: GangTurns,
+    pub(super) chance: Pcg64Mcg,
+    pub(super) switches: u64,
+    pub(super) migrations: u64,
+    pub(super) events: u64,
+    queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    number: u64,
+}
+
+impl<'a> CoreSimulation<'a> {
+    pub(super) fn new(
+        machine: &'a SimulatedMachine,
+        programs: &'a [SimulatedProgram],
+        sharing: Sharing,
+        end: u64,
+        seed: u64,
+    ) -> Self {
+        let mut chance = Pcg64Mcg::seed_from_u64(seed);
+        let mut threads = Vec::new();
+        let states: Vec<ProgramState<'a>> = (0..)
+            .zip(programs)
+            .map(|(number, program)| {
+                let first = threads.len();
+                let weight = weight_of(program.nice);
+                for _ in 0..program.threads {
+                    threads.push(ThreadState {
+                        program: number,
+                        core: 0,
+                        allowed: (0, machine.cores),
+                        weight,
+                        priority: program.priority.unwrap_or(0),
+                        is_filler: false,
+                        wants: false,
+                        held: false,
+                        queued: false,
+                        doing: Doing::Absent,
+                        overhead: 0,
+                        woken_from: None,
+                        virtual_time: 0,
+                        lag: 0,
+                        deadline: 0,
+                        protected_until: 0,
+                        run: 0,
+                        ran_until: 0,
+                    });
+                }
+                let generator = Pcg64Mcg::seed_from_u64(chance.random());
+                ProgramState::new(program, first, machine.cores, generator)
+            })
+            .collect();
+        let tunables = Tunables::of(machine.kernel, machine.cores);
+        let core = |c: usize| CoreState {
+            current: None,
+            last: None,
+            queue: Vec::new(),
+            load: 0,
+            least: 0,
+            charged: 0,
+            change: 0,
+            idle: 0,
+            idle_since: 0,
+            // sched_init: twice the migration cost
+            average_idle: 2 * tunables.migration_cost,
+            // not all at once
+            next_balance: tunables.balance_busy * c as u64 / machine.cores as u64,
+        };
+        let mut engine = Self {
+            machine,
+            sharing,
+            tunables,
+            now: 0,
+            end,
+            programs: states,
+            threads,
+            cores: (0..machine.cores).map(core).collect(),
+            idle: CoreSet::full(machine.cores),
+            crowded: CoreSet::empty(machine.cores),
+            turns: GangTurns::new(sharing, machine.cores, programs.len()),
+            chance,
+            switches: 0,
+            migrations: 0,
+            events: 0,
+            queue: BinaryHeap::new(),
+            number: 0,
+        };
+        for (number, program) in programs.iter().enumerate() {
+            engine.at(program.arrives.0, Event::Arrive(number));
+        }
+        engine.at(tunables.tick, Event::Tick);
+        engine
+    }
+
+    /// Runs until the end, or until all programs have ended. `progress` hears the time now and then and
+    /// answers whether to go on.
+    pub(super) fn run(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> bool {
+        while let Some(Reverse((time, _, event))) = self.queue.pop() {
+            if time > self.end || self.programs.iter().all(|program| program.ended.is_some()) {
+                break;
+            }
+            self.now = time;
+            self.events += 1;
+            if self.events.is_multiple_of(65_536) && !progress(time) {
+                return false;
+            }
+            self.handle(event);
+        }
+        if self.programs.iter().any(|program| program.ended.is_none()) {
+            self.now = self.end;
+        }
+        for p in 0..self.programs.len() {
+            self.settle(p);
+        }
+        for c in 0..self.cores.len() {
+            self.charge(c);
+        }
+        true
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Arrive(p) => self.arrive(p),
+            Event::Core(c, change) if self.cores[c].change == change => self.core_event(c),
+            Event::Wake(t) => self.wake(t),
+            Event::Job(p) => self.job(p),
+            Event::Together(p, number) => self.together_event(p, number),
+            Event::Turn(number) => self.turn(number),
+            Event::Period(p) => self.period(p),
+            Event::Tick => self.tick(),
+            Event::Core(..) => {}
+        }
+    }
+
+    pub(super) fn at(&mut self, time: u64, event: Event) {
+        self.number += 1;
+        self.queue.push(Reverse((time, self.number, event)));
+    }
+
+    /// Charges a core's time up to now.
+    pub(super) fn charge(&mut self, c: usize) {
+        let time = self.now - self.cores[c].charged;
+        self.cores[c].charged = self.now;
+        let Some(t) = self.cores[c].current else {
+            self.cores[c].idle += time;
+            return;
+        };
+        if time == 0 {
+            return;
+        }
+        self.charge_virtual(c, t, time);
+        let thread = &mut self.threads[t];
+        let program = &mut self.programs[thread.program];
+        program.used += time;
+        if thread.is_filler {
+            program.filled += time;
+        }
+        program.quota_used(c, time);
+        // a program whose threads all run together is charged as a whole: together.rs
+        if program.together.is_none() {
+            let overhead = time.min(thread.overhead);
+            thread.overhead -= overhead;
+            program.overhead += overhead;
+            match &mut thread.doing {
+                Doing::Compute(left) => {
+                    let done = (time - overhead).min(*left);
+                    *left -= done;
+                    program.work += done;
+                    // rounding never lets a thread run past the end of its computation
+                    program.spun += time - overhead - done;
+                }
+                _ => program.spun += time - overhead,
+            }
+        }
+    }
+
+    /// Plans the next event of the thread that runs on `c`.
+    pub(super) fn plan(&mut self, c: usize) {
+        self.cores[c].change += 1;
+        let Some(t) = self.cores[c].current else { return };
+        let thread = &self.threads[t];
+        let program = &self.programs[thread.program];
+        let mut next = if program.together.is_some() {
+            NEVER
+        } else {
+            let begin = self.now + thread.overhead;
+            match thread.doing {
+                Doing::Compute(left) => begin.saturating_add(left),
+                Doing::Spin(until) => until.max(begin),
+                // it has slept, and goes on to the barrier
+                Doing::Pause => begin,
+                _ => NEVER,
+            }
+        };
+        if let Some(left) = program.quota_left(c) {
+            next = next.min(self.now + left);
+        }
+        if next < NEVER {
+            let change = self.cores[c].change;
+            self.at(next, Event::Core(c, change));
+        }
+    }
+
+    /// The running thread has done what it was doing, or its core's share of a quota is used up.
+    fn core_event(&mut self, c: usize) {
+        self.charge(c);
+        let Some(t) = self.cores[c].current else { return };
+        if self.programs[self.threads[t].program].quota_left(c) == Some(0) {
+            self.ask_quota(c, t);
+            return;
+        }
+        self.done(c, t);
+    }
+
+    fn tick(&mut self) {
+        self.at(self.now + self.tunables.tick, Event::Tick);
+        for c in 0..self.cores.len() {
+            if self.cores[c].current.is_some() && !self.cores[c].queue.is_empty() {
+                self.charge(c);
+                if self.gives_way(c) {
+                    self.choose(c);
+                }
+            }
+        }
+        self.balance();
+        self.look_where();
+    }
+
+    /// The core looks who is to run. A thread that leaves it stays in the queue if it still wants to run.
+    pub(super) fn choose(&mut self, c: usize) {
+        self.charge(c);
+        let mut next = self.pick(c);
+        if next.is_none() && self.pull_when_idle(c) {
+            next = self.pick(c);
+        }
+        let before = self.cores[c].current;
+        if next == before {
+            return;
+        }
+        if let Some(t) = before {
+            self.settle(self.threads[t].program);
+            self.cores[c].queue.push(t);
+            self.threads[t].ran_until = self.now;
+        }
+        self.begin(c, next);
+    }
+
+    fn begin(&mut self, c: usize, next: Option<usize>) {
+        let was_idle = self.cores[c].current.is_none();
+        let core = &mut self.cores[c];
+        core.current = next;
+        match next {
+            Some(t) => {
+                core.queue.retain(|queued| *queued != t);
+                // a thread that was pulled at once ends no idle time
+                if was_idle && self.now > core.idle_since {
+                    // update_avg: an eighth of the difference, up to twice the migration cost
+                    let idle = (self.now - core.idle_since) as i64;
+                    let average = core.average_idle as i64;
+                    let most = 2 * self.tunables.migration_cost;
+                    core.average_idle = ((average + (idle - average) / 8).max(0) as u64).min(most);
+                }
+                if core.last != Some(t) {
+                    core.last = Some(t);
+                    self.switches += 1;
+                    self.threads[t].overhead += self.machine.costs.switch.0;
+                }
+                self.chosen(t);
+            }
+            None => core.idle_since = self.now,
+        }
+        self.note_load(c);
+        self.plan(c);
+    }
+
+    /// Takes a thread off its core or queue. The core has to [`choose`](Self::choose) afterwards.
+    pub(super) fn take(&mut self, t: usize) {
+        if !self.threads[t].queued {
+            return;
+        }
+        let c = self.threads[t].core;
+        self.charge(c);
+        if self.cores[c].current == Some(t) {
+            self.settle(self.threads[t].program);
+            self.leave_virtual(c, t);
+            self.cores[c].current = None;
+            self.cores[c].idle_since = self.now;
+            self.cores[c].change += 1;
+            self.threads[t].ran_until = self.now;
+        } else {
+            self.leave_virtual(c, t);
+            self.cores[c].queue.retain(|queued| *queued != t);
+        }
+        self.threads[t].queued = false;
+        self.note_load(c);
+    }
+
+    /// Puts a thread that wants to run into the queue of `c`, if nothing holds it.
+    pub(super) fn give(&mut self, c: usize, t: usize, why: Joining) -> bool {
+        let thread = &mut self.threads[t];
+        thread.core = c;
+        if thread.queued || !thread.wants || thread.held || self.programs[thread.program].is_throttled(c) {
+            return false;
+        }
+        thread.queued = true;
+        self.charge(c);
+        self.enqueue(c, t, why);
+        true
+    }
+
+    /// Keeps the sets of idle and of crowded cores.
+    pub(super) fn note_load(&mut self, c: usize) {
+        self.idle.set(c, self.cores[c].running() == 0);
+        self.crowded.set(c, self.cores[c].running() > 1);
+    }
+}

@@ -1,0 +1,226 @@
+//! What a simulation is given: a machine, programs, and how the programs share the machine.
+
+use super::kernel::KernelModel;
+use crate::error::{Error, Result};
+use crate::gang::GangWeight;
+use crate::policy::Backfill;
+use unisono_linux::clock::Nanos;
+
+/// The most cores and the most threads of a simulation; they bound its memory.
+pub const MOST_CORES: usize = 1024;
+const MOST_THREADS: usize = 200_000;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct SimulatedMachine {
+    /// 1 to [`MOST_CORES`].
+    pub cores: usize,
+    /// Cores that share a last-level cache. A waking thread looks for an idle core among them.
+    pub cache_cores: usize,
+    pub kernel: KernelModel,
+    pub costs: WaitCosts,
+}
+
+/// What waiting and switching cost a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitCosts {
+    /// A barrier that all threads pass while they run, without the wait for the last. At least 1 ns.
+    pub barrier: Nanos,
+    /// To block and to be woken, all parts together: a third each at the thread that blocks, the thread
+    /// that wakes it, and the thread that was woken.
+    pub block: Nanos,
+    /// From one thread to another on a core.
+    pub switch: Nanos,
+    /// From one gang to another, on each core of the new gang.
+    pub gang_switch: Nanos,
+}
+
+impl WaitCosts {
+    /// The paper's machine: 4 processors of 4 cores (AMD Shanghai, 2.5 GHz) under Linux 2.6.32.
+    pub const PAPER: Self = Self {
+        // TR 745, section 3: 40 ns a turn of a busy wait. A line that 16 threads write passes through 16
+        // caches, at about one turn each.
+        barrier: Nanos(640),
+        // TR 745, section 3: the cost of blocking
+        block: Nanos(7_400),
+        // Li, Ding, Shen, "Quantifying the cost of context switch", 2007: 1.5 us beside caches
+        switch: Nanos(1_500),
+        // TR 745, section 3.1: a scheduler in user space; below 1 % of a slice
+        gang_switch: Nanos(50_000),
+    };
+    /// The host of the example study: 2 virtual processors under Linux 6.18 (docs/example-report).
+    pub const EXAMPLE_HOST: Self = Self {
+        // batch, interval 0: 15 to 19 million barriers/s for both programs together
+        barrier: Nanos(62),
+        // plain, interval 0: 16,900 barriers/s are 59 us: 50 us of spinning, one blocking, one switch
+        block: Nanos(7_400),
+        switch: Nanos(1_500),
+        // the `switch_us` of its gang runs
+        gang_switch: Nanos(50_000),
+    };
+}
+
+/// How a thread waits at a barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SimulatedWait {
+    Spin,
+    Block,
+    /// Spins for this long, then blocks.
+    SpinBlock(Nanos),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct SimulatedProgram {
+    pub name: String,
+    pub threads: usize,
+    /// Computation between barriers (or pauses). `None`: the threads compute and never wait.
+    pub interval: Option<Nanos>,
+    /// Additional computation: normal in `[0, variance]`, each thread and each time its own.
+    pub variance: Nanos,
+    /// Barriers without computation that follow each one with computation.
+    pub light_barriers: u32,
+    /// How long a thread sleeps after each computation, as for a disk or a network.
+    pub pause: Nanos,
+    /// Whether the threads meet at barriers.
+    pub meets: Meets,
+    pub wait: SimulatedWait,
+    /// Computation of each thread, after which the program ends. `None`: to the end of the simulation.
+    pub work: Option<Nanos>,
+    /// Work that arrives in bursts. `None`: there is always work.
+    pub jobs: Option<JobArrivals>,
+    /// As a gang.
+    pub weight: GangWeight,
+    /// -20 to 19.
+    pub nice: i8,
+    /// Fixed priority (SCHED_FIFO), 1 to 99: it runs before everything with less.
+    pub priority: Option<u8>,
+    pub quota: Option<CpuQuota>,
+    pub arrives: Nanos,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meets {
+    AtBarriers,
+    Never,
+}
+
+/// Jobs of a program: `together` of them arrive at once, so that the mean distance stays `every`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobArrivals {
+    /// Barriers of a job.
+    pub barriers: u64,
+    pub every: Nanos,
+    pub together: u32,
+}
+
+/// Processor time in each period, as `cpu.max` gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuQuota {
+    pub quota: Nanos,
+    pub period: Nanos,
+}
+
+/// Who decides which program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// The kernel, and it places the threads.
+    Linux,
+    /// The kernel, but thread i stays on core i.
+    Spread,
+    /// The policy of this crate; threads of the gang that runs stay on cores of their own.
+    Gang { slice: Nanos, backfill: Backfill },
+    /// The same, but a program that leaves cores idle shares its turn with one that fills them.
+    PairedGang { slice: Nanos },
+    /// Each program on its share of the cores.
+    Partition,
+    /// One after the other: each to its end, or for its share of the time.
+    Batch,
+}
+
+impl SimulatedProgram {
+    /// A program BARRIER of the paper's figure 1: it spins for 50 us, then blocks.
+    pub fn barriers(name: &str, threads: usize, interval: Nanos, variance: Nanos) -> Self {
+        Self {
+            name: name.into(),
+            threads,
+            interval: Some(interval),
+            variance,
+            light_barriers: 0,
+            pause: Nanos::ZERO,
+            meets: Meets::AtBarriers,
+            wait: SimulatedWait::SpinBlock(Nanos(50_000)),
+            work: None,
+            jobs: None,
+            weight: GangWeight::ONE,
+            nice: 0,
+            priority: None,
+            quota: None,
+            arrives: Nanos::ZERO,
+        }
+    }
+
+    /// Threads that compute and never wait.
+    pub fn computing(name: &str, threads: usize) -> Self {
+        Self {
+            interval: None,
+            meets: Meets::Never,
+            ..Self::barriers(name, threads, Nanos::ZERO, Nanos::ZERO)
+        }
+    }
+}
+
+/// Whether a simulation of these can run; the error names the program.
+pub(super) fn check(machine: &SimulatedMachine, programs: &[SimulatedProgram], how: Sharing) -> Result<()> {
+    let bad = |text: String| Err(Error::Input(text));
+    if !(1..=MOST_CORES).contains(&machine.cores) {
+        return bad(format!("{} cores; a simulation has 1 to {MOST_CORES}", machine.cores));
+    }
+    if machine.costs.barrier == Nanos::ZERO {
+        return bad("a barrier costs at least 1ns".into());
+    }
+    let slice = match how {
+        Sharing::Gang { slice, .. } | Sharing::PairedGang { slice } => Some(slice),
+        _ => None,
+    };
+    if slice.is_some_and(|slice| slice <= machine.costs.gang_switch) {
+        return bad("a slice is longer than a switch of gangs".into());
+    }
+    if how == Sharing::Partition && programs.len() > machine.cores {
+        return bad(format!("a partition gives each of {} programs a core; add cores", programs.len()));
+    }
+    if programs.is_empty() {
+        return bad("a simulation needs a program".into());
+    }
+    let threads: usize = programs.iter().map(|program| program.threads).sum();
+    if threads > MOST_THREADS {
+        return bad(format!("{threads} threads; a simulation has at most {MOST_THREADS}"));
+    }
+    for program in programs {
+        let wrong = |what: &str| bad(format!("{}: {what}", program.name));
+        if program.threads == 0 {
+            return wrong("it needs threads and work");
+        }
+        if program.work == Some(Nanos::ZERO) {
+            return wrong("it needs threads and work");
+        }
+        if !(-20..=19).contains(&program.nice) {
+            return wrong("nice is -20 to 19");
+        }
+        if program.priority.is_some_and(|priority| !(1..=99).contains(&priority)) {
+            return wrong("a priority is 1 to 99");
+        }
+        if program.quota.is_some_and(|quota| quota.quota.0 == 0 || quota.period < Nanos(1_000_000)) {
+            return wrong("a quota gives time in each period, and a period is 1ms or more");
+        }
+        if program.jobs.is_some_and(|jobs| jobs.barriers == 0 || jobs.together == 0 || jobs.every.0 < 1000) {
+            return wrong("jobs have barriers and arrive at least 1us apart");
+        }
+        if program.jobs.is_some() && program.meets == Meets::Never {
+            return wrong("jobs are counted in barriers; give it an interval");
+        }
+        if program.meets == Meets::Never && program.interval.is_some_and(|i| i.0 + program.variance.0 < 1000)
+        {
+            return wrong("threads that meet nobody compute at least 1us between pauses");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! What a simulation found.
+
+use super::engine::CoreSimulation;
+use super::model::SimulatedMachine;
+use serde::Serialize;
+
+/// What a program did. Times of processors are sums over its threads, in seconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Fate {
+    pub name: String,
+    pub threads: usize,
+    pub arrived_s: f64,
+    /// When it had done its work. `None`: it ran to the end of the simulation.
+    pub finished_s: Option<f64>,
+    /// How much longer it took than alone on the machine.
+    pub stretch: Option<f64>,
+    /// Turns as a gang.
+    pub slices: u64,
+    /// Processor time it got as backfill.
+    pub backfilled_s: f64,
+    /// Barriers, or rounds of threads that meet nobody, for each second it was there.
+    pub barriers_per_s: f64,
+    pub barriers: u64,
+    pub work_s: f64,
+    /// Spinning at barriers.
+    pub spin_s: f64,
+    /// Barriers themselves, switches, blocking and waking.
+    pub overhead_s: f64,
+    pub blocks: u64,
+    /// How far its threads were spread, on average: 1 if they had as many cores as they could use.
+    pub spread: f64,
+    /// Jobs done, and their latencies in seconds.
+    pub jobs: u64,
+    pub latency_s: Option<Latencies>,
+    /// Of a program with a quota: periods in which it was stopped, all periods, and the most it used in one.
+    pub throttled_periods: u64,
+    pub periods: u64,
+    pub most_in_period_s: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Latencies {
+    pub median: f64,
+    pub p90: f64,
+    pub max: f64,
+}
+
+/// What a simulation found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    pub cores: usize,
+    pub kernel: String,
+    /// When the last program was done, or the end of the simulation.
+    pub makespan_s: f64,
+    /// Part of all processor time that did work.
+    pub utilization: f64,
+    /// Part that nobody used.
+    pub idle: f64,
+    /// Part spent at barriers without computing.
+    pub spinning: f64,
+    /// Part spent to switch, to block, to wake and to pass barriers.
+    pub overhead: f64,
+    pub turns: u64,
+    pub switches: u64,
+    pub migrations: u64,
+    /// In the order of the programs.
+    pub gangs: Vec<Fate>,
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+impl CoreSimulation<'_> {
+    pub(super) fn report(&self, machine: &SimulatedMachine) -> Report {
+        let all = (self.now.max(1) * machine.cores as u64) as f64;
+        let part = |ns: u64| ns as f64 / all;
+        let sum = |of: fn(&Fate) -> f64, fates: &[Fate]| fates.iter().map(of).sum::<f64>() * 1e9 / all;
+        let gangs: Vec<Fate> = (0..self.programs.len()).map(|p| self.fate(p)).collect();
+        Report {
+            cores: machine.cores,
+            kernel: machine.kernel.to_string(),
+            makespan_s: seconds(self.now),
+            utilization: sum(|fate| fate.work_s, &gangs),
+            idle: part(self.cores.iter().map(|core| core.idle).sum()),
+            spinning: sum(|fate| fate.spin_s, &gangs),
+            overhead: sum(|fate| fate.overhead_s, &gangs),
+            turns: self.turns.taken,
+            switches: self.switches,
+            migrations: self.migrations,
+            gangs,
+        }
+    }
+
+    fn fate(&self, p: usize) -> Fate {
+        let state = &self.programs[p];
+        let description = state.description;
+        let arrived = description.arrives.0.min(self.now);
+        let finished = state.ended.filter(|_| description.work.is_some());
+        let there = finished.unwrap_or(self.now) - arrived;
+        let rounds = description.threads.div_ceil(self.machine.cores) as f64;
+        let alone = description.work.map_or(0.0, |work| seconds(work.0) * rounds);
+        let mut latencies = state.latencies.clone();
+        latencies.sort_unstable();
+        let at = |part: f64| {
+            let place = (part * (latencies.len() as f64 - 1.0)).round();
+            latencies.get(place.max(0.0) as usize).map_or(0.0, |ns| seconds(*ns))
+        };
+        Fate {
+            name: description.name.clone(),
+            threads: description.threads,
+            arrived_s: seconds(arrived),
+            finished_s: finished.map(seconds),
+            stretch: finished.map(|_| seconds(there) / alone.max(1e-9)),
+            slices: state.slices,
+            backfilled_s: seconds(state.filled),
+            barriers_per_s: state.barriers as f64 / seconds(there.max(1)),
+            barriers: state.barriers,
+            work_s: seconds(state.work),
+            spin_s: seconds(state.spun),
+            overhead_s: seconds(state.overhead),
+            blocks: state.blocks,
+            spread: state.spread / state.looks.max(1) as f64,
+            jobs: state.latencies.len() as u64,
+            latency_s: (!state.latencies.is_empty()).then(|| Latencies {
+                median: at(0.5),
+                p90: at(0.9),
+                max: at(1.0),
+            }),
+            throttled_periods: state.quota.as_ref().map_or(0, |quota| quota.stopped),
+            periods: state.quota.as_ref().map_or(0, |quota| quota.periods),
+            most_in_period_s: state.quota.as_ref().map_or(0.0, |quota| seconds(quota.most)),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Which core a thread runs on: at a wake-up, when a core is idle, and now and then.
+//!
+//! Together these rules make the state that ruins plain Linux: the threads of a program gather on one core.
+//! A core whose thread blocks for a moment pulls a waiting thread of the other program; a thread that is
+//! woken is drawn to the core of the thread that wakes it. Once each program has a core of its own, no core
+//! is idle and all loads are equal, so that nothing moves them apart.
+//!
+//! Left out: scheduling domains above the last-level cache (all cores balance with one another), decayed
+//! load averages (loads are those of the moment), and wake_wide.
+//!
+//! References: select_task_rq_fair, wake_affine, select_idle_sibling, load_balance and idle_balance of
+//! kernel/sched_fair.c (2.6.32) and of kernel/sched/fair.c (6.18).
+
+use super::engine::CoreSimulation;
+use super::kernel::KernelModel;
+use super::queue::Joining;
+
+impl CoreSimulation<'_> {
+    /// A thread that waited wants to run.
+    pub(super) fn wake(&mut self, t: usize) {
+        if self.programs[self.threads[t].program].ended.is_some() || self.threads[t].wants {
+            return;
+        }
+        self.threads[t].wants = true;
+        self.put(t);
+    }
+
+    /// Finds a core for a thread that wants to run, and lets it preempt there.
+    pub(super) fn put(&mut self, t: usize) {
+        if self.threads[t].held {
+            return;
+        }
+        let c = self.core_for(t);
+        if c != self.threads[t].core {
+            self.migrations += 1;
+        }
+        let why = if self.threads[t].ran_until == 0 { Joining::New } else { Joining::Woken };
+        if self.give(c, t, why) {
+            if self.preempts(c, t) {
+                self.choose(c);
+            } else if self.programs[self.threads[t].program].quota_left(c).is_some() {
+                self.plan(c);
+            }
+        }
+    }
+
+    fn core_for(&mut self, t: usize) -> usize {
+        let thread = &self.threads[t];
+        let (first, count) = thread.allowed;
+        let may = |c: usize| (first..first + count).contains(&c);
+        if count == 1 {
+            return first;
+        }
+        let before = if may(thread.core) { thread.core } else { first + thread.core % count };
+        if thread.priority > 0 {
+            // select_task_rq_rt: where the least urgent thread runs, best where it ran before
+            let urgency = |c: usize| {
+                let current = self.cores[c].current.into_iter();
+                current.chain(self.cores[c].queue.iter().copied()).map(|t| self.threads[t].priority).max()
+            };
+            return (first..first + count).min_by_key(|c| (urgency(*c), *c != before)).unwrap_or(before);
+        }
+        // the core of the thread that woke it
+        let waker = thread.woken_from.filter(|c| may(*c));
+        let load = thread.load();
+        let target = match (waker, self.tunables.kernel) {
+            (None, _) => before,
+            (Some(waker), _) if waker == before => before,
+            (Some(waker), KernelModel::Cfs) => {
+                // wake_affine; SYNC_MORE: threads that wake each other often count as synchronous, so
+                // that the waker's own load does not count
+                let own = self.cores[waker].current.map_or(0, |t| self.threads[t].load());
+                let here = self.cores[waker].load - own;
+                let there = self.cores[before].load;
+                let percent = 100 + (self.tunables.imbalance as i64 - 100) / 2;
+                if here == 0 || 100 * (here + load) <= percent * (there + load) { waker } else { before }
+            }
+            (Some(waker), KernelModel::Eevdf) => {
+                // wake_affine_idle, then wake_affine_weight
+                let percent = 100 + (self.tunables.imbalance as i64 - 100) / 2;
+                let here = (self.cores[waker].load + load) * 100;
+                let there = self.cores[before].load * percent;
+                if !self.idle.has(before) && here < there { waker } else { before }
+            }
+        };
+        self.idle_sibling(target, before, (first, first + count))
+    }
+
+    /// select_idle_sibling: an idle core that shares the cache with `target`, else `target`.
+    fn idle_sibling(&self, target: usize, before: usize, (first, end): (usize, usize)) -> usize {
+        let cache = self.machine.cache_cores.max(1);
+        let (low, high) = (target / cache * cache, ((target / cache + 1) * cache).min(self.cores.len()));
+        if self.idle.has(target) {
+            return target;
+        }
+        if (low..high).contains(&before) && self.idle.has(before) {
+            return before;
+        }
+        let (low, high) = (low.max(first), high.min(end));
+        let found = match self.tunables.kernel {
+            KernelModel::Cfs => self.idle.first(low, high),
+            KernelModel::Eevdf => self.idle.first(target + 1, high).or_else(|| self.idle.first(low, target)),
+        };
+        found.unwrap_or(target)
+    }
+
+    /// A core without work takes a thread that waits elsewhere (idle_balance). Not if its idle times are
+    /// shorter than what a migration costs.
+    pub(super) fn pull_when_idle(&mut self, c: usize) -> bool {
+        if self.crowded.is_empty() || self.cores[c].average_idle < self.tunables.migration_cost {
+            return false;
+        }
+        self.pull(c)
+    }
+
+    /// The balance of a tick: busy cores seldom, idle cores often.
+    pub(super) fn balance(&mut self) {
+        if self.crowded.is_empty() {
+            return;
+        }
+        for c in 0..self.cores.len() {
+            if self.now < self.cores[c].next_balance {
+                continue;
+            }
+            let is_idle = self.cores[c].running() == 0;
+            let distance = if is_idle { self.tunables.balance_idle } else { self.tunables.balance_busy };
+            self.cores[c].next_balance = self.now + distance;
+            if self.pull(c) {
+                self.choose(c);
+            }
+        }
+    }
+
+    /// Takes a waiting thread from the busiest core, if that makes the loads more equal.
+    fn pull(&mut self, c: usize) -> bool {
+        let (mut from, mut busiest) = (None, 0);
+        let mut next = self.crowded.first(0, self.cores.len());
+        while let Some(other) = next {
+            if other != c && self.cores[other].load > busiest {
+                (from, busiest) = (Some(other), self.cores[other].load);
+            }
+            next = self.crowded.first(other + 1, self.cores.len());
+        }
+        let Some(from) = from else { return false };
+        let own = self.cores[c].load;
+        if 100 * busiest <= self.tunables.imbalance as i64 * own {
+            return false;
+        }
+        let is_idle = self.cores[c].running() == 0;
+        let movable = |t: &usize| {
+            let thread = &self.threads[*t];
+            let (first, count) = thread.allowed;
+            let hot = !is_idle && self.now - thread.ran_until < self.tunables.migration_cost;
+            let program = &self.programs[thread.program];
+            (first..first + count).contains(&c)
+                && !hot
+                && !program.is_throttled(c)
+                // the other core is then no less loaded than this one
+                && (own + thread.load() < busiest || is_idle)
+        };
+        let Some(t) = self.cores[from].queue.iter().copied().find(movable) else { return false };
+        self.take(t);
+        self.migrations += 1;
+        self.give(c, t, Joining::Moved);
+        true
+    }
+
+    /// Notes how many cores each program's threads are spread over.
+    pub(super) fn look_where(&mut self) {
+        let mut seen = vec![usize::MAX; self.cores.len()];
+        for p in 0..self.programs.len() {
+            let (first, count) = (self.programs[p].first, self.programs[p].description.threads);
+            if self.programs[p].ended.is_some() || !self.programs[p].is_here {
+                continue;
+            }
+            let mut cores = 0;
+            for thread in &self.threads[first..first + count] {
+                if seen[thread.core] != p {
+                    seen[thread.core] = p;
+                    cores += 1;
+                }
+            }
+            let program = &mut self.programs[p];
+            program.looks += 1;
+            program.spread += cores as f64 / count.min(self.cores.len()) as f64;
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! A program while it is simulated: how far it is, and what its threads do.
+
+use super::model::{Meets, SimulatedProgram};
+use super::quota::QuotaState;
+use super::together::Together;
+use rand::Rng;
+use rand_pcg::Pcg64Mcg;
+use std::collections::VecDeque;
+
+/// What a thread does while it runs, or why it does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doing {
+    /// The time left.
+    Compute(u64),
+    /// Spins at a barrier up to this moment, then blocks.
+    Spin(u64),
+    /// Blocked at a barrier, or until the next job.
+    Wait,
+    /// Sleeps between two computations.
+    Pause,
+    /// Has not come, or has ended.
+    Absent,
+}
+
+pub(super) struct ProgramState<'a> {
+    pub(super) description: &'a SimulatedProgram,
+    /// Its first thread; the others follow.
+    pub(super) first: usize,
+    pub(super) generator: Pcg64Mcg,
+    /// 0 before a barrier with computation, then one for each light barrier.
+    pub(super) phase: u32,
+    /// Threads that are at the barrier.
+    pub(super) arrived: usize,
+    /// Barriers passed; of threads that meet nobody: rounds.
+    pub(super) barriers: u64,
+    /// To the end of the program or of the job. `None`: no end.
+    pub(super) barriers_left: Option<u64>,
+    /// Computation left for each thread, if they meet nobody.
+    pub(super) to_do: Vec<u64>,
+    pub(super) threads_ended: usize,
+    /// Moments at which jobs arrived that have not begun.
+    pub(super) jobs: VecDeque<u64>,
+    pub(super) job: Option<u64>,
+    pub(super) latencies: Vec<u64>,
+    pub(super) quota: Option<QuotaState>,
+    pub(super) together: Option<Together>,
+    pub(super) together_number: u64,
+    /// Processor time in this turn.
+    pub(super) used: u64,
+    pub(super) filled: u64,
+    pub(super) work: u64,
+    pub(super) spun: u64,
+    pub(super) overhead: u64,
+    pub(super) blocks: u64,
+    pub(super) slices: u64,
+    pub(super) is_here: bool,
+    pub(super) ended: Option<u64>,
+    /// Samples of how far its threads are spread, and their sum.
+    pub(super) looks: u64,
+    pub(super) spread: f64,
+}
+
+impl<'a> ProgramState<'a> {
+    pub(super) fn new(
+        description: &'a SimulatedProgram,
+        first: usize,
+        cores: usize,
+        generator: Pcg64Mcg,
+    ) -> Self {
+        let interval = description.interval.map_or(0, |interval| interval.0);
+        // the mean of the variance's distribution is its half
+        let mean = (interval + description.variance.0 / 2).max(1);
+        let barriers = description
+            .work
+            .map(|work| work.0.div_ceil(mean).saturating_mul(u64::from(description.light_barriers) + 1));
+        Self {
+            description,
+            first,
+            generator,
+            phase: 0,
+            arrived: 0,
+            barriers: 0,
+            barriers_left: if description.meets == Meets::AtBarriers { barriers } else { None },
+            to_do: vec![description.work.map_or(u64::MAX, |work| work.0); description.threads],
+            threads_ended: 0,
+            jobs: VecDeque::new(),
+            job: None,
+            latencies: Vec::new(),
+            quota: description.quota.map(|quota| QuotaState::new(quota, cores)),
+            together: None,
+            together_number: 0,
+            used: 0,
+            filled: 0,
+            work: 0,
+            spun: 0,
+            overhead: 0,
+            blocks: 0,
+            slices: 0,
+            is_here: false,
+            ended: None,
+            looks: 0,
+            spread: 0.0,
+        }
+    }
+
+    /// A thread's next computation.
+    pub(super) fn draw(&mut self) -> u64 {
+        draw(self.description, self.phase, &mut self.generator)
+    }
+
+    /// The phase of the next barrier.
+    pub(super) fn next_phase(&mut self) {
+        self.phase = (self.phase + 1) % (self.description.light_barriers + 1);
+    }
+
+    pub(super) fn threads(&self) -> std::ops::Range<usize> {
+        self.first..self.first + self.description.threads
+    }
+}
+
+pub(super) fn draw(description: &SimulatedProgram, phase: u32, generator: &mut Pcg64Mcg) -> u64 {
+    let Some(interval) = description.interval else { return u64::MAX / 4 };
+    if phase > 0 {
+        return 0;
+    }
+    if description.variance.0 == 0 {
+        return interval.0;
+    }
+    // The sum of three uniform numbers is nearly normal, within [0, 1] after division by three; its deviation
+    // is a sixth, as that of the measured workload (truncated at three deviations).
+    let bits: u64 = generator.random();
+    let sum = (bits & 0x1f_ffff) + (bits >> 21 & 0x1f_ffff) + (bits >> 42 & 0x1f_ffff);
+    let fraction = sum as f64 / (3.0 * f64::from(0x1f_ffff));
+    interval.0 + (description.variance.0 as f64 * fraction) as u64
+}

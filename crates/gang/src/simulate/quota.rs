@@ -1,0 +1,131 @@
+//! The quota of a program (`cpu.max`): a pool that is filled in each period, and what cores took from it.
+//!
+//! A core takes 5 ms at a time. When the pool is empty, the program's threads on that core stop until the
+//! next period. The kernel notices at a tick and takes the excess from the next period; here a core stops
+//! in the moment, so that no period exceeds the quota.
+//!
+//! Reference: Turner, Rao, Rao, "CPU bandwidth control for CFS", 2010; kernel/sched/fair.c.
+
+use super::engine::{CoreSimulation, Event};
+use super::kernel::QUOTA_SLICE;
+use super::model::CpuQuota;
+use super::program::ProgramState;
+use super::queue::Joining;
+
+#[derive(Clone, Debug)]
+pub(super) struct QuotaState {
+    rule: CpuQuota,
+    pool: u64,
+    /// What each core has taken and not used.
+    taken: Vec<u64>,
+    throttled: Vec<bool>,
+    pub(super) periods: u64,
+    /// Periods in which some core was stopped.
+    pub(super) stopped: u64,
+    stopped_now: bool,
+    used: u64,
+    /// The most that was used in a period.
+    pub(super) most: u64,
+}
+
+impl QuotaState {
+    pub(super) fn new(rule: CpuQuota, cores: usize) -> Self {
+        let (pool, taken, throttled) = (rule.quota.0, vec![0; cores], vec![false; cores]);
+        let mut state = Self {
+            rule,
+            pool,
+            taken,
+            throttled,
+            periods: 1,
+            stopped: 0,
+            stopped_now: false,
+            used: 0,
+            most: 0,
+        };
+        state.pool = rule.quota.0;
+        state
+    }
+
+    fn take(&mut self, c: usize) -> bool {
+        let slice = self.pool.min(QUOTA_SLICE.0);
+        self.pool -= slice;
+        self.taken[c] += slice;
+        self.taken[c] > 0
+    }
+}
+
+impl ProgramState<'_> {
+    pub(super) fn is_throttled(&self, c: usize) -> bool {
+        self.quota.as_ref().is_some_and(|quota| quota.throttled[c])
+    }
+
+    /// How long its threads may still run on `c` without asking. `None`: there is no quota.
+    pub(super) fn quota_left(&self, c: usize) -> Option<u64> {
+        self.quota.as_ref().map(|quota| quota.taken[c])
+    }
+
+    pub(super) fn quota_used(&mut self, c: usize, time: u64) {
+        if let Some(quota) = &mut self.quota {
+            quota.taken[c] = quota.taken[c].saturating_sub(time);
+            quota.used += time;
+            quota.most = quota.most.max(quota.used);
+        }
+    }
+}
+
+impl CoreSimulation<'_> {
+    /// The running thread needs more of its program's quota: it gets it, or its core's threads stop.
+    pub(super) fn ask_quota(&mut self, c: usize, t: usize) {
+        let p = self.threads[t].program;
+        let Some(quota) = &mut self.programs[p].quota else { return };
+        if quota.take(c) {
+            self.plan(c);
+            return;
+        }
+        quota.throttled[c] = true;
+        quota.stopped += u64::from(!quota.stopped_now);
+        quota.stopped_now = true;
+        let (first, count) = (self.programs[p].first, self.programs[p].description.threads);
+        for t in first..first + count {
+            if self.threads[t].core == c {
+                self.take(t);
+            }
+        }
+        self.choose(c);
+    }
+
+    /// A new period: the pool is full, and stopped threads go on. Cores keep nothing of the old period, so
+    /// that a period never exceeds the quota; the kernel lets a core keep 1 ms.
+    pub(super) fn period(&mut self, p: usize) {
+        if self.programs[p].ended.is_some() {
+            return;
+        }
+        for c in 0..self.cores.len() {
+            let own = self.cores[c].current.is_some_and(|t| self.threads[t].program == p);
+            if own {
+                self.charge(c);
+            }
+        }
+        let Some(quota) = &mut self.programs[p].quota else { return };
+        let next = quota.rule.period.after(unisono_linux::clock::Nanos(self.now));
+        quota.pool = quota.rule.quota.0;
+        quota.taken.fill(0);
+        quota.periods += 1;
+        (quota.used, quota.stopped_now) = (0, false);
+        let stopped: Vec<bool> = std::mem::replace(&mut quota.throttled, vec![false; self.cores.len()]);
+        self.at(next.0, Event::Period(p));
+        let (first, count) = (self.programs[p].first, self.programs[p].description.threads);
+        for t in first..first + count {
+            let c = self.threads[t].core;
+            if stopped[c] && self.give(c, t, Joining::Woken) && self.preempts(c, t) {
+                self.choose(c);
+            }
+        }
+        for c in 0..self.cores.len() {
+            if self.cores[c].current.is_some_and(|t| self.threads[t].program == p) {
+                self.charge(c);
+                self.plan(c);
+            }
+        }
+    }
+}

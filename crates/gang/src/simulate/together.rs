@@ -1,0 +1,183 @@
+//! A program whose threads all run at the same time is computed, not stepped.
+//!
+//! While no thread of it is stopped, a barrier lasts as long as the slowest thread computes. So the episodes
+//! are added up without an event for each thread, up to the first in which a thread would block. When a
+//! thread is stopped in between, [`settle`](CoreSimulation::settle) computes the same episodes again, up to
+//! that moment, and says where every thread is. The draws are the same, so the answer does not depend on who
+//! looks.
+//!
+//! Cost: a draw a thread and barrier with variance, nothing for each barrier without.
+
+use super::engine::{CoreSimulation, Event, NEVER};
+use super::model::{Meets, SimulatedWait};
+use super::program::{Doing, ProgramState, draw};
+use rand_pcg::Pcg64Mcg;
+
+/// EpisodeRow with variance that are computed ahead; bounds what is computed twice.
+const AHEAD: u64 = 4096;
+
+/// A row of episodes that follow one another.
+#[derive(Clone, Debug)]
+struct EpisodeRow {
+    /// The end of the last one.
+    end: u64,
+    generator: Pcg64Mcg,
+    phase: u32,
+    count: u64,
+    /// Computation of all threads.
+    work: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Together {
+    since: u64,
+    before: EpisodeRow,
+    ahead: EpisodeRow,
+}
+
+impl ProgramState<'_> {
+    /// How long a thread spins before it blocks.
+    fn patience(&self) -> u64 {
+        match self.description.wait {
+            SimulatedWait::Spin => NEVER,
+            SimulatedWait::SpinBlock(budget) => budget.0,
+            SimulatedWait::Block => 0,
+        }
+    }
+
+    /// Adds whole episodes that end by `until`, at most `most`.
+    fn add_up(&self, mut row: EpisodeRow, until: u64, most: u64, barrier: u64) -> EpisodeRow {
+        let description = self.description;
+        let threads = description.threads as u64;
+        let phases = u64::from(description.light_barriers) + 1;
+        let most = row.count.saturating_add(most);
+        let has_chance = description.variance.0 > 0;
+        while row.count < most {
+            if !has_chance && row.phase == 0 {
+                // whole rounds at once
+                let work = description.interval.map_or(0, |interval| interval.0);
+                let round = barrier * phases + work;
+                let rounds = ((until - row.end) / round).min((most - row.count) / phases);
+                row.end += rounds * round;
+                row.count += rounds * phases;
+                row.work += rounds * work * threads;
+            }
+            let mut generator = row.generator.clone();
+            let (mut least, mut longest, mut sum) = (u64::MAX, 0, 0);
+            for _ in 0..threads {
+                let one = draw(description, row.phase, &mut generator);
+                least = least.min(one);
+                longest = longest.max(one);
+                sum += one;
+            }
+            let length = barrier + longest;
+            if row.count >= most || length > until - row.end || longest - least > self.patience() {
+                break;
+            }
+            row.end += length;
+            row.count += 1;
+            row.work += sum;
+            row.generator = generator;
+            row.phase = (row.phase + 1) % phases as u32;
+        }
+        row
+    }
+}
+
+impl CoreSimulation<'_> {
+    /// All threads of the program have just met, and none is blocked. Whether they go on together.
+    pub(super) fn go_together(&mut self, p: usize) -> bool {
+        let program = &self.programs[p];
+        let description = program.description;
+        let may = description.meets == Meets::AtBarriers
+            && description.wait != SimulatedWait::Block
+            && description.pause.0 == 0
+            && description.interval.is_some();
+        let runs = |t: usize| {
+            let thread = &self.threads[t];
+            thread.overhead == 0 && self.cores[thread.core].current == Some(t)
+        };
+        if !may || !program.threads().all(runs) {
+            return false;
+        }
+        let before = EpisodeRow {
+            end: self.now,
+            generator: program.generator.clone(),
+            phase: program.phase,
+            count: 0,
+            work: 0,
+        };
+        // the last barrier of a job or program is left to the events
+        let left = program.barriers_left.map_or(u64::MAX, |left| left.saturating_sub(1));
+        let most = if description.variance.0 > 0 { left.min(AHEAD) } else { left };
+        let ahead =
+            program.add_up(before.clone(), self.end.max(self.now), most, self.machine.costs.barrier.0);
+        if ahead.count == 0 {
+            return false;
+        }
+        let end = ahead.end;
+        let threads = program.threads();
+        let program = &mut self.programs[p];
+        program.together = Some(Together { since: self.now, before, ahead });
+        program.together_number += 1;
+        let number = program.together_number;
+        self.at(end, Event::Together(p, number));
+        for t in threads {
+            self.plan(self.threads[t].core);
+        }
+        true
+    }
+
+    pub(super) fn together_event(&mut self, p: usize, number: u64) {
+        if self.programs[p].together_number == number {
+            self.settle(p);
+        }
+    }
+
+    /// If the program's threads ran together: works out where each of them is now.
+    pub(super) fn settle(&mut self, p: usize) {
+        if self.programs[p].together.is_none() {
+            return;
+        }
+        let threads = self.programs[p].threads();
+        for t in threads.clone() {
+            self.charge(self.threads[t].core);
+        }
+        let Some(together) = self.programs[p].together.take() else { return };
+        let barrier = self.machine.costs.barrier.0;
+        let program = &mut self.programs[p];
+        let row = if self.now == together.ahead.end {
+            together.ahead
+        } else {
+            program.add_up(together.before, self.now, together.ahead.count, barrier)
+        };
+        program.barriers += row.count;
+        program.barriers_left = program.barriers_left.map(|left| left - row.count);
+        program.generator = row.generator;
+        program.phase = row.phase;
+        let count = threads.len() as u64;
+        let begun = self.now - row.end;
+        let patience = program.patience();
+        let mut work = row.work;
+        let overhead = row.count * barrier * count + begun.min(barrier) * count;
+        for t in threads.clone() {
+            let computes = program.draw();
+            let done = begun.saturating_sub(barrier).min(computes);
+            work += done;
+            let thread = &mut self.threads[t];
+            thread.overhead = barrier - begun.min(barrier);
+            thread.doing = if begun >= barrier && done == computes {
+                program.arrived += 1;
+                Doing::Spin((row.end + barrier + computes).saturating_add(patience))
+            } else {
+                Doing::Compute(computes - done)
+            };
+        }
+        program.work += work;
+        program.overhead += overhead;
+        program.spun += count * (self.now - together.since) - work - overhead;
+        for t in threads {
+            self.plan(self.threads[t].core);
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The simulator against closed forms, a fluid reference, the machine that the example study measured, and
+//! itself.
+
+use proptest::prelude::*;
+use unisono_gang::policy::Backfill;
+use unisono_gang::simulate::{
+    CpuQuota, Fate, JobArrivals, KernelModel, Meets, Report, Sharing, SimulatedMachine, SimulatedProgram,
+    SimulatedWait, SimulationSpec, WaitCosts, simulate,
+};
+use unisono_linux::clock::Nanos;
+
+const MS: u64 = 1_000_000;
+const GANG: Sharing = Sharing::Gang { slice: Nanos(20 * MS), backfill: Backfill::Never };
+const KERNELS: [KernelModel; 2] = [KernelModel::Cfs, KernelModel::Eevdf];
+
+fn machine(cores: usize, kernel: KernelModel) -> SimulatedMachine {
+    SimulatedMachine { cores, cache_cores: 16, kernel, costs: WaitCosts::EXAMPLE_HOST }
+}
+
+fn barriers(threads: usize, interval_us: u64) -> SimulatedProgram {
+    SimulatedProgram::barriers("p", threads, Nanos(interval_us * 1000), Nanos::ZERO)
+}
+
+fn run(machine: &SimulatedMachine, programs: &[SimulatedProgram], how: Sharing, ms: u64) -> Report {
+    simulate(machine, programs, how, Nanos(ms * MS), 1).expect("a simulation")
+}
+
+fn used(fate: &Fate) -> f64 {
+    fate.work_s + fate.spin_s + fate.overhead_s
+}
+
+#[track_caller]
+fn near(value: f64, expected: f64, part: f64) {
+    assert!((value - expected).abs() <= expected * part, "{value} instead of {expected}");
+}
+
+#[test]
+fn a_thread_on_each_core_passes_a_barrier_each_interval() {
+    for kernel in KERNELS {
+        let report = run(&machine(16, kernel), &[barriers(16, 50)], Sharing::Spread, 100);
+        near(report.gangs[0].barriers_per_s, 1e9 / 50_062.0, 0.001);
+        assert_eq!(report.gangs[0].blocks, 0);
+    }
+}
+
+#[test]
+fn two_spinning_threads_on_one_core_pass_a_barrier_each_slice() {
+    for kernel in KERNELS {
+        let program = SimulatedProgram { wait: SimulatedWait::Spin, ..barriers(2, 0) };
+        let report = run(&machine(1, kernel), &[program], Sharing::Spread, 1000);
+        // both kernels' slices on one core end at the next tick of 4 ms
+        near(report.gangs[0].barriers_per_s, 250.0, 0.02);
+    }
+}
+
+#[test]
+fn blocking_threads_on_one_core_pay_for_both_computations_a_block_and_a_switch() {
+    for kernel in KERNELS {
+        let program = SimulatedProgram { wait: SimulatedWait::Block, ..barriers(2, 100) };
+        let report = run(&machine(1, kernel), &[program], Sharing::Spread, 1000);
+        near(report.gangs[0].barriers_per_s, 1e9 / (200_000.0 + 7_400.0 + 1_500.0), 0.01);
+    }
+}
+
+#[test]
+fn a_thread_that_pauses_takes_its_computation_its_sleep_and_a_wake_up() {
+    for meets in [Meets::AtBarriers, Meets::Never] {
+        let program = SimulatedProgram { pause: Nanos(MS), meets, ..barriers(4, 300) };
+        let report = run(&machine(4, KernelModel::Eevdf), &[program], Sharing::Spread, 1000);
+        let threads = if meets == Meets::Never { 4.0 } else { 1.0 };
+        near(report.gangs[0].barriers_per_s, threads * 1e9 / (1_300_000.0 + 7_400.0 * 2.0 / 3.0), 0.01);
+    }
+}
+
+#[test]
+fn the_example_host_is_predicted_in_both_modes_of_plain_linux() {
+    // docs/example-report, study granularity: medians of barriers/s of the program varied. Its machine has
+    // 2 cores; the other program's interval is 0.
+    let stacked = [(0, 16_880.0), (10, 12_500.0), (100, 3_760.0)];
+    let spread = [(0, 7_649_280.0), (10, 46_070.0), (100, 4_870.0)];
+    let host = machine(2, KernelModel::Eevdf);
+    for (interval, measured) in stacked {
+        let report = run(&host, &[barriers(2, interval), barriers(2, 0)], Sharing::Linux, 300);
+        assert!(report.gangs[0].spread < 0.6, "stacked: {}", report.gangs[0].spread);
+        near(report.gangs[0].barriers_per_s, measured, 0.05);
+    }
+    for (interval, measured) in spread {
+        let report = run(&host, &[barriers(2, interval), barriers(2, 0)], Sharing::Spread, 300);
+        near(report.gangs[0].barriers_per_s, measured, 0.10);
+    }
+}
+
+#[test]
+fn plain_linux_stacks_from_some_starts_and_spreads_from_others() {
+    let host = machine(2, KernelModel::Eevdf);
+    let programs = [barriers(2, 15_000), barriers(2, 0)];
+    let of = |seed| {
+        let report = simulate(&host, &programs, Sharing::Linux, Nanos(200 * MS), seed).expect("runs");
+        report.gangs[1].spread
+    };
+    let spreads: Vec<f64> = (1..=20).map(of).collect();
+    let stacked = spreads.iter().filter(|spread| **spread < 0.6).count();
+    assert!((1..20).contains(&stacked), "{spreads:?}");
+}
+
+#[test]
+fn threads_of_a_gang_run_at_the_same_moments() {
+    // a thread that ran without the others would spin
+    for kernel in KERNELS {
+        let gang = || SimulatedProgram { wait: SimulatedWait::Spin, ..barriers(8, 100) };
+        let programs = [gang(), gang(), gang()];
+        let gangs = run(&machine(8, kernel), &programs, GANG, 600);
+        assert!(gangs.spinning < 1e-9, "{}", gangs.spinning);
+        let (most, least) = (used(&gangs.gangs[0]), used(&gangs.gangs[2]));
+        assert!((most - least).abs() <= 8.0 * 0.020, "{most} and {least}: within a slice of 8 cores");
+        let plain = run(&machine(8, kernel), &programs, Sharing::Linux, 600);
+        assert!(plain.spinning > 0.3, "{}: without gangs they spin", plain.spinning);
+    }
+}
+
+#[test]
+fn a_fixed_priority_runs_before_everything_else() {
+    for kernel in KERNELS {
+        let urgent = SimulatedProgram { priority: Some(10), ..SimulatedProgram::computing("u", 2) };
+        let programs = [SimulatedProgram::computing("o", 2), urgent];
+        let report = run(&machine(2, kernel), &programs, Sharing::Linux, 100);
+        assert!(used(&report.gangs[1]) > 0.199 && used(&report.gangs[0]) < 0.001, "{report:?}");
+    }
+}
+
+#[test]
+fn a_partition_and_a_batch_give_each_program_its_share_without_waiting() {
+    let host = machine(4, KernelModel::Eevdf);
+    let partition = run(&host, &[barriers(2, 50), barriers(2, 50)], Sharing::Partition, 200);
+    let batch = run(&host, &[barriers(4, 50), barriers(4, 50)], Sharing::Batch, 200);
+    for fate in &partition.gangs {
+        near(fate.barriers_per_s, 20_000.0, 0.02);
+    }
+    for fate in &batch.gangs {
+        near(fate.barriers_per_s, 10_000.0, 0.02);
+    }
+}
+
+#[test]
+fn a_pausing_program_and_a_computing_one_share_turns_in_paired_gangs() {
+    let pausing = SimulatedProgram { pause: Nanos(10 * MS), ..barriers(4, 300) };
+    let programs = [pausing, SimulatedProgram::computing("c", 4)];
+    let slice = Nanos(20 * MS);
+    let host = machine(4, KernelModel::Eevdf);
+    let alone = run(&host, &programs, Sharing::Gang { slice, backfill: Backfill::Never }, 1000);
+    let paired = run(&host, &programs, Sharing::PairedGang { slice }, 1000);
+    assert!(
+        paired.utilization > alone.utilization + 0.1,
+        "{} {}",
+        paired.utilization,
+        alone.utilization
+    );
+}
+
+#[test]
+fn jobs_that_arrive_together_wait_for_each_other() {
+    let latency = |together| {
+        let jobs = Some(JobArrivals { barriers: 100, every: Nanos(20 * MS), together });
+        let programs = [SimulatedProgram { jobs, ..barriers(2, 100) }];
+        let report = run(&machine(2, KernelModel::Eevdf), &programs, Sharing::Spread, 400);
+        assert!(report.gangs[0].jobs >= 18, "{}", report.gangs[0].jobs);
+        report.gangs[0].latency_s.expect("jobs were done")
+    };
+    // a job of 100 barriers of 100 us
+    near(latency(1).max, 0.010, 0.05);
+    near(latency(4).max, 0.040, 0.05);
+}
+
+/// Processor sharing as a fluid, one microsecond at a time: what each thread has got.
+fn fluid(threads: &[(u64, f64)], end_us: u64) -> Vec<f64> {
+    let mut got = vec![0.0; threads.len()];
+    for now in 0..end_us {
+        let here = |(arrives, _): &&(u64, f64)| *arrives <= now;
+        let all: f64 = threads.iter().filter(here).map(|(_, weight)| weight).sum();
+        for (got, (_, weight)) in got.iter_mut().zip(threads).filter(|(_, thread)| here(thread)) {
+            *got += weight / all * 1e-6;
+        }
+    }
+    got
+}
+
+fn any_sharing() -> impl Strategy<Value = Sharing> {
+    let slice = Nanos(5 * MS);
+    prop_oneof![
+        Just(Sharing::Linux),
+        Just(Sharing::Spread),
+        Just(Sharing::Partition),
+        Just(Sharing::Batch),
+        Just(Sharing::PairedGang { slice }),
+        Just(Sharing::Gang { slice, backfill: Backfill::Offer }),
+        Just(Sharing::Gang { slice, backfill: Backfill::Never }),
+    ]
+}
+
+prop_compose! {
+    fn any_program()(
+        threads in 1usize..7,
+        (interval, variance) in (
+            prop_oneof![Just(0u64), 1_000..2_000_000u64],
+            prop_oneof![Just(0u64), 1..300_000u64],
+        ),
+        light in 0u32..4,
+        pause in prop_oneof![3 => Just(0u64), 1 => 1..3_000_000u64],
+        meets in prop_oneof![3 => Just(Meets::AtBarriers), 1 => Just(Meets::Never)],
+        wait in prop_oneof![
+            Just(SimulatedWait::Spin), Just(SimulatedWait::Block), Just(SimulatedWait::SpinBlock(Nanos(50_000)))
+        ],
+        work in prop_oneof![2 => Just(None), 1 => (1_000_000..30_000_000u64).prop_map(|ns| Some(Nanos(ns)))],
+        (nice, priority) in (-20i8..20, prop_oneof![5 => Just(None), 1 => (1u8..99).prop_map(Some)]),
+        quota in prop_oneof![3 => Just(None), 1 => (1..40u64).prop_map(Some)],
+        arrives in 0..20_000_000u64,
+    ) -> SimulatedProgram {
+        let interval = if meets == Meets::Never { interval.max(10_000) } else { interval };
+        SimulatedProgram {
+            light_barriers: light,
+            pause: Nanos(pause),
+            meets,
+            wait,
+            work: work.filter(|_| interval + variance > 10_000),
+            nice,
+            priority,
+            quota: quota.map(|ms| CpuQuota { quota: Nanos(ms * MS), period: Nanos(20 * MS) }),
+            arrives: Nanos(arrives),
+            ..SimulatedProgram::barriers("p", threads, Nanos(interval), Nanos(variance))
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn every_nanosecond_of_every_core_is_charged_once_and_the_seed_decides_all(
+        cores in 1usize..9,
+        programs in proptest::collection::vec(any_program(), 1..4),
+        how in any_sharing(),
+        is_cfs in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        let how = if programs.len() > cores && how == Sharing::Partition { Sharing::Linux } else { how };
+        let machine = machine(cores, KERNELS[usize::from(!is_cfs)]);
+        let length = Nanos(60 * MS);
+        let report = simulate(&machine, &programs, how, length, seed).expect("runs");
+        let sum = report.utilization + report.spinning + report.overhead + report.idle;
+        prop_assert!((sum - 1.0).abs() < 1e-9, "{sum}: {report:?}");
+        for (fate, program) in report.gangs.iter().zip(&programs) {
+            let Some(quota) = program.quota else { continue };
+            prop_assert!(fate.most_in_period_s <= quota.quota.0 as f64 / 1e9 + 1e-12, "{fate:?}");
+        }
+        prop_assert_eq!(&report, &simulate(&machine, &programs, how, length, seed).expect("runs"));
+    }
+
+    #[test]
+    fn threads_on_one_core_get_what_a_fluid_would_give_them_within_a_slice_and_a_tick(
+        threads in proptest::collection::vec((0u64..50_000, -5i8..6), 1..6),
+        is_cfs in any::<bool>(),
+    ) {
+        let mut host = machine(1, KERNELS[usize::from(!is_cfs)]);
+        host.costs.switch = Nanos::ZERO;
+        let programs: Vec<SimulatedProgram> = threads.iter().map(|(arrives, nice)| SimulatedProgram {
+            arrives: Nanos(arrives * 1000), nice: *nice, ..SimulatedProgram::computing("c", 1)
+        }).collect();
+        let report = run(&host, &programs, Sharing::Spread, 400);
+        // a step of nice is a factor of 1.25
+        let weights: Vec<(u64, f64)> =
+            threads.iter().map(|(arrives, nice)| (*arrives, 1.25f64.powi(-i32::from(*nice)))).collect();
+        // CFS: a period of 1 ms a thread, at least 5 ms, and a debit of a period at the start
+        let slice = if is_cfs { 2.0 * 0.005f64.max(0.001 * threads.len() as f64) } else { 0.0007 };
+        for (fate, fluid) in report.gangs.iter().zip(fluid(&weights, 400_000)) {
+            let bound = slice + 0.004 + 0.01 * fluid;
+            prop_assert!((used(fate) - fluid).abs() <= bound, "{} instead of {fluid}", used(fate));
+        }
+    }
+}
+
+#[test]
+fn a_quota_is_used_up_and_not_exceeded() {
+    for kernel in KERNELS {
+        let quota = Some(CpuQuota { quota: Nanos(100 * MS), period: Nanos(100 * MS) });
+        let program = SimulatedProgram { quota, ..SimulatedProgram::computing("c", 4) };
+        let report = run(&machine(4, kernel), &[program], Sharing::Linux, 1000);
+        near(used(&report.gangs[0]), 1.0, 0.01);
+        assert!(
+            report.gangs[0].most_in_period_s <= 0.1 && report.gangs[0].throttled_periods >= 9,
+            "{report:?}"
+        );
+    }
+}
+
+fn spec(json: &str) -> Result<Report, unisono_gang::Error> {
+    let spec: SimulationSpec = serde_json::from_str(json).expect("a specification");
+    spec.understand()?.run(&mut |_| true)
+}
+
+#[test]
+fn two_equal_gangs_take_twice_as_long_as_one() {
+    let report =
+        spec(r#"{"cores":2,"switch":"0","gangs":[{"threads":2,"work":"1s","count":2}]}"#).expect("runs");
+    near(report.makespan_s, 2.0, 0.001);
+    near(report.utilization, 1.0, 0.001);
+    near(report.gangs[1].stretch.expect("ended"), 2.0, 0.02);
+}
+
+#[test]
+fn a_heavier_gang_is_done_earlier() {
+    let json = r#"{"cores":4,"gangs":[{"name":"a","threads":4,"work":"1s"},
+                   {"name":"b","threads":4,"work":"1s","weight":3}]}"#;
+    let report = spec(json).expect("runs");
+    let ended = |gang: usize| report.gangs[gang].finished_s.expect("ended");
+    assert!(ended(1) < 1.4 && ended(0) > 1.9, "{report:?}");
+}
+
+#[test]
+fn backfill_uses_the_cores_that_a_narrow_gang_leaves_idle() {
+    let gangs = r#""gangs":[{"threads":3,"work":"1s"},{"threads":2,"work":"1s"}]"#;
+    let with = spec(&format!(r#"{{"cores":4,{gangs}}}"#)).expect("runs");
+    let without = spec(&format!(r#"{{"cores":4,"backfill":false,{gangs}}}"#)).expect("runs");
+    assert!(with.makespan_s < without.makespan_s, "{with:?} {without:?}");
+    assert!(with.gangs.iter().any(|gang| gang.backfilled_s > 0.0));
+}
+
+#[test]
+fn a_thousand_cores_are_simulated_and_all_work_is_done() {
+    let json = r#"{"cores":1000,"gangs":[{"threads":700,"work":"100ms","count":5},
+                   {"threads":150,"work":"50ms","count":20,"arrives":"1ms"}]}"#;
+    let report = spec(json).expect("runs");
+    let work = 5.0 * 700.0 * 0.1 + 20.0 * 150.0 * 0.05;
+    near(report.utilization * report.makespan_s * 1000.0, work, 1e-6);
+    assert!(report.gangs.iter().all(|gang| gang.finished_s.is_some()));
+}
+
+#[test]
+fn wrong_specifications_are_refused_with_the_programs_name() {
+    let refused = |json: &str| spec(json).expect_err(json).to_string();
+    assert!(refused(r#"{"cores":2,"gangs":[{"name":"x","threads":0,"work":"1s"}]}"#).starts_with("x: "));
+    assert!(refused(r#"{"cores":0,"gangs":[{"threads":1,"work":"1s"}]}"#).contains("1 to 1024"));
+    assert!(refused(r#"{"cores":2,"gangs":[{"name":"x","threads":1}]}"#).contains("never ends"));
+    assert!(refused(r#"{"cores":2,"scheduler":"magic","gangs":[]}"#).contains("paired"));
+    assert!(refused(r#"{"cores":2,"kernel":"cfs","gangs":[]}"#).contains("cfs-2.6.32"));
+    assert!(
+        refused(r#"{"cores":2,"gangs":[{"threads":1,"interval":"1us","job":3}],"seconds":1}"#)
+            .contains("every")
+    );
+}
