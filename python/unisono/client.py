@@ -24,7 +24,8 @@ class Client:
     """A connection, which Publishers and Subscribers of one thread can share: give it to them as `client`."""
 
     def __init__(self, at: Union[str, os.PathLike[str], None] = None) -> None:
-        """`at`: the path of the broker's socket, "shm:PATH" or "tcp:HOST:PORT". None: where this user's broker listens."""
+        """`at`: the path of the broker's socket, "shm:PATH", "tcp:HOST:PORT" or
+        "tls:HOST:PORT?authority=FILE&certificate=FILE&key=FILE". None: where this user's broker listens."""
         self._library = c.library()
         self._lock = threading.Lock()
         self._handle = ctypes.c_void_p()

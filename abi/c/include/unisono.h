@@ -473,8 +473,10 @@ const char *unisono_version(void);
 // The time of the clock that deadlines are of (CLOCK_MONOTONIC), in nanoseconds.
 uint64_t unisono_now(void);
 
-// Connects to the broker at `address`: the path of its socket, "shm:PATH" to reach it through shared memory,
-// or "tcp:HOST:PORT". NULL: the socket at which `unisono events serve` listens unless it is told otherwise.
+// Connects to the broker at `address`: the path of its socket, "shm:PATH" to reach it through shared
+// memory, "tcp:HOST:PORT", or "tls:HOST:PORT?authority=FILE", with "&certificate=FILE&key=FILE" behind
+// it if the broker asks for certificates. NULL: the socket at which `unisono events serve` listens unless
+// it is told otherwise.
 enum unisono_status unisono_client_connect(const char *address,
                                            struct unisono_client **client);
 

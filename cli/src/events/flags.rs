@@ -3,36 +3,72 @@
 use crate::exit::Failure;
 use std::path::PathBuf;
 use std::time::Duration;
-use unisono_broker::{BrokerAddress, Client, Error, EventDraft, FieldSet, FieldValue, default_socket};
+use unisono_broker::{
+    BrokerAddress, CertifiedFiles, Client, Error, EventDraft, FieldSet, FieldValue, default_socket,
+};
 use unisono_linux::read;
 use unisono_measure::units;
 
 /// Which broker is meant.
 #[derive(clap::Args)]
 pub(crate) struct BrokerFlag {
-    /// The broker: the path of its socket, shm:PATH, or tcp:HOST:PORT
+    /// The broker: the path of its socket, shm:PATH, tcp:HOST:PORT, or tls:HOST:PORT
     #[arg(long, value_name = "ADDRESS", default_value_os_t = default_socket())]
     at: PathBuf,
     /// A file that holds a token, for a broker that asks for one over TCP
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// With tls:HOST:PORT: the certificate (PEM) of the authority that signed the broker's certificate
+    #[arg(long, value_name = "FILE")]
+    authority: Option<PathBuf>,
+    /// With tls:HOST:PORT: this program's certificate (PEM), for a broker that asks for one
+    #[arg(long, value_name = "FILE")]
+    certificate: Option<PathBuf>,
+    /// The key (PEM) of the certificate
+    #[arg(long, value_name = "FILE")]
+    certificate_key: Option<PathBuf>,
 }
 
 impl BrokerFlag {
     pub(super) fn client(&self) -> anyhow::Result<Client> {
-        let text = self.at.to_string_lossy();
-        let address: BrokerAddress = text.parse().map_err(|error| Failure::Usage(format!("{error}")))?;
-        let Some(path) = &self.token_file else { return Ok(Client::at(&address)?) };
-        let token = read::text(path, read::HAND_WRITTEN)
-            .map_err(|error| Failure::Usage(format!("cannot read the token {}: {error}", path.display())))?;
-        match address {
-            BrokerAddress::Tcp(address) => Ok(Client::connect_tcp_with(address, token.trim())?),
-            other => {
+        let address = self.address().map_err(Failure::Usage)?;
+        let token = self.token_file.as_ref().map(|path| {
+            let read = read::text(path, read::HAND_WRITTEN);
+            read.map_err(|error| Failure::Usage(format!("cannot read the token {}: {error}", path.display())))
+        });
+        let token = token.transpose()?;
+        match (&address, token.as_deref().map(str::trim)) {
+            (BrokerAddress::Tls(address), token) => {
+                Ok(Client::connect_tls(address, token).map_err(in_words)?)
+            }
+            (address, None) => Ok(Client::at(address)?),
+            (BrokerAddress::Tcp(address), Some(token)) => Ok(Client::connect_tcp_with(*address, token)?),
+            (other, Some(_)) => {
                 let what =
                     format!("{other} needs no token: the kernel says who you are; leave --token-file out");
                 Err(Failure::Usage(what).into())
             }
         }
+    }
+
+    fn address(&self) -> Result<BrokerAddress, String> {
+        let text = self.at.to_string_lossy();
+        let mut address: BrokerAddress = text.parse().map_err(|error| format!("{error}"))?;
+        let own = CertifiedFiles::of(self.certificate.as_deref(), self.certificate_key.as_deref());
+        let own = own.map_err(|error| error.to_string())?;
+        match &mut address {
+            BrokerAddress::Tls(place) => {
+                place.authority = self.authority.clone().or(place.authority.take());
+                place.own = own.or(place.own.take());
+            }
+            _ if self.authority.is_some() || own.is_some() => {
+                return Err(format!(
+                    "--authority, --certificate and --certificate-key are for tls:HOST:PORT; {text} is none"
+                ));
+            }
+            _ => {}
+        }
+        Ok(address)
     }
 }
 
@@ -82,7 +118,7 @@ fn field(text: &str) -> Result<(String, FieldValue), String> {
 /// What the user asked for and cannot have is bad input; all else is a failure.
 pub(super) fn in_words(error: Error) -> anyhow::Error {
     match error {
-        Error::Refused(_) | Error::Rejected(_) | Error::TooLong { .. } => {
+        Error::Refused(_) | Error::Rejected(_) | Error::TooLong { .. } | Error::Tls(_) => {
             Failure::Usage(error.to_string()).into()
         }
         other => other.into(),

@@ -14,8 +14,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use unisono_broker::{
-    Broker, BrokerAddress, Exposure, Limits, PathPace, ServeError, Server, ServerWait, Statistics,
-    default_socket,
+    Broker, BrokerAddress, CertifiedFiles, Exposure, Limits, PathPace, ServeError, Server, ServerWait,
+    Statistics, TlsAddress, TlsService, default_socket,
 };
 use unisono_enforce::metrics::{self, ScrapeListener};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
@@ -31,6 +31,8 @@ use unisono_linux::{activation, interrupt};
 Examples:
   unisono events serve                              at $XDG_RUNTIME_DIR/unisono-events
   unisono events serve --listen /tmp/bus --listen tcp:127.0.0.1:7400
+  unisono events serve --listen tls:0.0.0.0:7401 --certificate broker.crt --key broker.key \
+      --client-authority programs.crt               for programs of other hosts
   unisono events serve --mqtt 127.0.0.1:1883        also for mosquitto_pub, paho, rumqttc and the like
   unisono events serve --log ~/events               suppliers may ask for durability, consumers may resume
   unisono events serve policy.toml --mode 660       classes of a policy; programs of your group may connect")]
@@ -39,12 +41,24 @@ pub(crate) struct Args {
     #[arg(value_name = "POLICY")]
     policy: Option<PathBuf>,
     /// Where to listen, unless systemd has opened sockets for it: the path of a socket, shm:PATH for shared
-    /// memory, or tcp:HOST:PORT
+    /// memory, tcp:HOST:PORT, or tls:HOST:PORT for TCP with TLS
     #[arg(long, value_name = "ADDRESS", default_values_os_t = [default_socket()])]
     listen: Vec<PathBuf>,
-    /// Where to listen for MQTT clients: HOST:PORT
-    #[arg(long, value_name = "ADDRESS", value_parser = socket_address)]
-    mqtt: Vec<SocketAddr>,
+    /// Where to listen for MQTT clients: HOST:PORT, or tls:HOST:PORT
+    #[arg(long, value_name = "ADDRESS", value_parser = mqtt_address)]
+    mqtt: Vec<MqttAddress>,
+    /// For tls: addresses: the broker's certificate (PEM), and those between it and its authority behind it
+    #[arg(long, value_name = "FILE")]
+    certificate: Option<PathBuf>,
+    /// The key (PEM) of the certificate
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// Ask programs at tls: addresses for a certificate of this authority (PEM)
+    ///
+    /// The permissions know a program by a name in its certificate, as certificate:NAME. With --tokens, a
+    /// program may show a token instead.
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    client_authority: Option<PathBuf>,
     /// Who may publish and subscribe what, and how much: a TOML file
     ///
     /// Without it, everybody who can connect may do everything. With it, a client that no rule names is
@@ -53,14 +67,15 @@ pub(crate) struct Args {
     permissions: Option<PathBuf>,
     /// Ask programs and MQTT clients over TCP for a token; this TOML file has the hashes of the tokens
     ///
-    /// Nothing is encrypted over TCP. So a token that comes from another host is refused: with --tokens, only
-    /// programs of this host can connect.
+    /// Without TLS others can read a token on its way. So tokens from other hosts are taken at tls: addresses
+    /// only.
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
     /// Who may connect to the socket, as chmod(1) writes it
     #[arg(long, value_name = "MODE", value_parser = mode, default_value = "600")]
     mode: u32,
-    /// Listen also at TCP addresses that other hosts can reach, although TCP is not encrypted
+    /// Listen also at addresses that other hosts can reach, although they are not encrypted, or nobody there
+    /// is asked who they are
     #[arg(long)]
     insecure: bool,
     #[command(flatten)]
@@ -93,7 +108,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut addresses = Vec::new();
     for listen in &args.listen {
         let address: Result<BrokerAddress, _> = listen.to_string_lossy().parse();
-        addresses.push(address.map_err(|error| Failure::Usage(error.to_string()))?);
+        let address = address.map_err(|error| Failure::Usage(error.to_string()))?;
+        if let BrokerAddress::Tls(TlsAddress { authority: Some(_), .. } | TlsAddress { own: Some(_), .. }) =
+            address
+        {
+            let what =
+                "files behind a ? are for programs; give the broker's with --certificate FILE and --key FILE";
+            return Err(Failure::Usage(format!("{address}: {what}")).into());
+        }
+        addresses.push(address);
     }
     let wait = match args.wait.as_str() {
         "spin" => ServerWait::Spin,
@@ -102,10 +125,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let exposure = if args.insecure { Exposure::Anybody } else { Exposure::Loopback };
     let mut server = Server::new(broker, wait)?;
+    let own = CertifiedFiles::of(args.certificate.as_deref(), args.key.as_deref());
+    if let Some(own) = own.map_err(|error| refused(error.into()))? {
+        let service = TlsService { own, client_authority: args.client_authority.clone() };
+        server.use_tls(&service).map_err(refused)?;
+    }
     for address in &args.mqtt {
-        let listening = server.listen_mqtt(*address, exposure).map_err(refused)?;
+        let (listening, scheme) = match address {
+            MqttAddress::Plain(address) => (server.listen_mqtt(*address, exposure), ""),
+            MqttAddress::Tls(address) => (server.listen_mqtt_tls(*address, exposure), "tls:"),
+        };
+        let listening = listening.map_err(refused)?;
         if !args.json {
-            eprintln!("serving MQTT at {listening}");
+            eprintln!("serving MQTT at {scheme}{listening}");
         }
     }
     let statistics =
@@ -127,10 +159,19 @@ pub(crate) fn serve(
     serve_at(Server::new(broker, wait)?, at, (quiet, None))
 }
 
-/// A host and a port.
-fn socket_address(text: &str) -> Result<SocketAddr, String> {
-    let found = text.to_socket_addrs().map_err(|error| format!("{error}; write HOST:PORT"))?.next();
-    found.ok_or_else(|| "the host has no address".to_owned())
+/// Where to listen for MQTT clients.
+#[derive(Clone, Copy, Debug)]
+enum MqttAddress {
+    Plain(SocketAddr),
+    Tls(SocketAddr),
+}
+
+fn mqtt_address(text: &str) -> Result<MqttAddress, String> {
+    let (place, encrypted) = text.strip_prefix("tls:").map_or((text, false), |place| (place, true));
+    let wrong = |error| format!("{error}; write HOST:PORT, or tls:HOST:PORT");
+    let found = place.to_socket_addrs().map_err(wrong)?.next();
+    let address = found.ok_or_else(|| "the host has no address".to_owned())?;
+    Ok(if encrypted { MqttAddress::Tls(address) } else { MqttAddress::Plain(address) })
 }
 
 fn refused(error: ServeError) -> anyhow::Error {

@@ -1,5 +1,7 @@
-//! Where a broker listens, as people write it: a path, `shm:PATH`, or `tcp:HOST:PORT`.
+//! Where a broker listens, as people write it: a path, `shm:PATH`, `tcp:HOST:PORT`, or
+//! `tls:HOST:PORT?authority=FILE&certificate=FILE&key=FILE`.
 
+use crate::tls::{CertifiedFiles, TlsError};
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -13,6 +15,65 @@ pub enum BrokerAddress {
     /// The same; the socket only brings the descriptors of shared memory, and wakes who sleeps.
     Shared(PathBuf),
     Tcp(SocketAddr),
+    /// TCP with TLS.
+    Tls(TlsAddress),
+}
+
+/// Where a broker listens with TLS, and how a program knows it and is known by it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct TlsAddress {
+    /// As in the broker's certificate: a name, or an address without brackets.
+    pub host: String,
+    pub address: SocketAddr,
+    /// The certificate of the broker's authority, in a PEM file; a program needs one.
+    pub authority: Option<PathBuf>,
+    /// Of the program, for a broker that asks for certificates.
+    pub own: Option<CertifiedFiles>,
+}
+
+impl TlsAddress {
+    fn read(text: &str) -> Result<Self, String> {
+        let (place, options) = text.split_once('?').unwrap_or((text, ""));
+        let address = place.to_socket_addrs().map_err(|error| error.to_string())?.next();
+        let address = address.ok_or("the host has no address")?;
+        let host = place.rsplit_once(':').map_or(place, |(host, _)| host).trim_matches(['[', ']']);
+        let (mut authority, mut certificate, mut key) = (None, None, None);
+        for option in options.split('&').filter(|option| !option.is_empty()) {
+            let (name, file) = option.split_once('=').unwrap_or((option, ""));
+            let place = match name {
+                "authority" => &mut authority,
+                "certificate" => &mut certificate,
+                "key" => &mut key,
+                _ => {
+                    return Err(format!(
+                        "`{option}` is none of authority=FILE, certificate=FILE and key=FILE"
+                    ));
+                }
+            };
+            if file.is_empty() {
+                return Err(format!("`{name}` without a file"));
+            }
+            *place = Some(PathBuf::from(file));
+        }
+        let own = CertifiedFiles::of(certificate.as_deref(), key.as_deref());
+        let own = own.map_err(|error: TlsError| error.to_string())?;
+        Ok(Self { host: host.to_owned(), address, authority, own })
+    }
+}
+
+impl fmt::Display for TlsAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "tls:[{}]:{}", self.host, self.address.port())?,
+            false => write!(f, "tls:{}:{}", self.host, self.address.port())?,
+        }
+        let own = self.own.iter().flat_map(|own| [("certificate", &own.certificate), ("key", &own.key)]);
+        let options = self.authority.iter().map(|file| ("authority", file)).chain(own);
+        for (at, (name, file)) in options.enumerate() {
+            write!(f, "{}{name}={}", if at == 0 { '?' } else { '&' }, file.display())?;
+        }
+        Ok(())
+    }
 }
 
 /// Where the broker of this user listens, and is looked for, if nobody says otherwise.
@@ -25,7 +86,7 @@ pub fn default_socket() -> PathBuf {
 /// Why a text is no address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "`{text}` is no address: {why}; write a path such as /run/user/1000/events, shm:/run/user/1000/events-shm, or tcp:127.0.0.1:7400"
+    "`{text}` is no address: {why}; write a path such as /run/user/1000/events, shm:/run/user/1000/events-shm, tcp:127.0.0.1:7400, or tls:HOST:7401?authority=FILE"
 )]
 pub struct AddressError {
     text: String,
@@ -40,6 +101,9 @@ impl FromStr for BrokerAddress {
         if let Some(host) = text.strip_prefix("tcp:") {
             let found = host.to_socket_addrs().map_err(|error| wrong(&error.to_string()))?.next();
             return found.map(Self::Tcp).ok_or_else(|| wrong("the host has no address"));
+        }
+        if let Some(place) = text.strip_prefix("tls:") {
+            return TlsAddress::read(place).map(Self::Tls).map_err(|why| wrong(&why));
         }
         let shared = text.strip_prefix("shm:");
         let path = shared.or(text.strip_prefix("unix:")).unwrap_or(text);
@@ -60,6 +124,7 @@ impl fmt::Display for BrokerAddress {
             Self::Unix(path) => write!(f, "{}", path.display()),
             Self::Shared(path) => write!(f, "shm:{}", path.display()),
             Self::Tcp(address) => write!(f, "tcp:{address}"),
+            Self::Tls(address) => address.fmt(f),
         }
     }
 }
@@ -70,11 +135,26 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_they_are_written() {
-        for text in ["/run/events", "relative", "shm:/run/events", "tcp:127.0.0.1:7400", "tcp:[::1]:7400"] {
+        let tls = ["tls:localhost:7401", "tls:[::1]:7401?authority=/a.pem&certificate=/c.pem&key=/k.pem"];
+        let plain = ["/run/events", "relative", "shm:/run/events", "tcp:127.0.0.1:7400", "tcp:[::1]:7400"];
+        for text in plain.into_iter().chain(tls) {
             assert_eq!(text.parse::<BrokerAddress>().expect("an address").to_string(), text);
         }
         assert_eq!("unix:/a".parse(), Ok(BrokerAddress::Unix("/a".into())));
-        for text in ["", "unix:", "shm:", "tcp:", "tcp:localhost", "tcp:127.0.0.1:99999", &"a".repeat(108)] {
+        let half = "tls:127.0.0.1:1?key=/k.pem";
+        let other = "tls:127.0.0.1:1?password=x";
+        let bad = [
+            "",
+            "unix:",
+            "shm:",
+            "tcp:",
+            "tcp:localhost",
+            "tcp:127.0.0.1:99999",
+            "tls:localhost",
+            half,
+            other,
+        ];
+        for text in bad.into_iter().chain([&*"a".repeat(108)]) {
             assert!(text.parse::<BrokerAddress>().is_err(), "{text}");
         }
     }

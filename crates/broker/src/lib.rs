@@ -50,11 +50,12 @@ mod ring;
 mod server;
 mod spec;
 mod task;
+mod tls;
 pub mod transport;
 mod trial;
 
 pub use account::{ClassStatistics, ConsumerStatistics, LogStatistics, Statistics};
-pub use address::{AddressError, BrokerAddress, default_socket};
+pub use address::{AddressError, BrokerAddress, TlsAddress, default_socket};
 pub use body::EventBody;
 pub use broker::Broker;
 pub use client::{
@@ -74,6 +75,7 @@ pub use spec::{
     ReservedTime, ResumeSpec, SubscriptionSpec, TogetherSpec, WelcomeTerms, WhenFull, WhenLate,
 };
 pub use task::{ClientId, Next, PathId, Received, Sent, Task};
+pub use tls::{CertifiedFiles, TlsCertificates, TlsError, TlsService, Uncertified};
 pub use trial::{TrialError, TrialResult, TrialSpec, trial};
 pub use unisono_eventchannel::{FieldSet, FieldValue, NO_DEADLINE, TopicPattern};
 /// The clock of deadlines (`CLOCK_MONOTONIC`).

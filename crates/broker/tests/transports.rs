@@ -2,11 +2,16 @@
 
 mod conformance;
 
+#[path = "common/authority.rs"]
+mod authority;
+
+use authority::Authority;
 use conformance::{End, LARGEST};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use std::net::{TcpListener, TcpStream};
 use unisono_broker::memory::MemoryTransport;
-use unisono_broker::transport::{StreamTransport, TransportError};
+use unisono_broker::transport::{StreamListener, StreamTransport, TransportError, TransportListener as _};
+use unisono_broker::{TlsAddress, TlsService, Uncertified};
 
 fn unix() -> (End, End) {
     let (one, other) =
@@ -32,6 +37,33 @@ fn tcp() -> (End, End) {
     (end(one), end(other))
 }
 
+fn tls() -> (End, End) {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let authority = Authority::new(directory.path(), "authority");
+    let service = TlsService { own: authority.certify("broker", &["127.0.0.1"]), client_authority: None };
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = TlsAddress {
+        host: "127.0.0.1".to_owned(),
+        address: listener.local_addr().expect("bound"),
+        authority: Some(authority.file),
+        own: None,
+    };
+    let certificates = service.read(Uncertified::Refused).expect("they are sound");
+    let listener = StreamListener::new(listener.into(), 64 << 20).expect("a listener");
+    let mut listener = listener.encrypted(certificates);
+    let program = std::thread::spawn(move || address.open().expect("it listens"));
+    let mut broker = loop {
+        if let Some((transport, _)) = listener.accept().expect("it listens") {
+            break transport;
+        }
+    };
+    while !program.is_finished() || broker.peer_names().is_none() {
+        assert!(broker.receive().expect("the other end is there").is_none());
+    }
+    (Box::new(program.join().expect("it does not panic")), broker)
+}
+
+conforms!(tls_stream, crate::tls);
 conforms!(unix_stream, crate::unix);
 conforms!(tcp_stream, crate::tcp);
 conforms!(shared_memory, crate::memory);

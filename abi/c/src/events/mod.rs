@@ -136,8 +136,10 @@ pub extern "C" fn unisono_now() -> u64 {
     now().0
 }
 
-/// Connects to the broker at `address`: the path of its socket, "shm:PATH" to reach it through shared memory,
-/// or "tcp:HOST:PORT". NULL: the socket at which `unisono events serve` listens unless it is told otherwise.
+/// Connects to the broker at `address`: the path of its socket, "shm:PATH" to reach it through shared
+/// memory, "tcp:HOST:PORT", or "tls:HOST:PORT?authority=FILE", with "&certificate=FILE&key=FILE" behind
+/// it if the broker asks for certificates. NULL: the socket at which `unisono events serve` listens unless
+/// it is told otherwise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_connect(
     address: *const c_char,

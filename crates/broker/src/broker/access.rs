@@ -4,6 +4,7 @@ use super::Broker;
 use crate::permissions::{ClientIdentity, RefusalKind};
 use crate::task::ClientId;
 use crate::transport::TransportPeer;
+use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
 impl Broker {
@@ -20,7 +21,8 @@ impl Broker {
         replaced: Option<ClientId>,
     ) -> Result<(), String> {
         let connected = self.clients.get(&client).ok_or("it is gone")?;
-        let who = self.identity(now, connected.peer, login).inspect_err(|_| {
+        let (peer, secured) = (connected.peer, connected.secured.as_deref());
+        let who = self.identity(now, (peer, secured), login).inspect_err(|_| {
             self.access.count(RefusalKind::Token);
         })?;
         let grant = self.access.grant(&who)?;
@@ -41,10 +43,13 @@ impl Broker {
     fn identity(
         &self,
         now: Nanos,
-        peer: TransportPeer,
+        (peer, secured): (TransportPeer, Option<&[Arc<str>]>),
         login: Option<(Option<&str>, &[u8])>,
     ) -> Result<ClientIdentity, String> {
         let Some((user, secret)) = login else {
+            if let Some(who) = self.access.certified(secured.unwrap_or_default()) {
+                return Ok(who);
+            }
             return match peer {
                 TransportPeer::User(user) => Ok(ClientIdentity::Unix(user)),
                 TransportPeer::Address(_) if self.access.tokens.is_some() => {
@@ -55,8 +60,11 @@ impl Broker {
         };
         if let TransportPeer::Address(address) = peer
             && !address.to_canonical().is_loopback()
+            && secured.is_none()
         {
-            return Err("a token over a connection that others can read; it is known to them now".to_owned());
+            let what = "a token over a connection that others can read; it is known to them now: \
+                        replace it, and connect to tls:HOST:PORT";
+            return Err(what.to_owned());
         }
         let tokens = self.access.tokens.as_ref().ok_or("this broker knows no tokens; connect without one")?;
         let name = tokens.name(now, secret)?;

@@ -26,7 +26,9 @@ use crate::frame::{Frame, VERSION};
 use crate::limits::Limits;
 use crate::mqtt::MqttFault;
 use crate::pace::PathPace;
-use crate::permissions::{AccessControl, ClientGrant, ClientIdentity, Permissions, RateBudget, Tokens};
+use crate::permissions::{
+    AccessControl, ClientGrant, ClientIdentity, Permissions, RateBudget, RefusalKind, Tokens,
+};
 use crate::spec::{Greeting, WelcomeTerms};
 use crate::task::{ClientId, Next, PathId, Received, Task};
 use crate::transport::{SharedPayload, TransportPeer};
@@ -52,6 +54,8 @@ enum Outlet {
 #[derive(Debug)]
 struct ConnectedClient {
     peer: TransportPeer,
+    /// The names in its certificate, if its connection is encrypted.
+    secured: Option<Vec<Arc<str>>>,
     /// When it connected.
     since: Nanos,
     greeted: bool,
@@ -189,6 +193,7 @@ impl Broker {
         if may {
             let connected = ConnectedClient {
                 peer,
+                secured: None,
                 since: now,
                 greeted: false,
                 name: String::new(),
@@ -207,6 +212,23 @@ impl Broker {
             self.clients.insert(client, connected);
         }
         may
+    }
+
+    /// A program's connection is encrypted; it has shown a certificate with these names, or none.
+    pub fn secured(&mut self, client: ClientId, names: Vec<Arc<str>>) {
+        if let Some(connected) = self.clients.get_mut(&client) {
+            connected.secured = Some(names);
+        }
+    }
+
+    /// Somebody who connected could not agree with the broker on TLS.
+    pub fn count_tls_failure(&mut self) {
+        self.access.count(RefusalKind::Tls);
+    }
+
+    /// Whether programs from elsewhere need a token or a certificate.
+    pub(crate) fn has_tokens(&self) -> bool {
+        self.access.tokens.is_some()
     }
 
     /// A program has sent a frame; `apart` is its payload if that did not come with it.

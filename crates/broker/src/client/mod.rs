@@ -17,6 +17,7 @@
 //! A client is for one thread; others open their own. Nothing happens behind its back: frames are read when a
 //! method is called, so a program that consumes calls [`Client::receive`] often enough for its queue.
 
+mod connect;
 mod direct;
 mod events;
 mod paths;
@@ -30,21 +31,22 @@ pub use events::{
 pub use paths::PathHandle;
 
 use crate::account::Statistics;
-use crate::address::BrokerAddress;
+use crate::address::{BrokerAddress, TlsAddress};
 use crate::frame::Frame;
 use crate::memory::MemoryTransport;
 use crate::notice::NoticeText;
 use crate::spec::{Greeting, WelcomeTerms};
+use crate::tls::TlsError;
 use crate::transport::{
     Awaited, Drained, FrameTransport, MayWait, PayloadRef, StreamTransport, Taken, TransportError, wait,
 };
+use connect::{tcp, unix};
 use direct::ClientRings;
 use events::CorrelatedParts;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,6 +65,11 @@ pub enum Error {
     NobodyShares { path: PathBuf, source: std::io::Error },
     #[error("no broker at {address}: {source}; start one: unisono events serve --listen tcp:{address}")]
     NobodyThere { address: SocketAddr, source: std::io::Error },
+    /// No encrypted connection.
+    #[error("no TLS connection to {address}: {why}")]
+    Unsecured { address: SocketAddr, why: String },
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// A topic or a subscription was refused.
     #[error("the broker refuses: {0}")]
     Refused(String),
@@ -216,16 +223,31 @@ impl Client {
         Self::over(tcp(address)?, Greeting::default(), ClientWait::Sleep)
     }
 
+    /// Connects with TLS, as the owner of a token if there is one.
+    ///
+    /// # Errors
+    /// Nobody is there, or one of the two ends does not accept the other one's certificate.
+    pub fn connect_tls(address: &TlsAddress, token: Option<&str>) -> Result<Self, Error> {
+        let greeting = Greeting { token: token.map(str::to_owned), ..Greeting::default() };
+        let told = |error| match error {
+            // with TLS 1.3 a broker judges the program's certificate after the handshake
+            Error::Broken(TransportError::Tls(why)) => Error::Unsecured { address: address.address, why },
+            other => other,
+        };
+        Self::over(Box::new(address.open().map_err(told)?), greeting, ClientWait::Sleep).map_err(told)
+    }
+
     /// Connects to the broker at an address of any kind.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), [`connect_shared`](Self::connect_shared) and
-    /// [`connect_tcp`](Self::connect_tcp).
+    /// As [`connect`](Self::connect), [`connect_shared`](Self::connect_shared),
+    /// [`connect_tcp`](Self::connect_tcp) and [`connect_tls`](Self::connect_tls).
     pub fn at(address: &BrokerAddress) -> Result<Self, Error> {
         match address {
             BrokerAddress::Unix(path) => Self::connect(path),
             BrokerAddress::Shared(path) => Self::connect_shared(path),
             BrokerAddress::Tcp(address) => Self::connect_tcp(*address),
+            BrokerAddress::Tls(address) => Self::connect_tls(address, None),
         }
     }
 
@@ -488,16 +510,4 @@ impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.direct.descriptor().unwrap_or_else(|| self.transport.as_fd())
     }
-}
-
-fn tcp(address: SocketAddr) -> Result<Box<dyn FrameTransport>, Error> {
-    let socket = TcpStream::connect(address).map_err(|source| Error::NobodyThere { address, source })?;
-    Ok(Box::new(StreamTransport::new(socket.into(), LARGEST_FRAME)?))
-}
-
-/// A socket that is connected to the one that listens at `path`.
-fn unix(path: &Path) -> Result<OwnedFd, Errno> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket)
 }

@@ -12,7 +12,7 @@
 //! paths = true                               # may open paths to addresses
 //!
 //! [[allow]]
-//! who = ["anonymous"]                        # over TCP without a token; `*` stands for anybody
+//! who = ["anonymous"]                        # over TCP, without token and certificate; `*`: anybody
 //! subscribe = ["public/#"]
 //! ```
 //! Without a file everybody may do everything that the broker's limits allow. With one, a client that no rule
@@ -154,6 +154,14 @@ impl Permissions {
     }
 }
 
+impl Permissions {
+    /// Whether a rule names this client itself, and not only everybody.
+    fn names(&self, who: &ClientIdentity) -> bool {
+        let one = RuleSubject::One(who.clone());
+        self.rules.iter().any(|(subjects, _)| subjects.contains(&one))
+    }
+}
+
 /// The tokens of a file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tokens {
@@ -187,6 +195,7 @@ impl Tokens {
 /// What clients were refused, each counted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum RefusalKind {
+    Tls,
     Token,
     Identity,
     Connections,
@@ -201,6 +210,7 @@ pub(crate) enum RefusalKind {
 impl RefusalKind {
     fn name(self) -> &'static str {
         match self {
+            Self::Tls => "tls",
             Self::Token => "token",
             Self::Identity => "identity",
             Self::Connections => "connections",
@@ -230,6 +240,14 @@ impl AccessControl {
     /// The counters by name.
     pub(crate) fn refusals(&self) -> BTreeMap<String, u64> {
         self.refusals.iter().map(|(kind, count)| (kind.name().to_owned(), *count)).collect()
+    }
+
+    /// Which of the names in a certificate the client goes by: the first one that a rule names.
+    pub(crate) fn certified(&self, names: &[Arc<str>]) -> Option<ClientIdentity> {
+        let mut identities = names.iter().map(|name| ClientIdentity::Certificate(Arc::clone(name)));
+        let first = identities.clone().next();
+        let Some(permissions) = &self.permissions else { return first };
+        identities.find(|who| permissions.names(who)).or(first)
     }
 
     /// What a client may do.

@@ -1,5 +1,6 @@
 //! Addresses to listen at: sockets in the file system, and TCP.
 
+use crate::tls::TlsError;
 use crate::transport::{Framing, StreamListener, TransportError};
 use rustix::fs::{Mode, chmod, fchmod};
 use rustix::io::Errno;
@@ -31,6 +32,14 @@ pub enum ServeError {
         "{address} can be reached from other hosts and nothing protects it; listen on a loopback address, or say --insecure"
     )]
     Exposed { address: SocketAddr },
+    #[error(
+        "{address} can be reached from other hosts and everybody there may connect; give --client-authority or --tokens, or say --insecure"
+    )]
+    ExposedToAll { address: SocketAddr },
+    #[error("tls:{address} needs a certificate and its key; give --certificate FILE --key FILE")]
+    NoCertificate { address: SocketAddr },
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The kernel refused what serving takes.
     #[error("cannot wait for programs: {0}")]
     Wait(#[from] Errno),
@@ -67,15 +76,19 @@ pub(super) fn unix(path: &Path, mode: u32) -> Result<OwnedFd, ServeError> {
     Ok(socket)
 }
 
+/// Refuses an address that other hosts reach, unless `exposure` allows it.
+pub(super) fn check_exposure(address: SocketAddr, exposure: Exposure) -> Result<(), ServeError> {
+    match exposure {
+        Exposure::Loopback if !address.ip().is_loopback() => Err(ServeError::Exposed { address }),
+        _ => Ok(()),
+    }
+}
+
 /// Listens at a TCP address; the answer says which port the kernel chose.
 pub(super) fn tcp(
     address: SocketAddr,
-    exposure: Exposure,
     (largest, framing): (usize, Framing),
 ) -> Result<(StreamListener, SocketAddr), ServeError> {
-    if exposure == Exposure::Loopback && !address.ip().is_loopback() {
-        return Err(ServeError::Exposed { address });
-    }
     let refused = |source| ServeError::ListenTcp { address, source };
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = socket_with(family, SocketType::STREAM, FLAGS, None).map_err(refused)?;

@@ -9,6 +9,7 @@
 //! Cost: for each turn one system call to wait, and for each program that is heard or spoken to one to read
 //! and one to write, whatever the number of frames.
 
+mod add;
 mod disk;
 mod listen;
 mod served;
@@ -17,13 +18,12 @@ mod window;
 pub use listen::{Exposure, OWNER, ServeError};
 pub use window::StatisticsWindow;
 
-use crate::address::BrokerAddress;
 use crate::body::EventBody;
 use crate::broker::Broker;
-use crate::memory::MemoryListener;
 use crate::outgoing::{Flushed, OutgoingSocket};
 use crate::task::{ClientId, Next, PathId, Sent, Task};
-use crate::transport::{FrameTransport, Framing, StreamListener, TransportError, TransportListener};
+use crate::transport::{FrameTransport, Framing, PollFor, TransportError, TransportListener};
+use add::{EncryptedService, LISTENER};
 use disk::DiskThread;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{Timespec, epoll as events};
@@ -31,15 +31,13 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use served::{HeardFrom, ServedClient};
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use unisono_eventchannel::NumberMap;
 use unisono_linux::clock::{self, Nanos};
 use unisono_sync::SpinBudget;
 
-const LISTENER: u64 = 1 << 32;
 const CLIENT: u64 = 2 << 32;
 const PATH: u64 = 4 << 32;
 const DISK: u64 = 8 << 32;
@@ -87,6 +85,8 @@ pub struct Server {
     /// None: the broker keeps no log.
     disk: Option<DiskThread>,
     window: Arc<StatisticsWindow>,
+    /// None: it cannot listen with TLS.
+    tls: Option<EncryptedService>,
 }
 
 impl Server {
@@ -108,6 +108,7 @@ impl Server {
             epoll,
             disk,
             window: Arc::default(),
+            tls: None,
             clients: NumberMap::default(),
             paths: NumberMap::default(),
             next_client: 0,
@@ -117,93 +118,6 @@ impl Server {
             links: NumberMap::default(),
             blocked: BTreeSet::new(),
         })
-    }
-
-    /// Listens at `path`; `mode` says who may connect ([`OWNER`]). A socket that a killed broker has left is
-    /// replaced.
-    ///
-    /// # Errors
-    /// [`ServeError`].
-    pub fn listen_unix(&mut self, path: &Path, mode: u32) -> Result<(), ServeError> {
-        let socket = listen::unix(path, mode)?;
-        self.names.push(path.to_owned());
-        self.add(Box::new(StreamListener::new(socket, self.broker.limits().largest_frame())?))
-    }
-
-    /// The same for programs that speak through shared memory; the socket brings the descriptors.
-    ///
-    /// # Errors
-    /// [`ServeError`].
-    pub fn listen_shared(&mut self, path: &Path, mode: u32) -> Result<(), ServeError> {
-        let socket = listen::unix(path, mode)?;
-        self.names.push(path.to_owned());
-        self.add(Box::new(MemoryListener::new(socket, self.broker.limits().largest_frame())?))
-    }
-
-    /// Listens at a TCP address; the answer has the port that the kernel chose for 0.
-    ///
-    /// # Errors
-    /// The address is in use, or other hosts reach it and `exposure` does not allow that.
-    pub fn listen_tcp(&mut self, address: SocketAddr, exposure: Exposure) -> Result<SocketAddr, ServeError> {
-        self.listen_framed(address, exposure, Framing::Length)
-    }
-
-    /// Listens for MQTT clients at a TCP address; the answer has the port that the kernel chose for 0.
-    ///
-    /// # Errors
-    /// As [`listen_tcp`](Self::listen_tcp).
-    pub fn listen_mqtt(&mut self, address: SocketAddr, exposure: Exposure) -> Result<SocketAddr, ServeError> {
-        self.listen_framed(address, exposure, Framing::Mqtt)
-    }
-
-    /// Listens at a socket that systemd has opened; whoever wrote the unit says who may connect.
-    ///
-    /// # Errors
-    /// The descriptor is no socket, or the kernel refuses to wait for it.
-    pub fn listen_inherited(&mut self, socket: OwnedFd) -> Result<(), ServeError> {
-        rustix::io::ioctl_fionbio(&socket, true)?;
-        self.add(Box::new(StreamListener::new(socket, self.broker.limits().largest_frame())?))
-    }
-
-    fn listen_framed(
-        &mut self,
-        address: SocketAddr,
-        exposure: Exposure,
-        framing: Framing,
-    ) -> Result<SocketAddr, ServeError> {
-        let largest = self.broker.limits().largest_frame();
-        let (listener, bound) = listen::tcp(address, exposure, (largest, framing))?;
-        self.add(Box::new(listener))?;
-        Ok(bound)
-    }
-
-    /// Listens at an address of any kind; the answer has the port that the kernel chose for 0.
-    ///
-    /// # Errors
-    /// As [`listen_unix`](Self::listen_unix), [`listen_shared`](Self::listen_shared) and
-    /// [`listen_tcp`](Self::listen_tcp).
-    pub fn listen(
-        &mut self,
-        address: &BrokerAddress,
-        mode: u32,
-        exposure: Exposure,
-    ) -> Result<BrokerAddress, ServeError> {
-        match address {
-            BrokerAddress::Unix(path) => self.listen_unix(path, mode).map(|()| address.clone()),
-            BrokerAddress::Shared(path) => self.listen_shared(path, mode).map(|()| address.clone()),
-            BrokerAddress::Tcp(address) => self.listen_tcp(*address, exposure).map(BrokerAddress::Tcp),
-        }
-    }
-
-    /// Listens for another transport.
-    ///
-    /// # Errors
-    /// The kernel refuses to wait for it.
-    pub fn add(&mut self, listener: Box<dyn TransportListener>) -> Result<(), ServeError> {
-        let data = EventData::new_u64(LISTENER | self.listeners.len() as u64);
-        epoll::add(&self.epoll, &*listener, data, EventFlags::IN)?;
-        self.listeners.push(listener);
-        Ok(())
     }
 
     /// Where other threads ask what it has done while it serves.
@@ -358,7 +272,7 @@ impl Server {
                     resumed |= again;
                     self.watch(id);
                 }
-                Err(_) => self.drop_client(id),
+                Err(error) => self.lose(id, &error),
             }
         }
         resumed
@@ -460,6 +374,14 @@ impl Server {
         }
     }
 
+    /// A program's connection has ended.
+    fn lose(&mut self, id: ClientId, error: &TransportError) {
+        if let TransportError::Tls(_) = error {
+            self.broker.count_tls_failure();
+        }
+        self.drop_client(id);
+    }
+
     fn drop_client(&mut self, id: ClientId) {
         if self.clients.remove(&id).is_some() {
             self.broker.gone(clock::now(), id);
@@ -528,7 +450,11 @@ impl Server {
                 self.blocked.insert(id);
                 self.watch(id);
             }
-            HeardFrom::Gone => self.drop_client(id),
+            HeardFrom::Gone(error) => return self.lose(id, &error),
+        }
+        // an answer of TLS that found no room
+        if self.clients.get(&id).is_some_and(|client| client.transport.poll_for() == PollFor::FramesAndRoom) {
+            self.spoken_to.insert(id);
         }
     }
 

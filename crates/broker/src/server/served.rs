@@ -24,22 +24,31 @@ pub(super) struct ServedClient {
     waiting: Option<(Vec<u8>, Option<SharedPayload>)>,
     /// What epoll waits for.
     pub(super) watched: EventFlags,
+    /// Whether its first frame has come.
+    has_spoken: bool,
 }
 
 /// What came of listening to a program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub(super) enum HeardFrom {
     All,
     /// More frames have come.
     Part,
     /// Its event waits for room.
     Blocked,
-    Gone,
+    Gone(TransportError),
 }
 
 impl ServedClient {
     pub(super) fn new(transport: Box<dyn FrameTransport>) -> Self {
-        Self { transport, kept: VecDeque::new(), kept_bytes: 0, waiting: None, watched: EventFlags::IN }
+        Self {
+            transport,
+            kept: VecDeque::new(),
+            kept_bytes: 0,
+            waiting: None,
+            watched: EventFlags::IN,
+            has_spoken: false,
+        }
     }
 
     /// Takes a frame for the program.
@@ -118,6 +127,15 @@ impl ServedClient {
         for _ in 0..most {
             match self.transport.receive() {
                 Ok(None) => return HeardFrom::All,
+                Ok(Some(frame)) if !self.has_spoken => {
+                    self.has_spoken = true;
+                    let (bytes, apart) = (frame.bytes.to_vec(), frame.apart);
+                    if let Some(names) = self.transport.peer_names() {
+                        broker.secured(id, names);
+                    }
+                    // a greeting waits for no room
+                    let _ = broker.received(clock::now(), id, &bytes, apart);
+                }
                 Ok(Some(frame)) => {
                     let again = frame.apart.clone();
                     if broker.received(clock::now(), id, frame.bytes, frame.apart) == Received::Blocked {
@@ -129,7 +147,13 @@ impl ServedClient {
                     broker.send_away(clock::now(), id, &what);
                     return HeardFrom::All;
                 }
-                Err(_) => return HeardFrom::Gone,
+                Err(TransportError::NoTls) => {
+                    broker.count_tls_failure();
+                    let what = "this address speaks TLS; connect to tls:HOST:PORT with --authority FILE";
+                    broker.send_away(clock::now(), id, what);
+                    return HeardFrom::All;
+                }
+                Err(error) => return HeardFrom::Gone(error),
             }
         }
         HeardFrom::Part

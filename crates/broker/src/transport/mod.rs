@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   program                                             broker
-//!   FrameTransport ==== stream.rs: Unix or TCP ====> FrameTransport   <- TransportListener
+//!   FrameTransport ==== stream.rs: Unix, TCP, TLS ==> FrameTransport   <- TransportListener
 //!   FrameTransport ==== memory/:   rings in memfds => FrameTransport   <- TransportListener
 //! ```
 //! A frame is a head and a payload, both opaque here; `frame.rs` gives them their meaning. A transport moves
@@ -39,7 +39,9 @@
 //!
 //! **Cost.** Each transport says in its own first lines what a frame costs.
 
+mod channel;
 mod stream;
+mod tls;
 
 pub(crate) use stream::accept;
 pub use stream::{Framing, StreamListener, StreamTransport};
@@ -63,6 +65,12 @@ pub enum TransportError {
     /// The other end breaks the protocol of the transport.
     #[error("the other end breaks the protocol: {0}")]
     Broken(String),
+    /// The other end speaks, but no TLS; the last words to it go out unencrypted.
+    #[error("the other end does not speak TLS")]
+    NoTls,
+    /// No encrypted connection comes about, or it breaks.
+    #[error("TLS: {0}")]
+    Tls(String),
     #[error("the transport failed: {0}")]
     Failed(#[from] std::io::Error),
 }
@@ -264,6 +272,12 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
     /// The other end breaks the protocol.
     fn passed(&mut self) -> Result<Option<OwnedFd>, TransportError> {
         Ok(None)
+    }
+
+    /// What TLS knows of the other end, once its handshake is done: the names in its certificate; none, if it
+    /// showed none. `None`: there is no TLS.
+    fn peer_names(&self) -> Option<Vec<Arc<str>>> {
+        None
     }
 
     /// Ends the connection. What had left still arrives.

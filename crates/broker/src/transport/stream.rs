@@ -1,21 +1,25 @@
-//! Frames over a stream: a Unix or a TCP socket. Each frame follows its length in four bytes, little-endian.
+//! Frames over a stream: a Unix or a TCP socket, or TLS over a TCP socket. Each frame follows its length in
+//! four bytes, little-endian.
 //!
 //! Cost: frames are gathered in a buffer and leave with one system call for each flush; a payload of at
 //! least [`DIRECT`] bytes leaves from where it is. On the way in, one system call takes as many frames as
 //! have come.
 
+use super::channel::{ByteChannel, Intake};
+use super::tls::TlsChannel;
 use super::{
     AcceptedTransport, Drained, FrameTransport, IncomingFrame, PayloadRef, PollFor, Taken, TransportError,
     TransportListener, TransportPeer,
 };
+use crate::tls::TlsCertificates;
 use rustix::io::Errno;
-use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, accept_with, recv, sendmsg, shutdown,
-    sockopt,
-};
-use std::io::IoSlice;
+use rustix::net::{SocketFlags, accept_with, sockopt};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes that wait for the other end in this process, at most, unless one frame alone has more: as much
 /// again as the kernel holds for a Unix socket (`net.core.wmem_default` is 208 KiB).
@@ -34,6 +38,9 @@ const KEPT: usize = 1 << 20;
 const LENGTH: usize = 4;
 /// Bytes after which the length of a frame is known in any case: MQTT has up to four behind the first byte.
 const LONGEST_LENGTH: usize = 5;
+
+/// How a program that speaks TLS begins. As a length it would belong to a greeting of 65 KiB or more.
+const CLIENT_HELLO: [u8; 3] = [0x16, 3, 1];
 
 /// How the end of a frame is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -64,9 +71,11 @@ impl Framing {
 /// One end of a stream.
 #[derive(Debug)]
 pub struct StreamTransport {
-    socket: OwnedFd,
+    channel: ByteChannel,
     framing: Framing,
     largest: usize,
+    /// Whether a frame of TLS is recognised: at the broker's end, until the first frame has come.
+    recognises_tls: bool,
     /// Lengths and frames that have not left; those before `sent` have.
     outbox: Vec<u8>,
     sent: usize,
@@ -97,10 +106,28 @@ impl StreamTransport {
         rustix::io::ioctl_fionbio(&socket, true)?;
         // a Unix socket has no such option
         let _ = sockopt::set_tcp_nodelay(&socket, true);
-        Ok(Self {
-            socket,
+        Ok(Self::through(ByteChannel::Plain(socket), largest, framing))
+    }
+
+    /// Connects with TLS over a connected socket; returns when the handshake is done. `broker` is the name
+    /// that its certificate has to have.
+    pub(crate) fn connect_tls(
+        socket: OwnedFd,
+        largest: usize,
+        (config, broker): (&Arc<ClientConfig>, ServerName<'static>),
+        patience: Duration,
+    ) -> Result<Self, TransportError> {
+        let _ = sockopt::set_tcp_nodelay(&socket, true);
+        let channel = TlsChannel::connect(socket, (config, broker), patience)?;
+        Ok(Self::through(ByteChannel::Tls(Box::new(channel)), largest, Framing::Length))
+    }
+
+    fn through(channel: ByteChannel, largest: usize, framing: Framing) -> Self {
+        Self {
+            channel,
             framing,
             largest,
+            recognises_tls: false,
             outbox: Vec::new(),
             sent: 0,
             inbox: vec![0; INTAKE],
@@ -108,7 +135,7 @@ impl StreamTransport {
             end: 0,
             ended: false,
             drained: false,
-        })
+        }
     }
 
     fn waiting(&self) -> usize {
@@ -117,6 +144,10 @@ impl StreamTransport {
 
     /// Where the frame at the front begins and ends in what has come, once it is whole.
     fn whole(&self) -> Result<Option<(usize, usize)>, TransportError> {
+        if self.recognises_tls && self.inbox[self.start..self.end].starts_with(&CLIENT_HELLO) {
+            let what = "it speaks TLS, and this address does not; connect to tcp:HOST:PORT";
+            return Err(TransportError::Broken(what.to_owned()));
+        }
         let Some((begin, end)) = self.framing.span(&self.inbox[self.start..self.end])? else {
             return Ok(None);
         };
@@ -152,23 +183,17 @@ impl StreamTransport {
         if std::mem::take(&mut self.drained) {
             return Ok(false);
         }
-        match recv(&self.socket, &mut self.inbox[self.end..], RecvFlags::DONTWAIT) {
-            Ok((_, 0)) => {
+        match self.channel.read(&mut self.inbox[self.end..])? {
+            Intake::Nothing => Ok(false),
+            Intake::Ended => {
                 self.ended = true;
                 Ok(false)
             }
-            Ok((_, count)) => {
+            Intake::Bytes { count, all } => {
                 self.end += count;
-                self.drained = self.end < self.inbox.len();
+                self.drained = all;
                 Ok(true)
             }
-            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
-            // what came before the reset has been received; a frame that it cut off is nobody's
-            Err(Errno::CONNRESET) => {
-                self.ended = true;
-                Ok(false)
-            }
-            Err(error) => Err(error.into()),
         }
     }
 }
@@ -194,7 +219,7 @@ impl FrameTransport for StreamTransport {
         match payload {
             PayloadRef::Bytes(payload) if payload.len() >= DIRECT && self.flush()? == Drained::All => {
                 let pieces = [length, head, payload];
-                let mut sent = write(self.socket.as_fd(), &pieces)?;
+                let mut sent = self.channel.write(&pieces)?;
                 for piece in pieces {
                     let skipped = sent.min(piece.len());
                     sent -= skipped;
@@ -219,7 +244,7 @@ impl FrameTransport for StreamTransport {
 
     fn flush(&mut self) -> Result<Drained, TransportError> {
         while self.waiting() > 0 {
-            match write(self.socket.as_fd(), &[&self.outbox[self.sent..]])? {
+            match self.channel.write(&[&self.outbox[self.sent..]])? {
                 0 => {
                     // what has left makes room only when that is worth the copy
                     if self.sent >= OUTBOX {
@@ -234,7 +259,7 @@ impl FrameTransport for StreamTransport {
         self.outbox.clear();
         self.outbox.shrink_to(KEPT);
         self.sent = 0;
-        Ok(Drained::All)
+        Ok(if self.channel.flush()? { Drained::All } else { Drained::Part })
     }
 
     fn receive(&mut self) -> Result<Option<IncomingFrame<'_>>, TransportError> {
@@ -249,34 +274,31 @@ impl FrameTransport for StreamTransport {
                 }
             }
         };
-        self.start = end;
+        (self.start, self.recognises_tls) = (end, false);
         Ok(Some(IncomingFrame { bytes: &self.inbox[begin..end], apart: None }))
     }
 
     fn poll_for(&self) -> PollFor {
-        if self.waiting() > 0 { PollFor::FramesAndRoom } else { PollFor::Frames }
+        if self.channel.wants_room(self.waiting() > 0) { PollFor::FramesAndRoom } else { PollFor::Frames }
     }
 
     fn close(&mut self) {
         // what does not leave now is lost: this end does not wait
         let _ = self.flush();
-        let _ = shutdown(&self.socket, Shutdown::Write);
+        self.channel.close();
+    }
+
+    fn peer_names(&self) -> Option<Vec<Arc<str>>> {
+        match &self.channel {
+            ByteChannel::Plain(_) => None,
+            ByteChannel::Tls(tls) => tls.peer_names(),
+        }
     }
 }
 
 impl AsFd for StreamTransport {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-/// How much was taken; nothing where all would have to wait.
-fn write(socket: BorrowedFd<'_>, pieces: &[&[u8]]) -> Result<usize, TransportError> {
-    let slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    match sendmsg(socket, &slices, &mut SendAncillaryBuffer::default(), flags) {
-        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
-        sent => Ok(sent?),
+        self.channel.as_fd()
     }
 }
 
@@ -286,6 +308,8 @@ pub struct StreamListener {
     socket: OwnedFd,
     framing: Framing,
     largest: usize,
+    /// None: its connections are not encrypted.
+    tls: Option<TlsCertificates>,
 }
 
 impl StreamListener {
@@ -303,7 +327,14 @@ impl StreamListener {
     /// The socket cannot be made non-blocking.
     pub fn framed(socket: OwnedFd, largest: usize, framing: Framing) -> Result<Self, TransportError> {
         rustix::io::ioctl_fionbio(&socket, true)?;
-        Ok(Self { socket, framing, largest })
+        Ok(Self { socket, framing, largest, tls: None })
+    }
+
+    /// The same; the ends speak TLS.
+    #[must_use]
+    pub fn encrypted(mut self, certificates: TlsCertificates) -> Self {
+        self.tls = Some(certificates);
+        self
     }
 }
 
@@ -325,7 +356,20 @@ pub(crate) fn accept(socket: &OwnedFd) -> Result<Option<(OwnedFd, TransportPeer)
 impl TransportListener for StreamListener {
     fn accept(&mut self) -> Result<Option<AcceptedTransport>, TransportError> {
         let Some((socket, peer)) = accept(&self.socket)? else { return Ok(None) };
-        Ok(Some((Box::new(StreamTransport::framed(socket, self.largest, self.framing)?), peer)))
+        let transport = match &self.tls {
+            None => {
+                let mut plain = StreamTransport::framed(socket, self.largest, self.framing)?;
+                plain.recognises_tls =
+                    self.framing == Framing::Length && matches!(peer, TransportPeer::Address(_));
+                plain
+            }
+            Some(certificates) => {
+                let _ = sockopt::set_tcp_nodelay(&socket, true);
+                let channel = ByteChannel::Tls(Box::new(TlsChannel::accept(socket, &certificates.0)?));
+                StreamTransport::through(channel, self.largest, self.framing)
+            }
+        };
+        Ok(Some((Box::new(transport), peer)))
     }
 
     fn framing(&self) -> Framing {

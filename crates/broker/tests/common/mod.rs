@@ -1,6 +1,7 @@
 //! What the tests of the served broker share: a broker that listens everywhere, under a watchdog.
 #![allow(dead_code, reason = "each test uses some of it")]
 
+pub(crate) mod authority;
 pub(crate) mod mqtt;
 
 #[path = "../watchdog/mod.rs"]
@@ -61,6 +62,19 @@ pub(crate) fn with_this_broker(broker: Broker, test: impl FnOnce(&Addresses) + S
         let tcp = server.listen_tcp(any, Exposure::Loopback).expect("it listens");
         let mqtt = server.listen_mqtt(any, Exposure::Loopback).expect("it listens");
         let addresses = Addresses { unix, shared, tcp, mqtt };
+        while_serving(&mut server, || test(&addresses));
+    });
+}
+
+/// Runs a test with a server that the test itself lets listen; gives up after a minute.
+pub(crate) fn with_server(
+    broker: Broker,
+    listen: impl FnOnce(&mut Server) -> Vec<SocketAddr> + Send + 'static,
+    test: impl FnOnce(&[SocketAddr]) + Send + 'static,
+) {
+    within_a_minute(move || {
+        let mut server = Server::new(broker, ServerWait::Sleep).expect("descriptors are left");
+        let addresses = listen(&mut server);
         while_serving(&mut server, || test(&addresses));
     });
 }

@@ -1,0 +1,166 @@
+//! The addresses of a server: each kind of listener, and what a listener with TLS needs.
+
+use super::Server;
+use super::listen::{self, Exposure, ServeError};
+use crate::address::{BrokerAddress, TlsAddress};
+use crate::memory::MemoryListener;
+use crate::tls::{TlsCertificates, TlsService, Uncertified};
+use crate::transport::{Framing, StreamListener, TransportListener};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// The upper half of what epoll knows a listener by.
+pub(super) const LISTENER: u64 = 1 << 32;
+
+/// What every listener with TLS shares.
+#[derive(Clone, Debug)]
+pub(super) struct EncryptedService {
+    certificates: TlsCertificates,
+    /// Everybody who connects has to show a certificate or a token.
+    asks: bool,
+}
+
+impl Server {
+    /// Listens at `path`; `mode` says who may connect ([`OWNER`]). A socket that a killed broker has left is
+    /// replaced.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn listen_unix(&mut self, path: &Path, mode: u32) -> Result<(), ServeError> {
+        let socket = listen::unix(path, mode)?;
+        self.names.push(path.to_owned());
+        self.add(Box::new(StreamListener::new(socket, self.broker.limits().largest_frame())?))
+    }
+
+    /// The same for programs that speak through shared memory; the socket brings the descriptors.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn listen_shared(&mut self, path: &Path, mode: u32) -> Result<(), ServeError> {
+        let socket = listen::unix(path, mode)?;
+        self.names.push(path.to_owned());
+        self.add(Box::new(MemoryListener::new(socket, self.broker.limits().largest_frame())?))
+    }
+
+    /// Listens at a TCP address; the answer has the port that the kernel chose for 0.
+    ///
+    /// # Errors
+    /// The address is in use, or other hosts reach it and `exposure` does not allow that.
+    pub fn listen_tcp(&mut self, address: SocketAddr, exposure: Exposure) -> Result<SocketAddr, ServeError> {
+        self.listen_framed(address, exposure, Framing::Length)
+    }
+
+    /// Listens for MQTT clients at a TCP address; the answer has the port that the kernel chose for 0.
+    ///
+    /// # Errors
+    /// As [`listen_tcp`](Self::listen_tcp).
+    pub fn listen_mqtt(&mut self, address: SocketAddr, exposure: Exposure) -> Result<SocketAddr, ServeError> {
+        self.listen_framed(address, exposure, Framing::Mqtt)
+    }
+
+    /// Listens at a socket that systemd has opened; whoever wrote the unit says who may connect.
+    ///
+    /// # Errors
+    /// The descriptor is no socket, or the kernel refuses to wait for it.
+    pub fn listen_inherited(&mut self, socket: OwnedFd) -> Result<(), ServeError> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        self.add(Box::new(StreamListener::new(socket, self.broker.limits().largest_frame())?))
+    }
+
+    /// Reads the certificates that [`listen_tls`](Self::listen_tls) needs. Tokens are given to the broker
+    /// before.
+    ///
+    /// # Errors
+    /// A file cannot be read, or does not hold what it has to.
+    pub fn use_tls(&mut self, service: &TlsService) -> Result<(), ServeError> {
+        let tokens = self.broker.has_tokens();
+        let uncertified = if tokens { Uncertified::Heard } else { Uncertified::Refused };
+        let certificates = service.read(uncertified)?;
+        self.tls =
+            Some(EncryptedService { certificates, asks: tokens || service.client_authority.is_some() });
+        Ok(())
+    }
+
+    /// Listens at a TCP address for programs that speak TLS.
+    ///
+    /// # Errors
+    /// The address is in use, [`use_tls`](Self::use_tls) was not called, or other hosts reach the address,
+    /// the broker asks for neither certificates nor tokens, and `exposure` does not allow that.
+    pub fn listen_tls(&mut self, address: SocketAddr, exposure: Exposure) -> Result<SocketAddr, ServeError> {
+        self.listen_encrypted(address, exposure, Framing::Length)
+    }
+
+    /// The same for MQTT clients.
+    ///
+    /// # Errors
+    /// As [`listen_tls`](Self::listen_tls).
+    pub fn listen_mqtt_tls(
+        &mut self,
+        address: SocketAddr,
+        exposure: Exposure,
+    ) -> Result<SocketAddr, ServeError> {
+        self.listen_encrypted(address, exposure, Framing::Mqtt)
+    }
+
+    fn listen_encrypted(
+        &mut self,
+        address: SocketAddr,
+        exposure: Exposure,
+        framing: Framing,
+    ) -> Result<SocketAddr, ServeError> {
+        let service = self.tls.clone().ok_or(ServeError::NoCertificate { address })?;
+        if !service.asks && listen::check_exposure(address, exposure).is_err() {
+            return Err(ServeError::ExposedToAll { address });
+        }
+        let (listener, bound) = listen::tcp(address, (self.broker.limits().largest_frame(), framing))?;
+        self.add(Box::new(listener.encrypted(service.certificates)))?;
+        Ok(bound)
+    }
+
+    fn listen_framed(
+        &mut self,
+        address: SocketAddr,
+        exposure: Exposure,
+        framing: Framing,
+    ) -> Result<SocketAddr, ServeError> {
+        listen::check_exposure(address, exposure)?;
+        let (listener, bound) = listen::tcp(address, (self.broker.limits().largest_frame(), framing))?;
+        self.add(Box::new(listener))?;
+        Ok(bound)
+    }
+
+    /// Listens at an address of any kind; the answer has the port that the kernel chose for 0.
+    ///
+    /// # Errors
+    /// As [`listen_unix`](Self::listen_unix), [`listen_shared`](Self::listen_shared),
+    /// [`listen_tcp`](Self::listen_tcp) and [`listen_tls`](Self::listen_tls).
+    pub fn listen(
+        &mut self,
+        address: &BrokerAddress,
+        mode: u32,
+        exposure: Exposure,
+    ) -> Result<BrokerAddress, ServeError> {
+        match address {
+            BrokerAddress::Unix(path) => self.listen_unix(path, mode).map(|()| address.clone()),
+            BrokerAddress::Shared(path) => self.listen_shared(path, mode).map(|()| address.clone()),
+            BrokerAddress::Tcp(address) => self.listen_tcp(*address, exposure).map(BrokerAddress::Tcp),
+            BrokerAddress::Tls(place) => {
+                let address = self.listen_tls(place.address, exposure)?;
+                Ok(BrokerAddress::Tls(TlsAddress { address, ..place.clone() }))
+            }
+        }
+    }
+
+    /// Listens for another transport.
+    ///
+    /// # Errors
+    /// The kernel refuses to wait for it.
+    pub fn add(&mut self, listener: Box<dyn TransportListener>) -> Result<(), ServeError> {
+        let data = EventData::new_u64(LISTENER | self.listeners.len() as u64);
+        epoll::add(&self.epoll, &*listener, data, EventFlags::IN)?;
+        self.listeners.push(listener);
+        Ok(())
+    }
+}

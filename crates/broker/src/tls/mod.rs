@@ -1,0 +1,220 @@
+//! Certificates and keys from PEM files, and what TLS makes of them.
+//!
+//! A broker has a certificate and its key. It may ask programs for certificates of an authority; the names in
+//! a certificate then say who the program is. A program knows the broker by the authority that signed the
+//! broker's certificate: the list of authorities that the system trusts is not used, because a broker's
+//! authority is normally its owner's.
+//!
+//! TLS 1.2 and 1.3 by rustls, with the algorithms of ring. Revocation lists are not read.
+
+mod names;
+
+pub(crate) use names::names;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::{Error as PemError, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{CertificateError, ClientConfig, Error as RustlsError, RootCertStore, ServerConfig};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Why certificates and keys cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    #[error("cannot read {}: {why}", path.display())]
+    Read { path: PathBuf, why: String },
+    #[error("{} and {} cannot be used: {why}", certificate.display(), key.display())]
+    Pair { certificate: PathBuf, key: PathBuf, why: String },
+    #[error("the certificate {} expired at {when}; renew it", path.display())]
+    Expired { path: PathBuf, when: String },
+    #[error("{} holds no authority's certificate: {why}", path.display())]
+    Authority { path: PathBuf, why: String },
+    #[error("a certificate without its key, or a key without its certificate; name both files")]
+    Half,
+    #[error(
+        "TLS needs the certificate of the broker's authority; name its file: --authority FILE, or {address}?authority=FILE"
+    )]
+    NoAuthority { address: String },
+}
+
+/// A certificate and its key, in PEM files.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CertifiedFiles {
+    /// The certificate, and those between it and its authority behind it.
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+impl CertifiedFiles {
+    /// # Errors
+    /// One of the two is there without the other.
+    pub fn of(certificate: Option<&Path>, key: Option<&Path>) -> Result<Option<Self>, TlsError> {
+        match (certificate, key) {
+            (Some(certificate), Some(key)) => {
+                Ok(Some(Self { certificate: certificate.to_owned(), key: key.to_owned() }))
+            }
+            (None, None) => Ok(None),
+            _ => Err(TlsError::Half),
+        }
+    }
+
+    fn read(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
+        let chain = certificates(&self.certificate)?;
+        if let Some(when) = chain.first().and_then(|own| names::expired(own)) {
+            return Err(TlsError::Expired { path: self.certificate.clone(), when });
+        }
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| unread(&self.key, "key", error))?;
+        Ok((chain, key))
+    }
+
+    fn unfit(&self, error: &RustlsError) -> TlsError {
+        let why = match error {
+            RustlsError::InconsistentKeys(_) => "the key is not that of the certificate".to_owned(),
+            other => other.to_string(),
+        };
+        TlsError::Pair { certificate: self.certificate.clone(), key: self.key.clone(), why }
+    }
+}
+
+/// What a broker needs for TLS.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TlsService {
+    pub own: CertifiedFiles,
+    /// The certificate of the authority of programs, in a PEM file. With it, programs are asked for
+    /// certificates of this authority.
+    pub client_authority: Option<PathBuf>,
+}
+
+/// What becomes of a program without a certificate, if programs are asked for certificates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Uncertified {
+    Refused,
+    /// It may have a token.
+    Heard,
+}
+
+/// The certificates of a [`TlsService`], read and checked.
+#[derive(Clone, Debug)]
+pub struct TlsCertificates(pub(crate) Arc<ServerConfig>);
+
+impl TlsService {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// A file cannot be read, or does not hold what it has to.
+    pub fn read(&self, uncertified: Uncertified) -> Result<TlsCertificates, TlsError> {
+        let own = &self.own;
+        let (chain, key) = own.read()?;
+        let provider = provider();
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| own.unfit(&error))?;
+        let builder = match &self.client_authority {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let verifier = WebPkiClientVerifier::builder_with_provider(authority(path)?, provider);
+                let verifier = match uncertified {
+                    Uncertified::Heard => verifier.allow_unauthenticated(),
+                    Uncertified::Refused => verifier,
+                };
+                let no_verifier = |error: &dyn std::fmt::Display| TlsError::Authority {
+                    path: path.to_owned(),
+                    why: error.to_string(),
+                };
+                builder.with_client_cert_verifier(verifier.build().map_err(|error| no_verifier(&error))?)
+            }
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(|error| own.unfit(&error))?;
+        // A program connects once and stays. A ticket that it never reads would also make its end look like a
+        // broken connection.
+        config.send_tls13_tickets = 0;
+        Ok(TlsCertificates(Arc::new(config)))
+    }
+}
+
+pub(crate) fn client(trusted: &Path, own: Option<&CertifiedFiles>) -> Result<Arc<ClientConfig>, TlsError> {
+    let no_authority = |error: &dyn std::fmt::Display| TlsError::Authority {
+        path: trusted.to_owned(),
+        why: error.to_string(),
+    };
+    let verifier = WebPkiServerVerifier::builder_with_provider(authority(trusted)?, provider())
+        .build()
+        .map_err(|error| no_authority(&error))?;
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| no_authority(&error))?
+        .with_webpki_verifier(verifier);
+    Ok(Arc::new(match own {
+        None => builder.with_no_client_auth(),
+        Some(own) => {
+            let (chain, key) = own.read()?;
+            builder.with_client_auth_cert(chain, key).map_err(|error| own.unfit(&error))?
+        }
+    }))
+}
+
+/// What went wrong in a connection, for whoever is at this end.
+pub(crate) fn in_words(error: &RustlsError) -> String {
+    use rustls::AlertDescription as Alert;
+    match error {
+        RustlsError::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
+            "the certificate of the other end is not of the authority that is trusted here".to_owned()
+        }
+        RustlsError::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        ) => "the certificate of the other end has expired".to_owned(),
+        RustlsError::InvalidMessage(_) => {
+            "the other end does not speak TLS; a broker without TLS is at tcp:HOST:PORT".to_owned()
+        }
+        RustlsError::NoCertificatesPresented => "the other end showed no certificate".to_owned(),
+        RustlsError::AlertReceived(alert) => match alert {
+            Alert::UnknownCA | Alert::DecryptError => {
+                "the other end does not know the authority of this end's certificate".to_owned()
+            }
+            Alert::CertificateRequired => {
+                "the other end asks for a certificate; name one: --certificate FILE --certificate-key FILE"
+                    .to_owned()
+            }
+            Alert::CertificateExpired => {
+                "the other end says that this end's certificate has expired".to_owned()
+            }
+            other => format!("the other end ended it: {other:?}"),
+        },
+        other => other.to_string(),
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match read {
+        Ok(chain) if chain.is_empty() => Err(unread(path, "certificate", PemError::NoItemsFound)),
+        Ok(chain) => Ok(chain),
+        Err(error) => Err(unread(path, "certificate", error)),
+    }
+}
+
+fn authority(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots
+            .add(certificate)
+            .map_err(|error| TlsError::Authority { path: path.to_owned(), why: error.to_string() })?;
+    }
+    Ok(Arc::new(roots))
+}
+
+fn unread(path: &Path, what: &str, error: PemError) -> TlsError {
+    let why = match error {
+        PemError::NoItemsFound => format!("it holds no {what} in PEM"),
+        PemError::Io(error) => error.to_string(),
+        other => other.to_string(),
+    };
+    TlsError::Read { path: path.to_owned(), why }
+}

@@ -1,0 +1,96 @@
+//! What carries the bytes of a stream: a socket as it is, or TLS over it.
+
+use super::{TransportError, tls::TlsChannel};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg, shutdown};
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+#[derive(Debug)]
+pub(super) enum ByteChannel {
+    Plain(OwnedFd),
+    Tls(Box<TlsChannel>),
+}
+
+/// What came of reading.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Intake {
+    Nothing,
+    /// The other end sends no more.
+    Ended,
+    Bytes {
+        count: usize,
+        /// The kernel had no more at that moment.
+        all: bool,
+    },
+}
+
+impl ByteChannel {
+    /// How many bytes were taken; 0: all would have to wait.
+    pub(super) fn write(&mut self, pieces: &[&[u8]]) -> Result<usize, TransportError> {
+        match self {
+            Self::Plain(socket) => write(socket.as_fd(), pieces),
+            Self::Tls(tls) => tls.write(pieces),
+        }
+    }
+
+    /// Lets leave what was taken; whether all did.
+    pub(super) fn flush(&mut self) -> Result<bool, TransportError> {
+        match self {
+            Self::Plain(_) => Ok(true),
+            Self::Tls(tls) => tls.flush(),
+        }
+    }
+
+    pub(super) fn read(&mut self, into: &mut [u8]) -> Result<Intake, TransportError> {
+        match self {
+            Self::Plain(socket) => read(socket.as_fd(), into),
+            Self::Tls(tls) => tls.read(into),
+        }
+    }
+
+    /// Whether it waits for room in the kernel, if `unsent` says whether bytes wait for it.
+    pub(super) fn wants_room(&self, unsent: bool) -> bool {
+        match self {
+            Self::Plain(_) => unsent,
+            Self::Tls(tls) => tls.wants_room(unsent),
+        }
+    }
+
+    pub(super) fn close(&mut self) {
+        if let Self::Tls(tls) = self {
+            tls.say_goodbye();
+        }
+        let _ = shutdown(self.as_fd(), Shutdown::Write);
+    }
+}
+
+impl AsFd for ByteChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Plain(socket) => socket.as_fd(),
+            Self::Tls(tls) => tls.as_fd(),
+        }
+    }
+}
+
+/// How much was taken; nothing where all would have to wait.
+pub(super) fn write(socket: BorrowedFd<'_>, pieces: &[&[u8]]) -> Result<usize, TransportError> {
+    let slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    match sendmsg(socket, &slices, &mut SendAncillaryBuffer::default(), flags) {
+        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+        sent => Ok(sent?),
+    }
+}
+
+pub(super) fn read(socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<Intake, TransportError> {
+    match recv(socket, &mut *into, RecvFlags::DONTWAIT) {
+        Ok((_, 0)) => Ok(Intake::Ended),
+        Ok((_, count)) => Ok(Intake::Bytes { count, all: count < into.len() }),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(Intake::Nothing),
+        // what came before the reset has been received; a frame that it cut off is nobody's
+        Err(Errno::CONNRESET) => Ok(Intake::Ended),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,52 @@
+//! An authority of a test, with the files of its certificates.
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use std::path::{Path, PathBuf};
+use unisono_broker::CertifiedFiles;
+
+/// Signs certificates and writes them to a directory.
+#[derive(Debug)]
+pub(crate) struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    directory: PathBuf,
+    /// Its own certificate.
+    pub(crate) file: PathBuf,
+}
+
+impl Authority {
+    pub(crate) fn new(directory: &Path, name: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let issuer = CertifiedIssuer::self_signed(params, key()).expect("a certificate");
+        let file = directory.join(format!("{name}.pem"));
+        std::fs::write(&file, issuer.pem()).expect("a scratch directory");
+        Self { issuer, directory: directory.to_owned(), file }
+    }
+
+    /// A certificate for these alternative names, with `name` as its subject's and its file's.
+    pub(crate) fn certify(&self, name: &str, alternative: &[&str]) -> CertifiedFiles {
+        self.certify_until(name, alternative, 2100)
+    }
+
+    /// The same; it expires with this year's first day.
+    pub(crate) fn certify_until(&self, name: &str, alternative: &[&str], year: i32) -> CertifiedFiles {
+        let names: Vec<String> = alternative.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).expect("names");
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        let key = key();
+        let signed = params.signed_by(&key, &self.issuer).expect("a certificate");
+        let files = CertifiedFiles {
+            certificate: self.directory.join(format!("{name}.crt")),
+            key: self.directory.join(format!("{name}.key")),
+        };
+        std::fs::write(&files.certificate, signed.pem()).expect("a scratch directory");
+        std::fs::write(&files.key, key.serialize_pem()).expect("a scratch directory");
+        files
+    }
+}
+
+fn key() -> KeyPair {
+    KeyPair::generate().expect("random numbers")
+}
