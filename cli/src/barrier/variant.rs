@@ -4,7 +4,7 @@ use crate::exit::Failure;
 use std::time::Duration;
 use unisono_barrier::{Algorithm, SpinBudget, Wait};
 use unisono_linux::clock::Nanos;
-use unisono_study::peer::{self, Bench, PeerFile, catalogue};
+use unisono_study::peer::{self, Bench, PeerBuilds, PeerFile, catalogue};
 use unisono_study::workload::own::{self, BarrierChoice};
 use unisono_study::workload::{self, Measurement, Options};
 
@@ -157,8 +157,9 @@ pub(super) fn prepare(wanted: Vec<WantedRow>) -> anyhow::Result<Vec<ComparedRow>
     if !peers.is_empty() {
         let unisono = std::env::current_exe()?;
         let mut said = |what: &str| eprintln!("{what}");
-        bench =
-            Bench::prepare_named(&peer::default_cache()?, &unisono, &mut said, |name| peers.contains(&name))?;
+        bench = Bench::prepare(&peer::default_cache()?, PeerBuilds::Short, &unisono, &mut said, |name| {
+            peers.contains(&name)
+        })?;
     }
     let mut variants = Vec::new();
     let mut missing = Vec::new();

@@ -17,7 +17,7 @@ use unisono_linux::interrupt;
 use unisono_measure::record::{Line, Outcome};
 use unisono_study::driver::Context;
 use unisono_study::file::StudyFile;
-use unisono_study::peer::{self, Bench};
+use unisono_study::peer::{self, Bench, PeerBuilds};
 use unisono_study::plan::{RunPlan, plan};
 use unisono_study::profile::Profile;
 use unisono_study::record_file::{RecordError, RecordFile};
@@ -213,8 +213,9 @@ fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, RunPlan)]) -> a
         .chain(["unisono"])
         .collect();
     let preparing = Instant::now();
+    let builds = if profile == Profile::Smoke { PeerBuilds::Short } else { PeerBuilds::All };
     let bench =
-        Bench::prepare_named(&peer::default_cache()?, &unisono, &mut |text| say.note(text), |name| {
+        Bench::prepare(&peer::default_cache()?, builds, &unisono, &mut |text| say.note(text), |name| {
             wanted.contains(name)
         })?;
     if preparing.elapsed() >= NOTABLE {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use unisono_broker::ClientWait;
 use unisono_linux::parent_death::die_with_parent;
 use unisono_study::workload::options::write_result;
 use unisono_study::workload::rival::{RivalCarrier, RivalEnd, RivalRole};
@@ -25,6 +26,15 @@ pub(super) struct Args {
     until: u64,
     /// Where a subscriber writes what it saw
     result: PathBuf,
+    /// How an end of the event channel waits
+    #[arg(long, value_enum, default_value = "sleep")]
+    wait: WaitName,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum WaitName {
+    Sleep,
+    Spin,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -57,6 +67,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         events_per_s: args.events_per_s,
         from: args.from,
         until: args.until,
+        wait: match args.wait {
+            WaitName::Sleep => ClientWait::Sleep,
+            WaitName::Spin => ClientWait::Spin,
+        },
     };
     let stream = end.run()?;
     if end.role != RivalRole::Publish {

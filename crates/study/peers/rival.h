@@ -3,7 +3,7 @@
  * One end of a stream of events over some middleware. Each rival includes this
  * header and defines the functions below; this header has the program.
  *
- *	program publish|subscribe ADDRESS BYTES EVENTS_PER_S FROM UNTIL RESULT
+ *	program publish|subscribe|stopped ADDRESS BYTES EVENTS_PER_S FROM UNTIL RESULT
  *
  * FROM and UNTIL are times of CLOCK_MONOTONIC in nanoseconds. 0 events per second: as
  * fast as the middleware takes them. An event begins with its number and the time
@@ -126,7 +126,7 @@ int main(int count, char **words)
 	uint64_t from, until;
 
 	if (count != 8)
-		refuse("usage", "publish|subscribe ADDRESS BYTES EVENTS_PER_S FROM UNTIL RESULT");
+		refuse("usage", "publish|subscribe|stopped ADDRESS BYTES EVENTS_PER_S FROM UNTIL RESULT");
 	bytes = strtoull(words[3], NULL, 10);
 	from = strtoull(words[5], NULL, 10);
 	until = strtoull(words[6], NULL, 10);
@@ -136,11 +136,11 @@ int main(int count, char **words)
 		open_publisher(words[2], bytes);
 		supply(bytes, strtod(words[4], NULL), from, until);
 		close_publisher();
-	} else if (strcmp(words[1], "subscribe") == 0) {
+	} else if (strcmp(words[1], "subscribe") == 0 || strcmp(words[1], "stopped") == 0) {
 		open_subscriber(words[2], bytes);
 		consume(bytes, from, until, words[7]);
 	} else {
-		refuse(words[1], "the first word is publish or subscribe");
+		refuse(words[1], "the first word is publish, subscribe or stopped");
 	}
 	return 0;
 }

@@ -38,6 +38,7 @@ const ROWS: &[(&str, &[&str])] = &[
             "broker",
             "btin",
             "enforce",
+            "eventchannel",
             "fairqueue",
             "fit",
             "gang",

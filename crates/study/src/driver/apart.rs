@@ -2,6 +2,8 @@
 
 use super::{Context, NoResult, RunResult};
 use crate::child;
+use crate::workload::Pin;
+use crate::workload::competitor::Competitors;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,6 +21,12 @@ impl RunHost<'_> {
         let mut command = Command::new(self.unisono);
         command.args(arguments);
         command
+    }
+
+    /// A busy loop on each processor; dropping them ends them.
+    pub(super) fn competitors(&self) -> Result<Competitors, NoResult> {
+        Competitors::start(self.unisono, self.cpus.len(), &Pin::Spread)
+            .map_err(|error| NoResult::Failed(error.to_string()))
     }
 }
 

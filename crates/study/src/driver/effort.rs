@@ -25,6 +25,7 @@ enum SourceVersion {
     Tcp,
     Udp,
     Channel,
+    Reply,
 }
 
 macro_rules! sources {
@@ -49,6 +50,7 @@ impl SourceVersion {
             Self::Tcp => sources!["tcp.rs", "socket.rs"].into(),
             Self::Udp => sources!["udp.rs", "socket.rs"].into(),
             Self::Channel => sources!["channel.rs"].into(),
+            Self::Reply => sources!["reply.rs"].into(),
         }
     }
 }

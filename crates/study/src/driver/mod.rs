@@ -16,12 +16,14 @@
 
 mod apart;
 pub mod burst;
+pub mod channel;
 pub mod decisions;
 pub mod disk;
 pub mod effort;
 mod figures;
 pub mod gang_run;
 pub mod ghost;
+mod http;
 pub mod launch;
 pub mod link;
 pub mod monitor;
@@ -51,7 +53,7 @@ use std::time::Duration;
 use unisono_measure::record::Figure;
 
 /// Every driver that a study file can name.
-pub static DRIVERS: [DriverKind; 16] = [
+pub static DRIVERS: [DriverKind; 17] = [
     single::SINGLE,
     pair::PAIR,
     wait_cost::WAIT_COST,
@@ -68,6 +70,7 @@ pub static DRIVERS: [DriverKind; 16] = [
     effort::EFFORT,
     rivals::RIVALS,
     simulated::SIMULATED,
+    channel::CHANNEL,
 ];
 
 /// Settings by name, as a study file writes them.

@@ -3,15 +3,17 @@
 //! ```text
 //!   publisher -- middleware (and its broker, if it has one) --> subscriber [, and one that is stopped]
 //! ```
-//! One run of one middleware, in four parts: paced events for the delay; as many as are taken, for the
-//! throughput; the same beside a subscriber that is stopped (SIGSTOP); and all killed by SIGKILL in the
-//! middle. Then the files that are left are counted, and a paced stream shows whether all works again.
+//! One run of one middleware, in five parts: paced events for the delay; the same beside busy loops on every
+//! processor, for the deadlines that are missed; as many as are taken, for the throughput; the same beside a
+//! subscriber that is stopped (SIGSTOP); and all killed by SIGKILL in the middle. Then the files that are left
+//! are counted, and a paced stream shows whether all works again.
 
 use super::apart::{RunHost, nanos, run_apart};
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use crate::child::{self, StudyChild};
 use crate::peer::PeerFile;
 use crate::workload::rival::RivalStream;
+use crate::workload::waiting::ChannelWait;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpStream};
@@ -26,11 +28,15 @@ use unisono_measure::{Histogram, quantile};
 
 pub const RIVALS: DriverKind = DriverKind::of::<RivalsDriver>("rivals");
 
-/// Processes have to start and to find each other; discovery of DDS takes longest.
-const START: Duration = Duration::from_millis(1000);
+/// Processes have to start and to find each other.
+const START: Duration = Duration::from_millis(300);
+/// Discovery of DDS takes longest; zenoh begins its threads and tries again after a second.
+const DISCOVERY: Duration = Duration::from_millis(1200);
 /// A subscriber writes its result.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PORT: u16 = 5190;
+/// A publisher that nobody stops closes its connection within this time.
+const CLOSING: Duration = Duration::from_secs(1);
 /// Where middleware leaves what it shares: POSIX shared memory, and iceoryx2's directory.
 const SHARED: [&str; 2] = ["/dev/shm", "/tmp/iceoryx2"];
 
@@ -47,8 +53,12 @@ pub struct RivalsDriver {
     meet: MeetAt,
     broker: RivalBroker,
     message_bytes: usize,
-    /// Of the part that measures delay.
+    /// Of the parts that measure delay and deadlines.
     events_per_s: f64,
+    /// How long after it was sent a paced event is due, beside busy loops.
+    deadline_ms: f64,
+    /// How the event channel's programs and its broker wait.
+    wait: ChannelWait,
 }
 
 impl Default for RivalsDriver {
@@ -59,6 +69,8 @@ impl Default for RivalsDriver {
             broker: RivalBroker::None,
             message_bytes: 1024,
             events_per_s: 500.0,
+            deadline_ms: 5.0,
+            wait: ChannelWait::Sleep,
         }
     }
 }
@@ -70,7 +82,11 @@ enum MeetAt {
     Address,
     Tcp,
     Path,
+    /// Shared memory that a socket at a path brings.
+    Shm,
     Ipc,
+    /// As zenoh writes a TCP address.
+    Locator,
     Port,
     Domain,
     /// A name, where the middleware has a directory of its own.
@@ -89,7 +105,7 @@ enum RivalBroker {
 impl Driver for RivalsDriver {
     fn around(&self, seconds: f64) -> Duration {
         // the parts after the first, and the start of each
-        START * 5 + Duration::from_secs_f64(seconds * 3.0)
+        self.start() * 6 + Duration::from_secs_f64(seconds * 4.0)
     }
 
     fn programs(&self) -> Vec<&str> {
@@ -97,7 +113,10 @@ impl Driver for RivalsDriver {
     }
 
     fn run(&self, context: Context, seconds: f64, _: u64) -> Result<RunResult, NoResult> {
-        let program = context.bench.program(&self.program)?.clone();
+        let mut program = context.bench.program(&self.program)?.clone();
+        if self.wait == ChannelWait::Spin {
+            program = program.with(["--wait", self.wait.name()]);
+        }
         run_apart(context, "rivals", |host, interrupted| {
             let run = RivalRun {
                 driver: self,
@@ -108,6 +127,13 @@ impl Driver for RivalsDriver {
             };
             run.parts()
         })
+    }
+}
+
+impl RivalsDriver {
+    /// From the start of the processes to the start of measuring.
+    fn start(&self) -> Duration {
+        if matches!(self.meet, MeetAt::Domain | MeetAt::Locator) { DISCOVERY } else { START }
     }
 }
 
@@ -132,6 +158,7 @@ impl RivalRun<'_> {
         let bytes = self.driver.message_bytes as f64;
         let paced = self.stream(self.driver.events_per_s, OtherSubscriber::Alone)?;
         let mut figures = delays(&paced);
+        figures.push(Figure::new("late_under_load_percent", self.late_under_load()?, "%"));
         let alone = self.per_s(OtherSubscriber::Alone)?;
         figures.push(Figure::new("events_per_s", alone, "1/s"));
         figures.push(Figure::new("megabytes_per_s", alone * bytes / 1e6, "MB/s"));
@@ -141,9 +168,23 @@ impl RivalRun<'_> {
         figures.push(Figure::new("left_files", self.killed()? as f64, "1"));
         let again = self.stream(self.driver.events_per_s, OtherSubscriber::Alone);
         let again = again.map_or(0.0, |again| again.events as f64);
-        let after = 100.0 * again / (self.driver.events_per_s * self.measured.as_secs_f64()).max(1.0);
+        let after = 100.0 * again / self.paced_events();
         figures.push(Figure::new("after_kill_percent", after.min(100.0), "%"));
         Ok(RunResult { figures, ..RunResult::default() })
+    }
+
+    /// Events of a paced stream.
+    fn paced_events(&self) -> f64 {
+        (self.driver.events_per_s * self.measured.as_secs_f64()).max(1.0)
+    }
+
+    /// The part of a paced stream that does not come by its deadline while a busy loop wants each processor.
+    fn late_under_load(&self) -> Result<f64, NoResult> {
+        let _loops = self.host.competitors()?;
+        let stream = self.stream(self.driver.events_per_s, OtherSubscriber::Alone)?;
+        let by = (self.driver.deadline_ms * 1e6) as u64;
+        let in_time = stream.delays_ns.iter().filter(|delay| **delay <= by).count() as f64;
+        Ok(100.0 * (1.0 - in_time / self.paced_events()).max(0.0))
     }
 
     fn per_s(&self, company: OtherSubscriber) -> Result<f64, NoResult> {
@@ -160,8 +201,13 @@ impl RivalRun<'_> {
             std::thread::sleep(half);
             stopped.tell(Signal::Stop).map_err(|error| NoResult::Failed(error.to_string()))?;
         }
-        let longest = START + self.measured + PATIENCE;
+        let longest = self.driver.start() + self.measured + PATIENCE;
         child::wait_all(&mut processes.subscribers[..1], longest, self.interrupted)?;
+        if company == OtherSubscriber::Alone {
+            // it tidies up; one that does not end is killed below
+            let publisher = std::slice::from_mut(&mut processes.publisher);
+            child::wait_all(publisher, CLOSING, self.interrupted).ok();
+        }
         let stream: RivalStream = self.host.files.read("subscriber")?;
         if stream.wrong_length > 0 {
             let wrong = stream.wrong_length;
@@ -177,7 +223,7 @@ impl RivalRun<'_> {
     fn killed(&self) -> Result<usize, NoResult> {
         let before = self.files();
         let mut processes = self.start(0.0, OtherSubscriber::Alone)?;
-        std::thread::sleep(START + self.measured / 2);
+        std::thread::sleep(self.driver.start() + self.measured / 2);
         let RivalProcesses { publisher, subscribers, broker, .. } = &mut processes;
         for child in std::iter::once(publisher).chain(subscribers).chain(broker) {
             if let Some(group) = child.group() {
@@ -190,7 +236,7 @@ impl RivalRun<'_> {
 
     fn start(&self, events_per_s: f64, company: OtherSubscriber) -> Result<RivalProcesses, NoResult> {
         let broker = self.broker()?;
-        let from = timer::now() + nanos(START);
+        let from = timer::now() + nanos(self.driver.start());
         let process = |role: &str, result: &str| {
             let mut command = self.program.plain_command();
             command.env("CYCLONEDDS_URI", CYCLONE);
@@ -216,6 +262,8 @@ impl RivalRun<'_> {
             MeetAt::Address => tcp,
             MeetAt::Tcp => format!("tcp:{tcp}"),
             MeetAt::Path => path,
+            MeetAt::Shm => format!("shm:{path}"),
+            MeetAt::Locator => format!("tcp/{tcp}"),
             MeetAt::Ipc => format!("ipc://{path}"),
             MeetAt::Port => PORT.to_string(),
             // one that no program of the user's is likely to be in
@@ -231,6 +279,7 @@ impl RivalRun<'_> {
                 self.host.files.write("here", "")?;
                 let mut command = self.host.unisono(&["events", "serve", "--listen"]);
                 command.arg(self.address());
+                command.args(["--wait", self.driver.wait.name()]);
                 command
             }
             RivalBroker::Mosquitto => {
@@ -251,7 +300,9 @@ impl RivalRun<'_> {
     fn await_broker(&self) -> Result<(), NoResult> {
         let by = Instant::now() + PATIENCE;
         let listens = || match self.driver.meet {
-            MeetAt::Path => std::os::unix::net::UnixStream::connect(self.host.files.path("meet")).is_ok(),
+            MeetAt::Path | MeetAt::Shm => {
+                std::os::unix::net::UnixStream::connect(self.host.files.path("meet")).is_ok()
+            }
             _ => TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).is_ok(),
         };
         while !listens() {

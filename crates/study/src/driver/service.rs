@@ -8,12 +8,14 @@
 //! applications do: [`workload::service`](crate::workload::service).
 
 use super::apart::{RunHost, nanos, run_apart};
+use super::http::HttpLoad;
 use super::link::place::{AppliedPolicy, EnforcedAt};
 use super::stage::{Cable, LinkStage, SENDER};
 use super::web::WebLoad;
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use crate::child::{self, StudyChild};
 use crate::workload::service::{Application, BrokerPlaces, ServiceCarrier, ServiceScene, Serving};
+use crate::workload::waiting::ChannelWait;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -26,6 +28,8 @@ pub const SERVICE: DriverKind = DriverKind::of::<ServiceDriver>("service");
 const START: Duration = Duration::from_millis(150);
 /// Conversations are opened one after the other, and an attempt that comes too early is repeated after 10 ms.
 const OPENING: Duration = Duration::from_millis(15);
+/// A client of a server that is there asks once.
+const OPENING_BY_REQUEST: Duration = Duration::from_millis(2);
 /// A round that is late, and the end of the processes.
 const AFTER: Duration = Duration::from_millis(100);
 const PORT: u16 = 5101;
@@ -56,6 +60,12 @@ pub struct ServiceDriver {
     round_ms: f64,
     /// Whether a sensor reports beside the console.
     sensor: bool,
+    /// Whether a web server on hyper answers requests, whose clients are wrk's.
+    http: bool,
+    /// How programs of the event channel wait, and its broker.
+    wait: ChannelWait,
+    /// Busy loops beside the application, one for each processor.
+    busy: bool,
     /// Requests in flight of a web server that cooperates with nobody and sends over the same link.
     web_connections: u32,
 }
@@ -76,13 +86,22 @@ impl Default for ServiceDriver {
             passes: 0,
             round_ms: 1000.0,
             sensor: false,
+            http: false,
+            wait: ChannelWait::Sleep,
+            busy: false,
             web_connections: 0,
         }
     }
 }
 
+/// Built on demand, for requests over HTTP.
+const HTTP_SERVER: &str = "web-hyper";
+
 impl Driver for ServiceDriver {
     fn around(&self, seconds: f64) -> Duration {
+        if self.http {
+            return START + Duration::from_secs_f64(HttpLoad::seconds(seconds) - seconds);
+        }
         let stage = Duration::from_millis(if self.link_mbit.is_some() { 400 } else { 50 });
         let download = match (self.application, self.link_mbit) {
             (Application::Download, Some(mbit)) => Duration::from_secs_f64(self.file_mb * 8.0 / mbit),
@@ -91,7 +110,14 @@ impl Driver for ServiceDriver {
         self.start() + AFTER + stage + download.saturating_sub(Duration::from_secs_f64(seconds))
     }
 
+    fn programs(&self) -> Vec<&str> {
+        if self.http { vec![HTTP_SERVER] } else { Vec::new() }
+    }
+
     fn run(&self, context: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult> {
+        if self.http {
+            return self.over_http(context, seconds);
+        }
         if self.backend != EnforcedAt::Nowhere && self.link_mbit.is_none() {
             return Err(NoResult::Failed("a backend rules a link; give link_mbit too".to_owned()));
         }
@@ -103,13 +129,32 @@ impl Driver for ServiceDriver {
 }
 
 impl ServiceDriver {
+    fn over_http(&self, context: Context, seconds: f64) -> Result<RunResult, NoResult> {
+        if self.application != Application::Requests || self.link_mbit.is_some() {
+            return Err(NoResult::Failed("http serves requests, on this host".to_owned()));
+        }
+        let server = context.bench.program(HTTP_SERVER)?;
+        run_apart(context, "http", |host, interrupted| {
+            let load = HttpLoad {
+                server,
+                serving: self.serving,
+                clients: self.clients,
+                file_bytes: self.message_bytes,
+                passes: self.passes,
+            };
+            let figures = load.run(host, seconds, interrupted)?;
+            Ok(RunResult { figures, ..RunResult::default() })
+        })
+    }
+
     /// From the start of the processes to the start of measuring.
     fn start(&self) -> Duration {
         let conversations = match self.application {
             Application::Streaming | Application::Requests => self.clients,
             _ => 2,
         };
-        START + OPENING * u32::from(conversations)
+        let opening = if self.over == ServiceCarrier::Reply { OPENING_BY_REQUEST } else { OPENING };
+        START + opening * u32::from(conversations)
     }
 
     fn on(
@@ -170,6 +215,10 @@ impl ServiceDriver {
         let tcp = format!("tcp:{address}:{BROKER_PORT}");
         match (self.over, stage) {
             (ServiceCarrier::ChannelTcp, _) => BrokerPlaces { for_server: tcp.clone(), for_client: tcp },
+            (ServiceCarrier::ChannelShm, _) => {
+                let shared = format!("shm:{unix}");
+                BrokerPlaces { for_server: shared.clone(), for_client: shared }
+            }
             (_, Some(_)) => BrokerPlaces { for_server: unix, for_client: tcp },
             (_, None) => BrokerPlaces { for_server: unix.clone(), for_client: unix },
         }
@@ -205,12 +254,14 @@ impl ServiceDriver {
             round: nanos(Duration::from_secs_f64(self.round_ms / 1e3)),
             sensor: self.sensor,
             seed,
+            wait: self.wait,
         };
         // before the broker starts: its socket is in the directory that this makes
         let text = serde_json::to_string(&scene).map_err(|error| NoResult::Failed(error.to_string()))?;
         let file = host.files.write("scene.json", &text)?;
         let broker = scene.broker.as_ref().map(|places| {
-            let mut command = host.unisono(&["events", "serve", "--json", "--insecure"]);
+            let mut command =
+                host.unisono(&["events", "serve", "--json", "--insecure", "--wait", self.wait.name()]);
             command.args(["--listen", &places.for_server]);
             if places.for_client != places.for_server {
                 command.args(["--listen", &places.for_client]);
@@ -223,6 +274,7 @@ impl ServiceDriver {
             command.arg(&file).arg("--result").arg(host.files.path(end));
             command
         };
+        let _loops = self.busy.then(|| host.competitors()).transpose()?;
         let server = StudyChild::start(process("server"))?;
         let client = || Ok(StudyChild::start(process("client"))?);
         let client = stage.map_or_else(client, |stage| stage.at_the_receiver(client))?;

@@ -4,7 +4,7 @@ use super::NoResult;
 use super::apart::RunHost;
 use super::stage::{LinkStage, SENDER};
 use crate::child::StudyChild;
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,14 +15,25 @@ const PORT: u16 = 8080;
 /// The file that is requested: the greatest size of the paper's web workload (section 3.3).
 const FILE_BYTES: usize = 1_300_000;
 /// The server has to listen within this time.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-fn program(name: &str, package: &str) -> Result<PathBuf, NoResult> {
+pub(super) fn program(name: &str, package: &str) -> Result<PathBuf, NoResult> {
     on_path(name).ok_or_else(|| {
         NoResult::Skipped(format!(
             "there is no {name} on PATH; install it (Debian: apt-get install {package})"
         ))
     })
+}
+
+pub(super) fn await_listener(address: Ipv4Addr, port: u16) -> Result<(), NoResult> {
+    let by = Instant::now() + PATIENCE;
+    while let Err(error) = TcpStream::connect((address, port)) {
+        if Instant::now() > by {
+            return Err(NoResult::Failed(format!("the web server does not listen: {error}")));
+        }
+        std::thread::sleep(crate::child::STEP);
+    }
+    Ok(())
 }
 
 /// The server, at the end whose way out is the link, and its clients at the other end.
@@ -49,13 +60,7 @@ impl WebLoad {
         let mut command = Command::new(nginx);
         command.arg("-p").arg(&directory).arg("-c").arg(config).args(["-e", "stderr"]);
         let server = StudyChild::start(command)?;
-        let by = Instant::now() + PATIENCE;
-        while let Err(error) = TcpStream::connect((SENDER, PORT)) {
-            if Instant::now() > by {
-                return Err(failed("the web server does not listen", error));
-            }
-            std::thread::sleep(crate::child::STEP);
-        }
+        await_listener(SENDER, PORT)?;
         let mut command = Command::new(wrk);
         let seconds = time.as_secs_f64().ceil().max(1.0);
         command

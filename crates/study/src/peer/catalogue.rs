@@ -35,6 +35,8 @@ pub enum CompilerName {
     /// MPICH's wrapper of a C compiler.
     MpiccMpich,
     MpiccOpenmpi,
+    /// Builds a program of the Rust project in `peers/cargo`, with crates from the network: minutes.
+    Cargo,
 }
 
 /// Headers that sources include; they are part of every cache key.
@@ -45,6 +47,13 @@ pub const HEADERS: &[PeerSource] = &[
     PeerSource { file: "openmp.h", text: include_str!("../../peers/openmp.h") },
     PeerSource { file: "rival.h", text: include_str!("../../peers/rival.h") },
     PeerSource { file: "options.h", text: include_str!("../../peers/options.h") },
+];
+
+/// What is beside the source of a program that Cargo builds; part of its cache key.
+pub const PROJECT: &[PeerSource] = &[
+    PeerSource { file: "Cargo.toml", text: include_str!("../../peers/cargo/Cargo.toml") },
+    PeerSource { file: "Cargo.lock", text: include_str!("../../peers/cargo/Cargo.lock") },
+    PeerSource { file: "rival.rs", text: include_str!("../../peers/cargo/rival.rs") },
 ];
 
 /// Variables by which a user's environment would change how a peer waits or where it runs.
@@ -85,6 +94,13 @@ const RIVAL_MOSQUITTO: PeerSource =
     PeerSource { file: "rival_mosquitto.c", text: include_str!("../../peers/rival_mosquitto.c") };
 const RIVAL_CYCLONE: PeerSource =
     PeerSource { file: "rival_cyclone.c", text: include_str!("../../peers/rival_cyclone.c") };
+
+const RIVAL_ICEORYX2: PeerSource =
+    PeerSource { file: "rival_iceoryx2.rs", text: include_str!("../../peers/cargo/rival_iceoryx2.rs") };
+const RIVAL_ZENOH: PeerSource =
+    PeerSource { file: "rival_zenoh.rs", text: include_str!("../../peers/cargo/rival_zenoh.rs") };
+const WEB_HYPER: PeerSource =
+    PeerSource { file: "web_hyper.rs", text: include_str!("../../peers/cargo/web_hyper.rs") };
 
 const GHOST: PeerSource = PeerSource { file: "ghost.c", text: include_str!("../../peers/ghost.c") };
 
@@ -170,6 +186,19 @@ pub const PEERS: &[PeerProgram] = &[
         &["-Wl,--no-as-needed", "-lddsc"],
         "apt install gcc cyclonedds-dev",
     ),
+    rust(
+        "rival-iceoryx2",
+        PeerKind::Stream,
+        RIVAL_ICEORYX2,
+        &["--features", "iceoryx2", "--bin", "rival_iceoryx2"],
+    ),
+    rust(
+        "rival-zenoh",
+        PeerKind::Stream,
+        RIVAL_ZENOH,
+        &["--features", "zenoh", "--bin", "rival_zenoh"],
+    ),
+    rust("web-hyper", PeerKind::Server, WEB_HYPER, &["--features", "hyper", "--bin", "web_hyper"]),
 ];
 
 const fn rival(
@@ -179,6 +208,17 @@ const fn rival(
     remedy: &'static str,
 ) -> PeerProgram {
     PeerProgram { name, kind: PeerKind::Stream, compilers: ANY_C, flags, source, environment: &[], remedy }
+}
+
+const fn rust(
+    name: &'static str,
+    kind: PeerKind,
+    source: PeerSource,
+    flags: &'static [&'static str],
+) -> PeerProgram {
+    let compilers = &[CompilerName::Cargo];
+    let remedy = "install Rust, and connect to the network for its crates";
+    PeerProgram { name, kind, compilers, flags, source, environment: &[], remedy }
 }
 
 type Environment = &'static [(&'static str, &'static str)];

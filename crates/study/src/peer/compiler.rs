@@ -5,7 +5,7 @@
 //! A build happens in a directory of its own, which is then moved into the cache, so two processes may
 //! prepare at the same time.
 
-use super::catalogue::{CompilerName, HEADERS, PeerProgram};
+use super::catalogue::{CompilerName, HEADERS, PROJECT, PeerProgram, PeerSource};
 use super::{Error, write};
 use std::collections::HashMap;
 use std::fs;
@@ -29,15 +29,26 @@ pub struct NotBuilt {
     pub remedy: String,
 }
 
+/// Which programs may be built where the cache lacks them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerBuilds {
+    /// What a compiler builds in a second.
+    Short,
+    /// Also what Cargo builds from crates, in minutes and from the network.
+    All,
+}
+
 #[derive(Debug)]
 pub struct Toolbox {
     cache: PathBuf,
+    builds: PeerBuilds,
     found: HashMap<CompilerName, Option<Compiler>>,
     built: HashMap<u64, Result<Built, NotBuilt>>,
 }
 
 #[derive(Clone, Debug)]
 struct Compiler {
+    name: CompilerName,
     path: PathBuf,
     version: String,
 }
@@ -46,8 +57,8 @@ const COMMON_FLAGS: &[&str] = &["-O2", "-w"];
 const LIBRARIES: &[&str] = &["-lm"];
 
 impl Toolbox {
-    pub fn new(cache: &Path) -> Self {
-        Self { cache: cache.to_owned(), found: HashMap::new(), built: HashMap::new() }
+    pub fn new(cache: &Path, builds: PeerBuilds) -> Self {
+        Self { cache: cache.to_owned(), builds, found: HashMap::new(), built: HashMap::new() }
     }
 
     /// Builds a peer, or takes it from the cache. The inner error says why this host cannot build it.
@@ -69,8 +80,13 @@ impl Toolbox {
         let built = Built { executable: directory.join("program"), version: compiler.version.clone() };
         let result = if is_own_file(&built.executable) {
             Ok(built)
+        } else if compiler.name == CompilerName::Cargo && self.builds == PeerBuilds::Short {
+            let reason = "it is built from crates, which takes minutes".to_owned();
+            let remedy = "run `unisono study middleware` without --smoke once".to_owned();
+            return Ok(Err(NotBuilt { reason, remedy }));
         } else {
-            progress(&format!("compiling {} with {}", peer.source.file, compiler.path.display()));
+            let longer = if compiler.name == CompilerName::Cargo { ": minutes, once" } else { "" };
+            progress(&format!("compiling {} with {}{longer}", peer.source.file, compiler.path.display()));
             compile(peer, &compiler, &directory)?
                 .map(|()| built)
                 .map_err(|reason| NotBuilt { reason, remedy })
@@ -80,7 +96,7 @@ impl Toolbox {
     }
 
     fn find(&mut self, name: CompilerName) -> Option<Compiler> {
-        self.found.entry(name).or_insert_with(|| find(name.command())).clone()
+        self.found.entry(name).or_insert_with(|| find(name)).clone()
     }
 }
 
@@ -93,23 +109,30 @@ impl CompilerName {
             Self::Clangxx => "clang++",
             Self::MpiccMpich => "mpicc.mpich",
             Self::MpiccOpenmpi => "mpicc.openmpi",
+            Self::Cargo => "cargo",
         }
+    }
+
+    /// What lies beside the source.
+    fn files(self) -> &'static [PeerSource] {
+        if self == Self::Cargo { PROJECT } else { HEADERS }
     }
 }
 
 /// Looks along `PATH` for `clang`, then for `clang-30`, `clang-29`, ...
-fn find(command: &str) -> Option<Compiler> {
+fn find(name: CompilerName) -> Option<Compiler> {
+    let command = name.command();
     let path = std::env::var_os("PATH")?;
     let versioned = (9..=30).rev().map(|version| format!("{command}-{version}"));
-    for name in std::iter::once(command.to_owned()).chain(versioned) {
-        for candidate in std::env::split_paths(&path).map(|directory| directory.join(&name)) {
+    for file in std::iter::once(command.to_owned()).chain(versioned) {
+        for candidate in std::env::split_paths(&path).map(|directory| directory.join(&file)) {
             if !candidate.is_file() {
                 continue;
             }
             let Ok(output) = Command::new(&candidate).arg("--version").output() else { continue };
             let text = String::from_utf8_lossy(&output.stdout);
             if let (true, Some(version)) = (output.status.success(), text.lines().next()) {
-                return Some(Compiler { path: candidate, version: version.trim().to_owned() });
+                return Some(Compiler { name, path: candidate, version: version.trim().to_owned() });
             }
         }
     }
@@ -119,7 +142,7 @@ fn find(command: &str) -> Option<Compiler> {
 /// Another release of Rust may hash differently; then peers are built again.
 fn key(peer: &PeerProgram, compiler: &Compiler) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for source in HEADERS.iter().chain([&peer.source]) {
+    for source in compiler.name.files().iter().chain([&peer.source]) {
         (source.file, source.text).hash(&mut hasher);
     }
     (peer.flags, COMMON_FLAGS, LIBRARIES, &compiler.path, &compiler.version).hash(&mut hasher);
@@ -134,17 +157,18 @@ fn compile(peer: &PeerProgram, compiler: &Compiler, directory: &Path) -> Result<
     let beside = directory.with_extension(format!("{}-{build}.part", std::process::id()));
     let failed = |source| Error::Io { what: format!("write {}", beside.display()), source };
     fs::create_dir_all(&beside).map_err(failed)?;
-    for source in HEADERS.iter().chain([&peer.source]) {
+    for source in compiler.name.files().iter().chain([&peer.source]) {
         write(&beside.join(source.file), source.text)?;
     }
-    let output = Command::new(&compiler.path)
+    let output = command(peer, compiler)
         .current_dir(&beside)
-        .args(COMMON_FLAGS)
-        .args(peer.flags)
-        .args([peer.source.file, "-o", "program"])
-        .args(LIBRARIES)
         .output()
         .map_err(|source| Error::Io { what: format!("run {}", compiler.path.display()), source })?;
+    if output.status.success() && compiler.name == CompilerName::Cargo {
+        let built = peer.source.file.trim_end_matches(".rs");
+        fs::rename(beside.join("target/release").join(built), beside.join("program")).map_err(failed)?;
+        fs::remove_dir_all(beside.join("target")).map_err(failed)?;
+    }
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let line = said
@@ -160,6 +184,20 @@ fn compile(peer: &PeerProgram, compiler: &Compiler, directory: &Path) -> Result<
         fs::remove_dir_all(&beside).map_err(failed)?;
     }
     Ok(Ok(()))
+}
+
+/// Builds `program`, or what is renamed to that.
+fn command(peer: &PeerProgram, compiler: &Compiler) -> Command {
+    let mut command = Command::new(&compiler.path);
+    if compiler.name == CompilerName::Cargo {
+        command
+            .args(["build", "--release", "--locked", "--quiet", "--target-dir", "target"])
+            .args(peer.flags);
+    } else {
+        command.args(COMMON_FLAGS).args(peer.flags);
+        command.args([peer.source.file, "-o", "program"]).args(LIBRARIES);
+    }
+    command
 }
 
 #[cfg(test)]
@@ -188,8 +226,9 @@ mod tests {
             ["int main(void) { return 0; }", "int main(void) { return 0; }", "int main(void) { return 1; }"]
         {
             // A toolbox of its own, as another process would have.
-            let built =
-                Toolbox::new(cache.path()).build(&peer(text), &mut |_| compiled += 1).expect("a cache");
+            let built = Toolbox::new(cache.path(), PeerBuilds::Short)
+                .build(&peer(text), &mut |_| compiled += 1)
+                .expect("a cache");
             match built {
                 Ok(built) => assert!(built.executable.is_file()),
                 Err(why) if why.reason.ends_with("not found") => return,
@@ -200,9 +239,21 @@ mod tests {
     }
 
     #[test]
+    fn a_program_from_crates_is_not_built_where_only_short_builds_are_allowed() {
+        let cache = tempfile::tempdir().expect("a directory");
+        let peer = PeerProgram { compilers: &[CompilerName::Cargo], ..peer("fn main() {}") };
+        let mut said = Vec::new();
+        let built = Toolbox::new(cache.path(), PeerBuilds::Short)
+            .build(&peer, &mut |text| said.push(text.to_owned()))
+            .expect("a cache");
+        assert!(built.expect_err("not built").reason.contains("minutes") && said.is_empty());
+        assert_eq!(fs::read_dir(cache.path()).map_or(0, Iterator::count), 0);
+    }
+
+    #[test]
     fn what_does_not_compile_is_unavailable_with_the_compilers_words() {
         let cache = tempfile::tempdir().expect("a directory");
-        let why = Toolbox::new(cache.path())
+        let why = Toolbox::new(cache.path(), PeerBuilds::Short)
             .build(&peer("#include <nowhere.h>\n"), &mut |_| ())
             .expect("a cache")
             .expect_err("not built");

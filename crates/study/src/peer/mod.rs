@@ -6,7 +6,7 @@
 //! alike:
 //!
 //! ```text
-//!   Bench::prepare(cache, unisono) -> Bench { programs: [PeerFile], unavailable: [Unavailable] }
+//!   Bench::prepare(cache, unisono, ...) -> Bench { programs: [PeerFile], unavailable: [Unavailable] }
 //!   program.command(&options)      -> std::process::Command, to be run alone, in pairs or as gangs
 //!   program.measure(&options)      -> Measurement, run alone and waited for
 //! ```
@@ -16,6 +16,7 @@ pub mod catalogue;
 pub mod compiler;
 
 use crate::workload::{Measurement, Options};
+pub use compiler::PeerBuilds;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -36,6 +37,8 @@ pub enum PeerKind {
     Exchange,
     /// A stream of events over some middleware; it has flags of its own.
     Stream,
+    /// A web server; it has words of its own.
+    Server,
 }
 
 /// A program that this host can run.
@@ -102,22 +105,19 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Builds what can be built, in `cache` (see [`default_cache`]). `unisono` is usually
-    /// `std::env::current_exe()`; `progress` is told what is being compiled.
-    pub fn prepare(cache: &Path, unisono: &Path, progress: &mut dyn FnMut(&str)) -> Result<Self, Error> {
-        Self::prepare_named(cache, unisono, progress, |_| true)
-    }
-
-    /// As [`Bench::prepare`], but only the programs for which `wanted` holds.
-    pub fn prepare_named(
+    /// Builds what can be built of the programs for which `wanted` holds, in `cache` (see
+    /// [`default_cache`]). `unisono` is usually `std::env::current_exe()`; `progress` is told what is being
+    /// compiled.
+    pub fn prepare(
         cache: &Path,
+        builds: PeerBuilds,
         unisono: &Path,
         progress: &mut dyn FnMut(&str),
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Self, Error> {
         let mut bench = Self::default();
         bench.programs.extend(catalogue::own(unisono).into_iter().filter(|program| wanted(&program.name)));
-        let mut toolbox = compiler::Toolbox::new(cache);
+        let mut toolbox = compiler::Toolbox::new(cache, builds);
         for peer in catalogue::PEERS.iter().filter(|peer| wanted(peer.name)) {
             match toolbox.build(peer, progress)? {
                 Ok(built) => bench.programs.push(PeerFile {

@@ -8,6 +8,7 @@
 pub mod arrival;
 pub mod barrier;
 pub mod bursts;
+pub mod channel;
 pub mod competitor;
 pub mod decisions;
 pub mod disk;
@@ -25,6 +26,7 @@ pub mod spin;
 mod stamp;
 pub mod stream_cluster;
 pub mod traffic;
+pub mod waiting;
 
 pub use meter::{Measurement, NsPerBarrier};
 pub use options::{Options, Pin};

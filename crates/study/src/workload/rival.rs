@@ -16,7 +16,8 @@ use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 use unisono_broker::{
-    Advertisement, BrokerAddress, Client, EventDraft, Reception, SubscriptionSpec, TopicHandle, WhenFull,
+    Advertisement, BrokerAddress, Client, ClientWait, EventDraft, Reception, SubscriptionSpec, TopicHandle,
+    WhenFull,
 };
 use unisono_linux::timer;
 
@@ -51,6 +52,8 @@ pub struct RivalEnd {
     /// When measuring begins, and when it ends, on the monotonic clock (ns).
     pub from: u64,
     pub until: u64,
+    /// How an end of the event channel waits.
+    pub wait: ClientWait,
 }
 
 /// What a subscriber saw of events that were sent after the beginning and came before the end.
@@ -161,7 +164,9 @@ impl RivalEnd {
     fn client(&self) -> io::Result<Client> {
         let address: BrokerAddress =
             self.address.parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        patiently(PATIENCE, || Client::at(&address)).map_err(io::Error::other)
+        let mut client = patiently(PATIENCE, || Client::at(&address)).map_err(io::Error::other)?;
+        client.set_wait(self.wait);
+        Ok(client)
     }
 }
 
@@ -260,6 +265,7 @@ mod tests {
             events_per_s: 100.0,
             from,
             until: from + 500_000_000,
+            wait: ClientWait::Sleep,
         };
         let stream = std::thread::scope(|scope| {
             let publisher = scope.spawn(|| end(RivalRole::Publish).run());
@@ -282,6 +288,7 @@ mod tests {
             events_per_s: 0.0,
             from: 0,
             until: 0,
+            wait: ClientWait::Sleep,
         };
         assert!(end.run().expect_err("refused").to_string().contains("8 bytes"));
     }

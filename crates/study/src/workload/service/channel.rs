@@ -35,6 +35,7 @@ pub(super) fn channel(
     let failed = |error: unisono_broker::Error| Error::Exchange(error.to_string());
     let until = timer::now() + PATIENCE.as_nanos() as u64;
     let mut client = patiently(PATIENCE, || Client::at(address)).map_err(failed)?;
+    client.set_wait(scene.wait.of_client());
     let (own, other) = match end {
         ServiceEnd::Server => ("server", "client"),
         ServiceEnd::Client => ("client", "server"),

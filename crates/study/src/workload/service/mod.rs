@@ -25,6 +25,7 @@ mod download;
 mod events;
 mod frames;
 mod null_rpc;
+mod reply;
 mod requests;
 mod socket;
 mod streaming;
@@ -35,6 +36,7 @@ pub use conversation::{Conversation, NextMessage};
 pub(super) use tcp::TcpConversation;
 
 use crate::workload::Error;
+use crate::workload::waiting::ChannelWait;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -64,13 +66,18 @@ pub enum ServiceCarrier {
     Channel,
     /// The event channel, which both ends reach by TCP.
     ChannelTcp,
+    /// The event channel, which both ends reach over shared memory; both are on one host.
+    ChannelShm,
+    /// The channel's request and reply: one server answers all clients, and reaches the broker as in
+    /// [`Self::Channel`].
+    Reply,
 }
 
 impl ServiceCarrier {
     /// Whether it needs a broker.
     #[must_use]
     pub fn is_channel(self) -> bool {
-        matches!(self, Self::Channel | Self::ChannelTcp)
+        matches!(self, Self::Channel | Self::ChannelTcp | Self::ChannelShm | Self::Reply)
     }
 }
 
@@ -125,6 +132,8 @@ pub struct ServiceScene {
     /// Whether a sensor reports beside the console.
     pub sensor: bool,
     pub seed: u64,
+    /// How the ends wait for the event channel.
+    pub wait: ChannelWait,
 }
 
 /// Where the broker of a run listens, as `unisono events` takes addresses.
@@ -139,7 +148,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 impl ServiceScene {
     /// Conversations of the run.
-    fn conversations(&self) -> u16 {
+    fn conversations(&self, end: ServiceEnd) -> u16 {
+        if self.carrier == ServiceCarrier::Reply && end == ServiceEnd::Server {
+            return 1;
+        }
         match self.application {
             Application::Streaming | Application::Requests => self.clients,
             Application::Control => 1 + u16::from(self.sensor),
@@ -162,11 +174,12 @@ impl ServiceScene {
         let open = |number| match self.carrier {
             ServiceCarrier::Tcp => tcp::tcp(self, end, number),
             ServiceCarrier::Udp => udp::udp(self, end, number),
-            ServiceCarrier::Channel | ServiceCarrier::ChannelTcp => {
+            ServiceCarrier::Reply => reply::reply(self, &broker()?, end),
+            ServiceCarrier::Channel | ServiceCarrier::ChannelTcp | ServiceCarrier::ChannelShm => {
                 channel::channel(self, &broker()?, end, number)
             }
         };
-        (0..self.conversations()).map(open).collect()
+        (0..self.conversations(end)).map(open).collect()
     }
 
     /// Does one process's part.

@@ -22,6 +22,7 @@ fn scene(application: Application, carrier: ServiceCarrier, port: u16) -> Servic
         round: 200_000_000,
         sensor: true,
         seed: 3,
+        wait: ChannelWait::Sleep,
     }
 }
 

@@ -1,0 +1,61 @@
+//! The event channel in this process: deadlines under load, and events among many subscriptions.
+
+use super::{Context, Driver, DriverKind, NoResult, RunResult};
+use crate::workload::channel::deadlines::{self, ServedBy};
+use crate::workload::channel::subscriptions::{self, SubscriptionKind};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use unisono_measure::record::Figure;
+
+pub const CHANNEL: DriverKind = DriverKind::of::<ChannelDriver>("channel");
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChannelDriver {
+    measured: ChannelMeasure,
+    /// Of deadlines.
+    served_by: ServedBy,
+    /// What subscriptions ask for.
+    kind: SubscriptionKind,
+    subscriptions: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum ChannelMeasure {
+    #[default]
+    Deadlines,
+    Subscriptions,
+}
+
+impl Driver for ChannelDriver {
+    fn around(&self, _: f64) -> Duration {
+        // a round of video that comes last is served for up to half a second; subscribing takes 10 us each
+        match self.measured {
+            ChannelMeasure::Deadlines => Duration::from_millis(300),
+            ChannelMeasure::Subscriptions => Duration::from_micros(u64::from(self.subscriptions) * 10),
+        }
+    }
+
+    fn run(&self, _: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult> {
+        let time = Duration::from_secs_f64(seconds);
+        let figures = match self.measured {
+            ChannelMeasure::Deadlines => {
+                let done = deadlines::measure(self.served_by, time, seed).map_err(NoResult::Failed)?;
+                vec![
+                    Figure::new(
+                        "missed_percent",
+                        100.0 * done.missed as f64 / done.events.max(1) as f64,
+                        "%",
+                    ),
+                    Figure::new("events", done.events as f64, "1"),
+                ]
+            }
+            ChannelMeasure::Subscriptions => {
+                let took = subscriptions::measure(self.kind, self.subscriptions, time);
+                vec![Figure::new("ns_per_event", took.map_err(NoResult::Failed)?, "ns")]
+            }
+        };
+        Ok(RunResult { figures, ..RunResult::default() })
+    }
+}

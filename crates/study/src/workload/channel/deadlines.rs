@@ -1,0 +1,189 @@
+//! Deadlines that are missed when every class of the channel is loaded with 95 % of its share, by the clock.
+//!
+//! ```text
+//!   arrivals (drawn before) --> EventChannel: deadline or arrival, shares between classes --> spin 100 us each
+//! ```
+//! Three classes, each with a sensor (an event every 10 ms), updates (20 events every 50 ms) and video in
+//! rounds (all frames of half a second at once, section 3.5 of Shenoy et al.). An event is due when the next
+//! of its kind comes. `crates/eventchannel/tests/deadlines.rs` has the same load by simulation.
+
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use serde::{Deserialize, Serialize};
+use std::hint::spin_loop;
+use std::sync::Arc;
+use std::time::Duration;
+use unisono_eventchannel::{
+    ChannelLimits, ConsumerSpec, EventChannel, ExecutionTime, FieldSet, FieldValue, InboxCapacity, InboxSpec,
+    Interest, Offer, Publication, TopicId, TopicSpec,
+};
+use unisono_fairqueue::{ClassSpec, Hierarchy, Weight};
+use unisono_linux::clock::Nanos;
+use unisono_linux::timer;
+
+/// What a consumer does with an event (ns).
+const EXECUTION: u64 = 100_000;
+/// Name and weight of each class.
+const CLASSES: [(&str, u32); 3] = [("control", 1), ("video", 2), ("bulk", 1)];
+const MILLISECOND: u64 = 1_000_000;
+
+/// Which event of a class comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServedBy {
+    #[default]
+    Deadline,
+    /// First in, first out: the channel is not told the deadlines.
+    Arrival,
+}
+
+/// Events of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    pub events: u64,
+    pub missed: u64,
+    /// From the first arrival to the end of the last delivery (ns).
+    pub took: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Coming {
+    at: u64,
+    topic: usize,
+    due: u64,
+}
+
+/// Period (ms) and events at once of each stream of a class: together 95 % of its share.
+fn streams(class: usize) -> [(u64, u64); 3] {
+    // a quarter of the time carries 10,000 events of 100 us in 4 s, half of it 20,000
+    [(10, 1), (50, 20), (500, if class == 1 { 2125 } else { 937 })]
+}
+
+fn arrivals(length: u64, seed: u64) -> Vec<Coming> {
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let mut coming = Vec::new();
+    for (topic, (period, at_once)) in (0..CLASSES.len()).flat_map(streams).enumerate() {
+        let period = period * MILLISECOND;
+        let mut at = random.random_range(0..period);
+        while at < length {
+            coming.extend((0..at_once).map(|_| Coming { at, topic, due: at + period }));
+            at += period + random.random_range(0..period / 100);
+        }
+    }
+    coming.sort_by_key(|event| event.at);
+    coming
+}
+
+type LoadedChannel = EventChannel<Arc<[u8]>>;
+
+/// A channel with a topic and a consumer for each stream.
+fn channel() -> Result<(LoadedChannel, unisono_eventchannel::SupplierId, Vec<TopicId>), String> {
+    let leaf = |(name, weight): (&str, u32)| {
+        let weight = std::num::NonZeroU32::new(weight).map_or(Weight::ONE, Weight::whole);
+        ClassSpec::new(name).weighing(weight)
+    };
+    let tree =
+        Hierarchy::new(ClassSpec::new("all").with(CLASSES.map(leaf))).and_then(|t| t.with_default("bulk"));
+    let mut channel = EventChannel::new(tree.map_err(|error| error.to_string())?, ChannelLimits::default());
+    let said = |error: unisono_eventchannel::ChannelError| error.to_string();
+    let supplier = channel.supplier(Nanos(0), None).map_err(said)?;
+    let mut topics = Vec::new();
+    for number in 0..CLASSES.len() * streams(0).len() {
+        let name = number.to_string();
+        let topic = TopicSpec::new(&name).map_err(|error| error.to_string())?;
+        let topic = channel.declare(topic).map_err(said)?;
+        channel.offer(supplier, Offer::of(topic)).map_err(said)?;
+        let inbox = InboxSpec {
+            class: Some(CLASSES[number / streams(0).len()].0.into()),
+            capacity: InboxCapacity { events: 1 << 20, bytes: usize::MAX },
+            execution: ExecutionTime::constant(Nanos(EXECUTION)),
+            ..InboxSpec::default()
+        };
+        let consumer = channel.connect(Nanos(0), ConsumerSpec::new(&name).with(inbox)).map_err(said)?;
+        let pattern = name.parse().map_err(|error: unisono_eventchannel::NameError| error.to_string())?;
+        channel.subscribe(Nanos(0), consumer, Interest::in_topics(pattern)).map_err(said)?;
+        topics.push(topic);
+    }
+    Ok((channel, supplier, topics))
+}
+
+/// Lets events arrive for `length`, and serves until all have been delivered.
+///
+/// # Errors
+/// The channel refuses what this program asks of it.
+pub fn measure(by: ServedBy, length: Duration, seed: u64) -> Result<Deadlines, String> {
+    let (mut channel, supplier, topics) = channel()?;
+    let coming = arrivals(length.as_nanos() as u64, seed);
+    let payload: Arc<[u8]> = vec![0; 64].into();
+    let start = timer::now();
+    let mut done = Deadlines { events: coming.len() as u64, missed: 0, took: 0 };
+    let mut next = 0;
+    loop {
+        let now = timer::now() - start;
+        while let Some(arrived) = coming.get(next).filter(|arrived| arrived.at <= now) {
+            next += 1;
+            if arrived.due <= now {
+                // this process slept meanwhile; the channel takes no event that is late already
+                done.missed += 1;
+                continue;
+            }
+            let fields = FieldSet::new().with("due", arrived.due as i64);
+            let mut event = Publication::new(Arc::clone(&payload)).with_fields(fields);
+            event.deadline = (by == ServedBy::Deadline).then_some(Nanos(arrived.due));
+            channel
+                .try_publish(Nanos(now), supplier, topics[arrived.topic], event)
+                .map_err(|error| error.to_string())?;
+        }
+        if let Some(delivery) = channel.next(Nanos(now)) {
+            let until = timer::now() + EXECUTION;
+            while timer::now() < until {
+                spin_loop();
+            }
+            let now = timer::now() - start;
+            channel.finish(Nanos(now), Some(Nanos(EXECUTION)));
+            let due = delivery.event.as_ref().and_then(|event| due(&event.event.fields));
+            done.missed += u64::from(due.is_none_or(|due| now > due));
+        } else if let Some(arriving) = coming.get(next) {
+            timer::sleep_until(start + arriving.at);
+        } else {
+            done.took = timer::now() - start;
+            return Ok(done);
+        }
+    }
+}
+
+fn due(fields: &FieldSet) -> Option<u64> {
+    match fields.field("due") {
+        Some(FieldValue::Number(number)) => Some(number.to_f64() as u64),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_class_is_loaded_with_95_percent_of_its_share() {
+        let weights: u32 = CLASSES.iter().map(|(_, weight)| weight).sum();
+        for (class, (name, weight)) in CLASSES.into_iter().enumerate() {
+            let a_second: u64 =
+                streams(class).iter().map(|(period, at_once)| at_once * 1000 / period).sum::<u64>()
+                    * EXECUTION;
+            let share = 1e9 * f64::from(weight) / f64::from(weights);
+            let load = a_second as f64 / share;
+            assert!((0.945..0.955).contains(&load), "{name}: {load}");
+        }
+    }
+
+    #[test]
+    fn every_event_is_delivered_once_and_by_the_clock() {
+        let length = Duration::from_millis(20);
+        for by in [ServedBy::Deadline, ServedBy::Arrival] {
+            let seed = 3;
+            let done = measure(by, length, seed).expect("measured");
+            assert_eq!(done.events, arrivals(length.as_nanos() as u64, seed).len() as u64);
+            assert!(done.events > 0 && done.took >= (done.events - done.missed) * EXECUTION, "{done:?}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What an event costs in the channel, from its publication to the end of its delivery, among so many
+//! subscriptions of which two match.
+
+use serde::{Deserialize, Serialize};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use unisono_eventchannel::{
+    ChannelLimits, ConsumerSpec, EventChannel, FieldSet, Interest, Offer, Publication, TopicSpec,
+};
+use unisono_fairqueue::{ClassSpec, Hierarchy};
+use unisono_linux::clock::Nanos;
+
+/// What subscriptions ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SubscriptionKind {
+    /// A topic of their own.
+    Topic,
+    /// `sensor == 7 and site == "roof"`
+    #[default]
+    Equal,
+    /// `level >= 7 and level < 8`
+    Range,
+    /// `name starts_with "n7-"`
+    Prefix,
+}
+
+/// Subscriptions that one consumer has.
+const EACH: u32 = 10;
+/// Events between two looks at the clock.
+const BATCH: u32 = 1000;
+const TOPIC: &str = "plant/0/hot";
+
+/// What subscription `at` asks for; always two ask for the same.
+fn interest(kind: SubscriptionKind, at: u32) -> Result<Interest, String> {
+    let at = at / 2;
+    let (pattern, filter) = match kind {
+        SubscriptionKind::Topic => (format!("plant/{at}/hot"), None),
+        SubscriptionKind::Equal => {
+            ("plant/#".to_owned(), Some(format!("sensor == {at} and site == \"roof\"")))
+        }
+        SubscriptionKind::Range => {
+            ("plant/#".to_owned(), Some(format!("level >= {at} and level < {}", at + 1)))
+        }
+        SubscriptionKind::Prefix => ("plant/#".to_owned(), Some(format!("name starts_with \"n{at}-\""))),
+    };
+    let pattern = pattern.parse().map_err(|error: unisono_eventchannel::NameError| error.to_string())?;
+    let interest = Interest::in_topics(pattern);
+    let Some(filter) = filter else { return Ok(interest) };
+    let filter = filter.parse().map_err(|error: unisono_eventchannel::FilterError| error.to_string())?;
+    Ok(interest.filtered(filter))
+}
+
+/// Nanoseconds an event among `subscriptions`, measured for `time`.
+///
+/// # Errors
+/// The channel refuses a subscription, or not two of them match.
+pub fn measure(kind: SubscriptionKind, subscriptions: u32, time: Duration) -> Result<f64, String> {
+    let said = |error: unisono_eventchannel::ChannelError| error.to_string();
+    let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
+    let mut channel = EventChannel::new(tree.map_err(|error| error.to_string())?, ChannelLimits::default());
+    let supplier = channel.supplier(Nanos(0), None).map_err(said)?;
+    let topic = TopicSpec::new(TOPIC).map_err(|error| error.to_string())?;
+    let topic = channel.declare(topic).map_err(said)?;
+    channel.offer(supplier, Offer::of(topic)).map_err(said)?;
+    let mut consumer = None;
+    for at in 0..subscriptions {
+        let of = match consumer.filter(|_| at % EACH != 0) {
+            Some(of) => of,
+            None => channel.connect(Nanos(0), ConsumerSpec::new(&at.to_string())).map_err(said)?,
+        };
+        consumer = Some(of);
+        channel.subscribe(Nanos(0), of, interest(kind, at)?).map_err(said)?;
+    }
+    let payload: Arc<[u8]> = vec![0; 1024].into();
+    let fields =
+        FieldSet::new().with("sensor", 0).with("site", "roof").with("level", 0.5).with("name", "n0-x");
+    let (mut now, mut delivered) = (0, 0_u64);
+    let mut batch = || -> Result<(), String> {
+        for _ in 0..BATCH {
+            now += 100;
+            let event = Publication::new(Arc::clone(&payload)).with_fields(fields.clone());
+            channel.try_publish(Nanos(now), supplier, topic, event).map_err(|error| error.to_string())?;
+            while let Some(delivery) = channel.next(Nanos(now)) {
+                black_box(delivery);
+                channel.finish(Nanos(now), None);
+                delivered += 1;
+            }
+        }
+        Ok(())
+    };
+    batch()?;
+    let (start, mut events) = (Instant::now(), 0_u64);
+    while start.elapsed() < time {
+        batch()?;
+        events += u64::from(BATCH);
+    }
+    let took = start.elapsed().as_nanos() as f64 / events.max(1) as f64;
+    // both subscriptions are the first consumer's, which gets an event once
+    if delivered != events + u64::from(BATCH) {
+        return Err(format!("{delivered} of {} events were delivered", events + u64::from(BATCH)));
+    }
+    Ok(took)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_consumer_gets_every_event_whatever_the_number_of_subscriptions() {
+        use SubscriptionKind::{Equal, Prefix, Range, Topic};
+        for kind in [Topic, Equal, Range, Prefix] {
+            for subscriptions in [10, 200] {
+                let took = measure(kind, subscriptions, Duration::from_micros(1)).expect("measured");
+                assert!(took > 0.0, "{kind:?} {subscriptions}");
+            }
+        }
+    }
+}

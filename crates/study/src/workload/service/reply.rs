@@ -1,0 +1,112 @@
+//! Conversations by the channel's request and reply: one server answers all clients on one topic.
+//!
+//! What a client sends leaves when it waits for the answer, because a request is both.
+
+use super::{Conversation, NextMessage, PATIENCE, ServiceEnd, ServiceScene};
+use crate::workload::Error;
+use crate::workload::patience::patiently;
+use std::io;
+use std::time::Duration;
+use unisono_broker::{
+    Advertisement, BrokerAddress, Client, EventDraft, ReceivedEvent, Reception, SubscriptionSpec,
+    TopicHandle, WhenFull,
+};
+use unisono_linux::timer;
+
+const TOPIC: &str = "service/requests";
+/// A client asks again after this time whether the server is there.
+const TURN: Duration = Duration::from_millis(100);
+/// The key of such a request, which the server answers with nothing.
+const HELLO: &str = "hello";
+/// Requests that may wait (bytes).
+const QUEUE: usize = 4 << 20;
+
+struct ReplyServer {
+    client: Client,
+    /// The request that was received last.
+    request: Option<ReceivedEvent>,
+}
+
+struct ReplyClient {
+    client: Client,
+    topic: TopicHandle,
+    request: Vec<u8>,
+}
+
+/// Opens one end through the broker at `address`.
+pub(super) fn reply(
+    scene: &ServiceScene,
+    address: &BrokerAddress,
+    end: ServiceEnd,
+) -> Result<Box<dyn Conversation>, Error> {
+    let failed = |error: unisono_broker::Error| Error::Exchange(error.to_string());
+    let mut client = patiently(PATIENCE, || Client::at(address)).map_err(failed)?;
+    client.set_wait(scene.wait.of_client());
+    if end == ServiceEnd::Server {
+        let listening = SubscriptionSpec {
+            full: WhenFull::BlockSupplier,
+            queue_bytes: QUEUE,
+            ..SubscriptionSpec::of(TOPIC)
+        };
+        client.subscribe(&listening).map_err(failed)?;
+        return Ok(Box::new(ReplyServer { client, request: None }));
+    }
+    let topic = client.advertise(&Advertisement::of(TOPIC)).map_err(failed)?;
+    let until = timer::now() + PATIENCE.as_nanos() as u64;
+    // a request that nobody subscribes to yet has no reply
+    loop {
+        match client.request(topic, EventDraft::new(&[]).keyed(HELLO), TURN) {
+            Ok(_) => return Ok(Box::new(ReplyClient { client, topic, request: Vec::new() })),
+            Err(unisono_broker::Error::NoReply(_)) if timer::now() < until => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+}
+
+impl Conversation for ReplyServer {
+    fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        let Some(request) = self.request.take() else { return Err(io::Error::other("no request to answer")) };
+        self.client.reply(&request, EventDraft::new(message)).map(drop).map_err(io::Error::other)
+    }
+
+    fn receive(&mut self, message: &mut Vec<u8>, until: u64) -> io::Result<NextMessage> {
+        loop {
+            let left = Duration::from_nanos(until.saturating_sub(timer::now()));
+            match self.client.receive(Some(left)).map_err(io::Error::other)? {
+                Some(Reception::Event(event)) if event.key.as_deref() == Some(HELLO) => {
+                    self.client.reply(&event, EventDraft::new(&[])).map_err(io::Error::other)?;
+                }
+                Some(Reception::Event(event)) => {
+                    message.clear();
+                    message.extend_from_slice(&event.payload.bytes());
+                    self.request = Some(event);
+                    return Ok(NextMessage::Message);
+                }
+                // a client that leaves is not the last one
+                Some(_) => {}
+                None => return Ok(NextMessage::Nothing),
+            }
+        }
+    }
+}
+
+impl Conversation for ReplyClient {
+    fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        self.request.clear();
+        self.request.extend_from_slice(message);
+        Ok(())
+    }
+
+    fn receive(&mut self, message: &mut Vec<u8>, until: u64) -> io::Result<NextMessage> {
+        let left = Duration::from_nanos(until.saturating_sub(timer::now()));
+        match self.client.request(self.topic, EventDraft::new(&self.request), left) {
+            Ok(answer) => {
+                message.clear();
+                message.extend_from_slice(&answer.payload.bytes());
+                Ok(NextMessage::Message)
+            }
+            Err(unisono_broker::Error::NoReply(_)) => Ok(NextMessage::Nothing),
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }
+}
