@@ -51,6 +51,17 @@ fn events_arrive_with_all_that_they_carry_over_each_transport_from_each() {
 }
 
 #[test]
+fn who_connects_to_shared_memory_and_leaves_at_once_harms_nobody() {
+    with_broker(|addresses| {
+        for _ in 0..50 {
+            drop(std::os::unix::net::UnixStream::connect(&addresses.shared).expect("it listens"));
+        }
+        let mut client = Client::connect_shared(&addresses.shared).expect("it serves on");
+        client.subscribe(&SubscriptionSpec::of("heat")).expect("it answers");
+    });
+}
+
+#[test]
 fn large_and_many_events_arrive_in_order() {
     with_broker(|addresses| {
         let from_all = addresses.clients().into_iter().zip(std::iter::repeat_with(|| addresses.client()));

@@ -118,7 +118,7 @@ impl OutgoingRings {
             ring.offer(WhenBehind::BlocksSupplier, 0, doorbell)?;
             Ok(ring)
         };
-        Ok(Self { short: ring(short)?, long: ring(long)?, full: None })
+        Ok(Self { short: ring(short).map_err(failed)?, long: ring(long).map_err(failed)?, full: None })
     }
 
     fn is_long(&self, length: usize) -> bool {
@@ -309,7 +309,9 @@ fn broken(reason: impl ToString) -> TransportError {
 
 fn failed(error: io::Error) -> TransportError {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => TransportError::Closed,
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+            TransportError::Closed
+        }
         io::ErrorKind::InvalidData => broken(error),
         _ => TransportError::Failed(error),
     }
