@@ -57,8 +57,8 @@ const PACKAGES: &[Package] = &[
     },
     Package {
         name: "wrk",
-        reason: "clients of that web server",
-        without: "the study of streams beside a web server",
+        reason: "clients of that web server, and of the study's own on hyper",
+        without: "the study of streams beside a web server, and requests over HTTP",
     },
     Package {
         name: "libzmq3-dev",
