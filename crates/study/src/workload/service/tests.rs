@@ -110,3 +110,57 @@ fn every_client_gets_the_whole_file_from_one_thread_or_from_one_for_each_request
         assert!(value(&figures, "requests_per_s") > 4.0, "{figures:?}");
     }
 }
+
+/// Runs a scene with a broker that listens at a socket of its own, and over shared memory.
+fn run_with_broker(scene: impl Fn(BrokerPlaces) -> ServiceScene, is_shared: bool) -> Vec<Figure> {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use unisono_broker::{Broker, Limits, OWNER, Server, ServerWait};
+    use unisono_fairqueue::{ClassSpec, Hierarchy};
+    let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
+    let broker = Broker::new(tree.expect("it is sound"), Limits::default());
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("broker");
+    let mut server = Server::new(broker, ServerWait::Sleep).expect("descriptors");
+    let place = if is_shared {
+        server.listen_shared(&path, OWNER).expect("it listens");
+        format!("shm:{}", path.display())
+    } else {
+        server.listen_unix(&path, OWNER).expect("it listens");
+        path.display().to_string()
+    };
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let serving = scope.spawn(|| server.serve(&|| stop.load(Ordering::Relaxed)));
+        let figures = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            run(&scene(BrokerPlaces { for_server: place.clone(), for_client: place.clone() }))
+        }));
+        stop.store(true, Ordering::Relaxed);
+        serving.join().expect("no panic").expect("it serves");
+        figures.expect("measured")
+    })
+}
+
+#[test]
+fn one_server_answers_all_clients_by_request_and_reply() {
+    let figures = run_with_broker(
+        |places| ServiceScene {
+            broker: Some(places),
+            message_bytes: 20_000,
+            ..scene(Application::Requests, ServiceCarrier::Reply, ports())
+        },
+        false,
+    );
+    assert!(value(&figures, "requests_per_s") > 4.0, "{figures:?}");
+}
+
+#[test]
+fn a_null_rpc_is_answered_over_shared_memory() {
+    let figures = run_with_broker(
+        |places| ServiceScene {
+            broker: Some(places),
+            ..scene(Application::NullRpc, ServiceCarrier::ChannelShm, ports())
+        },
+        true,
+    );
+    assert!(value(&figures, "calls_per_s") > 4.0, "{figures:?}");
+}
