@@ -75,7 +75,12 @@ fn figures(said: &str) -> Result<Vec<Figure>, NoResult> {
     let Some(&[requests, errors, us, median, p99]) = numbers.as_deref() else {
         return Err(NoResult::Failed(format!("wrk did not say its figures: {}", said.trim())));
     };
-    if errors > 0.0 || requests == 0.0 {
+    if requests == 0.0 {
+        return Err(NoResult::Failed(
+            "no request of wrk was answered in time; let the run take longer".to_owned(),
+        ));
+    }
+    if errors > 0.0 {
         return Err(NoResult::Failed(format!("{errors} of {requests} requests of wrk failed")));
     }
     Ok(vec![
