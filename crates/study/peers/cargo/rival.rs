@@ -38,7 +38,7 @@ pub trait Rival {
 
 pub fn run<R: Rival>() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let Some(end) = RivalEnd::read(&words) else {
+    let Some(end) = PeerEnd::read(&words) else {
         eprintln!("{USAGE}; an event has at least {STAMP} bytes");
         return ExitCode::from(2);
     };
@@ -52,7 +52,7 @@ pub fn run<R: Rival>() -> ExitCode {
     }
 }
 
-struct RivalEnd {
+struct PeerEnd {
     address: String,
     bytes: usize,
     events_per_s: f64,
@@ -61,7 +61,7 @@ struct RivalEnd {
     result: String,
 }
 
-impl RivalEnd {
+impl PeerEnd {
     fn read(words: &[String]) -> Option<Self> {
         let [role, address, bytes, events_per_s, from, until, result] = words else { return None };
         let end = Self {

@@ -13,14 +13,14 @@ const WAITING: usize = 8 << 20;
 /// How long a subscriber spins before it looks at the clock (ns).
 const LOOK: u64 = 1_000_000;
 
-type Service = iceoryx2::service::port_factory::publish_subscribe::PortFactory<ipc::Service, [u8], ()>;
+type IceoryxService = iceoryx2::service::port_factory::publish_subscribe::PortFactory<ipc::Service, [u8], ()>;
 
 struct Iceoryx2;
 
 /// A node lives as long as its ports.
-type Port<P> = (P, Service, Node<ipc::Service>);
+type IceoryxPort<P> = (P, IceoryxService, Node<ipc::Service>);
 
-fn service(address: &str, bytes: usize) -> Result<(Service, Node<ipc::Service>), Failed> {
+fn service(address: &str, bytes: usize) -> Result<(IceoryxService, Node<ipc::Service>), Failed> {
     set_log_level(LogLevel::Error);
     let node = NodeBuilder::new().create::<ipc::Service>()?;
     let service = node
@@ -36,8 +36,8 @@ fn service(address: &str, bytes: usize) -> Result<(Service, Node<ipc::Service>),
 }
 
 impl Rival for Iceoryx2 {
-    type Publisher = Port<Publisher<ipc::Service, [u8], ()>>;
-    type Subscriber = Port<Subscriber<ipc::Service, [u8], ()>>;
+    type Publisher = IceoryxPort<Publisher<ipc::Service, [u8], ()>>;
+    type Subscriber = IceoryxPort<Subscriber<ipc::Service, [u8], ()>>;
 
     fn publisher(address: &str, bytes: usize) -> Result<Self::Publisher, Failed> {
         let (service, node) = service(address, bytes)?;

@@ -26,7 +26,7 @@ const LARGEST: usize = 16 << 20;
 static FILE: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(vec![0x5a; LARGEST]));
 
 #[derive(Clone, Copy, PartialEq)]
-enum Serving {
+enum HyperServing {
     EventDriven,
     ThreadPerRequest,
 }
@@ -34,8 +34,8 @@ enum Serving {
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let serving = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["event-driven", _] => Serving::EventDriven,
-        ["thread-per-request", _] => Serving::ThreadPerRequest,
+        ["event-driven", _] => HyperServing::EventDriven,
+        ["thread-per-request", _] => HyperServing::ThreadPerRequest,
         _ => {
             eprintln!("usage: event-driven|thread-per-request ADDRESS");
             return ExitCode::from(2);
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(serving: Serving, address: &str) -> std::io::Result<()> {
+fn serve(serving: HyperServing, address: &str) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_io().build()?;
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind(address).await?;
@@ -64,11 +64,11 @@ fn serve(serving: Serving, address: &str) -> std::io::Result<()> {
     })
 }
 
-async fn respond(serving: Serving, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn respond(serving: HyperServing, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let path = request.uri().path().to_owned();
     Ok(match serving {
-        Serving::EventDriven => answer(&path),
-        Serving::ThreadPerRequest => {
+        HyperServing::EventDriven => answer(&path),
+        HyperServing::ThreadPerRequest => {
             let (done, answered) = tokio::sync::oneshot::channel();
             let started = std::thread::Builder::new().spawn(move || done.send(answer(&path)).ok());
             match (started, answered.await) {

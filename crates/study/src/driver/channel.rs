@@ -13,7 +13,7 @@ pub const CHANNEL: DriverKind = DriverKind::of::<ChannelDriver>("channel");
 #[serde(default)]
 pub struct ChannelDriver {
     measured: ChannelMeasure,
-    /// Of deadlines.
+    /// Which event of a class comes first.
     served_by: ServedBy,
     /// What subscriptions ask for.
     kind: SubscriptionKind,

@@ -5,8 +5,8 @@
 //! ```
 //! One run of one middleware, in five parts: paced events for the delay; the same beside busy loops on every
 //! processor, for the deadlines that are missed; as many as are taken, for the throughput; the same beside a
-//! subscriber that is stopped (SIGSTOP); and all killed by SIGKILL in the middle. Then the files that are left
-//! are counted, and a paced stream shows whether all works again.
+//! subscriber that is stopped (SIGSTOP); and all killed by SIGKILL in the middle. Then the files that are
+//! left are counted, and a paced stream shows whether all works again.
 
 use super::apart::{RunHost, nanos, run_apart};
 use super::{Context, Driver, DriverKind, NoResult, RunResult};

@@ -1,7 +1,7 @@
-//! Deadlines that are missed when every class of the channel is loaded with 95 % of its share, by the clock.
+//! DeadlineCount that are missed when every class of the channel is loaded with 95 % of its share, by the clock.
 //!
 //! ```text
-//!   arrivals (drawn before) --> EventChannel: deadline or arrival, shares between classes --> spin 100 us each
+//!   arrivals, drawn before --> EventChannel: deadline or arrival, shares between classes --> spin 100 us
 //! ```
 //! Three classes, each with a sensor (an event every 10 ms), updates (20 events every 50 ms) and video in
 //! rounds (all frames of half a second at once, section 3.5 of Shenoy et al.). An event is due when the next
@@ -39,7 +39,7 @@ pub enum ServedBy {
 
 /// Events of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deadlines {
+pub struct DeadlineCount {
     pub events: u64,
     pub missed: u64,
     /// From the first arrival to the end of the last delivery (ns).
@@ -111,12 +111,12 @@ fn channel() -> Result<(LoadedChannel, unisono_eventchannel::SupplierId, Vec<Top
 ///
 /// # Errors
 /// The channel refuses what this program asks of it.
-pub fn measure(by: ServedBy, length: Duration, seed: u64) -> Result<Deadlines, String> {
+pub fn measure(by: ServedBy, length: Duration, seed: u64) -> Result<DeadlineCount, String> {
     let (mut channel, supplier, topics) = channel()?;
     let coming = arrivals(length.as_nanos() as u64, seed);
     let payload: Arc<[u8]> = vec![0; 64].into();
     let start = timer::now();
-    let mut done = Deadlines { events: coming.len() as u64, missed: 0, took: 0 };
+    let mut done = DeadlineCount { events: coming.len() as u64, missed: 0, took: 0 };
     let mut next = 0;
     loop {
         let now = timer::now() - start;
