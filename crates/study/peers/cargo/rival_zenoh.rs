@@ -33,7 +33,8 @@ impl Rival for Zenoh {
 
     fn publisher(address: &str, _: usize) -> Result<Self::Publisher, Failed> {
         let session = session(&[("listen/endpoints", format!("[\"{address}\"]"))])?;
-        let publisher = session.declare_publisher(TOPIC).congestion_control(CongestionControl::Block).express(true);
+        let publisher =
+            session.declare_publisher(TOPIC).congestion_control(CongestionControl::Block).express(true);
         let publisher = publisher.wait().map_err(|error| error.to_string())?;
         Ok((publisher, session))
     }

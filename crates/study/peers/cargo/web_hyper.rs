@@ -64,7 +64,10 @@ fn serve(serving: HyperServing, address: &str) -> std::io::Result<()> {
     })
 }
 
-async fn respond(serving: HyperServing, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn respond(
+    serving: HyperServing,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
     let path = request.uri().path().to_owned();
     Ok(match serving {
         HyperServing::EventDriven => answer(&path),

@@ -1,4 +1,4 @@
-//! DeadlineCount that are missed when every class of the channel is loaded with 95 % of its share, by the clock.
+//! Deadlines that are missed, by the clock, when every class has 95 % of what its share carries.
 //!
 //! ```text
 //!   arrivals, drawn before --> EventChannel: deadline or arrival, shares between classes --> spin 100 us
