@@ -97,12 +97,12 @@ pub(crate) fn simulations(reports: &[(String, Report)]) -> String {
     for (scheduler, report) in reports {
         let turns = match report.turns {
             0 => String::new(),
-            turns => format!("{}, ", counted(usize::try_from(turns).unwrap_or(usize::MAX), "turn")),
+            turns => format!("{}, ", counted(turns, "turn")),
         };
         let _ = writeln!(
             text,
             "  {scheduler}: {} for {:.3} s ({}): {:.1} % computing, {:.1} % spinning, {:.1} % overhead, {:.1} % \
-             idle; {turns}{} switches, {} migrations",
+             idle; {turns}{}, {}",
             counted(report.cores, "core"),
             report.makespan_s,
             report.kernel,
@@ -110,8 +110,8 @@ pub(crate) fn simulations(reports: &[(String, Report)]) -> String {
             report.spinning * 100.0,
             report.overhead * 100.0,
             report.idle * 100.0,
-            report.switches,
-            report.migrations,
+            counted(report.switches, "switch"),
+            counted(report.migrations, "migration"),
         );
     }
     text

@@ -24,7 +24,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let mut now = Nanos::ZERO;
     for (number, filter) in [(1, b'#'), (2, b'+')] {
         let five = versions >> number & 1 == 1;
-        assert!(broker.connected_by_mqtt(0, ClientId(number), TransportPeer::User(1)));
+        assert!(broker.connected_by_mqtt(Nanos::ZERO, ClientId(number), TransportPeer::User(1)));
         let mut connect = vec![0x10, 13, 0, 4, b'M', b'Q', b'T', b'T', 4, 0, 0, 0, 0, 1, b'0' + number as u8];
         let mut subscribe = vec![0x82, 6, 0, 1, 0, 1, filter, number as u8];
         if five {

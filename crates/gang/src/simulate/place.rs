@@ -1,9 +1,7 @@
 //! Which core a thread runs on: at a wake-up, when a core is idle, and now and then.
 //!
-//! Together these rules make the state that ruins plain Linux: the threads of a program gather on one core.
-//! A core whose thread blocks for a moment pulls a waiting thread of the other program; a thread that is
-//! woken is drawn to the core of the thread that wakes it. Once each program has a core of its own, no core
-//! is idle and all loads are equal, so that nothing moves them apart.
+//! These rules keep up the state that ruins plain Linux: the threads of a program share one core. If they
+//! start so, no core is idle and all loads are equal, and nothing moves them apart.
 //!
 //! Left out: scheduling domains above the last-level cache (all cores balance with one another), decayed
 //! load averages (loads are those of the moment), and wake_wide.
