@@ -64,7 +64,8 @@ class Subscriber:
         acknowledge: seconds after which an event comes again that was not acknowledged
         together, within: "all" or "sequence": one event of each topic makes a delivery, within so many seconds
         every, silence: a notice each so many seconds; a notice when nothing came for so many
-        more: further keys of a SUBSCRIBE frame (crates/broker/PROTOCOL.md)
+        more: further keys of a SUBSCRIBE frame (crates/broker/PROTOCOL.md); {"direct": True} takes events straight from
+            suppliers where that is possible
         """
         patterns = [topics] if isinstance(topics, str) else list(topics)
         interest = {key: value for key, value in (("event_type", event_type), ("filter", filter)) if value is not None}

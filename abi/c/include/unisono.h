@@ -431,7 +431,8 @@ typedef struct unisono_subscription {
         // acknowledged.
         uint64_t acknowledge_ns;
         // Further options in JSON, such as "{\"silence_ns\": 1000000000}": the keys of a SUBSCRIBE frame
-        // (crates/broker/PROTOCOL.md).
+        // (crates/broker/PROTOCOL.md). "{\"direct\": true}" takes events straight from suppliers where that can
+        // be.
         const char *more;
 } unisono_subscription;
 

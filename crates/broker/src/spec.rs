@@ -272,12 +272,9 @@ pub struct SubscriptionSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<ResumeSpec>,
     /// Whether its events may come straight from suppliers through shared memory, where they can.
-    #[serde(skip_serializing_if = "is_true")]
+    /// `docs/events.md` says what the consumer gives up for that.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub direct: bool,
-}
-
-fn is_true(truth: &bool) -> bool {
-    *truth
 }
 
 impl Default for SubscriptionSpec {
@@ -305,7 +302,7 @@ impl Default for SubscriptionSpec {
             every_ns: None,
             silence_ns: None,
             resume: None,
-            direct: true,
+            direct: false,
         }
     }
 }

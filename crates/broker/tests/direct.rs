@@ -20,8 +20,12 @@ fn links(client: &mut Client) -> u64 {
     client.statistics().expect("it answers").direct
 }
 
+fn direct(topic: &str) -> SubscriptionSpec {
+    SubscriptionSpec { direct: true, ..SubscriptionSpec::of(topic) }
+}
+
 fn blocking(topic: &str) -> SubscriptionSpec {
-    SubscriptionSpec { full: WhenFull::BlockSupplier, ..SubscriptionSpec::of(topic) }
+    SubscriptionSpec { full: WhenFull::BlockSupplier, ..direct(topic) }
 }
 
 /// A consumer and a supplier between which a ring is in use; the first event has come.
@@ -39,7 +43,7 @@ fn pair(addresses: &Addresses, spec: &SubscriptionSpec) -> (Client, Client, Topi
 #[test]
 fn events_go_directly_with_all_that_they_carry_and_the_answers_are_those_of_the_broker() {
     with_broker(|addresses| {
-        let (mut consumer, mut supplier, topic) = pair(addresses, &SubscriptionSpec::of("+"));
+        let (mut consumer, mut supplier, topic) = pair(addresses, &direct("+"));
         let fields = FieldSet::new().with("celsius", 81.5).with("site", "roof");
         let due = Nanos(3_000_000_000).after(now());
         let draft = EventDraft::new(b"payload").keyed("k").with_fields(fields.clone()).due_at(due);
@@ -118,7 +122,7 @@ fn whoever_was_accepted_before_an_event_gets_it() {
         let mut consumers = Vec::new();
         for round in 0..30_u32 {
             let mut consumer = if round % 10 == 9 { addresses.client() } else { shared(addresses) };
-            consumer.subscribe(&SubscriptionSpec::of("t")).expect("it fits");
+            consumer.subscribe(&direct("t")).expect("it fits");
             consumers.push(consumer);
             supplier.publish(topic, &EventDraft::new(&round.to_le_bytes())).expect("it leaves");
             for consumer in &mut consumers {
@@ -134,7 +138,7 @@ fn whoever_was_accepted_before_an_event_gets_it() {
 #[test]
 fn a_consumer_that_reads_nothing_loses_the_oldest_is_told_and_the_broker_counts() {
     with_broker(|addresses| {
-        let spec = SubscriptionSpec { queue_events: 100, ..SubscriptionSpec::of("t") };
+        let spec = SubscriptionSpec { queue_events: 100, ..direct("t") };
         let (mut consumer, mut supplier, topic) = pair(addresses, &spec);
         for number in 2..=5_000_u64 {
             supplier.publish_later(topic, &EventDraft::new(&number.to_le_bytes())).expect("it leaves");
@@ -160,7 +164,7 @@ fn a_consumer_that_reads_nothing_loses_the_oldest_is_told_and_the_broker_counts(
 fn what_is_late_is_delivered_dropped_or_reported_and_counted() {
     for late in [WhenLate::Deliver, WhenLate::Drop, WhenLate::Report] {
         with_broker(move |addresses| {
-            let spec = SubscriptionSpec { late, ..SubscriptionSpec::of("t") };
+            let spec = SubscriptionSpec { late, ..direct("t") };
             let (mut consumer, mut supplier, topic) = pair(addresses, &spec);
             supplier
                 .publish(topic, &EventDraft::new(b"late").due_in(Duration::from_millis(5)))
@@ -247,10 +251,8 @@ fn a_supplier_goes_on_when_a_consumer_that_blocks_it_is_gone_and_one_that_leaves
 #[test]
 fn the_descriptor_tells_of_events_in_rings_and_of_frames_of_the_broker() {
     with_broker(|addresses| {
-        let (mut consumer, mut supplier, topic) = pair(addresses, &SubscriptionSpec::of("t"));
-        consumer
-            .subscribe(&SubscriptionSpec { direct: false, ..SubscriptionSpec::of("u") })
-            .expect("it fits");
+        let (mut consumer, mut supplier, topic) = pair(addresses, &direct("t"));
+        consumer.subscribe(&SubscriptionSpec::of("u")).expect("it fits");
         let other = supplier.advertise(&Advertisement::of("u")).expect("a topic");
         for round in 0..20 {
             assert!(consumer.receive(Some(Duration::ZERO)).expect("the broker lives").is_none());
@@ -268,7 +270,7 @@ fn the_descriptor_tells_of_events_in_rings_and_of_frames_of_the_broker() {
 #[test]
 fn what_only_the_broker_can_do_is_done_by_it() {
     let with = |change: fn(&mut SubscriptionSpec)| {
-        let mut spec = SubscriptionSpec::of("t");
+        let mut spec = direct("t");
         change(&mut spec);
         spec
     };

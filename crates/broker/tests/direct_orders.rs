@@ -50,7 +50,8 @@ impl Bench {
     }
 
     fn subscribe(&mut self, client: ClientId) {
-        self.hear(client, &Frame::Subscribe { number: 8, spec: Box::new(SubscriptionSpec::of("t")) });
+        let spec = SubscriptionSpec { direct: true, ..SubscriptionSpec::of("t") };
+        self.hear(client, &Frame::Subscribe { number: 8, spec: Box::new(spec) });
     }
 
     fn publish(&mut self) {

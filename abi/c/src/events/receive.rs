@@ -60,7 +60,8 @@ pub struct SubscriptionOptions {
     /// acknowledged.
     pub acknowledge_ns: u64,
     /// Further options in JSON, such as "{\"silence_ns\": 1000000000}": the keys of a SUBSCRIBE frame
-    /// (crates/broker/PROTOCOL.md).
+    /// (crates/broker/PROTOCOL.md). "{\"direct\": true}" takes events straight from suppliers where that can
+    /// be.
     pub more: *const c_char,
 }
 
