@@ -18,7 +18,7 @@
 //! | `page.rs` | what a consumer tells the supplier |
 //! | `supplier.rs`, `consumer.rs` | the two ends |
 //! | `doorbell.rs`, `offer.rs` | a socket by which both wake each other, and by which the memory is passed on |
-//! | `transport.rs` | a ring in each direction: frames between a program and the broker |
+//! | `transport.rs`, `listener.rs` | a ring in each direction: frames between a program and the broker |
 //!
 //! Reference: Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012 (announcing
 //! and copying); Michael, "Hazard pointers", IEEE TPDS 15(6), 2004 (holding a slot).
@@ -27,6 +27,7 @@ mod consumer;
 mod doorbell;
 mod entry;
 mod geometry;
+mod listener;
 mod offer;
 mod page;
 mod supplier;
@@ -35,10 +36,11 @@ mod transport;
 pub use consumer::{EventMark, HeldEvent, JoinRefused, MemoryConsumer, NextEvent, ReceiveRefused};
 pub use doorbell::{Doorbell, DoorbellState, DoorbellWatch};
 pub use geometry::MemoryGeometry;
+pub use listener::MemoryListener;
 pub use offer::MemoryOffer;
 pub use supplier::{AttachRefused, ConsumerNumber, Loan, MemorySupplier, PublishRefused, WhenBehind};
+pub use transport::MemoryTransport;
 pub(crate) use transport::{APART, WAY, shared_payload};
-pub use transport::{MemoryListener, MemoryTransport};
 
 /// Lines of the page by which a consumer speaks to one supplier.
 pub const PAGE_LINES: usize = page::LINES;

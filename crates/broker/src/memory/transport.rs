@@ -26,8 +26,8 @@ use super::{
     HeldEvent, MemoryConsumer, MemoryGeometry, MemorySupplier, NextEvent, PublishRefused, WhenBehind,
 };
 use crate::transport::{
-    AcceptedTransport, Awaited, Drained, FrameTransport, IncomingFrame, MayWait, PayloadMemory, PayloadRef,
-    PollFor, SharedPayload, Taken, TransportError, TransportListener, accept,
+    Awaited, Drained, FrameTransport, IncomingFrame, MayWait, PayloadMemory, PayloadRef, PollFor,
+    SharedPayload, Taken, TransportError,
 };
 use std::any::Any;
 use std::io;
@@ -446,37 +446,6 @@ impl FrameTransport for MemoryTransport {
 impl AsFd for MemoryTransport {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.doorbell.as_fd()
-    }
-}
-
-/// Where ends of shared memory connect: a Unix socket that listens.
-#[derive(Debug)]
-pub struct MemoryListener {
-    socket: OwnedFd,
-    largest: usize,
-}
-
-impl MemoryListener {
-    /// A listening socket accepts ends that carry frames of up to `largest` bytes.
-    ///
-    /// # Errors
-    /// The socket cannot be made non-blocking.
-    pub fn new(socket: OwnedFd, largest: usize) -> Result<Self, TransportError> {
-        rustix::io::ioctl_fionbio(&socket, true)?;
-        Ok(Self { socket, largest })
-    }
-}
-
-impl TransportListener for MemoryListener {
-    fn accept(&mut self) -> Result<Option<AcceptedTransport>, TransportError> {
-        let Some((socket, peer)) = accept(&self.socket)? else { return Ok(None) };
-        Ok(Some((Box::new(MemoryTransport::new(socket, self.largest)?), peer)))
-    }
-}
-
-impl AsFd for MemoryListener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
     }
 }
 

@@ -16,19 +16,21 @@
 //!
 //! Cost: one write for an event in the log; for each follower a read from the page cache.
 
-use super::{Addressee, Broker};
+mod followers;
+
+use self::followers::LogFollower;
+use super::Broker;
 use crate::account::LogStatistics;
 use crate::body::EventBody;
 use crate::frame::{Frame, PublishHead, PublishOutcome};
-use crate::log::{AcknowledgedFile, EventLog, LogCursor, LogDamage, LogEntry, LoggedEvent, SyncJob};
-use crate::notice::NoticeText;
-use crate::spec::{Advertisement, AgainSpec, Durability, SubscriptionSpec, WhenFull, WhenLate};
+use crate::log::{EventLog, LogDamage, LoggedEvent, SyncJob};
+use crate::spec::{Advertisement, Durability};
 use crate::task::{ClientId, Received};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use unisono_eventchannel::{
-    Acknowledged, ChannelEvent, ConsumerId, Criticality, InboxCapacity, Interest, NO_DEADLINE, Publication,
-    PublishError, Published, SupplierId, TopicId, TopicPattern,
+    ChannelEvent, ConsumerId, Criticality, NO_DEADLINE, Publication, PublishError, Published, SupplierId,
+    TopicId, TopicPattern,
 };
 use unisono_linux::clock::Nanos;
 
@@ -56,37 +58,6 @@ struct UnsyncedAnswer {
     token: u32,
     sequence: u64,
     outcome: PublishOutcome,
-}
-
-/// A consumer that is given what the log has.
-#[derive(Debug)]
-struct LogFollower {
-    name: String,
-    interests: Vec<Interest>,
-    cursor: LogCursor,
-    /// Events before this position were there before the consumer.
-    new_from: u64,
-    /// Handed to its inbox and not acknowledged, with their bytes.
-    pending: BTreeMap<u64, usize>,
-    pending_bytes: usize,
-    /// The number of the last delivery of each of those, by the channel's count.
-    deliveries: HashMap<u64, u64>,
-    /// Of events and of bytes.
-    capacity: (usize, usize),
-    file: AcknowledgedFile,
-}
-
-impl LogFollower {
-    fn floor(&self) -> u64 {
-        let first = self.pending.first_key_value().map_or(self.cursor.position(), |(first, _)| *first);
-        first - 1
-    }
-
-    /// The last event may exceed the bytes: how large it is, is known when it has been read.
-    fn has_room(&self) -> bool {
-        let (events, bytes) = self.capacity;
-        self.pending.len() < events && self.pending_bytes < bytes.max(1)
-    }
 }
 
 /// The log, and all that has to do with it.
@@ -364,160 +335,6 @@ impl Broker {
                 }
             }
         }
-    }
-
-    /// Makes a consumer that is given what the log has.
-    pub(super) fn follow(
-        &mut self,
-        now: Nanos,
-        (lease, name): (Option<Nanos>, &str),
-        spec: &SubscriptionSpec,
-    ) -> Result<ConsumerId, String> {
-        let Some(resume) = &spec.resume else { return Err("it does not resume".to_owned()) };
-        let Some(durable) = &mut self.durable else {
-            return Err("this broker keeps no log; start it with --log DIRECTORY".to_owned());
-        };
-        let timers = spec.every_ns.is_some() || spec.silence_ns.is_some();
-        let odd = [
-            (spec.group.is_some(), "be of a group"),
-            (spec.together.is_some(), "ask for events together"),
-            (spec.reserve.is_some(), "reserve time"),
-            (spec.late != WhenLate::Deliver, "drop what is late"),
-            (
-                spec.full != WhenFull::DropOldest,
-                "say what a full queue does: what does not fit waits in the log",
-            ),
-            (timers, "have timers"),
-        ];
-        if let Some((_, what)) = odd.into_iter().find(|(is, _)| *is) {
-            return Err(format!("a consumer that resumes cannot {what}"));
-        }
-        let connected = durable.followers.values().any(|follower| follower.name == resume.name);
-        if connected {
-            return Err(format!("the consumer `{}` is connected already; choose another name", resume.name));
-        }
-        let file = durable.log.acknowledged(&resume.name).map_err(|error| error.to_string())?;
-        let next = durable.log.next();
-        let after = resume.after.or(file.position()).unwrap_or(next - 1).min(next - 1);
-        let interests = spec.interests().map_err(|error| error.to_string())?;
-        // repeated until it is acknowledged: only an acknowledgement raises the floor
-        let again = spec.again.unwrap_or(AgainSpec { after_ns: 30_000_000_000, attempts: 0, window: 256 });
-        let again = AgainSpec { attempts: u32::MAX, ..again };
-        let mut consumer = SubscriptionSpec { again: Some(again), ..spec.clone() }.consumer();
-        consumer.lease = lease;
-        // the broker hands over no more than fits
-        consumer.inbox.capacity = InboxCapacity { events: usize::MAX, bytes: usize::MAX };
-        if consumer.name.is_empty() {
-            consumer.name = if name.is_empty() { resume.name.as_str() } else { name }.into();
-        }
-        let id = self.channel.connect(now, consumer).map_err(|error| error.to_string())?;
-        let follower = LogFollower {
-            name: resume.name.clone(),
-            interests,
-            cursor: LogCursor::at(after + 1),
-            new_from: next,
-            pending: BTreeMap::new(),
-            pending_bytes: 0,
-            deliveries: HashMap::new(),
-            capacity: (spec.queue_events.max(1), spec.queue_bytes),
-            file,
-        };
-        durable.followers.insert(id, follower);
-        durable.hungry.insert(id);
-        // a name that has never acknowledged begins here also after a restart
-        durable.unsaved.insert(id);
-        Ok(id)
-    }
-
-    pub(super) fn unfollow(&mut self, consumer: ConsumerId) {
-        if let Some(durable) = &mut self.durable {
-            durable.leave(consumer);
-        }
-    }
-
-    /// Hands followers what the log has for them, as far as they have room. Whether there is more to hand.
-    pub(super) fn feed(&mut self, now: Nanos) -> bool {
-        let Some(durable) = &mut self.durable else { return false };
-        let mut handed = 0;
-        while let Some(id) = durable.hungry.pop_first() {
-            loop {
-                if handed >= TURN {
-                    durable.hungry.insert(id);
-                    return true;
-                }
-                let Some(follower) = durable.followers.get_mut(&id) else { break };
-                if !follower.has_room() {
-                    break;
-                }
-                handed += 1;
-                let entry = match durable.log.read(&mut follower.cursor) {
-                    Ok(Some(entry)) => entry,
-                    // what cannot be read now is tried again when something is published
-                    Ok(None) | Err(_) => break,
-                };
-                let notice = match entry {
-                    LogEntry::Lost { first, last } => Some((first, last)),
-                    LogEntry::Event { position } => {
-                        let body = follower.cursor.body().to_vec();
-                        match LoggedEvent::read(&body) {
-                            Ok(event) => {
-                                let asked = |interest: &Interest| {
-                                    interest.matches(event.topic, event.event_type, &event.fields)
-                                };
-                                if follower.interests.iter().any(asked) {
-                                    let bytes = event.payload.len();
-                                    follower.pending.insert(position, bytes);
-                                    follower.pending_bytes += bytes;
-                                    let retained = position < follower.new_from;
-                                    if let Some(event) = durable.event(now, &body, position)
-                                        && !self.channel.hand(now, id, event, retained)
-                                    {
-                                        durable.leave(id); // its lease has run out
-                                    }
-                                } else {
-                                    durable.unsaved.insert(id);
-                                }
-                                None
-                            }
-                            Err(_) => Some((position, position)),
-                        }
-                    }
-                };
-                if let Some((first, last)) = notice
-                    && let Some(Addressee::Program { client, number }) = self.addressees.get(&id)
-                {
-                    let notice = NoticeText::Lost { first, last };
-                    let frame = Frame::Notice { consumer: *number, notice };
-                    super::answer(&mut self.tasks, *client, &frame);
-                }
-            }
-        }
-        false
-    }
-
-    /// The number by which a delivery is acknowledged: for a follower, its position in the log.
-    pub(super) fn delivered(&mut self, consumer: ConsumerId, position: u64, delivery: u64) -> u64 {
-        let follower = self.durable.as_mut().and_then(|durable| durable.followers.get_mut(&consumer));
-        let Some(follower) = follower else { return delivery };
-        follower.deliveries.insert(position, delivery);
-        position
-    }
-
-    /// A follower is done with an event. False: the consumer follows no log.
-    pub(super) fn acknowledge_position(&mut self, consumer: ConsumerId, position: u64) -> bool {
-        let Some(durable) = &mut self.durable else { return false };
-        let Some(follower) = durable.followers.get_mut(&consumer) else { return false };
-        let delivery = follower.deliveries.get(&position).copied();
-        // one that was too late is delivered again, which the program learns by that
-        if let Some(delivery) = delivery
-            && self.channel.acknowledge(consumer, delivery) == Acknowledged::Done
-        {
-            follower.deliveries.remove(&position);
-            follower.pending_bytes -= follower.pending.remove(&position).unwrap_or_default();
-            durable.hungry.insert(consumer);
-            durable.unsaved.insert(consumer);
-        }
-        true
     }
 
     /// What has to be done when nothing is to be delivered, and at the end.

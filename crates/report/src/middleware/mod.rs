@@ -4,6 +4,9 @@
 //! A lesson states what the runs say and gives the paper's number beside it. Where the records lack the
 //! runs, the lesson says so.
 
+mod paper;
+
+use self::paper::{CONTROL, PAPER, PaperLine, WITH, WITHOUT};
 use crate::number;
 use crate::queues;
 use crate::said;
@@ -16,137 +19,6 @@ use unisono_measure::quantile;
 use unisono_measure::record::RunLine;
 
 pub(crate) const TOPIC: &str = "middleware";
-
-/// One of the paper's numbers, and which runs of ours stand beside it.
-struct PaperLine {
-    measure: &'static str,
-    study: &'static str,
-    figure: &'static str,
-    unit: &'static str,
-    native: &'static str,
-    middleware: &'static str,
-    /// Only runs with this value of a parameter, as JSON writes it.
-    at: Option<(&'static str, &'static str)>,
-    /// The paper's values: native, middleware, and their ratio.
-    paper: (&'static str, &'static str, &'static str),
-}
-
-impl PaperLine {
-    const fn new(
-        measure: &'static str,
-        (study, figure, unit): (&'static str, &'static str, &'static str),
-        (native, middleware): (&'static str, &'static str),
-        paper: (&'static str, &'static str, &'static str),
-    ) -> Self {
-        Self { measure, study, figure, unit, native, middleware, at: None, paper }
-    }
-
-    const fn at(self, parameter: &'static str, value: &'static str) -> Self {
-        Self { at: Some((parameter, value)), ..self }
-    }
-}
-
-const SOCKET_AND_CHANNEL: (&str, &str) = ("tcp", "channel");
-const CONTROL: &str = "middleware-control";
-const RESPONSE: (&str, &str, &str) = (CONTROL, "response_us", "us");
-const WITHOUT: &str = "false";
-const WITH: &str = "true";
-
-const PAPER: &[PaperLine] = &[
-    PaperLine::new(
-        "Table 1, null RPC on one host",
-        ("middleware-rpc", "response_us", "us"),
-        ("tcp", "channel-tcp"),
-        ("1277 us", "4806 us", "3.8"),
-    ),
-    PaperLine::new(
-        "Table 1, null RPC over a link",
-        ("middleware-remote", "response_us", "us"),
-        SOCKET_AND_CHANNEL,
-        ("1766 us", "5436 us", "3.1"),
-    ),
-    PaperLine::new(
-        "Figure 5, a file for one of 15 clients",
-        ("middleware-requests", "response_us", "us"),
-        ("file", "file-channel"),
-        ("a curve", "a curve", "about 1"),
-    )
-    .at("clients", "15"),
-    PaperLine::new(
-        "Figure 5, a computed answer for one of 15 clients",
-        ("middleware-requests", "response_us", "us"),
-        ("computed", "computed-channel"),
-        ("a curve", "a curve", "1.18"),
-    )
-    .at("clients", "15"),
-    PaperLine::new(
-        "Table 2, delay of 1 KB",
-        ("middleware-events", "one_way_us", "us"),
-        ("tcp", "channel-tcp"),
-        ("1279 us", "3134 us", "2.45"),
-    ),
-    PaperLine::new(
-        "Figure 6, download of 35 MB over a link",
-        ("middleware-download", "seconds_to_100_percent", "s"),
-        ("remote-tcp", "remote-channel"),
-        ("a curve", "a curve", "1.08"),
-    ),
-    PaperLine::new(
-        "Figure 6, download of 35 MB on one host",
-        ("middleware-download", "seconds_to_100_percent", "s"),
-        ("local-tcp", "local-channel"),
-        ("a curve", "a curve", "several"),
-    ),
-    PaperLine::new(
-        "Figure 7, late rounds with 4 viewers",
-        ("middleware-streaming", "late_rounds_percent", "%"),
-        SOCKET_AND_CHANNEL,
-        ("under 6 %", "14 %", "2.3"),
-    )
-    .at("clients", "4"),
-    PaperLine::new(
-        "Figure 7, delivery of a round to 4 viewers",
-        ("middleware-streaming", "round_ms", "ms"),
-        SOCKET_AND_CHANNEL,
-        ("a curve", "a curve", "below 1"),
-    )
-    .at("clients", "4"),
-    PaperLine::new(
-        "Table 3, response without the sensor",
-        RESPONSE,
-        SOCKET_AND_CHANNEL,
-        ("67.62 ms", "67.97 ms", "1.005"),
-    )
-    .at("sensor", WITHOUT),
-    PaperLine::new(
-        "Table 3, response with the sensor",
-        RESPONSE,
-        SOCKET_AND_CHANNEL,
-        ("67.85 ms", "70.96 ms", "1.046"),
-    )
-    .at("sensor", WITH),
-    PaperLine::new(
-        "Table 3, jitter with the sensor",
-        (CONTROL, "jitter_us", "us"),
-        SOCKET_AND_CHANNEL,
-        ("11.5 us", "444 us", "38"),
-    )
-    .at("sensor", WITH),
-    PaperLine::new(
-        "Table 4, between updates at the receiver",
-        (CONTROL, "sensor_received_us", "us"),
-        SOCKET_AND_CHANNEL,
-        ("29.998 ms", "29.993 ms", "1.000"),
-    )
-    .at("sensor", WITH),
-    PaperLine::new(
-        "Table 4, jitter of updates at the receiver",
-        (CONTROL, "sensor_received_jitter_us", "us"),
-        SOCKET_AND_CHANNEL,
-        ("5.7 us", "7.8 us", "1.37"),
-    )
-    .at("sensor", WITH),
-];
 
 /// A number of the paper with ours.
 struct PaperRow<'a> {
