@@ -25,7 +25,7 @@ const SCHEDULERS: [&str; 6] = ["linux", "spread", "gang", "paired", "partition",
   unisono gang simulate --cores 16 --programs 16x50us,16x0us
       programs whose threads meet at a barrier each 50 us, and all the time: Linux, spread, gangs
   unisono gang simulate --kernel cfs-2.6.32 --programs 16x50us+2ms,16x0us --scheduler linux,gang
-      the first one's threads compute up to 2 ms longer, each time another time; the paper's kernel
+      the first one's threads compute up to 2 ms longer, at random; the paper's kernel
   unisono gang simulate --cores 4 --programs 4x100us,2xloop --seconds 10 --json
       beside two threads that only compute
   unisono gang simulate spec.json
@@ -42,12 +42,11 @@ SPEC is a JSON file. It needs `cores` and `gangs` (or `programs`); a program nee
      {"name":"monitor", "threads":8, "interval":"650us", "job":5400, "every":"10s",
       "together":2},
      {"name":"batch", "threads":16, "work":"2s"}]}
-`wait` is `spin`, `block`, or how long to spin before blocking. `quota` is in cores. A `job` is so
-many barriers; one arrives after each `every`, or `together` of them at once and less often. Without
-`seconds` all programs need `work`.
+Of the machine: `switch` is what a switch of gangs costs every core, `block` what blocking costs, and `barrier` what a barrier costs if all its threads run. `backfill` says whether waiting gangs get idle cores. `cache_cores` is the number of cores that share a cache. Without `seconds` all programs need `work`.
 
-The table: `computes` and `spins` are parts of all processor time. `spread` is 1 when a program's
-threads had as many cores as they could use, and less when they were stacked on fewer."#)]
+Of a program: `wait` is `spin`, `block`, or how long to spin before blocking. `pause` is a sleep after each computation. `light_barriers` are barriers without computation after each one with computation. `quota` is in cores. `arrives` is when it starts, and `count` how many such programs there are. `job` is the number of barriers of a job. A job arrives every `every`. With `together`: N, N jobs arrive at once, N times as rarely.
+
+The table: `computes` and `spins` are parts of all processor time. `spread` is 1 when a program's threads had as many cores as they could use, and less when they were stacked on fewer."#)]
 pub(crate) struct Args {
     /// The simulation, a JSON file
     #[arg(required_unless_present = "programs", conflicts_with = "programs")]
@@ -55,17 +54,17 @@ pub(crate) struct Args {
     /// Programs: threads x interval between barriers, + variance. `2xloop`: two threads that never wait
     #[arg(long, value_delimiter = ',', value_name = "NxTIME[+TIME],...")]
     programs: Vec<String>,
-    /// Cores, 1 to 1024 [default: 16, or what SPEC says]
+    /// Cores, 1 to 1024 [default: 16; with SPEC, what it says]
     #[arg(long)]
     cores: Option<usize>,
     /// The kernel: eevdf (Linux 6.18) or cfs-2.6.32 [default: eevdf, or what SPEC says]
     #[arg(long, value_parser = Completed::new(|| owned(["eevdf", "cfs-2.6.32"]), kernel), hide_possible_values = true)]
     kernel: Option<KernelModel>,
     /// The schedulers to compare: linux, spread (thread i stays on core i), gang, paired, partition, batch
-    /// [default: linux,spread,gang, or what SPEC says]
+    /// [default: linux,spread,gang; with SPEC, what it says, or gang]
     #[arg(long, value_delimiter = ',', value_parser = SCHEDULERS, hide_possible_values = true)]
     scheduler: Vec<String>,
-    /// Simulated seconds [default: 2, or what SPEC says]
+    /// Simulated seconds [default: 2; with SPEC, what it says, or until all work is done]
     #[arg(long)]
     seconds: Option<f64>,
     /// Decides all that is left to chance: the same seed gives the same answer [default: 1, or what SPEC

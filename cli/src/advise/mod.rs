@@ -41,14 +41,15 @@ use unisono_measure::units;
 The programs run many times, read nothing, and what they print is thrown away. Do not use this for a program that must \
 run only once, or that does not end: make its problem smaller, or use --pid.
 
-A run is stopped when it takes ten times as long as the best one so far (at least 2 s) or as long as --limit. `at least` \
-in the table marks these runs. Each remedy is a command line that you can type without this command.
+In the first round, a run is stopped when it takes ten times as long as the best run so far, but not before 2 s. Any run is \
+stopped after --limit. A remedy whose run was stopped or failed is not tried again; `>` in the table marks it. Each remedy is a \
+command line that you can type without this command.
 
 Verdicts: too-many-threads (unisono fit), wait-policy (waiting threads should sleep), pin (a processor for each thread), \
 in-turn (one program after the other), gang (unisono gang run), nothing (as it is, it is as fast as with any remedy), \
 undecided (the runs differ too much, or the programs fail; a longer --for may help).
 
-Exit codes: 0 a verdict; 1 undecided; with --apply the programs' own; 2 bad usage, or a program cannot be started.")]
+Exit codes: 0 a verdict other than undecided; 1 undecided; with --apply the programs' own; 2 bad usage, or a program cannot be started.")]
 pub(crate) struct Args {
     /// After the verdict, run the programs once more as advised, with their input and output
     #[arg(long, conflicts_with_all = ["pid", "json"])]

@@ -23,8 +23,8 @@ use unisono_linux::{activation, interrupt};
 
 /// Serve events to programs, until Ctrl-C
 ///
-/// Without a policy all consumers are of one class. With one, consumers name a class of it, and classes
-/// share the broker's time by weight; programs may also open paths to addresses, as with `unisono queue
+/// Without a policy all consumers are of one class. With a policy, each consumer names one of its classes, and
+/// classes share the broker's time by weight; programs may also open paths to addresses, as with `unisono queue
 /// broker`.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// Where to listen for MQTT clients: HOST:PORT, or tls:HOST:PORT
     #[arg(long, value_name = "ADDRESS", value_parser = mqtt_address)]
     mqtt: Vec<MqttAddress>,
-    /// For tls: addresses: the broker's certificate (PEM), and those between it and its authority behind it
+    /// For tls: addresses: the broker's certificate (PEM), followed by the intermediate certificates, if any
     #[arg(long, value_name = "FILE")]
     certificate: Option<PathBuf>,
     /// The key (PEM) of the certificate
@@ -74,8 +74,8 @@ pub(crate) struct Args {
     /// Who may connect to the socket, as chmod(1) writes it
     #[arg(long, value_name = "MODE", value_parser = mode, default_value = "600")]
     mode: u32,
-    /// Listen also at addresses that other hosts can reach, although they are not encrypted, or nobody there
-    /// is asked who they are
+    /// Allow addresses that other hosts can reach even if they have no TLS, or if clients need neither a
+    /// certificate nor a token
     #[arg(long)]
     insecure: bool,
     #[command(flatten)]
@@ -86,7 +86,7 @@ pub(crate) struct Args {
     /// How the broker waits: sleep; spin, which takes a processor; or adaptive, which spins for 50 us first
     #[arg(long, value_name = "HOW", value_parser = ["sleep", "spin", "adaptive"], default_value = "sleep")]
     wait: String,
-    /// Counters as one JSON object, at the end
+    /// Print the counters as one JSON object when the broker ends
     #[arg(long)]
     json: bool,
 }

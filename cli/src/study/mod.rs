@@ -42,10 +42,11 @@ const NOTABLE: Duration = Duration::from_secs(2);
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  unisono study                     all studies that this host can run, in two minutes
+  unisono study                     the studies that --list does not mark with *, in two minutes
   unisono study barrier             what barriers cost
   unisono study rma                 windows, beside the MPIs that are installed
   unisono study monitor             latencies of a network monitor in bursts: three minutes
+  unisono study gang-map            gangs on simulated machines of up to 1,024 cores
   unisono study tree                barriers in the switches of simulated networks: a few seconds
   unisono study queue               shares of a link, under each way to enforce them: needs root
   unisono study gang --paper        the gang studies with the paper's ten repetitions
@@ -54,11 +55,11 @@ Examples:
 
 Stop other programs first. The report warns where they disturbed a run.")]
 pub(crate) struct Args {
-    /// Topics (barrier, gang, monitor, rma, tree, queue, middleware) or ids of single studies; without one,
+    /// Topics (barrier, gang, gang-map, monitor, rma, tree, queue, middleware) or ids of single studies; without one,
     /// all studies run that --list does not mark with *
     #[arg(value_name = "TOPIC", value_parser = Completed::new(names, StringValueParser::new()), hide_possible_values = true)]
     topics: Vec<String>,
-    /// Few repetitions: two minutes for all studies (the default)
+    /// Few repetitions: two minutes for the studies that --list does not mark with * (the default)
     #[arg(long, conflicts_with_all = ["paper", "smoke"])]
     quick: bool,
     /// The paper's ten repetitions and longer runs: three and a half hours for all studies

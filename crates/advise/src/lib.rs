@@ -10,13 +10,14 @@
 //! ```
 //! Read the files in this order.
 //!
-//! The method is that of a careful user: each way runs in each round, so that a change of the machine meets
-//! all ways, and a way is compared with plain Linux in the same round. A remedy is advised only if it beats
+//! Every way that is still in the trial runs once in each round, so a change of the machine affects all ways
+//! alike. A way is compared with plain Linux in the same round. A way that failed or was stopped leaves the
+//! trial. A remedy is advised only if it beats
 //! plain Linux, and a simpler remedy is preferred unless a later one is clearly faster.
 //!
 //! Cost: the programs run many times. While one runs, reading `/proc` takes at most 1 % of one processor; a
-//! reading that takes longer is made less often. When not to use it: for programs that must not run twice, or
-//! that do not end.
+//! reading that takes longer is made less often. Do not use it for programs that must not run twice, or that
+//! do not end.
 //!
 //! Reference: S. Peter and others, "Gang scheduling isn't worth it... yet", ETH Zurich TR 745 (2011), section
 //! 3: the conditions under which gangs pay. The sixth condition, the quota of a container, is newer than the

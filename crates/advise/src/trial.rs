@@ -1,12 +1,13 @@
 //! Runs the programs in each way, by turns, and watches every run.
 //!
-//! A run that takes far longer than the best so far is stopped: its way is not what the user looks for, and
-//! plain Linux can be a thousand times slower. Such a run counts as "at least so long". The programs read
+//! In the first round, a run that takes ten times as long as the best so far is stopped: its way is not what
+//! the user looks for, and plain Linux can be a thousand times slower. Such a run counts as "at least so
+//! long", and its way leaves the trial. The programs read
 //! nothing and their output is thrown away, except what a failing program says last.
 //!
 //! A program is stopped by SIGTERM to its process group, two seconds later by SIGKILL, together with all that
-//! it started. If this process is killed, the kernel kills the programs that it started itself; `unisono gang
-//! run` among them puts back what it changed.
+//! it started. If this process is killed, the kernel kills the programs that it started. If one of these is
+//! `unisono gang run`, its guardian undoes its changes.
 
 use crate::remedy::{Programs, StartedTogether, TriedRemedy};
 use crate::tree::{self, TreeReading};
@@ -24,7 +25,7 @@ use unisono_linux::process_group::ProcessGroup;
 use unisono_linux::quota::{self, QuotaPeriods};
 use unisono_linux::usage;
 
-/// TreeReading `/proc` takes at most this part of the time.
+/// Reading `/proc` takes at most one part in this many of the time.
 const WATCHED: u32 = 100;
 const OFTEN: Duration = Duration::from_millis(100);
 /// The first reading comes early, so that short runs are seen.

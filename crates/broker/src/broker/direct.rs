@@ -9,9 +9,9 @@
 //!   Brokered --Supply--> Introduced --Supplies--> Introduced --Recall--> Recalled --Left--> Brokered
 //! ```
 //! Order is kept at both changes by the supplier's numbers. `Supplies` follows its last event that came
-//! through the broker, and the consumer begins to read the ring when none of these waits for it (`Begin`).
-//! `Left` comes before the next one. A consumer that is delivered an event with a higher number than the last
-//! one before the ring reads the ring first.
+//! through the broker. The consumer begins to read the ring when it has taken all earlier events from the
+//! broker (`Begin`). `Left` precedes the next event through the broker. If the broker delivers an event with
+//! a higher number than the last event before the ring, the consumer empties the ring first.
 
 use super::{Broker, ConnectedClient};
 use crate::frame::Frame;

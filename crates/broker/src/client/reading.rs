@@ -1,7 +1,7 @@
 //! A supplier's ring, for the program that reads it.
 //!
-//! Nothing in the ring is believed: frames are parsed from a copy, or their payload stays where it is and
-//! only their head is copied. What cannot be read ends the link, and the broker delivers the supplier's later
+//! Nothing in the ring is believed. A frame is copied before it is parsed. A large payload may stay in the
+//! ring; then only the head is copied. What cannot be read ends the link, and the broker delivers the supplier's later
 //! events.
 
 use super::events::ReceivedEvent;

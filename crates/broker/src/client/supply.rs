@@ -4,8 +4,9 @@
 //! wants more to wait: the old ring is closed, and its readers find the offer of the next one at their
 //! sockets. Events are written once, whatever the number of consumers.
 //!
-//! Cost: a copy of the event into the ring, and a look at each consumer that blocks. Memory: as many slots as
-//! the longest queue asks for, rounded up, each a quarter larger than the event that it was made for.
+//! Cost: a copy of the event into the ring, and a look at each consumer that blocks. Memory: the slots
+//! of the longest queue, a third more if it drops the oldest, rounded up to a power of two. A slot is a
+//! quarter larger than the event that the ring was made for.
 
 use crate::memory::{
     ConsumerNumber, Doorbell, DoorbellState, DoorbellWatch, MemoryGeometry, MemorySupplier, PublishRefused,

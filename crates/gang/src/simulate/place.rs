@@ -1,7 +1,8 @@
 //! Which core a thread runs on: at a wake-up, when a core is idle, and now and then.
 //!
 //! These rules keep up the state that ruins plain Linux: the threads of a program share one core. If they
-//! start so, no core is idle and all loads are equal, and nothing moves them apart.
+//! start so, and every core has such a program, no core is idle and all loads are equal. No rule moves a
+//! thread then.
 //!
 //! Left out: scheduling domains above the last-level cache (all cores balance with one another), decayed
 //! load averages (loads are those of the moment), and wake_wide.

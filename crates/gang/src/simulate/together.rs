@@ -6,14 +6,15 @@
 //! that moment, and says where every thread is. The draws are the same, so the answer does not depend on who
 //! looks.
 //!
-//! Cost: a draw a thread and barrier with variance, nothing for each barrier without.
+//! Cost: with variance, one random draw for each thread at each barrier. Without variance, a barrier costs
+//! nothing.
 
 use super::engine::{CoreSimulation, Event, NEVER};
 use super::model::{Meets, SimulatedWait};
 use super::program::{Doing, ProgramState, draw};
 use rand_pcg::Pcg64Mcg;
 
-/// EpisodeRow with variance that are computed ahead; bounds what is computed twice.
+/// Episodes with variance that are computed ahead. This bounds how many are computed twice.
 const AHEAD: u64 = 4096;
 
 /// A row of episodes that follow one another.

@@ -3,16 +3,16 @@
 //! ```text
 //!   packets of a stream  ||||  |||||||   ||||      in bursts
 //!   a chunk of them           |-------16,000------|
-//!   its clusters                                  [local search by 8 threads]
+//!   its clusters                                  [local search by a team]
 //!   latency                                       |---- waiting, then this ----|
 //! ```
 //! A stream is a process, so that each can be a gang. [`run`] is what studies measure: chunks of made-up
 //! packets, turned into points beforehand, arrive at the times of their last packets. The example
 //! `network-monitor` reads captures and says what is new in them ([`alert`]).
 //!
-//! Cost beside the clustering: two clock readings for each barrier (50 ns), one sleep for each chunk. Chunks
-//! that have not begun after twice the time are not clustered; they count with the time that they had waited
-//! by then, so that a regime does not look fast because it gave up the slow ones.
+//! Cost beside the clustering: two clock readings for each barrier (50 ns), one sleep for each chunk. A run
+//! ends its work after twice its length. A chunk that has not begun by then is not clustered. Its waiting
+//! time so far counts as its latency, so that a regime does not look fast because slow chunks are missing.
 //!
 //! Reference: Peter, Baumann, Anderson, Roscoe: Gang scheduling isn't worth it... yet, ETH TR 745, section 4
 //! and Figure 4.

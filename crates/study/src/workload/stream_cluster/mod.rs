@@ -19,7 +19,7 @@
 //! number of threads: coordinates are whole numbers, each point's random number is a hash of its position,
 //! and the points are not shuffled again for each attempt.
 //!
-//! Cost: an evaluation computes one distance for each point. A chunk of 16,384 points takes a few hundred to
+//! Cost: an evaluation computes one distance for each point. A chunk of 16,000 points takes a few hundred to
 //! a few thousand evaluations. When not to use it: with fewer points than centres, or with points that arrive
 //! more slowly than they could be clustered one by one.
 //!

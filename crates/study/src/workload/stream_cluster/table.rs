@@ -1,7 +1,8 @@
 //! What the members of a team tell each other during an evaluation.
 //!
-//! The table has a row for each member and a column for each centre. Rows lie next to each other, as narrow
-//! as the number of centres allows. Every number has one writer between two barriers, which publish it.
+//! The table has a row for each member and a column for each centre. A row is only as wide as the number of
+//! centres requires, and rows follow one another in memory. Between two barriers only one member writes a
+//! number. The next barrier makes it visible to the others.
 
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering::Relaxed};
