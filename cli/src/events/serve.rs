@@ -23,9 +23,9 @@ use unisono_linux::{activation, interrupt};
 
 /// Serve events to programs, until Ctrl-C
 ///
-/// Without a policy all consumers are of one class. With a policy, each consumer names one of its classes, and
-/// classes share the broker's time by weight; programs may also open paths to addresses, as with `unisono queue
-/// broker`.
+/// Without a policy all consumers are of one class. With a policy, each consumer names one of its classes,
+/// and classes share the broker's time by weight; programs may also open paths to addresses, as with `unisono
+/// queue broker`.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -55,8 +55,8 @@ Examples:
 
 Stop other programs first. The report warns where they disturbed a run.")]
 pub(crate) struct Args {
-    /// Topics (barrier, gang, gang-map, monitor, rma, tree, queue, middleware) or ids of single studies; without one,
-    /// all studies run that --list does not mark with *
+    /// Topics (barrier, gang, gang-map, monitor, rma, tree, queue, middleware) or ids of single studies;
+    /// without one, all studies run that --list does not mark with *
     #[arg(value_name = "TOPIC", value_parser = Completed::new(names, StringValueParser::new()), hide_possible_values = true)]
     topics: Vec<String>,
     /// Few repetitions: two minutes for the studies that --list does not mark with * (the default)

@@ -1,9 +1,9 @@
 //! The verdict: which way was best, by how much, and which of the conditions for gangs hold.
 //!
 //! Pure. A way is compared with plain Linux run by run in the same round ([`unisono_measure::paired`]). Of
-//! all ways that are at most [`AS_GOOD`] times as slow as the best one, the simplest is advised. The order is:
-//! `fit`, a wait policy, binding, one program after the other, gangs. Gangs come last because they make every
-//! program take turns. A way that was not clearly better than plain Linux is never advised.
+//! all ways that are at most [`AS_GOOD`] times as slow as the best one, the simplest is advised. The order
+//! is: `fit`, a wait policy, binding, one program after the other, gangs. Gangs come last because they make
+//! every program take turns. A way that was not clearly better than plain Linux is never advised.
 //!
 //! The conditions are those of the paper (TR 745, section 3), with a sixth, the quota. What cannot be seen
 //! from outside is said to be unknown.

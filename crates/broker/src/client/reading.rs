@@ -1,8 +1,8 @@
 //! A supplier's ring, for the program that reads it.
 //!
 //! Nothing in the ring is believed. A frame is copied before it is parsed. A large payload may stay in the
-//! ring; then only the head is copied. What cannot be read ends the link, and the broker delivers the supplier's later
-//! events.
+//! ring; then only the head is copied. What cannot be read ends the link, and the broker delivers the
+//! supplier's later events.
 
 use super::events::ReceivedEvent;
 use super::{Reception, SubscriptionHandle};

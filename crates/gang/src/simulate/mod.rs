@@ -1,8 +1,9 @@
 //! Programs on simulated cores: what would a machine of another size, kernel or scheduler do?
 //!
 //! A discrete-event simulation of threads that compute, spin, block, pause and meet at barriers, under the
-//! schedulers of two kernels and under this crate's own [`Rotation`](crate::policy::Rotation), unchanged. Call
-//! [`simulate`] with a machine and programs. The report has the work, waiting and latencies of each program:
+//! schedulers of two kernels and under this crate's own [`Rotation`](crate::policy::Rotation), unchanged.
+//! Call [`simulate`] with a machine and programs. The report has the work, waiting and latencies of each
+//! program:
 //!
 //! ```
 //! use unisono_gang::simulate::{
@@ -27,8 +28,8 @@
 //! `spec.rs` reads a machine and programs from JSON.
 //!
 //! The same seed gives the same answer. Cost: an event each time a thread begins to wait or to run, about
-//! 0.2 us; none while all threads of a program run at the same time. When not: where caches, memory bandwidth,
-//! interrupts or a hypervisor matter. docs/simulator.md lists what is not simulated.
+//! 0.2 us; none while all threads of a program run at the same time. When not: where caches, memory
+//! bandwidth, interrupts or a hypervisor matter. docs/simulator.md lists what is not simulated.
 //!
 //! Reference: Peter et al., "Gang scheduling isn't worth it... yet", ETH TR 745, sections 3 and 4.
 
