@@ -178,3 +178,15 @@ fn a_program_counts_for_its_own_consumers_and_for_topics_that_are_there() {
     it.report(SUPPLIER, 8, RingReport::Counted { topic: 0, counts });
     assert_eq!(it.broker.statistics(Nanos(2)).sent_away, 1);
 }
+
+#[test]
+fn a_ring_that_was_begun_after_the_last_one_was_left_for_good_is_recalled() {
+    let mut it = Bench::new();
+    it.subscribe(CONSUMER);
+    it.did();
+    it.report(SUPPLIER, 7, RingReport::Left { events: 0, for_good: true });
+    it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
+    assert_eq!(it.did(), [Did::Order(SUPPLIER, 7, RingOrder::Recall {}), Did::Forget(1)]);
+    it.publish();
+    assert_eq!(it.deliver(), [Did::Event(CONSUMER, 1)]);
+}

@@ -225,7 +225,10 @@ impl Broker {
     }
 
     fn supplies(&mut self, (client, number): (ClientId, u32), links: &[u32]) {
-        let Some(at) = self.direct.suppliers.get_mut(&(client, number)) else { return };
+        let Some(at) = self.direct.suppliers.get_mut(&(client, number)) else {
+            // nobody reads a ring that was begun after the last one was left for good
+            return self.tasks.push_front(recall(client, number));
+        };
         let (supplier, topic) = (at.supplier, at.topic);
         let last = *at.last.get_or_insert_with(|| self.channel.last_sequence(supplier, topic));
         let supplied: Vec<_> = at.links.iter().filter(|(_, link)| links.contains(link)).collect();

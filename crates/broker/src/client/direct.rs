@@ -132,7 +132,7 @@ impl Client {
         while let Some((number, order, socket)) = self.direct.orders.pop_front() {
             match (order, socket) {
                 (RingOrder::Supply { link, consumer, blocks, events, bytes }, Some(socket))
-                    if self.outlets.contains_key(&number) =>
+                    if self.outlets.get(&number).is_some_and(|outlet| !outlet.left_rings) =>
                 {
                     let way = self.wait.way();
                     let supply = self.direct.supplies.entry(number).or_insert_with(|| DirectSupply::new(way));
@@ -150,6 +150,9 @@ impl Client {
     /// Ends a topic's ring: its next events go to the broker.
     fn leave(&mut self, number: u32, for_good: bool) -> Result<(), Error> {
         let events = self.direct.supplies.remove(&number).map_or(0, |supply| supply.events);
+        if let Some(outlet) = self.outlets.get_mut(&number) {
+            outlet.left_rings |= for_good;
+        }
         self.tell(&Frame::RingReport { number, report: RingReport::Left { events, for_good } })
     }
 

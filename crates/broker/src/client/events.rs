@@ -190,7 +190,8 @@ impl Client {
         let number = self.number();
         self.tell(&Frame::Advertise { number, spec: spec.clone() })?;
         self.agreed(number)?;
-        self.outlets.insert(number, ClientOutlet { token: 0, deadline_ns: spec.deadline_ns });
+        self.outlets
+            .insert(number, ClientOutlet { token: 0, deadline_ns: spec.deadline_ns, left_rings: false });
         Ok(TopicHandle(number))
     }
 

@@ -154,6 +154,8 @@ struct ClientOutlet {
     token: u32,
     /// When an event is due that has no deadline of its own, after its publication.
     deadline_ns: Option<u64>,
+    /// Whether its events go to the broker for good: what the broker still orders was sent before it knew.
+    left_rings: bool,
 }
 
 /// A connection to a broker.

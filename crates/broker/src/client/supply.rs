@@ -13,6 +13,7 @@ use crate::memory::{
     WhenBehind,
 };
 use crate::transport::PayloadRef;
+use std::io;
 use std::os::fd::OwnedFd;
 use unisono_linux::clock::Nanos;
 use unisono_sync::{SpinBudget, Wait};
@@ -102,6 +103,10 @@ impl DirectSupply {
         let fits = self.ring.as_ref().is_some_and(|ring| length <= ring.geometry().largest() as usize);
         if !fits || self.links.iter().any(|link| link.number.is_none()) {
             self.make(length)?;
+            if self.links.is_empty() {
+                self.events += 1;
+                return Ok(());
+            }
         }
         let Some(ring) = &mut self.ring else { return Err(NotSupplied::NoRing) };
         let mut loan = match ring.loan(length) {
@@ -120,10 +125,12 @@ impl DirectSupply {
         Ok(())
     }
 
-    /// Offers the ring to new readers; makes another one for all if it is too small.
+    /// Offers the ring to new readers; makes another one for all if it is too small. Readers that are gone
+    /// are forgotten, and maybe none is left.
     #[cold]
     fn make(&mut self, length: usize) -> Result<(), NotSupplied> {
         let refused = |_| NotSupplied::NoRing;
+        self.look();
         let depth = self.links.iter().map(|link| link.depth(length)).max().unwrap_or_default();
         let depth = depth.next_power_of_two() as u32;
         let is_enough = |ring: &MemorySupplier| {
@@ -138,9 +145,14 @@ impl DirectSupply {
         }
         let Some(ring) = &mut self.ring else { return Err(NotSupplied::NoRing) };
         for link in self.links.iter_mut().filter(|link| link.number.is_none()) {
-            let number = ring.offer(link.when_behind, 0, &link.bell).map_err(refused)?;
-            link.number = Some(number);
+            match ring.offer(link.when_behind, 0, &link.bell) {
+                Ok(number) => link.number = Some(number),
+                // it went since the look
+                Err(error) if is_gone(&error) => {}
+                Err(_) => return Err(NotSupplied::NoRing),
+            }
         }
+        self.links.retain(|link| link.number.is_some());
         Ok(())
     }
 
@@ -172,6 +184,10 @@ impl DirectSupply {
         }
         self.look();
     }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 impl SupplyLink {

@@ -1,0 +1,121 @@
+//! A client with a broker that is not one: the test itself says what the broker says, in an order that a real
+//! one reaches only by a race.
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::os::fd::{AsFd, OwnedFd};
+use unisono_broker::memory::{Doorbell, MemoryConsumer, MemoryOffer, MemoryTransport, NextEvent};
+use unisono_broker::transport::{FrameTransport, PayloadRef, Taken};
+use unisono_broker::{
+    Advertisement, Client, ClientWait, EventDraft, Frame, Greeting, RingOrder, RingReport, TopicHandle,
+    WelcomeTerms,
+};
+use unisono_sync::{SpinBudget, Wait};
+
+fn pair() -> (OwnedFd, OwnedFd) {
+    socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a pair")
+}
+
+/// What a client has sent.
+#[derive(Clone, PartialEq, Debug)]
+enum SupplierSaid {
+    Report(RingReport),
+    Published(Vec<u8>),
+    Other,
+}
+
+struct Pretender {
+    transport: MemoryTransport,
+}
+
+impl Pretender {
+    /// The other end of a client that supplies the topic 1.
+    fn of_supplier() -> (Self, Client, TopicHandle) {
+        let (ours, theirs) = pair();
+        let mut it = Self { transport: MemoryTransport::new(ours, 1 << 20).expect("memory is left") };
+        let terms = WelcomeTerms { version: 1, largest: 1 << 16, path_largest: 1 << 10, same_clock: true };
+        it.say(&Frame::Welcome(terms));
+        it.say(&Frame::Accepted { number: 1 });
+        let theirs = Box::new(MemoryTransport::join(theirs).expect("it is there"));
+        let mut client = Client::over(theirs, Greeting::default(), ClientWait::Sleep).expect("welcome");
+        let topic = client.advertise(&Advertisement::of("t")).expect("a topic");
+        it.sent();
+        (it, client, topic)
+    }
+
+    fn say(&mut self, frame: &Frame<'_>) {
+        let mut bytes = Vec::new();
+        frame.write(&mut bytes);
+        let taken = self.transport.send(&bytes, PayloadRef::Bytes(&[])).expect("the client lives");
+        assert_eq!(taken, Taken::Taken);
+        let _ = self.transport.flush().expect("the client lives");
+    }
+
+    /// Introduces a consumer to the supplier; the consumer's end.
+    fn introduce(&mut self, link: u32) -> Doorbell {
+        let (one, other) = pair();
+        self.transport.pass(one.as_fd()).expect("the client takes it");
+        let consumer = format!("c{link}");
+        let order = RingOrder::Supply { link, consumer, blocks: true, events: 64, bytes: 1 << 16 };
+        self.say(&Frame::Ring { number: 1, order });
+        Doorbell::new(other)
+    }
+
+    fn sent(&mut self) -> Vec<SupplierSaid> {
+        let mut sent = Vec::new();
+        while let Some(frame) = self.transport.receive().expect("the client lives") {
+            sent.push(match Frame::read(frame.bytes).expect("a frame") {
+                Frame::RingReport { report, .. } => SupplierSaid::Report(report),
+                Frame::Publish { payload, .. } => SupplierSaid::Published(payload.to_vec()),
+                _ => SupplierSaid::Other,
+            });
+        }
+        sent
+    }
+}
+
+fn read(bell: &Doorbell) -> MemoryConsumer {
+    let offer = MemoryOffer::receive(bell).expect("the supplier lives").expect("it offered a ring");
+    offer.accept((Wait::Adaptive, SpinBudget::DEFAULT), bell).expect("it is a ring")
+}
+
+fn is_event(ring: &mut MemoryConsumer) -> bool {
+    matches!(ring.receive_copy(&mut Vec::new()), Ok(NextEvent::Event(_)))
+}
+
+fn supplies(link: u32) -> SupplierSaid {
+    SupplierSaid::Report(RingReport::Supplies { links: vec![link] })
+}
+
+fn left(events: u64, for_good: bool) -> SupplierSaid {
+    SupplierSaid::Report(RingReport::Left { events, for_good })
+}
+
+#[test]
+fn a_supplier_that_left_its_ring_for_good_obeys_no_order_that_crossed_that() {
+    let (mut broker, mut supplier, topic) = Pretender::of_supplier();
+    let bell = broker.introduce(1);
+    supplier.publish(topic, &EventDraft::new(b"a")).expect("it leaves");
+    assert!(is_event(&mut read(&bell)));
+    supplier.publish(topic, &EventDraft::new(b"b").critical(1)).expect("it leaves");
+    assert_eq!(broker.sent(), [supplies(1), left(1, true), SupplierSaid::Published(b"b".to_vec())]);
+    // the broker has not read that yet
+    let _bell = broker.introduce(2);
+    supplier.publish(topic, &EventDraft::new(b"c")).expect("it leaves");
+    assert_eq!(broker.sent(), [SupplierSaid::Published(b"c".to_vec())]);
+}
+
+#[test]
+fn a_consumer_that_goes_before_the_first_event_takes_the_ring_from_nobody() {
+    let (mut broker, mut supplier, topic) = Pretender::of_supplier();
+    drop(broker.introduce(1));
+    let stays = broker.introduce(2);
+    supplier.publish(topic, &EventDraft::new(b"a")).expect("it leaves");
+    assert_eq!(broker.sent(), [supplies(1), supplies(2)]);
+    assert!(is_event(&mut read(&stays)));
+    // and when nobody is left, the next one is as welcome
+    drop(stays);
+    let next = broker.introduce(3);
+    supplier.publish(topic, &EventDraft::new(b"b")).expect("it leaves");
+    assert_eq!(broker.sent(), [supplies(3)]);
+    assert!(is_event(&mut read(&next)));
+}
