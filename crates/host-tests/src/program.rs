@@ -3,6 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// All that host tests start, built by one command, as `cargo xtask test` does before them. Packages that are
+/// built apart would ask for other features of their dependencies, and all of these would be compiled again.
+const PROGRAMS: [&str; 6] =
+    ["--package", "unisono", "--package", "unisono-c", "--package", "unisono-examples"];
+
 /// The path of the `unisono` program, built from this source tree (release, because host tests
 /// measure nothing but still wait for it). `UNISONO_PROGRAM` names one that is built already.
 ///
@@ -12,7 +17,7 @@ pub fn unisono() -> PathBuf {
     if let Some(path) = std::env::var_os("UNISONO_PROGRAM") {
         return path.into();
     }
-    build(&["--release", "--package", "unisono", "--package", "unisono-c"]).join("release/unisono")
+    build(&[&["--release"][..], &PROGRAMS].concat()).join("release/unisono")
 }
 
 /// The path of an example of a package, built from this source tree as tests are, whose dependencies are
@@ -31,7 +36,7 @@ pub fn example(package: &str, name: &str) -> PathBuf {
 pub fn with_examples() -> PathBuf {
     let directory = unisono().parent().expect("a program lies in a directory").to_owned();
     let profile: &[&str] = if directory.ends_with("release") { &["--release"] } else { &[] };
-    build(&[&["--package", "unisono-examples", "--package", "unisono-c"], profile].concat());
+    build(&[profile, &PROGRAMS].concat());
     directory
 }
 
