@@ -1,13 +1,22 @@
 //! A client with a broker that is not one: the test itself says what the broker says, in an order that a real
 //! one reaches only by a race.
 
+#[allow(dead_code, reason = "no broker serves here")]
+#[path = "watchdog/mod.rs"]
+mod watchdog;
+
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::os::fd::{AsFd, OwnedFd};
-use unisono_broker::memory::{Doorbell, MemoryConsumer, MemoryOffer, MemoryTransport, NextEvent};
+use std::time::Duration;
+use unisono_broker::frame::DeliverHead;
+use unisono_broker::memory::{
+    Doorbell, MemoryConsumer, MemoryGeometry, MemoryOffer, MemorySupplier, MemoryTransport, NextEvent,
+    WhenBehind,
+};
 use unisono_broker::transport::{FrameTransport, PayloadRef, Taken};
 use unisono_broker::{
-    Advertisement, Client, ClientWait, EventDraft, Frame, Greeting, RingOrder, RingReport, TopicHandle,
-    WelcomeTerms,
+    Advertisement, Client, ClientWait, EventDraft, Frame, Greeting, NO_DEADLINE, Reception, RingOrder,
+    RingReport, SubscriptionSpec, TopicHandle, WelcomeTerms,
 };
 use unisono_sync::{SpinBudget, Wait};
 
@@ -21,6 +30,14 @@ enum SupplierSaid {
     Report(RingReport),
     Published(Vec<u8>),
     Other,
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("it is there").count()
+}
+
+fn wait_for_nobody() -> (Wait, SpinBudget) {
+    (Wait::Block, SpinBudget::DEFAULT)
 }
 
 struct Pretender {
@@ -60,6 +77,24 @@ impl Pretender {
         Doorbell::new(other)
     }
 
+    /// Subscribes to a topic whose events the test itself supplies; the client has not begun to read.
+    fn reading(&mut self, client: &mut Client, depth: u32) -> (MemorySupplier, Doorbell) {
+        self.say(&Frame::Accepted { number: 2 });
+        client.subscribe(&SubscriptionSpec { direct: true, ..SubscriptionSpec::of("u") }).expect("it fits");
+        let (one, other) = pair();
+        self.transport.pass(one.as_fd()).expect("the client takes it");
+        self.say(&Frame::Ring {
+            number: 2,
+            order: RingOrder::Read { link: 9, topic: 5, supplier: 3, last: 0 },
+        });
+        let bell = Doorbell::new(other);
+        let geometry = MemoryGeometry::new(depth, 256, 1).expect("it is small");
+        let mut ring = MemorySupplier::create(geometry, wait_for_nobody()).expect("memory is left");
+        ring.offer(WhenBehind::LosesOldest, 0, &bell).expect("the first");
+        self.sent();
+        (ring, bell)
+    }
+
     fn sent(&mut self) -> Vec<SupplierSaid> {
         let mut sent = Vec::new();
         while let Some(frame) = self.transport.receive().expect("the client lives") {
@@ -75,7 +110,7 @@ impl Pretender {
 
 fn read(bell: &Doorbell) -> MemoryConsumer {
     let offer = MemoryOffer::receive(bell).expect("the supplier lives").expect("it offered a ring");
-    offer.accept((Wait::Adaptive, SpinBudget::DEFAULT), bell).expect("it is a ring")
+    offer.accept(wait_for_nobody(), bell).expect("it is a ring")
 }
 
 fn is_event(ring: &mut MemoryConsumer) -> bool {
@@ -107,8 +142,10 @@ fn a_supplier_that_left_its_ring_for_good_obeys_no_order_that_crossed_that() {
 #[test]
 fn a_consumer_that_goes_before_the_first_event_takes_the_ring_from_nobody() {
     let (mut broker, mut supplier, topic) = Pretender::of_supplier();
-    drop(broker.introduce(1));
-    let stays = broker.introduce(2);
+    let stays = broker.introduce(1);
+    let goes = broker.introduce(2);
+    assert!(supplier.receive(Some(Duration::ZERO)).expect("the broker lives").is_none());
+    drop(goes);
     supplier.publish(topic, &EventDraft::new(b"a")).expect("it leaves");
     assert_eq!(broker.sent(), [supplies(1), supplies(2)]);
     assert!(is_event(&mut read(&stays)));
@@ -118,4 +155,61 @@ fn a_consumer_that_goes_before_the_first_event_takes_the_ring_from_nobody() {
     supplier.publish(topic, &EventDraft::new(b"b")).expect("it leaves");
     assert_eq!(broker.sent(), [supplies(3)]);
     assert!(is_event(&mut read(&next)));
+}
+
+fn delivery(sequence: u64) -> DeliverHead<'static> {
+    DeliverHead { sequence, deadline: NO_DEADLINE, ..DeliverHead::default() }
+}
+
+fn write(ring: &mut MemorySupplier, numbers: std::ops::RangeInclusive<u64>) {
+    for number in numbers {
+        let mut bytes = Vec::new();
+        Frame::Deliver { head: delivery(number), payload: b"x" }.write(&mut bytes);
+        ring.publish(0, &bytes).expect("there is room");
+    }
+}
+
+#[test]
+fn a_program_that_only_listens_keeps_no_sockets_of_consumers_that_are_gone() {
+    let (mut broker, mut supplier, _) = Pretender::of_supplier();
+    let before = descriptors();
+    for link in 1..=100 {
+        drop(broker.introduce(link));
+        assert!(supplier.receive(Some(Duration::ZERO)).expect("the broker lives").is_none());
+    }
+    // other tests run beside this one
+    assert!(descriptors() < before + 60, "{before} descriptors became {}", descriptors());
+}
+
+#[test]
+fn a_supplier_that_waits_for_a_full_ring_keeps_so_many_events_and_then_leaves_the_ring() {
+    watchdog::within_a_minute(|| {
+        let (mut broker, mut supplier, topic) = Pretender::of_supplier();
+        let (mut ring, _bell) = broker.reading(&mut supplier, 1024);
+        write(&mut ring, 1..=1000);
+        broker.say(&Frame::Ring { number: 2, order: RingOrder::Begin { link: 9 } });
+        let full = broker.introduce(1);
+        for _ in 0..64 {
+            supplier.publish(topic, &EventDraft::new(b"a")).expect("it leaves");
+        }
+        supplier.publish(topic, &EventDraft::new(b"b")).expect("it leaves");
+        assert_eq!(broker.sent(), [supplies(1), left(64, true), SupplierSaid::Published(b"b".to_vec())]);
+        drop(full);
+    });
+}
+
+#[test]
+fn events_with_numbers_from_after_the_ring_end_the_link() {
+    let (mut broker, mut client, _) = Pretender::of_supplier();
+    let (mut ring, _bell) = broker.reading(&mut client, 64);
+    write(&mut ring, 1..=10);
+    let head = DeliverHead { consumer: 2, topic: 5, supplier: 3, ..delivery(5) };
+    broker.say(&Frame::Deliver { head, payload: b"from the broker" });
+    let mut numbers = Vec::new();
+    while let Some(Reception::Event(event)) = client.receive(Some(Duration::ZERO)).expect("it lives") {
+        numbers.push(event.sequence);
+    }
+    client.flush().expect("the broker lives");
+    assert!(broker.sent().contains(&SupplierSaid::Report(RingReport::Broken { link: 9 })));
+    assert_eq!(numbers, [1, 2, 3, 4, 5]);
 }

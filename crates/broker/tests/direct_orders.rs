@@ -4,7 +4,7 @@ use unisono_broker::frame::PublishHead;
 use unisono_broker::transport::TransportPeer;
 use unisono_broker::{
     Advertisement, Broker, ClientId, DirectCounts, Frame, Greeting, Limits, NO_DEADLINE, Nanos, Next,
-    RingOrder, RingReport, SubscriptionSpec, Task,
+    NoticeText, RingOrder, RingReport, SubscriptionSpec, Task,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
@@ -21,6 +21,7 @@ enum Did {
     Accepted(ClientId),
     Event(ClientId, u64),
     Forget(u32),
+    Gap(ClientId, u64, u64),
 }
 
 struct Bench {
@@ -74,6 +75,9 @@ impl Bench {
                 Task::Answer { client, head, .. } => match Frame::read(&head).expect("a frame") {
                     Frame::Ring { number, order } => did.push(Did::Order(client, number, order)),
                     Frame::Accepted { .. } => did.push(Did::Accepted(client)),
+                    Frame::Notice { notice: NoticeText::Gap { first, last, .. }, .. } => {
+                        did.push(Did::Gap(client, first, last));
+                    }
                     Frame::Deliver { head, .. } => did.push(Did::Event(client, head.sequence)),
                     _ => {}
                 },
@@ -189,4 +193,45 @@ fn a_ring_that_was_begun_after_the_last_one_was_left_for_good_is_recalled() {
     assert_eq!(it.did(), [Did::Order(SUPPLIER, 7, RingOrder::Recall {}), Did::Forget(1)]);
     it.publish();
     assert_eq!(it.deliver(), [Did::Event(CONSUMER, 1)]);
+}
+
+#[test]
+fn a_consumer_whose_end_cannot_be_passed_on_is_told_what_it_lost() {
+    let mut it = Bench::new();
+    it.subscribe(CONSUMER);
+    it.publish();
+    it.deliver();
+    it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
+    assert!(it.did().contains(&Did::Pass(CONSUMER, 1)));
+    it.broker.link_failed(1);
+    assert_eq!(it.did(), [Did::Order(SUPPLIER, 7, RingOrder::Recall {})]);
+    it.report(SUPPLIER, 7, RingReport::Left { events: 3, for_good: false });
+    assert_eq!(it.did(), [Did::Forget(1), Did::Gap(CONSUMER, 2, 4)]);
+    it.publish();
+    assert_eq!(it.deliver(), [Did::Event(CONSUMER, 5)]);
+}
+
+#[test]
+fn a_supplier_that_only_listens_is_told_of_so_many_consumers_until_it_uses_their_links() {
+    let mut it = Bench::new();
+    for number in 100..200 {
+        let spec = Advertisement::of(&format!("idle/{number}"));
+        it.hear(SUPPLIER, &Frame::Advertise { number, spec });
+    }
+    let spec = SubscriptionSpec { direct: true, ..SubscriptionSpec::of("#") };
+    it.hear(CONSUMER, &Frame::Subscribe { number: 8, spec: Box::new(spec) });
+    let introduced = |did: &[Did]| did.iter().filter(|did| matches!(did, Did::Introduce(..))).count();
+    let did = it.did();
+    assert_eq!((introduced(&did), did.last()), (64, Some(&Did::Accepted(CONSUMER))));
+    // it publishes on two of these topics: there is room for two others
+    it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
+    it.report(SUPPLIER, 100, RingReport::Supplies { links: vec![2] });
+    assert_eq!(introduced(&it.did()), 2);
+    // the events of the others come from the broker
+    let head = PublishHead { topic: 199, deadline: NO_DEADLINE, ..PublishHead::default() };
+    it.hear(SUPPLIER, &Frame::Publish { head, payload: b"x" });
+    assert!(it.deliver().contains(&Did::Event(CONSUMER, 1)));
+    // one that ends makes room, too
+    it.hear(SUPPLIER, &Frame::Close { number: 110 });
+    assert_eq!(introduced(&it.did()), 1);
 }

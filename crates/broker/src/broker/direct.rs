@@ -15,6 +15,7 @@
 
 use super::{Broker, ConnectedClient};
 use crate::frame::Frame;
+use crate::notice::NoticeText;
 use crate::ring::{DirectCounts, RingOrder, RingReport};
 use crate::spec::{Advertisement, Durability, KeptHistory, SubscriptionSpec};
 use crate::task::{ClientId, Task};
@@ -25,6 +26,11 @@ use unisono_eventchannel::{ConsumerId, InboxCounters, NumberMap, SupplierId, Top
 /// sockets and pages.
 const MOST_LINKS: usize = 16;
 
+/// Links that suppliers were told of and do not use yet, at most: the broker keeps a socket for each.
+const MOST_IDLE: usize = 512;
+/// The same of one program, which keeps the other ends.
+const MOST_IDLE_OF_ONE: usize = 64;
+
 /// All direct rings.
 #[derive(Debug, Default)]
 pub(super) struct DirectRings {
@@ -33,6 +39,8 @@ pub(super) struct DirectRings {
     /// The channel's count of changes when this was last looked through.
     arranged: Option<u64>,
     last_link: u32,
+    /// Whether topics wait until suppliers use the links that they were told of.
+    short: bool,
     /// Links whose consumers have events from the broker to take first.
     waiting: Vec<WaitingLink>,
 }
@@ -45,7 +53,16 @@ struct DirectSupplier {
     state: DirectState,
     /// The number of its last event before those in the ring.
     last: Option<u64>,
-    links: BTreeMap<ConsumerId, u32>,
+    links: BTreeMap<ConsumerId, IntroducedLink>,
+    /// Consumers to which their ends could not be passed on: what is in the ring is lost to them.
+    cut_off: Vec<ConsumerId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct IntroducedLink {
+    link: u32,
+    /// Whether the supplier has said that it uses it.
+    used: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,7 +97,7 @@ struct WaitingLink {
 impl DirectRings {
     fn find(&self, link: u32) -> Option<((ClientId, u32), ConsumerId)> {
         self.suppliers.iter().find_map(|(of, supplier)| {
-            let (consumer, _) = supplier.links.iter().find(|(_, number)| **number == link)?;
+            let (consumer, _) = supplier.links.iter().find(|(_, it)| it.link == link)?;
             Some((*of, *consumer))
         })
     }
@@ -107,7 +124,7 @@ impl Broker {
             && (&spec.period_ns, &spec.writer) == (&None, &None);
         if plain && self.clients.get(&client).is_some_and(ConnectedClient::has_rings) {
             let (state, links) = (DirectState::Brokered, BTreeMap::new());
-            let at = DirectSupplier { supplier, topic, state, last: None, links };
+            let at = DirectSupplier { supplier, topic, state, last: None, links, cut_off: Vec::new() };
             self.direct.suppliers.insert((client, number), at);
             self.direct.arranged = None;
         }
@@ -131,7 +148,15 @@ impl Broker {
 
     pub(super) fn supplies_no_more(&mut self, client: ClientId, number: u32) {
         if let Some(at) = self.direct.suppliers.remove(&(client, number)) {
-            self.forget(at.links.into_values());
+            self.forget(at.links.into_values().map(|it| it.link));
+            self.idle_links_changed();
+        }
+    }
+
+    /// There may be room for topics that waited for it.
+    fn idle_links_changed(&mut self) {
+        if std::mem::take(&mut self.direct.short) {
+            self.direct.arranged = None;
         }
     }
 
@@ -152,7 +177,14 @@ impl Broker {
         }
         self.direct.arranged = Some(audiences);
         let (mut first, mut dropped) = (Vec::new(), Vec::new());
-        let DirectRings { suppliers, readers, last_link, .. } = &mut self.direct;
+        let DirectRings { suppliers, readers, last_link, short, .. } = &mut self.direct;
+        *short = false;
+        let (mut idle, mut idle_of) = (0, BTreeMap::<ClientId, usize>::new());
+        for ((client, _), at) in &*suppliers {
+            let theirs = at.links.values().filter(|it| !it.used).count();
+            idle += theirs;
+            *idle_of.entry(*client).or_default() += theirs;
+        }
         for ((client, number), at) in suppliers {
             if matches!(at.state, DirectState::Recalled | DirectState::GivenUp) {
                 continue;
@@ -164,18 +196,24 @@ impl Broker {
                 audience.len() <= MOST_LINKS
                     && audience.iter().all(|reader| readers.get(reader).is_some_and(is_other))
             });
-            if !may {
+            let new = audience.iter().flatten().filter(|it| !at.links.contains_key(it)).count();
+            let theirs = idle_of.entry(*client).or_default();
+            let fits = idle + new <= MOST_IDLE && *theirs + new <= MOST_IDLE_OF_ONE;
+            *short |= may && !fits;
+            if !may || !fits {
                 if at.state == DirectState::Introduced {
                     at.state = DirectState::Recalled;
                     first.push(recall(*client, *number));
                 }
                 continue;
             }
+            idle += new;
+            *theirs += new;
             let audience = audience.unwrap_or_default();
-            at.links.retain(|consumer, link| {
+            at.links.retain(|consumer, it| {
                 let stays = audience.contains(consumer);
                 if !stays {
-                    dropped.push(*link);
+                    dropped.push(it.link);
                 }
                 stays
             });
@@ -189,7 +227,7 @@ impl Broker {
                         RingOrder::Supply { link, consumer: reader.name.clone(), blocks, events, bytes };
                     first.push(Task::Introduce { client: *client, link, head: frame(*number, order) });
                     at.state = DirectState::Introduced;
-                    link
+                    IntroducedLink { link, used: false }
                 });
             }
         }
@@ -217,7 +255,7 @@ impl Broker {
             RingReport::Broken { link } => {
                 let reader = self.direct.find(link).and_then(|(_, it)| self.direct.readers.get(&it));
                 if reader.is_some_and(|reader| (reader.client, reader.number) == (client, number)) {
-                    self.link_failed(link);
+                    self.give_up(link);
                 }
             }
         }
@@ -231,8 +269,12 @@ impl Broker {
         };
         let (supplier, topic) = (at.supplier, at.topic);
         let last = *at.last.get_or_insert_with(|| self.channel.last_sequence(supplier, topic));
-        let supplied: Vec<_> = at.links.iter().filter(|(_, link)| links.contains(link)).collect();
-        let supplied: Vec<_> = supplied.into_iter().map(|(consumer, link)| (*consumer, *link)).collect();
+        let mut supplied = Vec::new();
+        for (consumer, it) in at.links.iter_mut().filter(|(_, it)| links.contains(&it.link)) {
+            it.used = true;
+            supplied.push((*consumer, it.link));
+        }
+        self.idle_links_changed();
         self.answer(client, &Frame::Ring { number, order: RingOrder::Numbered { last } });
         for (consumer, link) in supplied {
             let reader = self.direct.readers.get(&consumer);
@@ -269,13 +311,35 @@ impl Broker {
         let Some(at) = self.direct.suppliers.get_mut(&of) else { return };
         self.channel.skip_sequences(at.supplier, at.topic, events);
         let ends = for_good || at.state == DirectState::GivenUp;
-        (at.state, at.last) = (DirectState::Brokered, None);
-        let links = std::mem::take(&mut at.links);
-        self.forget(links.into_values());
+        at.state = DirectState::Brokered;
+        let (supplier, topic, last) = (at.supplier, at.topic, at.last.take().unwrap_or_default());
+        let (links, cut_off) = (std::mem::take(&mut at.links), std::mem::take(&mut at.cut_off));
+        self.forget(links.into_values().map(|it| it.link));
         self.direct.arranged = None;
         if ends {
             self.direct.suppliers.remove(&of);
         }
+        if events > 0 {
+            for consumer in cut_off {
+                self.tell_of_loss(consumer, (supplier, topic), (last.saturating_add(1), events));
+            }
+        }
+    }
+
+    /// Tells a consumer that events of a ring are lost which it could not read.
+    fn tell_of_loss(
+        &mut self,
+        consumer: ConsumerId,
+        (supplier, topic): (SupplierId, TopicId),
+        (first, lost): (u64, u64),
+    ) {
+        let Some(reader) = self.direct.readers.get(&consumer) else { return };
+        let (client, number) = (reader.client, reader.number);
+        self.name_topic(client, topic);
+        let (last, cause) = (first.saturating_add(lost - 1), "not-received".to_owned());
+        let notice = NoticeText::Gap { topic: topic.0, supplier: supplier.0, first, last, lost, cause };
+        self.answer(client, &Frame::Notice { consumer: number, notice });
+        self.count_direct(consumer, topic, DirectCounts { dropped_full: lost, ..Default::default() });
     }
 
     fn count_direct(&mut self, consumer: ConsumerId, topic: TopicId, counts: DirectCounts) {
@@ -298,6 +362,16 @@ impl Broker {
 
     /// A link could not be made: the supplier's events come through the broker from now on.
     pub fn link_failed(&mut self, link: u32) {
+        if let Some((of, consumer)) = self.direct.find(link)
+            && let Some(at) = self.direct.suppliers.get_mut(&of)
+            && at.links.get(&consumer).is_some_and(|it| it.used)
+        {
+            at.cut_off.push(consumer);
+        }
+        self.give_up(link);
+    }
+
+    fn give_up(&mut self, link: u32) {
         let Some(((client, number), _)) = self.direct.find(link) else { return };
         let Some(at) = self.direct.suppliers.get_mut(&(client, number)) else { return };
         if at.state == DirectState::Introduced {

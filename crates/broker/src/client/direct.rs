@@ -14,6 +14,7 @@ use crate::ring::{RingOrder, RingReport};
 use crate::spec::WhenLate;
 use crate::transport::{Awaited, FrameTransport, MayWait};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -30,6 +31,8 @@ const MOST_FIELDS: usize = 256;
 const COUNTED_EVERY: Nanos = Nanos(100_000_000);
 /// Events from rings before a look for the broker's frames.
 const TURN: u32 = 64;
+/// Events taken from a ring that its supplier has left, at most: two of the longest rings.
+const MOST_EMPTIED: usize = 1 << 16;
 /// Looks of a consumer that spins, until it looks for what only a system call shows: about 0.1 ms.
 const THOROUGH: u32 = 4096;
 
@@ -115,6 +118,8 @@ impl Client {
             }
             RingOrder::Supply { .. } => {
                 let socket = self.transport.passed()?.ok_or_else(no_descriptor)?;
+                // a program that only listens obeys no order: those of consumers that are gone would pile up
+                self.direct.orders.retain(|(.., socket)| socket.as_ref().is_none_or(is_connected));
                 self.direct.orders.push_back((number, order, Some(socket)));
             }
             RingOrder::Numbered { last } => {
@@ -216,10 +221,16 @@ impl Client {
                     self.refuse(number, token, PublishError::Full { consumer }.to_string());
                     return Ok(true);
                 }
+                Err(NotSupplied::Full(_)) if self.received.len() >= MOST_RECEIVED => {
+                    self.leave(number, true)?;
+                    return Ok(false);
+                }
                 Err(NotSupplied::Full(consumer)) => {
                     supply.wait_for(consumer);
                     // whoever waits must not make the one wait that it waits for
-                    while let Some(reception) = self.read_ring() {
+                    while self.received.len() < MOST_RECEIVED
+                        && let Some(reception) = self.read_ring()
+                    {
                         self.received.push_back(reception);
                     }
                     // others may wait for what this thread published elsewhere
@@ -271,7 +282,7 @@ impl Client {
         (subscription, topic, supplier): (u32, u32, u32),
         before: Option<u64>,
     ) {
-        let mut at = 0;
+        let (mut at, mut taken) = (0, 0);
         while let Some(reading) = self.direct.readings.get_mut(at) {
             let of = &reading.of;
             let is_theirs = (of.subscription.0, of.topic, of.supplier) == (subscription, topic, supplier);
@@ -281,7 +292,14 @@ impl Client {
             }
             reading.begun = true;
             match reading.take() {
-                Ok(Some(reception)) => self.received.push_back(reception),
+                // it said that it had left the ring, and writes on
+                Ok(Some(reception)) if taken == MOST_EMPTIED || !is_before(&reception, before) => {
+                    self.end_reading(at, ReadingEnd::Broken);
+                }
+                Ok(Some(reception)) => {
+                    taken += 1;
+                    self.received.push_back(reception);
+                }
                 Ok(None) => at += 1,
                 Err(end) => self.end_reading(at, end),
             }
@@ -459,6 +477,23 @@ impl Client {
             Err(error) => Err(Error::from_errno(error)),
         }
     }
+}
+
+/// Whether somebody has the other end of a socket.
+fn is_connected(socket: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::empty())];
+    let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&at_once)).is_err() || !fds[0].revents().contains(PollFlags::HUP)
+}
+
+/// Whether what came from a ring has a lower number than an event that came through the broker.
+fn is_before(reception: &Reception, before: Option<u64>) -> bool {
+    let number = match reception {
+        Reception::Event(event) => event.sequence,
+        Reception::Notice { notice: crate::notice::NoticeText::Gap { last, .. }, .. } => *last,
+        _ => return true,
+    };
+    before.is_none_or(|before| number < before)
 }
 
 fn no_descriptor() -> Error {

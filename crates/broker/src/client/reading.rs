@@ -161,7 +161,12 @@ impl DirectReading {
     /// Maps the next ring that was offered; whether one was.
     fn join(&mut self) -> io::Result<bool> {
         let Some(offer) = MemoryOffer::receive(&self.bell)? else { return Ok(false) };
-        self.ring = Some(offer.accept(WAY, &self.bell)?);
+        let ring = offer.accept(WAY, &self.bell)?;
+        // a slot is a quarter larger than the event that it was made for
+        if ring.largest() > self.of.largest + self.of.largest / 4 + 64 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        self.ring = Some(ring);
         Ok(true)
     }
 
@@ -261,9 +266,13 @@ mod tests {
 
     /// A reading, and a ring that a supplier may fill with anything.
     fn reading() -> (DirectReading, MemorySupplier, Doorbell) {
+        reading_with(LARGEST * 5 / 4)
+    }
+
+    fn reading_with(slot: usize) -> (DirectReading, MemorySupplier, Doorbell) {
         let (one, other) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a pair");
-        let geometry = MemoryGeometry::new(8, 2 * LARGEST as u32, 1).expect("small");
+        let geometry = MemoryGeometry::new(8, slot as u32, 1).expect("small");
         let mut ring = MemorySupplier::create(geometry, WAY).expect("memory is left");
         let bell = Doorbell::new(other);
         ring.offer(WhenBehind::BlocksSupplier, 0, &bell).expect("the first");
@@ -329,6 +338,13 @@ mod tests {
         let head = large.len() - b"payload".len();
         large.resize(LARGEST + 1, 0);
         ring.publish(head as u32, &large).expect("there is room");
+        assert!(matches!(reading.take(), Err(ReadingEnd::Broken)));
+    }
+
+    #[test]
+    fn a_ring_for_larger_events_than_a_supplier_may_publish_is_refused() {
+        let (mut reading, mut ring, _bell) = reading_with(2 * LARGEST);
+        ring.publish(0, &frame(1)).expect("there is room");
         assert!(matches!(reading.take(), Err(ReadingEnd::Broken)));
     }
 

@@ -81,6 +81,8 @@ impl DirectSupply {
     ) {
         let when_behind = if blocks { WhenBehind::BlocksSupplier } else { WhenBehind::LosesOldest };
         let bell = Doorbell::new(socket);
+        // those that are gone keep their sockets until then
+        self.look();
         self.links.push(SupplyLink { consumer, when_behind, events, bytes, bell, number: None });
     }
 
