@@ -69,11 +69,15 @@ impl Pretender {
 
     /// Introduces a consumer to the supplier; the consumer's end.
     fn introduce(&mut self, link: u32) -> Doorbell {
+        self.introduce_to(1, link, (64, 1 << 16))
+    }
+
+    fn introduce_to(&mut self, number: u32, link: u32, (events, bytes): (usize, usize)) -> Doorbell {
         let (one, other) = pair();
         self.transport.pass(one.as_fd()).expect("the client takes it");
         let consumer = format!("c{link}");
-        let order = RingOrder::Supply { link, consumer, blocks: true, events: 64, bytes: 1 << 16 };
-        self.say(&Frame::Ring { number: 1, order });
+        let order = RingOrder::Supply { link, consumer, blocks: true, events, bytes };
+        self.say(&Frame::Ring { number, order });
         Doorbell::new(other)
     }
 
@@ -212,4 +216,29 @@ fn events_with_numbers_from_after_the_ring_end_the_link() {
     client.flush().expect("the broker lives");
     assert!(broker.sent().contains(&SupplierSaid::Report(RingReport::Broken { link: 9 })));
     assert_eq!(numbers, [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn rings_beyond_what_a_program_may_have_of_them_are_not_made() {
+    let (mut broker, mut supplier, first) = Pretender::of_supplier();
+    let long = (16_384, 1 << 30);
+    let payload = vec![1; 10_000];
+    let topic = |broker: &mut Pretender, supplier: &mut Client, number: u32| {
+        broker.say(&Frame::Accepted { number });
+        let topic = supplier.advertise(&Advertisement::of("u")).expect("a topic");
+        let bell = broker.introduce_to(number, number, long);
+        broker.sent();
+        supplier.publish(topic, &EventDraft::new(&payload)).expect("it leaves");
+        (bell, broker.sent())
+    };
+    let bell = broker.introduce_to(1, 1, long);
+    supplier.publish(first, &EventDraft::new(&[1; 10_000])).expect("it leaves");
+    assert!(is_event(&mut read(&bell)));
+    // 200 MB each: two of them are too many
+    let (_second, sent) = topic(&mut broker, &mut supplier, 2);
+    assert!(sent.len() == 3 && sent[..2] == [supplies(2), left(0, true)], "{sent:?}");
+    supplier.withdraw(first).expect("the broker lives");
+    let (third, sent) = topic(&mut broker, &mut supplier, 3);
+    assert_eq!(sent, [supplies(3)]);
+    assert!(is_event(&mut read(&third)));
 }

@@ -6,7 +6,7 @@
 //! that went to the broker.
 
 use super::reading::{DirectReading, ReadingEnd, ReadingOf};
-use super::supply::{DirectSupply, NotSupplied};
+use super::supply::{DirectSupply, MOST_RING_BYTES, NotSupplied};
 use super::{BrokerAnswer, Client, EventDraft, PublishedEvent, Reception, SubscriptionHandle, TopicHandle};
 use super::{ClientWait, Error, glance};
 use crate::frame::{DeliverHead, Frame, MOST_KEY, PublishFlags, PublishOutcome};
@@ -42,6 +42,8 @@ pub(super) struct ClientRings {
     /// Orders for topics that were not obeyed yet.
     orders: VecDeque<(u32, RingOrder, Option<OwnedFd>)>,
     supplies: BTreeMap<u32, DirectSupply>,
+    /// Bytes that are left for rings.
+    room: u64,
     pub(super) readings: Vec<DirectReading>,
     /// What each subscription wants of late events.
     late: BTreeMap<u32, WhenLate>,
@@ -55,7 +57,7 @@ pub(super) struct ClientRings {
 
 impl ClientRings {
     pub(super) fn over(transport: &dyn FrameTransport) -> Result<Self, Error> {
-        let mut rings = Self::default();
+        let mut rings = Self { room: MOST_RING_BYTES, ..Self::default() };
         if transport.passes() {
             let ready = epoll::create(CreateFlags::CLOEXEC).map_err(Error::from_errno)?;
             epoll::add(&ready, transport, EventData::new_u64(0), EventFlags::IN)
@@ -88,8 +90,15 @@ impl ClientRings {
 
     /// Ends a topic's ring.
     pub(super) fn withdrawn(&mut self, number: u32) {
-        self.supplies.remove(&number);
+        self.end_supply(number);
         self.orders.retain(|(of, ..)| *of != number);
+    }
+
+    /// Ends a topic's ring; how many events it had.
+    fn end_supply(&mut self, number: u32) -> u64 {
+        let Some(supply) = self.supplies.remove(&number) else { return 0 };
+        self.room += supply.bytes();
+        supply.events
     }
 }
 
@@ -154,7 +163,7 @@ impl Client {
 
     /// Ends a topic's ring: its next events go to the broker.
     fn leave(&mut self, number: u32, for_good: bool) -> Result<(), Error> {
-        let events = self.direct.supplies.remove(&number).map_or(0, |supply| supply.events);
+        let events = self.direct.end_supply(number);
         if let Some(outlet) = self.outlets.get_mut(&number) {
             outlet.left_rings |= for_good;
         }
@@ -197,7 +206,8 @@ impl Client {
                 self.refuse(number, token, error.to_string());
                 return Ok(true);
             }
-            let Some(supply) = self.direct.supplies.get_mut(&number) else { continue };
+            let ClientRings { supplies, room, .. } = &mut self.direct;
+            let Some(supply) = supplies.get_mut(&number) else { continue };
             let head = DeliverHead {
                 sequence: supply.events + 1,
                 deadline,
@@ -208,7 +218,7 @@ impl Client {
             };
             self.head.clear();
             head.write(&mut self.head);
-            match supply.publish(&self.head, event.payload) {
+            match supply.publish(&self.head, event.payload, room) {
                 Ok(()) => {
                     self.direct.untold = true;
                     if flags.answer {

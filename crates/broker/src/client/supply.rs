@@ -18,6 +18,8 @@ use std::os::fd::OwnedFd;
 use unisono_linux::clock::Nanos;
 use unisono_sync::{SpinBudget, Wait};
 
+/// Bytes of all rings of a program.
+pub(super) const MOST_RING_BYTES: u64 = 256 << 20;
 /// Readers that a ring has room for: what the broker introduces at most.
 const MOST_LINKS: u32 = 16;
 /// The smallest slot.
@@ -91,8 +93,19 @@ impl DirectSupply {
         link.map_or("a consumer", |link| &link.consumer)
     }
 
-    /// Puts an event into the ring; consumers that are awake see it.
-    pub(super) fn publish(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<(), NotSupplied> {
+    /// Bytes of its ring.
+    pub(super) fn bytes(&self) -> u64 {
+        self.ring.as_ref().map_or(0, |ring| ring.geometry().bytes())
+    }
+
+    /// Puts an event into the ring; consumers that are awake see it. A ring that has to be made takes its
+    /// bytes from `room`.
+    pub(super) fn publish(
+        &mut self,
+        head: &[u8],
+        payload: PayloadRef<'_>,
+        room: &mut u64,
+    ) -> Result<(), NotSupplied> {
         let length = head.len() + payload.length();
         self.until_look = self.until_look.checked_sub(1).unwrap_or(LOOK_EVERY);
         if self.until_look == 0 {
@@ -104,7 +117,7 @@ impl DirectSupply {
         }
         let fits = self.ring.as_ref().is_some_and(|ring| length <= ring.geometry().largest() as usize);
         if !fits || self.links.iter().any(|link| link.number.is_none()) {
-            self.make(length)?;
+            self.make(length, room)?;
             if self.links.is_empty() {
                 self.events += 1;
                 return Ok(());
@@ -130,7 +143,7 @@ impl DirectSupply {
     /// Offers the ring to new readers; makes another one for all if it is too small. Readers that are gone
     /// are forgotten, and maybe none is left.
     #[cold]
-    fn make(&mut self, length: usize) -> Result<(), NotSupplied> {
+    fn make(&mut self, length: usize, room: &mut u64) -> Result<(), NotSupplied> {
         let refused = |_| NotSupplied::NoRing;
         self.look();
         let depth = self.links.iter().map(|link| link.depth(length)).max().unwrap_or_default();
@@ -141,8 +154,11 @@ impl DirectSupply {
         if !self.ring.as_ref().is_some_and(is_enough) {
             let slot = (length + length / 4).max(LEAST_SLOT).next_multiple_of(64) as u32;
             let geometry = MemoryGeometry::new(depth, slot, MOST_LINKS).ok_or(NotSupplied::NoRing)?;
+            let free = *room + self.bytes();
+            let left = free.checked_sub(geometry.bytes()).ok_or(NotSupplied::NoRing)?;
             let ring = MemorySupplier::create(geometry, (self.wait, SpinBudget::DEFAULT)).map_err(refused)?;
             self.ring = Some(ring);
+            *room = left;
             self.links.iter_mut().for_each(|link| link.number = None);
         }
         let Some(ring) = &mut self.ring else { return Err(NotSupplied::NoRing) };

@@ -116,7 +116,8 @@ impl MemoryGeometry {
         (self.first_slot() + slot as u64 * self.stride()) as usize
     }
 
-    const fn bytes(self) -> u64 {
+    /// Bytes of the memory, from its beginning to its end.
+    pub(crate) const fn bytes(self) -> u64 {
         self.first_slot() + self.slots as u64 * self.stride()
     }
 
