@@ -86,8 +86,16 @@ impl DoorbellInbox {
                 self.messages.push_back(message);
             }
         }
-        let waiting = self.messages.len() + self.descriptors.len();
-        if waiting > MOST_WAITING { Err("more descriptors than this process takes") } else { Ok(()) }
+        // Descriptors arrive with their message's first byte. More than a begun message has are of no
+        // message, and would wait here for ever.
+        if self.descriptors.len() > usize::from(!self.partial.is_empty()) {
+            return Err("descriptors came without a message");
+        }
+        if self.messages.len() > MOST_WAITING {
+            Err("more descriptors than this process takes")
+        } else {
+            Ok(())
+        }
     }
 
     /// The message that has just become whole.
@@ -318,6 +326,16 @@ mod tests {
             rustix::io::write(&raw, bytes).expect("there is room");
             let end = Doorbell::new(end.into());
             assert_eq!(end.take().expect_err("no message").kind(), io::ErrorKind::InvalidData, "{bytes:?}");
+        }
+        for bytes in [&[RING][..], &[RING, RING], &OFFER[..1]] {
+            let (raw, end) = UnixStream::pair().expect("a pair");
+            let (raw, end) = (Doorbell::new(raw.into()), Doorbell::new(end.into()));
+            // an offer that has begun may have the descriptors of its first byte, and no more
+            let refused = (0..2).try_for_each(|_| {
+                raw.send_with(bytes, &[files[0].as_fd(), files[1].as_fd()])?;
+                end.take().map(drop)
+            });
+            assert_eq!(refused.expect_err("of no message").kind(), io::ErrorKind::InvalidData, "{bytes:?}");
         }
         let more = (0..=MOST_WAITING).try_for_each(|_| {
             one.pass(files[0].as_fd())?;
