@@ -273,6 +273,31 @@ fn an_expired_certificate_is_refused_by_the_one_who_has_it_and_by_the_other_end(
 }
 
 #[test]
+fn a_program_shows_its_certificate_at_each_connection() {
+    with_tls(broker(), true, |site| {
+        let own = site.programs.certify("again", &[]);
+        let chain = vec![CertificateDer::from_pem_file(&own.certificate).expect("a certificate")];
+        let mut roots = rustls::RootCertStore::empty();
+        roots
+            .add(CertificateDer::from_pem_file(&site.brokers.file).expect("a certificate"))
+            .expect("an authority");
+        let config =
+            rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+        let config = config.with_protocol_versions(&[&rustls::version::TLS12]).expect("a version");
+        let key = PrivateKeyDer::from_pem_file(&own.key).expect("a key");
+        let config = config.with_root_certificates(roots).with_client_auth_cert(chain, key);
+        let config = Arc::new(config.expect("they fit"));
+        for _ in 0..2 {
+            let name = "localhost".try_into().expect("a name");
+            let mut program = rustls::ClientConnection::new(Arc::clone(&config), name).expect("a connection");
+            let mut socket = TcpStream::connect(site.at[0]).expect("it listens");
+            program.complete_io(&mut socket).expect("its certificate is sound");
+            assert_eq!(program.handshake_kind(), Some(rustls::HandshakeKind::Full));
+        }
+    });
+}
+
+#[test]
 fn files_that_do_not_fit_are_refused_before_anything_listens() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let authority = Authority::new(directory.path(), "a");

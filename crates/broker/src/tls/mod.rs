@@ -131,6 +131,8 @@ impl TlsService {
         // A program connects once and stays. A ticket that it never reads would also make its end look like a
         // broken connection.
         config.send_tls13_tickets = 0;
+        // A session of TLS 1.2 that is resumed would let in a program whose certificate has expired since.
+        config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         Ok(TlsCertificates(Arc::new(config)))
     }
 }
