@@ -9,9 +9,19 @@ use authority::Authority;
 use conformance::{End, LARGEST};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 use unisono_broker::memory::MemoryTransport;
-use unisono_broker::transport::{StreamListener, StreamTransport, TransportError, TransportListener as _};
+use unisono_broker::transport::{
+    Drained, FrameTransport as _, PayloadRef, StreamListener, StreamTransport, Taken, TransportError,
+    TransportListener as _,
+};
 use unisono_broker::{TlsAddress, TlsService, Uncertified};
+use unisono_linux::poll::readable;
+
+/// A program that does not come within this time never will.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn unix() -> (End, End) {
     let (one, other) =
@@ -37,10 +47,15 @@ fn tcp() -> (End, End) {
     (end(one), end(other))
 }
 
-fn tls() -> (End, End) {
+/// A broker's end that listens with TLS, where programs reach it, and the directory of their certificates.
+/// `client_authority` makes the file of the programs' authorities there.
+fn listening(
+    client_authority: impl FnOnce(&Path) -> Option<PathBuf>,
+) -> (StreamListener, TlsAddress, tempfile::TempDir) {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let authority = Authority::new(directory.path(), "authority");
-    let service = TlsService { own: authority.certify("broker", &["127.0.0.1"]), client_authority: None };
+    let own = authority.certify("broker", &["127.0.0.1"]);
+    let service = TlsService { own, client_authority: client_authority(directory.path()) };
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = TlsAddress {
         host: "127.0.0.1".to_owned(),
@@ -48,19 +63,28 @@ fn tls() -> (End, End) {
         authority: Some(authority.file),
         own: None,
     };
-    let certificates = service.read(Uncertified::Refused).expect("they are sound");
+    let certificates = service.read(Uncertified::Heard).expect("they are sound");
     let listener = StreamListener::new(listener.into(), 64 << 20).expect("a listener");
-    let mut listener = listener.encrypted(certificates);
+    (listener.encrypted(certificates), address, directory)
+}
+
+fn accept(listener: &mut StreamListener) -> End {
+    assert!(readable([listener.as_fd()], Some(PATIENCE)).expect("poll")[0]);
+    listener.accept().expect("it listens").expect("a program connects").0
+}
+
+fn tls_with(client_authority: impl FnOnce(&Path) -> Option<PathBuf>) -> (End, End) {
+    let (mut listener, address, _directory) = listening(client_authority);
     let program = std::thread::spawn(move || address.open().expect("it listens"));
-    let mut broker = loop {
-        if let Some((transport, _)) = listener.accept().expect("it listens") {
-            break transport;
-        }
-    };
+    let mut broker = accept(&mut listener);
     while !program.is_finished() || broker.peer_names().is_none() {
         assert!(broker.receive().expect("the other end is there").is_none());
     }
     (Box::new(program.join().expect("it does not panic")), broker)
+}
+
+fn tls() -> (End, End) {
+    tls_with(|_| None)
 }
 
 conforms!(tls_stream, crate::tls);
@@ -84,4 +108,37 @@ fn a_length_beyond_the_largest_breaks_the_stream_and_half_a_frame_reaches_nobody
     assert!(end.receive().expect("it may come yet").is_none());
     drop(socket);
     assert!(matches!(end.receive(), Err(TransportError::Closed)));
+}
+
+#[test]
+fn a_program_connects_to_a_broker_that_names_many_authorities() {
+    // rustls takes 4096 bytes at a time; these names have more
+    let _ = tls_with(|directory| {
+        let names = (0..180).map(|number| format!("{number:-<60}"));
+        let all: Vec<_> = names
+            .map(|name| std::fs::read(Authority::new(directory, &name).file).expect("it was written"))
+            .collect();
+        let file = directory.join("all.pem");
+        std::fs::write(&file, all.concat()).expect("a scratch directory");
+        Some(file)
+    });
+}
+
+#[test]
+fn the_descriptor_tells_of_a_frame_that_came_with_the_end_of_a_handshake() {
+    let (mut listener, address, _directory) = listening(|_| None);
+    let program = std::thread::spawn(move || {
+        let mut program = address.open().expect("it listens");
+        let taken = program.send(b"head", PayloadRef::Bytes(&[])).expect("the broker is there");
+        assert_eq!((taken, program.flush().expect("the broker is there")), (Taken::Taken, Drained::All));
+        program
+    });
+    let mut broker = accept(&mut listener);
+    assert!(readable([broker.as_fd()], Some(PATIENCE)).expect("poll")[0]);
+    assert!(broker.receive().expect("a handshake").is_none());
+    // both, the end of the handshake and the frame, are on their way
+    let _program = program.join().expect("it does not panic");
+    let _ = broker.flush().expect("the program is there");
+    assert!(readable([broker.as_fd()], Some(PATIENCE)).expect("poll")[0]);
+    assert_eq!(broker.receive().expect("a frame").expect("a frame").bytes, b"head");
 }

@@ -1,7 +1,7 @@
 //! TLS over a connected socket, without blocking.
 //!
-//! The handshake happens inside reading and flushing. A server bounds it by the time in which a program has
-//! to greet; a client waits for it when it connects.
+//! The handshake happens inside reading. A server bounds it by the time in which a program has to greet; a
+//! client waits for it when it connects.
 //!
 //! A client that does not speak TLS is told so in plain text: from then on this channel carries bytes as they
 //! are, and the server's last words are all that it says.
@@ -79,18 +79,27 @@ impl TlsChannel {
                 );
                 return Err(TransportError::Tls(what));
             }
-            let flags =
-                if channel.connection.wants_write() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-            match poll(&mut [PollFd::from_borrowed_fd(channel.socket.as_fd(), flags)], Some(&left)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+            // TLS may have taken a part only of what has arrived, and the socket does not tell of the rest
+            if channel.start == channel.end {
+                channel.poll(left)?;
             }
-            channel.drained = false;
             if channel.take_in()? == CiphertextIntake::Ended {
                 return Err(TransportError::Tls("the other end closed the connection".to_owned()));
             }
         }
+    }
+
+    /// Waits until the socket has something, or room for what this end has to say.
+    fn poll(&mut self, left: Duration) -> Result<(), TransportError> {
+        let flags =
+            if self.connection.wants_write() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut [PollFd::from_borrowed_fd(self.socket.as_fd(), flags)], Some(&left)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.drained = false;
+        Ok(())
     }
 
     fn new(socket: OwnedFd, connection: Result<Connection, rustls::Error>) -> Result<Self, TransportError> {
@@ -142,9 +151,7 @@ impl TlsChannel {
         if self.speech == OtherEnd::Plain {
             return Ok(true);
         }
-        if self.connection.is_handshaking() && self.speech == OtherEnd::Tls {
-            let _ = self.take_in()?;
-        }
+        // It takes nothing in: the descriptor would not tell of a frame that came with the handshake's end.
         self.push()
     }
 
