@@ -8,11 +8,13 @@ mod authority;
 use authority::Authority;
 use conformance::{End, LARGEST};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use unisono_broker::memory::MemoryTransport;
+use unisono_broker::memory::{MemoryListener, MemoryTransport};
 use unisono_broker::transport::{
     Drained, FrameTransport as _, PayloadRef, StreamListener, StreamTransport, Taken, TransportError,
     TransportListener as _,
@@ -141,4 +143,19 @@ fn the_descriptor_tells_of_a_frame_that_came_with_the_end_of_a_handshake() {
     let _ = broker.flush().expect("the program is there");
     assert!(readable([broker.as_fd()], Some(PATIENCE)).expect("poll")[0]);
     assert_eq!(broker.receive().expect("a frame").expect("a frame").bytes, b"head");
+}
+
+#[test]
+fn a_connection_that_gets_no_rings_ends_alone() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let path = directory.path().join("shared");
+    let listener = UnixListener::bind(&path).expect("a scratch directory");
+    // no ring is as large
+    let mut listener = MemoryListener::new(listener.into(), usize::MAX).expect("a listener");
+    let mut program = UnixStream::connect(&path).expect("it listens");
+    assert!(
+        matches!(listener.accept(), Err(TransportError::Closed)),
+        "an error of the listener ends a broker"
+    );
+    assert_eq!(program.read(&mut [0; 1]).expect("the end"), 0);
 }

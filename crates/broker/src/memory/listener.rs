@@ -25,7 +25,10 @@ impl MemoryListener {
 impl TransportListener for MemoryListener {
     fn accept(&mut self) -> Result<Option<AcceptedTransport>, TransportError> {
         let Some((socket, peer)) = accept(&self.socket)? else { return Ok(None) };
-        Ok(Some((Box::new(MemoryTransport::new(socket, self.largest)?), peer)))
+        // The kernel may refuse memory or descriptors for many reasons. None ends the listener: this
+        // connection is closed, and those that come later may get theirs.
+        let transport = MemoryTransport::new(socket, self.largest).map_err(|_| TransportError::Closed)?;
+        Ok(Some((Box::new(transport), peer)))
     }
 }
 

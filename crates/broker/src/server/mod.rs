@@ -400,7 +400,7 @@ impl Server {
                 return Ok(());
             }
             Err(TransportError::Failed(error)) => return Err(TransportError::Failed(error).into()),
-            // whoever was there has gone again, or never spoke the protocol
+            // whoever was there has gone again, never spoke the protocol, or could not be given its rings
             Err(_) => return Ok(()),
         };
         while self.clients.contains_key(&ClientId(self.next_client)) {
