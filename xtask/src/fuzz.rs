@@ -68,7 +68,7 @@ fn fuzz(
 ) -> anyhow::Result<()> {
     // a target of its own keeps the flags away from build scripts
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let mut build = Command::new("cargo");
+    let mut build = unisono_host_tests::program::cargo();
     build.args(["build", "--locked", "--release", "--target", &triple]);
     build.current_dir(workspace().join(project));
     build.env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", place);

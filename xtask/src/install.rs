@@ -99,7 +99,9 @@ pub(crate) fn run_with(prefix: &InstallPrefix) -> anyhow::Result<bool> {
     // the library of its own build: its name for the linker would keep programs from running in the source
     // tree
     let named = target().join("install");
-    let cargo = |arguments: &[&str]| run(Command::new("cargo").args(arguments).current_dir(workspace()));
+    let cargo = |arguments: &[&str]| {
+        run(unisono_host_tests::program::cargo().args(arguments).current_dir(workspace()))
+    };
     cargo(&["build", "--release", "--locked", "--package", "unisono"])?;
     let into = named.display().to_string();
     let name = format!("link-arg=-Wl,-soname,{SONAME}");

@@ -7,7 +7,6 @@ use crate::summary::StepSummary;
 use anyhow::{Context, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use unisono_host_tests::program::workspace;
 use unisono_measure::record::{FORMAT, Line, Outcome};
 
@@ -29,7 +28,7 @@ pub(crate) fn run() -> anyhow::Result<bool> {
 }
 
 fn program(arguments: &[&str], directory: &Path) -> StepVerdict {
-    let mut command = Command::new("cargo");
+    let mut command = unisono_host_tests::program::cargo();
     command.args(["run", "--release", "--locked", "--"]).args(arguments).arg(directory);
     command.current_dir(workspace());
     let name = format!("unisono {}", arguments.join(" "));

@@ -47,11 +47,12 @@ pub(crate) fn run(install: Install, cases: Cases) -> anyhow::Result<bool> {
 pub(crate) fn miri() -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
     summary.step("miri", || {
-        let there = Command::new("cargo").args(["miri", "--version"]).stderr(Stdio::null()).output();
+        let there =
+            unisono_host_tests::program::cargo().args(["miri", "--version"]).stderr(Stdio::null()).output();
         if !there.is_ok_and(|output| output.status.success()) {
             return StepVerdict::skipped("cargo miri is not installed: rustup +nightly component add miri");
         }
-        let mut command = Command::new("cargo");
+        let mut command = unisono_host_tests::program::cargo();
         command.args([
             "miri",
             "test",
@@ -68,7 +69,7 @@ pub(crate) fn miri() -> anyhow::Result<bool> {
 }
 
 fn tests(arguments: &[&str], prepare: impl FnOnce(&mut Command)) -> StepVerdict {
-    let mut command = Command::new("cargo");
+    let mut command = unisono_host_tests::program::cargo();
     prepare(&mut command);
     verdict(testing(command, arguments).showing(test_output::filter())).0
 }
@@ -100,7 +101,7 @@ fn verdict(step: TimedStep) -> (StepVerdict, Vec<String>) {
 
 /// Host tests start the program as a user would. It is built once, before their clocks run.
 fn host_tests(cases: Cases) -> StepVerdict {
-    let mut build = Command::new("cargo");
+    let mut build = unisono_host_tests::program::cargo();
     build.args(["build", "--locked", "--release", "--package", "unisono", "--package", "unisono-c"]);
     // the examples and the library that those in C are linked to
     build.args(["--package", "unisono-c", "--package", "unisono-examples"]).current_dir(workspace());
@@ -137,7 +138,7 @@ fn loom() -> (StepVerdict, Vec<String>) {
     if let Err(error) = scheduling::set(Tid::SELF, SchedulingPolicy::Idle, Children::Inherit) {
         return (StepVerdict::failed(format!("the models cannot be given idle time: {error}")), Vec::new());
     }
-    let mut command = Command::new("cargo");
+    let mut command = unisono_host_tests::program::cargo();
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
     // they may have to wait for the host tests' end
     let hour = Duration::from_secs(60 * 60);

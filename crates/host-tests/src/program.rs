@@ -51,10 +51,24 @@ pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }
 
+/// Cargo, as somebody starts it in a terminal. What cargo starts inherits variables that describe its own
+/// package. Build scripts that look at these (ring's does) would run again for each package that builds, and
+/// all that depends on them would be compiled again.
+#[must_use]
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
 /// Builds, and answers where builds go.
 fn build(what: &[&str]) -> PathBuf {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
+    let built = cargo()
         .args(["build", "--quiet"])
         .args(what)
         .current_dir(workspace())

@@ -22,7 +22,7 @@ use crate::step::{StepOutput, StepVerdict, TimedStep};
 use crate::summary::StepSummary;
 use anyhow::Context;
 use sources::Sources;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 use unisono_host_tests::program::workspace;
 
@@ -82,7 +82,7 @@ pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
         cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "--deny", "warnings"])
     });
     summary.step("documentation", || {
-        let mut command = Command::new("cargo");
+        let mut command = unisono_host_tests::program::cargo();
         command.args(["doc", "--locked", "--workspace", "--no-deps", "--quiet"]).current_dir(workspace());
         command.env("RUSTDOCFLAGS", "--deny warnings");
         let done = TimedStep::new("cargo doc", command).succeeds();
@@ -121,7 +121,7 @@ fn verdict(problems: Vec<String>) -> StepVerdict {
 }
 
 fn cargo(arguments: &[&str]) -> StepVerdict {
-    let mut command = Command::new("cargo");
+    let mut command = unisono_host_tests::program::cargo();
     command.args(arguments).current_dir(workspace());
     let name = format!("cargo {}", arguments.join(" "));
     if TimedStep::new(&name, command).succeeds() { StepVerdict::passed(1) } else { StepVerdict::failed(name) }
@@ -130,7 +130,7 @@ fn cargo(arguments: &[&str]) -> StepVerdict {
 const NO_DENY: &str = "cargo-deny is not installed: cargo install --locked cargo-deny";
 
 fn has_deny() -> bool {
-    let mut version = Command::new("cargo");
+    let mut version = unisono_host_tests::program::cargo();
     version.args(["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
     version.status().is_ok_and(|status| status.success())
 }
@@ -141,7 +141,7 @@ fn advisories() -> StepVerdict {
     if !has_deny() {
         return StepVerdict::skipped(NO_DENY);
     }
-    let mut command = Command::new("cargo");
+    let mut command = unisono_host_tests::program::cargo();
     command.args(["deny", "--workspace", "check", "--hide-inclusion-graph", "advisories"]);
     command.current_dir(workspace());
     let step = TimedStep::new("cargo deny", command).within(Duration::from_secs(120)).showing(|_| false);
@@ -170,7 +170,7 @@ fn database_out_of_reach(lines: &[String]) -> Option<&str> {
 fn deny(install: Install) -> StepVerdict {
     if !has_deny() && install == Install::IfAllowed {
         println!("installing cargo-deny: a few minutes");
-        let mut command = Command::new("cargo");
+        let mut command = unisono_host_tests::program::cargo();
         // a debug build takes half the time, and it runs for a second
         command.args(["install", "--locked", "--debug", "--quiet", "cargo-deny"]);
         TimedStep::new("cargo install cargo-deny", command).within(Duration::from_secs(15 * 60)).succeeds();
@@ -180,7 +180,7 @@ fn deny(install: Install) -> StepVerdict {
     }
     // crates for other systems are looked at too, so all of Cargo.lock must be on this machine
     let quietly = |arguments: &[&str]| {
-        let mut command = Command::new("cargo");
+        let mut command = unisono_host_tests::program::cargo();
         command.args(arguments).current_dir(workspace());
         TimedStep::new("cargo", command).showing(|_| false).run().is_ok_and(|done| done.success)
     };

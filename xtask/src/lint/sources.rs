@@ -64,7 +64,7 @@ impl Sources {
 }
 
 fn metadata(root: &Path) -> io::Result<Value> {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = unisono_host_tests::program::cargo();
     cargo.args(["metadata", "--locked", "--offline", "--no-deps", "--format-version=1"]).current_dir(root);
     let output = cargo.output()?;
     if !output.status.success() {

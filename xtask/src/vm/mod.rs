@@ -119,7 +119,7 @@ fn boot(kernel: &UnpackedKernel, initramfs: &Path) -> anyhow::Result<StepVerdict
 
 /// Builds a host test. Answers where its program is.
 fn build(test: &str) -> anyhow::Result<PathBuf> {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = unisono_host_tests::program::cargo();
     cargo.args(["test", "--locked", "--package", "unisono-host-tests", "--test", test, "--no-run"]);
     cargo.args(["--message-format", "json"]).current_dir(workspace());
     let output = cargo.output().context("start cargo")?;
