@@ -51,7 +51,7 @@ fn table(trials: &TrialRuns) -> String {
             (None, None) => format!("> {}", number(first.seconds)),
         };
         let against = against_plain(trials, way).filter(|_| way != TriedRemedy::Plain);
-        let against = against.map_or_else(String::new, |comparison| interval(&inverse(comparison.ratio)));
+        let against = against.map_or_else(String::new, |comparison| interval(&comparison.ratio.inverse()));
         let _ = writeln!(
             text,
             "  {:<30} {:>3} {seconds:>9} {against:>23} {:>7} {:>7}",
@@ -67,10 +67,6 @@ fn table(trials: &TrialRuns) -> String {
     }
     text.push_str("  others: processors that other programs used meanwhile\n");
     text
-}
-
-fn inverse(ratio: Estimate) -> Estimate {
-    Estimate { value: 1.0 / ratio.value, low: 1.0 / ratio.high, high: 1.0 / ratio.low, ..ratio }
 }
 
 fn interval(gain: &Estimate) -> String {

@@ -108,7 +108,7 @@ fn programs(words: &[OsString]) -> anyhow::Result<Programs> {
         let text = "a program is missing beside `:::`; write: unisono advise -- CMD ARGS ::: CMD ARGS";
         return Err(Failure::Usage(text.into()).into());
     }
-    // whoever cannot be started is told so before anything runs
+    // a program that cannot be started is refused before any program runs
     commands.iter().try_for_each(|command| fit::look(command).map(|_| ()))?;
     Ok(Programs { commands, unisono: std::env::current_exe()?, root: own::is_root() })
 }

@@ -74,7 +74,7 @@ pub struct Advice {
     pub way: TriedRemedy,
     /// How many times as long plain Linux took, if both ended.
     pub gain: Option<Estimate>,
-    /// Plain Linux did not end: it took at least so many times as long.
+    /// How many times as long plain Linux took at least, if it was stopped.
     pub at_least: Option<f64>,
     pub conditions: Vec<GangCondition>,
 }
@@ -142,8 +142,7 @@ pub fn judge(trials: &TrialRuns, circumstances: &Circumstances) -> Advice {
         }
         let Some(comparison) = against_plain(trials, way) else { continue };
         let ratio = comparison.ratio;
-        let gain =
-            Estimate { value: 1.0 / ratio.value, low: 1.0 / ratio.high, high: 1.0 / ratio.low, ..ratio };
+        let gain = ratio.inverse();
         let sure = match comparison.finding(Better::Lower) {
             Finding::Better => true,
             _ => ratio.n < paired::FEWEST_PAIRS && ratio.high < PLAINLY,

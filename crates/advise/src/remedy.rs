@@ -65,7 +65,7 @@ const PASSIVE: [(&str, &str); 4] = [
 ];
 const PIN: [(&str, &str); 2] = [("OMP_PROC_BIND", "spread"), ("OMP_PLACES", "threads")];
 
-/// Processes to start together: words and variables of each.
+/// Processes that start together. Each has the words of its command line and its variables.
 pub type StartedTogether = Vec<(Vec<OsString>, Vec<(&'static str, &'static str)>)>;
 
 impl TriedRemedy {

@@ -98,7 +98,7 @@ pub struct TrialBudget {
     pub run: Duration,
 }
 
-/// Tries the ways; `say` hears of each run before it begins.
+/// Tries the ways. Before each run it calls `say` with the round and the way.
 pub fn run(
     programs: &Programs,
     ways: &[TriedRemedy],

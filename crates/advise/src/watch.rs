@@ -33,14 +33,6 @@ pub struct Observation {
     pub others: f64,
 }
 
-impl Observation {
-    /// Part of the time that threads wanted a processor and had none.
-    pub fn crowding(&self) -> f64 {
-        let wanted = self.ran_s + self.waited_s;
-        if wanted > 0.0 { self.waited_s / wanted } else { 0.0 }
-    }
-}
-
 /// Figures of a whole run that need no reading in between.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RunTotals {
@@ -162,7 +154,7 @@ mod tests {
         watch.add(reading(200, 5_400, &[(1, 1, 150, 50, 30)]));
         let seen = watch.observation(RunTotals { seconds: 0.2, ran_s: 0.2, sleeps: 50, machine_s: 0.4 });
         assert_eq!((seen.threads, seen.waited_s, seen.sleeps_per_s), (2, 0.1, 250.0));
-        assert!((seen.crowding() - 1.0 / 3.0).abs() < 1e-9);
+        assert_eq!(seen.ran_s, 0.2);
         assert!((seen.others - 1.0).abs() < 1e-9, "{seen:?}");
         assert!((seen.imbalance - 1.5).abs() < 1e-9, "{seen:?}");
     }
@@ -181,7 +173,7 @@ mod tests {
     fn a_run_that_nobody_read_has_no_figures_that_are_no_numbers() {
         for seen in [RunWatch::default().observation(RunTotals::default()), RunWatch::default().since_first()]
         {
-            assert_eq!((seen.threads, seen.ran_s, seen.crowding()), (0, 0.0, 0.0));
+            assert_eq!((seen.threads, seen.ran_s, seen.waited_s), (0, 0.0, 0.0));
             assert!(seen.change.is_finite() && seen.imbalance.is_finite() && seen.others.is_finite());
         }
     }

@@ -52,6 +52,12 @@ impl Estimate {
         self.level.min(self.attainable())
     }
 
+    /// The same of the ratio turned round: what B is of A, from what A is of B.
+    #[must_use]
+    pub fn inverse(self) -> Self {
+        Self { value: 1.0 / self.value, low: 1.0 / self.high, high: 1.0 / self.low, ..self }
+    }
+
     pub fn contains(&self, x: f64) -> bool {
         self.low <= x && x <= self.high
     }

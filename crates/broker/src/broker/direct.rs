@@ -1,9 +1,10 @@
 //! Direct rings: which suppliers hand their events to consumers themselves, through shared memory.
 //!
 //! A supplier's topic is *direct* while every consumer that asks for it may read rings. The broker introduces
-//! the two ends of each *link*, and recalls the supplier as soon as somebody asks for the topic who cannot
-//! read rings. Both go out before the answer to the one who asked, so that a supplier that looks for orders
-//! before it publishes never misses a consumer that was accepted before.
+//! the two ends of each *link*. When a consumer that cannot read rings asks for the topic, the broker recalls
+//! the supplier. Both orders go out before the answer to that consumer. A supplier looks for orders before it
+//! publishes, so it knows each consumer that was accepted before, unless its connection was full
+//! (PROTOCOL.md, Known limits).
 //!
 //! ```text
 //!   Brokered --Supply--> Introduced --Supplies--> Introduced --Recall--> Recalled --Left--> Brokered

@@ -237,7 +237,7 @@ impl Client {
                 }
                 Err(NotSupplied::Full(consumer)) => {
                     supply.wait_for(consumer);
-                    // whoever waits must not make the one wait that it waits for
+                    // this program waits for a consumer; it must not make that consumer wait for it
                     while self.received.len() < MOST_RECEIVED
                         && let Some(reception) = self.read_ring()
                     {

@@ -21,7 +21,7 @@ pub(super) struct LogFollower {
     /// Handed to its inbox and not acknowledged, with their bytes.
     pub(super) pending: BTreeMap<u64, usize>,
     pub(super) pending_bytes: usize,
-    /// The number of the last delivery of each of those, by the channel's count.
+    /// For each pending event, the channel's number of its last delivery.
     pub(super) deliveries: HashMap<u64, u64>,
     /// Of events and of bytes.
     pub(super) capacity: (usize, usize),
