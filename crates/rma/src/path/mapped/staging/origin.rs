@@ -101,7 +101,7 @@ impl Out {
     /// Writes an entry of `length` bytes from `data`, if there is room.
     ///
     /// # Safety
-    /// `head.length` bytes, at most [`room`] of the ring's, are readable at `data`; the ring is mapped.
+    /// `head.length` bytes, at most `room` of the ring's, are readable at `data`; the ring is mapped.
     #[inline(never)]
     pub(in crate::path::mapped) unsafe fn stage(
         &mut self,
