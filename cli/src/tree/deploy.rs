@@ -126,14 +126,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         counted(registers, "register"),
     );
     deployment.program().lose_one_in(args.lose.unwrap_or(0)).map_err(failure)?;
-    let Endured { barriers, nanos, repeated, failed } =
+    let Endured { barriers, took, repeated, failed } =
         deployment.endure(args.time, args.patience).map_err(failure)?;
     if let Some(what) = &failed {
         eprintln!("unisono: {what}");
     }
     let counters = deployment.program().counters().map_err(failure)?;
     drop(deployment);
-    let micros = if barriers == 0 { 0.0 } else { nanos as f64 / 1e3 / barriers as f64 };
+    let micros = if barriers == 0 { 0.0 } else { took.0 as f64 / 1e3 / barriers as f64 };
     if args.json {
         let counters: serde_json::Map<String, serde_json::Value> =
             counters.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_broker::ClientWait;
+use unisono_linux::clock::Nanos;
 use unisono_linux::parent_death::die_with_parent;
 use unisono_study::workload::options::write_result;
 use unisono_study::workload::rival::{RivalCarrier, RivalEnd, RivalRole};
@@ -65,8 +66,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         address: args.address.clone(),
         bytes: args.bytes,
         events_per_s: args.events_per_s,
-        from: args.from,
-        until: args.until,
+        from: Nanos(args.from),
+        until: Nanos(args.until),
         wait: match args.wait {
             WaitName::Sleep => ClientWait::Sleep,
             WaitName::Spin => ClientWait::Spin,

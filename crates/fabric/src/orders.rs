@@ -2,6 +2,7 @@
 
 use crate::software::SoftwareAlgorithm;
 use serde::{Deserialize, Serialize};
+use unisono_linux::clock::Nanos;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NodeOrder {
@@ -50,10 +51,10 @@ pub enum NodeReport {
     },
     Done {
         /// From the end of the warm-up to the end.
-        nanos: u64,
+        took: Nanos,
         repeated: u64,
         /// When each barrier was entered and left, if a trace was asked for.
-        moments: Vec<(u64, u64)>,
+        moments: Vec<(Nanos, Nanos)>,
     },
     /// It has been in one barrier for long, and goes on waiting.
     Stuck {

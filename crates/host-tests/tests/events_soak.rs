@@ -232,7 +232,7 @@ impl Soak<'_> {
 fn nothing_that_was_acknowledged_is_lost_while_every_party_is_killed_at_random() -> TestOutcome {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let time = if is_long() { 600 } else { 10 };
-    let seed = unisono_linux::timer::now();
+    let seed = unisono_linux::clock::now().0;
     eprintln!("seed {seed}, {time} s");
     let soak = Soak {
         scratch: scratch.path(),

@@ -10,13 +10,15 @@
 //! When not to use: `ticks` of two machines, or of a virtual machine before and after migration.
 //! Reference: clock_gettime(2), vdso(7).
 
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::ops::AddAssign;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Nanoseconds: a length of time, or a moment of `CLOCK_MONOTONIC` (of another clock where a name says so).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Nanos(pub u64);
 
 /// Ticks of the machine's cheapest constant-rate counter; see [`TickSource`].
@@ -54,6 +56,12 @@ impl Nanos {
     #[must_use]
     pub const fn since(self, start: Self) -> Self {
         Self(self.0.saturating_sub(start.0))
+    }
+
+    /// How far apart two moments are, or by how much two lengths differ.
+    #[must_use]
+    pub const fn apart(self, other: Self) -> Self {
+        Self(self.0.abs_diff(other.0))
     }
 
     /// This length in ticks of the calibrated counter, saturating.

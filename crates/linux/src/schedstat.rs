@@ -59,12 +59,13 @@ pub fn refresh(process: Tid) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::{self, Nanos};
 
     #[test]
     fn a_thread_that_works_has_run() {
         let before = of(Tid::current()).expect("schedstat");
-        let until = crate::timer::now() + 5_000_000;
-        while crate::timer::now() < until {}
+        let until = Nanos(5_000_000).after(clock::now());
+        while clock::now() < until {}
         let process = refresh(Tid(std::process::id() as i32)).expect("process clock");
         let after = of(Tid::current()).expect("schedstat");
         assert!(after.ran_ns > before.ran_ns, "{before:?} {after:?}");

@@ -211,7 +211,7 @@ mod tests {
             crate::affinity::restrict(Tid::SELF, &crate::affinity::CpuSet::single(cpu)).expect("affinity");
             recorder.start().expect("start");
             let before = crate::clock::now();
-            crate::timer::sleep_until(before.0 + 5_000_000);
+            crate::timer::sleep_until(Nanos(5_000_000).after(before));
             let after = crate::clock::now();
             (recorder.stop().expect("stop"), Tid::current(), before, after)
         };

@@ -16,14 +16,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Nanoseconds of `CLOCK_MONOTONIC`.
-pub fn now() -> u64 {
-    clock::now().0
-}
-
-/// Sleeps until the monotonic clock shows `deadline` nanoseconds; returns at once when it is past.
-pub fn sleep_until(deadline: u64) {
-    let time = timespec(Nanos(deadline));
+/// Sleeps until the monotonic clock shows `deadline`; returns at once when it is past.
+pub fn sleep_until(deadline: Nanos) {
+    let time = timespec(deadline);
     while clock_nanosleep_absolute(ClockId::Monotonic, &time) == Err(Errno::INTR) {}
 }
 
@@ -73,9 +68,9 @@ mod tests {
 
     #[test]
     fn a_sleeper_does_not_wake_before_its_time() {
-        let deadline = now() + 2_000_000;
+        let deadline = Nanos(2_000_000).after(clock::now());
         sleep_until(deadline);
-        assert!(now() >= deadline);
+        assert!(clock::now() >= deadline);
         let deadline = Nanos(2_000_000).after(clock::now());
         assert_eq!(Sleeper::new().expect("alarm").wait_until(deadline), Woken::Time);
         assert!(clock::now() >= deadline);

@@ -16,7 +16,7 @@ pub(super) struct Code {
     /// What the root file offers under another path, as (`a`, `B`) for `pub use a::B`.
     pub(super) offers: Vec<(String, String)>,
     pub(super) test_modules: Vec<String>,
-    /// Parameters of functions that are a bare `u64`.
+    /// Parameters of functions that are a bare `u64`, and functions that return one.
     pub(super) bare_numbers: Vec<At>,
 }
 
@@ -58,7 +58,7 @@ impl Code {
     fn word(&mut self, trees: &[TokenTree], at: usize, word: &Ident, depth: usize, level: Level) {
         let name = word.to_string();
         if name == "fn" {
-            self.bare_numbers.extend(parameters(&trees[at..]));
+            self.bare_numbers.extend(bare_numbers(&trees[at..]));
         }
         if level == Level::Module
             && ["struct", "enum", "union", "trait", "type"].contains(&name.as_str())
@@ -124,20 +124,30 @@ fn is_for_tests(attribute: Option<&TokenTree>) -> bool {
     text.starts_with("[cfg(test)") || text.starts_with("[cfg(all(test")
 }
 
-/// The parameters of type `u64` of the function that begins here.
-fn parameters(function: &[TokenTree]) -> Vec<At> {
-    let list = function.iter().find_map(|tree| match tree {
-        TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis => Some(trees_of(group)),
-        _ => None,
-    });
-    let list = list.unwrap_or_default();
-    let bare = list.windows(3).filter_map(|window| match window {
+/// The parameters of type `u64` of the function that begins here, and its name if it returns a `u64`.
+fn bare_numbers(function: &[TokenTree]) -> Vec<At> {
+    let at = |name: &Ident| (name.to_string(), name.span().start().line);
+    let list = function.iter().position(
+        |tree| matches!(tree, TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis),
+    );
+    let Some(list) = list else { return Vec::new() };
+    let TokenTree::Group(parameters) = &function[list] else { return Vec::new() };
+    let parameters = trees_of(parameters);
+    let bare = parameters.windows(3).filter_map(|window| match window {
         [TokenTree::Ident(name), colon, TokenTree::Ident(kind)] if is(colon, ':') && kind == "u64" => {
-            Some((name.to_string(), name.span().start().line))
+            Some(at(name))
         }
         _ => None,
     });
-    bare.collect()
+    let returned = match (function.get(1), &function[list + 1..]) {
+        (Some(TokenTree::Ident(name)), [dash, arrow, TokenTree::Ident(kind), ..])
+            if is(dash, '-') && is(arrow, '>') && kind == "u64" =>
+        {
+            Some(at(name))
+        }
+        _ => None,
+    };
+    bare.chain(returned).collect()
 }
 
 /// Whether the tokens before an item end in `pub` or `pub(crate)`.

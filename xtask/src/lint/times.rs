@@ -1,4 +1,4 @@
-//! Time is a type: a parameter that holds nanoseconds is a `Nanos`, so that nobody passes a count for it.
+//! Time is a type: a parameter or a result that is a time is a `Nanos`, so that nobody takes a count for it.
 //!
 //! Where the kernel's or C's interface says `u64` (crates/linux, abi) it stays one.
 
@@ -20,7 +20,10 @@ fn of_file(file: &SourceFile) -> Vec<String> {
         Ok(code) => code,
         Err(error) => return vec![format!("{}: {error}", file.path)],
     };
-    let is_time = |name: &str| ["now", "_now"].contains(&name) || name.ends_with("_ns");
+    let is_time = |name: &str| {
+        ["now", "_now", "deadline"].contains(&name)
+            || ["_ns", "_deadline", "_until"].iter().any(|end| name.ends_with(end))
+    };
     let times = code.bare_numbers.into_iter().filter(|(name, _)| is_time(name));
     times.map(|(name, line)| format!("{}:{line}: {name} is a time; make it a Nanos", file.path)).collect()
 }
@@ -30,12 +33,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bare_time_is_a_problem_where_it_is_a_parameter_of_shipped_code() {
+    fn a_bare_time_is_a_problem_where_shipped_code_takes_or_returns_it() {
         let text = "struct A { at_ns: u64 }\nimpl A { fn a(&self, now: u64) {} }\nfn b<T>(x: u64, wait_ns: u64) {}\n\
-                    fn c(now: Nanos, now_then: u64) {}\n#[cfg(test)]\nmod tests { fn d(now: u64) {} }";
+                    fn c(now: Nanos, now_then: u64) {}\nfn now() -> u64 { 0 }\nfn used_ns() -> Nanos { x() }\n\
+                    #[cfg(test)]\nmod tests { fn d(now: u64) {} }";
         let files =
             [("crates/a/src/a.rs", text), ("crates/linux/src/a.rs", text), ("crates/a/tests/a.rs", text)];
-        let found = [("now", 2), ("wait_ns", 3)];
+        let found = [("now", 2), ("wait_ns", 3), ("now", 5)];
         let found =
             found.map(|(name, at)| format!("crates/a/src/a.rs:{at}: {name} is a time; make it a Nanos"));
         assert_eq!(check(&Sources::of(&files)), found);

@@ -11,6 +11,7 @@ use crate::diagnose::Suspect;
 use crate::error::Error;
 use crate::orders::BarrierRun;
 use std::time::{Duration, Instant};
+use unisono_linux::clock::Nanos;
 use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
 
@@ -27,7 +28,7 @@ const MOST_CHANCES: usize = 3;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Endured {
     pub barriers: u64,
-    pub nanos: u64,
+    pub took: Nanos,
     /// How often the timers of members ran out.
     pub repeated: u64,
     pub failed: Option<String>,
@@ -54,7 +55,7 @@ impl Deployment<'_> {
                     }
                     (trace, setbacks.chances) = (false, 0);
                     endured.barriers += u64::from(count);
-                    endured.nanos += ran.nanos;
+                    endured.took += ran.took;
                     endured.repeated += ran.repeated;
                     continue;
                 }

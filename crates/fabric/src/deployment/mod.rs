@@ -27,6 +27,7 @@ use unisono_btin::repair::around_links;
 use unisono_btin::{End, NodeId, PlanError, SwitchNetwork, TreePlan};
 use unisono_linux::affinity::Tid;
 use unisono_linux::bpf::compile::Compiling;
+use unisono_linux::clock::Nanos;
 use unisono_linux::interrupt;
 
 /// How often to look whether a signal has come.
@@ -40,13 +41,13 @@ const SPREAD: u16 = 0x4e35;
 
 #[derive(Clone, Debug, Default)]
 pub struct BarriersRan {
-    /// The longest of the members' times, in nanoseconds, for all barriers.
-    pub nanos: u64,
+    /// The longest of the members' times, for all barriers.
+    pub took: Nanos,
     /// How often a timer ran out, all members together.
     pub repeated: u64,
     /// When each member entered and left each barrier (all its groups' barriers of that number), if a trace
     /// was asked for.
-    pub moments: BTreeMap<NodeId, Vec<(u64, u64)>>,
+    pub moments: BTreeMap<NodeId, Vec<(Nanos, Nanos)>>,
     groups: Vec<Vec<NodeId>>,
 }
 
@@ -54,7 +55,7 @@ impl BarriersRan {
     /// Whether no member left a barrier of the trace before every member of its group had entered it.
     pub fn nobody_left_early(&self) -> bool {
         self.groups.iter().all(|group| {
-            let moments: Vec<&[(u64, u64)]> =
+            let moments: Vec<&[(Nanos, Nanos)]> =
                 group.iter().filter_map(|member| self.moments.get(member)).map(Vec::as_slice).collect();
             let barriers = moments.iter().map(|member| member.len()).min().unwrap_or(0);
             (0..barriers).all(|at| {
@@ -213,8 +214,8 @@ impl<'a> Deployment<'a> {
         let mut ran = BarriersRan { groups, ..BarriersRan::default() };
         let standing = if matches!(order, NodeOrder::Barriers { .. }) { jobs } else { &[] };
         let done = self.gather(told, Duration::MAX, standing, |node, report| {
-            let NodeReport::Done { nanos, repeated, moments } = report else { return false };
-            ran.nanos = ran.nanos.max(*nanos);
+            let NodeReport::Done { took, repeated, moments } = report else { return false };
+            ran.took = ran.took.max(*took);
             ran.repeated += *repeated;
             if run.trace {
                 ran.moments.insert(node, std::mem::take(moments));
@@ -390,7 +391,7 @@ mod tests {
 
     #[test]
     fn members_wait_for_those_of_their_own_group_alone() {
-        let trace = |entered, left| vec![(entered, left)];
+        let trace = |entered, left| vec![(Nanos(entered), Nanos(left))];
         let moments =
             BTreeMap::from([(NodeId(0), trace(0, 1)), (NodeId(1), trace(5, 9)), (NodeId(2), trace(8, 9))]);
         let groups = |groups: &[&[u32]]| {

@@ -22,12 +22,12 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use unisono_btin::{BarrierFrame, GroupMember, NodeId};
 use unisono_linux::affinity::Tid;
+use unisono_linux::clock::{self, Nanos};
 use unisono_linux::current_cpu;
 use unisono_linux::packet::PacketSocket;
 use unisono_linux::process::readable;
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
 use unisono_linux::socket::force_receive_room;
-use unisono_linux::timer;
 
 /// The UDP port of software barriers.
 const UDP_PORT: u16 = 4_074;
@@ -199,22 +199,22 @@ impl MemberNode<'_> {
         run: BarrierRun,
         mut once: impl FnMut(&mut Self, &mut u64) -> Result<bool, Error>,
     ) -> Result<OrderDone, Error> {
-        let (mut start, mut repeated) = (timer::now(), 0);
+        let (mut start, mut repeated) = (clock::now(), 0);
         let mut moments = Vec::with_capacity(if run.trace { run.count as usize } else { 0 });
         for number in 0..run.warm_up + run.count {
             if number == run.warm_up {
-                (start, repeated) = (timer::now(), 0);
+                (start, repeated) = (clock::now(), 0);
             }
             let traced = run.trace && number >= run.warm_up;
-            let entered = if traced { timer::now() } else { 0 };
+            let entered = if traced { clock::now() } else { Nanos::ZERO };
             if once(self, &mut repeated)? {
                 return Ok(OrderDone::Stopped);
             }
             if traced {
-                moments.push((entered, timer::now()));
+                moments.push((entered, clock::now()));
             }
         }
-        Ok(OrderDone::With(NodeReport::Done { nanos: timer::now() - start, repeated, moments }))
+        Ok(OrderDone::With(NodeReport::Done { took: clock::now().since(start), repeated, moments }))
     }
 }
 

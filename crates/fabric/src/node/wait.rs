@@ -8,6 +8,7 @@ use crate::software::{RankMessage, Software, SoftwareAlgorithm};
 use std::io;
 use std::time::{Duration, Instant};
 use unisono_btin::{BarrierFrame, NodeId, SyncMessage};
+use unisono_linux::clock::Nanos;
 
 /// A member keeps at most this many messages for a run that it has not begun. More would be of older runs.
 const MOST_EARLY: usize = 8192;
@@ -140,7 +141,11 @@ impl MemberNode<'_> {
     ) -> Result<OrderDone, Error> {
         let members = self.known.jobs[job].group.members();
         let Ok(rank) = members.binary_search(&self.id) else {
-            return Ok(OrderDone::With(NodeReport::Done { nanos: 0, repeated: 0, moments: Vec::new() }));
+            return Ok(OrderDone::With(NodeReport::Done {
+                took: Nanos::ZERO,
+                repeated: 0,
+                moments: Vec::new(),
+            }));
         };
         let mut part = Software::new(algorithm, rank as u32, members.len() as u32);
         let mut out = Vec::new();

@@ -8,7 +8,6 @@ use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 pub(super) struct RunHost<'a> {
     unisono: &'a Path,
@@ -101,8 +100,4 @@ impl Drop for RunFiles {
         // the directory that it lies in goes with the study in any case
         std::fs::remove_dir_all(&self.0).ok();
     }
-}
-
-pub(super) fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -14,6 +14,7 @@ use unisono_enforce::cpu::{Keeper, Options};
 use unisono_fairqueue::Policy;
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{self, ControlGroup};
+use unisono_linux::clock::{self, Nanos};
 use unisono_linux::{schedstat, timer};
 use unisono_measure::record::Figure;
 
@@ -71,12 +72,12 @@ impl Driver for ProcessorDriver {
         };
         let total = WARM_UP + Duration::from_secs_f64(seconds);
         let mut before = Vec::new();
-        let (start, mut switches) = (timer::now(), 0_u32);
+        let (start, mut switches) = (clock::now(), 0_u32);
         let mut began = start;
-        let from = start + WARM_UP.as_nanos() as u64;
-        let until = start + total.as_nanos() as u64;
+        let from = Nanos::from(WARM_UP).after(start);
+        let until = Nanos::from(total).after(start);
         loop {
-            let now = timer::now();
+            let now = clock::now();
             if before.is_empty() && now >= from {
                 (before, switches, began) = (loops.used()?, 0, now);
             }
@@ -87,15 +88,15 @@ impl Driver for ProcessorDriver {
                 return Err(NoResult::Interrupted(format!("stopped by {signal}")));
             }
             if let Some(keeper) = &mut keeper {
-                timer::sleep_until(keeper.turn().0.min(until));
+                timer::sleep_until(keeper.turn().min(until));
                 switches += 1;
             } else {
-                timer::sleep_until((now + 10_000_000).min(until));
+                timer::sleep_until(Nanos(10_000_000).after(now).min(until));
             }
         }
         let used: Vec<u64> =
             loops.used()?.iter().zip(&before).map(|(after, before)| after - before).collect();
-        let seconds = (timer::now() - began) as f64 / 1e9;
+        let seconds = Duration::from(clock::now().since(began)).as_secs_f64();
         Ok(result(weights, &used, seconds, (place == SharedBy::Core).then_some(switches)))
     }
 }

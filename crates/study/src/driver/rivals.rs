@@ -8,7 +8,7 @@
 //! subscriber that is stopped (SIGSTOP); and all killed by SIGKILL in the middle. Then the files that are
 //! left are counted, and a paced stream shows whether all works again.
 
-use super::apart::{RunHost, nanos, run_apart};
+use super::apart::{RunHost, run_apart};
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use crate::child::{self, StudyChild};
 use crate::peer::PeerFile;
@@ -20,9 +20,9 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use unisono_linux::clock::{self, Nanos};
 use unisono_linux::programs::on_path;
 use unisono_linux::signal::Signal;
-use unisono_linux::timer;
 use unisono_measure::record::Figure;
 use unisono_measure::{Histogram, quantile};
 
@@ -150,7 +150,7 @@ struct RivalProcesses {
     publisher: StudyChild,
     subscribers: Vec<StudyChild>,
     broker: Option<StudyChild>,
-    from: u64,
+    from: Nanos,
 }
 
 impl RivalRun<'_> {
@@ -197,8 +197,7 @@ impl RivalRun<'_> {
         if company == OtherSubscriber::Stopped
             && let Some(stopped) = processes.subscribers.last().and_then(StudyChild::group)
         {
-            let half = Duration::from_nanos(processes.from.saturating_sub(timer::now()));
-            std::thread::sleep(half);
+            std::thread::sleep(processes.from.since(clock::now()).into());
             stopped.tell(Signal::Stop).map_err(|error| NoResult::Failed(error.to_string()))?;
         }
         let longest = self.driver.start() + self.measured + PATIENCE;
@@ -236,13 +235,15 @@ impl RivalRun<'_> {
 
     fn start(&self, events_per_s: f64, company: OtherSubscriber) -> Result<RivalProcesses, NoResult> {
         let broker = self.broker()?;
-        let from = timer::now() + nanos(self.driver.start());
+        let from = Nanos::from(self.driver.start()).after(clock::now());
         let process = |role: &str, result: &str| {
             let mut command = self.program.plain_command();
             command.env("CYCLONEDDS_URI", CYCLONE);
             command.args([role, &self.address(), &self.driver.message_bytes.to_string()]);
-            command.args([events_per_s.to_string(), from.to_string()]);
-            command.arg((from + nanos(self.measured)).to_string()).arg(self.host.files.path(result));
+            command.args([events_per_s.to_string(), from.0.to_string()]);
+            command
+                .arg(Nanos::from(self.measured).after(from).0.to_string())
+                .arg(self.host.files.path(result));
             StudyChild::start(command)
         };
         // a result that is there from the part before would be read as this one's

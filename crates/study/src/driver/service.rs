@@ -7,7 +7,7 @@
 //! The server is at the end whose way out the policy rules, because it sends the data. What the
 //! applications do: [`workload::service`](crate::workload::service).
 
-use super::apart::{RunHost, nanos, run_apart};
+use super::apart::{RunHost, run_apart};
 use super::http::HttpLoad;
 use super::link::place::{AppliedPolicy, EnforcedAt};
 use super::stage::{Cable, LinkStage, SENDER};
@@ -19,7 +19,7 @@ use crate::workload::waiting::ChannelWait;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use std::time::Duration;
-use unisono_linux::timer;
+use unisono_linux::clock::{self, Nanos};
 use unisono_measure::record::Figure;
 
 pub const SERVICE: DriverKind = DriverKind::of::<ServiceDriver>("service");
@@ -232,7 +232,7 @@ impl ServiceDriver {
         seed: u64,
         interrupted: child::Interrupted,
     ) -> Result<RunResult, NoResult> {
-        let from = timer::now() + nanos(self.start());
+        let from = Nanos::from(self.start()).after(clock::now());
         let measured = Duration::from_secs_f64(seconds);
         let longest =
             if self.application == Application::Download { measured * LONGEST_DOWNLOAD } else { measured };
@@ -245,13 +245,13 @@ impl ServiceDriver {
             port: PORT,
             congestion: self.congestion.clone(),
             from,
-            until: from + nanos(longest),
+            until: Nanos::from(longest).after(from),
             message_bytes: self.message_bytes,
             events_per_s: self.events_per_s,
             file_bytes: (self.file_mb * 1e6) as u64,
             clients: self.clients,
             passes: self.passes,
-            round: nanos(Duration::from_secs_f64(self.round_ms / 1e3)),
+            round: Duration::from_secs_f64(self.round_ms / 1e3).into(),
             sensor: self.sensor,
             seed,
             wait: self.wait,

@@ -108,7 +108,7 @@ impl<'a> DiskClient<'a> {
     fn take(&mut self) -> io::Result<()> {
         let reply = self.replies.recv().map_err(io::Error::other)?;
         reply.data?;
-        self.took.record_nanos(u64::try_from(reply.took.as_nanos()).unwrap_or(u64::MAX));
+        self.took.record(reply.took);
         self.late += u64::from(reply.late);
         Ok(())
     }

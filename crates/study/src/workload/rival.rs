@@ -19,6 +19,7 @@ use unisono_broker::{
     Advertisement, BrokerAddress, Client, ClientWait, EventDraft, Reception, SubscriptionSpec, TopicHandle,
     WhenFull,
 };
+use unisono_linux::clock::{self, Nanos};
 use unisono_linux::timer;
 
 /// What carries the stream.
@@ -49,9 +50,9 @@ pub struct RivalEnd {
     pub bytes: usize,
     /// 0: as many as are taken.
     pub events_per_s: f64,
-    /// When measuring begins, and when it ends, on the monotonic clock (ns).
-    pub from: u64,
-    pub until: u64,
+    /// When measuring begins, and when it ends, on the monotonic clock .
+    pub from: Nanos,
+    pub until: Nanos,
     /// How an end of the event channel waits.
     pub wait: ClientWait,
 }
@@ -99,13 +100,13 @@ impl RivalEnd {
         timer::sleep_until(self.from);
         for number in 0.. {
             if self.events_per_s > 0.0 {
-                let due = self.from + (number as f64 * 1e9 / self.events_per_s) as u64;
+                let due = Nanos((number as f64 * 1e9 / self.events_per_s) as u64).after(self.from);
                 if due >= self.until {
                     break;
                 }
                 timer::sleep_until(due);
             }
-            let sent = timer::now();
+            let sent = clock::now();
             if sent >= self.until {
                 break;
             }
@@ -118,13 +119,13 @@ impl RivalEnd {
     fn subscribe(&self) -> io::Result<RivalStream> {
         let mut stream = RivalStream::default();
         let mut arrived = |event: &[u8]| {
-            let here = timer::now();
+            let here = clock::now();
             let Some((_, sent)) = stamped(event) else { return };
             if sent < self.from || here > self.until {
                 return;
             }
             if stream.delays_ns.len() < MOST_DELAYS {
-                stream.delays_ns.push(here - sent);
+                stream.delays_ns.push(here.since(sent).0);
             }
             stream.events += 1;
             stream.wrong_length += u64::from(event.len() != self.bytes);
@@ -139,7 +140,7 @@ impl RivalEnd {
                 let queue_bytes = SubscriptionSpec::default().queue_bytes.max(4 * self.bytes);
                 let spec = SubscriptionSpec { full, queue_bytes, ..SubscriptionSpec::of(TOPIC) };
                 client.subscribe(&spec).map_err(io::Error::other)?;
-                while timer::now() < self.until {
+                while clock::now() < self.until {
                     if let Some(Reception::Event(event)) =
                         client.receive(Some(LOOK)).map_err(io::Error::other)?
                     {
@@ -151,7 +152,7 @@ impl RivalEnd {
                 let stream = patiently(PATIENCE, || TcpStream::connect(&self.address))?;
                 let mut publisher = TcpConversation::over(stream)?;
                 let mut event = Vec::new();
-                while timer::now() < self.until
+                while clock::now() < self.until
                     && publisher.receive(&mut event, self.until)? == NextMessage::Message
                 {
                     arrived(&event);
@@ -218,7 +219,7 @@ impl TcpOutlet {
         let listener = TcpListener::bind(&end.address)?;
         listener.set_nonblocking(true)?;
         let mut subscribers = Vec::new();
-        while timer::now() + LOOK.as_nanos() as u64 <= end.from {
+        while Nanos::from(LOOK).after(clock::now()) <= end.from {
             match listener.accept() {
                 Ok((stream, _)) => {
                     stream.set_nonblocking(false)?;
@@ -256,7 +257,7 @@ mod tests {
     fn every_event_of_a_paced_stream_over_tcp_arrives_and_is_timed() {
         let port =
             TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
-        let from = timer::now() + 300_000_000;
+        let from = Nanos(300_000_000).after(clock::now());
         let end = |role| RivalEnd {
             carrier: RivalCarrier::Tcp,
             role,
@@ -264,7 +265,7 @@ mod tests {
             bytes: 1024,
             events_per_s: 100.0,
             from,
-            until: from + 500_000_000,
+            until: Nanos(500_000_000).after(from),
             wait: ClientWait::Sleep,
         };
         let stream = std::thread::scope(|scope| {
@@ -286,8 +287,8 @@ mod tests {
             address: String::new(),
             bytes: 8,
             events_per_s: 0.0,
-            from: 0,
-            until: 0,
+            from: Nanos::ZERO,
+            until: Nanos::ZERO,
             wait: ClientWait::Sleep,
         };
         assert!(end.run().expect_err("refused").to_string().contains("8 bytes"));

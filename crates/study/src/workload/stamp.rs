@@ -1,19 +1,21 @@
 //! The head of a message that is timed: its number, and when it was sent.
 
+use unisono_linux::clock::Nanos;
+
 /// Bytes of a stamp.
 pub(super) const STAMP: usize = 16;
 
-/// Writes the number and the time of sending (ns) at the beginning of a message.
-pub(super) fn stamp(message: &mut [u8], number: u64, sent: u64) {
+/// Writes the number and the time of sending at the beginning of a message.
+pub(super) fn stamp(message: &mut [u8], number: u64, sent: Nanos) {
     message[..8].copy_from_slice(&number.to_le_bytes());
-    message[8..STAMP].copy_from_slice(&sent.to_le_bytes());
+    message[8..STAMP].copy_from_slice(&sent.0.to_le_bytes());
 }
 
-/// The number and the time of sending (ns), if the message is long enough to have them.
-pub(super) fn stamped(message: &[u8]) -> Option<(u64, u64)> {
+/// The number and the time of sending, if the message is long enough to have them.
+pub(super) fn stamped(message: &[u8]) -> Option<(u64, Nanos)> {
     let (number, rest) = message.split_first_chunk()?;
     let (sent, _) = rest.split_first_chunk()?;
-    Some((u64::from_le_bytes(*number), u64::from_le_bytes(*sent)))
+    Some((u64::from_le_bytes(*number), Nanos(u64::from_le_bytes(*sent))))
 }
 
 #[cfg(test)]
@@ -23,8 +25,8 @@ mod tests {
     #[test]
     fn a_message_tells_when_it_was_sent() {
         let mut message = [0; STAMP];
-        stamp(&mut message, 3, 77);
-        assert_eq!(stamped(&message), Some((3, 77)));
+        stamp(&mut message, 3, Nanos(77));
+        assert_eq!(stamped(&message), Some((3, Nanos(77))));
         assert_eq!(stamped(&[0; 15]), None);
     }
 }

@@ -12,7 +12,7 @@ mod figures;
 pub(super) mod place;
 mod probe;
 
-use super::apart::{RunHost, nanos, run_apart};
+use super::apart::{RunHost, run_apart};
 use super::stage::{Cable, LinkStage, RECEIVER};
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use crate::child::{self, StudyChild};
@@ -21,7 +21,7 @@ use place::{AppliedPolicy, EnforcedAt};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::time::Duration;
-use unisono_linux::timer;
+use unisono_linux::clock::{self, Nanos};
 
 /// The classes' names, in the order of the weights.
 const NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
@@ -198,8 +198,8 @@ fn traffic(
         command.arg(files.write("policy.toml", &wanted.policy())?).arg("--listen").arg(files.path("broker"));
         broker = Some(StudyChild::start(command)?);
     }
-    let from = timer::now() + nanos(START + WARM_UP);
-    let until = from + nanos(Duration::from_secs_f64(seconds));
+    let from = Nanos::from(START + WARM_UP).after(clock::now());
+    let until = Nanos::from(Duration::from_secs_f64(seconds)).after(from);
     let scene = Scene {
         from,
         until,

@@ -18,14 +18,14 @@ use unisono_eventchannel::{
     Interest, Offer, Publication, TopicId, TopicSpec,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy, Weight};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{self, Nanos};
 use unisono_linux::timer;
 
-/// What a consumer does with an event (ns).
-const EXECUTION: u64 = 100_000;
+/// What a consumer does with an event.
+const EXECUTION: Nanos = Nanos(100_000);
 /// Name and weight of each class.
 const CLASSES: [(&str, u32); 3] = [("control", 1), ("video", 2), ("bulk", 1)];
-const MILLISECOND: u64 = 1_000_000;
+const MILLISECOND: Nanos = Nanos(1_000_000);
 
 /// Which event of a class comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,15 +42,15 @@ pub enum ServedBy {
 pub struct DeadlineCount {
     pub events: u64,
     pub missed: u64,
-    /// From the first arrival to the end of the last delivery (ns).
-    pub took: u64,
+    /// From the first arrival to the end of the last delivery.
+    pub took: Nanos,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Coming {
-    at: u64,
+    at: Nanos,
     topic: usize,
-    due: u64,
+    due: Nanos,
 }
 
 /// Period (ms) and events at once of each stream of a class: together 95 % of its share.
@@ -59,15 +59,15 @@ fn streams(class: usize) -> [(u64, u64); 3] {
     [(10, 1), (50, 20), (500, if class == 1 { 2125 } else { 937 })]
 }
 
-fn arrivals(length: u64, seed: u64) -> Vec<Coming> {
+fn arrivals(length: Nanos, seed: u64) -> Vec<Coming> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut coming = Vec::new();
     for (topic, (period, at_once)) in (0..CLASSES.len()).flat_map(streams).enumerate() {
-        let period = period * MILLISECOND;
-        let mut at = random.random_range(0..period);
+        let period = MILLISECOND.times(period);
+        let mut at = Nanos(random.random_range(0..period.0));
         while at < length {
-            coming.extend((0..at_once).map(|_| Coming { at, topic, due: at + period }));
-            at += period + random.random_range(0..period / 100);
+            coming.extend((0..at_once).map(|_| Coming { at, topic, due: period.after(at) }));
+            at += Nanos(random.random_range(0..period.0 / 100)).after(period);
         }
     }
     coming.sort_by_key(|event| event.at);
@@ -96,7 +96,7 @@ fn channel() -> Result<(LoadedChannel, unisono_eventchannel::SupplierId, Vec<Top
         let inbox = InboxSpec {
             class: Some(CLASSES[number / streams(0).len()].0.into()),
             capacity: InboxCapacity { events: 1 << 20, bytes: usize::MAX },
-            execution: ExecutionTime::constant(Nanos(EXECUTION)),
+            execution: ExecutionTime::constant(EXECUTION),
             ..InboxSpec::default()
         };
         let consumer = channel.connect(Nanos(0), ConsumerSpec::new(&name).with(inbox)).map_err(said)?;
@@ -113,13 +113,13 @@ fn channel() -> Result<(LoadedChannel, unisono_eventchannel::SupplierId, Vec<Top
 /// The channel refuses what this program asks of it.
 pub fn measure(by: ServedBy, length: Duration, seed: u64) -> Result<DeadlineCount, String> {
     let (mut channel, supplier, topics) = channel()?;
-    let coming = arrivals(length.as_nanos() as u64, seed);
+    let coming = arrivals(length.into(), seed);
     let payload: Arc<[u8]> = vec![0; 64].into();
-    let start = timer::now();
-    let mut done = DeadlineCount { events: coming.len() as u64, missed: 0, took: 0 };
+    let start = clock::now();
+    let mut done = DeadlineCount { events: coming.len() as u64, missed: 0, took: Nanos::ZERO };
     let mut next = 0;
     loop {
-        let now = timer::now() - start;
+        let now = clock::now().since(start);
         while let Some(arrived) = coming.get(next).filter(|arrived| arrived.at <= now) {
             next += 1;
             if arrived.due <= now {
@@ -127,34 +127,34 @@ pub fn measure(by: ServedBy, length: Duration, seed: u64) -> Result<DeadlineCoun
                 done.missed += 1;
                 continue;
             }
-            let fields = FieldSet::new().with("due", arrived.due as i64);
+            let fields = FieldSet::new().with("due", arrived.due.0 as i64);
             let mut event = Publication::new(Arc::clone(&payload)).with_fields(fields);
-            event.deadline = (by == ServedBy::Deadline).then_some(Nanos(arrived.due));
+            event.deadline = (by == ServedBy::Deadline).then_some(arrived.due);
             channel
-                .try_publish(Nanos(now), supplier, topics[arrived.topic], event)
+                .try_publish(now, supplier, topics[arrived.topic], event)
                 .map_err(|error| error.to_string())?;
         }
-        if let Some(delivery) = channel.next(Nanos(now)) {
-            let until = timer::now() + EXECUTION;
-            while timer::now() < until {
+        if let Some(delivery) = channel.next(now) {
+            let until = EXECUTION.after(clock::now());
+            while clock::now() < until {
                 spin_loop();
             }
-            let now = timer::now() - start;
-            channel.finish(Nanos(now), Some(Nanos(EXECUTION)));
+            let now = clock::now().since(start);
+            channel.finish(now, Some(EXECUTION));
             let due = delivery.event.as_ref().and_then(|event| due(&event.event.fields));
             done.missed += u64::from(due.is_none_or(|due| now > due));
         } else if let Some(arriving) = coming.get(next) {
-            timer::sleep_until(start + arriving.at);
+            timer::sleep_until(arriving.at.after(start));
         } else {
-            done.took = timer::now() - start;
+            done.took = clock::now().since(start);
             return Ok(done);
         }
     }
 }
 
-fn due(fields: &FieldSet) -> Option<u64> {
+fn due(fields: &FieldSet) -> Option<Nanos> {
     match fields.field("due") {
-        Some(FieldValue::Number(number)) => Some(number.to_f64() as u64),
+        Some(FieldValue::Number(number)) => Some(Nanos(number.to_f64() as u64)),
         _ => None,
     }
 }
@@ -169,7 +169,7 @@ mod tests {
         for (class, (name, weight)) in CLASSES.into_iter().enumerate() {
             let a_second: u64 =
                 streams(class).iter().map(|(period, at_once)| at_once * 1000 / period).sum::<u64>()
-                    * EXECUTION;
+                    * EXECUTION.0;
             let share = 1e9 * f64::from(weight) / f64::from(weights);
             let load = a_second as f64 / share;
             assert!((0.945..0.955).contains(&load), "{name}: {load}");
@@ -182,8 +182,8 @@ mod tests {
         for by in [ServedBy::Deadline, ServedBy::Arrival] {
             let seed = 3;
             let done = measure(by, length, seed).expect("measured");
-            assert_eq!(done.events, arrivals(length.as_nanos() as u64, seed).len() as u64);
-            assert!(done.events > 0 && done.took >= (done.events - done.missed) * EXECUTION, "{done:?}");
+            assert_eq!(done.events, arrivals(length.into(), seed).len() as u64);
+            assert!(done.events > 0 && done.took >= EXECUTION.times(done.events - done.missed), "{done:?}");
         }
     }
 }

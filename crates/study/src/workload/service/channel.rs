@@ -10,8 +10,7 @@ use unisono_broker::{
     Advertisement, BrokerAddress, Client, EventDraft, NoticeText, Reception, SubscriptionSpec, TopicHandle,
     WhenFull,
 };
-use unisono_linux::clock::Nanos;
-use unisono_linux::timer;
+use unisono_linux::clock::{self, Nanos};
 
 /// An end says that it is there, and listens, in turns of this time.
 const TURN: Duration = Duration::from_millis(20);
@@ -33,7 +32,7 @@ pub(super) fn channel(
     number: u16,
 ) -> Result<Box<dyn Conversation>, Error> {
     let failed = |error: unisono_broker::Error| Error::Exchange(error.to_string());
-    let until = timer::now() + PATIENCE.as_nanos() as u64;
+    let until = Nanos::from(PATIENCE).after(clock::now());
     let mut client = patiently(PATIENCE, || Client::at(address)).map_err(failed)?;
     client.set_wait(scene.wait.of_client());
     let (own, other) = match end {
@@ -57,7 +56,7 @@ pub(super) fn channel(
                 client.publish(outlet, &hello).map_err(failed)?;
                 return Ok(Box::new(ChannelConversation { client, topic: outlet }));
             }
-            _ if timer::now() < until => {}
+            _ if clock::now() < until => {}
             _ => return Err(Error::Exchange(format!("nobody at the other end of {}", topic(other)))),
         }
     }
@@ -65,19 +64,17 @@ pub(super) fn channel(
 
 impl Conversation for ChannelConversation {
     fn send(&mut self, message: &[u8]) -> io::Result<()> {
-        self.send_by(message, u64::MAX)
+        self.send_by(message, Nanos::NEVER)
     }
 
-    fn send_by(&mut self, message: &[u8], deadline: u64) -> io::Result<()> {
-        self.client
-            .publish(self.topic, &EventDraft::new(message).due_at(Nanos(deadline)))
-            .map_err(io::Error::other)
+    fn send_by(&mut self, message: &[u8], deadline: Nanos) -> io::Result<()> {
+        self.client.publish(self.topic, &EventDraft::new(message).due_at(deadline)).map_err(io::Error::other)
     }
 
-    fn receive(&mut self, message: &mut Vec<u8>, until: u64) -> io::Result<NextMessage> {
+    fn receive(&mut self, message: &mut Vec<u8>, until: Nanos) -> io::Result<NextMessage> {
         loop {
-            let left = Duration::from_nanos(until.saturating_sub(timer::now()));
-            match self.client.receive(Some(left)).map_err(io::Error::other)? {
+            let left = until.since(clock::now());
+            match self.client.receive(Some(left.into())).map_err(io::Error::other)? {
                 Some(Reception::Event(event)) if event.key.as_deref() == Some(HELLO) => {}
                 Some(Reception::Event(event)) => {
                     message.clear();

@@ -8,14 +8,15 @@ use crate::workload::stamp::{STAMP, stamp, stamped};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::io;
+use unisono_linux::clock::{self, Nanos};
 use unisono_linux::timer;
 use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
 
 /// Time between two commands (ns).
 const COMMANDS: std::ops::Range<u64> = 100_000_000..300_000_000;
-/// Time between two updates of the sensor (ns).
-const UPDATES: u64 = 30_000_000;
+/// Time between two updates of the sensor.
+const UPDATES: Nanos = Nanos(30_000_000);
 
 /// The actuator and the monitor: the server's conversation 0 and 1.
 pub(super) fn serve(
@@ -42,7 +43,7 @@ fn monitor(scene: &ServiceScene, mut sensor: Box<dyn Conversation>) -> io::Resul
     while sensor.receive(&mut update, scene.until)? == NextMessage::Message {
         let Some((_, at)) = stamped(&update) else { continue };
         sent.add(at);
-        arrived.add(timer::now());
+        arrived.add(clock::now());
     }
     let mut figures = sent.figures("sensor_sent");
     figures.extend(arrived.figures("sensor_received"));
@@ -66,13 +67,13 @@ pub(super) fn command(
 
 fn report(scene: &ServiceScene, mut monitor: Box<dyn Conversation>) -> io::Result<()> {
     for number in 0.. {
-        let due = scene.from + number * UPDATES;
+        let due = UPDATES.times(number).after(scene.from);
         if due >= scene.until {
             break;
         }
         timer::sleep_until(due);
         let mut update = [0; STAMP];
-        stamp(&mut update, number, timer::now());
+        stamp(&mut update, number, clock::now());
         monitor.send(&update)?;
     }
     Ok(())
@@ -81,24 +82,24 @@ fn report(scene: &ServiceScene, mut monitor: Box<dyn Conversation>) -> io::Resul
 fn console(scene: &ServiceScene, mut actuator: Box<dyn Conversation>) -> io::Result<Vec<Figure>> {
     let mut random = Pcg64Mcg::seed_from_u64(scene.seed);
     let mut times = Histogram::new();
-    let (mut jitter, mut last) = (Histogram::new(), None::<u64>);
+    let (mut jitter, mut last) = (Histogram::new(), None::<Nanos>);
     let mut acknowledged = Vec::new();
     let mut due = scene.from;
     loop {
-        due += random.random_range(COMMANDS);
+        due += Nanos(random.random_range(COMMANDS));
         if due >= scene.until {
             break;
         }
         timer::sleep_until(due);
-        let sent = timer::now();
+        let sent = clock::now();
         actuator.send(&[1])?;
         if actuator.receive(&mut acknowledged, scene.until)? != NextMessage::Message {
             break;
         }
-        let took = timer::now() - sent;
-        times.record_nanos(took);
+        let took = clock::now().since(sent);
+        times.record(took.into());
         if let Some(last) = last.replace(took) {
-            jitter.record_nanos(took.abs_diff(last));
+            jitter.record(took.apart(last).into());
         }
     }
     let figures = [("response_us", times), ("jitter_us", jitter)];
@@ -108,18 +109,18 @@ fn console(scene: &ServiceScene, mut actuator: Box<dyn Conversation>) -> io::Res
 /// Times between what should come at equal times.
 #[derive(Debug, Default)]
 struct Spacing {
-    last: Option<u64>,
+    last: Option<Nanos>,
     between: Histogram,
     /// Distance of each interval from the one that was meant.
     off: Histogram,
 }
 
 impl Spacing {
-    fn add(&mut self, at: u64) {
+    fn add(&mut self, at: Nanos) {
         if let Some(last) = self.last.replace(at) {
-            let between = at.saturating_sub(last);
-            self.between.record_nanos(between);
-            self.off.record_nanos(between.abs_diff(UPDATES));
+            let between = at.since(last);
+            self.between.record(between.into());
+            self.off.record(between.apart(UPDATES).into());
         }
     }
 
@@ -138,7 +139,7 @@ mod tests {
     #[test]
     fn spacing_counts_the_times_between_and_how_far_they_are_off() {
         let mut spacing = Spacing::default();
-        for at in [0, UPDATES, 2 * UPDATES + 1_000_000] {
+        for at in [Nanos::ZERO, UPDATES, Nanos(1_000_000).after(UPDATES.times(2))] {
             spacing.add(at);
         }
         let figures = spacing.figures("sensor");

@@ -1,6 +1,7 @@
 //! What an application may do with the other end: send whole messages, and receive them in order.
 
 use std::io;
+use unisono_linux::clock::Nanos;
 
 /// What receiving brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,19 +21,19 @@ pub trait Conversation: Send {
     /// The communication is broken.
     fn send(&mut self, message: &[u8]) -> io::Result<()>;
 
-    /// The same for a message that is due when the monotonic clock shows `deadline` (ns). A carrier without
+    /// The same for a message that is due when the monotonic clock shows `deadline`. A carrier without
     /// deadlines sends it as any other.
     ///
     /// # Errors
     /// The communication is broken.
-    fn send_by(&mut self, message: &[u8], deadline: u64) -> io::Result<()> {
+    fn send_by(&mut self, message: &[u8], deadline: Nanos) -> io::Result<()> {
         let _unknown_to_the_carrier = deadline;
         self.send(message)
     }
 
-    /// Puts the next message into `message`; waits for it until the monotonic clock shows `until` (ns).
+    /// Puts the next message into `message`; waits for it until the monotonic clock shows `until`.
     ///
     /// # Errors
     /// The communication is broken.
-    fn receive(&mut self, message: &mut Vec<u8>, until: u64) -> io::Result<NextMessage>;
+    fn receive(&mut self, message: &mut Vec<u8>, until: Nanos) -> io::Result<NextMessage>;
 }

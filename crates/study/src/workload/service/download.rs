@@ -2,7 +2,8 @@
 
 use super::{Conversation, NextMessage, ServiceScene};
 use std::io;
-use unisono_linux::timer;
+use std::time::Duration;
+use unisono_linux::{clock, timer};
 use unisono_measure::record::Figure;
 
 pub(super) fn serve(
@@ -46,7 +47,7 @@ pub(super) fn fetch(
                 }
             }
             while received >= scene.file_bytes * part / PARTS && part <= PARTS {
-                let seconds = (timer::now().saturating_sub(scene.from)) as f64 / 1e9;
+                let seconds = Duration::from(clock::now().since(scene.from)).as_secs_f64();
                 figures.push(Figure::new(format!("seconds_to_{}_percent", 100 * part / PARTS), seconds, "s"));
                 if part == PARTS {
                     let megabits = scene.file_bytes as f64 * 8.0 / 1e6;

@@ -3,18 +3,19 @@
 use super::{Conversation, NextMessage, ServiceScene, distributed};
 use crate::workload::stamp::{STAMP, stamp, stamped};
 use std::io;
+use unisono_linux::clock::{self, Nanos};
 use unisono_linux::timer;
 use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
 
-/// Time between two events (ns).
-fn period(scene: &ServiceScene) -> u64 {
-    ((1e9 / scene.events_per_s) as u64).max(1)
+/// Time between two events.
+fn period(scene: &ServiceScene) -> Nanos {
+    Nanos(((1e9 / scene.events_per_s) as u64).max(1))
 }
 
 /// Events of the run.
 fn events(scene: &ServiceScene) -> u64 {
-    (scene.until - scene.from).div_ceil(period(scene))
+    scene.until.since(scene.from).0.div_ceil(period(scene).0)
 }
 
 pub(super) fn supply(
@@ -24,8 +25,8 @@ pub(super) fn supply(
     let mut event = vec![0; scene.message_bytes.max(STAMP)];
     for mut consumer in conversations {
         for number in 0..events(scene) {
-            timer::sleep_until(scene.from + number * period(scene));
-            stamp(&mut event, number, timer::now());
+            timer::sleep_until(period(scene).times(number).after(scene.from));
+            stamp(&mut event, number, clock::now());
             consumer.send(&event)?;
         }
     }
@@ -36,14 +37,14 @@ pub(super) fn consume(
     scene: &ServiceScene,
     conversations: Vec<Box<dyn Conversation>>,
 ) -> io::Result<Vec<Figure>> {
-    /// Where the last event was lost, the consumer gives up this much after it was due (ns).
-    const GRACE: u64 = 2_000_000_000;
+    /// Where the last event was lost, the consumer gives up this much after it was due.
+    const GRACE: Nanos = Nanos(2_000_000_000);
     let mut delays = Histogram::new();
     let mut event = Vec::new();
     for mut supplier in conversations {
-        while supplier.receive(&mut event, scene.until + GRACE)? == NextMessage::Message {
+        while supplier.receive(&mut event, GRACE.after(scene.until))? == NextMessage::Message {
             let Some((number, sent)) = stamped(&event) else { continue };
-            delays.record_nanos(timer::now().saturating_sub(sent));
+            delays.record(clock::now().since(sent).into());
             if number + 1 == events(scene) {
                 break;
             }

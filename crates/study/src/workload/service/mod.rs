@@ -41,6 +41,7 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
 use unisono_broker::{AddressError, BrokerAddress};
+use unisono_linux::clock::Nanos;
 use unisono_measure::record::{Distribution, Figure};
 
 /// An application of the paper.
@@ -113,10 +114,10 @@ pub struct ServiceScene {
     pub port: u16,
     /// The congestion control of TCP connections; `None`: the host's own.
     pub congestion: Option<String>,
-    /// When measuring begins, on the monotonic clock (ns).
-    pub from: u64,
-    /// When it ends (ns). A download ends with the file.
-    pub until: u64,
+    /// When measuring begins, on the monotonic clock.
+    pub from: Nanos,
+    /// When it ends. A download ends with the file.
+    pub until: Nanos,
     /// Bytes of an event or of a block of the download.
     pub message_bytes: usize,
     /// Events per second.
@@ -127,8 +128,8 @@ pub struct ServiceScene {
     pub clients: u16,
     /// How often the server reads the whole file before it answers a request with it.
     pub passes: u32,
-    /// Length of a streaming round (ns).
-    pub round: u64,
+    /// Length of a streaming round.
+    pub round: Nanos,
     /// Whether a sensor reports beside the console.
     pub sensor: bool,
     pub seed: u64,

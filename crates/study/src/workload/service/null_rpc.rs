@@ -2,7 +2,8 @@
 
 use super::{Conversation, NextMessage, ServiceScene, Serving, distributed};
 use std::io;
-use unisono_linux::timer;
+use std::time::Duration;
+use unisono_linux::clock;
 use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
 
@@ -12,7 +13,7 @@ pub(super) fn serve(
 ) -> io::Result<Vec<Figure>> {
     let mut request = Vec::new();
     for mut client in conversations {
-        while timer::now() < scene.until && client.receive(&mut request, scene.until)? == NextMessage::Message
+        while clock::now() < scene.until && client.receive(&mut request, scene.until)? == NextMessage::Message
         {
             match scene.serving {
                 Serving::OneThread => client.send(&request)?,
@@ -33,18 +34,18 @@ pub(super) fn call(
     let mut times = Histogram::new();
     let mut answer = Vec::new();
     for mut server in conversations {
-        while timer::now() < scene.until {
-            let sent = timer::now();
+        while clock::now() < scene.until {
+            let sent = clock::now();
             server.send(&[])?;
             if server.receive(&mut answer, scene.until)? != NextMessage::Message {
                 break;
             }
             if sent >= scene.from {
-                times.record_nanos(timer::now() - sent);
+                times.record(clock::now().since(sent).into());
             }
         }
     }
-    let seconds = (scene.until - scene.from) as f64 / 1e9;
+    let seconds = Duration::from(scene.until.since(scene.from)).as_secs_f64();
     let calls = Figure::new("calls_per_s", times.len() as f64 / seconds, "1/s");
     Ok(distributed("response_us", times.distribution(1e3), "us").into_iter().chain([calls]).collect())
 }

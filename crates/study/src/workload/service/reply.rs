@@ -11,7 +11,7 @@ use unisono_broker::{
     Advertisement, BrokerAddress, Client, EventDraft, ReceivedEvent, Reception, SubscriptionSpec,
     TopicHandle, WhenFull,
 };
-use unisono_linux::timer;
+use unisono_linux::clock::{self, Nanos};
 
 const TOPIC: &str = "service/requests";
 /// A client asks again after this time whether the server is there.
@@ -52,12 +52,12 @@ pub(super) fn reply(
         return Ok(Box::new(ReplyServer { client, request: None }));
     }
     let topic = client.advertise(&Advertisement::of(TOPIC)).map_err(failed)?;
-    let until = timer::now() + PATIENCE.as_nanos() as u64;
+    let until = Nanos::from(PATIENCE).after(clock::now());
     // a request that nobody subscribes to yet has no reply
     loop {
         match client.request(topic, EventDraft::new(&[]).keyed(HELLO), TURN) {
             Ok(_) => return Ok(Box::new(ReplyClient { client, topic, request: Vec::new() })),
-            Err(unisono_broker::Error::NoReply(_)) if timer::now() < until => {}
+            Err(unisono_broker::Error::NoReply(_)) if clock::now() < until => {}
             Err(error) => return Err(failed(error)),
         }
     }
@@ -69,10 +69,10 @@ impl Conversation for ReplyServer {
         self.client.reply(&request, EventDraft::new(message)).map(drop).map_err(io::Error::other)
     }
 
-    fn receive(&mut self, message: &mut Vec<u8>, until: u64) -> io::Result<NextMessage> {
+    fn receive(&mut self, message: &mut Vec<u8>, until: Nanos) -> io::Result<NextMessage> {
         loop {
-            let left = Duration::from_nanos(until.saturating_sub(timer::now()));
-            match self.client.receive(Some(left)).map_err(io::Error::other)? {
+            let left = until.since(clock::now());
+            match self.client.receive(Some(left.into())).map_err(io::Error::other)? {
                 Some(Reception::Event(event)) if event.key.as_deref() == Some(HELLO) => {
                     self.client.reply(&event, EventDraft::new(&[])).map_err(io::Error::other)?;
                 }
@@ -97,9 +97,9 @@ impl Conversation for ReplyClient {
         Ok(())
     }
 
-    fn receive(&mut self, message: &mut Vec<u8>, until: u64) -> io::Result<NextMessage> {
-        let left = Duration::from_nanos(until.saturating_sub(timer::now()));
-        match self.client.request(self.topic, EventDraft::new(&self.request), left) {
+    fn receive(&mut self, message: &mut Vec<u8>, until: Nanos) -> io::Result<NextMessage> {
+        let left = until.since(clock::now());
+        match self.client.request(self.topic, EventDraft::new(&self.request), left.into()) {
             Ok(answer) => {
                 message.clear();
                 message.extend_from_slice(&answer.payload.bytes());

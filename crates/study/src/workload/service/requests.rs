@@ -6,7 +6,8 @@
 use super::{Conversation, NextMessage, ServiceScene, Serving, distributed};
 use std::hint::black_box;
 use std::io;
-use unisono_linux::timer;
+use std::time::Duration;
+use unisono_linux::clock;
 use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
 
@@ -33,7 +34,7 @@ fn answer_all(scene: &ServiceScene, mut client: Box<dyn Conversation>) -> io::Re
         }
         client.send(&file)
     };
-    while timer::now() < scene.until && client.receive(&mut request, scene.until)? == NextMessage::Message {
+    while clock::now() < scene.until && client.receive(&mut request, scene.until)? == NextMessage::Message {
         match scene.serving {
             Serving::OneThread => answer(&mut client)?,
             Serving::ThreadPerRequest => std::thread::scope(|scope| {
@@ -59,7 +60,7 @@ pub(super) fn ask(
     })?;
     let mut all = Histogram::new();
     times.iter().for_each(|times| all.merge(times));
-    let seconds = (scene.until - scene.from) as f64 / 1e9;
+    let seconds = Duration::from(scene.until.since(scene.from)).as_secs_f64();
     let requests = Figure::new("requests_per_s", all.len() as f64 / seconds, "1/s");
     Ok(distributed("response_us", all.distribution(1e3), "us").into_iter().chain([requests]).collect())
 }
@@ -67,8 +68,8 @@ pub(super) fn ask(
 fn ask_until(scene: &ServiceScene, mut server: Box<dyn Conversation>) -> io::Result<Histogram> {
     let mut times = Histogram::new();
     let mut answer = Vec::new();
-    while timer::now() < scene.until {
-        let asked = timer::now();
+    while clock::now() < scene.until {
+        let asked = clock::now();
         server.send(b"GET")?;
         if server.receive(&mut answer, scene.until)? != NextMessage::Message {
             break;
@@ -77,7 +78,7 @@ fn ask_until(scene: &ServiceScene, mut server: Box<dyn Conversation>) -> io::Res
             return Err(io::Error::other(format!("{} of {} bytes came", answer.len(), scene.message_bytes)));
         }
         if asked >= scene.from {
-            times.record_nanos(timer::now() - asked);
+            times.record(clock::now().since(asked).into());
         }
     }
     Ok(times)

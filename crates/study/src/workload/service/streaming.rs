@@ -5,16 +5,17 @@ use super::frames::{FRAMES_PER_S, FrameSizes};
 use super::{Conversation, NextMessage, ServiceScene, distributed};
 use crate::workload::stamp::{STAMP, stamp, stamped};
 use std::io::{self, ErrorKind};
+use unisono_linux::clock::{self, Nanos};
 use unisono_linux::timer;
 use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
 
 fn rounds(scene: &ServiceScene) -> u64 {
-    ((scene.until - scene.from) / scene.round).max(1)
+    (scene.until.since(scene.from).0 / scene.round.0).max(1)
 }
 
 fn frames_per_round(scene: &ServiceScene) -> u64 {
-    (FRAMES_PER_S * scene.round / 1_000_000_000).max(1)
+    (scene.round.times(FRAMES_PER_S).0 / Nanos::SECOND.0).max(1)
 }
 
 /// A thread for each viewer, as in the paper.
@@ -37,7 +38,7 @@ fn stream(scene: &ServiceScene, viewer: u64, mut to: Box<dyn Conversation>) -> i
     let mut sizes = FrameSizes::new(scene.seed.wrapping_add(viewer));
     let per_round = frames_per_round(scene);
     for round in 0..rounds(scene) {
-        let begins = scene.from + round * scene.round;
+        let begins = scene.round.times(round).after(scene.from);
         // the frames of a round are made before it begins, as the paper's server read them from its disk
         let frame = |(frame, size): (u64, usize)| {
             let mut bytes = vec![0; size.max(STAMP)];
@@ -47,7 +48,7 @@ fn stream(scene: &ServiceScene, viewer: u64, mut to: Box<dyn Conversation>) -> i
         let frames: Vec<Vec<u8>> = (0..per_round).zip(&mut sizes).map(frame).collect();
         timer::sleep_until(begins);
         for frame in &frames {
-            match to.send_by(frame, begins + scene.round) {
+            match to.send_by(frame, scene.round.after(begins)) {
                 // the viewer has left at the end: what has not come by then is late; the run has not failed
                 Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
                     return Ok(());
@@ -57,7 +58,7 @@ fn stream(scene: &ServiceScene, viewer: u64, mut to: Box<dyn Conversation>) -> i
         }
     }
     // the viewer leaves when it has seen the end
-    to.receive(&mut Vec::new(), scene.until + scene.round).map(drop)
+    to.receive(&mut Vec::new(), scene.round.after(scene.until)).map(drop)
 }
 
 /// What all viewers saw.
@@ -86,10 +87,10 @@ pub(super) fn watch(
 fn view(scene: &ServiceScene, mut server: Box<dyn Conversation>, viewing: &mut Viewing) -> io::Result<()> {
     let mut frame = Vec::new();
     // a round more, so that late frames are seen
-    let end = scene.from + (rounds(scene) + 1) * scene.round;
+    let end = scene.round.times(rounds(scene) + 1).after(scene.from);
     while !viewing.is_complete() && server.receive(&mut frame, end)? == NextMessage::Message {
         if let Some((number, begins)) = stamped(&frame) {
-            viewing.frame(number, timer::now().saturating_sub(begins));
+            viewing.frame(number, clock::now().since(begins));
         }
     }
     Ok(())
@@ -99,25 +100,25 @@ fn view(scene: &ServiceScene, mut server: Box<dyn Conversation>, viewing: &mut V
 #[derive(Debug)]
 struct Viewing {
     per_round: u64,
-    /// Of each round: frames that arrived, and when the last one did, after the round began (ns).
-    rounds: Vec<(u64, u64)>,
+    /// Of each round: frames that arrived, and when the last one did, after the round began.
+    rounds: Vec<(u64, Nanos)>,
     /// Arrivals of frames after their round began.
     arrivals: Histogram,
 }
 
 impl Viewing {
     fn new(scene: &ServiceScene) -> Self {
-        let rounds = vec![(0, 0); usize::try_from(rounds(scene)).unwrap_or(usize::MAX)];
+        let rounds = vec![(0, Nanos::ZERO); usize::try_from(rounds(scene)).unwrap_or(usize::MAX)];
         Self { per_round: frames_per_round(scene), rounds, arrivals: Histogram::new() }
     }
 
-    fn frame(&mut self, number: u64, after: u64) {
+    fn frame(&mut self, number: u64, after: Nanos) {
         let round =
             usize::try_from(number / self.per_round).ok().and_then(|round| self.rounds.get_mut(round));
         if let Some((frames, last)) = round {
             *frames += 1;
             *last = after.max(*last);
-            self.arrivals.record_nanos(after);
+            self.arrivals.record(after.into());
         }
     }
 
@@ -136,7 +137,7 @@ fn figures(scene: &ServiceScene, seen: &[Viewing]) -> Vec<Figure> {
             lost += viewing.per_round - frames.min(&viewing.per_round);
             late += u64::from(*frames < viewing.per_round || *last > scene.round);
             if *frames > 0 {
-                delivery.record_nanos(*last);
+                delivery.record((*last).into());
             }
         }
     }

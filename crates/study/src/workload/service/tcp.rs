@@ -7,7 +7,7 @@ use crate::workload::patience::patiently;
 use crate::workload::traffic::connect;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use unisono_linux::timer;
+use unisono_linux::clock::{self, Nanos};
 
 /// Bytes of a TCP message's length.
 const LENGTH: usize = 4;
@@ -94,7 +94,7 @@ impl Conversation for TcpConversation {
         self.stream.write_all(&message[sent.saturating_sub(LENGTH)..])
     }
 
-    fn receive(&mut self, message: &mut Vec<u8>, until: u64) -> io::Result<NextMessage> {
+    fn receive(&mut self, message: &mut Vec<u8>, until: Nanos) -> io::Result<NextMessage> {
         loop {
             if self.take(message)? {
                 return Ok(NextMessage::Message);
@@ -104,7 +104,7 @@ impl Conversation for TcpConversation {
                 Ok(0) => return Ok(NextMessage::Gone),
                 Ok(read) => self.to += read,
                 Err(error) => match outcome(error)? {
-                    NextMessage::Nothing if timer::now() < until => {}
+                    NextMessage::Nothing if clock::now() < until => {}
                     heard => return Ok(heard),
                 },
             }

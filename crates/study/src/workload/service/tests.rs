@@ -1,9 +1,9 @@
 use super::*;
 use std::thread;
-use unisono_linux::timer;
+use unisono_linux::clock;
 
 fn scene(application: Application, carrier: ServiceCarrier, port: u16) -> ServiceScene {
-    let from = timer::now() + 200_000_000;
+    let from = Nanos(200_000_000).after(clock::now());
     ServiceScene {
         application,
         carrier,
@@ -13,13 +13,13 @@ fn scene(application: Application, carrier: ServiceCarrier, port: u16) -> Servic
         port,
         congestion: None,
         from,
-        until: from + 700_000_000,
+        until: Nanos(700_000_000).after(from),
         message_bytes: 1024,
         events_per_s: 200.0,
         file_bytes: 300_001,
         clients: 2,
         passes: 1,
-        round: 200_000_000,
+        round: Nanos(200_000_000),
         sensor: true,
         seed: 3,
         wait: ChannelWait::Sleep,

@@ -6,7 +6,7 @@ use crate::workload::Error;
 use crate::workload::patience::patiently;
 use std::io;
 use std::net::UdpSocket;
-use unisono_linux::timer;
+use unisono_linux::clock::{self, Nanos};
 
 /// Bytes of a message that one datagram carries: with its head and UDP's and IP's it fits an Ethernet frame.
 const PART: usize = 1400;
@@ -109,7 +109,7 @@ impl Conversation for UdpConversation {
         Ok(())
     }
 
-    fn receive(&mut self, message: &mut Vec<u8>, until: u64) -> io::Result<NextMessage> {
+    fn receive(&mut self, message: &mut Vec<u8>, until: Nanos) -> io::Result<NextMessage> {
         let mut datagram = [0; PART_HEAD + PART];
         loop {
             match self.socket.recv(&mut datagram) {
@@ -120,7 +120,7 @@ impl Conversation for UdpConversation {
                 }
                 Ok(_) => {}
                 Err(error) => match outcome(error)? {
-                    NextMessage::Nothing if timer::now() < until => {}
+                    NextMessage::Nothing if clock::now() < until => {}
                     heard => return Ok(heard),
                 },
             }

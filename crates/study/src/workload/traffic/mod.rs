@@ -20,13 +20,14 @@ pub use send::{SentBy, connect, send};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use unisono_linux::clock::Nanos;
 
 /// What one run transfers. All processes read it from one file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scene {
-    /// Arrivals count from here (ns, monotonic clock).
-    pub from: u64,
-    pub until: u64,
+    /// Arrivals count from here on the monotonic clock.
+    pub from: Nanos,
+    pub until: Nanos,
     pub receiver: IpAddr,
     /// Of all connections. `None`: the host's own.
     pub congestion: Option<String>,
@@ -63,7 +64,7 @@ mod tests {
 
     #[test]
     fn bulk_and_messages_arrive_and_are_counted() {
-        let now = unisono_linux::timer::now();
+        let now = unisono_linux::clock::now();
         let port =
             std::net::TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it").port();
         let source = TrafficSource {
@@ -76,8 +77,8 @@ mod tests {
             cooperates: false,
         };
         let scene = Scene {
-            from: now + 200_000_000,
-            until: now + 500_000_000,
+            from: Nanos(200_000_000).after(now),
+            until: Nanos(500_000_000).after(now),
             receiver: "127.0.0.1".parse().expect("an address"),
             congestion: None,
             broker: None,

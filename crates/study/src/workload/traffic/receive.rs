@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use unisono_linux::clock::{self, Nanos};
 use unisono_linux::tcp::segments_received;
 use unisono_linux::timer;
 use unisono_measure::Histogram;
@@ -31,8 +32,8 @@ pub struct SourceReceived {
     pub delay_us: Option<Distribution>,
 }
 
-/// How long after the measured time messages that were sent in it may arrive (ns).
-const GRACE: u64 = 300_000_000;
+/// How long after the measured time messages that were sent in it may arrive.
+const GRACE: Nanos = Nanos(300_000_000);
 
 #[derive(Debug, Default)]
 struct ReceivedCount {
@@ -65,12 +66,12 @@ pub fn receive(scene: &Scene) -> Result<Vec<SourceReceived>, Error> {
         listen(scene, source, &count)?;
         counts.push(count);
     }
-    let segments = |at: u64| -> Vec<u64> {
+    let segments = |at: Nanos| -> Vec<u64> {
         timer::sleep_until(at);
         counts.iter().map(|count| count.segments()).collect()
     };
     let (before, after) = (segments(scene.from), segments(scene.until));
-    timer::sleep_until(scene.until + GRACE);
+    timer::sleep_until(GRACE.after(scene.until));
     let received = counts.iter().zip(before.iter().zip(after)).map(|(count, (before, after))| {
         let messages = count.messages.lock().unwrap_or_else(PoisonError::into_inner);
         SourceReceived {
@@ -106,16 +107,15 @@ fn listen(scene: &Scene, source: &TrafficSource, count: &Arc<ReceivedCount>) -> 
         }
     });
     let counts = Arc::clone(count);
-    let deadline =
-        source.deadline_ms.map_or(u64::MAX, |ms| Duration::from_secs_f64(ms / 1e3).as_nanos() as u64);
+    let deadline = source.deadline_ms.map_or(Nanos::NEVER, |ms| Duration::from_secs_f64(ms / 1e3).into());
     std::thread::spawn(move || take(&socket, from, until, deadline, &counts.messages));
     Ok(())
 }
 
-fn read(mut stream: TcpStream, from: u64, until: u64, bytes: &AtomicU64) {
+fn read(mut stream: TcpStream, from: Nanos, until: Nanos, bytes: &AtomicU64) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(count) = stream.read(&mut buffer) {
-        let now = timer::now();
+        let now = clock::now();
         if count == 0 {
             return;
         }
@@ -125,18 +125,18 @@ fn read(mut stream: TcpStream, from: u64, until: u64, bytes: &AtomicU64) {
     }
 }
 
-fn take(socket: &UdpSocket, from: u64, until: u64, deadline: u64, messages: &Mutex<MessageTimes>) {
+fn take(socket: &UdpSocket, from: Nanos, until: Nanos, deadline: Nanos, messages: &Mutex<MessageTimes>) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(length) = socket.recv(&mut buffer) {
-        let now = timer::now();
+        let now = clock::now();
         let Some((_, sent)) = stamped(&buffer[..length]) else { continue };
         if (from..until).contains(&sent) {
-            let delay = now.saturating_sub(sent);
+            let delay = now.since(sent);
             let mut messages = messages.lock().unwrap_or_else(PoisonError::into_inner);
             messages.number += 1;
             messages.bytes += length as u64;
             messages.late += u64::from(delay > deadline);
-            messages.delay.record_nanos(delay);
+            messages.delay.record(delay.into());
         }
     }
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 use unisono_broker::{Client, Destination, NO_DEADLINE, PathHandle};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{self, Nanos};
 use unisono_linux::timer;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,8 +29,8 @@ const CHUNK: usize = 32 << 10;
 /// Bytes given to the broker at a time: with the length, four segments, so that a message takes half a
 /// millisecond at 100 Mbit/s.
 const BROKER_CHUNK: usize = 4 * 1448 - 4;
-/// A timer may be late by less than this (ns).
-const LATE: u64 = 1_000_000;
+/// A timer may be late by less than this.
+const LATE: Nanos = Nanos(1_000_000);
 /// How long the receiver may take to appear.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -46,12 +46,12 @@ pub fn send(scene: &Scene, number: usize) -> Result<SentBy, Error> {
     }
     if source.messages_per_s > 0.0 {
         let (scene, source, sent) = (scene.clone(), source.clone(), Arc::clone(&sent));
-        let seed = u64::try_from(number).unwrap_or_default() ^ scene.from;
+        let seed = u64::try_from(number).unwrap_or_default() ^ scene.from.0;
         std::thread::spawn(move || failed.send(messages(&scene, &source, seed, &sent)));
     }
     loop {
-        let left = (scene.until + 10_000_000).saturating_sub(timer::now());
-        match failures.recv_timeout(Duration::from_nanos(left)) {
+        let left = Nanos(10_000_000).after(scene.until).since(clock::now());
+        match failures.recv_timeout(left.into()) {
             Ok(Err(error)) => return Err(error),
             Ok(Ok(())) => {}
             Err(mpsc::RecvTimeoutError::Timeout) => break,
@@ -81,7 +81,7 @@ fn bulk_by_socket(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
     let mut stream =
         patiently(PATIENCE, || connect(to, congestion)).map_err(|error| failed("connect", source, error))?;
     let chunk = vec![0; CHUNK];
-    while timer::now() < scene.until {
+    while clock::now() < scene.until {
         stream.write_all(&chunk).map_err(|error| failed("send", source, error))?;
     }
     Ok(())
@@ -123,7 +123,7 @@ fn bulk_by_broker(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
     );
     let (mut client, channel) = channel(scene, source, &destination)?;
     let chunk = vec![0; BROKER_CHUNK];
-    while timer::now() < scene.until {
+    while clock::now() < scene.until {
         client.send(channel, &chunk, NO_DEADLINE).map_err(|error| failed("send", source, error))?;
     }
     Ok(())
@@ -144,19 +144,20 @@ fn messages(scene: &Scene, source: &TrafficSource, seed: u64, sent: &AtomicU64) 
         }
         _ => SendWay::Socket(connected(to).map_err(|error| failed("socket", source, error))?),
     };
-    let deadline = source.deadline_ms.map(|ms| Duration::from_secs_f64(ms / 1e3).as_nanos() as u64);
+    let deadline = source.deadline_ms.map(|ms| Nanos::from(Duration::from_secs_f64(ms / 1e3)));
     let period = 1e9 / source.messages_per_s;
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut message = vec![0; source.message_bytes.max(STAMP)];
-    let mut next = timer::now() as f64;
+    let mut next = clock::now().0 as f64;
     for number in 0.. {
         // a period on average, never in step with what else has one
         next += period * random.random_range(0.5..1.5);
-        timer::sleep_until(next as u64);
-        let (now, due) = (timer::now(), next as u64);
+        let due = Nanos(next as u64);
+        timer::sleep_until(due);
+        let now = clock::now();
         // who was kept from sending in time counts from when the message was due: waiting at home is waiting
         // too
-        let sent_at = if now.saturating_sub(due) > LATE { due } else { now };
+        let sent_at = if now.since(due) > LATE { due } else { now };
         if sent_at >= scene.from && sent_at < scene.until {
             sent.fetch_add(1, Ordering::Relaxed);
         }
@@ -171,7 +172,7 @@ fn messages(scene: &Scene, source: &TrafficSource, seed: u64, sent: &AtomicU64) 
         match &mut way {
             SendWay::Socket(socket) => drop(socket.send(&message)),
             SendWay::Broker(client, channel) => {
-                let deadline = deadline.map_or(NO_DEADLINE, |deadline| Nanos(sent_at + deadline));
+                let deadline = deadline.map_or(NO_DEADLINE, |deadline| deadline.after(sent_at));
                 client
                     .try_send(*channel, &message, deadline)
                     .map_err(|error| failed("send", source, error))?;
