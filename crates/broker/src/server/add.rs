@@ -23,8 +23,8 @@ pub(super) struct EncryptedService {
 }
 
 impl Server {
-    /// Listens at `path`; `mode` says who may connect ([`OWNER`](crate::OWNER)). A socket that a killed broker
-    /// has left is replaced.
+    /// Listens at `path`; `mode` says who may connect ([`OWNER`](crate::OWNER)). A socket that a killed
+    /// broker has left is replaced.
     ///
     /// # Errors
     /// [`ServeError`].
