@@ -22,10 +22,10 @@ use unisono_measure::units;
 /// file run barriers at once until the time is over or Ctrl-C. Then everything is removed.
 ///
 /// Devices and BPF programs exist only in the namespaces that this command makes. Outside of them, the
-/// command writes notes below /run/unisono and, with --names, names below /run/netns. For a fraction of a
-/// second at the start and at the end it sets /sys/kernel/rcu_expedited. After kill -9 the kernel removes the
-/// namespaces and the devices in them. `unisono tree undeploy` removes the notes and names, and restores the
-/// setting.
+/// command writes notes below /run/unisono/tree and, with --names, names below /run/netns. For a fraction of
+/// a second at the start and at the end it sets /sys/kernel/rcu_expedited. After kill -9 the kernel removes
+/// the namespaces and the devices in them. `unisono tree undeploy` removes the notes and names, and restores
+/// the setting.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree generate | sudo unisono tree deploy -

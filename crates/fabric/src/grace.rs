@@ -20,7 +20,7 @@ const NOTE: &str = "rcu_expedited";
 
 /// Where deployments write down what has to be put back if they are killed.
 pub(crate) fn journal() -> UndoDirectory {
-    UndoDirectory::at(Path::new("/run/unisono"))
+    UndoDirectory::at(Path::new("/run/unisono/tree"))
 }
 
 /// As long as this lives, grace periods are short.

@@ -1,9 +1,9 @@
 //! Which deployments there are, and what a killed one may have left behind.
 //!
 //! Processes and namespaces without names end with the process that holds them, whatever ends it. Names under
-//! `/run/netns` do not. A deployment therefore first writes a note under `/run/unisono`, named after its
-//! process, and the next deployment (or `unisono tree undeploy`) removes what belongs to processes that are
-//! gone. A process is known by its number and its start, because numbers are used again.
+//! `/run/netns` do not. A deployment therefore first writes a note under `/run/unisono/tree`, named after
+//! its process, and the next deployment (or `unisono tree undeploy`) removes what belongs to processes that
+//! are gone. A process is known by its number and its start, because numbers are used again.
 
 use crate::error::Error;
 use crate::grace::{self, journal};

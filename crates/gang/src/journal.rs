@@ -5,8 +5,8 @@
 //! were killed. So undoing twice does no harm, and it touches only what is still as the scheduler left it. A
 //! thread whose affinity is another one now was moved by its program, and stays.
 //!
-//! Where: `/run/unisono` for root, else `$XDG_RUNTIME_DIR/unisono`, else `/tmp/unisono-UID`. A journal
-//! names its scheduler by process number and start time, because numbers are used again.
+//! Where: `/run/unisono/gang` for root, else `$XDG_RUNTIME_DIR/unisono/gang`, else `/tmp/unisono-UID/gang`. A
+//! journal names its scheduler by process number and start time, because numbers are used again.
 
 use crate::class;
 use crate::error::{Result, system};
@@ -92,12 +92,12 @@ const ENDING: &str = ".journal";
 /// The directory of journals of this user.
 pub fn directory() -> PathBuf {
     if unisono_linux::process::is_root() {
-        return "/run/unisono".into();
+        return "/run/unisono/gang".into();
     }
     if let Some(dir) = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
-        return Path::new(&dir).join("unisono");
+        return Path::new(&dir).join("unisono/gang");
     }
-    format!("/tmp/unisono-{}", own_user()).into()
+    format!("/tmp/unisono-{}/gang", own_user()).into()
 }
 
 #[derive(Debug)]

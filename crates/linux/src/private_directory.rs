@@ -30,9 +30,13 @@ pub struct PrivateDirectory {
 
 impl PrivateDirectory {
     /// The directory at `path`, made if it is missing. One that others may only read loses that permission.
-    /// Fails with `PermissionDenied` if another user could put files there.
+    /// Directories above it that are missing are made for everybody to pass: what else lies there (the
+    /// broker's socket) is for others too. Fails with `PermissionDenied` if another user could put files there.
     pub fn open(path: &Path) -> io::Result<Self> {
-        if let Err(error) = DirBuilder::new().recursive(true).mode(0o700).create(path)
+        if let Some(above) = path.parent() {
+            DirBuilder::new().recursive(true).mode(0o755).create(above)?;
+        }
+        if let Err(error) = DirBuilder::new().mode(0o700).create(path)
             && error.kind() != io::ErrorKind::AlreadyExists
         {
             return Err(error);
@@ -176,11 +180,18 @@ mod tests {
     fn a_directory_that_is_made_is_this_users_alone_whatever_the_umask() {
         let scratch = scratch();
         let made = PrivateDirectory::open(&scratch.path().join("a/b")).expect("it can be made");
-        for path in [made.path(), &scratch.path().join("a")] {
-            assert_eq!(fs::metadata(path).expect("it is there").mode() & 0o777, 0o700);
-        }
+        assert_eq!(fs::metadata(made.path()).expect("it is there").mode() & 0o777, 0o700);
         let inner = made.inside("c").expect("it can be made");
         assert_eq!(inner.path(), made.path().join("c"));
+    }
+
+    #[test]
+    fn what_lies_beside_a_private_directory_stays_within_reach_of_others() {
+        let scratch = scratch();
+        let above = scratch.path().join("above");
+        PrivateDirectory::open(&above.join("private")).expect("made");
+        let mode = fs::metadata(&above).expect("made with it").mode();
+        assert_eq!(mode & 0o711, 0o711, "{mode:o}");
     }
 
     #[test]

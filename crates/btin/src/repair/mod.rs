@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!        [root]                     what still stands keeps its registers
-//!       /      \\
+//!       /      \
 //!     [a]      [b] . . .            the cut-off part searches outwards, from
 //!      x        .        .          what stands beside it: who is nearest to
 //!     [c]. . . .        [d]         the root there becomes the parent, then

@@ -58,7 +58,7 @@ pub enum Error {
     WithoutPolicy { device: String, backend: String, error: Box<Error>, again: Box<Error> },
     /// The new place is in force, but the old one has left something.
     #[error(
-        "{device} has this policy now, but what the backend {backend} had there could not be taken away: {error}. Any          `unisono queue` tries it again"
+        "{device} has this policy now, but what the backend {backend} had there could not be taken away: {error}. Any `unisono queue` command tries it again"
     )]
     Beside { device: String, backend: String, error: Box<Error> },
     #[error(
