@@ -28,7 +28,7 @@ fn bad_input_is_refused_with_the_value_and_what_was_expected() {
         (&["--wait", "spin-blok"], "did you mean spin-block?"),
         (&["--algorithm", "desemination"], "did you mean dissemination?"),
         (&["--implementation", "libgom"], "did you mean libgomp?"),
-        (&["--spin-budget", "2s"], "beyond reason"),
+        (&["--spin-budget", "2s"], "is too long"),
         (&["--spin-budget", "50"], "50us"),
         (&["--interval", "5 minutes"], "5 minutes"),
         (&["--seconds", "0"], "0 seconds"),

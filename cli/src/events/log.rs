@@ -1,4 +1,4 @@
-//! The broker's log, as arguments say it.
+//! The options that describe the broker's log.
 
 use crate::exit::Failure;
 use anyhow::Context as _;

@@ -4,7 +4,7 @@
 //! cargo bench -p unisono-broker --bench broker -- [samples=7] [events=200000]
 //! ```
 //! A frame of 1 KB goes in, the frame for the one consumer comes out, as the server does it: in batches of 1
-//! and of 64. Printed: least, median and greatest nanoseconds an event of the samples, in turns.
+//! and of 64. Prints the least, the median and the greatest time of an event, in nanoseconds.
 
 #![cfg(not(loom))]
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]

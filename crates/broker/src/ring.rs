@@ -1,5 +1,5 @@
-//! What the broker and programs tell each other of direct rings, in JSON. `PROTOCOL.md` has the order in
-//! which they do, and what a ring may be used for.
+//! What the broker and programs tell each other of direct rings, in JSON. `PROTOCOL.md` says
+//! in which order the messages come, and which topics may use a ring.
 
 use crate::spec::{KeptHistory, SubscriptionSpec, WhenFull};
 use serde::{Deserialize, Serialize};

@@ -36,7 +36,7 @@ pub enum ChannelError {
     TooLong { longest: u64, most: u64 },
     #[error("there are {most} {what} already, as many as may be")]
     TooMany { what: &'static str, most: usize },
-    #[error("a timer of no length; name a period")]
+    #[error("a timer needs a period above zero")]
     ZeroPeriod,
     #[error("a correlation of {parts} parts; from 1 to {most}")]
     Parts { parts: usize, most: usize },

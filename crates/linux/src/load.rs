@@ -8,7 +8,8 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-/// How often it is looked, and how long between: what ran by chance the first time is rarely there each time.
+/// How many looks there are, and the pause between two: a thread that runs by chance is rarely there each
+/// time.
 const LOOKS: usize = 3;
 const PAUSE: Duration = Duration::from_micros(300);
 

@@ -31,7 +31,8 @@ pub struct PrivateDirectory {
 impl PrivateDirectory {
     /// The directory at `path`, made if it is missing. One that others may only read loses that permission.
     /// Directories above it that are missing are made for everybody to pass: what else lies there (the
-    /// broker's socket) is for others too. Fails with `PermissionDenied` if another user could put files there.
+    /// broker's socket) is for others too. Fails with `PermissionDenied` if another user could put files
+    /// there.
     pub fn open(path: &Path) -> io::Result<Self> {
         if let Some(above) = path.parent() {
             DirBuilder::new().recursive(true).mode(0o755).create(above)?;

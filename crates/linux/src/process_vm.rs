@@ -11,7 +11,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// A process's memory, held on to: that process's for ever, whoever gets its number.
+/// A process's memory, held open: it stays that of this process, even after the process number is reused.
 #[derive(Debug)]
 pub struct HeldMemory(File);
 

@@ -1,4 +1,4 @@
-//! Ethernet devices whose cable ends in this process: TAP.
+//! Ethernet devices (TAP) whose frames this process reads and writes.
 //!
 //! What the kernel sends through the device is read here, frame by frame. No offloads are promised, so that
 //! the kernel cuts large segments into frames and fills in checksums before it hands them over. The device is

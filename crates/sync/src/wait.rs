@@ -96,7 +96,7 @@ impl Default for SpinBudget {
 /// A spin budget beyond [`SpinBudget::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a spin budget of {:?} is beyond reason: at most 1s, or wait by 'spin', which never sleeps",
+    "a spin budget of {:?} is too long: at most 1s, or wait by 'spin', which never sleeps",
     std::time::Duration::from(*budget)
 )]
 pub struct BadSpinBudget {

@@ -6,7 +6,7 @@ use unisono_eventchannel::FieldSet;
 
 /// Why bytes are no frame.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a frame of {length} bytes that is none: {what}")]
+#[error("{length} bytes are no valid frame: {what}")]
 pub struct Bad {
     length: usize,
     what: Cow<'static, str>,

@@ -90,5 +90,5 @@ fn what_is_cut_off_or_goes_on_is_refused() {
     Frame::Ask.write(&mut ask);
     ask.push(0);
     let said = Frame::read(&ask).expect_err("a byte too many").to_string();
-    assert_eq!(said, "a frame of 9 bytes that is none: bytes are left over");
+    assert_eq!(said, "9 bytes are no valid frame: bytes are left over");
 }

@@ -7,8 +7,8 @@
 //! is this process's own, a byte is sent without ever waiting, and the end of the peer is seen at the same
 //! descriptor.
 //!
-//! The socket also carries descriptors. Each message with descriptors begins with a byte that is no ring; the
-//! kernel never hands out the descriptors of two messages together.
+//! The socket also carries descriptors. Each message with descriptors begins with a byte other than a ring's;
+//! the kernel never hands out the descriptors of two messages together.
 //!
 //! ```text
 //!   1                          a ring

@@ -50,7 +50,7 @@ pub enum PublishRefused {
 /// Why a consumer is not attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AttachRefused {
-    #[error("the memory has room for {0} consumers, and they are there")]
+    #[error("all {0} places for consumers are taken")]
     TooMany(u32),
     #[error("the consumer's page is too short")]
     ShortPage,
@@ -233,7 +233,7 @@ impl MemorySupplier {
             self.attached.iter_mut().filter(|attached| attached.when_behind == WhenBehind::BlocksSupplier);
         for attached in blocking {
             if full(attached.position) {
-                // A page that says anything else than a turn of this ring gives the right to block away.
+                // A consumer whose page holds no turn of this ring loses its right to block.
                 attached.position = attached.page.position().value();
                 if full(attached.position) {
                     return Some(attached.number);

@@ -1,4 +1,4 @@
-//! The two files, with the place of everything that is wrong in them.
+//! Reads the files of permissions and of tokens. An error names the line and the column.
 
 use super::{ClientGrant, ClientIdentity, KnownToken, Permissions, RuleSubject, Tokens};
 use serde::Deserialize;

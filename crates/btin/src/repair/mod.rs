@@ -60,7 +60,9 @@ pub struct Repair {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepairError {
-    #[error("switch {root} is the root of the tree: it cannot be repaired around it; plan anew without it")]
+    #[error(
+        "switch {root} is the root of the tree: a tree cannot be repaired without its root; plan anew without it"
+    )]
     RootDied { root: u32 },
     #[error("the tree has lost its root switch {root}; plan anew without it")]
     NoTree { root: u32 },

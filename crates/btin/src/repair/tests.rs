@@ -156,7 +156,7 @@ fn when_the_root_dies_the_error_says_so_and_a_plan_without_it_works() {
     let error = standing.fail(NetworkFailure::Switch(SwitchId(0))).expect_err("it is the root");
     assert_eq!(
         error.to_string(),
-        "switch 0 is the root of the tree: it cannot be repaired around it; plan anew without it"
+        "switch 0 is the root of the tree: a tree cannot be repaired without its root; plan anew without it"
     );
     assert_eq!(standing.fail(NetworkFailure::Link(0)), Err(RepairError::NoTree { root: 0 }));
     let rest = standing.network();

@@ -90,7 +90,7 @@ impl TurnTaking {
             self.end(running, used[running], elapsed.saturating_sub(others), wants);
         }
         let enough = (self.quantum / 2).max(1);
-        // the kernel gives as much to who is always busy as to whoever gets most
+        // the kernel gives a group that is always busy as much as it gives the group that gets most
         let most = used.iter().copied().max().unwrap_or(0);
         for (at, (group, used)) in self.groups.iter_mut().zip(used).enumerate() {
             match group.standing {

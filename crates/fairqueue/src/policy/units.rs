@@ -1,4 +1,4 @@
-//! Numbers with units: what a link carries, how much may wait.
+//! Reads rates of links and lengths of queues, with their units.
 
 use std::fmt;
 use std::num::NonZeroU64;

@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(scheduler.dequeue_ahead(Nanos::ZERO, a, u32::MAX), None, "nothing waits");
     }
 
-    /// The order in which quanta leave of which one class uses only half.
+    /// The order of quanta when one class uses half of each of its own.
     fn halves(meanwhile: impl Fn(&mut Scheduler<u32>)) -> Vec<u32> {
         let (mut scheduler, [a, b]) = two();
         for item in 0..4 {

@@ -38,8 +38,8 @@ pub struct Closed {
 #[non_exhaustive]
 pub enum ChangeError {
     #[error(
-        "{packets} packets wait in class `{class}`, which is no leaf of the new tree, and that has no default \
-         class for them; give it one"
+        "{packets} packets wait in class `{class}`. The new tree has no such leaf, and no default class for \
+         them; add one of the two"
     )]
     NoDefault { class: String, packets: u64 },
 }

@@ -14,8 +14,8 @@ use crate::gang::GangId;
 use crate::policy::{Backfill, Rotation};
 use unisono_linux::clock::Nanos;
 
-/// Both programs of a pair together may want this part of the machine: one that fills it can be paired with
-/// one that uses up to a tenth.
+/// The part of the machine that both programs of a pair together may want: a program that uses all cores can
+/// be paired with one that uses at most a tenth of them.
 const PAIR_FITS: f64 = 1.1;
 /// Turns of a program after which its use of the cores is known.
 const TURNS_BEFORE_PAIRING: u64 = 2;

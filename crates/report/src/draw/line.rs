@@ -67,7 +67,7 @@ pub(crate) struct LineSeries<'a> {
     pub(crate) small: bool,
 }
 
-/// A published line, of which only the points are known.
+/// A line from a paper; only its points are known.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) name: String,

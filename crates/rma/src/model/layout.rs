@@ -91,7 +91,7 @@ impl Layout {
         let (mut size, mut low, mut high) = (0_u64, i64::MAX, i64::MIN);
         let mut ends = Vec::with_capacity(runs.len());
         for run in &runs {
-            let Some((bytes, first, end)) = span(*run) else { return refuse("a place beyond 2^63") };
+            let Some((bytes, first, end)) = span(*run) else { return refuse("an offset beyond 2^63") };
             if element.is_some_and(|element| !run.bytes.is_multiple_of(element.size() as u64)) {
                 return refuse("a block ends inside an element");
             }
@@ -119,7 +119,7 @@ impl Layout {
     /// Fails with [`Error::Type`] when places overflow.
     pub fn strided(element: Element, count: u64, length: u64, stride: i64) -> Result<Self, Error> {
         let size = element.size() as u64;
-        let overflow = || Error::Type("not a layout: a place beyond 2^63".to_owned());
+        let overflow = || Error::Type("not a layout: an offset beyond 2^63".to_owned());
         let bytes = length.checked_mul(size).ok_or_else(overflow)?;
         let step = stride.checked_mul(size.cast_signed()).ok_or_else(overflow)?;
         let run = Run { offset: 0, bytes, stride: step, count };
@@ -131,7 +131,7 @@ impl Layout {
     /// when places overflow.
     pub fn indexed(element: Element, blocks: &[(i64, u64)]) -> Result<Self, Error> {
         let size = element.size() as u64;
-        let overflow = || Error::Type("not a layout: a place beyond 2^63".to_owned());
+        let overflow = || Error::Type("not a layout: an offset beyond 2^63".to_owned());
         let mut runs = Vec::with_capacity(blocks.len());
         for (offset, length) in blocks {
             let offset = offset.checked_mul(size.cast_signed()).ok_or_else(overflow)?;

@@ -184,15 +184,15 @@ pub struct WirePacket<'a> {
 #[non_exhaustive]
 pub enum BadPacket {
     /// Shorter than a header, or than the header says, or longer.
-    #[error("{bytes} bytes where the packet has {wanted}")]
+    #[error("{bytes} bytes came for a packet of {wanted}")]
     Length {
         bytes: usize,
         /// What should have come.
         wanted: usize,
     },
-    #[error("{what} {code} means nothing to this version")]
+    #[error("{what} {code} is unknown; the other side may be of another version")]
     Code { what: &'static str, code: u8 },
-    #[error("a payload of {0} bytes is longer than any")]
+    #[error("a payload of {0} bytes, above the limit")]
     TooLong(usize),
 }
 

@@ -1,4 +1,4 @@
-//! A web server that knows nothing of us, and its load: nginx of the distribution, unmodified, and wrk.
+//! An unmodified web server (nginx of the distribution) under load from wrk.
 
 use super::NoResult;
 use super::apart::RunHost;

@@ -1,4 +1,4 @@
-//! How a program of the event channel waits, and its broker.
+//! How the programs and the broker of a measurement wait.
 
 use serde::{Deserialize, Serialize};
 use unisono_broker::ClientWait;

@@ -180,7 +180,7 @@ fn put(value: &mut [u8], at: usize, bytes: &[u8]) {
 
 fn unknown(what: &str) -> ProgramError {
     ProgramError::Host(format!(
-        "this kernel has no {what}, which its queueing disciplines had when this was written"
+        "this kernel has no {what}, which its queueing disciplines had when this was written; use --kernel-queue htb"
     ))
 }
 

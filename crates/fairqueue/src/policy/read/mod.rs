@@ -1,4 +1,4 @@
-//! From TOML to classes as they were written: every value checked by itself, with its place.
+//! Reads a policy's TOML into classes. Each value is checked alone; an error names its line.
 
 mod matchers;
 

@@ -218,7 +218,7 @@ impl Tcp {
         peer.wants_room = false;
         let broken = peer.broken.take();
         let why = broken.as_deref().unwrap_or(why);
-        // A goodbye may lie among what has arrived: who has left is known when it is served.
+        // The packets that have arrived are served first: after a goodbye among them the peer is not lost.
         if peer.is_ready {
             peer.lost = Some(why.to_owned());
         } else if !peer.left {

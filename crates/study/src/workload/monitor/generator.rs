@@ -1,4 +1,5 @@
-//! Made-up traffic: TCP streams in bursts, some kinds of packets each, and an attack if one is asked for.
+//! Made-up traffic: TCP streams in bursts, each with several kinds of packets, and an attack if one is asked
+//! for.
 //!
 //! ```text
 //!   burst = 1   | | | | | | | | | | | | | | | |      the mean rate, without pauses
