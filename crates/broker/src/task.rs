@@ -17,7 +17,10 @@ pub struct PathId(pub u32);
 pub enum Task {
     /// Send a program a frame; the body is its payload.
     Answer { client: ClientId, head: Vec<u8>, body: Option<EventBody> },
-    /// Make a connected pair of sockets, pass one end on to a program, then send it the frame. The other end
+    /// Send a program an order about a ring. It has to know before the next task that there is one, also if
+    /// its connection is full.
+    Order { client: ClientId, head: Vec<u8> },
+    /// Make a connected pair of sockets, pass one end on to a program, then send it the order. The other end
     /// waits for [`Task::Pass`]. What cannot be done is said by [`Broker::link_failed`].
     ///
     /// [`Broker::link_failed`]: crate::Broker::link_failed

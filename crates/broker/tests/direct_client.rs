@@ -144,6 +144,54 @@ fn a_supplier_that_left_its_ring_for_good_obeys_no_order_that_crossed_that() {
 }
 
 #[test]
+fn an_order_that_is_announced_is_awaited_and_obeyed_before_the_next_event() {
+    watchdog::within_a_minute(|| {
+        let (mut broker, mut supplier, topic) = Pretender::of_supplier();
+        let bell = broker.introduce(1);
+        supplier.publish(topic, &EventDraft::new(b"a")).expect("it leaves");
+        let mut ring = read(&bell);
+        assert!(is_event(&mut ring));
+        // the connection is full: the order itself waits in the broker, and a consumer is accepted meanwhile
+        broker.transport.announce_orders(2);
+        let mut broker = std::thread::scope(|scope| {
+            let late = scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(50));
+                broker.say(&Frame::Ring { number: 1, order: RingOrder::Recall {} });
+                broker
+            });
+            supplier.publish(topic, &EventDraft::new(b"b")).expect("it leaves");
+            late.join().expect("it says so")
+        });
+        let published = SupplierSaid::Published(b"b".to_vec());
+        assert_eq!(broker.sent(), [supplies(1), left(1, false), published]);
+        assert!(!is_event(&mut ring));
+    });
+}
+
+#[test]
+fn a_supplier_that_cannot_take_an_order_because_its_program_takes_no_events_leaves_the_ring() {
+    watchdog::within_a_minute(|| {
+        let (mut broker, mut supplier, topic) = Pretender::of_supplier();
+        let _bell = broker.introduce(1);
+        supplier.publish(topic, &EventDraft::new(b"a")).expect("it leaves");
+        broker.say(&Frame::Topic { number: 5, name: "u" });
+        for publication in 0..2 {
+            for sequence in 1..=128 {
+                let sequence = publication * 128 + sequence;
+                let head = DeliverHead { consumer: 2, topic: 5, supplier: 3, ..delivery(sequence) };
+                broker.say(&Frame::Deliver { head, payload: b"x" });
+            }
+            // no order is behind them
+            supplier.publish(topic, &EventDraft::new(b"b")).expect("it leaves");
+        }
+        assert_eq!(broker.sent(), [supplies(1)]);
+        broker.transport.announce_orders(2);
+        supplier.publish(topic, &EventDraft::new(b"d")).expect("it leaves");
+        assert_eq!(broker.sent(), [left(3, true), SupplierSaid::Published(b"d".to_vec())]);
+    });
+}
+
+#[test]
 fn a_consumer_that_goes_before_the_first_event_takes_the_ring_from_nobody() {
     let (mut broker, mut supplier, topic) = Pretender::of_supplier();
     let stays = broker.introduce(1);

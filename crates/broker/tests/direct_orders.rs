@@ -72,7 +72,14 @@ impl Bench {
                 Task::Introduce { client, link, .. } => did.push(Did::Introduce(client, link)),
                 Task::Pass { client, link, .. } => did.push(Did::Pass(client, link)),
                 Task::Forget { link } => did.push(Did::Forget(link)),
+                Task::Order { client, head } => match Frame::read(&head).expect("a frame") {
+                    Frame::Ring { number, order } => did.push(Did::Order(client, number, order)),
+                    other => panic!("{other:?} is announced as an order"),
+                },
                 Task::Answer { client, head, .. } => match Frame::read(&head).expect("a frame") {
+                    Frame::Ring { order: RingOrder::Recall {} | RingOrder::Supply { .. }, .. } => {
+                        panic!("an order that is not announced")
+                    }
                     Frame::Ring { number, order } => did.push(Did::Order(client, number, order)),
                     Frame::Accepted { .. } => did.push(Did::Accepted(client)),
                     Frame::Notice { notice: NoticeText::Gap { first, last, .. }, .. } => {

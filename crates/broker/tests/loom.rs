@@ -8,7 +8,7 @@
 //! loom reports. Each model has failed for the rule it is about, broken on purpose: announcing without its
 //! fence or its release; a copy without a second look; a hold without its fence, and a slot taken back
 //! without one; a sleep without a look at the ring after it was announced, and a supplier that tells without
-//! a fence.
+//! a fence; an order that is announced after the consumer was accepted.
 
 #![cfg(loom)]
 #![allow(
@@ -144,5 +144,36 @@ fn a_supplier_that_waits_for_room_goes_on_when_the_consumer_has_read() {
             let _ = supplier.wait_for(number, &mut Unwatched);
         }
         reader.join().expect("it reads");
+    });
+}
+
+#[test]
+fn whoever_hears_of_what_an_order_came_before_sees_the_order() {
+    model(|| {
+        // the broker's rings to a supplier, which is full, and to a consumer
+        let (mut to_supplier, mut supplier) = pair(WhenBehind::BlocksSupplier);
+        let (mut to_consumer, mut consumer) = pair(WhenBehind::BlocksSupplier);
+        for _ in 0..2 {
+            publish(&mut to_supplier).expect("there is room");
+        }
+        let broker = thread::spawn(move || {
+            to_supplier.announce_orders(1);
+            // the order itself has no room, and the consumer is accepted
+            assert!(publish(&mut to_supplier).is_err());
+            publish(&mut to_consumer).expect("there is room");
+        });
+        // the consumer tells the supplier, here by being the same thread
+        let mut copy = Vec::new();
+        if let NextEvent::Event(_) = consumer.receive_copy(&mut copy).expect("honest") {
+            assert_eq!(supplier.orders(), 1);
+        }
+        assert!(supplier.orders() <= 1);
+        broker.join().expect("it orders");
+        // what came before the order is read, and the order is still to come
+        for _ in 0..2 {
+            assert!(matches!(supplier.receive_copy(&mut copy), Ok(NextEvent::Event(_))));
+        }
+        assert!(matches!(supplier.receive_copy(&mut copy), Ok(NextEvent::Nothing | NextEvent::Closed)));
+        assert_eq!(supplier.orders(), 1);
     });
 }

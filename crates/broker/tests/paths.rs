@@ -165,7 +165,7 @@ proptest! {
                     }
                     Task::Answer { head, .. } => { Frame::read(&head).expect("a broker writes frames"); }
                     Task::SendAway { .. } => {}
-                    Task::Introduce { .. } | Task::Pass { .. } | Task::Forget { .. } => {
+                    Task::Order { .. } | Task::Introduce { .. } | Task::Pass { .. } | Task::Forget { .. } => {
                         panic!("no program here takes descriptors")
                     }
                 }

@@ -2,9 +2,9 @@
 //!
 //! A supplier's topic is *direct* while every consumer that asks for it may read rings. The broker introduces
 //! the two ends of each *link*. When a consumer that cannot read rings asks for the topic, the broker recalls
-//! the supplier. Both orders go out before the answer to that consumer. A supplier looks for orders before it
-//! publishes, so it knows each consumer that was accepted before, unless its connection was full
-//! (PROTOCOL.md, Known limits).
+//! the supplier. Both orders are announced before the answer to that consumer, by a word in shared memory that
+//! the supplier reads before it publishes. So it knows each consumer that was accepted before, also if its
+//! connection was full and the order itself had to wait.
 //!
 //! ```text
 //!   Brokered --Supply--> Introduced --Supplies--> Introduced --Recall--> Recalled --Left--> Brokered
@@ -392,7 +392,7 @@ impl ConnectedClient {
 }
 
 fn recall(client: ClientId, number: u32) -> Task {
-    Task::Answer { client, head: frame(number, RingOrder::Recall {}), body: None }
+    Task::Order { client, head: frame(number, RingOrder::Recall {}) }
 }
 
 fn frame(number: u32, order: RingOrder) -> Vec<u8> {

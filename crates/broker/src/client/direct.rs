@@ -2,45 +2,39 @@
 //! and from the broker in the right order. Programs notice nothing of this.
 //!
 //! A supplier looks for orders before each event, so that an event never misses a consumer whose subscription
-//! was accepted before. It obeys them between two events, because what it answers has to follow the events
-//! that went to the broker.
+//! was accepted before. It waits for an order that is announced and has not come yet. It obeys them between
+//! two events, because what it answers has to follow the events that went to the broker.
 
-use super::reading::{DirectReading, ReadingEnd, ReadingOf};
+use super::reading::{DirectReading, ReadingOf};
 use super::supply::{DirectSupply, MOST_RING_BYTES, NotSupplied};
-use super::{BrokerAnswer, Client, EventDraft, PublishedEvent, Reception, SubscriptionHandle, TopicHandle};
-use super::{ClientWait, Error, glance};
+use super::{
+    BrokerAnswer, Client, Error, EventDraft, PublishedEvent, Reception, SubscriptionHandle, TopicHandle,
+};
+
 use crate::frame::{DeliverHead, Frame, MOST_KEY, PublishFlags, PublishOutcome};
 use crate::ring::{RingOrder, RingReport};
 use crate::spec::WhenLate;
-use crate::transport::{Awaited, FrameTransport, MayWait};
+use crate::transport::FrameTransport;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
 use unisono_eventchannel::{NO_DEADLINE, PublishError};
 use unisono_linux::clock::{Nanos, now};
-use unisono_sync::SpinBudget;
 
-/// Events of this program that it has not received yet, from which on it does not look for orders: a supplier
-/// that cannot look publishes through the broker.
+/// Events of this program that it has not received yet, from which on it takes no more frames: a supplier that
+/// has to wait for an order behind them publishes through the broker.
 const MOST_RECEIVED: usize = 256;
 /// Fields of one event, at most; the broker says so for more.
 const MOST_FIELDS: usize = 256;
-/// How often a consumer tells the broker what it took from rings.
-const COUNTED_EVERY: Nanos = Nanos(100_000_000);
-/// Events from rings before a look for the broker's frames.
-const TURN: u32 = 64;
-/// Events taken from a ring that its supplier has left, at most: two of the longest rings.
-const MOST_EMPTIED: usize = 1 << 16;
-/// Looks of a consumer that spins, until it looks for what only a system call shows: about 0.1 ms.
-const THOROUGH: u32 = 4096;
 
 /// What a client has of direct rings.
 #[derive(Debug, Default)]
 pub(super) struct ClientRings {
     /// Orders for topics that were not obeyed yet.
     orders: VecDeque<(u32, RingOrder, Option<OwnedFd>)>,
+    /// Orders for topics that have come since the beginning.
+    came: u32,
     supplies: BTreeMap<u32, DirectSupply>,
     /// Bytes that are left for rings.
     room: u64,
@@ -49,10 +43,10 @@ pub(super) struct ClientRings {
     late: BTreeMap<u32, WhenLate>,
     /// Whether consumers that sleep were not told of the last events.
     untold: bool,
-    since_frames: u32,
-    counted_at: Nanos,
+    pub(super) since_frames: u32,
+    pub(super) counted_at: Nanos,
     /// Ready when the broker's frames or a ring may have something. None: this client has no rings.
-    ready: Option<OwnedFd>,
+    pub(super) ready: Option<OwnedFd>,
 }
 
 impl ClientRings {
@@ -105,6 +99,9 @@ impl ClientRings {
 impl Client {
     /// The broker has sent an order.
     pub(super) fn ordered(&mut self, number: u32, order: RingOrder) -> Result<(), Error> {
+        if matches!(order, RingOrder::Supply { .. } | RingOrder::Recall {}) {
+            self.direct.came = self.direct.came.wrapping_add(1);
+        }
         match order {
             RingOrder::Read { link, topic, supplier, last } => {
                 let socket = self.transport.passed()?.ok_or_else(no_descriptor)?;
@@ -141,8 +138,14 @@ impl Client {
         Ok(())
     }
 
+    /// Whether the broker has given an order that has not come yet: this connection was full.
+    fn awaits_orders(&self) -> bool {
+        // an older broker announces none
+        self.transport.announced_orders().wrapping_sub(self.direct.came).cast_signed() > 0
+    }
+
     /// Does what the broker has ordered; between two events.
-    fn obey(&mut self) -> Result<(), Error> {
+    pub(super) fn obey(&mut self) -> Result<(), Error> {
         while let Some((number, order, socket)) = self.direct.orders.pop_front() {
             match (order, socket) {
                 (RingOrder::Supply { link, consumer, blocks, events, bytes }, Some(socket))
@@ -187,10 +190,17 @@ impl Client {
                     break;
                 }
             }
-            let blind = self.received.len() >= MOST_RECEIVED && self.transport.has_come() == Some(true);
             self.obey()?;
             if !self.direct.supplies.contains_key(&number) {
                 return Ok(false);
+            }
+            let awaits = self.awaits_orders();
+            let blind = awaits && self.received.len() >= MOST_RECEIVED;
+            if awaits && !blind {
+                // there is room for the order now; the broker sends it as soon as it looks
+                self.flush()?;
+                self.hear(None)?;
+                continue;
             }
             let broker_only = event.criticality != 0 || sequence.is_some();
             if blind || broker_only || event.fields.len() > MOST_FIELDS || event.key.len() > MOST_KEY {
@@ -284,209 +294,6 @@ impl Client {
             self.direct.supplies.values_mut().for_each(DirectSupply::tell);
         }
     }
-
-    /// Takes all that rings have of a supplier before something of the broker's is handed on, which came
-    /// later: everything (`None`), or what comes before an event of this number.
-    pub(super) fn empty_rings(
-        &mut self,
-        (subscription, topic, supplier): (u32, u32, u32),
-        before: Option<u64>,
-    ) {
-        let (mut at, mut taken) = (0, 0);
-        while let Some(reading) = self.direct.readings.get_mut(at) {
-            let of = &reading.of;
-            let is_theirs = (of.subscription.0, of.topic, of.supplier) == (subscription, topic, supplier);
-            if !is_theirs || before.is_some_and(|number| number <= of.last) {
-                at += 1;
-                continue;
-            }
-            reading.begun = true;
-            match reading.take() {
-                // it said that it had left the ring, and writes on
-                Ok(Some(reception)) if taken == MOST_EMPTIED || !is_before(&reception, before) => {
-                    self.end_reading(at, ReadingEnd::Broken);
-                }
-                Ok(Some(reception)) => {
-                    taken += 1;
-                    self.received.push_back(reception);
-                }
-                Ok(None) => at += 1,
-                Err(end) => self.end_reading(at, end),
-            }
-        }
-    }
-
-    fn end_reading(&mut self, at: usize, end: ReadingEnd) {
-        let reading = self.direct.readings.remove(at);
-        self.count(&reading);
-        if end == ReadingEnd::Broken {
-            let report = RingReport::Broken { link: reading.of.link };
-            self.report(reading.of.subscription.0, report);
-        }
-    }
-
-    /// Tells the broker something that can wait, and is lost with the connection.
-    fn report(&mut self, number: u32, report: RingReport) {
-        let mut head = Vec::new();
-        Frame::RingReport { number, report }.write(&mut head);
-        let _ = self.transport.send(&head, crate::transport::PayloadRef::Bytes(&[]));
-    }
-
-    fn count(&mut self, reading: &DirectReading) {
-        if reading.counts != Default::default() {
-            let report = RingReport::Counted { topic: reading.of.topic, counts: reading.counts };
-            self.report(reading.of.subscription.0, report);
-        }
-    }
-
-    /// Tells the broker what was taken from rings.
-    pub(super) fn count_readings(&mut self) {
-        let mut readings = std::mem::take(&mut self.direct.readings);
-        for reading in &mut readings {
-            self.count(reading);
-            reading.counts = Default::default();
-        }
-        self.direct.readings = readings;
-    }
-
-    /// The next event or notice of a client that reads rings, if one comes in time.
-    pub(super) fn receive_direct(&mut self, timeout: Option<Duration>) -> Result<Option<Reception>, Error> {
-        let mut until = None;
-        loop {
-            if let Some(reception) = self.received.pop_front() {
-                return Ok(Some(reception));
-            }
-            self.direct.since_frames += 1;
-            let frames = self.direct.since_frames >= TURN;
-            if !frames && let Some(reception) = self.read_ring() {
-                return Ok(Some(reception));
-            }
-            self.direct.since_frames = 0;
-            if self.take()? || frames {
-                continue;
-            }
-            self.obey()?;
-            self.flush()?;
-            let until =
-                *until.get_or_insert_with(|| timeout.map(|timeout| Nanos::from(timeout).after(now())));
-            if !self.wait_direct(until)? {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// The event of all rings that is due first.
-    fn read_ring(&mut self) -> Option<Reception> {
-        loop {
-            let at = match self.direct.readings.len() {
-                0 => return None,
-                1 if self.direct.readings[0].begun => 0,
-                _ => self.due_first()?,
-            };
-            match self.direct.readings.get_mut(at)?.take() {
-                Ok(next) => return next,
-                Err(end) => self.end_reading(at, end),
-            }
-        }
-    }
-
-    fn due_first(&mut self) -> Option<usize> {
-        let (mut at, mut first) = (0, None);
-        while let Some(reading) = self.direct.readings.get_mut(at) {
-            if !reading.begun {
-                at += 1;
-                continue;
-            }
-            match reading.peek() {
-                Ok(due) => {
-                    let due = due.map(|due| (due, at));
-                    first = [first, due].into_iter().flatten().min();
-                    at += 1;
-                }
-                Err(end) => {
-                    self.end_reading(at, end);
-                    first = None;
-                    at = 0;
-                }
-            }
-        }
-        first.map(|(_, at)| at)
-    }
-
-    fn ring_has_something(&self) -> bool {
-        self.direct.readings.iter().any(DirectReading::has_something)
-            || self.transport.has_come() == Some(true)
-    }
-
-    /// Waits until a ring or the broker may have something; false: the time is over, and the descriptor
-    /// becomes ready with the next event.
-    fn wait_direct(&mut self, until: Option<Nanos>) -> Result<bool, Error> {
-        let awake_until = SpinBudget::DEFAULT.nanos().after(now());
-        let mut glances = 0;
-        loop {
-            if self.ring_has_something() {
-                return Ok(true);
-            }
-            let now = now();
-            let over = until.is_some_and(|until| until <= now);
-            let looks = match self.wait {
-                ClientWait::Spin => true,
-                ClientWait::Adaptive => now < awake_until,
-                ClientWait::Sleep => false,
-            };
-            if looks && !over {
-                for _ in 0..16 {
-                    glance(&mut glances);
-                    if self.ring_has_something() {
-                        return Ok(true);
-                    }
-                }
-                if glances % THOROUGH == 0 {
-                    self.transport.woken()?;
-                    if !self.direct.readings.iter_mut().all(|reading| reading.woken() && reading.has_ring()) {
-                        return Ok(true);
-                    }
-                }
-                continue;
-            }
-            let is_counted = now.since(self.direct.counted_at) < COUNTED_EVERY;
-            let uncounted = self.direct.readings.iter().any(|reading| reading.counts != Default::default());
-            if uncounted && !is_counted {
-                self.direct.counted_at = now;
-                self.count_readings();
-                self.flush()?;
-            }
-            let armed = self.direct.readings.iter().all(DirectReading::arm);
-            if self.transport.prepare_to_wait(Awaited::FramesAndRoom)? == MayWait::No || !armed {
-                return Ok(true);
-            }
-            if over {
-                return Ok(false);
-            }
-            let wake = if uncounted { Some(COUNTED_EVERY.after(self.direct.counted_at)) } else { None };
-            let wake = [until, wake].into_iter().flatten().min();
-            self.sleep(wake.map(|wake| wake.since(now)))?;
-            // the next look says what has come
-            self.transport.woken()?;
-            for reading in &mut self.direct.readings {
-                reading.woken();
-            }
-            return Ok(true);
-        }
-    }
-
-    fn sleep(&self, time: Option<Nanos>) -> Result<(), Error> {
-        let Some(ready) = &self.direct.ready else { return Ok(()) };
-        let timeout = time.map(|Nanos(nanos)| rustix::event::Timespec {
-            tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
-            tv_nsec: (nanos % 1_000_000_000) as i64,
-        });
-        let mut events = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 8];
-        match epoll::wait(ready, &mut events[..], timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(Error::from_errno(error)),
-        }
-    }
 }
 
 /// Whether somebody has the other end of a socket.
@@ -494,16 +301,6 @@ fn is_connected(socket: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::empty())];
     let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut fds, Some(&at_once)).is_err() || !fds[0].revents().contains(PollFlags::HUP)
-}
-
-/// Whether what came from a ring has a lower number than an event that came through the broker.
-fn is_before(reception: &Reception, before: Option<u64>) -> bool {
-    let number = match reception {
-        Reception::Event(event) => event.sequence,
-        Reception::Notice { notice: crate::notice::NoticeText::Gap { last, .. }, .. } => *last,
-        _ => return true,
-    };
-    before.is_none_or(|before| number < before)
 }
 
 fn no_descriptor() -> Error {

@@ -17,6 +17,7 @@
 //! A client is for one thread; others open their own. Nothing happens behind its back: frames are read when a
 //! method is called, so a program that consumes calls [`Client::receive`] often enough for its queue.
 
+mod collect;
 mod connect;
 mod direct;
 mod events;

@@ -265,6 +265,15 @@ impl MemoryConsumer {
         self.ring.announces(self.turn) || self.ring.is_closed()
     }
 
+    /// How many orders the supplier has given since the beginning, including those whose events had no room
+    /// yet.
+    #[must_use]
+    pub fn orders(&self) -> u32 {
+        let header = self.ring.words.words(MemoryGeometry::header());
+        // SYNC(orders) acquire: whoever was told of something that an order came before sees the order
+        MemoryGeometry::orders(header).load(Ordering::Acquire)
+    }
+
     /// Waits in this consumer's way until there is something, or until `watch` says to stop. A supplier that
     /// dies says nothing: `watch` is to look whether it lives.
     pub fn wait<W: Watch>(&mut self, watch: &mut W) -> WatchVerdict {

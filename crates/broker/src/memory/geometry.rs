@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   header (128 bytes) | entries: depth x 32 bytes | slots: each `largest` bytes, rounded up
-//!   header words:  0 magic   1 depth   2 largest   3 slots   16 closed
+//!   header words:  0 magic   1 depth   2 largest   3 slots   16 closed   17 orders
 //! ```
 //! Pages are touched when they are used for the first time: slots that only slow consumers need cost address
 //! space until then.
@@ -13,13 +13,14 @@ use unisono_sync::{ForeignWords, PublishedWords};
 /// "UEM1": the version of this layout.
 const MAGIC: u32 = u32::from_le_bytes(*b"UEM1");
 
-/// Words of the header. The last half, which is written when the supplier leaves, has a cache line of its
-/// own.
+/// Words of the header. The last half, which is written when the supplier leaves or gives an order, has a
+/// cache line of its own.
 const HEADER: usize = 32;
 const DEPTH: usize = 1;
 const LARGEST: usize = 2;
 const SLOTS: usize = 3;
 const CLOSED: usize = 16;
+const ORDERS: usize = 17;
 
 /// Words of an entry.
 pub(super) const ENTRY: usize = 8;
@@ -155,6 +156,11 @@ impl MemoryGeometry {
     /// The word that says that the supplier has left.
     pub(super) fn closed(header: &[AtomicU32]) -> &AtomicU32 {
         &header[CLOSED]
+    }
+
+    /// The word that says how many orders the supplier has given to its consumers.
+    pub(super) fn orders(header: &[AtomicU32]) -> &AtomicU32 {
+        &header[ORDERS]
     }
 
     pub(super) const fn header() -> std::ops::Range<usize> {

@@ -435,6 +435,14 @@ impl FrameTransport for MemoryTransport {
         }
     }
 
+    fn announce_orders(&mut self, orders: u32) {
+        self.outgoing.short.announce_orders(orders);
+    }
+
+    fn announced_orders(&self) -> u32 {
+        self.incoming.as_ref().map_or(0, |incoming| incoming.short.orders())
+    }
+
     fn close(&mut self) {
         self.outgoing.short.close();
         self.outgoing.long.close();

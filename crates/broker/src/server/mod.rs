@@ -11,6 +11,7 @@
 
 mod add;
 mod disk;
+mod introduce;
 mod listen;
 mod served;
 mod window;
@@ -28,10 +29,9 @@ use disk::DiskThread;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{Timespec, epoll as events};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use served::{HeardFrom, ServedClient};
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use unisono_eventchannel::NumberMap;
@@ -315,10 +315,13 @@ impl Server {
         while let Some(task) = self.broker.task() {
             match task {
                 Task::Answer { client, head, body } => self.say(client, (head, body)),
+                Task::Order { client, head } => self.order(client, head),
                 Task::Introduce { client, link, head } => self.introduce(client, link, head),
                 Task::Pass { client, link, head } => {
                     let end = self.links.remove(&link);
-                    self.pass(client, (link, end), head);
+                    if self.pass(client, (link, end)) {
+                        self.say(client, (head, None));
+                    }
                 }
                 Task::Forget { link } => drop(self.links.remove(&link)),
                 Task::SendAway { client: id } => {
@@ -348,29 +351,14 @@ impl Server {
 
     fn say(&mut self, id: ClientId, (head, body): (Vec<u8>, Option<EventBody>)) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        match client.say(&mut self.broker, id, (head, body)) {
+        let said = client.say(&mut self.broker, id, (head, body));
+        self.said(id, &said);
+    }
+
+    fn said(&mut self, id: ClientId, said: &Result<(), TransportError>) {
+        match said {
             Ok(()) => drop(self.spoken_to.insert(id)),
             Err(_) => self.drop_client(id),
-        }
-    }
-
-    /// Makes a pair of sockets and passes one end on to a supplier.
-    fn introduce(&mut self, id: ClientId, link: u32, head: Vec<u8>) {
-        match socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None) {
-            Ok((one, other)) => {
-                self.links.insert(link, other);
-                self.pass(id, (link, Some(one)), head);
-            }
-            Err(_) => self.broker.link_failed(link),
-        }
-    }
-
-    /// Passes an end on to a program, and then says what it is for.
-    fn pass(&mut self, id: ClientId, (link, end): (u32, Option<OwnedFd>), head: Vec<u8>) {
-        let Some(client) = self.clients.get_mut(&id) else { return };
-        match end.map(|end| client.transport.pass(end.as_fd())) {
-            Some(Ok(())) => self.say(id, (head, None)),
-            _ => self.broker.link_failed(link),
         }
     }
 

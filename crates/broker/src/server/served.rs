@@ -26,6 +26,8 @@ pub(super) struct ServedClient {
     pub(super) watched: EventFlags,
     /// Whether its first frame has come.
     has_spoken: bool,
+    /// Orders about rings since the beginning.
+    orders: u32,
 }
 
 /// What came of listening to a program.
@@ -48,6 +50,7 @@ impl ServedClient {
             waiting: None,
             watched: EventFlags::IN,
             has_spoken: false,
+            orders: 0,
         }
     }
 
@@ -71,6 +74,21 @@ impl ServedClient {
         self.kept_bytes += head.len();
         self.kept.push_back((head, body));
         if self.kept_bytes > MOST_KEPT { Err(TransportError::Closed) } else { Ok(()) }
+    }
+
+    /// Takes an order about a ring for the program. The program knows at once that there is one.
+    ///
+    /// # Errors
+    /// As [`say`](Self::say).
+    pub(super) fn order(
+        &mut self,
+        broker: &mut Broker,
+        id: ClientId,
+        head: Vec<u8>,
+    ) -> Result<(), TransportError> {
+        self.orders = self.orders.wrapping_add(1);
+        self.transport.announce_orders(self.orders);
+        self.say(broker, id, (head, None))
     }
 
     /// Sends on what was taken and kept. While something stays here, the program is paused. Whether it was

@@ -274,6 +274,17 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         Ok(None)
     }
 
+    /// Says how many orders about rings were given to the other end since the beginning, also if no frame can
+    /// be sent now. Only transports that pass descriptors on have to.
+    fn announce_orders(&mut self, orders: u32) {
+        let _ = orders;
+    }
+
+    /// How many orders the other end has given since the beginning; their frames may still be on their way.
+    fn announced_orders(&self) -> u32 {
+        0
+    }
+
     /// What TLS knows of the other end, once its handshake is done: the names in its certificate; none, if it
     /// showed none. `None`: there is no TLS.
     fn peer_names(&self) -> Option<Vec<Arc<str>>> {

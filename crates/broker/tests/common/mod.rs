@@ -5,7 +5,7 @@ pub(crate) mod authority;
 pub(crate) mod mqtt;
 
 #[path = "../watchdog/mod.rs"]
-mod watchdog;
+pub(crate) mod watchdog;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

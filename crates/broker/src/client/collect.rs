@@ -1,0 +1,235 @@
+//! A client that reads direct rings: events from rings and from the broker, in the right order.
+
+use super::reading::{DirectReading, ReadingEnd};
+use super::{Client, ClientWait, Error, Reception, glance};
+use crate::frame::Frame;
+use crate::ring::RingReport;
+use crate::transport::{Awaited, MayWait};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use std::time::Duration;
+use unisono_linux::clock::{Nanos, now};
+use unisono_sync::SpinBudget;
+
+/// How often a consumer tells the broker what it took from rings.
+const COUNTED_EVERY: Nanos = Nanos(100_000_000);
+/// Events from rings before a look for the broker's frames.
+const TURN: u32 = 64;
+/// Events taken from a ring that its supplier has left, at most: two of the longest rings.
+const MOST_EMPTIED: usize = 1 << 16;
+/// Looks of a consumer that spins, until it looks for what only a system call shows: about 0.1 ms.
+const THOROUGH: u32 = 4096;
+
+impl Client {
+    /// Takes all that rings have of a supplier before something of the broker's is handed on, which came
+    /// later: everything (`None`), or what comes before an event of this number.
+    pub(super) fn empty_rings(
+        &mut self,
+        (subscription, topic, supplier): (u32, u32, u32),
+        before: Option<u64>,
+    ) {
+        let (mut at, mut taken) = (0, 0);
+        while let Some(reading) = self.direct.readings.get_mut(at) {
+            let of = &reading.of;
+            let is_theirs = (of.subscription.0, of.topic, of.supplier) == (subscription, topic, supplier);
+            if !is_theirs || before.is_some_and(|number| number <= of.last) {
+                at += 1;
+                continue;
+            }
+            reading.begun = true;
+            match reading.take() {
+                // it said that it had left the ring, and writes on
+                Ok(Some(reception)) if taken == MOST_EMPTIED || !is_before(&reception, before) => {
+                    self.end_reading(at, ReadingEnd::Broken);
+                }
+                Ok(Some(reception)) => {
+                    taken += 1;
+                    self.received.push_back(reception);
+                }
+                Ok(None) => at += 1,
+                Err(end) => self.end_reading(at, end),
+            }
+        }
+    }
+
+    fn end_reading(&mut self, at: usize, end: ReadingEnd) {
+        let reading = self.direct.readings.remove(at);
+        self.count(&reading);
+        if end == ReadingEnd::Broken {
+            let report = RingReport::Broken { link: reading.of.link };
+            self.report(reading.of.subscription.0, report);
+        }
+    }
+
+    /// Tells the broker something that can wait, and is lost with the connection.
+    fn report(&mut self, number: u32, report: RingReport) {
+        let mut head = Vec::new();
+        Frame::RingReport { number, report }.write(&mut head);
+        let _ = self.transport.send(&head, crate::transport::PayloadRef::Bytes(&[]));
+    }
+
+    fn count(&mut self, reading: &DirectReading) {
+        if reading.counts != Default::default() {
+            let report = RingReport::Counted { topic: reading.of.topic, counts: reading.counts };
+            self.report(reading.of.subscription.0, report);
+        }
+    }
+
+    /// Tells the broker what was taken from rings.
+    pub(super) fn count_readings(&mut self) {
+        let mut readings = std::mem::take(&mut self.direct.readings);
+        for reading in &mut readings {
+            self.count(reading);
+            reading.counts = Default::default();
+        }
+        self.direct.readings = readings;
+    }
+
+    /// The next event or notice of a client that reads rings, if one comes in time.
+    pub(super) fn receive_direct(&mut self, timeout: Option<Duration>) -> Result<Option<Reception>, Error> {
+        let mut until = None;
+        loop {
+            if let Some(reception) = self.received.pop_front() {
+                return Ok(Some(reception));
+            }
+            self.direct.since_frames += 1;
+            let frames = self.direct.since_frames >= TURN;
+            if !frames && let Some(reception) = self.read_ring() {
+                return Ok(Some(reception));
+            }
+            self.direct.since_frames = 0;
+            if self.take()? || frames {
+                continue;
+            }
+            self.obey()?;
+            self.flush()?;
+            let until =
+                *until.get_or_insert_with(|| timeout.map(|timeout| Nanos::from(timeout).after(now())));
+            if !self.wait_direct(until)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The event of all rings that is due first.
+    pub(super) fn read_ring(&mut self) -> Option<Reception> {
+        loop {
+            let at = match self.direct.readings.len() {
+                0 => return None,
+                1 if self.direct.readings[0].begun => 0,
+                _ => self.due_first()?,
+            };
+            match self.direct.readings.get_mut(at)?.take() {
+                Ok(next) => return next,
+                Err(end) => self.end_reading(at, end),
+            }
+        }
+    }
+
+    fn due_first(&mut self) -> Option<usize> {
+        let (mut at, mut first) = (0, None);
+        while let Some(reading) = self.direct.readings.get_mut(at) {
+            if !reading.begun {
+                at += 1;
+                continue;
+            }
+            match reading.peek() {
+                Ok(due) => {
+                    let due = due.map(|due| (due, at));
+                    first = [first, due].into_iter().flatten().min();
+                    at += 1;
+                }
+                Err(end) => {
+                    self.end_reading(at, end);
+                    first = None;
+                    at = 0;
+                }
+            }
+        }
+        first.map(|(_, at)| at)
+    }
+
+    fn ring_has_something(&self) -> bool {
+        self.direct.readings.iter().any(DirectReading::has_something)
+            || self.transport.has_come() == Some(true)
+    }
+
+    /// Waits until a ring or the broker may have something; false: the time is over, and the descriptor
+    /// becomes ready with the next event.
+    fn wait_direct(&mut self, until: Option<Nanos>) -> Result<bool, Error> {
+        let awake_until = SpinBudget::DEFAULT.nanos().after(now());
+        let mut glances = 0;
+        loop {
+            if self.ring_has_something() {
+                return Ok(true);
+            }
+            let now = now();
+            let over = until.is_some_and(|until| until <= now);
+            let looks = match self.wait {
+                ClientWait::Spin => true,
+                ClientWait::Adaptive => now < awake_until,
+                ClientWait::Sleep => false,
+            };
+            if looks && !over {
+                for _ in 0..16 {
+                    glance(&mut glances);
+                    if self.ring_has_something() {
+                        return Ok(true);
+                    }
+                }
+                if glances % THOROUGH == 0 {
+                    self.transport.woken()?;
+                    if !self.direct.readings.iter_mut().all(|reading| reading.woken() && reading.has_ring()) {
+                        return Ok(true);
+                    }
+                }
+                continue;
+            }
+            let is_counted = now.since(self.direct.counted_at) < COUNTED_EVERY;
+            let uncounted = self.direct.readings.iter().any(|reading| reading.counts != Default::default());
+            if uncounted && !is_counted {
+                self.direct.counted_at = now;
+                self.count_readings();
+                self.flush()?;
+            }
+            let armed = self.direct.readings.iter().all(DirectReading::arm);
+            if self.transport.prepare_to_wait(Awaited::FramesAndRoom)? == MayWait::No || !armed {
+                return Ok(true);
+            }
+            if over {
+                return Ok(false);
+            }
+            let wake = if uncounted { Some(COUNTED_EVERY.after(self.direct.counted_at)) } else { None };
+            let wake = [until, wake].into_iter().flatten().min();
+            self.sleep(wake.map(|wake| wake.since(now)))?;
+            // the next look says what has come
+            self.transport.woken()?;
+            for reading in &mut self.direct.readings {
+                reading.woken();
+            }
+            return Ok(true);
+        }
+    }
+
+    fn sleep(&self, time: Option<Nanos>) -> Result<(), Error> {
+        let Some(ready) = &self.direct.ready else { return Ok(()) };
+        let timeout = time.map(|Nanos(nanos)| rustix::event::Timespec {
+            tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: (nanos % 1_000_000_000) as i64,
+        });
+        let mut events = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 8];
+        match epoll::wait(ready, &mut events[..], timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(Error::from_errno(error)),
+        }
+    }
+}
+
+/// Whether what came from a ring has a lower number than an event that came through the broker.
+fn is_before(reception: &Reception, before: Option<u64>) -> bool {
+    let number = match reception {
+        Reception::Event(event) => event.sequence,
+        Reception::Notice { notice: crate::notice::NoticeText::Gap { last, .. }, .. } => *last,
+        _ => return true,
+    };
+    before.is_none_or(|before| number < before)
+}

@@ -1,0 +1,38 @@
+//! Suppliers and consumers are introduced to each other: each gets an end of a pair of sockets, and an order.
+
+use super::Server;
+use crate::task::ClientId;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::os::fd::{AsFd, OwnedFd};
+
+impl Server {
+    /// Makes a pair of sockets and passes one end on to a supplier.
+    pub(super) fn introduce(&mut self, id: ClientId, link: u32, head: Vec<u8>) {
+        match socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None) {
+            Ok((one, other)) => {
+                self.links.insert(link, other);
+                if self.pass(id, (link, Some(one))) {
+                    self.order(id, head);
+                }
+            }
+            Err(_) => self.broker.link_failed(link),
+        }
+    }
+
+    /// Passes an end on to a program; whether it could be.
+    pub(super) fn pass(&mut self, id: ClientId, (link, end): (u32, Option<OwnedFd>)) -> bool {
+        let Some(client) = self.clients.get_mut(&id) else { return false };
+        let passed = matches!(end.map(|end| client.transport.pass(end.as_fd())), Some(Ok(())));
+        if !passed {
+            self.broker.link_failed(link);
+        }
+        passed
+    }
+
+    /// Gives a program an order about a ring.
+    pub(super) fn order(&mut self, id: ClientId, head: Vec<u8>) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let said = client.order(&mut self.broker, id, head);
+        self.said(id, &said);
+    }
+}

@@ -1,0 +1,114 @@
+//! A broker that the test stops and lets go on: what is overtaken while a supplier's connection is full.
+
+mod common;
+
+use common::watchdog::within_a_minute;
+use common::{broker, event};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+use unisono_broker::{Advertisement, Client, EventDraft, OWNER, Server, ServerWait, SubscriptionSpec};
+
+/// Where a broker stops between two turns.
+#[derive(Debug, Default)]
+struct Gate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct GateState {
+    is_closed: bool,
+    is_waiting: bool,
+    is_over: bool,
+}
+
+impl Gate {
+    /// What the broker asks in each turn.
+    fn pass(&self) -> bool {
+        let mut state = self.state.lock().expect("nobody panics in it");
+        state.is_waiting = true;
+        self.changed.notify_all();
+        while state.is_closed && !state.is_over {
+            state = self.changed.wait(state).expect("nobody panics in it");
+        }
+        state.is_waiting = false;
+        state.is_over
+    }
+
+    fn change(&self, change: impl FnOnce(&mut GateState)) {
+        change(&mut self.state.lock().expect("nobody panics in it"));
+        self.changed.notify_all();
+    }
+
+    /// The broker does nothing from now on.
+    fn close(&self) {
+        let mut state = self.state.lock().expect("nobody panics in it");
+        state.is_closed = true;
+        while !state.is_waiting {
+            state = self.changed.wait(state).expect("nobody panics in it");
+        }
+    }
+}
+
+/// Ends the broker also if the test panics.
+struct Ends<'a>(&'a Gate);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.change(|state| state.is_over = true);
+    }
+}
+
+/// A consumer is accepted while the order that its supplier needs for it waits in the broker.
+fn accepted_while_the_supplier_is_full(has_rings: bool) {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let (unix, shared) = (directory.path().join("events"), directory.path().join("shared"));
+    let mut server = Server::new(broker(), ServerWait::Sleep).expect("descriptors are left");
+    server.listen_unix(&unix, OWNER).expect("it listens");
+    server.listen_shared(&shared, OWNER).expect("it listens");
+    let gate = Gate::default();
+    std::thread::scope(|scope| {
+        let ends = Ends(&gate);
+        let serving = scope.spawn(|| server.serve(&|| gate.pass()));
+        let join = || Client::connect_shared(&shared).expect("it listens");
+        let direct = SubscriptionSpec { direct: true, ..SubscriptionSpec::of("t") };
+        let (mut supplier, mut first) = (join(), join());
+        let topic = supplier.advertise(&Advertisement::of("t")).expect("a topic");
+        first.subscribe(&direct).expect("it fits");
+        supplier.publish(topic, &EventDraft::new(b"a")).expect("it leaves");
+        assert_eq!(*event(&mut first).payload.bytes(), *b"a");
+        assert_eq!(first.statistics().expect("it answers").direct, 1);
+        // its connection holds 256 frames; events wait behind them
+        let many = SubscriptionSpec { queue_events: 1000, ..SubscriptionSpec::of("u") };
+        supplier.subscribe(&many).expect("it fits");
+        let mut other = Client::connect(&unix).expect("it listens");
+        let crowd = other.advertise(&Advertisement::of("u")).expect("a topic");
+        for _ in 0..300 {
+            other.publish(crowd, &EventDraft::new(b"x")).expect("it leaves");
+        }
+        other.statistics().expect("all of that is taken");
+        let mut second = if has_rings { join() } else { Client::connect(&unix).expect("it listens") };
+        second.subscribe(&direct).expect("it fits");
+        gate.close();
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            gate.change(|state| state.is_closed = false);
+        });
+        supplier.publish(topic, &EventDraft::new(b"b")).expect("it leaves");
+        for consumer in [&mut first, &mut second] {
+            assert_eq!(*event(consumer).payload.bytes(), *b"b");
+        }
+        drop(ends);
+        serving.join().expect("it does not panic").expect("it serves");
+    });
+}
+
+#[test]
+fn a_consumer_without_rings_gets_what_a_supplier_with_a_full_connection_publishes_after_it_was_accepted() {
+    within_a_minute(|| accepted_while_the_supplier_is_full(false));
+}
+
+#[test]
+fn a_consumer_with_rings_gets_what_a_supplier_with_a_full_connection_publishes_after_it_was_accepted() {
+    within_a_minute(|| accepted_while_the_supplier_is_full(true));
+}
