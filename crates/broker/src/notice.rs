@@ -8,7 +8,8 @@ use unisono_eventchannel::{ChannelNotice, Departed, Gap, GapCause};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "notice", rename_all = "kebab-case")]
 pub enum NoticeText {
-    /// Events of a supplier are missing.
+    /// Events of a supplier are missing: `lost` of those from `first` to `last`. If `lost` is 0, it is not
+    /// known how many are missing from `first` on.
     Gap { topic: u32, supplier: u32, first: u64, last: u64, lost: u64, cause: String },
     /// A supplier will push no more.
     Gone { topic: u32, supplier: u32, died: bool },
@@ -72,6 +73,9 @@ impl NoticeText {
 impl fmt::Display for NoticeText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Gap { first, lost: 0, cause, .. } => {
+                return write!(f, "events from {first} on are missing, nobody knows how many: {cause}");
+            }
             Self::Gap { first, last, lost, cause, .. } => {
                 return write!(f, "{lost} events are missing between {first} and {last}: {cause}");
             }

@@ -51,7 +51,11 @@ pub enum RingReport {
     /// Of a consumer: what it got of a topic from rings since it last said so.
     Counted { topic: u32, counts: DirectCounts },
     /// Of a consumer: what a supplier wrote cannot be read.
-    Broken { link: u32 },
+    Broken {
+        link: u32,
+        /// How many events of the ring the consumer has had, or has heard of.
+        taken: u64,
+    },
 }
 
 /// Events that a consumer took from rings.

@@ -5,6 +5,7 @@
 #[path = "watchdog/mod.rs"]
 mod watchdog;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -15,8 +16,8 @@ use unisono_broker::memory::{
 };
 use unisono_broker::transport::{FrameTransport, PayloadRef, Taken};
 use unisono_broker::{
-    Advertisement, Client, ClientWait, EventDraft, Frame, Greeting, NO_DEADLINE, Reception, RingOrder,
-    RingReport, SubscriptionSpec, TopicHandle, WelcomeTerms,
+    Advertisement, Client, ClientWait, EventDraft, Frame, Greeting, NO_DEADLINE, Nanos, NoticeText,
+    Reception, RingOrder, RingReport, SubscriptionSpec, TopicHandle, WelcomeTerms, WhenLate,
 };
 use unisono_sync::{SpinBudget, Wait};
 
@@ -83,8 +84,18 @@ impl Pretender {
 
     /// Subscribes to a topic whose events the test itself supplies; the client has not begun to read.
     fn reading(&mut self, client: &mut Client, depth: u32) -> (MemorySupplier, Doorbell) {
+        self.reading_with(client, depth, WhenLate::Deliver)
+    }
+
+    fn reading_with(
+        &mut self,
+        client: &mut Client,
+        depth: u32,
+        late: WhenLate,
+    ) -> (MemorySupplier, Doorbell) {
         self.say(&Frame::Accepted { number: 2 });
-        client.subscribe(&SubscriptionSpec { direct: true, ..SubscriptionSpec::of("u") }).expect("it fits");
+        let spec = SubscriptionSpec { direct: true, late, ..SubscriptionSpec::of("u") };
+        client.subscribe(&spec).expect("it fits");
         let (one, other) = pair();
         self.transport.pass(one.as_fd()).expect("the client takes it");
         self.say(&Frame::Ring {
@@ -258,12 +269,68 @@ fn events_with_numbers_from_after_the_ring_end_the_link() {
     let head = DeliverHead { consumer: 2, topic: 5, supplier: 3, ..delivery(5) };
     broker.say(&Frame::Deliver { head, payload: b"from the broker" });
     let mut numbers = Vec::new();
-    while let Some(Reception::Event(event)) = client.receive(Some(Duration::ZERO)).expect("it lives") {
-        numbers.push(event.sequence);
+    while let Some(came) = client.receive(Some(Duration::ZERO)).expect("it lives") {
+        numbers.push(match came {
+            Reception::Event(event) => event.sequence,
+            Reception::Notice { notice: NoticeText::Gap { lost: 0, .. }, .. } => 0,
+            other => panic!("{other:?}"),
+        });
     }
     client.flush().expect("the broker lives");
-    assert!(broker.sent().contains(&SupplierSaid::Report(RingReport::Broken { link: 9 })));
-    assert_eq!(numbers, [1, 2, 3, 4, 5]);
+    assert!(broker.sent().contains(&SupplierSaid::Report(RingReport::Broken { link: 9, taken: 5 })));
+    assert_eq!(numbers, [1, 2, 3, 4, 0, 5]);
+}
+
+#[test]
+fn a_call_passes_over_so_many_late_events_and_the_next_ones_go_on() {
+    let (mut broker, mut client, _) = Pretender::of_supplier();
+    let (mut ring, _bell) = broker.reading_with(&mut client, 1024, WhenLate::Drop);
+    for number in 1..=1000 {
+        let deadline = if number == 1000 { NO_DEADLINE } else { Nanos(1) };
+        let mut bytes = Vec::new();
+        let head = DeliverHead { deadline, ..delivery(number) };
+        Frame::Deliver { head, payload: b"x" }.write(&mut bytes);
+        ring.publish(0, &bytes).expect("there is room");
+    }
+    broker.say(&Frame::Ring { number: 2, order: RingOrder::Begin { link: 9 } });
+    let is_ready = |client: &Client| {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(client, PollFlags::IN)], Some(&at_once)).expect("it looks") == 1
+    };
+    let mut nothing = 0;
+    let event = loop {
+        match client.receive(Some(Duration::ZERO)).expect("the broker lives") {
+            Some(Reception::Event(event)) => break event,
+            // a program that polls the descriptor must come back
+            None => assert!(is_ready(&client), "the call {nothing} leaves the others"),
+            other => panic!("{other:?}"),
+        }
+        nothing += 1;
+    };
+    assert_eq!((event.sequence, nothing > 10), (1000, true), "{nothing} calls");
+    assert!(client.receive(Some(Duration::ZERO)).expect("the broker lives").is_none());
+    assert!(!is_ready(&client));
+}
+
+#[test]
+fn a_consumer_that_cannot_read_what_a_supplier_writes_is_told_that_events_are_lost() {
+    let (mut broker, mut client, _) = Pretender::of_supplier();
+    let (mut ring, _bell) = broker.reading(&mut client, 64);
+    write(&mut ring, 1..=2);
+    ring.publish(0, b"no event").expect("there is room");
+    broker.say(&Frame::Ring { number: 2, order: RingOrder::Begin { link: 9 } });
+    for number in 1..=2 {
+        let came = client.receive(Some(Duration::ZERO)).expect("the broker lives");
+        assert!(matches!(came, Some(Reception::Event(event)) if event.sequence == number));
+    }
+    let came = client.receive(Some(Duration::ZERO)).expect("the broker lives");
+    let Some(Reception::Notice { notice, .. }) = came else { panic!("{came:?}") };
+    let NoticeText::Gap { first: 3, lost: 0, cause, .. } = &notice else { panic!("{notice:?}") };
+    assert_eq!(cause, "broken");
+    assert!(notice.to_string().contains("from 3 on"), "{notice}");
+    client.flush().expect("the broker lives");
+    let broken = RingReport::Broken { link: 9, taken: 2 };
+    assert_eq!(broker.sent().last(), Some(&SupplierSaid::Report(broken)));
 }
 
 #[test]

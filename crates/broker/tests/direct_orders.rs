@@ -162,10 +162,10 @@ fn only_the_consumer_of_a_link_can_say_that_it_is_broken_and_a_link_that_fails_i
     it.subscribe(CONSUMER);
     it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
     it.did();
-    it.report(SUPPLIER, 8, RingReport::Broken { link: 1 });
-    it.report(CONSUMER, 8, RingReport::Broken { link: 5 });
+    it.report(SUPPLIER, 8, RingReport::Broken { link: 1, taken: 0 });
+    it.report(CONSUMER, 8, RingReport::Broken { link: 5, taken: 0 });
     assert_eq!(it.did(), []);
-    it.report(CONSUMER, 8, RingReport::Broken { link: 1 });
+    it.report(CONSUMER, 8, RingReport::Broken { link: 1, taken: 0 });
     assert_eq!(it.did(), [Did::Order(SUPPLIER, 7, RingOrder::Recall {})]);
     it.report(SUPPLIER, 7, RingReport::Left { events: 0, for_good: false });
     assert_eq!(it.did(), [Did::Forget(1)]);
@@ -216,6 +216,32 @@ fn a_consumer_whose_end_cannot_be_passed_on_is_told_what_it_lost() {
     assert_eq!(it.did(), [Did::Forget(1), Did::Gap(CONSUMER, 2, 4)]);
     it.publish();
     assert_eq!(it.deliver(), [Did::Event(CONSUMER, 5)]);
+}
+
+#[test]
+fn a_consumer_that_can_read_no_more_of_a_ring_is_told_how_many_of_its_events_it_lost() {
+    for (taken, events) in [(0, 3), (2, 3), (3, 3), (9, 3)] {
+        let mut it = Bench::new();
+        it.subscribe(CONSUMER);
+        it.publish();
+        it.deliver();
+        it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
+        it.did();
+        it.report(CONSUMER, 8, RingReport::Broken { link: 1, taken });
+        // the second time counts for nothing
+        it.report(CONSUMER, 8, RingReport::Broken { link: 1, taken: 0 });
+        assert_eq!(it.did(), [Did::Order(SUPPLIER, 7, RingOrder::Recall {})]);
+        it.report(SUPPLIER, 7, RingReport::Left { events, for_good: false });
+        let mut expected = vec![Did::Forget(1)];
+        if taken < events {
+            expected.push(Did::Gap(CONSUMER, 2 + taken, 1 + events));
+        }
+        assert_eq!(it.did(), expected);
+        it.publish();
+        assert_eq!(it.deliver(), [Did::Event(CONSUMER, 2 + events)]);
+        let counted = it.broker.statistics(Nanos(2)).consumers.remove(0);
+        assert_eq!(counted.dropped_full, events.saturating_sub(taken));
+    }
 }
 
 #[test]

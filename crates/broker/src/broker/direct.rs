@@ -1,10 +1,10 @@
 //! Direct rings: which suppliers hand their events to consumers themselves, through shared memory.
 //!
-//! A supplier's topic is *direct* while every consumer that asks for it may read rings. The broker introduces
-//! the two ends of each *link*. When a consumer that cannot read rings asks for the topic, the broker recalls
-//! the supplier. Both orders are announced before the answer to that consumer, by a word in shared memory that
-//! the supplier reads before it publishes. So it knows each consumer that was accepted before, also if its
-//! connection was full and the order itself had to wait.
+//! A supplier's topic is *direct* while every consumer that asks for it may read rings. The broker
+//! introduces the two ends of each *link*. When a consumer that cannot read rings asks for the topic, the
+//! broker recalls the supplier. Both orders are announced before the answer to that consumer, by a word in
+//! shared memory that the supplier reads before it publishes. So it knows each consumer that was accepted
+//! before, also if its connection was full and the order itself had to wait.
 //!
 //! ```text
 //!   Brokered --Supply--> Introduced --Supplies--> Introduced --Recall--> Recalled --Left--> Brokered
@@ -55,8 +55,9 @@ struct DirectSupplier {
     /// The number of its last event before those in the ring.
     last: Option<u64>,
     links: BTreeMap<ConsumerId, IntroducedLink>,
-    /// Consumers to which their ends could not be passed on: what is in the ring is lost to them.
-    cut_off: Vec<ConsumerId>,
+    /// Consumers that cannot read the ring, or no more of it, and how many of its events they had: the others
+    /// are lost to them.
+    cut_off: BTreeMap<ConsumerId, u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -125,7 +126,7 @@ impl Broker {
             && (&spec.period_ns, &spec.writer) == (&None, &None);
         if plain && self.clients.get(&client).is_some_and(ConnectedClient::has_rings) {
             let (state, links) = (DirectState::Brokered, BTreeMap::new());
-            let at = DirectSupplier { supplier, topic, state, last: None, links, cut_off: Vec::new() };
+            let at = DirectSupplier { supplier, topic, state, last: None, links, cut_off: BTreeMap::new() };
             self.direct.suppliers.insert((client, number), at);
             self.direct.arranged = None;
         }
@@ -253,9 +254,10 @@ impl Broker {
                 let (consumer, _) = *known.ok_or_else(|| format!("the consumer {number} was never there"))?;
                 self.count_direct(consumer, TopicId(topic), counts);
             }
-            RingReport::Broken { link } => {
+            RingReport::Broken { link, taken } => {
                 let reader = self.direct.find(link).and_then(|(_, it)| self.direct.readers.get(&it));
                 if reader.is_some_and(|reader| (reader.client, reader.number) == (client, number)) {
+                    self.cut_off(link, taken);
                     self.give_up(link);
                 }
             }
@@ -320,10 +322,9 @@ impl Broker {
         if ends {
             self.direct.suppliers.remove(&of);
         }
-        if events > 0 {
-            for consumer in cut_off {
-                self.tell_of_loss(consumer, (supplier, topic), (last.saturating_add(1), events));
-            }
+        for (consumer, taken) in cut_off.into_iter().filter(|(_, taken)| *taken < events) {
+            let first = last.saturating_add(taken).saturating_add(1);
+            self.tell_of_loss(consumer, (supplier, topic), (first, events - taken));
         }
     }
 
@@ -363,13 +364,19 @@ impl Broker {
 
     /// A link could not be made: the supplier's events come through the broker from now on.
     pub fn link_failed(&mut self, link: u32) {
+        self.cut_off(link, 0);
+        self.give_up(link);
+    }
+
+    /// A consumer gets no more of a ring than it had; it is told of the others when the supplier says how
+    /// many there were.
+    fn cut_off(&mut self, link: u32, taken: u64) {
         if let Some((of, consumer)) = self.direct.find(link)
             && let Some(at) = self.direct.suppliers.get_mut(&of)
             && at.links.get(&consumer).is_some_and(|it| it.used)
         {
-            at.cut_off.push(consumer);
+            at.cut_off.entry(consumer).or_insert(taken);
         }
-        self.give_up(link);
     }
 
     fn give_up(&mut self, link: u32) {

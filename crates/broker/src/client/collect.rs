@@ -36,15 +36,20 @@ impl Client {
                 continue;
             }
             reading.begun = true;
+            // it said that it had left the ring, and writes on
+            if taken == MOST_EMPTIED {
+                self.end_reading(at, ReadingEnd::Broken);
+                continue;
+            }
             match reading.take() {
-                // it said that it had left the ring, and writes on
-                Ok(Some(reception)) if taken == MOST_EMPTIED || !is_before(&reception, before) => {
+                Ok(Some(reception)) if !is_before(&reception, before) => {
                     self.end_reading(at, ReadingEnd::Broken);
                 }
                 Ok(Some(reception)) => {
                     taken += 1;
                     self.received.push_back(reception);
                 }
+                Ok(None) if reading.skipped => taken += 1,
                 Ok(None) => at += 1,
                 Err(end) => self.end_reading(at, end),
             }
@@ -52,10 +57,12 @@ impl Client {
     }
 
     fn end_reading(&mut self, at: usize, end: ReadingEnd) {
-        let reading = self.direct.readings.remove(at);
+        let mut reading = self.direct.readings.remove(at);
+        let taken = if end == ReadingEnd::Broken { Some(reading.taken()) } else { None };
         self.count(&reading);
-        if end == ReadingEnd::Broken {
-            let report = RingReport::Broken { link: reading.of.link };
+        if let Some(taken) = taken {
+            self.received.push_back(reading.broken_off());
+            let report = RingReport::Broken { link: reading.of.link, taken };
             self.report(reading.of.subscription.0, report);
         }
     }
@@ -97,17 +104,37 @@ impl Client {
                 return Ok(Some(reception));
             }
             self.direct.since_frames = 0;
-            if self.take()? || frames {
+            // a reading that ended may have left a notice
+            if self.take()? || frames || !self.received.is_empty() {
                 continue;
             }
             self.obey()?;
             self.flush()?;
             let until =
                 *until.get_or_insert_with(|| timeout.map(|timeout| Nanos::from(timeout).after(now())));
+            // what the suppliers write meanwhile must not keep the program here
+            let skipped = self.direct.readings.iter().any(|reading| reading.skipped);
+            if skipped && until.is_some_and(|until| until <= now()) {
+                self.stays_ready(true)?;
+                return Ok(None);
+            }
             if !self.wait_direct(until)? {
                 return Ok(None);
             }
         }
+    }
+
+    /// Makes the descriptor ready although nothing is new: the rings have something that was not looked at.
+    /// Or ends this.
+    pub(super) fn stays_ready(&mut self, stays: bool) -> Result<(), Error> {
+        let Some(ready) = &self.direct.ready else { return Ok(()) };
+        if std::mem::replace(&mut self.direct.stays_ready, stays) != stays {
+            // the broker's socket has room: through it go no frames, but single bytes
+            let flags = if stays { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+            epoll::modify(ready, &*self.transport, EventData::new_u64(0), flags)
+                .map_err(Error::from_errno)?;
+        }
+        Ok(())
     }
 
     /// The event of all rings that is due first.

@@ -22,8 +22,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use unisono_eventchannel::{NO_DEADLINE, PublishError};
 use unisono_linux::clock::{Nanos, now};
 
-/// Events of this program that it has not received yet, from which on it takes no more frames: a supplier that
-/// has to wait for an order behind them publishes through the broker.
+/// Events of this program that it has not received yet, from which on it takes no more frames: a supplier
+/// that has to wait for an order behind them publishes through the broker.
 const MOST_RECEIVED: usize = 256;
 /// Fields of one event, at most; the broker says so for more.
 const MOST_FIELDS: usize = 256;
@@ -45,6 +45,8 @@ pub(super) struct ClientRings {
     untold: bool,
     pub(super) since_frames: u32,
     pub(super) counted_at: Nanos,
+    /// Whether the descriptor is ready because a reading stopped early.
+    pub(super) stays_ready: bool,
     /// Ready when the broker's frames or a ring may have something. None: this client has no rings.
     pub(super) ready: Option<OwnedFd>,
 }

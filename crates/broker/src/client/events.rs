@@ -361,6 +361,9 @@ impl Client {
             if let Some(reception) = self.received.pop_front() {
                 return Ok(Some(reception));
             }
+            if self.direct.stays_ready {
+                self.stays_ready(false)?;
+            }
             if !self.direct.readings.is_empty() {
                 return self.receive_direct(timeout);
             }

@@ -20,6 +20,10 @@ use std::sync::Arc;
 use unisono_eventchannel::NO_DEADLINE;
 use unisono_linux::clock::{Nanos, now};
 
+/// Events that are late or lost, and rings that are closed, of which one call takes no more than this: the
+/// caller may have a time limit.
+const MOST_SKIPPED: usize = 64;
+
 /// Where a reading leads, as the broker has said.
 #[derive(Clone, Debug)]
 pub(super) struct ReadingOf {
@@ -44,12 +48,14 @@ pub(super) struct DirectReading {
     copy: Vec<u8>,
     /// The ring's number of the next event; none before the first.
     expected: Option<u64>,
-    /// Events that were lost before the first one came.
-    lost_first: u64,
+    /// Events that were lost since the last one, of which the program has not heard yet.
+    lost_untold: u64,
     /// Whether the broker said that nothing comes before what is in the ring.
     pub(super) begun: bool,
     /// Whether the supplier was seen to be gone.
     gone: bool,
+    /// Whether [`take`](Self::take) ended before it came to an event, because it passed over so many.
+    pub(super) skipped: bool,
     /// The next event, if it was taken already.
     ahead: Option<Reception>,
     pub(super) counts: DirectCounts,
@@ -72,7 +78,8 @@ impl DirectReading {
             ring: None,
             copy: Vec::new(),
             expected: None,
-            lost_first: 0,
+            lost_untold: 0,
+            skipped: false,
             begun: false,
             gone: false,
             ahead: None,
@@ -84,12 +91,14 @@ impl DirectReading {
         self.bell.as_fd()
     }
 
-    /// Takes the next event or notice.
+    /// Takes the next event or notice. None: nothing is there, or so many events were passed over that the
+    /// caller has to look at the clock ([`skipped`](Self::skipped)).
     pub(super) fn take(&mut self) -> Result<Option<Reception>, ReadingEnd> {
+        self.skipped = false;
         if let Some(reception) = self.ahead.take() {
             return Ok(Some(reception));
         }
-        loop {
+        for _ in 0..MOST_SKIPPED {
             let Some(ring) = &mut self.ring else {
                 match self.join() {
                     Ok(true) => continue,
@@ -124,7 +133,7 @@ impl DirectReading {
                     Ok(NextEvent::Event(_)) => 0,
                     Ok(NextEvent::Lost(lost)) => {
                         self.counts.dropped_full += lost;
-                        self.lost_first += lost;
+                        self.lost_untold += lost;
                         continue;
                     }
                     // it was seen to be gone before this look
@@ -156,6 +165,25 @@ impl DirectReading {
                 Err(_) => return Err(ReadingEnd::Broken),
             }
         }
+        self.skipped = true;
+        Ok(None)
+    }
+
+    /// How many events of the ring the program has had, or heard of. Those that were lost since are counted
+    /// by the broker, which learns from the supplier how many there were.
+    pub(super) fn taken(&mut self) -> u64 {
+        self.counts.dropped_full -= std::mem::take(&mut self.lost_untold);
+        self.expected.map_or(0, |next| next - 1)
+    }
+
+    /// What the program is told when it can read no more of the ring. How many events are lost is not known
+    /// here.
+    pub(super) fn broken_off(&self) -> Reception {
+        let ReadingOf { subscription, topic, ref name, supplier, last, .. } = self.of;
+        let first = last.saturating_add(self.expected.unwrap_or(1));
+        let (lost, cause) = (0, "broken".to_owned());
+        let notice = NoticeText::Gap { topic, supplier, first, last: first, lost, cause };
+        Reception::Notice { subscription, topic: Some(Arc::clone(name)), notice }
     }
 
     /// Maps the next ring that was offered; whether one was.
@@ -175,11 +203,11 @@ impl DirectReading {
     fn event(&mut self, head: DeliverHead<'_>, payload: EventBody) -> Option<Option<Reception>> {
         let ReadingOf { subscription, topic, ref name, supplier, last, late, .. } = self.of;
         let number = head.sequence;
-        let expected = self.expected.unwrap_or_else(|| number.saturating_sub(self.lost_first));
+        let expected = self.expected.unwrap_or_else(|| number.saturating_sub(self.lost_untold));
         if number < expected || number == u64::MAX {
             return None;
         }
-        self.expected = Some(number + 1);
+        (self.expected, self.lost_untold) = (Some(number + 1), 0);
         let gap = |first: u64, last_lost: u64, cause: &str| {
             let (first, last) = (last.saturating_add(first), last.saturating_add(last_lost));
             let (lost, cause) = (last - first + 1, cause.to_owned());

@@ -321,8 +321,8 @@ impl MemorySupplier {
         self.who_has_no_room().is_some()
     }
 
-    /// Says how many orders it has given since the beginning. Consumers see this at once, also those that have
-    /// no room for an event.
+    /// Says how many orders it has given since the beginning. Consumers see this at once, also those that
+    /// have no room for an event.
     pub fn announce_orders(&self, orders: u32) {
         let header = self.words.words(MemoryGeometry::header());
         // SYNC(orders) release: what a consumer learns of after this order comes after it
