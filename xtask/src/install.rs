@@ -17,7 +17,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use unisono_host_tests::program::{target, workspace};
+use unisono_host_tests::program::{PROGRAMS, target, workspace};
 
 /// The library's name for the dynamic linker. The number grows with every release that breaks programs.
 const SONAME: &str = "libunisono.so.0";
@@ -73,9 +73,8 @@ impl InstallPrefix {
     }
 
     /// Installs a program or library without its debug information.
-    fn put_stripped(&self, below: &str, built: &Path) -> anyhow::Result<()> {
-        let bytes = fs::read(built).with_context(|| format!("cannot read {}", built.display()))?;
-        self.put(below, 0o755, &bytes)?;
+    fn put_stripped(&self, below: &str, built: &[u8]) -> anyhow::Result<()> {
+        self.put(below, 0o755, built)?;
         run(Command::new("strip").arg("--strip-debug").arg(self.path(below)))
     }
 
@@ -96,35 +95,16 @@ impl InstallPrefix {
 /// Builds what is missing, and installs everything.
 pub(crate) fn run_with(prefix: &InstallPrefix) -> anyhow::Result<bool> {
     let release = target().join("release");
-    // the library of its own build: its name for the linker would keep programs from running in the source
-    // tree
-    let named = target().join("install");
-    let cargo = |arguments: &[&str]| {
-        run(unisono_host_tests::program::cargo().args(arguments).current_dir(workspace()))
-    };
-    cargo(&["build", "--release", "--locked", "--package", "unisono"])?;
-    let into = named.display().to_string();
-    let name = format!("link-arg=-Wl,-soname,{SONAME}");
-    cargo(&[
-        "rustc",
-        "--release",
-        "--locked",
-        "--package",
-        "unisono-c",
-        "--lib",
-        "--crate-type",
-        "cdylib",
-        "--target-dir",
-        &into,
-        "--",
-        "-C",
-        &name,
-    ])?;
+    let built = |name: &str| fs::read(release.join(name)).with_context(|| format!("{name} cannot be read"));
+    build(Some(SONAME))?;
+    let named = built("libunisono.so");
+    // programs in the source tree look for the library under its file's name
+    build(None)?;
     let program = release.join("unisono");
-    prefix.put_stripped("bin/unisono", &program)?;
+    prefix.put_stripped("bin/unisono", &built("unisono")?)?;
     let version = env!("CARGO_PKG_VERSION");
     let library = format!("libunisono.so.{version}");
-    prefix.put_stripped(&format!("lib/{library}"), &named.join("release/libunisono.so"))?;
+    prefix.put_stripped(&format!("lib/{library}"), &named?)?;
     prefix.link(&format!("lib/{SONAME}"), &library)?;
     prefix.link("lib/libunisono.so", SONAME)?;
     let header = workspace().join("abi/c/include/unisono.h");
@@ -164,6 +144,15 @@ pub(crate) fn run_with(prefix: &InstallPrefix) -> anyhow::Result<bool> {
         );
     }
     Ok(true)
+}
+
+/// Builds the program and the library, which gets a name for the dynamic linker if one is given. One package
+/// at a time would be built with fewer features, which builds all that they depend on again.
+fn build(soname: Option<&str>) -> anyhow::Result<()> {
+    let mut cargo = unisono_host_tests::program::cargo();
+    cargo.args(["build", "--release", "--locked"]).args(PROGRAMS).current_dir(workspace());
+    cargo.env_remove("UNISONO_SONAME").envs(soname.map(|name| ("UNISONO_SONAME", name)));
+    run(&mut cargo)
 }
 
 /// Installs into a new directory, and builds an example in C against it.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
-use unisono_host_tests::program::{target, workspace};
+use unisono_host_tests::program::{PROGRAMS, target, workspace};
 use unisono_linux::affinity::Tid;
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
 
@@ -102,9 +102,7 @@ fn verdict(step: TimedStep) -> (StepVerdict, Vec<String>) {
 /// Host tests start the program as a user would. It is built once, before their clocks run.
 fn host_tests(cases: Cases) -> StepVerdict {
     let mut build = unisono_host_tests::program::cargo();
-    build.args(["build", "--locked", "--release", "--package", "unisono", "--package", "unisono-c"]);
-    // the examples and the library that those in C are linked to
-    build.args(["--package", "unisono-c", "--package", "unisono-examples"]).current_dir(workspace());
+    build.args(["build", "--locked", "--release"]).args(PROGRAMS).current_dir(workspace());
     if !TimedStep::new("build the program", build).succeeds() {
         return StepVerdict::failed("the program does not build");
     }

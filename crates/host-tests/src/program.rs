@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 /// All that host tests start, built by one command, as `cargo xtask test` does before them. Packages that are
 /// built apart would ask for other features of their dependencies, and all of these would be compiled again.
-const PROGRAMS: [&str; 6] =
+pub const PROGRAMS: [&str; 6] =
     ["--package", "unisono", "--package", "unisono-c", "--package", "unisono-examples"];
 
 /// The path of the `unisono` program, built from this source tree (release, because host tests
