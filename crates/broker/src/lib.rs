@@ -38,6 +38,7 @@ mod broker;
 mod client;
 mod destination;
 pub mod frame;
+pub mod join;
 mod limits;
 pub mod log;
 pub mod memory;

@@ -5,9 +5,9 @@ use crate::destination::Destination;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use unisono_eventchannel::{
-    ConsumerSpec, Correlation, CorrelationRule, ExecutionTime, FilterError, FullInbox, HistoryDepth,
-    InboxCapacity, InboxSpec, Incomplete, Interest, LateEvents, NameError, Offer, Ownership, QualityRequest,
-    Redelivery, Reliability, Reservation, SupplyRate, TopicId, TopicSpec,
+    ConsumerSpec, Correlation, CorrelationRule, EventOrigin, ExecutionTime, FilterError, FullInbox,
+    HeardOrigins, HistoryDepth, InboxCapacity, InboxSpec, Incomplete, Interest, LateEvents, NameError, Offer,
+    Ownership, QualityRequest, Redelivery, Reliability, Reservation, SupplyRate, TopicId, TopicSpec,
 };
 use unisono_linux::clock::Nanos;
 
@@ -39,6 +39,10 @@ pub struct WelcomeTerms {
     /// Whether times in frames are of the monotonic clock that both ends read; if not, they are lengths of
     /// time from the moment of sending.
     pub same_clock: bool,
+    /// A number of this run of the broker, drawn when it began to serve; its numbers of suppliers mean
+    /// nothing in another run. 0: it has none.
+    #[serde(default)]
+    pub run: u64,
 }
 
 /// What is kept for consumers that come late.
@@ -109,6 +113,10 @@ pub struct Advertisement {
     /// however often it publishes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writer: Option<String>,
+    /// Whether its events come from another broker's programs. The topic is then what others declared, or
+    /// will declare, and consumers that are `local_only` do not get the events.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub from_elsewhere: bool,
 }
 
 impl Advertisement {
@@ -135,6 +143,7 @@ impl Advertisement {
             deadline: self.deadline_ns.map(Nanos),
             rate: self.period_ns.map(|period| SupplyRate { period: Nanos(period), burst: self.burst.max(1) }),
             strength: self.strength,
+            origin: if self.from_elsewhere { EventOrigin::Elsewhere } else { EventOrigin::Here },
         }
     }
 }
@@ -275,6 +284,9 @@ pub struct SubscriptionSpec {
     /// `docs/events.md` says what the consumer gives up for that.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub direct: bool,
+    /// Whether it is given no events that come from another broker's programs.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub local_only: bool,
 }
 
 impl Default for SubscriptionSpec {
@@ -303,6 +315,7 @@ impl Default for SubscriptionSpec {
             silence_ns: None,
             resume: None,
             direct: false,
+            local_only: false,
         }
     }
 }
@@ -374,6 +387,7 @@ impl SubscriptionSpec {
                 window: again.window,
             }),
             linger: Nanos(self.linger_ns),
+            hears: if self.local_only { HeardOrigins::Here } else { HeardOrigins::All },
         };
         let group = self.group.as_deref().map(Arc::from);
         ConsumerSpec { name: self.name.as_str().into(), group, inbox, lease: None }

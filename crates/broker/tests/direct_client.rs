@@ -50,7 +50,8 @@ impl Pretender {
     fn of_supplier() -> (Self, Client, TopicHandle) {
         let (ours, theirs) = pair();
         let mut it = Self { transport: MemoryTransport::new(ours, 1 << 20).expect("memory is left") };
-        let terms = WelcomeTerms { version: 1, largest: 1 << 16, path_largest: 1 << 10, same_clock: true };
+        let terms =
+            WelcomeTerms { version: 1, largest: 1 << 16, path_largest: 1 << 10, same_clock: true, run: 0 };
         it.say(&Frame::Welcome(terms));
         it.say(&Frame::Accepted { number: 1 });
         let theirs = Box::new(MemoryTransport::join(theirs).expect("it is there"));

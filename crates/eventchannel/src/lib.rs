@@ -105,6 +105,6 @@ pub use inbox::{FullInbox, Gap, GapCause, InboxCapacity, InboxCounters, InboxSpe
 pub use index::{Interest, SubscriptionIndex, TopicRoute};
 pub use number_map::{NumberHasher, NumberHashing, NumberMap, NumberSet};
 pub use pattern::{MOST_LEVELS, MOST_NAME, NameError, TopicPattern, check_name};
-pub use quality::{Mismatch, Offer, QualityRequest, Reliability, SupplyRate};
+pub use quality::{EventOrigin, HeardOrigins, Mismatch, Offer, QualityRequest, Reliability, SupplyRate};
 pub use topic::{HistoryDepth, Ownership, TopicSpec};
 pub use value::{FieldSet, FieldValue, Numeric};

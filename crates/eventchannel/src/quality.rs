@@ -37,6 +37,32 @@ pub struct SupplyRate {
     pub burst: u32,
 }
 
+/// Where a supplier's events come from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum EventOrigin {
+    /// From a program of this channel.
+    #[default]
+    Here,
+    /// From another channel: this supplier passes them on. Consumers that hear [`HeardOrigins::Here`] do not
+    /// get them, so that two channels that pass each other's events on make no loop.
+    Elsewhere,
+}
+
+/// Which suppliers a consumer hears.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum HeardOrigins {
+    #[default]
+    All,
+    /// Those of [`EventOrigin::Here`] alone.
+    Here,
+}
+
+impl HeardOrigins {
+    pub(crate) fn hears(self, origin: EventOrigin) -> bool {
+        self == Self::All || origin == EventOrigin::Here
+    }
+}
+
 /// What a supplier offers for a topic.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Offer {
@@ -50,6 +76,7 @@ pub struct Offer {
     pub rate: Option<SupplyRate>,
     /// Who is heard on a topic with exclusive ownership: the strongest; of equals the one that offered first.
     pub strength: u32,
+    pub origin: EventOrigin,
 }
 
 impl Offer {
@@ -63,6 +90,7 @@ impl Offer {
             deadline: None,
             rate: None,
             strength: 0,
+            origin: EventOrigin::Here,
         }
     }
 }

@@ -68,10 +68,19 @@ impl Broker {
         }
         self.check_publish(client, &spec.topic)?;
         let told = |error: unisono_eventchannel::ChannelError| error.to_string();
-        let topic = spec.topic_spec().map_err(|error| error.to_string())?;
-        let topic = self.channel.declare(topic).map_err(told)?;
+        let topic = match spec.from_elsewhere {
+            true => self.channel.declare_for_now(&spec.topic).map_err(told)?,
+            false => {
+                let topic = spec.topic_spec().map_err(|error| error.to_string())?;
+                self.channel.declare(topic).map_err(told)?
+            }
+        };
         let supplier = self.channel.supplier(now, lease).map_err(told)?;
-        match self.channel.offer(supplier, spec.offer(topic)) {
+        let mut offer = spec.offer(topic);
+        if spec.from_elsewhere {
+            offer.event_type = self.channel.topic_spec(topic).and_then(|spec| spec.event_type.clone());
+        }
+        match self.channel.offer(supplier, offer) {
             Ok(()) => {
                 self.offer_kept(supplier, spec);
                 Ok(Outlet::Topic { supplier, topic })

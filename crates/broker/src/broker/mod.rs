@@ -95,6 +95,8 @@ enum Addressee {
 #[derive(Debug)]
 pub struct Broker {
     limits: Limits,
+    /// What [`WelcomeTerms::run`] says.
+    run: u64,
     channel: EventChannel<EventBody>,
     /// The link of the paths. None: there are no paths.
     pace: Option<PathPace>,
@@ -131,6 +133,7 @@ impl Broker {
         let channel = ChannelLimits { payload: limits.largest as usize, ..ChannelLimits::default() };
         Self {
             limits,
+            run: 0,
             channel: EventChannel::new(hierarchy, channel),
             pace: None,
             accounts,
@@ -171,6 +174,11 @@ impl Broker {
     pub fn with_tokens(mut self, tokens: Tokens) -> Self {
         self.access.tokens = Some(tokens);
         self
+    }
+
+    /// It begins to serve; programs tell this run of it from others by the number.
+    pub(crate) fn begin(&mut self, run: u64) {
+        self.run = run;
     }
 
     /// How much it takes on.
@@ -295,7 +303,7 @@ impl Broker {
             connected.understands_rings = greeting.rings;
         }
         let (largest, path_largest) = (self.limits.largest, self.limits.path_largest);
-        let terms = WelcomeTerms { version: VERSION, largest, path_largest, same_clock };
+        let terms = WelcomeTerms { version: VERSION, largest, path_largest, same_clock, run: self.run };
         self.answer(client, &Frame::Welcome(terms));
         Ok(())
     }

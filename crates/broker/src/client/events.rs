@@ -16,7 +16,7 @@ use unisono_linux::clock::{self, Nanos};
 pub struct TopicHandle(pub(super) u32);
 
 /// A subscription of a client.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct SubscriptionHandle(pub(super) u32);
 
 /// An event to publish.
@@ -182,6 +182,13 @@ impl CorrelatedParts {
 }
 
 impl Client {
+    /// A number of the broker's present run; 0: a broker that is older than such numbers. What the broker
+    /// numbers (suppliers, topics) is another thing in another run.
+    #[must_use]
+    pub fn broker_run(&self) -> u64 {
+        self.terms.run
+    }
+
     /// Says that this program will publish on a topic, and waits until the broker agrees.
     ///
     /// # Errors
@@ -231,10 +238,8 @@ impl Client {
         topic: TopicHandle,
         event: &EventDraft<'_>,
     ) -> Result<PublishedEvent, Error> {
-        let token = self.token(topic)?;
-        let flags = PublishFlags { answer: true, at_once: true, remaining: false };
-        self.put_event(topic.0, event, flags, token)?;
-        self.outcome(HandedIn { topic: topic.0, token })
+        let handed = self.hand_in_at_once(topic, event, None)?;
+        self.outcome(handed)
     }
 
     /// Publishes an event that [`outcome`](Self::outcome) asks for later: many events wait for the disk
@@ -248,8 +253,30 @@ impl Client {
         event: &EventDraft<'_>,
         sequence: Option<u64>,
     ) -> Result<HandedIn, Error> {
+        self.hand(topic, event, sequence, PublishFlags { answer: true, ..PublishFlags::default() })
+    }
+
+    /// The same, but the event is refused if it would have to wait for a consumer.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    pub fn hand_in_at_once(
+        &mut self,
+        topic: TopicHandle,
+        event: &EventDraft<'_>,
+        sequence: Option<u64>,
+    ) -> Result<HandedIn, Error> {
+        self.hand(topic, event, sequence, PublishFlags { answer: true, at_once: true, remaining: false })
+    }
+
+    fn hand(
+        &mut self,
+        topic: TopicHandle,
+        event: &EventDraft<'_>,
+        sequence: Option<u64>,
+        flags: PublishFlags,
+    ) -> Result<HandedIn, Error> {
         let token = self.token(topic)?;
-        let flags = PublishFlags { answer: true, ..PublishFlags::default() };
         self.put_numbered(topic.0, event, (flags, sequence), token)?;
         Ok(HandedIn { topic: topic.0, token })
     }

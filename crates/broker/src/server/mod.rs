@@ -31,6 +31,7 @@ use rustix::event::{Timespec, epoll as events};
 use rustix::io::Errno;
 use served::{HeardFrom, ServedClient};
 use std::collections::BTreeSet;
+use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -94,7 +95,8 @@ impl Server {
     ///
     /// # Errors
     /// The process has no descriptor left.
-    pub fn new(broker: Broker, wait: ServerWait) -> Result<Self, ServeError> {
+    pub fn new(mut broker: Broker, wait: ServerWait) -> Result<Self, ServeError> {
+        broker.begin(RandomState::new().hash_one(clock::now().0).max(1));
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let disk = if broker.keeps_log() { Some(DiskThread::start()?) } else { None };
         if let Some(disk) = &disk {

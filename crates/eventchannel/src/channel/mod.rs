@@ -92,6 +92,8 @@ struct Topic<P> {
     owner: Option<SupplierId>,
     /// Whether anybody has been: the first owner is no change.
     heard_before: bool,
+    /// Whether it was made for events from elsewhere, and nobody has declared it.
+    provisional: bool,
 }
 
 #[derive(Debug)]

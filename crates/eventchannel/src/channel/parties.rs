@@ -70,15 +70,27 @@ impl<P: EventPayload> EventChannel<P> {
     /// The name is none, the topic is there and differs, or there are too many.
     pub fn declare(&mut self, spec: TopicSpec) -> Result<TopicId, ChannelError> {
         check_name(&spec.name)?;
-        if let Some(id) = self.topic_names.get(&spec.name) {
-            let same = self.topics.get(id).is_some_and(|topic| topic.spec == spec);
-            return if same { Ok(*id) } else { Err(ChannelError::TopicDiffers { name: spec.name }) };
+        if spec.history.most() > self.limits.history {
+            return Err(ChannelError::TooMany { what: "events of history", most: self.limits.history });
+        }
+        if let Some(id) = self.topic_names.get(&spec.name).copied() {
+            return match self.topics.get_mut(&id) {
+                Some(topic) if topic.spec == spec => {
+                    topic.provisional = false;
+                    Ok(id)
+                }
+                Some(topic) if topic.provisional => {
+                    topic.history = TopicHistory::new(spec.history);
+                    (topic.spec, topic.route, topic.provisional) = (spec, TopicRoute::default(), false);
+                    self.elect(id);
+                    self.audiences += 1;
+                    Ok(id)
+                }
+                _ => Err(ChannelError::TopicDiffers { name: spec.name }),
+            };
         }
         if self.topics.len() >= self.limits.topics {
             return Err(ChannelError::TooMany { what: "topics", most: self.limits.topics });
-        }
-        if spec.history.most() > self.limits.history {
-            return Err(ChannelError::TooMany { what: "events of history", most: self.limits.history });
         }
         let id = TopicId(self.number());
         self.topic_names.insert(Arc::clone(&spec.name), id);
@@ -92,9 +104,26 @@ impl<P: EventPayload> EventChannel<P> {
             suppliers: BTreeSet::new(),
             owner: None,
             heard_before: false,
+            provisional: false,
         };
         self.topics.insert(id, topic);
         self.tell_mismatches(id, |request| request.meets_topic(depth));
+        Ok(id)
+    }
+
+    /// Finds a topic, whatever it is like, or makes one without type and history. Whoever declares it
+    /// afterwards says what it is like. For events from elsewhere.
+    ///
+    /// # Errors
+    /// The name is none, or there are too many.
+    pub fn declare_for_now(&mut self, name: &str) -> Result<TopicId, ChannelError> {
+        if let Some(id) = self.topic_names.get(name) {
+            return Ok(*id);
+        }
+        let id = self.declare(TopicSpec::new(name)?)?;
+        if let Some(topic) = self.topics.get_mut(&id) {
+            topic.provisional = true;
+        }
         Ok(id)
     }
 

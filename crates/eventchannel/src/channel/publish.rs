@@ -8,6 +8,7 @@ use crate::error::PublishError;
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE, Publication, Retention};
 use crate::ids::{CorrelationId, SupplierId, TopicId};
 use crate::inbox::{Gap, GapCause, Parcel};
+use crate::quality::EventOrigin;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
@@ -100,6 +101,14 @@ impl<P: EventPayload> EventChannel<P> {
         let mut found = std::mem::take(&mut self.found);
         // who is served first, or named as the one who refuses, does not depend on how they were found
         found.sort_unstable();
+        let origin = state.offer.origin;
+        if origin == EventOrigin::Elsewhere {
+            found.retain(|subscription| {
+                let destined = self.subscriptions.get(subscription);
+                let receiver = destined.and_then(|destined| self.receivers.get(&destined.inbox));
+                receiver.is_some_and(|receiver| receiver.inbox.spec.hears.hears(origin))
+            });
+        }
         let blocked = found.iter().find_map(|subscription| {
             let receiver = self.receivers.get_mut(&self.subscriptions.get(subscription)?.inbox)?;
             receiver.inbox.blocks(bytes).then(|| Arc::clone(&receiver.name))
@@ -138,7 +147,7 @@ impl<P: EventPayload> EventChannel<P> {
         if last > 0 && sequence > last + 1 {
             let (first, last) = (last + 1, sequence - 1);
             let lost = last - first + 1;
-            self.tell_gap(Gap { topic, supplier, first, last, lost, cause: GapCause::NotReceived });
+            self.tell_gap(Gap { topic, supplier, first, last, lost, cause: GapCause::NotReceived }, origin);
         }
         self.publications += 1;
         let mut inboxes = 0;
@@ -174,11 +183,12 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(Published::Taken { sequence, inboxes })
     }
 
-    /// Tells all who ask for a topic that events of it are missing.
-    fn tell_gap(&mut self, gap: Gap) {
+    /// Tells all who ask for a topic, and hear the supplier, that events of it are missing.
+    fn tell_gap(&mut self, gap: Gap, origin: EventOrigin) {
         for inbox in self.audience(gap.topic) {
             let arrival = self.arrival();
-            if let Some(receiver) = self.receivers.get_mut(&inbox) {
+            let receiver = self.receivers.get_mut(&inbox);
+            if let Some(receiver) = receiver.filter(|it| it.inbox.spec.hears.hears(origin)) {
                 receiver.inbox.tell_gap(arrival, gap);
             }
             self.place(inbox);

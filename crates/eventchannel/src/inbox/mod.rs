@@ -16,7 +16,7 @@ use crate::admission::{ExecutionTime, Reservation};
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
 use crate::ids::{SubscriptionId, SupplierId, TopicId};
 use crate::number_map::NumberMap;
-use crate::quality::QualityRequest;
+use crate::quality::{HeardOrigins, QualityRequest};
 use ascending::AscendingQueue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -74,6 +74,7 @@ pub struct InboxSpec {
     /// How long the inbox of a group outlives its last consumer; one that joins the group in time goes on
     /// with what waits. Zero: not at all.
     pub linger: Nanos,
+    pub hears: HeardOrigins,
 }
 
 /// Delivery at least once: until it is acknowledged an event is kept, and delivered again.
@@ -101,6 +102,7 @@ impl Default for InboxSpec {
             request: QualityRequest::default(),
             redelivery: None,
             linger: Nanos::ZERO,
+            hears: HeardOrigins::All,
         }
     }
 }

@@ -1,0 +1,383 @@
+//! The side that takes events from the network and publishes them at the broker of this host.
+
+use super::envelope::{JoinBody, JoinEnvelope};
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use unisono_eventchannel::FieldSet;
+use unisono_linux::clock::Nanos;
+
+/// Pairs of supplier and topic that a receiver remembers, at most: a broker lets one program publish on 1024
+/// topics. Of more, the one that was silent longest is forgotten.
+pub const MOST_STREAMS: usize = 1000;
+
+/// How long the streams of a host that is gone are remembered. If it comes back in time, its streams go on,
+/// and consumers are told what they missed; a cable that was pulled is noticed by zenoh within 10 s.
+const PATIENCE: Nanos = Nanos::SECOND.times(60);
+
+/// Numbers below the last one of which a receiver knows whether they came.
+const REMEMBERED: u64 = 64;
+
+/// A supplier of another host on one topic, as this receiver numbers it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct JoinStream(pub u32);
+
+/// What a receiver has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct ReceiverCounters {
+    /// Events to publish here.
+    pub received: u64,
+    /// Bytes of their payloads.
+    pub received_bytes: u64,
+    /// Events that came before.
+    pub duplicates: u64,
+    /// Events that came after one with a higher number of the same supplier: they are missing here.
+    pub overtaken: u64,
+    /// Numbers that were left out when a higher one came.
+    pub missing: u64,
+    /// Events of this host's own broker that came back.
+    pub own: u64,
+    /// What came and was no envelope.
+    pub garbage: u64,
+    /// Streams that were forgotten because there are too many.
+    pub displaced: u64,
+}
+
+/// An event to publish here, under its own number.
+#[derive(Clone, PartialEq, Debug)]
+pub struct JoinedEvent<'a> {
+    pub criticality: u8,
+    pub sequence: u64,
+    /// On this host's clock.
+    pub deadline: Option<Nanos>,
+    pub key: &'a str,
+    pub fields: FieldSet,
+    pub payload: &'a [u8],
+}
+
+/// What to do at the broker of this host.
+#[derive(Clone, PartialEq, Debug)]
+pub enum JoinStep<'a> {
+    /// Publish as the supplier that stands for this stream; make one if there is none.
+    Publish { stream: JoinStream, topic: &'a str, event: JoinedEvent<'a> },
+    /// The supplier that stands for this stream leaves, if there is one.
+    Withdraw(JoinStream),
+}
+
+type StreamKey = (u64, u32, Arc<str>);
+
+#[derive(Debug)]
+struct StreamState {
+    number: JoinStream,
+    last: u64,
+    /// Which numbers came: the lowest bit stands for `last`, the next one for the number below.
+    came: u64,
+    /// The count of arrivals when it was last heard.
+    heard: u64,
+}
+
+/// Takes envelopes of one class.
+#[derive(Debug)]
+pub struct JoinReceiver {
+    own_run: u64,
+    streams: HashMap<StreamKey, StreamState>,
+    most: usize,
+    /// The last number of a stream.
+    numbers: u32,
+    arrivals: u64,
+    /// Runs of brokers whose joins have gone, with when.
+    absent: BTreeMap<u64, Nanos>,
+    pub counters: ReceiverCounters,
+}
+
+impl Default for JoinReceiver {
+    fn default() -> Self {
+        Self::remembering(MOST_STREAMS)
+    }
+}
+
+impl JoinReceiver {
+    fn remembering(most: usize) -> Self {
+        Self {
+            own_run: 0,
+            streams: HashMap::new(),
+            most,
+            numbers: 0,
+            arrivals: 0,
+            absent: BTreeMap::new(),
+            counters: ReceiverCounters::default(),
+        }
+    }
+
+    /// It is connected to a broker of this run.
+    pub fn connected(&mut self, run: u64) {
+        self.own_run = run;
+    }
+
+    /// Suppliers of other hosts that it knows.
+    #[must_use]
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Bytes came from the network at this time. The answer is what to do, in order.
+    pub fn arrived<'a>(&mut self, now: Nanos, bytes: &'a [u8]) -> Vec<JoinStep<'a>> {
+        let Ok(JoinEnvelope { origin, body }) = JoinEnvelope::read(bytes) else {
+            self.counters.garbage += 1;
+            return Vec::new();
+        };
+        if origin.run == self.own_run {
+            self.counters.own += 1;
+            return Vec::new();
+        }
+        self.absent.remove(&origin.run);
+        self.arrivals += 1;
+        let key = (origin.run, origin.supplier, Arc::from(origin.topic));
+        match body {
+            JoinBody::Left => {
+                self.streams.remove(&key).map(|state| JoinStep::Withdraw(state.number)).into_iter().collect()
+            }
+            JoinBody::Event { criticality, sequence, remaining, key: of, fields, payload } => {
+                let (displaced, stream) = self.admit(key, sequence);
+                let publish = stream.map(|stream| {
+                    self.counters.received += 1;
+                    self.counters.received_bytes += payload.len() as u64;
+                    let deadline = remaining.map(|remaining| remaining.after(now));
+                    let event = JoinedEvent { criticality, sequence, deadline, key: of, fields, payload };
+                    JoinStep::Publish { stream, topic: origin.topic, event }
+                });
+                displaced.map(JoinStep::Withdraw).into_iter().chain(publish).collect()
+            }
+        }
+    }
+
+    /// A number has come: the stream that was forgotten for it, and the stream to publish it in.
+    fn admit(&mut self, key: StreamKey, sequence: u64) -> (Option<JoinStream>, Option<JoinStream>) {
+        let heard = self.arrivals;
+        if let Some(state) = self.streams.get_mut(&key) {
+            state.heard = heard;
+            if sequence <= state.last {
+                let back = state.last - sequence;
+                let bit = if back < REMEMBERED { 1 << back } else { 0 };
+                match bit != 0 && state.came & bit == 0 {
+                    true => self.counters.overtaken += 1,
+                    false => self.counters.duplicates += 1,
+                }
+                state.came |= bit;
+                return (None, None);
+            }
+            let ahead = sequence - state.last;
+            self.counters.missing = self.counters.missing.saturating_add(ahead - 1);
+            state.came = if ahead < REMEMBERED { state.came << ahead } else { 0 } | 1;
+            state.last = sequence;
+            return (None, Some(state.number));
+        }
+        let displaced = if self.streams.len() >= self.most { self.displace() } else { None };
+        self.numbers = self.numbers.wrapping_add(1);
+        let number = JoinStream(self.numbers);
+        // numbers below the first one were not asked for, and count as seen
+        self.streams.insert(key, StreamState { number, last: sequence, came: u64::MAX, heard });
+        (displaced, Some(number))
+    }
+
+    /// Forgets the stream that was silent longest.
+    fn displace(&mut self) -> Option<JoinStream> {
+        let oldest = self.streams.iter().min_by_key(|(_, state)| state.heard).map(|(key, _)| key.clone())?;
+        self.counters.displaced += 1;
+        self.streams.remove(&oldest).map(|state| state.number)
+    }
+
+    /// The join of another broker is there.
+    pub fn peer_came(&mut self, run: u64) {
+        self.absent.remove(&run);
+    }
+
+    /// The join of another broker has gone, or cannot be reached.
+    pub fn peer_went(&mut self, now: Nanos, run: u64) {
+        // those who send nothing need no memory here
+        if self.streams.keys().any(|(of, _, _)| *of == run) {
+            self.absent.entry(run).or_insert(now);
+        }
+    }
+
+    /// What hosts that have been gone for long were remembered for is forgotten; the suppliers that leave.
+    pub fn forget(&mut self, now: Nanos) -> Vec<JoinStream> {
+        let (mut left, absent) = (Vec::new(), &mut self.absent);
+        absent.retain(|run, since| {
+            let stays = now.since(*since) < PATIENCE;
+            if !stays {
+                self.streams.retain(|(of, _, _), state| {
+                    let goes = of == run;
+                    left.extend(goes.then_some(state.number));
+                    !goes
+                });
+            }
+            stays
+        });
+        left.sort_unstable();
+        left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::envelope::StreamOrigin;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn envelope(run: u64, supplier: u32, body: JoinBody<'_>) -> Vec<u8> {
+        JoinEnvelope { origin: StreamOrigin { run, supplier, topic: "t" }, body }.to_bytes().expect("short")
+    }
+
+    fn event(run: u64, supplier: u32, sequence: u64) -> Vec<u8> {
+        let (remaining, fields) = (Some(Nanos(50)), FieldSet::new());
+        let body = JoinBody::Event { criticality: 3, sequence, remaining, key: "k", fields, payload: b"p" };
+        envelope(run, supplier, body)
+    }
+
+    /// The stream and the number of what is published.
+    fn published(steps: &[JoinStep<'_>]) -> Option<(JoinStream, u64)> {
+        steps.iter().find_map(|step| match step {
+            JoinStep::Publish { stream, event, .. } => Some((*stream, event.sequence)),
+            JoinStep::Withdraw(_) => None,
+        })
+    }
+
+    /// Everything that came of one stream.
+    #[derive(Default)]
+    struct SlowStream {
+        came: Vec<u64>,
+        heard: usize,
+    }
+
+    /// The receiver, without a bound on what it remembers of a stream.
+    #[derive(Default)]
+    struct SlowReceiver {
+        streams: BTreeMap<u32, SlowStream>,
+        counters: ReceiverCounters,
+    }
+
+    impl SlowReceiver {
+        /// Whether the event is published.
+        fn arrived(&mut self, turn: usize, supplier: u32, sequence: u64, most: usize) -> bool {
+            if !self.streams.contains_key(&supplier) && self.streams.len() == most {
+                let oldest = *self.streams.iter().min_by_key(|(_, it)| it.heard).expect("it is full").0;
+                self.streams.remove(&oldest);
+                self.counters.displaced += 1;
+            }
+            let stream = self.streams.entry(supplier).or_default();
+            stream.heard = turn;
+            let (first, last) = (stream.came.first().copied(), stream.came.iter().max().copied());
+            let duplicate = stream.came.contains(&sequence) || first.is_some_and(|first| sequence < first);
+            match last {
+                Some(last) if sequence <= last && duplicate => self.counters.duplicates += 1,
+                Some(last) if sequence <= last => self.counters.overtaken += 1,
+                last => {
+                    self.counters.missing += last.map_or(0, |last| sequence - last - 1);
+                    self.counters.received += 1;
+                    self.counters.received_bytes += 1;
+                    stream.came.push(sequence);
+                    return true;
+                }
+            }
+            stream.came.push(sequence);
+            false
+        }
+    }
+
+    proptest! {
+        /// Copies come by two routes, each of which loses some and is delayed against the other.
+        #[test]
+        fn each_event_is_published_once_and_in_order_whatever_way_its_copies_took(
+            lost in proptest::collection::vec((any::<bool>(), any::<bool>()), 1..60),
+            routes in proptest::collection::vec(any::<bool>(), 0..200), suppliers in 1_u32..5, most in 1_usize..5,
+        ) {
+            let numbers = |second: bool| {
+                let kept = lost.iter().enumerate().filter(move |(_, lost)| !if second { lost.1 } else { lost.0 });
+                let each = kept.map(|(at, _)| at as u64 + 1);
+                each.flat_map(move |number| (0..suppliers).map(move |supplier| (supplier, number)))
+                    .collect::<std::collections::VecDeque<_>>()
+            };
+            let mut waiting = [numbers(false), numbers(true)];
+            let (mut receiver, mut slow) = (JoinReceiver::remembering(most), SlowReceiver::default());
+            let mut last: BTreeMap<JoinStream, u64> = BTreeMap::new();
+            let mut turns = routes.into_iter().chain(std::iter::repeat([true, false]).flatten()).enumerate();
+            while let Some((turn, route)) = turns.next().filter(|_| waiting.iter().any(|it| !it.is_empty())) {
+                let Some((supplier, number)) = waiting[usize::from(route)].pop_front() else { continue };
+                let bytes = event(9, supplier, number);
+                let steps = receiver.arrived(Nanos(1), &bytes);
+                let published = published(&steps);
+                prop_assert_eq!(published.is_some(), slow.arrived(turn, supplier, number, most));
+                if let Some((stream, number)) = published {
+                    prop_assert!(last.insert(stream, number).is_none_or(|last| last < number));
+                }
+                prop_assert!(receiver.streams() <= most);
+            }
+            prop_assert_eq!(receiver.counters, slow.counters);
+        }
+
+        #[test]
+        fn whatever_comes_is_published_or_counted(
+            came in proptest::collection::vec(
+                prop_oneof![
+                    proptest::collection::vec(any::<u8>(), 0..40),
+                    (0_u64..3, 0_u32..3, prop_oneof![1_u64..200, any::<u64>()]).prop_map(|(run, supplier, number)| {
+                        event(run, supplier, number.max(1))
+                    }),
+                ],
+                0..80,
+            ),
+        ) {
+            let mut receiver = JoinReceiver::remembering(4);
+            receiver.connected(1);
+            let mut published = 0;
+            for bytes in &came {
+                published += receiver.arrived(Nanos(1), bytes).iter().filter(|it| matches!(it, JoinStep::Publish { .. })).count();
+            }
+            let ReceiverCounters { received, duplicates, overtaken, own, garbage, .. } = receiver.counters;
+            prop_assert_eq!(received, published as u64);
+            prop_assert_eq!(received + duplicates + overtaken + own + garbage, came.len() as u64);
+        }
+    }
+
+    #[test]
+    fn an_event_has_the_deadline_that_remained_counted_from_its_arrival() {
+        let mut receiver = JoinReceiver::default();
+        receiver.connected(1);
+        let bytes = event(2, 7, 5);
+        let steps = receiver.arrived(Nanos(1000), &bytes);
+        let [JoinStep::Publish { topic: "t", event, .. }] = &steps[..] else { panic!("{steps:?}") };
+        let expected = JoinedEvent {
+            criticality: 3,
+            sequence: 5,
+            deadline: Some(Nanos(1050)),
+            key: "k",
+            fields: FieldSet::new(),
+            payload: b"p",
+        };
+        assert_eq!(*event, expected);
+        assert!(receiver.arrived(Nanos(1001), &self::event(1, 7, 6)).is_empty(), "of its own broker");
+        assert_eq!(receiver.counters.own, 1);
+    }
+
+    #[test]
+    fn a_host_that_comes_back_in_time_is_remembered_and_one_that_does_not_leaves() {
+        let mut receiver = JoinReceiver::default();
+        let (first, second) = (event(2, 7, 5), event(2, 7, 9));
+        let (stream, _) = published(&receiver.arrived(Nanos(0), &first)).expect("it is new");
+        receiver.peer_went(Nanos(10), 2);
+        assert!(receiver.forget(PATIENCE).is_empty());
+        receiver.peer_came(2);
+        assert!(receiver.forget(PATIENCE.times(2)).is_empty(), "it came back");
+        assert_eq!(published(&receiver.arrived(Nanos(0), &second)), Some((stream, 9)));
+        assert_eq!(receiver.counters.missing, 3);
+        receiver.peer_went(Nanos(10), 2);
+        receiver.peer_went(Nanos(10), 3);
+        assert_eq!(receiver.forget(PATIENCE.after(Nanos(10))), [stream]);
+        assert_eq!(receiver.streams(), 0);
+        let left = envelope(2, 7, JoinBody::Left);
+        assert!(receiver.arrived(Nanos(0), &left).is_empty(), "nobody knows it any more");
+        let (stream, _) = published(&receiver.arrived(Nanos(0), &second)).expect("it is new");
+        assert_eq!(receiver.arrived(Nanos(0), &left), [JoinStep::Withdraw(stream)]);
+    }
+}

@@ -1,0 +1,198 @@
+//! The side that takes events from the broker of this host and hands them to the network.
+
+use super::envelope::{JoinBody, JoinEnvelope, StreamOrigin};
+use super::settings::JoinSettings;
+use crate::client::ReceivedEvent;
+use crate::notice::NoticeText;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use unisono_linux::clock::Nanos;
+
+/// What a sender has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct SenderCounters {
+    /// Events handed to the network.
+    pub sent: u64,
+    /// Bytes of their payloads.
+    pub sent_bytes: u64,
+    /// Events that the broker dropped because the class's queue was full.
+    pub dropped_full: u64,
+    /// Events whose deadline passed before they could be sent.
+    pub dropped_late: u64,
+    /// Events that cannot be carried: their topic or key is too long.
+    pub too_long: u64,
+}
+
+/// Takes events of one class.
+#[derive(Debug)]
+pub struct JoinSender {
+    /// Which of the settings' classes.
+    class: usize,
+    run: u64,
+    /// Suppliers and topics of which events were sent.
+    suppliers: BTreeSet<(u32, Arc<str>)>,
+    pub counters: SenderCounters,
+}
+
+/// Suppliers that a sender remembers, to tell the others when one leaves. The others hear nothing of the
+/// departure of one more.
+const MOST_SUPPLIERS: usize = 4096;
+
+impl JoinSender {
+    #[must_use]
+    pub fn new(class: usize) -> Self {
+        Self { class, run: 0, suppliers: BTreeSet::new(), counters: SenderCounters::default() }
+    }
+
+    /// It is connected to a broker, whose numbers hold for this run.
+    pub fn connected(&mut self, run: u64) {
+        if self.run != run {
+            self.suppliers.clear();
+        }
+        self.run = run;
+    }
+
+    /// The broker gave it an event. The answer is what to send, if it is to be sent.
+    pub fn event(&mut self, now: Nanos, event: &ReceivedEvent, settings: &JoinSettings) -> Option<Vec<u8>> {
+        // What was published before this subscription was sent then, or happened before the hosts were
+        // joined.
+        if event.retained || settings.class_of(&event.topic) != Some(self.class) {
+            return None;
+        }
+        if event.deadline.is_some_and(|deadline| deadline < now) {
+            self.counters.dropped_late += 1;
+            return None;
+        }
+        let payload = event.payload.bytes();
+        let body = JoinBody::Event {
+            criticality: event.criticality,
+            sequence: event.sequence,
+            remaining: event.deadline.map(|deadline| deadline.since(now)),
+            key: event.key.as_deref().unwrap_or_default(),
+            fields: event.fields.clone(),
+            payload: &payload,
+        };
+        let Some(bytes) =
+            (JoinEnvelope { origin: self.origin(event.supplier, &event.topic), body }).to_bytes()
+        else {
+            self.counters.too_long += 1;
+            return None;
+        };
+        if self.suppliers.len() < MOST_SUPPLIERS {
+            self.suppliers.insert((event.supplier, Arc::clone(&event.topic)));
+        }
+        self.counters.sent += 1;
+        self.counters.sent_bytes += payload.len() as u64;
+        Some(bytes)
+    }
+
+    /// The broker told it something. The answer is what to send, if it is to be sent.
+    pub fn notice(&mut self, topic: Option<&Arc<str>>, notice: &NoticeText) -> Option<Vec<u8>> {
+        match notice {
+            NoticeText::Gap { lost, cause, .. } if cause == "late" => self.counters.dropped_late += lost,
+            // what the supplier itself left out, the numbers say
+            NoticeText::Gap { cause, .. } if cause == "not-received" => {}
+            NoticeText::Gap { lost, .. } => self.counters.dropped_full += lost,
+            NoticeText::Gone { supplier, .. } => {
+                let topic = topic?;
+                if self.suppliers.remove(&(*supplier, Arc::clone(topic))) {
+                    let origin = self.origin(*supplier, topic);
+                    return JoinEnvelope { origin, body: JoinBody::Left }.to_bytes();
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn origin<'a>(&self, supplier: u32, topic: &'a str) -> StreamOrigin<'a> {
+        StreamOrigin { run: self.run, supplier, topic }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::body::EventBody;
+    use crate::client::SubscriptionHandle;
+    use unisono_eventchannel::FieldSet;
+
+    fn settings() -> JoinSettings {
+        let text = "[[class]]\nname = \"a\"\ntopics = [\"a/#\"]\n[[class]]\nname = \"b\"\ntopics = [\"#\"]";
+        JoinSettings::parse(text).expect("it is sound")
+    }
+
+    fn event(topic: &str, deadline: Option<Nanos>) -> ReceivedEvent {
+        ReceivedEvent {
+            subscription: SubscriptionHandle::default(),
+            topic: topic.into(),
+            key: None,
+            fields: FieldSet::new(),
+            payload: EventBody::new(b"payload", None),
+            criticality: 2,
+            supplier: 4,
+            sequence: 8,
+            published: Nanos(0),
+            deadline,
+            late: false,
+            retained: false,
+            repeated: 0,
+            delivery: None,
+            with: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_time_that_an_event_waited_is_taken_off_and_what_is_late_does_not_travel() {
+        let mut sender = JoinSender::new(0);
+        sender.connected(77);
+        let bytes =
+            sender.event(Nanos(60), &event("a/t", Some(Nanos(100))), &settings()).expect("it is in time");
+        let envelope = JoinEnvelope::read(&bytes).expect("it is sound");
+        assert_eq!(envelope.origin, StreamOrigin { run: 77, supplier: 4, topic: "a/t" });
+        let JoinBody::Event { sequence: 8, remaining: Some(Nanos(40)), payload: b"payload", .. } =
+            envelope.body
+        else {
+            panic!("{envelope:?}")
+        };
+        assert_eq!(sender.event(Nanos(101), &event("a/t", Some(Nanos(100))), &settings()), None);
+        assert_eq!((sender.counters.sent, sender.counters.dropped_late), (1, 1));
+    }
+
+    #[test]
+    fn each_event_travels_in_one_class_and_none_that_was_there_before() {
+        let (mut first, mut second) = (JoinSender::new(0), JoinSender::new(1));
+        for (topic, travels) in [("a/t", (true, false)), ("t", (false, true)), ("$t", (false, false))] {
+            let event = event(topic, None);
+            let sent = [&mut first, &mut second].map(|it| it.event(Nanos(0), &event, &settings()).is_some());
+            assert_eq!((sent[0], sent[1]), travels, "{topic}");
+        }
+        let retained = ReceivedEvent { retained: true, ..event("a/t", None) };
+        assert_eq!(first.event(Nanos(0), &retained, &settings()), None);
+    }
+
+    #[test]
+    fn that_a_supplier_left_is_told_once_if_anything_of_it_was_sent() {
+        let mut sender = JoinSender::new(1);
+        let gone = NoticeText::Gone { topic: 9, supplier: 4, died: true };
+        let topic: Arc<str> = "t".into();
+        assert_eq!(sender.notice(Some(&topic), &gone), None);
+        sender.event(Nanos(0), &event("t", None), &settings()).expect("it travels");
+        let bytes = sender.notice(Some(&topic), &gone).expect("the others know it");
+        assert_eq!(JoinEnvelope::read(&bytes).expect("it is sound").body, JoinBody::Left);
+        assert_eq!(sender.notice(Some(&topic), &gone), None);
+        let gap = |cause: &str| NoticeText::Gap {
+            topic: 9,
+            supplier: 4,
+            first: 1,
+            last: 3,
+            lost: 3,
+            cause: cause.to_owned(),
+        };
+        for cause in ["full", "late", "not-received", "too-large"] {
+            assert_eq!(sender.notice(Some(&topic), &gap(cause)), None);
+        }
+        assert_eq!((sender.counters.dropped_full, sender.counters.dropped_late), (6, 3));
+    }
+}

@@ -1,0 +1,96 @@
+//! A join as a program of the broker: what it brings, and what it is given.
+
+mod common;
+
+use common::{event, notice, with_broker};
+use std::time::Duration;
+use unisono_broker::{
+    Advertisement, Client, Error, EventDraft, KeptHistory, NoticeText, PublishOutcome, Reception,
+    SubscriptionSpec, WhenFull,
+};
+
+fn brought(topic: &str) -> Advertisement {
+    Advertisement { from_elsewhere: true, reliable: true, ..Advertisement::of(topic) }
+}
+
+/// The next event's payload, if one has come.
+fn waiting(client: &mut Client) -> Option<Vec<u8>> {
+    match client.receive(Some(Duration::from_millis(300))).expect("it goes on") {
+        Some(Reception::Event(event)) => Some(event.payload.bytes().to_vec()),
+        Some(other) => panic!("{other:?}"),
+        None => None,
+    }
+}
+
+#[test]
+fn what_a_join_brings_it_is_not_given_back_and_programs_are_told_what_is_missing() {
+    with_broker(|addresses| {
+        let [mut join, mut reader, mut writer] = addresses.clients();
+        assert_ne!(join.broker_run(), 0);
+        assert_eq!(join.broker_run(), reader.broker_run());
+        let local =
+            SubscriptionSpec { local_only: true, full: WhenFull::BlockSupplier, ..SubscriptionSpec::of("#") };
+        join.subscribe(&local).expect("it fits");
+        reader.subscribe(&SubscriptionSpec::of("plant/#")).expect("it fits");
+        let topic = join.advertise(&brought("plant/heat")).expect("a topic");
+        let mut outcomes = Vec::new();
+        for number in [41, 42, 42, 45] {
+            let draft = EventDraft::new(b"far");
+            let handed = join.hand_in_at_once(topic, &draft, Some(number)).expect("it goes on");
+            outcomes.push(join.outcome(handed).expect("taken").outcome);
+        }
+        let taken = PublishOutcome::Taken(1);
+        assert_eq!(outcomes, [taken, taken, PublishOutcome::Duplicate, taken]);
+        assert_eq!([event(&mut reader).sequence, event(&mut reader).sequence], [41, 42]);
+        let NoticeText::Gap { first: 43, last: 44, lost: 2, cause, .. } = notice(&mut reader) else {
+            panic!()
+        };
+        assert_eq!((cause.as_str(), event(&mut reader).sequence), ("not-received", 45));
+
+        let here = writer.advertise(&Advertisement::of("plant/heat")).expect("the topic is like that");
+        writer.publish(here, &EventDraft::new(b"near")).expect("it goes on");
+        assert_eq!(waiting(&mut join), Some(b"near".to_vec()));
+        assert_eq!(waiting(&mut join), None);
+    });
+}
+
+#[test]
+fn a_program_says_what_a_topic_is_like_that_a_join_brought() {
+    with_broker(|addresses| {
+        let [mut join, mut writer, mut reader] = addresses.clients();
+        join.advertise(&brought("plant/heat")).expect("a topic");
+        let kept =
+            |events| Advertisement { history: KeptHistory::Last(events), ..Advertisement::of("plant/heat") };
+        let topic = writer.advertise(&kept(2)).expect("nobody declared it before");
+        join.advertise(&brought("plant/heat")).expect("as it is");
+        let differs = reader.advertise(&kept(3));
+        assert!(matches!(&differs, Err(Error::Refused(_))), "{differs:?}");
+        writer.publish(topic, &EventDraft::new(b"kept")).expect("it goes on");
+        writer.statistics().expect("it goes on");
+        let request =
+            SubscriptionSpec { history: KeptHistory::Last(2), reliable: false, ..SubscriptionSpec::of("#") };
+        reader.subscribe(&request).expect("it fits");
+        assert_eq!(waiting(&mut reader), Some(b"kept".to_vec()));
+    });
+}
+
+#[test]
+fn an_event_that_would_have_to_wait_for_a_consumer_is_refused_to_a_join() {
+    with_broker(|addresses| {
+        let [mut join, mut reader, _] = addresses.clients();
+        let full =
+            SubscriptionSpec { full: WhenFull::BlockSupplier, queue_events: 1, ..SubscriptionSpec::of("#") };
+        reader.subscribe(&full).expect("it fits");
+        let topic = join.advertise(&brought("plant/heat")).expect("a topic");
+        let payload = vec![0; 1 << 20]; // the reader reads nothing: soon its connection is full
+        let refused = (1..100).find_map(|number| {
+            let handed =
+                join.hand_in_at_once(topic, &EventDraft::new(&payload), Some(number)).expect("it goes on");
+            join.outcome(handed).err()
+        });
+        assert!(
+            matches!(&refused, Some(Error::Rejected(reason)) if reason.contains("full")),
+            "{refused:?}"
+        );
+    });
+}
