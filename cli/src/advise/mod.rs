@@ -7,15 +7,12 @@ use crate::exit::{self, Failure};
 use crate::fit;
 use crate::output;
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 use unisono_advise::judge::Circumstances;
 use unisono_advise::remedy::{Programs, StartedTogether};
 use unisono_advise::trial::{self, TrialBudget};
 use unisono_advise::{AdviceVerdict, FitPlan, TrialRuns, TriedRemedy, judge};
-use unisono_launch::Error;
 use unisono_launch::side_by_side::{self, Companion};
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::{interrupt, process as own, quota};
@@ -150,12 +147,9 @@ fn apply(programs: &Programs, way: TriedRemedy) -> anyhow::Result<ExitCode> {
     interrupt::usual()?;
     let stages = programs.stages(way);
     if let [stage] = &stages[..]
-        && let [(words, variables)] = &stage[..]
-        && let [name, arguments @ ..] = &words[..]
+        && let [one] = &companions(stage)?[..]
     {
-        let error = Command::new(name).args(arguments).envs(variables.iter().copied()).exec();
-        let error = Error::start(Path::new(name), format!("start {}", name.to_string_lossy()))(error);
-        return Err(error.into());
+        return Err(side_by_side::become_it(one).into());
     }
     let mut worst = ExitCode::SUCCESS;
     for stage in &stages {

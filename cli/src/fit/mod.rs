@@ -6,9 +6,8 @@ use crate::exit::{self, Failure};
 use crate::output;
 use serde_json::{Value, json};
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use unisono_fit::{Bound, Effective, Observed, Plan, ProcessorPart, ProgramTraits, decide, effective, parts};
 use unisono_launch::Error;
 use unisono_launch::side_by_side::{self, Companion};
@@ -75,8 +74,12 @@ struct Fitted {
 }
 
 impl Fitted {
-    fn environment(&self) -> Vec<(&'static str, String)> {
-        self.plan.set.iter().map(|setting| (setting.name, setting.value.clone())).collect()
+    fn companion(&self) -> Companion {
+        Companion {
+            command: self.command.clone(),
+            environment: self.plan.set.iter().map(|setting| (setting.name, setting.value.clone())).collect(),
+            cpus: self.part.cpus.clone(),
+        }
     }
 }
 
@@ -104,9 +107,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             if args.dry_run { output::answer(&line)? } else { exit::say(&line) }
         }
     }
-    match &fitted[..] {
-        _ if args.dry_run => Ok(ExitCode::SUCCESS),
-        [one] => become_it(one),
+    if args.dry_run {
+        return Ok(ExitCode::SUCCESS);
+    }
+    match &fitted.iter().map(Fitted::companion).collect::<Vec<_>>()[..] {
+        [one] => Err(worded(side_by_side::become_it(one))),
         several => stay_beside(several),
     }
 }
@@ -203,24 +208,8 @@ fn described(limits: &ProcessorLimits, there: &Effective, fitted: &[Fitted]) -> 
     })
 }
 
-/// Returns only if the program cannot be started.
-fn become_it(one: &Fitted) -> anyhow::Result<ExitCode> {
-    let [name, arguments @ ..] = &one.command[..] else { return Ok(ExitCode::SUCCESS) };
-    let error = Command::new(name).args(arguments).envs(one.environment()).exec();
-    let doing = format!("start {}", name.to_string_lossy());
-    Err(worded(Error::start(Path::new(name), doing)(error)))
-}
-
-fn stay_beside(several: &[Fitted]) -> anyhow::Result<ExitCode> {
-    let companions: Vec<Companion> = several
-        .iter()
-        .map(|one| Companion {
-            command: one.command.clone(),
-            environment: one.environment(),
-            cpus: one.part.cpus.clone(),
-        })
-        .collect();
-    let ended = side_by_side::run(&companions, exit::say).map_err(worded)?;
+fn stay_beside(several: &[Companion]) -> anyhow::Result<ExitCode> {
+    let ended = side_by_side::run(several, exit::say).map_err(worded)?;
     let failed = ended.iter().find(|(_, how)| how.failed());
     Ok(failed.map_or(ExitCode::SUCCESS, |(_, how)| ExitCode::from(how.code())))
 }

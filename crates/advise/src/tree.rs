@@ -11,6 +11,7 @@ use std::fs;
 use std::time::Duration;
 use unisono_linux::affinity::Tid;
 use unisono_linux::clock::Nanos;
+use unisono_linux::process_list::with_descendants;
 use unisono_linux::schedstat;
 
 /// What one thread has done since it began.
@@ -34,38 +35,8 @@ pub struct TreeReading {
 }
 
 /// The processes that `leaders` lead as groups, or have started, directly or not.
-pub fn processes(leaders: &[i32]) -> Vec<i32> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let all: Vec<(i32, i32, i32)> = numbers
-        .filter_map(|pid| {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            let (parent, group) = parent_and_group(&stat)?;
-            Some((pid, parent, group))
-        })
-        .collect();
-    let is_leader = |number: i32| leaders.contains(&number);
-    let mut found: BTreeSet<i32> =
-        all.iter().filter(|(pid, _, group)| is_leader(*pid) || is_leader(*group)).map(|one| one.0).collect();
-    // children of the found ones, until there are no more
-    loop {
-        let before = found.len();
-        for (pid, parent, _) in &all {
-            if found.contains(parent) {
-                found.insert(*pid);
-            }
-        }
-        if found.len() == before {
-            return found.into_iter().collect();
-        }
-    }
-}
-
-/// The second and third field after the command's name, which may hold spaces and parentheses.
-fn parent_and_group(stat: &str) -> Option<(i32, i32)> {
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    fields.next()?; // the state
-    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+pub fn processes(leaders: &[i32]) -> BTreeSet<i32> {
+    with_descendants(|one| leaders.contains(&one.number) || leaders.contains(&one.group))
 }
 
 /// Reads all threads of the programs. A thread that ends meanwhile is left out.
@@ -136,12 +107,6 @@ pub fn runtimes(leaders: &[i32]) -> BTreeSet<String> {
 mod tests {
     use super::*;
     use std::process::{Command, Stdio};
-
-    #[test]
-    fn a_name_with_parentheses_does_not_hide_the_parent() {
-        assert_eq!(parent_and_group("7 (a) R 5 (x) S 1 42 42 0"), Some((1, 42)));
-        assert_eq!(parent_and_group("7 (a"), None);
-    }
 
     #[test]
     fn the_machines_time_leaves_out_idle_and_stolen_time() {

@@ -19,7 +19,8 @@ use unisono_linux::cgroup::{self, CgroupHierarchy, CgroupVersion, ControlGroup, 
 use unisono_linux::file_system;
 use unisono_linux::local_socket::own_user;
 use unisono_linux::pidfd;
-use unisono_linux::process::{Signal, signal_group};
+use unisono_linux::process_group::ProcessGroup;
+use unisono_linux::signal::Signal;
 use unisono_linux::undo::{Author, UndoDirectory};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -267,7 +268,8 @@ fn undo_thread(entry: &UndoEntry, done: &mut Restored) {
             let leader = Tid(*leader);
             // a group outlives its leader; its number is not used again while somebody is in it
             if start_time(leader).is_none_or(|now| now == *started) {
-                let _ = signal_group(leader, Signal::Continue); // nobody is left
+                // fails if everybody in it belongs to another user now
+                let _ = ProcessGroup::of_child(leader).map(|group| group.tell(Signal::Continue));
             }
         }
         UndoEntry::Scheduler(_) | UndoEntry::Group { .. } => {}

@@ -1,11 +1,12 @@
 //! Processes that tests start or look at: signals, their ends, what they printed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::Output;
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::Tid;
 use unisono_linux::process::{PidFd, Signal};
+use unisono_linux::process_list::with_descendants;
 
 /// # Panics
 /// When the process has ended.
@@ -45,23 +46,7 @@ pub fn words(output: &Output) -> String {
 /// The children of a process, and theirs.
 #[must_use]
 pub fn descendants(of: u32) -> BTreeSet<i32> {
-    let parents = parents();
-    let mut found = BTreeSet::new();
-    let mut next = vec![of as i32];
-    while let Some(parent) = next.pop() {
-        let children = parents.iter().filter(|(_, its)| **its == parent).map(|(pid, _)| *pid);
-        next.extend(children.filter(|child| found.insert(*child)));
-    }
+    let mut found = with_descendants(|one| one.number == of.cast_signed());
+    found.remove(&of.cast_signed());
     found
-}
-
-fn parents() -> BTreeMap<i32, i32> {
-    let parent = |entry: fs::DirEntry| {
-        let pid = entry.file_name().to_str()?.parse().ok()?;
-        // pid (comm) state parent ...; comm may hold spaces and parentheses
-        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        Some((pid, stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?))
-    };
-    let entries = fs::read_dir("/proc").map(|all| all.flatten().collect::<Vec<_>>()).unwrap_or_default();
-    entries.into_iter().filter_map(parent).collect()
 }

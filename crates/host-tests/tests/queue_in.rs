@@ -1,10 +1,11 @@
 //! Policies for packets that a device receives: they are enforced and do not change the other direction.
 //! After a kill, a renaming or a removal, the next command leaves nothing behind.
 
-#[allow(dead_code, reason = "the tests of policies and of changes use all of it")]
 mod queue_shared;
 
-use queue_shared::{DEVICE, THREE, file, name, on_a_host, unisono};
+use queue_shared::{
+    DEVICE, THREE, applied, cleared, file, looks, name, on_a_host, unisono, wait_until_it_looks,
+};
 use serde_json::Value;
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
@@ -14,7 +15,7 @@ use unisono_enforce::journal::{Journal, LinkSide};
 use unisono_fairqueue::TrafficDirection;
 use unisono_host_tests::hosts::{Hosts, ip};
 use unisono_host_tests::processes::words;
-use unisono_host_tests::{Skipped, TestOutcome, host_tests, one_in, program, require};
+use unisono_host_tests::{TestOutcome, host_tests, one_in, program, require};
 use unisono_linux::network_namespace::NetworkNamespace;
 
 const CEILINGS: &str = "rate = \"10mbit\"\ndefault = \"rest\"\n\
@@ -22,36 +23,12 @@ const CEILINGS: &str = "rate = \"10mbit\"\ndefault = \"rest\"\n\
     [class.silver]\nceiling = \"1mbit\"\nmatch = [{ port = 5002 }]\n\
     [class.rest]\n";
 
-/// `unisono queue apply --direction in`; what this host lacks is the reason to skip.
-fn applied(policy: &tempfile::NamedTempFile) -> TestOutcome {
-    let output = unisono(&["queue", "apply", name(policy), "--dev", DEVICE, "--direction", "in"]);
-    match output.status.code() {
-        Some(0) => Ok(()),
-        Some(3) => Err(Skipped::because(words(&output))),
-        _ => panic!("{}", words(&output)),
-    }
-}
+const IN: [&str; 2] = ["--direction", "in"];
 
 fn refused(arguments: &[&str], why: &str) {
     let output = unisono(arguments);
     assert_eq!(output.status.code(), Some(2), "{}", words(&output));
     assert!(words(&output).contains(why), "{}", words(&output));
-}
-
-fn cleared(options: &[&str]) -> String {
-    let output = unisono(&[&["queue", "clear"], options].concat());
-    assert!(output.status.success(), "{}", words(&output));
-    words(&output)
-}
-
-/// The devices of this namespace, and the disciplines and filters of all of them.
-fn looks() -> String {
-    let ask = |program: &str, words: &[&str]| {
-        let output = Command::new(program).args(words).output().expect("it starts");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    let filters = |place: &str| ask("tc", &["filter", "show", "dev", DEVICE, place]);
-    [ask("ip", &["-br", "link"]), ask("tc", &["qdisc"]), filters("ingress"), filters("egress")].concat()
 }
 
 fn journal(direction: TrafficDirection) -> Journal {
@@ -108,7 +85,7 @@ fn received(hosts: &Hosts, ports: &[u16]) -> Vec<f64> {
 fn what_is_received_keeps_to_the_ceilings_and_is_as_before_after_clear() -> TestOutcome {
     let hosts = on_a_host()?;
     let before = looks();
-    applied(&file(CEILINGS))?;
+    applied(&file(CEILINGS), &IN)?;
     let [gold, silver] = received(&hosts, &[5001, 5002])[..] else { panic!("two ports") };
     // the lower bounds are for a busy machine
     assert!((0.8e6..2.1e6).contains(&gold) && (0.4e6..1.05e6).contains(&silver), "{gold} {silver}");
@@ -130,21 +107,17 @@ fn both_directions_of_a_device_have_policies_that_know_nothing_of_each_other() -
     let (incoming, outgoing) = (file(CEILINGS), file(THREE));
     let out: [&[&str]; 2] = [&[], &["--backend", "interposed"]];
     for options in out {
-        let apply_out = || {
-            let done =
-                unisono(&[&["queue", "apply", name(&outgoing), "--dev", DEVICE][..], options].concat());
-            assert!(done.status.success(), "{}", words(&done));
-        };
+        let apply_out = || applied(&outgoing, options);
         for in_goes_first in [true, false] {
             for in_comes_first in [true, false] {
                 if in_comes_first {
-                    applied(&incoming)?;
-                    apply_out();
+                    applied(&incoming, &IN)?;
+                    apply_out()?;
                 } else {
-                    apply_out();
-                    applied(&incoming)?;
+                    apply_out()?;
+                    applied(&incoming, &IN)?;
                 }
-                applied(&incoming)?; // over itself
+                applied(&incoming, &IN)?; // over itself
                 let classes = |direction| {
                     show(&["--dev", DEVICE, "--direction", direction])["classes"][1]["guarantee"].clone()
                 };
@@ -153,15 +126,12 @@ fn both_directions_of_a_device_have_policies_that_know_nothing_of_each_other() -
                 cleared(&["--dev", DEVICE, "--direction", first]);
                 assert_eq!(show(&[])["direction"], then);
                 cleared(&["--dev", DEVICE, "--direction", then]);
-                while looks() != before {
-                    thread::sleep(Duration::from_millis(10)); // the queue's own device goes a moment later
-                }
+                wait_until_it_looks(&before); // the queue's own device goes a moment later
             }
         }
     }
-    applied(&incoming)?;
-    let done = unisono(&["queue", "apply", name(&outgoing), "--dev", DEVICE]);
-    assert!(done.status.success(), "{}", words(&done));
+    applied(&incoming, &IN)?;
+    applied(&outgoing, &[])?;
     let said = cleared(&[]);
     assert!(said.contains("cable, cable (in): as before"), "{said}");
     assert_eq!(looks(), before);
@@ -173,7 +143,7 @@ fn an_apply_that_is_killed_anywhere_leaves_nothing_once_clear_has_answered() -> 
     let policy = file(CEILINGS);
     let before = looks();
     let begin = Instant::now();
-    applied(&policy)?;
+    applied(&policy, &IN)?;
     let whole = begin.elapsed();
     cleared(&["--dev", DEVICE]);
     for part in (0..40).step_by(one_in(4)) {
@@ -204,24 +174,22 @@ fn a_policy_of_incoming_packets_follows_its_device_and_goes_with_it() -> TestOut
         on_host(&["link", "set", to, "up"]);
     };
     for by in [DEVICE, "renamed"] {
-        applied(&policy)?;
+        applied(&policy, &IN)?;
         rename(DEVICE, "renamed");
         assert_eq!(show(&["--dev", by])["device"], "renamed");
         assert!(cleared(&["--dev", by]).contains("renamed (in): as before"));
         rename("renamed", DEVICE);
-        while looks() != before {
-            thread::sleep(Duration::from_millis(10)); // the cable comes up again
-        }
+        wait_until_it_looks(&before); // the cable comes up again
     }
     // somebody removes the device where packets wait
-    applied(&policy)?;
+    applied(&policy, &IN)?;
     let index = journal(TrafficDirection::In).read::<Value>().expect("sound").expect("it holds").index;
     on_host(&["link", "del", &format!("ifb-u{index}")]);
     let shown = unisono(&["queue", "show", "--dev", DEVICE, "--once"]);
     assert!(words(&shown).contains("somebody else has removed ifb-u"), "{}", words(&shown));
     assert_eq!(looks(), before, "packets come in again");
     // the device itself goes
-    applied(&policy)?;
+    applied(&policy, &IN)?;
     on_host(&["link", "del", DEVICE]);
     assert!(cleared(&[]).contains("cable (in): as before"));
     let left = looks();
@@ -232,7 +200,7 @@ fn a_policy_of_incoming_packets_follows_its_device_and_goes_with_it() -> TestOut
 fn what_others_have_where_packets_come_in_is_refused_with_words_and_stays() -> TestOutcome {
     let hosts = on_a_host()?;
     let policy = file(CEILINGS);
-    applied(&policy)?;
+    applied(&policy, &IN)?;
     let index = journal(TrafficDirection::In).read::<Value>().expect("sound").expect("it holds").index;
     cleared(&[]);
     let apply = ["queue", "apply", name(&policy), "--dev", DEVICE, "--direction", "in"];

@@ -1,10 +1,12 @@
 //! Commands that change the queue of a device and are ended half way. After a kill, a stop, a renaming, a
 //! removal or a full disk, the device is as before once the next command has answered.
 
-#[allow(dead_code, reason = "the tests of policies and of changes use all of it")]
 mod queue_shared;
 
-use queue_shared::{DEVICE, THREE, apply, file, journal, name, on_a_host, seen, unisono};
+use queue_shared::{
+    DEVICE, THREE, applied, apply, cleared, file, journal, looks, name, on_a_host, seen, unisono,
+    wait_until_it_looks,
+};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,37 +19,6 @@ use unisono_host_tests::{Skipped, TestOutcome, host_tests, one_in, program, requ
 use unisono_linux::network_namespace::NetworkNamespace;
 
 const JOURNALS: &str = "/run/unisono/queue";
-
-/// `unisono queue apply` of a policy with these options; what this host lacks is the reason to skip.
-fn applied(policy: &tempfile::NamedTempFile, options: &[&str]) -> TestOutcome {
-    let output = unisono(&[&["queue", "apply", name(policy), "--dev", DEVICE][..], options].concat());
-    match output.status.code() {
-        Some(0) => Ok(()),
-        Some(3) => Err(Skipped::because(words(&output))),
-        _ => panic!("{}", words(&output)),
-    }
-}
-
-fn cleared(device: &str) -> String {
-    let output = unisono(&["queue", "clear", "--dev", device]);
-    assert!(output.status.success(), "{}", words(&output));
-    words(&output)
-}
-
-/// The devices of this namespace and their disciplines and programs.
-fn looks() -> String {
-    let ask = |program: &str, words: &[&str]| {
-        let output = Command::new(program).args(words).output().expect("it starts");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    seen() + &ask("ip", &["-br", "link"]) + &ask("tc", &["filter", "show", "dev", DEVICE, "egress"])
-}
-
-fn wait_until_it_looks(before: &str) {
-    while looks() != before {
-        thread::sleep(Duration::from_millis(10));
-    }
-}
 
 /// The files about this namespace's devices in the directory of journals, and what is unfinished there.
 fn files() -> Vec<String> {
@@ -103,7 +74,7 @@ fn a_command_that_is_killed_anywhere_has_no_effect_once_clear_has_answered() -> 
         let begin = std::time::Instant::now();
         applied(&policy, options)?;
         let whole = begin.elapsed();
-        cleared(DEVICE);
+        cleared(&["--dev", DEVICE]);
         for part in (0..24).step_by(one_in(4)) {
             let mut command = Command::new(program::unisono())
                 .args(["queue", "apply", name(&policy), "--dev", DEVICE])
@@ -115,7 +86,7 @@ fn a_command_that_is_killed_anywhere_has_no_effect_once_clear_has_answered() -> 
             thread::sleep(whole * part / 20);
             command.kill().expect("it is ours");
             command.wait().expect("it is ours");
-            cleared(DEVICE);
+            cleared(&["--dev", DEVICE]);
             assert_eq!(serving(), [0; 0], "killed after {part} twentieths of {whole:?}");
             wait_until_it_looks(&before);
             assert_eq!(files(), [""; 0], "killed after {part} twentieths of {whole:?}");
@@ -142,7 +113,7 @@ fn a_policy_follows_its_device_to_another_name_and_goes_by_either() -> TestOutco
             rename(DEVICE, "renamed");
             let shown = unisono(&["queue", "show", "--dev", by, "--once", "--interval", "10ms"]);
             assert!(shown.status.success(), "{}", words(&shown));
-            assert!(cleared(by).contains("renamed: as before the policy"));
+            assert!(cleared(&["--dev", by]).contains("renamed: as before the policy"));
             rename("renamed", DEVICE);
             wait_until_it_looks(&before);
             assert_eq!(files(), [""; 0]);
@@ -163,7 +134,7 @@ fn a_device_with_the_name_that_another_one_had_is_left_alone() -> TestOutcome {
     assert!(words(&nothing).contains("no policy, nothing to put back"), "{}", words(&nothing));
     assert_eq!(seen(), other);
     on_host(&["link", "del", DEVICE]);
-    assert!(cleared("first").contains("first: as before"));
+    assert!(cleared(&["--dev", "first"]).contains("first: as before"));
     let qdiscs = Command::new("tc").args(["qdisc", "show", "dev", "first"]).output().expect("tc starts");
     assert!(!String::from_utf8_lossy(&qdiscs.stdout).contains("htb"));
     Ok(())
@@ -228,7 +199,7 @@ fn a_queue_with_a_stopped_process_is_cleared() -> TestOutcome {
         applied(&policy, &["--backend", "interposed"])?;
         let processes = processes();
         kill(processes[stopped], "-STOP");
-        let said = cleared(DEVICE);
+        let said = cleared(&["--dev", DEVICE]);
         assert_eq!(said.contains("did not answer"), stopped == 0, "{said}");
         wait_until_it_looks(&before);
         assert!(!processes.into_iter().any(is_running));
@@ -265,7 +236,7 @@ fn what_a_killed_command_was_writing_goes_with_the_next_one() -> TestOutcome {
     drop(apply(THREE)?);
     let unfinished = Path::new(JOURNALS).join("1-1.json.0.new");
     fs::write(&unfinished, "{").expect("root may");
-    cleared(DEVICE);
+    cleared(&["--dev", DEVICE]);
     assert!(!unfinished.exists());
     Ok(())
 }

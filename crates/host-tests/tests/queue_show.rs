@@ -1,6 +1,5 @@
 //! `unisono queue show` on a terminal: what ends it, and that lines fit.
 
-#[allow(dead_code, reason = "the tests of policies and of changes use all of it")]
 mod queue_shared;
 
 use queue_shared::{DEVICE, THREE, apply, on_a_host};

@@ -1,51 +1,24 @@
 //! A policy moves to another place: `unisono queue apply` with another backend, way or queue of the kernel.
 
-#[allow(dead_code, reason = "the tests of policies and of changes use all of it")]
 mod queue_shared;
 
-use queue_shared::{DEVICE, THREE, file, name, on_a_host, seen, unisono};
+use queue_shared::{
+    DEVICE, THREE, applied, cleared, file, looks, name, on_a_host, queue_apply, seen, unisono,
+};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 use unisono_enforce::Place;
 use unisono_enforce::journal::{Journal, LinkSide};
 use unisono_host_tests::processes::text;
-use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, require};
+use unisono_host_tests::{TestOutcome, host_tests, program, require};
 
 const INTERPOSED: [&str; 2] = ["--backend", "interposed"];
 const KERNEL: [&str; 2] = ["--backend", "kernel"];
 const AF_XDP: [&str; 6] = ["--backend", "interposed", "--way", "af-xdp", "--wait", "block"];
-
-fn apply(policy: &tempfile::NamedTempFile, options: &[&str]) -> Output {
-    unisono(&[&["queue", "apply", name(policy), "--dev", DEVICE][..], options].concat())
-}
-
-/// What this host lacks is the reason to skip.
-fn applied(policy: &tempfile::NamedTempFile, options: &[&str]) -> TestOutcome {
-    let output = apply(policy, options);
-    match output.status.code() {
-        Some(0) => Ok(()),
-        Some(3) => Err(Skipped::because(text(&output.stderr))),
-        _ => panic!("{}", text(&output.stderr)),
-    }
-}
-
-fn clear() {
-    let output = unisono(&["queue", "clear", "--dev", DEVICE]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-}
-
-/// The device with its discipline and programs, and the devices beside it.
-fn looks() -> String {
-    let ask = |program: &str, words: &[&str]| {
-        let output = Command::new(program).args(words).output().expect("it starts");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    seen() + &ask("ip", &["-br", "link"]) + &ask("tc", &["filter", "show", "dev", DEVICE, "egress"])
-}
 
 fn in_force() -> &'static str {
     Place::of(&LinkSide::out(DEVICE)).expect("a policy holds").name()
@@ -80,7 +53,7 @@ fn each_place_takes_over_from_each_other_and_clear_leaves_the_device_as_it_was()
         assert!(!looks().contains("unisono0") && !looks().contains("unisono_interpose"), "{}", looks());
         no_journal_is_aside();
     }
-    clear();
+    cleared(&["--dev", DEVICE]);
     assert_eq!(looks(), untouched);
     Ok(())
 }
@@ -103,7 +76,7 @@ fn another_way_is_taken_and_what_is_not_asked_for_stays() -> TestOutcome {
     let with_tun = before()["options"].clone();
     assert_ne!(with_tun["way"], with_af_xdp["way"]);
     assert_eq!(with_tun["patience"], with_af_xdp["patience"]);
-    clear();
+    cleared(&["--dev", DEVICE]);
     assert_eq!(looks(), untouched);
     Ok(())
 }
@@ -123,7 +96,7 @@ fn our_scheduler_in_the_kernel_takes_over_and_is_taken_over_from() -> TestOutcom
         applied(&policy, options)?;
         assert_eq!(in_force(), place);
     }
-    clear();
+    cleared(&["--dev", DEVICE]);
     assert_eq!(looks(), untouched);
     Ok(())
 }
@@ -141,7 +114,7 @@ fn a_place_that_cannot_begin_leaves_the_one_before_in_force_and_both_are_said() 
     let taken = format!("unisono{index}");
     let ip = |words: &[&str]| assert!(Command::new("ip").args(words).status().expect("ip starts").success());
     ip(&["link", "add", &taken, "type", "veth", "peer", "name", "elsewhere"]);
-    let refused = apply(&other, &INTERPOSED);
+    let refused = queue_apply(&other, &INTERPOSED);
     ip(&["link", "del", &taken]);
     assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stderr));
     assert!(text(&refused.stderr).contains("TAP"), "{}", text(&refused.stderr));
@@ -155,7 +128,7 @@ fn a_place_that_cannot_begin_leaves_the_one_before_in_force_and_both_are_said() 
     // the same between two ways, where the one before has to begin again, with its own options
     applied(&policy, &AF_XDP)?;
     let options = before()["options"].clone();
-    let refused = apply(&other, &["--way", "tun", "--cpu", "100000"]);
+    let refused = queue_apply(&other, &["--way", "tun", "--cpu", "100000"]);
     assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stderr));
     assert!(
         text(&refused.stderr).contains("the policy before is in force on cable"),
@@ -163,7 +136,7 @@ fn a_place_that_cannot_begin_leaves_the_one_before_in_force_and_both_are_said() 
         text(&refused.stderr)
     );
     assert_eq!((in_force(), &before()["options"]), ("interposed", &options));
-    clear();
+    cleared(&["--dev", DEVICE]);
     assert_eq!(looks(), untouched);
     Ok(())
 }
@@ -199,7 +172,7 @@ fn a_switch_that_is_killed_anywhere_leaves_one_policy_whole_and_clear_leaves_not
         no_journal_is_aside();
         let place = in_force();
         assert_eq!(seen().contains("htb"), place == "kernel", "turn {turn}: {place}, {}", seen());
-        clear();
+        cleared(&["--dev", DEVICE]);
         assert_eq!(looks(), untouched, "turn {turn}");
         assert!(files().is_subset(&others), "turn {turn}: {:?} beside {others:?}", files());
     }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::parent_death::end_with_starter;
 use unisono_linux::process::{self, Family, PidFd, Signal, readable};
+use unisono_linux::process_group::ProcessGroup;
 use unisono_rma::{STATS, environment};
 
 #[derive(Debug)]
@@ -147,7 +148,7 @@ impl RankProcess {
 
     /// Sends a signal to the process, which may be a launch command, and to what it started here.
     pub(crate) fn signal(&self, signal: Signal) {
-        let _ = process::signal_group(Tid(self.child.id().cast_signed()), signal);
+        let _ = ProcessGroup::of_child(self.child.id()).map(|group| group.tell(signal));
     }
 
     /// Collects it if it has ended now, and says how.

@@ -5,13 +5,14 @@
 //! They stay in the caller's process group, so that the terminal's keys reach them without help; what another
 //! process sends to the caller is passed on.
 //!
-//! Cost: a pidfd a program; it sleeps in poll(2). When not to use: for one program, exec(2) is better.
+//! Cost: a pidfd a program; it sleeps in poll(2). When not to use: for one program, [`become_it`].
 //! Reference: signal(7).
 
 use crate::ending::How;
 use crate::error::Error;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
 use unisono_linux::affinity::{self, CpuSet, Tid};
@@ -74,18 +75,34 @@ pub fn run(programs: &[Companion], say: impl Fn(&str)) -> Result<Vec<(usize, How
     Ok(ended)
 }
 
+/// Becomes the program: its process number, its signals and its end are this process's. It may use all
+/// processors that this process may use. Returns only if it cannot be started.
+pub fn become_it(program: &Companion) -> Error {
+    match program.start() {
+        Ok((mut command, doing)) => Error::start(Path::new(&program.command[0]), doing)(command.exec()),
+        Err(error) => error,
+    }
+}
+
+impl Companion {
+    /// The command that starts it, and that this is done, in words.
+    fn start(&self) -> Result<(Command, String), Error> {
+        let [name, arguments @ ..] = &self.command[..] else {
+            return Err(Error::Input("a program has no name".into()));
+        };
+        let mut command = Command::new(name);
+        command.args(arguments).envs(self.environment.iter().map(|(name, value)| (name, value)));
+        Ok((command, format!("start {}", name.to_string_lossy())))
+    }
+}
+
 fn start(program: &Companion) -> Result<StartedProgram, Error> {
-    let [name, arguments @ ..] = &program.command[..] else {
-        return Err(Error::Input("a program has no name".into()));
-    };
-    let mut command = Command::new(name);
-    command.args(arguments).envs(program.environment.iter().map(|(name, value)| (name, value)));
+    let (mut command, doing) = program.start()?;
     end_with_starter(&mut command);
-    let doing = format!("start {}", name.to_string_lossy());
     // a child inherits where its starter may run: it is in its place before its first instruction
     affinity::restrict(Tid::SELF, &program.cpus).map_err(Error::system(&doing))?;
     let child = process::start(&mut command, Vec::new(), Family::Same)
-        .map_err(Error::start(Path::new(name), doing.clone()))?;
+        .map_err(Error::start(Path::new(&program.command[0]), doing.clone()))?;
     let process = PidFd::open(child.id()).map_err(Error::system(doing))?;
     Ok(StartedProgram { child, process, ended: None })
 }

@@ -31,6 +31,7 @@ pub mod private_directory;
 pub mod privilege;
 pub mod process;
 pub mod process_group;
+pub mod process_list;
 pub mod process_vm;
 pub mod programs;
 pub mod pthread_barrier;

@@ -3,26 +3,16 @@
 //!
 //! Reference: signalfd(2).
 
-use crate::affinity::Tid;
 pub use crate::pidfd::PidFd;
 pub use crate::poll::readable_of as readable;
 pub use crate::signal::Signal;
-use rustix::io::Errno;
-use rustix::process::{kill_process_group, setpgid, setsid};
+use rustix::process::{setpgid, setsid};
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
-
-/// Sends a signal to a whole process group. Fails with `ESRCH` if nobody is in it, and with `EPERM` if nobody
-/// in it may be signalled.
-pub fn signal_group(leader: Tid, signal: Signal) -> io::Result<()> {
-    // group 1 would be everybody's first process, and 0 our own group
-    let group = Tid(leader.0.max(2)).pid().ok_or(Errno::SRCH)?;
-    Ok(kill_process_group(group, signal.named())?)
-}
 
 /// Does with this process what the signal does by default, although this thread receives it as data: for
 /// [`Signal::Suspend`] the process stops here until somebody continues it. Nothing happens where the signal
@@ -154,6 +144,7 @@ pub fn is_root() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::affinity::Tid;
     use std::time::Duration;
 
     #[test]
@@ -165,14 +156,6 @@ mod tests {
         process.send(Signal::Kill).expect("own child");
         assert!(process.has_ended(Some(Duration::from_secs(30))).expect("poll"));
         child.wait().expect("reap");
-    }
-
-    #[test]
-    fn a_group_of_its_own_is_signalled_alone() {
-        let mut child = start(Command::new("sleep").arg("60"), Vec::new(), Family::OwnGroup)
-            .expect("sleep is on every Linux");
-        signal_group(Tid(child.id() as i32), Signal::Terminate).expect("own child");
-        assert!(!child.wait().expect("reap").success());
     }
 
     #[test]

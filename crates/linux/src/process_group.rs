@@ -16,8 +16,8 @@ pub struct ProcessGroup(Pid);
 impl ProcessGroup {
     /// The group that was made for the child with this number; `None` for numbers that kill(2) reads as
     /// "everybody" or "ourselves".
-    pub fn of_child(pid: u32) -> Option<Self> {
-        i32::try_from(pid).ok().filter(|pid| *pid > 1).and_then(Pid::from_raw).map(Self)
+    pub fn of_child(pid: impl Into<u32>) -> Option<Self> {
+        i32::try_from(pid.into()).ok().filter(|pid| *pid > 1).and_then(Pid::from_raw).map(Self)
     }
 
     /// Sends a signal to every process of the group; a group without processes is no error.
@@ -75,8 +75,8 @@ mod tests {
 
     #[test]
     fn numbers_that_mean_everybody_are_refused() {
-        assert_eq!(ProcessGroup::of_child(0), None);
-        assert_eq!(ProcessGroup::of_child(1), None);
+        assert_eq!(ProcessGroup::of_child(0_u32), None);
+        assert_eq!(ProcessGroup::of_child(1_u32), None);
         assert_eq!(ProcessGroup::of_child(u32::MAX), None);
     }
 }

@@ -25,7 +25,8 @@ use std::time::{Duration, Instant};
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::clock::Nanos;
 use unisono_linux::counted::counted;
-use unisono_linux::process::{self, Sender, Signal, SignalFd, signal_group};
+use unisono_linux::process::{self, Sender, Signal, SignalFd};
+use unisono_linux::process_group::ProcessGroup;
 use unisono_linux::timer::Sleeper;
 use unisono_linux::{schedstat, usage};
 
@@ -109,7 +110,9 @@ impl Floor<'_> {
             let _ = match (sender, self.kind) {
                 (Sender::Process, _) => program.process.send(signal),
                 // the terminal reaches the foreground group, in which programs without control groups are not
-                (Sender::Kernel, MechanismKind::Stop) => signal_group(program.leader(), signal),
+                (Sender::Kernel, MechanismKind::Stop) => {
+                    ProcessGroup::of_child(program.leader()).map_or(Ok(()), |group| group.tell(signal))
+                }
                 (Sender::Kernel, MechanismKind::Freeze | MechanismKind::RealTime) => Ok(()),
             };
         }

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use unisono_linux::affinity::{CpuSet, Tid};
 use unisono_linux::cgroup::Gauge;
 use unisono_linux::clock::Nanos;
-use unisono_linux::process::{self, Family, PidFd, Signal, signal_group};
+use unisono_linux::process::{self, Family, PidFd, Signal};
+use unisono_linux::process_group::ProcessGroup;
 
 /// The program of a gang, and what is known of its threads.
 pub(crate) struct GangProgram {
@@ -67,8 +68,8 @@ pub(crate) fn start_all(
         programs.push(program);
         match &mut mechanism {
             Some(mechanism) => mechanism.apply(&[(GangId(gang), Standing::Waiting)])?,
-            // it has ended, or changed to another user
-            None => drop(signal_group(leader, Signal::Stop)),
+            // fails if it changed to another user
+            None => drop(ProcessGroup::of_child(leader).map(|group| group.tell(Signal::Stop))),
         }
     }
     Ok(())

@@ -13,7 +13,8 @@ use crate::error::Result;
 use crate::gang::GangId;
 use std::time::Duration;
 use unisono_linux::affinity::Tid;
-use unisono_linux::process::{Signal, signal_group};
+use unisono_linux::process_group::ProcessGroup;
+use unisono_linux::signal::Signal;
 
 #[derive(Debug)]
 pub struct Stop {
@@ -29,8 +30,8 @@ impl Stop {
 
     fn signal(&mut self, gang: usize, standing: Standing) {
         let signal = if standing == Standing::Running { Signal::Continue } else { Signal::Stop };
-        // nobody is left in the group, or somebody in it changed to another user
-        let _ = signal_group(self.gangs[gang].0, signal);
+        // fails if everybody in it changed to another user
+        let _ = ProcessGroup::of_child(self.gangs[gang].0).map(|group| group.tell(signal));
         self.gangs[gang].1 = Some(standing);
     }
 }

@@ -1,16 +1,20 @@
 //! What the tests of policies on a device share: two hosts, a policy on a device of one, and how others see
 //! it.
+#![allow(dead_code, reason = "each list of tests uses a part of it")]
 
 use std::fs;
 use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::thread;
+use std::time::Duration;
 use unisono_enforce::Error;
 use unisono_enforce::journal::Journal;
 use unisono_enforce::kernel::Kernel;
 use unisono_fairqueue::{Backend, Live, LiveClass, Policy};
 use unisono_host_tests::hosts::Hosts;
-use unisono_host_tests::{Skipped, program, require};
+use unisono_host_tests::processes::{text, words};
+use unisono_host_tests::{Skipped, TestOutcome, program, require};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::socket::set_priority;
 
@@ -45,16 +49,35 @@ pub(crate) fn apply(text: &str) -> Result<Kernel, Skipped> {
     }
 }
 
+/// What a program prints.
+fn printed(program: &str, words: &[&str]) -> String {
+    text(&Command::new(program).args(words).output().expect("it starts").stdout)
+}
+
 /// The device, as another program sees it; numbers that the kernel gives out anew are left out.
 pub(crate) fn seen() -> String {
-    let ask = |what: &str| {
-        let output = Command::new("tc").args([what, "show", "dev", DEVICE]).output().expect("tc starts");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    let link = Command::new("ip").args(["-d", "link", "show", DEVICE]).output().expect("ip starts");
-    let link = String::from_utf8_lossy(&link.stdout).into_owned();
+    let ask = |what: &str| printed("tc", &[what, "show", "dev", DEVICE]);
+    let link = printed("ip", &["-d", "link", "show", DEVICE]);
     let most = link.split_whitespace().skip_while(|word| !word.starts_with("gso_max_size")).take(2);
-    let text = [ask("qdisc"), ask("class"), most.collect::<Vec<_>>().join(" ")].concat();
+    settled(&[ask("qdisc"), ask("class"), most.collect::<Vec<_>>().join(" ")].concat())
+}
+
+/// The same with the programs of the device, and all devices of this namespace with their disciplines.
+pub(crate) fn looks() -> String {
+    let filters = |side: &str| printed("tc", &["filter", "show", "dev", DEVICE, side]);
+    let disciplines = settled(&printed("tc", &["qdisc"]));
+    [seen(), disciplines, printed("ip", &["-br", "link"]), filters("ingress"), filters("egress")].concat()
+}
+
+/// Devices that go, and cables that come up, do so a moment after the command that asked for it.
+pub(crate) fn wait_until_it_looks(before: &str) {
+    while looks() != before {
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The lines in order, without the numbers that the kernel gives out anew.
+fn settled(text: &str) -> String {
     let mut lines: Vec<String> = text
         .lines()
         .map(|line| line.split_whitespace().filter(|word| !is_automatic(word)).collect::<Vec<_>>().join(" "))
@@ -87,6 +110,27 @@ pub(crate) fn datagrams(from: &str, to: &str, priority: u32) {
 
 pub(crate) fn unisono(arguments: &[&str]) -> Output {
     Command::new(program::unisono()).args(arguments).output().expect("it starts")
+}
+
+/// `unisono queue apply` of a policy on the device with these options.
+pub(crate) fn queue_apply(policy: &tempfile::NamedTempFile, options: &[&str]) -> Output {
+    unisono(&[&["queue", "apply", name(policy), "--dev", DEVICE][..], options].concat())
+}
+
+/// It has to succeed; what this host lacks is the reason to skip.
+pub(crate) fn applied(policy: &tempfile::NamedTempFile, options: &[&str]) -> TestOutcome {
+    let output = queue_apply(policy, options);
+    match output.status.code() {
+        Some(0) => Ok(()),
+        Some(3) => Err(Skipped::because(words(&output))),
+        _ => panic!("{}", words(&output)),
+    }
+}
+
+pub(crate) fn cleared(options: &[&str]) -> String {
+    let output = unisono(&[&["queue", "clear"], options].concat());
+    assert!(output.status.success(), "{}", words(&output));
+    words(&output)
 }
 
 pub(crate) fn file(text: &str) -> tempfile::NamedTempFile {

@@ -1,0 +1,76 @@
+//! Which processes there are, and who has started whom, by the directories of `/proc`.
+//!
+//! A process whose parent has ended belongs to another parent (`init`, or a subreaper); only its process
+//! group still tells where it comes from. Cost: a file for each process of the machine (about 10 us each).
+//!
+//! Reference: proc_pid_stat(5).
+
+use std::collections::BTreeSet;
+use std::fs;
+
+/// A process when the list was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListedProcess {
+    pub number: i32,
+    pub parent: i32,
+    /// The number of the process that leads, or led, its group.
+    pub group: i32,
+}
+
+/// The processes of which `is_first` is true, and all that they have started, directly or not.
+pub fn with_descendants(is_first: impl Fn(&ListedProcess) -> bool) -> BTreeSet<i32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return BTreeSet::new() };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let all: Vec<ListedProcess> = numbers.filter_map(listed).collect();
+    let mut next: Vec<i32> = all.iter().filter(|one| is_first(one)).map(|one| one.number).collect();
+    let mut found: BTreeSet<i32> = next.iter().copied().collect();
+    while let Some(parent) = next.pop() {
+        let children = all.iter().filter(|one| one.parent == parent).map(|one| one.number);
+        next.extend(children.filter(|child| found.insert(*child)));
+    }
+    found
+}
+
+fn listed(number: i32) -> Option<ListedProcess> {
+    parse(number, &fs::read_to_string(format!("/proc/{number}/stat")).ok()?)
+}
+
+/// Fields 4 and 5, counted after the command's name, which may hold spaces and parentheses.
+fn parse(number: i32, stat: &str) -> Option<ListedProcess> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(1);
+    Some(ListedProcess { number, parent: fields.next()?.parse().ok()?, group: fields.next()?.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_name_with_parentheses_does_not_hide_the_parent() {
+        let read = parse(7, "7 (a) R 5 (x) S 1 42 42 0").map(|one| (one.parent, one.group));
+        assert_eq!(read, Some((1, 42)));
+        assert_eq!(parse(7, "7 (a"), None);
+    }
+
+    #[test]
+    fn the_children_of_a_child_are_found_and_strangers_are_not() {
+        let script = "sh -c 'echo $$; read x; true'; true";
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("sh is on every Linux");
+        let mut said = [0; 16];
+        let length = child.stdout.as_mut().expect("piped").read(&mut said).expect("it says its number");
+        let grandchild = String::from_utf8_lossy(&said[..length]).trim().parse::<i32>().expect("a number");
+        let first = child.id().cast_signed();
+        let found = with_descendants(|one| one.number == first);
+        drop(child.stdin.take());
+        child.wait().expect("it ends with its input");
+        assert!(found.is_superset(&BTreeSet::from([first, grandchild])), "{found:?}");
+        assert!(!found.contains(&std::process::id().cast_signed()));
+    }
+}
