@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use unisono_advise::judge::{Circumstances, seen_only};
 use unisono_advise::tree;
 use unisono_advise::watch::RunWatch;
+use unisono_linux::affinity::Tid;
 use unisono_linux::{clock, interrupt, quota};
 
 const OFTEN: Duration = Duration::from_millis(200);
@@ -19,17 +20,21 @@ pub(super) fn run(pid: i32, time: Duration, as_json: bool) -> anyhow::Result<Exi
             format!("there is no process {pid}, or this user may not watch it; ps -e lists the processes");
         return Err(Failure::Usage(text).into());
     }
+    let process = Tid(pid);
+    let there = unisono_fit::effective(&quota::limits_of(process)?);
+    let periods = || quota::limits_of(process).ok()?.quota?.periods();
+    let before = periods();
     let (begin, mut watch) = (Instant::now(), RunWatch::default());
     while begin.elapsed() < time && interrupt::caught().is_none() {
         watch.add(tree::read(&[pid], clock::now()));
         std::thread::sleep(OFTEN.min(time));
     }
     watch.add(tree::read(&[pid], clock::now()));
-    let there = unisono_fit::effective(&quota::limits()?);
+    let periods = periods().zip(before).map(|(after, before)| after.since(before));
     let circumstances =
         Circumstances { programs: 1, processors: there.processors, ..Circumstances::default() };
     let seen = watch.since_first();
-    let conditions = seen_only(&seen, &circumstances);
+    let conditions = seen_only(&seen, periods, &circumstances);
     let runtimes = tree::runtimes(&[pid]);
     if as_json {
         let object = json!({

@@ -12,6 +12,7 @@ use crate::remedy::{FitPlan, TriedRemedy};
 use crate::trial::{RunEnd, TrialRun, TrialRuns};
 use crate::watch::Observation;
 use unisono_linux::counted::counted;
+use unisono_linux::quota::QuotaPeriods;
 use unisono_measure::bootstrap::{Estimate, LEVEL};
 use unisono_measure::paired::{self, Finding};
 use unisono_measure::quantile::median;
@@ -173,8 +174,13 @@ fn verdict(way: TriedRemedy, circumstances: &Circumstances) -> AdviceVerdict {
     }
 }
 
-/// The conditions, as far as a program shows them that runs without anything to compare with.
-pub fn seen_only(seen: &Observation, circumstances: &Circumstances) -> Vec<GangCondition> {
+/// The conditions, as far as a program shows them that runs without anything to compare with. `periods` are
+/// those of its quota meanwhile.
+pub fn seen_only(
+    seen: &Observation,
+    periods: Option<QuotaPeriods>,
+    circumstances: &Circumstances,
+) -> Vec<GangCondition> {
     let run = TrialRun {
         way: TriedRemedy::Plain,
         round: 0,
@@ -182,7 +188,7 @@ pub fn seen_only(seen: &Observation, circumstances: &Circumstances) -> Vec<GangC
         seconds: seen.seconds,
         observation: seen.clone(),
     };
-    conditions(&TrialRuns { runs: vec![run], ..TrialRuns::default() }, circumstances)
+    conditions(&TrialRuns { runs: vec![run], periods, ..TrialRuns::default() }, circumstances)
 }
 
 fn conditions(trials: &TrialRuns, circumstances: &Circumstances) -> Vec<GangCondition> {
@@ -363,7 +369,7 @@ mod tests {
     #[test]
     fn a_quota_that_stopped_the_programs_is_said_with_its_periods() {
         let mut all = trials(&[&[(TriedRemedy::Plain, 1.0)]]);
-        all.periods = Some(unisono_linux::quota::QuotaPeriods { all: 20, throttled: 19 });
+        all.periods = Some(QuotaPeriods { all: 20, throttled: 19 });
         let last = judge(&all, &two()).conditions.pop().expect("six conditions");
         assert_eq!(last.holds, Some(false));
         assert!(last.evidence.contains("19 of 20"), "{}", last.evidence);

@@ -133,8 +133,9 @@ pub fn run(
             };
             if let (Some(before), Some(after)) = (before.flatten(), throttling()) {
                 let sum = trials.periods.get_or_insert_default();
-                sum.all += after.all.saturating_sub(before.all);
-                sum.throttled += after.throttled.saturating_sub(before.throttled);
+                let run = after.since(before);
+                sum.all += run.all;
+                sum.throttled += run.throttled;
             }
             trials.runs.push(run);
         }

@@ -31,8 +31,8 @@ fn team(directory: &Path) -> Result<PathBuf, Skipped> {
     }
 }
 
-/// A group with the time of one processor, and one inside that has no quota of its own.
-fn groups_with_a_quota() -> Result<[ControlGroup; 2], Skipped> {
+/// A group with so much processor time in each 100,000 us, and one inside that has no quota of its own.
+fn groups_with_a_quota(time_us: u32) -> Result<[ControlGroup; 2], Skipped> {
     require::root()?;
     let all = hierarchies().expect("mounts can be read");
     let tree = CgroupHierarchy::with(&all, "cpu")
@@ -41,10 +41,10 @@ fn groups_with_a_quota() -> Result<[ControlGroup; 2], Skipped> {
     let around = tree.top().create(&groups::name("fit")).map_err(refused)?;
     let inside = around.create("inside").map_err(refused)?;
     let (file, value) = match tree.version {
-        CgroupVersion::V1 => ("cpu.cfs_quota_us", "100000"),
-        CgroupVersion::V2 => ("cpu.max", "100000 100000"),
+        CgroupVersion::V1 => ("cpu.cfs_quota_us", time_us.to_string()),
+        CgroupVersion::V2 => ("cpu.max", format!("{time_us} 100000")),
     };
-    around.write(file, value).map_err(refused)?;
+    around.write(file, &value).map_err(refused)?;
     Ok([around, inside])
 }
 
@@ -70,7 +70,7 @@ fn a_team_in_a_quota_of_one_processor_has_one_thread_also_where_a_group_around_h
     require::cpus(2)?;
     let directory = tempfile::tempdir().expect("a temporary directory");
     let team = team(directory.path())?;
-    let quota = groups_with_a_quota()?;
+    let quota = groups_with_a_quota(100_000)?;
     let plain = joined(Command::new(&team).env_remove("OMP_NUM_THREADS"), &quota[1]);
     assert_ne!(String::from_utf8_lossy(&plain.stdout).trim(), "1", "without help it counts the affinity");
     for group in &quota {
@@ -90,6 +90,31 @@ fn a_team_in_a_quota_of_one_processor_has_one_thread_also_where_a_group_around_h
     }
     let user = joined(fit(&["--quiet", "--"]).arg(&team).env("OMP_NUM_THREADS", "3"), &quota[0]);
     assert_eq!((&user.stdout[..], &user.stderr[..]), (&b"3\n"[..], &b""[..]), "the user's number stays");
+    Ok(())
+}
+
+fn advice_about_a_running_process_is_about_its_own_quota() -> TestOutcome {
+    require::cpus(2)?;
+    // so little that it is used up on a loaded machine, too
+    let [around, inside] = groups_with_a_quota(10_000)?;
+    let mut loops = Command::new("sh");
+    loops.args(["-c", "while :; do :; done & while :; do :; done"]).stdin(Stdio::null());
+    let doors = vec![inside.door().expect("our own group")];
+    let child = unisono_linux::process::start(&mut loops, doors, unisono_linux::process::Family::OwnGroup);
+    let mut child = child.expect("it starts");
+    let mut advise = Command::new(program::unisono());
+    advise.args(["advise", "--json", "--for", "2s", "--pid", &child.id().to_string()]);
+    let output = advise.output().expect("it starts");
+    for process in inside.processes().expect("our own group") {
+        let _ = PidFd::open(process).and_then(|process| process.send(Signal::Kill));
+    }
+    child.wait().expect("it was killed");
+    drop((inside, around));
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(answer["effective_processors"], 1, "{answer}");
+    let conditions = answer["conditions"].as_array().expect("a list").iter();
+    let quota = conditions.filter(|condition| condition["evidence"].to_string().contains("of their quota"));
+    assert!(quota.count() == 1, "the kernel stopped both loops in each period: {answer}");
     Ok(())
 }
 
@@ -151,6 +176,7 @@ fn a_signal_to_the_one_that_stays_ends_all_of_several_programs() -> TestOutcome 
 
 host_tests![
     a_team_in_a_quota_of_one_processor_has_one_thread_also_where_a_group_around_has_the_quota within 300,
+    advice_about_a_running_process_is_about_its_own_quota,
     a_team_bound_to_one_processor_has_one_thread within 300,
     signals_reach_the_program_and_its_exit_code_is_the_answer within 300,
     a_signal_to_the_one_that_stays_ends_all_of_several_programs within 300,

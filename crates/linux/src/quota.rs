@@ -79,6 +79,17 @@ pub struct QuotaPeriods {
     pub throttled: u64,
 }
 
+impl QuotaPeriods {
+    /// Those from `start` until `self`.
+    #[must_use]
+    pub fn since(self, start: Self) -> Self {
+        Self {
+            all: self.all.saturating_sub(start.all),
+            throttled: self.throttled.saturating_sub(start.throttled),
+        }
+    }
+}
+
 /// Both versions of control groups write the same two lines.
 fn periods(text: &str) -> Option<QuotaPeriods> {
     let number = |name: &str| {
@@ -90,16 +101,23 @@ fn periods(text: &str) -> Option<QuotaPeriods> {
 
 /// The limits of this process. A missing file is no limit: a host need not have control groups.
 pub fn limits() -> io::Result<ProcessorLimits> {
-    Ok(limits_below(Path::new("/"), affinity::allowed(Tid::SELF)?))
+    limits_of(Tid::SELF)
+}
+
+/// The limits of a process, whose first thread says where it may run.
+pub fn limits_of(process: Tid) -> io::Result<ProcessorLimits> {
+    Ok(limits_below(Path::new("/"), process, affinity::allowed(process)?))
 }
 
 /// The limits that files below `root` name for a process that may run on `affinity`.
-pub fn limits_below(root: &Path, affinity: CpuSet) -> ProcessorLimits {
+fn limits_below(root: &Path, process: Tid, affinity: CpuSet) -> ProcessorLimits {
     let online = fs::read_to_string(root.join("sys/devices/system/cpu/online")).ok();
     let online = online.and_then(|list| list.parse().ok()).map_or(0, |list: CpuSet| list.len());
     let mut limits =
         ProcessorLimits { online: online.max(affinity.len()), affinity, ..ProcessorLimits::default() };
-    let text = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let directory = if process == Tid::SELF { "self".to_owned() } else { process.0.to_string() };
+    let groups = root.join("proc").join(directory).join("cgroup");
+    let text = fs::read_to_string(groups).unwrap_or_default();
     let trees = cgroup::hierarchies_below(root).unwrap_or_default();
     for tree in views(&trees, &text) {
         limits.read(tree, &text);
@@ -211,7 +229,7 @@ mod tests {
             fs::create_dir_all(path.parent().expect("below the root")).expect("a directory");
             fs::write(path, text).expect("a file");
         }
-        let mut limits = limits_below(root.path(), (0..8).collect());
+        let mut limits = limits_below(root.path(), Tid::SELF, (0..8).collect());
         if let Some(quota) = &mut limits.quota {
             quota.group = Path::new("/").join(quota.group.strip_prefix(root.path()).expect("below"));
         }
