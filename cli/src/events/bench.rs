@@ -3,6 +3,7 @@
 use crate::exit::Failure;
 use crate::output;
 use clap::ValueEnum;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::Duration;
 use unisono_broker::{BrokerAddress, ClientWait, TrialError, TrialSpec, trial};
@@ -35,6 +36,7 @@ enum WaitChoice {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono events bench
+  unisono events bench --transport tcp --batch 1          each event leaves alone
   unisono events bench --transport tcp --size 1048576 --seconds 4 --json")]
 pub(crate) struct Args {
     /// What carries the events
@@ -52,6 +54,9 @@ pub(crate) struct Args {
     /// How long after its publication an event is due
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "10ms")]
     deadline: Duration,
+    /// Events that leave together when throughput is measured; default: as many as fit the library's buffer
+    #[arg(long, value_name = "EVENTS")]
+    batch: Option<NonZeroUsize>,
     /// One JSON object
     #[arg(long)]
     json: bool,
@@ -71,7 +76,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         WaitChoice::Sleep => ClientWait::Sleep,
         WaitChoice::Adaptive => ClientWait::Adaptive,
     };
-    let spec = TrialSpec { address, size: args.size, wait, time, deadline: args.deadline };
+    let batch = args.batch.map(NonZeroUsize::get);
+    let spec = TrialSpec { address, size: args.size, wait, time, deadline: args.deadline, batch };
     let result = trial(&spec).map_err(|error| match error {
         TrialError::TooSmall(_) => Failure::Usage(error.to_string()).into(),
         other => anyhow::Error::from(other),

@@ -3,7 +3,8 @@
 //!
 //! The first half of the time measures one-way times: the supplier sends an event when the one before has
 //! come. The second half measures throughput: the supplier sends without a pause, its events leave in
-//! batches, and it waits when the consumer's queue is full. The payload begins with the time of sending.
+//! batches, and it waits when the consumer's queue is full. How many leave together is said, or as many do as
+//! the library's buffer holds. The payload begins with the time of sending.
 
 use crate::broker::Broker;
 use crate::client::{Client, ClientWait, Error, EventDraft, Reception, glance};
@@ -29,6 +30,8 @@ pub struct TrialSpec {
     pub time: Duration,
     /// How long after its publication an event is due, in the first half.
     pub deadline: Duration,
+    /// Events that leave together in the second half. None: as many as the library's buffer holds.
+    pub batch: Option<usize>,
 }
 
 /// What a trial found.
@@ -138,8 +141,11 @@ fn supply(
         }
     }
     while start.elapsed() < spec.time && !over.load(Ordering::Relaxed) {
-        for _ in 0..64 {
+        for _ in 0..spec.batch.unwrap_or(64) {
             supplier.publish_later(topic, &EventDraft::new(&payload))?;
+        }
+        if spec.batch.is_some() {
+            supplier.flush()?;
         }
     }
     supplier.flush()?;

@@ -17,7 +17,9 @@ fn a_trial_ends_however_its_parties_wait() {
                 let path = directory.path().join(format!("{wait:?}-{shared}"));
                 let address = if shared { BrokerAddress::Shared(path) } else { BrokerAddress::Unix(path) };
                 let time = Duration::from_millis(300);
-                let spec = TrialSpec { address, size: 1024, wait, time, deadline: Duration::from_secs(10) };
+                let (deadline, batch) =
+                    (Duration::from_secs(10), [None, Some(8)][usize::from(wait == ClientWait::Sleep)]);
+                let spec = TrialSpec { address, size: 1024, wait, time, deadline, batch };
                 let result = trial(&spec).expect("it ends");
                 assert!(result.events_per_s > 0.0, "{wait:?}, {shared}");
             }

@@ -10,7 +10,8 @@
 //!
 //! A class is charged for the time that a delivery took, or for the worst case if the caller does not say.
 //! The time is known only after the delivery; start-time fair queuing needs it no earlier. Cost: a logarithm
-//! of the ready inboxes of the class, and the scheduler's own cost.
+//! of the ready inboxes of the class, unless the inbox that was served stays the first; and the scheduler's
+//! own cost.
 //!
 //! Reference: Liu, Layland (JACM 1973), earliest deadline first; Goyal, Guo, Vin (OSDI 1996), leaves of a
 //! hierarchy with schedulers of their own.
@@ -37,13 +38,49 @@ const UNIT: u64 = 64;
 pub(crate) struct Dispatcher {
     shares: Processor,
     /// For each class by its number: the inboxes that want service.
-    ready: Vec<BTreeSet<(ClassStanding, InboxId)>>,
+    ready: Vec<ReadyInboxes>,
     running: Option<ClassId>,
+}
+
+/// The inboxes of a class that want service. The first one is not in the tree: while it stays the first, or
+/// is alone, its turns come and go without a change of the tree.
+#[derive(Clone, Debug, Default)]
+struct ReadyInboxes {
+    first: Option<(ClassStanding, InboxId)>,
+    /// All others; none of them comes before the first.
+    others: BTreeSet<(ClassStanding, InboxId)>,
+}
+
+impl ReadyInboxes {
+    /// What stood at `before` stands at `after`.
+    fn place(&mut self, before: Option<(ClassStanding, InboxId)>, after: Option<(ClassStanding, InboxId)>) {
+        if before.is_some() && before == self.first {
+            self.first = None;
+        } else if let Some(before) = before {
+            self.others.remove(&before);
+        }
+        let Some(after) = after else {
+            self.first = self.first.or_else(|| self.others.pop_first());
+            return;
+        };
+        match self.first {
+            Some(first) if first < after => drop(self.others.insert(after)),
+            Some(first) => {
+                self.others.insert(first);
+                self.first = Some(after);
+            }
+            None if self.others.first().is_some_and(|other| *other < after) => {
+                self.first = self.others.pop_first();
+                self.others.insert(after);
+            }
+            None => self.first = Some(after),
+        }
+    }
 }
 
 impl Dispatcher {
     pub(crate) fn new(hierarchy: Hierarchy) -> Self {
-        let ready = vec![BTreeSet::new(); hierarchy.classes().count()];
+        let ready = vec![ReadyInboxes::default(); hierarchy.classes().count()];
         Self { shares: Processor::new(hierarchy, 1), ready, running: None }
     }
 
@@ -63,12 +100,9 @@ impl Dispatcher {
         inbox: InboxId,
         (before, after): (Option<ClassStanding>, Option<ClassStanding>),
     ) {
-        let ready = &mut self.ready[class.index()];
-        if let Some(before) = before {
-            ready.remove(&(before, inbox));
-        }
-        if let Some(after) = after {
-            ready.insert((after, inbox));
+        let of = |standing: Option<ClassStanding>| standing.map(|standing| (standing, inbox));
+        self.ready[class.index()].place(of(before), of(after));
+        if after.is_some() {
             self.shares.wake(class).expect("a leaf because inboxes are made for leaves alone");
         }
     }
@@ -79,8 +113,8 @@ impl Dispatcher {
             self.finish(Nanos::ZERO);
             let (class, _) = self.shares.dispatch()?;
             self.running = Some(class);
-            if let Some((_, inbox)) = self.ready[class.index()].first() {
-                return Some(*inbox);
+            if let Some((_, inbox)) = self.ready[class.index()].first {
+                return Some(inbox);
             }
             // all its inboxes have been paused or emptied since it was woken
         }
@@ -89,8 +123,38 @@ impl Dispatcher {
     /// The service that [`next`](Self::next) began has ended; the class is charged for it.
     pub(crate) fn finish(&mut self, took: Nanos) {
         let Some(class) = self.running.take() else { return };
-        let wants = if self.ready[class.index()].is_empty() { Wants::Sleep } else { Wants::More };
+        let wants = if self.ready[class.index()].first.is_none() { Wants::Sleep } else { Wants::More };
         let units = u32::try_from(took.0.min(MOST_CHARGE.0).div_ceil(UNIT)).unwrap_or(u32::MAX);
         self.shares.ran(units, wants);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_first_inbox_is_that_of_a_sorted_set(
+            steps in proptest::collection::vec((0..6_u32, proptest::option::of(0..8_u64)), 0..80),
+        ) {
+            let (mut ready, mut model) = (ReadyInboxes::default(), BTreeSet::new());
+            let mut stands = std::collections::BTreeMap::new();
+            for (inbox, due) in steps {
+                let inbox = InboxId(inbox);
+                let standing = due.map(|due| ClassStanding { behind: due % 2 == 1, turn: (Nanos(due), 7) });
+                let before = stands.remove(&inbox).map(|before| (before, inbox));
+                let after = standing.map(|standing| (standing, inbox));
+                ready.place(before, after);
+                if let Some(before) = before {
+                    model.remove(&before);
+                }
+                model.extend(after);
+                stands.extend(standing.map(|standing| (inbox, standing)));
+                prop_assert_eq!(ready.first, model.first().copied());
+                prop_assert!(ready.first.iter().chain(&ready.others).eq(model.iter()));
+            }
+        }
     }
 }

@@ -24,13 +24,13 @@ use std::time::Duration;
 /// Bytes that wait for the other end in this process, at most, unless one frame alone has more: as much
 /// again as the kernel holds for a Unix socket (`net.core.wmem_default` is 208 KiB).
 const OUTBOX: usize = 256 << 10;
-/// Bytes after which a frame leaves without waiting for a flush: large enough that the system call is a small
-/// part of the copy.
-const BATCH: usize = 32 << 10;
+/// Bytes after which frames leave without a flush: more than the broker delivers in one turn to a consumer of
+/// 1 KB events (64 frames), so that these leave with one system call, which also wakes the consumer once.
+const BATCH: usize = 128 << 10;
 /// A payload of so many bytes is not copied into the buffer first.
 const DIRECT: usize = 16 << 10;
-/// Bytes asked of the kernel at a time.
-const INTAKE: usize = 64 << 10;
+/// Bytes asked of the kernel at a time: as much as the other end sends at a time.
+const INTAKE: usize = BATCH;
 /// A buffer that grew beyond this for one large frame shrinks again.
 const KEPT: usize = 1 << 20;
 
@@ -79,6 +79,9 @@ pub struct StreamTransport {
     /// Lengths and frames that have not left; those before `sent` have.
     outbox: Vec<u8>,
     sent: usize,
+    /// How many bytes waited when the kernel last had no room for all. 0: it has taken all since. Frames that
+    /// come without a flush ask again only after a further batch: each of them would ask in vain.
+    refused: usize,
     /// What has come: `inbox[start..end]` has not been received.
     inbox: Vec<u8>,
     start: usize,
@@ -130,6 +133,7 @@ impl StreamTransport {
             recognises_tls: false,
             outbox: Vec::new(),
             sent: 0,
+            refused: 0,
             inbox: vec![0; INTAKE],
             start: 0,
             end: 0,
@@ -208,7 +212,7 @@ impl FrameTransport for StreamTransport {
         if bytes > self.largest {
             return Err(TransportError::TooLarge { bytes, most: self.largest });
         }
-        if self.waiting() >= BATCH {
+        if self.waiting() >= self.refused + BATCH {
             let _ = self.flush()?;
         }
         if self.waiting() > 0 && self.waiting() + LENGTH + bytes > OUTBOX && self.flush()? == Drained::Part {
@@ -243,19 +247,20 @@ impl FrameTransport for StreamTransport {
     }
 
     fn flush(&mut self) -> Result<Drained, TransportError> {
-        while self.waiting() > 0 {
-            match self.channel.write(&[&self.outbox[self.sent..]])? {
-                0 => {
-                    // what has left makes room only when that is worth the copy
-                    if self.sent >= OUTBOX {
-                        self.outbox.drain(..self.sent);
-                        self.sent = 0;
-                    }
-                    return Ok(Drained::Part);
+        if self.waiting() > 0 {
+            self.sent += self.channel.write(&[&self.outbox[self.sent..]])?;
+            // less than all: there is no more room, which a further call would only say again
+            if self.waiting() > 0 {
+                // what has left makes room only when that is worth the copy
+                if self.sent >= OUTBOX {
+                    self.outbox.drain(..self.sent);
+                    self.sent = 0;
                 }
-                sent => self.sent += sent,
+                self.refused = self.waiting();
+                return Ok(Drained::Part);
             }
         }
+        self.refused = 0;
         self.outbox.clear();
         self.outbox.shrink_to(KEPT);
         self.sent = 0;

@@ -8,7 +8,7 @@ use super::EventChannel;
 use crate::alarms::ChannelAlarm;
 use crate::event::EventPayload;
 use crate::ids::{ConsumerId, InboxId};
-use crate::inbox::Parcel;
+use crate::inbox::{Parcel, Redelivery};
 use unisono_linux::clock::Nanos;
 
 /// What became of an acknowledgement.
@@ -39,9 +39,14 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     /// Keeps what is delivered until it is acknowledged; answers its number.
-    pub(super) fn keep(&mut self, now: Nanos, consumer: ConsumerId, parcel: Parcel<P>) -> Option<u64> {
+    pub(super) fn keep(
+        &mut self,
+        now: Nanos,
+        consumer: ConsumerId,
+        redelivery: Redelivery,
+        parcel: Parcel<P>,
+    ) -> Option<u64> {
         let member = self.consumers.get_mut(&consumer)?;
-        let redelivery = self.receivers.get(&member.inbox)?.inbox.spec.redelivery?;
         member.delivered += 1;
         let again = redelivery.after.after(now);
         member.outstanding.insert(member.delivered, (again, parcel));

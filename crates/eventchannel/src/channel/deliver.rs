@@ -27,31 +27,31 @@ impl<P: EventPayload> EventChannel<P> {
         loop {
             let inbox = self.dispatcher.next()?;
             let arrival = self.arrival();
-            let free = |channel: &Self, receiver: &super::Receiver<P>| {
-                receiver.members.iter().position(|member| channel.is_free(*member))
-            };
-            let member = self.receivers.get(&inbox).and_then(|receiver| free(self, receiver));
             let Some(receiver) = self.receivers.get_mut(&inbox) else { continue };
-            let Some(consumer) = member.and_then(|at| receiver.members.remove(at)) else { continue };
-            receiver.members.push_back(consumer); // in turns
+            let Some(at) = receiver.free_member(&self.consumers) else { continue };
+            let consumer = receiver.members[at];
+            if receiver.members.len() > 1 {
+                receiver.members.remove(at);
+                receiver.members.push_back(consumer); // in turns
+            }
             let popped = receiver.inbox.pop(now, arrival);
             let gaps = receiver.inbox.take_gaps().into_iter().map(ChannelNotice::Gap);
             let mut notices: Vec<_> = gaps.collect();
             notices.extend(receiver.notices.drain(..).map(|(_, notice)| notice));
             let bytes = popped.as_ref().map_or(0, |(parcel, _)| parcel.bytes());
             let worst = receiver.inbox.spec.execution.of(bytes);
+            let redelivery = receiver.inbox.spec.redelivery;
             let event = popped.map(|(parcel, late)| {
-                let mut delivered = DeliveredEvent {
-                    event: Arc::clone(&parcel.event),
-                    subscription: parcel.subscription,
-                    lateness: if late { Lateness::Late } else { Lateness::InTime },
-                    retained: parcel.retained,
-                    with: parcel.with.iter().map(Arc::clone).collect(),
-                    acknowledgement: None,
-                    repeated: parcel.repeated,
+                let lateness = if late { Lateness::Late } else { Lateness::InTime };
+                let Parcel { subscription, retained, repeated, .. } = parcel;
+                let (event, with, acknowledgement) = match redelivery {
+                    None => (parcel.event, parcel.with, None),
+                    Some(redelivery) => {
+                        let (event, with) = (Arc::clone(&parcel.event), parcel.with.clone());
+                        (event, with, self.keep(now, consumer, redelivery, parcel))
+                    }
                 };
-                delivered.acknowledgement = self.keep(now, consumer, parcel);
-                delivered
+                DeliveredEvent { event, subscription, lateness, retained, with, acknowledgement, repeated }
             });
             self.place(inbox);
             if event.is_none() && notices.is_empty() {

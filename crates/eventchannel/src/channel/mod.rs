@@ -285,28 +285,16 @@ impl<P: EventPayload> EventChannel<P> {
         self.arrivals
     }
 
-    /// Whether a consumer may be pushed something now.
-    fn is_free(&self, consumer: ConsumerId) -> bool {
-        let Some(member) = self.consumers.get(&consumer) else { return false };
-        let redelivery =
-            self.receivers.get(&member.inbox).and_then(|receiver| receiver.inbox.spec.redelivery);
-        !member.paused
-            && redelivery.is_none_or(|redelivery| member.outstanding.len() < redelivery.window.max(1))
-    }
-
     /// Puts an inbox where it belongs in its class, after something about it changed.
     fn place(&mut self, id: InboxId) {
-        let Some(receiver) = self.receivers.get(&id) else { return };
-        let standing = match receiver.members.iter().any(|member| self.is_free(*member)) {
-            true => receiver.standing_now(),
-            false => None,
+        let Some(receiver) = self.receivers.get_mut(&id) else { return };
+        let standing = match receiver.free_member(&self.consumers) {
+            Some(_) => receiver.standing_now(),
+            None => None,
         };
-        let (class, before) = (receiver.class, receiver.standing);
+        let before = std::mem::replace(&mut receiver.standing, standing);
         if before != standing {
-            self.dispatcher.place(class, id, (before, standing));
-            if let Some(receiver) = self.receivers.get_mut(&id) {
-                receiver.standing = standing;
-            }
+            self.dispatcher.place(receiver.class, id, (before, standing));
         }
     }
 
@@ -330,6 +318,14 @@ impl<P: EventPayload> EventChannel<P> {
 const MOST_NOTICES: usize = 256;
 
 impl<P: EventPayload> Receiver<P> {
+    /// The place among its consumers of the first one that may be pushed something now.
+    fn free_member(&self, consumers: &NumberMap<ConsumerId, AttachedConsumer<P>>) -> Option<usize> {
+        let window = self.inbox.spec.redelivery.map_or(usize::MAX, |redelivery| redelivery.window.max(1));
+        let is_free =
+            |consumer: &AttachedConsumer<P>| !consumer.paused && consumer.outstanding.len() < window;
+        self.members.iter().position(|member| consumers.get(member).is_some_and(is_free))
+    }
+
     fn tell(&mut self, due: Nanos, notice: ChannelNotice) {
         if !self.notices.iter().any(|(_, other)| *other == notice) {
             self.notices.push_back((due, notice));
