@@ -2,10 +2,11 @@
 
 use crate::exit::Failure;
 use anyhow::Context as _;
+use clap::ValueEnum;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use unisono_broker::Broker;
 use unisono_broker::log::{EventLog, LogBounds, LogError};
+use unisono_broker::{Broker, Durability};
 use unisono_linux::clock::{Nanos, now};
 use unisono_measure::units;
 
@@ -30,6 +31,17 @@ pub(crate) struct LogFlags {
     /// Topics that are kept although no supplier asks; several are separated by commas
     #[arg(long, value_name = "PATTERN", value_delimiter = ',', requires = "log")]
     log_topics: Vec<String>,
+    /// When MQTT messages of QoS 1 and 2 to these topics are confirmed: once they are written, or synced
+    #[arg(long, value_name = "HOW", value_enum, default_value = "written", requires = "log")]
+    log_mqtt: MessageDurability,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum MessageDurability {
+    /// write(2) has returned
+    Written,
+    /// fdatasync(2) has returned
+    Synced,
 }
 
 impl LogFlags {
@@ -45,7 +57,11 @@ impl LogFlags {
             LogError::Taken { .. } => anyhow::Error::from(Failure::Usage(error.to_string())),
             other => other.into(),
         })?;
-        let broker = broker.with_log(log, epoch()?, kept);
+        let messages = match self.log_mqtt {
+            MessageDurability::Written => Durability::Written,
+            MessageDurability::Synced => Durability::Synced,
+        };
+        let broker = broker.with_log(log, epoch()?, kept).confirming_messages(messages);
         for damage in broker.log_damage() {
             eprintln!("warning: {damage}");
         }

@@ -332,11 +332,11 @@ fn a_disk_that_fails_to_sync_is_said_to_those_who_waited_and_nothing_more_is_pro
     let job = program.0.sync().expect("somebody waits");
     assert_eq!(program.say(&event(1, 2)), Vec::<String>::new());
     assert!(program.0.sync().is_none(), "one at a time");
-    program.0.synced(&job, Ok(()));
+    program.0.synced(Nanos(1), &job, Ok(()));
     let [first] = &program.heard()[..] else { panic!("one answer") };
     assert!(first.contains("token: 1") && first.contains("Synced"), "{first}");
     let job = program.0.sync().expect("somebody waits");
-    program.0.synced(&job, Err("the disk is on fire".to_owned()));
+    program.0.synced(Nanos(1), &job, Err("the disk is on fire".to_owned()));
     let [second] = &program.heard()[..] else { panic!("one answer") };
     assert!(second.contains("Rejected") && second.contains("the disk is on fire"), "{second}");
     let [third] = &program.say(&event(1, 3))[..] else { panic!("one answer") };

@@ -197,7 +197,7 @@ impl Server {
 
     fn disk_ended(&mut self) {
         while let Some((job, result)) = self.disk.as_ref().and_then(DiskThread::ended) {
-            self.broker.synced(&job, result);
+            self.broker.synced(clock::now(), &job, result);
         }
     }
 

@@ -240,6 +240,11 @@ impl Raw {
         }
     }
 
+    /// Publishes, and does not wait for an answer.
+    pub(crate) fn send_message(&mut self, topic: &str, payload: &[u8], qos: u8) {
+        self.send_publish((topic, payload), qos, false, None, &[]);
+    }
+
     /// Publishes with a QoS of 1 or 2; the code of the answer.
     pub(crate) fn publish_code(&mut self, topic: &str, payload: &[u8], qos: u8) -> u8 {
         self.send_publish((topic, payload), qos, false, None, &[]);

@@ -17,13 +17,15 @@
 //! Cost: one write for an event in the log; for each follower a read from the page cache.
 
 mod followers;
+mod messages;
 
 use self::followers::LogFollower;
 use super::Broker;
+use super::mqtt::MqttSessionId;
 use crate::account::LogStatistics;
 use crate::body::EventBody;
 use crate::frame::{Frame, PublishHead, PublishOutcome};
-use crate::log::{EventLog, LogDamage, LoggedEvent, SyncJob};
+use crate::log::{EventLog, LogDamage, LogError, LoggedEvent, SyncJob};
 use crate::spec::{Advertisement, Durability};
 use crate::task::{ClientId, Received};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -54,10 +56,25 @@ struct UnsyncedAnswer {
     /// The position of its event.
     position: u64,
     client: ClientId,
-    topic: u32,
-    token: u32,
-    sequence: u64,
-    outcome: PublishOutcome,
+    what: SyncedAnswer,
+}
+
+/// What a supplier is told when the disk has its event.
+#[derive(Debug)]
+enum SyncedAnswer {
+    Published {
+        topic: u32,
+        token: u32,
+        sequence: u64,
+        outcome: PublishOutcome,
+    },
+    /// PUBACK or PUBREC.
+    Message {
+        session: MqttSessionId,
+        /// The packet identifier of a message of QoS 2.
+        exactly_once: Option<u16>,
+        packet: Vec<u8>,
+    },
 }
 
 /// The log, and all that has to do with it.
@@ -68,6 +85,8 @@ pub(super) struct DurableEvents {
     epoch: Nanos,
     /// Topics whose events are kept though no supplier asks for it.
     kept: Vec<TopicPattern>,
+    /// How far MQTT messages of QoS 1 and 2 to these topics have come when they are confirmed.
+    messages: Durability,
     offers: HashMap<SupplierId, KeptOffer>,
     unsynced: VecDeque<UnsyncedAnswer>,
     /// Whether a sync is under way.
@@ -80,6 +99,35 @@ pub(super) struct DurableEvents {
     /// Numbers of the topics and writers of the log.
     numbers: HashMap<Arc<str>, u32>,
     names: Vec<Arc<str>>,
+}
+
+/// Writes an event of the channel to the log.
+fn append(
+    (log, epoch, now): (&mut EventLog, Nanos, Nanos),
+    (topic, event_type, writer): (&str, Option<&str>, &str),
+    event: &mut ChannelEvent<EventBody>,
+) -> Result<u64, LogError> {
+    let bytes = event.payload.bytes();
+    let logged = LoggedEvent {
+        topic,
+        event_type,
+        writer,
+        supplier: event.supplier.0,
+        sequence: event.sequence,
+        criticality: event.criticality.0,
+        published: epoch.after(now),
+        due_after: match event.deadline {
+            NO_DEADLINE => Nanos::NEVER,
+            deadline => deadline.since(now),
+        },
+        key: event.key.as_deref().unwrap_or_default(),
+        fields: event.fields.clone(),
+        payload: &bytes,
+    };
+    let position = log.append(&logged)?;
+    drop(bytes);
+    event.payload.position = position;
+    Ok(position)
 }
 
 impl DurableEvents {
@@ -152,6 +200,7 @@ impl Broker {
             log,
             epoch,
             kept,
+            messages: Durability::Written,
             offers: HashMap::new(),
             unsynced: VecDeque::new(),
             syncing: false,
@@ -231,27 +280,10 @@ impl Broker {
                 let mut position = None;
                 let published =
                     self.channel.try_publish_kept(now, supplier, topic_id, publication, |event| {
-                        let bytes = event.payload.bytes();
-                        let logged = LoggedEvent {
-                            topic: &offer.topic,
-                            event_type: offer.event_type.as_deref(),
-                            writer: &offer.writer,
-                            supplier: supplier.0,
-                            sequence: event.sequence,
-                            criticality: event.criticality.0,
-                            published: epoch.after(now),
-                            due_after: match event.deadline {
-                                NO_DEADLINE => Nanos::NEVER,
-                                deadline => deadline.since(now),
-                            },
-                            key: event.key.as_deref().unwrap_or_default(),
-                            fields: event.fields.clone(),
-                            payload: &bytes,
-                        };
-                        match log.append(&logged) {
+                        let of = (&*offer.topic, offer.event_type.as_deref(), &*offer.writer);
+                        match append((&mut *log, *epoch, now), of, event) {
                             Ok(at) => {
-                                drop(bytes);
-                                (event.payload.position, position) = (at, Some(at));
+                                position = Some(at);
                                 Ok(())
                             }
                             Err(error) if offer.durability > Durability::Received => Err(error.to_string()),
@@ -290,9 +322,9 @@ impl Broker {
         if !head.flags.answer {
             return Ok(Received::Done);
         }
-        let answer = UnsyncedAnswer { position, client, topic, token, sequence, outcome };
         if offer.durability == Durability::Synced && position >= log.synced() {
-            unsynced.push_back(answer);
+            let what = SyncedAnswer::Published { topic, token, sequence, outcome };
+            unsynced.push_back(UnsyncedAnswer { position, client, what });
         } else {
             self.answer(client, &Frame::Published { topic, token, sequence, outcome });
         }
@@ -311,8 +343,9 @@ impl Broker {
     }
 
     /// A sync has ended: those who waited for it are told.
-    pub fn synced(&mut self, job: &SyncJob, result: Result<(), String>) {
+    pub fn synced(&mut self, now: Nanos, job: &SyncJob, result: Result<(), String>) {
         let Some(durable) = &mut self.durable else { return };
+        let mut told = Vec::new();
         durable.syncing = false;
         durable.log.synced_by(job, result.clone());
         let before = match result {
@@ -322,7 +355,16 @@ impl Broker {
         // positions ascend, but for those of duplicates, which are told with the next
         while durable.unsynced.front().is_some_and(|answer| answer.position < before) {
             let Some(answer) = durable.unsynced.pop_front() else { break };
-            let UnsyncedAnswer { client, topic, token, sequence, outcome, .. } = answer;
+            let UnsyncedAnswer { client, what, .. } = answer;
+            let (topic, token, sequence, outcome) = match what {
+                SyncedAnswer::Published { topic, token, sequence, outcome } => {
+                    (topic, token, sequence, outcome)
+                }
+                SyncedAnswer::Message { session, exactly_once, packet } => {
+                    told.push((client, session, exactly_once, packet));
+                    continue;
+                }
+            };
             match &result {
                 Ok(()) => {
                     let frame = Frame::Published { topic, token, sequence, outcome };
@@ -334,6 +376,9 @@ impl Broker {
                     super::answer(&mut self.tasks, client, &frame);
                 }
             }
+        }
+        for (client, session, exactly_once, packet) in told {
+            self.message_synced(now, client, (session, exactly_once), packet, &result);
         }
     }
 

@@ -53,6 +53,18 @@ impl MqttSessions {
         theirs.map(|session| session.all_consumers().count() as u64 * subscribe::QUEUE_BYTES as u64).sum()
     }
 
+    /// How many messages of a session wait for the disk before they are confirmed.
+    pub(super) fn unconfirmed(&mut self, id: MqttSessionId) -> Option<&mut usize> {
+        self.sessions.get_mut(&id).map(|session| &mut session.unconfirmed)
+    }
+
+    /// A message of QoS 2 counts as one that never came.
+    pub(super) fn forget_unreleased(&mut self, id: MqttSessionId, number: u16) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.unreleased.remove(&number);
+        }
+    }
+
     /// The client's identifier, and whether it takes no messages for now.
     pub(super) fn standing(&self, id: MqttSessionId) -> Option<(&str, bool)> {
         self.sessions.get(&id).map(|session| (&*session.name, session.client.is_none() || session.stalled))
@@ -250,7 +262,7 @@ impl Broker {
     }
 
     /// Ends a connection because of what it did.
-    pub(super) fn mqtt_send_away(&mut self, now: Nanos, client: ClientId, fault: &MqttFault) {
+    pub(in crate::broker) fn mqtt_send_away(&mut self, now: Nanos, client: ClientId, fault: &MqttFault) {
         let Some(ConnectedClient { protocol, .. }) = self.clients.get(&client) else { return };
         self.sent_away += 1;
         let version = match protocol {

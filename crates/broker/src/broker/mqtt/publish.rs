@@ -3,7 +3,7 @@
 use super::super::Broker;
 use super::{MOST_ALIASES, MqttSessionId};
 use crate::body::EventBody;
-use crate::mqtt::{IncomingMessage, MqttFault, MqttQos, MqttReason, published};
+use crate::mqtt::{IncomingMessage, MqttFault, MqttQos, MqttReason, MqttVersion, published};
 use crate::permissions::RefusalKind;
 use crate::task::{ClientId, Received};
 use std::sync::Arc;
@@ -19,6 +19,8 @@ pub(super) enum MqttRefusal {
     /// The queue of a consumer is full, and suppliers are to wait.
     Blocked,
     Refused(MqttReason, String),
+    /// The log does not take it.
+    NotKept(String),
 }
 
 impl Broker {
@@ -55,13 +57,14 @@ impl Broker {
         };
         let (qos, number) = (message.origin.qos, message.id.unwrap_or(0));
         let done = match qos == MqttQos::ExactlyOnce && session.unreleased.contains(&number) {
-            true => Ok(1), // it was published when it came first
+            true => Ok((1, None)), // it was published when it came first
             false if !self.has_budget(now, client) => {
                 let text = "more events in a second than the permissions allow; try later".to_owned();
                 Err(MqttRefusal::Refused(MqttReason::TooMuch, text))
             }
             false => self.mqtt_put(now, id, name, &message),
         };
+        let mut position = None;
         let (reason, text) = match done {
             Err(MqttRefusal::Blocked) => {
                 self.uncheck_event(client);
@@ -71,8 +74,22 @@ impl Broker {
                 self.refused += 1;
                 (reason, Some(text))
             }
-            Ok(0) => (MqttReason::NoSubscribers, None),
-            Ok(_) => (MqttReason::Success, None),
+            Err(MqttRefusal::NotKept(text)) => {
+                self.refused += 1;
+                // in MQTT 3.1.1 each PUBACK and PUBREC confirms
+                if version == MqttVersion::V311 && qos > MqttQos::AtMostOnce {
+                    return Err(MqttFault::new(MqttReason::Refused as u8, text));
+                }
+                (MqttReason::TooMuch, Some(text))
+            }
+            Ok((0, at)) => {
+                position = at;
+                (MqttReason::NoSubscribers, None)
+            }
+            Ok((_, at)) => {
+                position = at;
+                (MqttReason::Success, None)
+            }
         };
         let kind = match qos {
             MqttQos::AtMostOnce => return Ok(Received::Done),
@@ -85,7 +102,9 @@ impl Broker {
         {
             session.unreleased.insert(number);
         }
-        self.mqtt_answer(client, published(version, kind, number, (reason, text.as_deref())));
+        let exactly_once = (qos == MqttQos::ExactlyOnce).then_some(number);
+        let packet = published(version, kind, number, (reason, text.as_deref()));
+        self.confirm_message(client, (id, exactly_once), position, packet);
         Ok(Received::Done)
     }
 
@@ -122,14 +141,14 @@ impl Broker {
         }
     }
 
-    /// Puts a message into the channel; how many inboxes took it.
+    /// Puts a message into the channel; how many inboxes took it, and its position if it is in the log.
     fn mqtt_put(
         &mut self,
         now: Nanos,
         id: MqttSessionId,
         name: &str,
         message: &IncomingMessage<'_>,
-    ) -> Result<usize, MqttRefusal> {
+    ) -> Result<(usize, Option<u64>), MqttRefusal> {
         let (supplier, topic) = self.mqtt_offer(now, id, name)?;
         if let Some(session) = self.mqtt.sessions.get(&id)
             && message.payload.len() > session.grant.size
@@ -151,10 +170,11 @@ impl Broker {
             (true, false) => Retention::Retain,
             (true, true) => Retention::Remove,
         };
-        match self.channel.try_publish(now, supplier, topic, publication) {
-            Ok(Published::Taken { inboxes, .. }) => Ok(inboxes),
-            Ok(_) => Ok(1),
+        match self.publish_message(now, (supplier, topic), message.origin.qos, publication) {
+            Ok((Published::Taken { inboxes, .. }, position)) => Ok((inboxes, position)),
+            Ok((_, position)) => Ok((1, position)),
             Err(PublishError::Full { .. }) => Err(MqttRefusal::Blocked),
+            Err(PublishError::NotKept { reason }) => Err(MqttRefusal::NotKept(reason)),
             Err(error) => {
                 let reason = match error {
                     PublishError::TooLarge { .. } => MqttReason::TooLarge,

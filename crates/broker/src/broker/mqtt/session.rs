@@ -52,6 +52,8 @@ pub(super) struct MqttSession {
     pub(super) offered: HashSet<TopicId>,
     /// QoS 2 messages of the client that it has not released: they are not published again.
     pub(super) unreleased: HashSet<u16>,
+    /// Its messages that wait for the disk before they are confirmed.
+    pub(super) unconfirmed: usize,
 
     /// The consumers of its subscriptions, by QoS. What matches several of one QoS comes once.
     pub(super) consumers: [Option<ConsumerId>; 3],
@@ -132,6 +134,7 @@ impl MqttSession {
             supplier: None,
             offered: HashSet::new(),
             unreleased: HashSet::new(),
+            unconfirmed: 0,
             consumers: [None; 3],
             subscriptions: BTreeMap::new(),
             filters: HashMap::new(),
