@@ -1,0 +1,52 @@
+//! The broker's MQTT listener as rumqttc sees it: every quality of service, sessions, retained messages whose
+//! expiry is counted down, shared subscriptions, wills. `crates/broker/peers/rumqttc` has the client.
+//!
+//! Only with `cargo xtask test --long`: the client is built from crates of the network, which takes minutes.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, is_long, program};
+
+/// A broker, killed with its drop.
+struct MqttBroker(Child);
+
+impl Drop for MqttBroker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn rumqttc_finds_the_listener_as_the_standard_has_it() -> TestOutcome {
+    if !is_long() {
+        return Err(Skipped::because("builds rumqttc from the network: cargo xtask test --long"));
+    }
+    let place = program::target().join("peers");
+    let manifest = program::workspace().join("crates/broker/peers/rumqttc/Cargo.toml");
+    let mut build = program::cargo();
+    build.args(["build", "--quiet", "--locked", "--manifest-path"]).arg(manifest);
+    let built =
+        build.arg("--target-dir").arg(&place).output().expect("cargo starts because it runs this test");
+    if !built.status.success() {
+        let why = String::from_utf8_lossy(&built.stderr);
+        return Err(Skipped::because(format!("rumqttc cannot be built here: {}", why.trim())));
+    }
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let mut command = Command::new(program::unisono());
+    command.args(["events", "serve", "--mqtt", "127.0.0.1:0", "--listen"]).arg(scratch.path().join("bus"));
+    let mut broker =
+        MqttBroker(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("unisono starts"));
+    let mut said = BufReader::new(broker.0.stderr.take().expect("piped")).lines().map_while(Result::ok);
+    let address = said.find_map(|line| line.strip_prefix("serving MQTT at ").map(str::to_owned));
+    let checked = Command::new(place.join("debug/rumqttc_check"))
+        .arg(address.expect("it says where it listens"))
+        .output()
+        .expect("it was built");
+    let found = String::from_utf8_lossy(&checked.stdout);
+    let wrong = String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success(), "{found}{wrong}");
+    assert_eq!(found.lines().count(), 5, "{found}");
+    Ok(())
+}
+
+host_tests![rumqttc_finds_the_listener_as_the_standard_has_it within 900,];
