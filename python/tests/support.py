@@ -14,7 +14,8 @@ PROGRAM = os.environ.get("UNISONO_PROGRAM") or shutil.which("unisono")
 
 
 class Broker:
-    def __init__(self):
+    def __init__(self, *options):
+        self.options = options
         self.scratch = tempfile.TemporaryDirectory()
         self.at = str(Path(self.scratch.name) / "events")
         self.shared = f"shm:{self.at}-shared"
@@ -23,7 +24,7 @@ class Broker:
 
     def start(self):
         self.process = subprocess.Popen(
-            [PROGRAM, "events", "serve", "--listen", self.at, "--listen", self.shared],
+            [PROGRAM, "events", "serve", "--listen", self.at, "--listen", self.shared, *self.options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -51,7 +52,11 @@ class WithBroker(unittest.TestCase):
     """Tests that share a broker; topics are named after the tests."""
 
     def setUp(self):
-        self.broker = Broker()
+        self.serve()
+
+    def serve(self, *options):
+        """From now on the test's broker is another one, with these options."""
+        self.broker = Broker(*options)
         self.at = self.broker.at
         self.addCleanup(self.broker.end)
 

@@ -1,6 +1,7 @@
 import asyncio
 import selectors
 import signal
+import tempfile
 import threading
 import time
 import unittest
@@ -215,6 +216,52 @@ class Events(WithBroker):
             self.assertFalse(client.closed)
         with self.assertRaises(unisono.Gone):
             other.receive(0)
+
+
+class Log(WithBroker):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.serve("--log", scratch.name, "--log-bytes", "2MiB")
+
+    def test_try_publish_says_how_durable_an_event_is(self):
+        for durability, outcome in (("received", "taken"), ("written", "written"), ("synced", "synced")):
+            supplier = self.publisher("orders", durability=durability)
+            self.assertEqual(supplier.try_publish("new").outcome, outcome)
+        with self.assertRaisesRegex(unisono.BadArgument, "carved"):
+            self.publisher("orders", durability="carved in stone")
+
+    def test_a_number_of_a_writer_is_in_the_log_once(self):
+        supplier = self.publisher("orders", durability="written", writer="till 3")
+        outcomes = [supplier.try_publish("new", number=number).outcome for number in (1, 2, 1, 3)]
+        self.assertEqual(outcomes, ["written", "written", "duplicate", "written"])
+        with self.assertRaisesRegex(unisono.BadArgument, "number"):
+            supplier.try_publish("new", number=0)
+
+    def test_a_consumer_that_resumes_acknowledges_by_iterating(self):
+        supplier = self.publisher("orders", durability="written")
+        for number in range(5):
+            supplier.try_publish(str(number))
+        read = []
+        consumer = self.subscriber("orders", resume="billing", after=0)
+        for event in consumer:
+            if event.text() == "3":
+                break  # it is not done with
+            read.append(event.text())
+        consumer.close()
+        self.assertEqual(read, ["0", "1", "2"])
+        again = self.subscriber("orders", resume="billing")
+        self.assertEqual([self.event(again).text() for _ in range(2)], ["3", "4"])
+        with self.assertRaisesRegex(unisono.BadArgument, "resume"):
+            self.subscriber("orders", after=3)
+
+    def test_what_the_log_no_longer_has_is_told(self):
+        supplier = self.publisher("orders", durability="written")
+        for _ in range(80):
+            supplier.try_publish(bytes(100_000))
+        notice = self.notice(self.subscriber("orders", resume="billing", after=0))
+        self.assertEqual((notice.kind, notice.first), ("lost", 1))
+        self.assertGreater(notice.last, 1)
 
 
 class Requests(WithBroker):

@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 
 import unisono
-from unisono import _library
+from unisono import _library, errors, event, publisher
 
 PACKAGE = Path(unisono.__file__).resolve().parent
 
@@ -92,6 +92,25 @@ class Library(unittest.TestCase):
             arguments = re.search(rf"^\w[^;()]*\b{function}\((.*?)\);", header, re.S | re.M).group(1)
             count = 0 if arguments == "void" else arguments.count(",") + 1
             self.assertEqual(len(_library._FUNCTIONS[function][1]), count, function)
+
+    def test_numbers_and_words_are_those_of_the_header(self):
+        header = (PACKAGE.parent.parent / "abi/c/include/unisono.h").read_text()
+
+        def declared(name):
+            body = re.search(rf"typedef enum {name} \{{(.*?)\n\}} {name};", header, re.S).group(1)
+            members = re.findall(rf"^\s*{name.upper()}_(\w+) = (\d+),", body, re.M)
+            return {int(number): word.lower() for word, number in members}
+
+        self.assertEqual(dict(enumerate(publisher._OUTCOMES)), declared("unisono_outcome"))
+        self.assertEqual(event._KINDS, declared("unisono_reception"))
+        kinds = ("whole", "decimal", "bool", "text")
+        self.assertEqual({getattr(_library, kind.upper()): kind for kind in kinds}, declared("unisono_field_kind"))
+        statuses = declared("unisono_status")
+        ours = {getattr(errors, word): word.lower() for word in ("OK", "ARG", "SIZE", "GONE", "TIMED_OUT", "REFUSED")}
+        self.assertEqual(ours, {number: statuses.get(number) for number in ours})
+        for flag in ("LATE", "RETAINED", "ACKNOWLEDGE"):
+            defined = re.search(rf"#define UNISONO_EVENT_{flag} (\d+)", header).group(1)
+            self.assertEqual(getattr(_library, flag), int(defined), flag)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,7 @@ class Draft(ctypes.Structure):
         ("field_count", c_size_t),
         ("deadline_ns", c_uint64),
         ("criticality", c_uint8),
+        ("number", c_uint64),
     ]
 
 

@@ -25,6 +25,7 @@ _KINDS = {
     7: "silence",
     8: "incomplete",
     9: "rejected",
+    10: "lost",
 }
 
 
@@ -63,6 +64,7 @@ def draft(
     due_in: Optional[float],
     deadline_ns: Optional[int],
     criticality: int,
+    number: Optional[int] = None,
 ) -> Tuple[c.Draft, List[Any]]:
     """An event for C, and what has to live as long."""
     made, alive = c.Draft(), []
@@ -89,6 +91,10 @@ def draft(
     if not 0 <= criticality <= 255:
         raise BadArgument(f"the criticality {criticality} is not between 0 and 255")
     made.deadline_ns, made.criticality = deadline_ns or 0, criticality
+    if number is not None:
+        if not 0 < number < 1 << 64:
+            raise BadArgument(f"the number {number} is not between 1 and 2^64 - 1")
+        made.number = number
     return made, alive
 
 
@@ -253,12 +259,12 @@ class Notice:
 
     def __init__(self, view: c.EventView) -> None:
         self.kind: str = _KINDS.get(view.kind, "unknown")
-        """gap, gone, owner, mismatch, tick, silence, incomplete or rejected, as unisono.h describes them."""
+        """gap, gone, owner, mismatch, tick, silence, incomplete, rejected or lost, as unisono.h describes them."""
         self.topic: Optional[str] = None if view.topic is None else view.topic.decode()
         self.text: str = (view.text or b"").decode()
         self.supplier: int = view.supplier
         self.first: int = view.sequence
-        """Of a gap: the first event that is missing."""
+        """Of a gap: the first event that is missing. Of what the log lost: the first position."""
         self.last: int = view.last
         self.lost: int = view.lost
         self.died: bool = bool(view.died)

@@ -22,10 +22,11 @@ class Published(NamedTuple):
     consumers: int
     """In the queues of so many consumers and groups it is."""
     outcome: str
-    """taken, standby (a stronger supplier of the topic lives) or duplicate."""
+    """taken, standby (a stronger supplier of the topic lives), duplicate, written (in the broker's log) or synced (on
+    the disk)."""
 
 
-_OUTCOMES = ("taken", "standby", "duplicate")
+_OUTCOMES = ("taken", "standby", "duplicate", "written", "synced")
 
 
 class Publisher:
@@ -46,6 +47,8 @@ class Publisher:
         reliable: bool = False,
         period: Optional[float] = None,
         burst: int = 0,
+        durability: Optional[str] = None,
+        writer: Optional[str] = None,
         more: Optional[Mapping[str, Any]] = None,
     ) -> None:
         """Says that this program will publish on `topic`.
@@ -57,6 +60,8 @@ class Publisher:
         exclusive, strength: only the strongest living supplier of the topic is heard
         reliable: events may be redelivered until they are acknowledged
         period, burst: events come at least `period` seconds apart, but for bursts; faster ones are refused
+        durability: "received", "written" (in the broker's log) or "synced" (on the disk): what an answer promises
+        writer: a name across connections; of the events that it numbers the log takes each once
         more: further keys of an ADVERTISE frame (crates/broker/PROTOCOL.md)
         """
         spec: Dict[str, Any] = dict(more or {})
@@ -68,6 +73,10 @@ class Publisher:
             spec["period_ns"] = nanos(period)
         if burst:
             spec["burst"] = burst
+        if durability is not None:
+            spec["durability"] = durability
+        if writer is not None:
+            spec["writer"] = writer
         if exclusive or reliable:
             spec.update(exclusive=exclusive, reliable=reliable)
         options = c.Topic(name=text(topic, "a topic"), last=last, last_values=last_values, strength=strength)
@@ -121,12 +130,14 @@ class Publisher:
         due_in: Optional[float] = None,
         deadline_ns: Optional[int] = None,
         criticality: int = 0,
+        number: Optional[int] = None,
     ) -> Published:
         """Publishes an event unless it would have to wait for a consumer, and says what became of it.
 
-        Raises Refused if nobody got it, with the words of whoever refused it.
+        Raises Refused if nobody got it, with the words of whoever refused it. With `number` it is the writer's event of
+        that number, from 1 on; the others are as for publish().
         """
-        made, _alive = draft(payload, key, fields, due_in, deadline_ns, criticality)
+        made, _alive = draft(payload, key, fields, due_in, deadline_ns, criticality, number)
         became = c.PublishedView()
         self._client.call("unisono_try_publish", self._number, ctypes.byref(made), ctypes.byref(became))
         return Published(became.sequence, became.consumers, _OUTCOMES[became.outcome])

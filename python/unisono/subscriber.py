@@ -11,7 +11,7 @@ from typing import Any, AsyncIterator, Callable, Dict, Iterator, Mapping, Option
 
 from . import _library as c
 from .client import Client, Reception
-from .errors import Gone
+from .errors import BadArgument, Gone
 from .event import Event, Notice, Payload, nanos, text
 
 _LOG = logging.getLogger("unisono")
@@ -47,6 +47,8 @@ class Subscriber:
         within: Optional[float] = None,
         every: Optional[float] = None,
         silence: Optional[float] = None,
+        resume: Optional[str] = None,
+        after: Optional[int] = None,
         more: Optional[Mapping[str, Any]] = None,
         on_notice: Callable[[Notice], None] = _warn,
     ) -> None:
@@ -64,6 +66,9 @@ class Subscriber:
         acknowledge: seconds after which an event comes again that was not acknowledged
         together, within: "all" or "sequence": one event of each topic makes a delivery, within so many seconds
         every, silence: a notice each so many seconds; a notice when nothing came for so many
+        resume: a name for the broker's log, whose events come until they are acknowledged, also after a crash; iteration
+            acknowledges
+        after: with resume, the position in the log behind which to begin; 0 is its start
         more: further keys of a SUBSCRIBE frame (crates/broker/PROTOCOL.md); {"direct": True} takes events straight from
             suppliers where that is possible
         """
@@ -80,12 +85,16 @@ class Subscriber:
         times = {"every_ns": every, "silence_ns": silence}
         spec.update({key: value for key, value in named.items() if value is not None})
         spec.update({key: nanos(value) for key, value in times.items() if value is not None})
+        if resume is not None:
+            spec["resume"] = {"name": resume} if after is None else {"name": resume, "after": after}
+        elif after is not None:
+            raise BadArgument("after needs resume, the name to go on by")
         if together is not None:
             spec["together"] = {"rule": together, "within_ns": nanos(within or 0), "report": True}
         options = c.Subscription(last=last, acknowledge_ns=nanos(acknowledge or 0))
         options.more = text(json.dumps(spec), "an option")
         self.on_notice = on_notice
-        self._acknowledges = acknowledge is not None
+        self._acknowledges = acknowledge is not None or "again" in spec or "resume" in spec
         self._owns, self._client = client is None, Client(at) if client is None else client
         self._number = ctypes.c_uint32()
         try:

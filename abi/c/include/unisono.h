@@ -351,6 +351,9 @@ typedef struct unisono_draft {
         uint64_t deadline_ns;
         // How bad it is if it is lost: a full queue drops the least critical events first.
         uint8_t criticality;
+        // For unisono_try_publish: the number that the topic's `writer` (a key of `more`) gives this event, from
+        // 1 on; 0: none. The broker's log takes each number once.
+        uint64_t number;
 } unisono_draft;
 
 // What became of an event that unisono_try_publish published.

@@ -79,6 +79,9 @@ pub struct DraftView {
     pub deadline_ns: u64,
     /// How bad it is if it is lost: a full queue drops the least critical events first.
     pub criticality: u8,
+    /// For unisono_try_publish: the number that the topic's `writer` (a key of `more`) gives this event, from
+    /// 1 on; 0: none. The broker's log takes each number once.
+    pub number: u64,
 }
 
 /// What became of an event.
@@ -171,9 +174,23 @@ unsafe fn field<'a>(field: &EventField) -> Result<(&'a str, FieldValue), EventsE
     Ok((name, value))
 }
 
+/// An event without a number of its writer.
+///
+/// # Safety
+/// As [`numbered`].
+unsafe fn draft<'a>(draft: *const DraftView) -> Result<EventDraft<'a>, EventsError> {
+    // SAFETY: as the caller of this function says.
+    match unsafe { numbered(draft) }? {
+        (draft, None) => Ok(draft),
+        (_, Some(_)) => Err(argument("an event with a number is for unisono_try_publish").into()),
+    }
+}
+
+/// An event and its writer's number of it.
+///
 /// # Safety
 /// `draft` is null or readable, and so is what it points to.
-unsafe fn draft<'a>(draft: *const DraftView) -> Result<EventDraft<'a>, EventsError> {
+unsafe fn numbered<'a>(draft: *const DraftView) -> Result<(EventDraft<'a>, Option<u64>), EventsError> {
     // SAFETY: null or readable, which the caller of this function says.
     let given = unsafe { draft.as_ref() }.ok_or_else(|| null("draft"))?;
     // SAFETY: null or readable for `bytes`, which the caller of this function says.
@@ -197,7 +214,7 @@ unsafe fn draft<'a>(draft: *const DraftView) -> Result<EventDraft<'a>, EventsErr
     if given.deadline_ns > 0 {
         made = made.due_at(Nanos(given.deadline_ns));
     }
-    Ok(made.critical(given.criticality))
+    Ok((made.critical(given.criticality), (given.number > 0).then_some(given.number)))
 }
 
 /// Says that this program will publish on a topic, and waits until the broker agrees. `*topic` becomes the
@@ -288,7 +305,9 @@ pub unsafe extern "C" fn unisono_try_publish(
         let handle = unsafe { connection(client) }?;
         let topic = handle.topic(topic)?;
         // SAFETY: unisono.h asks for NULL or a draft whose pointers are null or valid.
-        let became = handle.client.try_publish(topic, &unsafe { self::draft(draft) }?)?;
+        let (draft, number) = unsafe { numbered(draft) }?;
+        let handed = handle.client.hand_in_at_once(topic, &draft, number)?;
+        let became = handle.client.outcome(handed)?;
         let (outcome, consumers) = match became.outcome {
             PublishOutcome::Taken(consumers) => (OutcomeCode::Taken, consumers),
             PublishOutcome::Written(consumers) => (OutcomeCode::Written, consumers),
