@@ -91,6 +91,18 @@ fn payloads(output: &Output) -> Vec<String> {
 }
 
 #[test]
+fn a_topic_that_is_no_longer_used_becomes_what_its_next_supplier_says() {
+    let serving = Serving::start();
+    serving.events(&["publish", "t", "hot"]);
+    serving.events(&["publish", "t", "--keep", "1", "hot"]);
+    let refused = serving.command(&["publish", "t", "--exclusive", "hot"]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    let both =
+        "declared: keeps the last event, shared, of any type; asked: keeps none, exclusive, of any type";
+    assert!(!refused.status.success() && said.contains(both), "{said}");
+}
+
+#[test]
 fn a_named_consumer_goes_on_after_kill_9_of_the_broker_and_a_writer_publishes_once() {
     let mut serving = Serving::start();
     let resume = ["subscribe", "orders/#", "--resume", "billing", "--json", "--timeout", "20s", "--count"];

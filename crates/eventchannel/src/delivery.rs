@@ -62,6 +62,19 @@ pub enum ChannelNotice {
     Incomplete { correlation: CorrelationId },
 }
 
+impl ChannelNotice {
+    /// The topic that it is about.
+    pub(crate) fn topic(&self) -> Option<TopicId> {
+        match self {
+            Self::Gap(gap) => Some(gap.topic),
+            Self::Mismatch { topic, .. } | Self::Gone { topic, .. } | Self::Owner { topic, .. } => {
+                Some(*topic)
+            }
+            Self::Tick { .. } | Self::Silence { .. } | Self::Incomplete { .. } => None,
+        }
+    }
+}
+
 /// Why a supplier has gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Departed {

@@ -3,6 +3,7 @@
 use crate::admission::AdmissionError;
 use crate::pattern::NameError;
 use crate::quality::Mismatch;
+use crate::topic::TopicSpec;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
@@ -14,8 +15,12 @@ pub enum ChannelError {
     Unknown { what: &'static str, number: u32 },
     #[error(transparent)]
     Name(#[from] NameError),
-    #[error("the topic `{name}` is there already and keeps or types its events otherwise")]
-    TopicDiffers { name: Arc<str> },
+    #[error(
+        "the topic `{}` is in use otherwise: declared: {declared}; asked: {asked}; ask for what is declared, or \
+         wait until nobody offers the topic and it keeps nothing",
+        declared.name
+    )]
+    TopicDiffers { declared: Box<TopicSpec>, asked: Box<TopicSpec> },
     #[error("the topic `{topic}` is of type {}, and the offer is of {}", kind(declared), kind(offered))]
     TypeDiffers { topic: Arc<str>, declared: Option<Arc<str>>, offered: Option<Arc<str>> },
     #[error("the policy has no class `{name}` that events can wait in; name one of its leaves")]
@@ -23,9 +28,10 @@ pub enum ChannelError {
     #[error("the policy has no default class; name one of its leaves")]
     NoDefaultClass,
     #[error(
-        "the group `{group}` has another inbox; its consumers state the same class, capacity, times and request"
+        "the group `{group}` has another inbox: {differences}; state the same as its other consumers, or name \
+         another group"
     )]
-    GroupDiffers { group: Arc<str> },
+    GroupDiffers { group: Arc<str>, differences: String },
     #[error("topic `{topic}`: {mismatch}")]
     Mismatch { topic: Arc<str>, mismatch: Mismatch },
     #[error("class `{class}`: {mismatch}")]

@@ -140,16 +140,6 @@ impl fmt::Display for Reliability {
     }
 }
 
-impl fmt::Display for HistoryDepth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => f.write_str("none"),
-            Self::LastValue { keys } => write!(f, "the last value of {keys} keys"),
-            Self::Last { events } => write!(f, "the last {events} events"),
-        }
-    }
-}
-
 impl QualityRequest {
     /// Whether a topic keeps what is asked for.
     ///

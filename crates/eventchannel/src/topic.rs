@@ -1,6 +1,7 @@
 //! Topics: a name, a type, and what is kept for consumers that subscribe late, as in DDS.
 
 use crate::pattern::{NameError, check_name};
+use std::fmt;
 use std::sync::Arc;
 
 /// What a consumer that subscribes late is given of the past; a smaller one promises less (DDS: DURABILITY
@@ -24,6 +25,18 @@ impl HistoryDepth {
             Self::None => 0,
             Self::LastValue { keys } => keys,
             Self::Last { events } => events,
+        }
+    }
+}
+
+impl fmt::Display for HistoryDepth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::LastValue { keys: 1 } => f.write_str("the last value of one key"),
+            Self::LastValue { keys } => write!(f, "the last value of {keys} keys"),
+            Self::Last { events: 1 } => f.write_str("the last event"),
+            Self::Last { events } => write!(f, "the last {events} events"),
         }
     }
 }
@@ -75,5 +88,19 @@ impl TopicSpec {
     pub fn owned(mut self, ownership: Ownership) -> Self {
         self.ownership = ownership;
         self
+    }
+}
+
+impl fmt::Display for TopicSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ownership = match self.ownership {
+            Ownership::Shared => "shared",
+            Ownership::Exclusive => "exclusive",
+        };
+        write!(f, "keeps {}, {ownership}, ", self.history)?;
+        match &self.event_type {
+            None => f.write_str("of any type"),
+            Some(name) => write!(f, "of type `{name}`"),
+        }
     }
 }

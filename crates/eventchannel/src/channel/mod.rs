@@ -96,6 +96,13 @@ struct Topic<P> {
     provisional: bool,
 }
 
+impl<P> Topic<P> {
+    /// Whether it has events for those who subscribe later.
+    fn keeps(&self) -> bool {
+        self.retained.is_some() || self.history.events().next().is_some()
+    }
+}
+
 #[derive(Debug)]
 struct OfferState {
     offer: Offer,

@@ -64,38 +64,42 @@ fn unknown(what: &'static str, number: u32) -> ChannelError {
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// Makes a topic, or finds the same one.
+    /// Makes a topic, or finds the same one. A topic that nobody offers and that keeps nothing becomes what is
+    /// asked for. Where there are as many topics as may be, those that are not used are retired first.
     ///
     /// # Errors
-    /// The name is none, the topic is there and differs, or there are too many.
+    /// The name is none, the topic is in use and differs, or there are too many.
     pub fn declare(&mut self, spec: TopicSpec) -> Result<TopicId, ChannelError> {
         check_name(&spec.name)?;
         if spec.history.most() > self.limits.history {
             return Err(ChannelError::TooMany { what: "events of history", most: self.limits.history });
         }
-        if let Some(id) = self.topic_names.get(&spec.name).copied() {
-            return match self.topics.get_mut(&id) {
-                Some(topic) if topic.spec == spec => {
-                    topic.provisional = false;
-                    Ok(id)
-                }
-                Some(topic) if topic.provisional => {
-                    topic.history = TopicHistory::new(spec.history);
-                    (topic.spec, topic.route, topic.provisional) = (spec, TopicRoute::default(), false);
-                    self.elect(id);
-                    self.audiences += 1;
-                    Ok(id)
-                }
-                _ => Err(ChannelError::TopicDiffers { name: spec.name }),
-            };
+        let depth = spec.history;
+        if let Some(id) = self.topic_names.get(&spec.name).copied()
+            && let Some(topic) = self.topics.get_mut(&id)
+        {
+            if topic.spec == spec {
+                topic.provisional = false;
+                return Ok(id);
+            }
+            if !topic.provisional && (topic.keeps() || !topic.suppliers.is_empty()) {
+                let (declared, asked) = (Box::new(topic.spec.clone()), Box::new(spec));
+                return Err(ChannelError::TopicDiffers { declared, asked });
+            }
+            // events and notices that wait go on with the number that they have
+            topic.history = TopicHistory::new(depth);
+            (topic.spec, topic.route, topic.provisional) = (spec, TopicRoute::default(), false);
+            self.elect(id);
+            self.audiences += 1;
+            self.tell_mismatches(id, |request| request.meets_topic(depth));
+            return Ok(id);
         }
-        if self.topics.len() >= self.limits.topics {
+        if self.topics.len() >= self.limits.topics && self.retire_unused() == 0 {
             return Err(ChannelError::TooMany { what: "topics", most: self.limits.topics });
         }
         let id = TopicId(self.number());
         self.topic_names.insert(Arc::clone(&spec.name), id);
-        let history = TopicHistory::new(spec.history);
-        let depth = spec.history;
+        let history = TopicHistory::new(depth);
         let topic = Topic {
             spec,
             history,
@@ -217,7 +221,8 @@ impl<P: EventPayload> EventChannel<P> {
         let known = spec.group.as_ref().and_then(|group| self.groups.get(group)).copied();
         let inbox = match known.and_then(|id| Some((id, self.receivers.get(&id)?))) {
             Some((_, receiver)) if receiver.inbox.spec != spec.inbox => {
-                return Err(ChannelError::GroupDiffers { group: Arc::clone(&receiver.name) });
+                let differences = receiver.inbox.spec.differences(&spec.inbox);
+                return Err(ChannelError::GroupDiffers { group: Arc::clone(&receiver.name), differences });
             }
             Some((id, _)) => id,
             None => self.open(&spec)?,
@@ -317,23 +322,22 @@ impl<P: EventPayload> EventChannel<P> {
         self.admission.leave(inbox);
     }
 
-    /// Removes the topics that nobody offers, that keep nothing, and of which no event waits or may be
-    /// delivered again; how many there were. Cost: a look at all topics and all events that wait.
+    /// Removes the topics that nobody offers, that keep nothing, and of which no event or notice waits or may be
+    /// delivered again; how many there were. Cost: a look at all topics and at all that waits.
     pub fn retire_unused(&mut self) -> usize {
         let inboxes = self.receivers.values().flat_map(|receiver| receiver.inbox.parcels());
         let outstanding = self.consumers.values().flat_map(|consumer| consumer.outstanding.values());
         let parcels = inboxes.chain(outstanding.map(|(_, parcel)| parcel)).flat_map(Parcel::events);
         let parts = self.correlations.values().flat_map(|state| state.correlator.events());
-        let waited_for: NumberSet<TopicId> = parcels.chain(parts).map(|event| event.topic).collect();
+        let events = parcels.chain(parts).map(|event| event.topic);
+        let notices = self.receivers.values().flat_map(|receiver| &receiver.notices);
+        let notices = notices.filter_map(|(_, notice)| notice.topic());
+        let gaps = self.receivers.values().flat_map(|receiver| receiver.inbox.topics_of_gaps());
+        let waited_for: NumberSet<TopicId> = events.chain(notices).chain(gaps).collect();
         let unused: Vec<TopicId> = self
             .topics
             .iter()
-            .filter(|(id, topic)| {
-                topic.suppliers.is_empty()
-                    && !waited_for.contains(id)
-                    && topic.retained.is_none()
-                    && topic.history.events().next().is_none()
-            })
+            .filter(|(id, topic)| topic.suppliers.is_empty() && !topic.keeps() && !waited_for.contains(id))
             .map(|(id, _)| *id)
             .collect();
         for id in &unused {

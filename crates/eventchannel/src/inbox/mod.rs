@@ -107,6 +107,64 @@ impl Default for InboxSpec {
     }
 }
 
+impl InboxSpec {
+    /// What another one states otherwise, with both values, for people.
+    pub(crate) fn differences(&self, asked: &Self) -> String {
+        let stated = |spec: &Self| {
+            let InboxCapacity { events, bytes } = spec.capacity;
+            let ExecutionTime { event, kibibyte } = spec.execution;
+            let QualityRequest { history, reliability, deadline, share } = spec.request;
+            [
+                ("class", spec.class.as_deref().unwrap_or("the default").to_owned()),
+                ("queue", format!("{events} events, {bytes} bytes")),
+                ("when full", in_words(spec.full)),
+                ("what is late", in_words(spec.late)),
+                ("execution", format!("{} ns, {} ns a KiB", event.0, kibibyte.0)),
+                (
+                    "reservation",
+                    spec.reservation.map_or_else(none, |reservation| {
+                        let Reservation { period, deadline, largest } = reservation;
+                        format!("{largest} bytes each {} ns, done in {} ns", period.0, deadline.0)
+                    }),
+                ),
+                ("history", history.to_string()),
+                ("reliability", reliability.to_string()),
+                ("deadline", deadline.map_or_else(none, |deadline| format!("{} ns", deadline.0))),
+                ("share", share.map_or_else(none, |share| share.to_string())),
+                (
+                    "redelivery",
+                    spec.redelivery.map_or_else(none, |redelivery| {
+                        let Redelivery { after, attempts, window } = redelivery;
+                        format!("after {} ns, {attempts} times, {window} at once", after.0)
+                    }),
+                ),
+                ("lingers", format!("{} ns", spec.linger.0)),
+            ]
+        };
+        let pairs = stated(self).into_iter().zip(stated(asked)).filter(|(ours, theirs)| ours != theirs);
+        let words: Vec<String> = pairs
+            .map(|((what, ours), (_, theirs))| format!("{what}: declared {ours}, asked {theirs}"))
+            .collect();
+        words.join("; ")
+    }
+}
+
+fn none() -> String {
+    "none".to_owned()
+}
+
+/// `DropOldest` as "drop oldest".
+fn in_words(choice: impl std::fmt::Debug) -> String {
+    let mut words = String::new();
+    for letter in format!("{choice:?}").chars() {
+        if letter.is_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.extend(letter.to_lowercase());
+    }
+    words
+}
+
 /// Why events are missing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
@@ -364,6 +422,10 @@ impl<P: EventPayload> Inbox<P> {
             true => Vec::new(),
             false => std::mem::take(&mut self.gaps).into_values().collect(),
         }
+    }
+
+    pub(crate) fn topics_of_gaps(&self) -> impl Iterator<Item = TopicId> {
+        self.gaps.keys().map(|(topic, ..)| *topic)
     }
 
     pub(crate) fn holds(&self, topic: TopicId, supplier: SupplierId) -> bool {

@@ -219,11 +219,7 @@ impl Broker {
             None => {
                 let spec =
                     TopicSpec::new(name).map_err(|error| refused(MqttReason::BadTopic, error.to_string()))?;
-                let made = self.channel.declare(spec.clone()).or_else(|_| {
-                    self.channel.retire_unused(); // clients make topics and leave them
-                    self.channel.declare(spec)
-                });
-                made.map_err(|error| refused(MqttReason::TooMuch, error.to_string()))?
+                self.channel.declare(spec).map_err(|error| refused(MqttReason::TooMuch, error.to_string()))?
             }
         };
         let supplier = match self.mqtt.sessions.get(&id).and_then(|session| session.supplier) {
