@@ -3,7 +3,7 @@
 use super::flags::{BrokerFlag, EventFlags, in_words};
 use crate::output;
 use clap::ValueEnum;
-use std::io::BufRead;
+use std::io::{BufRead, IsTerminal as _};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use unisono_broker::{Advertisement, Client, Durability, KeptHistory, PublishOutcome, TopicHandle};
@@ -27,7 +27,9 @@ enum DurabilityChoice {
   unisono events publish plant/1/heat --keep 1 --deadline 5ms hot     the broker keeps the last one for late joiners
   seq 1000 | unisono events publish counter --every 10ms              each line, a hundred a second
   seq 1000 | unisono events publish counter --durability synced --writer counter
-                                                     run it again: what the log has is not published again")]
+                                                     run it again: what the log has is not published again
+  seq 1000 | unisono events publish speed --every 10ms --exclusive --strength 2
+                                                     heard alone; when it dies, the next strongest is heard")]
 pub(crate) struct Args {
     /// The topic: levels with / between them
     #[arg(value_name = "TOPIC")]
@@ -43,6 +45,12 @@ pub(crate) struct Args {
     /// Events that the broker keeps for those who subscribe late; all suppliers of a topic say the same
     #[arg(long, value_name = "N", default_value_t = 0)]
     keep: usize,
+    /// Only the strongest living supplier of the topic is heard, the others stand by; all of them say so
+    #[arg(long)]
+    exclusive: bool,
+    /// How strong this supplier is; of equals the first one is heard
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "exclusive")]
+    strength: u32,
     /// Publish the payload so many times
     #[arg(long, value_name = "N", default_value_t = 1)]
     count: u64,
@@ -72,6 +80,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let spec = Advertisement {
         event_type: args.event_type.clone(),
         history,
+        exclusive: args.exclusive,
+        strength: args.strength,
         durability: match args.durability {
             DurabilityChoice::Received => Durability::Received,
             DurabilityChoice::Written => Durability::Written,
@@ -83,13 +93,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let topic = client.advertise(&spec).map_err(in_words)?;
     let start = Instant::now();
     let mut number: u32 = 0;
+    let mut unheard = false;
     let mut publish = |client: &mut Client, payload: &[u8]| {
         if let Some(every) = args.every {
             std::thread::sleep((every * number).saturating_sub(start.elapsed()));
         }
         let sequence = args.writer.as_ref().map(|_| args.number + u64::from(number));
         number += 1;
-        one(args, client, topic, (payload, sequence))
+        let heard = one(args, client, topic, (payload, sequence))?;
+        if heard == Audience::Nobody && !unheard && std::io::stderr().is_terminal() {
+            unheard = true; // once is enough
+            eprintln!("nobody subscribes to {}; unisono events subscribe '{0}' does", args.topic);
+        }
+        anyhow::Ok(())
     };
     match &args.payload {
         Some(payload) => {
@@ -98,6 +114,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             }
         }
         None => {
+            if std::io::stdin().is_terminal() {
+                eprintln!("reading standard input: each line is an event of {}; Ctrl-D ends it", args.topic);
+            }
             for line in std::io::stdin().lock().lines() {
                 publish(&mut client, line?.as_bytes())?;
             }
@@ -106,12 +125,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Whether an event had a consumer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Audience {
+    Somebody,
+    /// It was taken, and is in no queue.
+    Nobody,
+}
+
 fn one(
     args: &Args,
     client: &mut Client,
     topic: TopicHandle,
     (payload, sequence): (&[u8], Option<u64>),
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Audience> {
     let draft = args.event.draft(payload);
     let published = match sequence {
         None => client.try_publish(topic, &draft),
@@ -130,5 +157,6 @@ fn one(
         let line = serde_json::json!({ "sequence": sequence, "outcome": word, "consumers": inboxes });
         output::answer(&line.to_string())?;
     }
-    Ok(())
+    let taken = !matches!(published.outcome, PublishOutcome::Standby | PublishOutcome::Duplicate);
+    Ok(if taken && inboxes == 0 { Audience::Nobody } else { Audience::Somebody })
 }

@@ -245,7 +245,72 @@ fn programs_that_speak_garbage_are_closed_and_the_broker_serves_on() -> TestOutc
     Ok(())
 }
 
+/// A publisher of an exclusive topic that takes its events line by line.
+struct Standing {
+    process: Killed,
+    said: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Standing {
+    fn start(socket: &str, strength: &str) -> Self {
+        let mut command = Command::new(program::unisono());
+        command.args([
+            "events",
+            "publish",
+            "speed",
+            "--exclusive",
+            "--json",
+            "--strength",
+            strength,
+            "--at",
+            socket,
+        ]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("unisono starts");
+        let said = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        Self { process: Killed(child), said }
+    }
+
+    /// Publishes a line; what became of it.
+    fn publish(&mut self, line: &str) -> String {
+        let to = self.process.0.stdin.as_mut().expect("a pipe");
+        writeln!(to, "{line}").expect("it reads");
+        let answer = self.said.next().expect("it answers").expect("a text");
+        let answer: Value = serde_json::from_str(&answer).expect("JSON");
+        answer["outcome"].as_str().expect("a word").to_owned()
+    }
+}
+
+fn a_weaker_supplier_goes_on_where_the_stronger_one_was_killed() -> TestOutcome {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let socket = scratch.path().join("events").display().to_string();
+    let _broker = serve(&[&socket]);
+    let mut client = connect(&socket);
+    client.subscribe(&SubscriptionSpec::of("speed")).expect("it fits");
+    let (mut strong, mut weak) = (Standing::start(&socket, "2"), Standing::start(&socket, "1"));
+    assert_eq!(strong.publish("1"), "taken");
+    assert_eq!(
+        (weak.publish("1"), strong.publish("2"), weak.publish("2")),
+        three("standby", "taken", "standby")
+    );
+    strong.process.0.kill().expect("it runs"); // kill -9
+    strong.process.0.wait().expect("our child");
+    assert_eq!((next(&mut client), next(&mut client)), (Ok(b"1".to_vec()), Ok(b"2".to_vec())));
+    let (gone, owner) = (next(&mut client), next(&mut client));
+    let Err(NoticeText::Gone { supplier: dead, died: true, .. }) = gone else { panic!("{gone:?}") };
+    let Err(NoticeText::Owner { supplier: heir, .. }) = owner else { panic!("{owner:?}") };
+    assert_ne!(dead, heir);
+    assert_eq!((weak.publish("3"), next(&mut client)), ("taken".to_owned(), Ok(b"3".to_vec())));
+    let more = client.receive(Some(Duration::from_millis(100))).expect("the broker is there");
+    assert!(more.is_none(), "nothing comes twice: {more:?}");
+    Ok(())
+}
+
+fn three(a: &str, b: &str, c: &str) -> (String, String, String) {
+    (a.to_owned(), b.to_owned(), c.to_owned())
+}
+
 host_tests![
+    a_weaker_supplier_goes_on_where_the_stronger_one_was_killed within 120,
     what_one_program_publishes_another_prints_over_each_transport within 120,
     a_party_that_is_killed_leaves_nothing_and_nobody_else_notices within 120,
     a_consumer_that_is_stopped_costs_the_others_no_event within 120,

@@ -64,8 +64,8 @@ fn unknown(what: &'static str, number: u32) -> ChannelError {
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// Makes a topic, or finds the same one. A topic that nobody offers and that keeps nothing becomes what is
-    /// asked for. Where there are as many topics as may be, those that are not used are retired first.
+    /// Makes a topic, or finds the same one. A topic that nobody offers and that keeps nothing becomes what
+    /// is asked for. Where there are as many topics as may be, those that are not used are retired first.
     ///
     /// # Errors
     /// The name is none, the topic is in use and differs, or there are too many.
@@ -322,8 +322,8 @@ impl<P: EventPayload> EventChannel<P> {
         self.admission.leave(inbox);
     }
 
-    /// Removes the topics that nobody offers, that keep nothing, and of which no event or notice waits or may be
-    /// delivered again; how many there were. Cost: a look at all topics and at all that waits.
+    /// Removes the topics that nobody offers, that keep nothing, and of which no event or notice waits or may
+    /// be delivered again; how many there were. Cost: a look at all topics and at all that waits.
     pub fn retire_unused(&mut self) -> usize {
         let inboxes = self.receivers.values().flat_map(|receiver| receiver.inbox.parcels());
         let outstanding = self.consumers.values().flat_map(|consumer| consumer.outstanding.values());
