@@ -1,4 +1,4 @@
-//! Two hosts on one machine: network namespaces joined by a cable.
+//! Two or three hosts on one machine: network namespaces, each two joined by a cable.
 //!
 //! Their names contain the process id of the test, so that parallel runs do not clash. The next test removes
 //! what a killed one left.
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Two hosts, called a and b, and their cable. They go when this does.
+/// Hosts, called a, b and perhaps c, and their cables. They go when this does.
 #[derive(Debug)]
 pub struct Hosts {
-    names: [String; 2],
+    names: Vec<String>,
     scratch: tempfile::TempDir,
 }
 
@@ -28,18 +28,33 @@ pub fn ip(arguments: &[&str]) -> Result<String, String> {
 }
 
 impl Hosts {
-    /// Makes them.
+    /// Makes two.
     ///
     /// # Errors
     /// [`Skipped`] without root, `ip` or the kernel's help.
     pub fn new() -> Result<Self, Skipped> {
+        Self::called(&["a", "b"])
+    }
+
+    /// Makes three, the third one with a cable to each of the others.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn three() -> Result<Self, Skipped> {
+        let hosts = Self::called(&["a", "b", "c"])?;
+        let made = hosts.add_third();
+        made.map_err(|why| Skipped::because(format!("no third network namespace here: {why}")))?;
+        Ok(hosts)
+    }
+
+    fn called(called: &[&str]) -> Result<Self, Skipped> {
         require::root()?;
         require::program("ip", "apt-get install iproute2")?;
         remove_leftovers();
         let scratch =
             tempfile::tempdir().map_err(|error| Skipped::because(format!("no scratch: {error}")))?;
         let id = std::process::id();
-        let hosts = Self { names: ["a", "b"].map(|host| name(host, id)), scratch };
+        let hosts = Self { names: called.iter().map(|host| name(host, id)).collect(), scratch };
         let made = hosts.make(&format!("ua{id}"), &format!("ub{id}"));
         made.map_err(|why| Skipped::because(format!("no network namespaces here: {why}")))?;
         Ok(hosts)
@@ -72,6 +87,33 @@ impl Hosts {
         Ok(())
     }
 
+    fn add_third(&self) -> Result<(), String> {
+        let third = &self.names[2];
+        ip(&["netns", "add", third])?;
+        ip(&["-n", third, "link", "set", "lo", "up"])?;
+        for (other, called) in [(0, "to-a"), (1, "to-b")] {
+            let host = &self.names[other];
+            ip(&[
+                "link", "add", "to-c", "netns", host, "type", "veth", "peer", "name", called, "netns", third,
+            ])?;
+            for (name, cable, end) in [(host, "to-c", other), (third, called, 2)] {
+                let address = format!("{}/24", Self::address_towards(end, if end == 2 { other } else { 2 }));
+                ip(&["-n", name, "addr", "add", &address, "dev", cable])?;
+                ip(&["-n", name, "link", "set", cable, "up"])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The address of a host on its cable to another one.
+    #[must_use]
+    pub fn address_towards(host: usize, other: usize) -> String {
+        match (host, other) {
+            (0 | 1, 0 | 1) => Self::address(host),
+            _ => format!("10.77.{}.{}", 1 + host.min(other), host + 1),
+        }
+    }
+
     /// The name of a host's network.
     #[must_use]
     pub fn name(&self, host: usize) -> &str {
@@ -100,7 +142,7 @@ impl Hosts {
     #[must_use]
     pub fn remote_shell(&self) -> PathBuf {
         let path = self.scratch.path().join("remote-shell");
-        let [a, b] = &self.names;
+        let [a, b] = [&self.names[0], &self.names[1]];
         let first = Self::address(0);
         let script = format!(
             "#!/bin/sh\n\
@@ -115,12 +157,20 @@ impl Hosts {
         path
     }
 
-    /// Cuts the cable.
+    /// Cuts the cable between the first two.
     ///
     /// # Panics
     /// When that fails.
     pub fn cut(&self) {
         ip(&["-n", &self.names[0], "link", "set", "cable", "down"]).expect("cut");
+    }
+
+    /// Mends it again.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn mend(&self) {
+        ip(&["-n", &self.names[0], "link", "set", "cable", "up"]).expect("mended");
     }
 }
 
@@ -141,7 +191,7 @@ fn name(host: &str, id: u32) -> String {
 fn remove_leftovers() {
     let listed = ip(&["netns", "list"]).unwrap_or_default();
     for name in listed.lines().filter_map(|line| line.split_whitespace().next()) {
-        let id = name.strip_prefix("unisono-a-").or_else(|| name.strip_prefix("unisono-b-"));
+        let id = ["a", "b", "c"].iter().find_map(|host| name.strip_prefix(&format!("unisono-{host}-")));
         let Some(id) = id.and_then(|id| id.parse::<u32>().ok()) else { continue };
         if !Path::new("/proc").join(id.to_string()).exists() {
             // another test may be as quick

@@ -114,6 +114,12 @@ impl JoinReceiver {
         self.own_run = run;
     }
 
+    /// Whether this is the run of the broker of this host.
+    #[must_use]
+    pub fn is_own(&self, run: u64) -> bool {
+        self.own_run == run
+    }
+
     /// Suppliers of other hosts that it knows.
     #[must_use]
     pub fn streams(&self) -> usize {
@@ -126,7 +132,7 @@ impl JoinReceiver {
             self.counters.garbage += 1;
             return Vec::new();
         };
-        if origin.run == self.own_run {
+        if self.is_own(origin.run) {
             self.counters.own += 1;
             return Vec::new();
         }

@@ -1,0 +1,442 @@
+//! Brokers of several hosts, joined over zenoh by `unisono-join`. Each host is a network namespace with a
+//! broker and a join of its own; the test speaks to all brokers by their sockets.
+//!
+//! The program brings hundreds of crates. So it is built, and these tests run, only with `--long`.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use unisono_broker::{
+    Advertisement, Client, EventDraft, NoticeText, ReceivedEvent, Reception, SubscriptionSpec, now,
+};
+use unisono_host_tests::hosts::{Hosts, ip};
+use unisono_host_tests::processes::until;
+use unisono_host_tests::{LONG, Skipped, TestOutcome, host_tests, is_long, program, require};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const ALONE: &str = "cargo test -p unisono-host-tests --test events_joined";
+
+/// Builds the program.
+fn join_program() -> Result<PathBuf, Skipped> {
+    if !is_long() {
+        return Err(Skipped::because(format!("it builds zenoh, which takes minutes; {LONG}=1 {ALONE}")));
+    }
+    let place = program::target().join("join");
+    let built = program::cargo()
+        .args(["build", "--quiet", "--locked", "--manifest-path", "crates/join/Cargo.toml"])
+        .env("CARGO_TARGET_DIR", &place)
+        .current_dir(program::workspace())
+        .stdin(Stdio::null())
+        .output();
+    let built = built.expect("cargo starts because it runs this test");
+    let said = String::from_utf8_lossy(&built.stderr);
+    if said.contains("failed to download") || said.contains("failed to get") {
+        return Err(Skipped::because(format!("the crates of zenoh cannot be had here: {}", said.trim())));
+    }
+    assert!(built.status.success(), "{said}");
+    Ok(place.join("debug/unisono-join"))
+}
+
+/// A process that is killed when the test ends.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // one that has ended needs no killing
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Hosts with brokers that are joined.
+struct Joined {
+    hosts: Hosts,
+    program: PathBuf,
+    scratch: tempfile::TempDir,
+}
+
+impl Joined {
+    fn new(hosts: Hosts) -> Result<Self, Skipped> {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        Ok(Self { hosts, program: join_program()?, scratch })
+    }
+
+    fn socket(&self, host: usize) -> PathBuf {
+        self.scratch.path().join(format!("broker-{host}"))
+    }
+
+    fn start(mut command: Command) -> Killed {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        Killed(command.spawn().expect("it starts"))
+    }
+
+    fn broker(&self, host: usize) -> Killed {
+        let mut command = self.hosts.command(host, &program::unisono());
+        command.args(["events", "serve", "--json", "--listen"]).arg(self.socket(host));
+        Self::start(command)
+    }
+
+    fn join(&self, host: usize, arguments: &[&str]) -> Killed {
+        let mut command = self.hosts.command(host, &self.program);
+        let name = format!("host-{host}");
+        command
+            .args(["--name", &name, "--json", "--every", "1", "--at"])
+            .arg(self.socket(host))
+            .args(arguments);
+        Self::start(command)
+    }
+
+    fn client(&self, host: usize) -> Client {
+        let start = Instant::now();
+        loop {
+            match Client::connect(&self.socket(host)) {
+                Ok(client) => return client,
+                Err(error) => assert!(start.elapsed() < MINUTE, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn reader(&self, host: usize, topics: &str) -> Client {
+        let mut client = self.client(host);
+        client
+            .subscribe(&SubscriptionSpec { queue_events: 60_000, ..SubscriptionSpec::of(topics) })
+            .expect("it fits");
+        client
+    }
+}
+
+/// The counters that a join prints.
+struct Counters(mpsc::Receiver<String>);
+
+impl Counters {
+    fn of(join: &mut Killed) -> Self {
+        let lines = BufReader::new(join.0.stdout.take().expect("piped")).lines();
+        let (sender, said) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                // it is read all the same, so that the program can go on
+                let _ = sender.send(line);
+            }
+        });
+        Self(said)
+    }
+
+    /// Waits until a class's counters are so.
+    fn until(&mut self, class: &str, mut so: impl FnMut(&Value) -> bool) -> Value {
+        let start = Instant::now();
+        loop {
+            let line = self.0.recv_timeout(MINUTE).expect("it runs");
+            let all: Value = serde_json::from_str(&line).expect("an object");
+            if so(&all[class]) {
+                return all[class].clone();
+            }
+            assert!(start.elapsed() < MINUTE, "never: {all}");
+        }
+    }
+
+    /// Waits until other hosts are there.
+    fn hosts(&mut self, class: &str, count: usize) {
+        self.until(class, |of| of["hosts"].as_array().is_some_and(|hosts| hosts.len() == count));
+    }
+
+    fn last(self) -> Value {
+        serde_json::from_str(&self.0.iter().last().expect("it says what it did")).expect("an object")
+    }
+}
+
+/// The next event, or the notice before it.
+fn next(client: &mut Client) -> Result<ReceivedEvent, NoticeText> {
+    match client.receive(Some(MINUTE)).expect("the broker is there") {
+        Some(Reception::Event(event)) => Ok(event),
+        Some(Reception::Notice { notice, .. }) => Err(notice),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Publishes an event each two milliseconds on a topic of a host, and counts them, until it is stopped.
+fn stream<T>(joined: &Joined, host: usize, topic: &str, meanwhile: impl FnOnce(&AtomicU64) -> T) -> T {
+    let (stop, published) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut client = joined.client(host);
+    let outlet = client.advertise(&Advertisement::of(topic)).expect("a topic");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                client.publish(outlet, &EventDraft::new(b"x")).expect("the broker is there");
+                published.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        // also when `meanwhile` panics
+        struct Stop<'a>(&'a AtomicBool);
+        impl Drop for Stop<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let _stop = Stop(&stop);
+        meanwhile(&published)
+    })
+}
+
+/// Reads until a gap is told and events come again behind it. All numbers ascend by one, but for those in
+/// gaps.
+fn reads_over_a_gap(reader: &mut Client, last: &mut u64) -> u64 {
+    let (mut missing, mut after) = (0, 0);
+    let start = Instant::now();
+    while after < 20 {
+        match next(reader) {
+            Ok(event) => {
+                assert_eq!(event.sequence, *last + 1, "each once, in order");
+                *last = event.sequence;
+                after += u64::from(missing > 0);
+            }
+            Err(NoticeText::Gap { first, last: end, lost, cause, .. }) => {
+                assert_eq!((first, lost, cause.as_str()), (*last + 1, end - *last, "not-received"));
+                *last = end;
+                missing += lost;
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+        assert!(start.elapsed() < MINUTE, "no gap: {last}");
+    }
+    missing
+}
+
+fn follow(reader: &mut Client, events: usize) -> u64 {
+    let first = next(reader).expect("an event").sequence;
+    for number in 1..events as u64 {
+        assert_eq!(next(reader).expect("an event").sequence, first + number);
+    }
+    first + events as u64 - 1
+}
+
+fn events_flow_between_two_hosts_both_ways_once_and_in_order() -> TestOutcome {
+    let joined = Joined::new(Hosts::new()?)?;
+    let _brokers = [joined.broker(0), joined.broker(1)];
+    let endpoint = format!("tcp/{}:7447", Hosts::address(0));
+    let mut first =
+        joined.join(0, &["--topics", "plant/#", "--except", "plant/private", "--listen", &endpoint]);
+    let mut second = joined.join(1, &["--topics", "plant/#", "--connect", &endpoint]);
+    let (mut of_first, mut of_second) = (Counters::of(&mut first), Counters::of(&mut second));
+    of_first.hosts("events", 1);
+    of_second.hosts("events", 1);
+    let mut readers = [joined.reader(0, "#"), joined.reader(1, "#")];
+    let mut writers = [joined.client(0), joined.client(1)];
+    let mut outlet =
+        |writer: usize, topic: &str| writers[writer].advertise(&Advertisement::of(topic)).expect("a topic");
+    let (here, there) = (outlet(0, "plant/0"), outlet(1, "plant/1"));
+    let (private, other) = (outlet(0, "plant/private"), outlet(0, "other"));
+    writers[0].publish(private, &EventDraft::new(b"stays")).expect("it goes on");
+    writers[0].publish(other, &EventDraft::new(b"stays")).expect("it goes on");
+    let fields = || unisono_broker::FieldSet::new().with("level", 7_i64);
+    for number in 0..500_u64 {
+        let payload = number.to_le_bytes();
+        let draft = EventDraft::new(&payload).keyed("k").with_fields(fields()).critical(9);
+        writers[0].publish(here, &draft.due_in(MINUTE)).expect("it goes on");
+        writers[1].publish(there, &EventDraft::new(&payload)).expect("it goes on");
+    }
+    for (host, reader) in readers.iter_mut().enumerate() {
+        let (mut last, mut stays) = ([0_u64, 0], 0);
+        while last != [500, 500] {
+            let event = next(reader).expect("no gap");
+            if event.payload.bytes() == &b"stays"[..] {
+                stays += 1;
+                continue;
+            }
+            let from = usize::from(&*event.topic == "plant/1");
+            last[from] += 1;
+            assert_eq!(
+                (event.sequence, &*event.payload.bytes()),
+                (last[from], &(last[from] - 1).to_le_bytes()[..])
+            );
+            if from == 0 {
+                assert_eq!(
+                    (event.key.as_deref(), event.criticality, event.fields.clone()),
+                    (Some("k"), 9, fields())
+                );
+                let left = event.deadline.expect("it has one").since(now());
+                assert!(left.0 > 0 && Duration::from(left) <= MINUTE, "{left:?}");
+            }
+        }
+        assert_eq!(stays, if host == 0 { 2 } else { 0 }, "what does not travel");
+        let more = reader.receive(Some(Duration::from_millis(500))).expect("it goes on");
+        assert!(more.is_none(), "nothing goes round: {more:?}");
+    }
+    // a supplier that leaves is missed on the other host, too
+    writers[0].withdraw(here).expect("it goes on");
+    assert!(matches!(next(&mut readers[1]), Err(NoticeText::Gone { .. })));
+
+    for process in [&first, &second] {
+        let pid = rustix::process::Pid::from_child(&process.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    }
+    for (mut process, counters) in [(first, of_first), (second, of_second)] {
+        let of = &counters.last()["events"];
+        let counts = [&of["sent"]["sent"], &of["received"]["received"], &of["published"]];
+        assert_eq!(counts, [500, 500, 500], "{of}");
+        let none = ["duplicates", "missing", "garbage", "own"].map(|name| of["received"][name].as_u64());
+        assert_eq!(none, [Some(0); 4], "{of}");
+        assert!(process.0.wait().expect("it ends").success());
+    }
+    Ok(())
+}
+
+fn a_join_that_is_killed_and_a_host_that_is_cut_off_cost_a_gap_that_is_told() -> TestOutcome {
+    let joined = Joined::new(Hosts::three()?)?;
+    let (_brokers, third_broker) = ([joined.broker(0), joined.broker(1)], joined.broker(2));
+    let to = |host, other| format!("tcp/{}:7447", Hosts::address_towards(host, other));
+    let (ab, ac, bc) = (to(0, 1), to(0, 2), to(1, 2));
+    let all = ["--topics", "#", "--listen", "tcp/0.0.0.0:7447"];
+    let first = || joined.join(0, &all);
+    let mut a = first();
+    let mut b = joined.join(1, &[&all[..], &["--connect", &ab]].concat());
+    let third = || joined.join(2, &["--topics", "#", "--connect", &ac, "--connect", &bc]);
+    let mut c = third();
+    for join in [&mut a, &mut b, &mut c] {
+        Counters::of(join).hosts("events", 2);
+    }
+    let (mut at_b, mut at_c) = (joined.reader(1, "#"), joined.reader(2, "#"));
+    stream(&joined, 0, "t", |published| {
+        let (mut last_b, mut last_c) = (follow(&mut at_b, 50), follow(&mut at_c, 50));
+        // the join of the supplier's host is killed, and comes back
+        drop(a);
+        let before = published.load(Ordering::Relaxed);
+        until("more events", || published.load(Ordering::Relaxed) > before + 50);
+        let mut a = first();
+        Counters::of(&mut a).hosts("events", 2);
+        for (reader, last) in [(&mut at_b, &mut last_b), (&mut at_c, &mut last_c)] {
+            assert!(reads_over_a_gap(reader, last) >= 50);
+        }
+        // the whole third host is killed, and comes back; the second one goes on
+        drop((c, third_broker));
+        let _third_broker = joined.broker(2);
+        let mut at_c = joined.reader(2, "#");
+        let mut c = third();
+        Counters::of(&mut c).hosts("events", 2);
+        follow(&mut at_c, 50);
+        for _ in 0..50 {
+            last_b += 1;
+            assert_eq!(next(&mut at_b).expect("no gap").sequence, last_b);
+        }
+        // the second host is cut off from the first until zenoh has noticed
+        joined.hosts.cut();
+        let before = published.load(Ordering::Relaxed);
+        until("the cut is noticed", || published.load(Ordering::Relaxed) > before + 8000);
+        joined.hosts.mend();
+        assert!(reads_over_a_gap(&mut at_b, &mut last_b) > 0);
+    });
+    Ok(())
+}
+
+const CLASSES: &str = r##"
+[[class]]
+name = "control"
+topics = ["control/#"]
+priority = "real-time"
+ENDS = ["tcp/ADDRESS:7447"]
+
+[[class]]
+name = "bulk"
+topics = ["#"]
+priority = "background"
+queue_events = 100
+ENDS = ["tcp/ADDRESS:7448"]
+"##;
+
+fn the_flood_of_one_class_does_not_delay_another() -> TestOutcome {
+    require::program("tc", "apt-get install iproute2")?;
+    let joined = Joined::new(Hosts::new()?)?;
+    let limit = ["-n", joined.hosts.name(0), "link", "show", "cable"];
+    ip(&limit).map_err(Skipped::because)?;
+    let limited = Command::new("ip")
+        .args(["netns", "exec", joined.hosts.name(0), "tc", "qdisc", "add", "dev", "cable", "root", "tbf"])
+        .args(["rate", "40mbit", "burst", "64kb", "latency", "20ms"])
+        .output()
+        .expect("ip starts");
+    if !limited.status.success() {
+        let why = String::from_utf8_lossy(&limited.stderr).trim().to_owned();
+        return Err(Skipped::because(format!("the kernel cannot limit a cable: {why}")));
+    }
+    let _brokers = [joined.broker(0), joined.broker(1)];
+    let file = |host: usize, ends: &str| {
+        let path = joined.scratch.path().join(format!("join-{host}.toml"));
+        let text = CLASSES.replace("ENDS", ends).replace("ADDRESS", &Hosts::address(0));
+        std::fs::write(&path, text).expect("it is written");
+        path.to_str().expect("plain").to_owned()
+    };
+    let mut a = joined.join(0, &["--config", &file(0, "listen")]);
+    let mut b = joined.join(1, &["--config", &file(1, "connect")]);
+    let (mut of_a, mut of_b) = (Counters::of(&mut a), Counters::of(&mut b));
+    for class in ["control", "bulk"] {
+        of_a.hosts(class, 1);
+        of_b.hosts(class, 1);
+    }
+    let (mut control, mut bulk) = (joined.reader(1, "control/#"), joined.reader(1, "bulk"));
+    let stamp = || now().0.to_le_bytes();
+    let waited = |event: &ReceivedEvent| {
+        let bytes = event.payload.bytes();
+        now().0 - u64::from_le_bytes(bytes[..8].try_into().expect("a stamp"))
+    };
+    let stop = AtomicBool::new(false);
+    let (mut of_control, mut of_bulk) = (Vec::new(), Vec::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut writer = joined.client(0);
+            let outlet = writer.advertise(&Advertisement::of("bulk")).expect("a topic");
+            let mut payload = vec![0; 60_000];
+            while !stop.load(Ordering::Relaxed) {
+                payload[..8].copy_from_slice(&stamp());
+                // about five times what the cable carries
+                writer.publish(outlet, &EventDraft::new(&payload)).expect("the broker is there");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        scope.spawn(|| {
+            let mut writer = joined.client(0);
+            let outlet = writer.advertise(&Advertisement::of("control/1")).expect("a topic");
+            while !stop.load(Ordering::Relaxed) {
+                writer.publish(outlet, &EventDraft::new(&stamp())).expect("the broker is there");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let start = Instant::now();
+        let mut last = 0;
+        while of_control.len() < 1000 || of_bulk.len() < 100 {
+            assert!(start.elapsed() < MINUTE, "{} {}", of_control.len(), of_bulk.len());
+            while let Some(it) = control.receive(Some(Duration::from_millis(5))).expect("the broker is there")
+            {
+                let Reception::Event(event) = it else { panic!("{it:?}") };
+                last += 1;
+                assert_eq!(event.sequence, last, "none is lost");
+                of_control.push(waited(&event));
+            }
+            while let Some(it) = bulk.receive(Some(Duration::ZERO)).expect("the broker is there") {
+                if let Reception::Event(event) = it {
+                    of_bulk.push(waited(&event));
+                }
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let dropped = |of: &Value| of["sent"]["dropped_full"].as_u64().is_some_and(|dropped| dropped > 0);
+    of_a.until("bulk", dropped);
+    let of = of_a.until("control", |_| true);
+    assert_eq!(of["sent"]["dropped_full"], 0, "{of}");
+    of_control.sort_unstable();
+    of_bulk.sort_unstable();
+    let (control, bulk) = (of_control[of_control.len() / 2], of_bulk[of_bulk.len() / 2]);
+    eprintln!("half of all events took {control} ns, and {bulk} ns in the flood");
+    assert!(control * 4 < bulk, "{control} {bulk}");
+    Ok(())
+}
+
+host_tests![
+    events_flow_between_two_hosts_both_ways_once_and_in_order within 1200,
+    a_join_that_is_killed_and_a_host_that_is_cut_off_cost_a_gap_that_is_told within 1200,
+    the_flood_of_one_class_does_not_delay_another within 1200,
+];

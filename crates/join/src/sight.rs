@@ -1,0 +1,127 @@
+//! What all threads of a join see: the settings, whether to stop, the counters.
+
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use unisono_broker::join::{JoinSettings, ReceiverCounters, SenderCounters};
+use unisono_broker::{BrokerAddress, Client, Error};
+
+/// What a class has done.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct ClassCounters {
+    pub(crate) sent: SenderCounters,
+    /// Events that were sent while no other host was there.
+    pub(crate) unheard: u64,
+    /// Events that zenoh did not take.
+    pub(crate) unsent: u64,
+    pub(crate) received: ReceiverCounters,
+    /// Events that the broker of this host took.
+    pub(crate) published: u64,
+    /// Events that it refused: late, too large, not permitted, or a consumer's full queue would block.
+    pub(crate) refused: u64,
+    /// Events that came while it was away.
+    pub(crate) no_broker: u64,
+    /// Suppliers of other hosts, each with a topic.
+    pub(crate) streams: usize,
+    /// Hosts that are there.
+    pub(crate) hosts: BTreeSet<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Sight {
+    pub(crate) at: BrokerAddress,
+    pub(crate) host: String,
+    pub(crate) settings: JoinSettings,
+    counters: Vec<Mutex<ClassCounters>>,
+    /// Whether the sending thread of a class has subscribed at the broker.
+    subscribed: Vec<AtomicBool>,
+    stops: AtomicBool,
+    /// Whether the broker was there when somebody last looked. None: nobody has.
+    broker: Mutex<Option<bool>>,
+}
+
+/// From one attempt to reach the broker to the next.
+const AGAIN: Duration = Duration::from_millis(500);
+const GLANCE: Duration = Duration::from_millis(50);
+
+impl Sight {
+    pub(crate) fn new(at: BrokerAddress, host: String, settings: JoinSettings) -> Self {
+        let counters = settings.classes.iter().map(|_| Mutex::default()).collect();
+        let subscribed = settings.classes.iter().map(|_| AtomicBool::default()).collect();
+        let (stops, broker) = (AtomicBool::default(), Mutex::default());
+        Self { at, host, settings, counters, subscribed, stops, broker }
+    }
+
+    /// The sending thread of a class has subscribed, or the broker is gone again.
+    pub(crate) fn set_subscribed(&self, class: usize, is: bool) {
+        self.subscribed[class].store(is, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_subscribed(&self, class: usize) -> bool {
+        self.subscribed[class].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stops.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stops(&self) -> bool {
+        self.stops.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn counters(&self, class: usize) -> MutexGuard<'_, ClassCounters> {
+        // counters of a thread that panicked are counters still
+        self.counters[class].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All counters, by class.
+    pub(crate) fn statistics(&self) -> BTreeMap<&str, ClassCounters> {
+        let names = self.settings.classes.iter().map(|class| class.name.as_str());
+        names.enumerate().map(|(class, name)| (name, self.counters(class).clone())).collect()
+    }
+
+    /// Says something about a class, in a line.
+    pub(crate) fn say(&self, class: usize, what: &str) {
+        eprintln!("unisono-join: {}: {what}", self.settings.classes[class].name);
+    }
+
+    /// Connects to the broker. None: it is not there now; this waited before it is tried again.
+    pub(crate) fn connect(&self) -> Option<Client> {
+        match Client::at(&self.at) {
+            Ok(client) if client.broker_run() != 0 => {
+                self.sees_broker(true, || format!("the broker is there, at {}", self.at));
+                return Some(client);
+            }
+            Ok(_) => self.sees_broker(false, || {
+                "the broker is older than joins; restart it with this version".to_owned()
+            }),
+            Err(error) => self.sees_broker(false, || format!("{error}; trying again")),
+        }
+        self.pause(AGAIN);
+        None
+    }
+
+    /// The connection to the broker broke.
+    pub(crate) fn broke(&self, error: &Error) {
+        if !self.stops() {
+            self.sees_broker(false, || format!("{error}; trying again"));
+        }
+    }
+
+    fn sees_broker(&self, there: bool, words: impl FnOnce() -> String) {
+        let mut seen = self.broker.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.replace(there) != Some(there) {
+            eprintln!("unisono-join: {}", words());
+        }
+    }
+
+    /// Sleeps, but not on when it is to stop.
+    pub(crate) fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while !self.stops() && Instant::now() < until {
+            std::thread::sleep(GLANCE);
+        }
+    }
+}
