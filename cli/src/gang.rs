@@ -53,6 +53,8 @@ enum GangCommand {
       shorter turns; the second program gets two thirds of the time
   unisono gang run --share 0.5 -- ./a ::: ./b
       all other programs together can have half of the processor time
+  unisono gang run --trace turns.json -- ./a ::: ./b
+      a file that ui.perfetto.dev shows: processors, turns, leaks
   unisono gang run --isolate -- ./a ::: ./b
       real-time priorities: other programs get only the part that the kernel reserves for them
 
@@ -113,6 +115,10 @@ struct RunArgs {
     /// Write the summary into this file as JSON
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
+    /// Write into this file which gang ran on which processors and when, for https://ui.perfetto.dev or
+    /// chrome://tracing
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// The programs: CMD ARGS ::: CMD ARGS ...
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     commands: Vec<OsString>,
@@ -191,6 +197,7 @@ fn run_gangs(args: RunArgs) -> anyhow::Result<ExitCode> {
         backfill: if args.no_backfill { Backfill::Never } else { Backfill::Offer },
         share: args.share,
         max_threads: args.max_threads,
+        trace: args.trace,
         guardian: Some(guardian),
     };
     let summary = host::run(options).map_err(failure)?;

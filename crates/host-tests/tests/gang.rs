@@ -7,7 +7,8 @@ use gang_shared::{
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -57,6 +58,10 @@ fn finish(child: Child) -> Output {
 
 fn an_orderly_end_leaves_nothing_and_passes_output_and_exit_codes() -> TestOutcome {
     gangs()?;
+    // the broker's socket lies here, and is for others too
+    let shared = Path::new("/run/unisono");
+    fs::create_dir_all(shared).expect("root may");
+    fs::set_permissions(shared, Permissions::from_mode(0o755)).expect("root may");
     let script = "unisono gang run --json -- sh -c 'echo one; exit 0' ::: sh -c 'echo two >&2; exit 7'";
     let words =
         ["gang", "run", "--json", "--", "sh", "-c", "echo one", ":::", "sh", "-c", "echo two >&2; exit 7"];
@@ -71,6 +76,45 @@ fn an_orderly_end_leaves_nothing_and_passes_output_and_exit_codes() -> TestOutco
     assert_eq!(answer["gangs"][0]["exit_code"], 0);
     assert_eq!(answer["gangs"][1]["exit_code"], 7);
     assert_nothing_is_left(scheduler);
+    let mode = fs::metadata(shared).expect("it stays").permissions().mode();
+    assert_eq!(mode & 0o777, 0o755, "others cannot reach what lies in {}", shared.display());
+    Ok(())
+}
+
+fn a_trace_shows_one_gang_at_a_time_on_each_processor() -> TestOutcome {
+    gangs()?;
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("turns.json");
+    let file = path.to_str().expect("letters");
+    let refused = unisono(&["gang", "run", "--trace", "/no/such/directory/t", "--", "true"]).output();
+    let refused = refused.expect("unisono starts");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let spin = "end=$(($(date +%s) + 2)); while [ $(date +%s) -lt $end ]; do :; done";
+    let words = ["gang", "run", "--quiet", "--slice", "5ms", "--trace", file, "--"];
+    let words = [&words[..], &["sh", "-c", spin, ":::", "sh", "-c", spin]].concat();
+    let output = unisono(&words).output().expect("unisono starts");
+    assert!(output.status.success(), "{output:?}");
+    let text = fs::read_to_string(&path).expect("it was written");
+    let events: Vec<Value> =
+        serde_json::from_str(&format!("{}]", text.trim_end().trim_end_matches(','))).expect("an array");
+    let mut bars: Vec<(u64, f64, f64, &str)> = events
+        .iter()
+        .filter(|event| event["ph"] == "X")
+        .map(|bar| {
+            let time = |key: &str| bar[key].as_f64().expect("a time");
+            let cpu = bar["tid"].as_u64().expect("a processor");
+            (cpu, time("ts"), time("dur"), bar["name"].as_str().expect("a gang"))
+        })
+        .collect();
+    bars.sort_by(|one, other| (one.0, one.1).partial_cmp(&(other.0, other.1)).expect("numbers"));
+    for pair in bars.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+        assert!(pair[0].1 + pair[0].2 <= pair[1].1 + 0.01, "{pair:?} overlap");
+    }
+    for gang in ["gang 1: sh", "gang 2: sh"] {
+        let turns = bars.iter().filter(|bar| bar.3 == gang).count();
+        assert!(turns > 20, "{gang} has {turns} bars");
+        assert!(text.contains(&format!("{gang} has ended")), "the end of {gang}");
+    }
     Ok(())
 }
 
@@ -398,7 +442,8 @@ fn one_program_and_one_that_ends_at_once_are_gangs_too() -> TestOutcome {
 }
 
 host_tests![
-    an_orderly_end_leaves_nothing_and_passes_output_and_exit_codes within 60,
+    an_orderly_end_leaves_nothing_and_passes_output_and_exit_codes,
+    a_trace_shows_one_gang_at_a_time_on_each_processor within 60,
     an_interrupt_reaches_the_programs_and_everything_is_put_back within 60,
     a_request_to_end_reaches_the_programs_and_everything_is_put_back within 60,
     a_request_to_end_puts_real_time_classes_back within 60,

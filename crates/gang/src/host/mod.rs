@@ -11,5 +11,6 @@ mod reserve;
 pub mod run;
 mod scheduler;
 mod summary;
+mod trace;
 mod watch;
 mod width;

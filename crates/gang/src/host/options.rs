@@ -32,6 +32,8 @@ pub struct Options {
     pub share: f64,
     /// The most threads a gang may have.
     pub max_threads: u32,
+    /// A file, emptied if it is there, for what ran when; see `trace.rs`.
+    pub trace: Option<PathBuf>,
     /// The program that becomes the guardian; the journal's path and our process number are added.
     pub guardian: Option<Command>,
 }

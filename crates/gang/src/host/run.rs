@@ -22,18 +22,21 @@ use super::reserve::Reserve;
 use super::scheduler::{GangScheduler, Notice, Places, SchedulerOutcome};
 pub use super::summary::{GangSummary, Quantiles, RunSummary};
 use super::summary::{RunFacts, refused, summarize};
+use super::trace::{TraceWriter, Tracer};
 use super::watch::Watcher;
 use crate::arena::{Arena, ArenaPlan, Weighing};
-use crate::error::{Result, system};
+use crate::error::{Error, Result, system};
 use crate::gang::GangId;
 use crate::journal::{self, GangJournal};
 use crate::mechanism::{Freeze, Mechanism, MechanismKind, RealTime, Stop, Wish, recommended};
 use crate::policy::Rotation;
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Instant;
 use unisono_linux::affinity::{self, CpuSet, Tid};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{self, Nanos};
 use unisono_linux::counted::counted;
 use unisono_linux::process::{Signal, SignalFd};
 use unisono_linux::timer::Sleeper;
@@ -42,6 +45,7 @@ use unisono_linux::timer::Sleeper;
 /// started. [`Error::Host`](crate::Error::Host): this host cannot do it, and nothing is left changed.
 pub fn run(mut options: Options) -> Result<RunSummary> {
     check(&options)?;
+    let trace = options.trace.as_deref().map(create_trace).transpose()?;
     let wish = Wish { isolate: options.isolate, unprivileged: options.unprivileged };
     let (kind, reason) = match options.mechanism {
         Some(kind) => (kind, "asked for".to_owned()),
@@ -56,8 +60,9 @@ pub fn run(mut options: Options) -> Result<RunSummary> {
     let mut journal = GangJournal::create()?;
     let path = journal.path().to_owned();
     let guardian = options.guardian.take().map(|command| guardian::post(command, &path)).transpose();
-    let result = guardian
-        .map(|guardian| (run_guarded(&options, kind, reason, &whole, &signals, &mut journal), guardian));
+    let result = guardian.map(|guardian| {
+        (run_guarded(&options, kind, reason, &whole, &signals, trace, &mut journal), guardian)
+    });
     // whatever happened: put everything back, then let the guardian see that nothing is left to do
     let restored = journal::restore(&path);
     let (summary, guardian) = match result {
@@ -86,12 +91,25 @@ pub fn run(mut options: Options) -> Result<RunSummary> {
     Ok(summary)
 }
 
+/// Made before anything is started, so that a file that cannot be written is refused.
+fn create_trace(path: &Path) -> Result<File> {
+    File::create(path).map_err(|error| {
+        Error::Input(format!("cannot write the trace to {}: {error}; nothing was started", path.display()))
+    })
+}
+
+fn start_trace(file: File, options: &Options, cpus: &[usize]) -> Result<(TraceWriter, Tracer)> {
+    let names = options.commands.iter().map(|command| command[0].to_string_lossy().into_owned()).collect();
+    TraceWriter::start(file, names, cpus.to_vec(), clock::now()).map_err(system("start the trace's thread"))
+}
+
 fn run_guarded(
     options: &Options,
     kind: MechanismKind,
     reason: String,
     whole: &CpuSet,
     signals: &SignalFd,
+    trace: Option<File>,
     journal: &mut GangJournal,
 ) -> Result<RunSummary> {
     let cores = whole.len();
@@ -141,6 +159,12 @@ fn run_guarded(
         Some(Err(why)) => (None, Some(why)),
         None => (None, Some("without groups it is not known which threads belong to a gang".into())),
     };
+    let (trace, tracer) = match trace {
+        Some(file) => start_trace(file, options, &cpus)
+            .map(|(writer, tracer)| (Some(writer), Some(tracer)))
+            .inspect_err(|_| end_all(&mut programs))?,
+        None => (None, None),
+    };
     let scheduler = GangScheduler {
         rotation,
         mechanism,
@@ -151,6 +175,7 @@ fn run_guarded(
         alarm: alarm.clone(),
         places: Arc::clone(&places),
         gangs,
+        tracer,
     };
     let thread =
         std::thread::Builder::new().name("gang-scheduler".into()).spawn(move || scheduler.run(slice));
@@ -181,6 +206,7 @@ fn run_guarded(
     warnings
         .extend(outcome.unheld.iter().map(|why| format!("cores are switched one after the other: {why}")));
     warnings.extend(outcome.failure.iter().map(|why| format!("scheduling stopped early: {why}")));
+    warnings.extend(trace.map(TraceWriter::finish).unwrap_or_default());
     warnings.extend(stragglers?);
     if kind == MechanismKind::Stop {
         warnings.push("stop signals act late: gangs overlap by up to milliseconds; without --unprivileged and as root they do not".into());

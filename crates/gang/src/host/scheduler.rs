@@ -1,6 +1,7 @@
 //! The scheduler's thread: asks the policy, applies the mechanism, keeps the beat, takes the samples.
 
 use super::hold::{self, Holders, Lead};
+use super::trace::{TraceEvent, Tracer};
 use super::watch::{self, Members, Samples, SwitchEffect, WatchedTurn, Watcher};
 use crate::arena::Arena;
 use crate::error::Result;
@@ -58,6 +59,7 @@ pub(crate) struct GangScheduler {
     pub(crate) alarm: Sleeper,
     pub(crate) places: Places,
     pub(crate) gangs: Vec<GangId>,
+    pub(crate) tracer: Option<Tracer>,
 }
 
 /// How long after a switch the scheduler looks up again: its own core has to run the new gang meanwhile.
@@ -80,6 +82,7 @@ impl GangScheduler {
             outcome.failure = Some(error.to_string());
         }
         drop(holders);
+        self.trace_end();
         if let Err(error) = self.mechanism.release() {
             outcome.failure.get_or_insert(error.to_string());
         }
@@ -96,6 +99,7 @@ impl GangScheduler {
         loop {
             let Some(next) = prepared.take() else {
                 // nobody is left; the end will be told
+                self.trace_end();
                 let _ = self.alarm.wait_until(Nanos(1_000_000_000).after(now()));
                 if self.listen() == Listened::Finish {
                     return Ok(());
@@ -127,6 +131,9 @@ impl GangScheduler {
                 if called {
                     self.alarm.call();
                 }
+            }
+            if let Some(tracer) = &mut self.tracer {
+                tracer.begin(enforced, enforced.since(turn.from), &turn.run, &turn.backfill);
             }
             if !incoming.is_empty() {
                 outcome.samples.enforced_us.push(enforced.since(turn.from).0 as f64 / 1e3);
@@ -217,6 +224,12 @@ impl GangScheduler {
         self.gangs.iter().map(|gang| (*gang, standing(gang))).collect()
     }
 
+    fn trace_end(&mut self) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.end(now());
+        }
+    }
+
     fn publish(&self, run: &[SlotPlace]) {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         for place in run {
@@ -271,6 +284,9 @@ impl GangScheduler {
         let found = plan.read(&records, &members);
         if let Some(found) = found {
             samples.leaked = found.leaked.after(samples.leaked);
+            if let Some(tracer) = &self.tracer {
+                tracer.tell(TraceEvent::Leaked { at: turn.from, leaked: found.leaked });
+            }
             let watched = until.since(turn.from).times(self.cpus.len() as u64);
             samples.watched = watched.after(samples.watched);
         }
@@ -302,6 +318,9 @@ impl GangScheduler {
                 Notice::Left(gang) => {
                     self.rotation.leave(gang);
                     self.gangs.retain(|other| *other != gang);
+                    if let Some(tracer) = &self.tracer {
+                        tracer.tell(TraceEvent::Left { at: now(), gang });
+                    }
                     listened = listened.max(Listened::Changed);
                 }
                 Notice::Width(gang, width) => {

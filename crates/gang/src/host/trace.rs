@@ -1,0 +1,282 @@
+//! What ran on which processors, and when, as a file for trace viewers (`gang run --trace FILE`).
+//!
+//! ```text
+//!   scheduler's thread (real-time)              writer's thread (fair)
+//!   TraceEvent --- at most 4096 wait ---------> one line each, in the trace event format
+//!   never waits: what does not fit is counted
+//! ```
+//!
+//! The format is an array of JSON objects that need not be closed: a run that was killed leaves a file that
+//! can be read. Each processor is a row. A turn of a gang is a bar in the rows of the gang's processors. The
+//! bar begins when the switch was enforced, and ends at the next switch. `late_us` is the time from the
+//! planned moment to the enforced one. The counter `leaked_us` has a value for each turn in which the context
+//! switches were recorded.
+//!
+//! Cost: for each turn, an allocation for its gangs and a message to another thread. The file grows by about
+//! 150 bytes for each turn and processor, up to [`MOST`].
+//!
+//! Reference: "Trace Event Format", which ui.perfetto.dev and chrome://tracing read.
+
+use crate::gang::GangId;
+use crate::matrix::SlotPlace;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use unisono_linux::clock::Nanos;
+
+/// How many events may wait for the writer: the turns of four seconds at the shortest slice.
+const WAITING: usize = 4096;
+/// The largest trace in bytes; viewers in a browser take about this much.
+const MOST: u64 = 256 << 20;
+/// The longest time that an event stays in the writer's memory.
+const FLUSH: Duration = Duration::from_millis(200);
+
+#[derive(Debug)]
+pub(crate) enum TraceEvent {
+    /// A turn is over, which had begun at `from`.
+    Turn { from: Nanos, until: Nanos, late: Nanos, run: Vec<SlotPlace>, lent: Vec<GangId> },
+    /// How long gangs ran outside their turns, in a turn that was watched.
+    Leaked { at: Nanos, leaked: Nanos },
+    /// Nobody of the gang is left.
+    Left { at: Nanos, gang: GangId },
+}
+
+/// The scheduler's end.
+#[derive(Debug)]
+pub(crate) struct Tracer {
+    events: SyncSender<TraceEvent>,
+    missed: Arc<AtomicU64>,
+    /// The turn that is running: enforced when, and how late.
+    turn: Option<(Nanos, Nanos, Vec<SlotPlace>, Vec<GangId>)>,
+}
+
+impl Tracer {
+    /// A turn was enforced, `late` after the planned moment.
+    pub(crate) fn begin(&mut self, enforced: Nanos, late: Nanos, run: &[SlotPlace], lent: &[GangId]) {
+        self.end(enforced);
+        self.turn = Some((enforced, late, run.to_vec(), lent.to_vec()));
+    }
+
+    /// The turn that was running, if one was, is over.
+    pub(crate) fn end(&mut self, until: Nanos) {
+        if let Some((from, late, run, lent)) = self.turn.take() {
+            self.tell(TraceEvent::Turn { from, until, late, run, lent });
+        }
+    }
+
+    pub(crate) fn tell(&self, event: TraceEvent) {
+        if self.events.try_send(event).is_err() {
+            // Relaxed: it is read when this end is gone
+            self.missed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The other end: the thread that writes.
+#[derive(Debug)]
+pub(crate) struct TraceWriter {
+    thread: JoinHandle<io::Result<bool>>,
+    missed: Arc<AtomicU64>,
+}
+
+impl TraceWriter {
+    /// Starts the thread that writes into `file`. `names` are those of the gangs, `cpus` the numbers of the
+    /// processors that are scheduled; times in the file count from `origin`.
+    pub(crate) fn start(
+        file: File,
+        names: Vec<String>,
+        cpus: Vec<usize>,
+        origin: Nanos,
+    ) -> io::Result<(Self, Tracer)> {
+        let (sender, events) = sync_channel(WAITING);
+        let mut lines = TraceLines { out: BufWriter::new(file), names, cpus, origin, written: 0 };
+        let thread = std::thread::Builder::new()
+            .name("gang-trace".into())
+            .spawn(move || lines.begin().and_then(|()| lines.follow(&events)))?;
+        let missed = Arc::new(AtomicU64::new(0));
+        let tracer = Tracer { events: sender, missed: Arc::clone(&missed), turn: None };
+        Ok((Self { thread, missed }, tracer))
+    }
+
+    /// Waits until everything is written; the scheduler's end must be gone. Answers what the file lacks, in
+    /// words.
+    pub(crate) fn finish(self) -> Vec<String> {
+        let mut lacks = Vec::new();
+        match self.thread.join() {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => lacks.push(format!("the trace ends early, at {} MiB", MOST >> 20)),
+            Ok(Err(error)) => lacks.push(format!("the trace ends early: {error}")),
+            Err(_) => lacks.push("the trace ends early: its thread panicked".into()),
+        }
+        let missed = self.missed.load(Ordering::Relaxed);
+        if missed > 0 && lacks.is_empty() {
+            lacks.push(format!(
+                "the trace lacks {missed} events, because its file could not be written in time"
+            ));
+        }
+        lacks
+    }
+}
+
+struct TraceLines<W> {
+    out: W,
+    names: Vec<String>,
+    cpus: Vec<usize>,
+    origin: Nanos,
+    written: u64,
+}
+
+impl<W: Write> TraceLines<W> {
+    fn begin(&mut self) -> io::Result<()> {
+        self.out.write_all(b"[\n")?;
+        self.line(&json!({ "ph": "M", "pid": 1, "name": "process_name", "args": { "name": "gangs" } }))?;
+        for cpu in self.cpus.clone() {
+            let name = json!({ "name": format!("processor {cpu}") });
+            self.line(&json!({ "ph": "M", "pid": 1, "tid": cpu, "name": "thread_name", "args": name }))?;
+        }
+        Ok(())
+    }
+
+    /// Writes until the other end is gone. Answers whether all of it had room.
+    fn follow(&mut self, events: &Receiver<TraceEvent>) -> io::Result<bool> {
+        loop {
+            match events.recv_timeout(FLUSH) {
+                Ok(event) => self.event(&event)?,
+                Err(RecvTimeoutError::Timeout) => self.out.flush()?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.out.flush()?;
+                    return Ok(true);
+                }
+            }
+            if self.written > MOST {
+                self.out.flush()?;
+                return Ok(false);
+            }
+        }
+    }
+
+    fn event(&mut self, event: &TraceEvent) -> io::Result<()> {
+        match event {
+            TraceEvent::Turn { from, until, late, run, lent } => {
+                let (ts, dur) = (self.time(*from), micros(until.since(*from)));
+                for place in run {
+                    for core in place.cores.clone() {
+                        let Some(cpu) = self.cpus.get(core).copied() else { continue };
+                        let name = self.name(place.gang);
+                        let args = json!({ "late_us": micros(*late) });
+                        self.line(&json!({
+                            "ph": "X", "pid": 1, "tid": cpu, "ts": ts, "dur": dur, "name": name, "args": args
+                        }))?;
+                    }
+                }
+                for gang in lent {
+                    let name = format!("idle processors lent to {}", self.name(*gang));
+                    self.line(&json!({ "ph": "i", "s": "p", "pid": 1, "tid": 0, "ts": ts, "name": name }))?;
+                }
+                Ok(())
+            }
+            TraceEvent::Leaked { at, leaked } => {
+                let (ts, args) = (self.time(*at), json!({ "us": micros(*leaked) }));
+                self.line(&json!({ "ph": "C", "pid": 1, "ts": ts, "name": "leaked_us", "args": args }))
+            }
+            TraceEvent::Left { at, gang } => {
+                let (ts, name) = (self.time(*at), format!("{} has ended", self.name(*gang)));
+                self.line(&json!({ "ph": "i", "s": "g", "pid": 1, "tid": 0, "ts": ts, "name": name }))
+            }
+        }
+    }
+
+    fn line(&mut self, object: &Value) -> io::Result<()> {
+        let text = format!("{object},\n");
+        self.written += text.len() as u64;
+        self.out.write_all(text.as_bytes())
+    }
+
+    fn name(&self, gang: GangId) -> String {
+        self.names.get(gang.0).map_or_else(|| gang.to_string(), |name| format!("{gang}: {name}"))
+    }
+
+    fn time(&self, at: Nanos) -> f64 {
+        micros(at.since(self.origin))
+    }
+}
+
+/// The unit of the format.
+fn micros(length: Nanos) -> f64 {
+    length.0 as f64 / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Vec<Value> {
+        // as viewers do: an array that is not closed
+        let closed = format!("{}]", text.trim_end().trim_end_matches(','));
+        serde_json::from_str(&closed).expect("an array")
+    }
+
+    fn place(gang: usize, cores: std::ops::Range<usize>) -> SlotPlace {
+        SlotPlace { gang: GangId(gang), cores }
+    }
+
+    #[test]
+    fn each_turn_is_a_bar_on_the_processors_of_its_gangs() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("trace");
+        let file = File::create(&path).expect("a file");
+        let names = vec!["./a \"quoted\"".to_owned(), "./b".to_owned()];
+        let (writer, mut tracer) =
+            TraceWriter::start(file, names, vec![4, 6, 7], Nanos(1_000_000)).expect("a thread");
+        tracer.begin(Nanos(1_010_000), Nanos(3000), &[place(0, 0..3)], &[GangId(1)]);
+        tracer.begin(Nanos(1_030_000), Nanos(500), &[place(1, 1..3)], &[]);
+        tracer.tell(TraceEvent::Leaked { at: Nanos(1_040_000), leaked: Nanos(250) });
+        tracer.end(Nanos(1_045_000));
+        tracer.end(Nanos(9_000_000)); // nothing runs any more
+        tracer.tell(TraceEvent::Left { at: Nanos(1_050_000), gang: GangId(1) });
+        drop(tracer);
+        assert_eq!(writer.finish(), Vec::<String>::new());
+
+        let events = read(&std::fs::read_to_string(&path).expect("written"));
+        let bars: Vec<_> = events
+            .iter()
+            .filter(|event| event["ph"] == "X")
+            .map(|bar| (bar["tid"].as_u64(), bar["ts"].as_f64(), bar["dur"].as_f64(), bar["name"].as_str()))
+            .collect();
+        let (a, b) = (Some("gang 1: ./a \"quoted\""), Some("gang 2: ./b"));
+        assert_eq!(
+            bars,
+            [
+                (Some(4), Some(10.0), Some(20.0), a),
+                (Some(6), Some(10.0), Some(20.0), a),
+                (Some(7), Some(10.0), Some(20.0), a),
+                (Some(6), Some(30.0), Some(15.0), b),
+                (Some(7), Some(30.0), Some(15.0), b),
+            ]
+        );
+        let of = |kind: &str| events.iter().filter(|event| event["ph"] == kind).collect::<Vec<_>>();
+        assert_eq!(of("M").len(), 4);
+        assert_eq!(of("C")[0]["args"]["us"], 0.25);
+        let said: Vec<_> = of("i").iter().map(|event| event["name"].as_str()).collect();
+        assert_eq!(said, [Some("idle processors lent to gang 2: ./b"), Some("gang 2: ./b has ended")]);
+    }
+
+    /// A file on a full disk.
+    #[test]
+    fn what_cannot_be_written_is_said_and_the_scheduler_never_waits() {
+        let full = File::options().write(true).open("/dev/full").expect("every Linux has it");
+        let (writer, mut tracer) =
+            TraceWriter::start(full, Vec::new(), vec![0], Nanos::ZERO).expect("a thread");
+        for turn in 1..=3 * WAITING as u64 {
+            tracer.begin(Nanos(turn), Nanos::ZERO, &[place(0, 0..1)], &[]);
+        }
+        drop(tracer);
+        let lacks = writer.finish();
+        assert!(lacks.len() == 1 && lacks[0].contains("No space left"), "{lacks:?}");
+    }
+}
