@@ -1,4 +1,4 @@
-//! `unisono workload ghost`: the exchange of ghost areas over Unisono's windows; starts its own ranks.
+//! `unisono workload ghost`: the exchange of ghost areas over Unisono's windows. It starts its own ranks.
 
 use crate::exit::Failure;
 use std::path::PathBuf;

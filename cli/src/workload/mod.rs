@@ -1,5 +1,8 @@
-//! `unisono workload`: the processes that measurements start. Hidden, because it is not for users. The flags
-//! are those of every peer.
+//! `unisono workload`: the processes that measurements start; users do not need it, so `--help` hides it.
+//!
+//! The workloads of barriers take the flags that the peers in C and C++ take, so that the study starts all of
+//! them alike. The others read a scene, which the study writes. Each file here reads arguments; the work is
+//! done in `crates/study/src/workload`.
 
 mod ghost;
 mod monitor;

@@ -1,4 +1,4 @@
-//! `unisono workload monitor`: one stream of the network monitor.
+//! `unisono workload monitor`: one stream of packets of the network monitor (docs/network-monitor.md).
 
 use super::{KernelArgs, measure};
 use crate::barrier::variant::read_choice;

@@ -1,4 +1,4 @@
-//! `unisono workload service`: one end of an application of the middleware study.
+//! `unisono workload service`: one end, server or client, of an application of the middleware study.
 
 use crate::exit::Failure;
 use anyhow::Context as _;

@@ -1,4 +1,4 @@
-//! `unisono workload traffic`: one sender or the receiver of a scene of classes over a link.
+//! `unisono workload traffic`: one sender, or the receiver, of a scene: classes that share a link.
 
 use crate::exit::Failure;
 use anyhow::Context as _;

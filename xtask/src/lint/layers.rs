@@ -15,13 +15,13 @@ const ROWS: &[(&str, &[&str])] = &[
     ("barrier", &["linux", "sync"]),
     ("fit", &["linux"]),
     ("gang", &["linux", "measure"]),
-    // the one arrow between two topics: docs/decisions/0006
+    // an arrow between two topics: docs/decisions/0006
     ("rma", &["barrier", "linux", "sync"]),
     // the planner's loops for wide vectors
     ("btin", &["linux", "sync"]),
     // linux for the type of a time, `Nanos`: a crate of its own would hold one struct
     ("fairqueue", &["linux", "sync"]),
-    // shares between its classes are the fair queue's
+    // the other arrow between two topics: shares between its classes are the fair queue's
     ("eventchannel", &["fairqueue", "linux"]),
     // adapters
     ("broker", &["eventchannel", "fairqueue", "linux", "measure", "sync"]),

@@ -1,5 +1,8 @@
-//! For all of `unisono tree plan`: the network as a search sees it, without ports, parallel links and self
-//! loops.
+//! For all of `unisono tree plan`: the network as a search sees it, as one array of neighbours.
+//!
+//! A search asks only which switches are next to a switch. So ports, parallel links and links from a switch
+//! to itself are left out, and the neighbours of all switches lie one after the other.
+//! Cost: four bytes for each switch and each end of a link, made once for each plan.
 
 use crate::{Neighbour, SwitchId, SwitchNetwork};
 

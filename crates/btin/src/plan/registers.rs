@@ -1,4 +1,5 @@
-//! For all of `unisono tree plan`: from a tree of switches to the registers of its switches.
+//! For all of `unisono tree plan`: what each switch of a tree must hold in its registers: the ports that it
+//! waits for, and the port at which its parent is.
 
 use super::{graph::cable, search::Search};
 use crate::{BarrierGroup, NodeId, Port, Register, SwitchId, SwitchNetwork, Tree};

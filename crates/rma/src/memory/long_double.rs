@@ -18,8 +18,8 @@ pub(crate) const SIZE: usize = 16;
 pub(crate) unsafe fn combine(operation: Operation, target: *mut u8, source: *const u8) {
     macro_rules! arithmetic {
         ($instruction:literal) => {
-            // SAFETY: the caller promises the memory; the stack of the unit is empty before, as the ABI has
-            // it, and after.
+            // SAFETY: ten of the SIZE bytes at `source` and at `target` are read, and ten at `target` are
+            // written. The ABI has the unit's stack empty at a call; two values are pushed and two popped.
             unsafe {
                 std::arch::asm!(
                     "fld tbyte ptr [{source}]",
@@ -39,16 +39,16 @@ pub(crate) unsafe fn combine(operation: Operation, target: *mut u8, source: *con
         Operation::Sum => arithmetic!("faddp st(1), st"),
         Operation::Product => arithmetic!("fmulp st(1), st"),
         Operation::Min | Operation::Max => {
-            // SAFETY: the caller promises both.
+            // SAFETY: SIZE bytes are readable at both.
             let order = unsafe { compare(source, target) };
             let better = match order {
                 Some(order) if operation == Operation::Min => order.is_lt(),
                 Some(order) => order.is_gt(),
-                // One is not a number: take the other. SAFETY: as above.
+                // One is not a number: take the other. SAFETY: SIZE bytes are readable at `target`.
                 None => unsafe { compare(target, target) }.is_none(),
             };
             if better {
-                // SAFETY: as above; ten bytes hold the value.
+                // SAFETY: the ten bytes of a value are fewer than the SIZE that are writable at `target`.
                 unsafe { std::ptr::copy(source, target, 10) };
             }
         }
@@ -63,7 +63,8 @@ pub(crate) unsafe fn combine(operation: Operation, target: *mut u8, source: *con
 #[cfg(target_arch = "x86_64")]
 unsafe fn compare(a: *const u8, b: *const u8) -> Option<std::cmp::Ordering> {
     let (above, below, unordered): (u8, u8, u8);
-    // SAFETY: the caller promises the memory; the stack of the unit is empty before and after.
+    // SAFETY: ten of the SIZE bytes at `a` and at `b` are read. The ABI has the unit's stack empty at a call;
+    // two values are pushed and two popped.
     unsafe {
         std::arch::asm!(
             "fld tbyte ptr [{b}]",
@@ -92,9 +93,9 @@ unsafe fn compare(a: *const u8, b: *const u8) -> Option<std::cmp::Ordering> {
 /// As there, twice [`SIZE`] bytes.
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn combine_complex(operation: Operation, target: *mut u8, source: *const u8) {
-    // SAFETY: the caller's promise; arrays of bytes need no alignment.
+    // SAFETY: twice SIZE bytes are readable at `target`; arrays of bytes need no alignment.
     let [a, b] = unsafe { target.cast::<Parts>().read() };
-    // SAFETY: as above.
+    // SAFETY: as many are readable at `source`.
     let [c, d] = unsafe { source.cast::<Parts>().read() };
     let result = match operation {
         Operation::Sum => [of(Operation::Sum, a, c), of(Operation::Sum, b, d)],
@@ -109,7 +110,7 @@ pub(crate) unsafe fn combine_complex(operation: Operation, target: *mut u8, sour
         }
         _ => [a, b],
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: twice SIZE bytes are writable at `target`.
     unsafe { target.cast::<Parts>().write(result) };
 }
 
@@ -132,17 +133,17 @@ fn of(operation: Operation, mut a: [u8; SIZE], b: [u8; SIZE]) -> [u8; SIZE] {
 pub(crate) unsafe fn combine_pair(operation: Operation, target: *mut u8, source: *const u8) {
     use std::cmp::Ordering;
     let index = |of: *const u8| {
-        // SAFETY: the caller's promise; the int begins behind the value.
+        // SAFETY: of the twice SIZE bytes at `source` and `target`, the int has the first four behind the value.
         unsafe { of.wrapping_add(SIZE).cast::<i32>().read_unaligned() }
     };
     let better = if operation == Operation::MinLoc { Ordering::Less } else { Ordering::Greater };
-    // SAFETY: the caller promises both.
+    // SAFETY: SIZE bytes are readable at both.
     let taken = match unsafe { compare(source, target) } {
         Some(Ordering::Equal) => index(source) < index(target),
         order => order == Some(better),
     };
     if taken {
-        // SAFETY: as above; value and index are the first 20 bytes.
+        // SAFETY: value and index are the first 20 of twice SIZE bytes, which are writable at `target`.
         unsafe { std::ptr::copy(source, target, SIZE + size_of::<i32>()) };
     }
 }
