@@ -46,7 +46,7 @@ Of the machine: `switch` is what a switch of gangs costs every core, `block` wha
 
 Of a program: `wait` is `spin`, `block`, or how long to spin before blocking. `pause` is a sleep after each computation. `light_barriers` are barriers without computation after each one with computation. `quota` is in cores. `arrives` is when it starts, and `count` how many such programs there are. `job` is the number of barriers of a job. A job arrives every `every`. With `together`: N, N jobs arrive at once, N times as rarely.
 
-The table: `computes` and `spins` are parts of all processor time. `spread` is 1 when a program's threads had as many cores as they could use, and less when they were stacked on fewer."#)]
+The table: `computes` and `spins` are parts of all processor time. `unstacked` is 1 when a program's threads had as many cores as they could use, and less when they were stacked on fewer."#)]
 pub(crate) struct Args {
     /// The simulation, a JSON file
     #[arg(required_unless_present = "programs", conflicts_with = "programs")]

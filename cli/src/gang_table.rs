@@ -70,7 +70,7 @@ fn others(summary: &RunSummary) -> String {
 /// A row for each program under each scheduler, and a line for each scheduler.
 pub(crate) fn simulations(reports: &[(String, Report)]) -> String {
     let mut text = String::from(
-        "  scheduler  threads  barriers/s  computes  spins  spread  ended s  stretch  latency s  program\n",
+        "  scheduler  threads  barriers/s  computes  spins  unstacked  ended s  stretch  latency s  program\n",
     );
     let or_dash = |value: Option<f64>, digits: usize| {
         value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
@@ -80,12 +80,12 @@ pub(crate) fn simulations(reports: &[(String, Report)]) -> String {
             let part = |seconds: f64| seconds / report.makespan_s / report.cores as f64 * 100.0;
             let _ = writeln!(
                 text,
-                "  {scheduler:<9}  {:>7}  {:>10}  {:>6.1} %  {:>3.0} %  {:>6.2}  {:>7}  {:>7}  {:>9}  {}",
+                "  {scheduler:<9}  {:>7}  {:>10}  {:>6.1} %  {:>3.0} %  {:>9.2}  {:>7}  {:>7}  {:>9}  {}",
                 fate.threads,
                 if fate.barriers == 0 { "-".to_owned() } else { number(fate.barriers_per_s) },
                 part(fate.work_s),
                 part(fate.spin_s),
-                fate.spread,
+                fate.unstacked,
                 or_dash(fate.finished_s, 3),
                 or_dash(fate.stretch, 2),
                 or_dash(fate.latency_s.map(|latency| latency.median), 3),

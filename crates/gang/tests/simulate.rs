@@ -81,7 +81,7 @@ fn the_example_host_is_predicted_in_both_modes_of_plain_linux() {
     let host = machine(2, KernelModel::Eevdf);
     for (interval, measured) in stacked {
         let report = run(&host, &[barriers(2, interval), barriers(2, 0)], Sharing::Linux, 300);
-        assert!(report.gangs[0].spread < 0.6, "stacked: {}", report.gangs[0].spread);
+        assert!(report.gangs[0].unstacked < 0.6, "stacked: {}", report.gangs[0].unstacked);
         near(report.gangs[0].barriers_per_s, measured, 0.05);
     }
     for (interval, measured) in spread {
@@ -96,7 +96,7 @@ fn plain_linux_stacks_from_some_starts_and_spreads_from_others() {
     let programs = [barriers(2, 15_000), barriers(2, 0)];
     let of = |seed| {
         let report = simulate(&host, &programs, Sharing::Linux, Nanos(200 * MS), seed).expect("runs");
-        report.gangs[1].spread
+        report.gangs[1].unstacked
     };
     let spreads: Vec<f64> = (1..=20).map(of).collect();
     let stacked = spreads.iter().filter(|spread| **spread < 0.6).count();

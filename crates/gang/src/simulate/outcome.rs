@@ -27,8 +27,9 @@ pub struct Fate {
     /// Barriers themselves, switches, blocking and waking.
     pub overhead_s: f64,
     pub blocks: u64,
-    /// How far its threads were spread, on average: 1 if they had as many cores as they could use.
-    pub spread: f64,
+    /// The part of the cores that its threads could use on which they were, on average: less than 1 where
+    /// they were stacked.
+    pub unstacked: f64,
     /// Jobs done, and their latencies in seconds.
     pub jobs: u64,
     pub latency_s: Option<Latencies>,
@@ -120,7 +121,7 @@ impl CoreSimulation<'_> {
             spin_s: seconds(state.spun),
             overhead_s: seconds(state.overhead),
             blocks: state.blocks,
-            spread: state.spread / state.looks.max(1) as f64,
+            unstacked: state.unstacked / state.looks.max(1) as f64,
             jobs: state.latencies.len() as u64,
             latency_s: (!state.latencies.is_empty()).then(|| Latencies {
                 median: at(0.5),

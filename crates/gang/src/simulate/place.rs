@@ -181,7 +181,7 @@ impl CoreSimulation<'_> {
             }
             let program = &mut self.programs[p];
             program.looks += 1;
-            program.spread += cores as f64 / count.min(self.cores.len()) as f64;
+            program.unstacked += cores as f64 / count.min(self.cores.len()) as f64;
         }
     }
 }

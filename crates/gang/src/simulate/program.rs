@@ -55,9 +55,9 @@ pub(super) struct ProgramState<'a> {
     pub(super) slices: u64,
     pub(super) is_here: bool,
     pub(super) ended: Option<u64>,
-    /// Samples of how far its threads are spread, and their sum.
+    /// Looks at how many of the cores it could use its threads are on, and the sum of these parts.
     pub(super) looks: u64,
-    pub(super) spread: f64,
+    pub(super) unstacked: f64,
 }
 
 impl<'a> ProgramState<'a> {
@@ -99,7 +99,7 @@ impl<'a> ProgramState<'a> {
             is_here: false,
             ended: None,
             looks: 0,
-            spread: 0.0,
+            unstacked: 0.0,
         }
     }
 

@@ -152,7 +152,7 @@ impl Driver for SimulatedDriver {
             Figure::new("app1_barriers_per_s", app1, "1/s"),
             Figure::new("app2_barriers_per_s", rate(&report) - app1, "1/s"),
             Figure::new("barriers_per_s", rate(&report), "1/s"),
-            Figure::new("spread", report.gangs[0].spread, "1"),
+            Figure::new("unstacked", report.gangs[0].unstacked, "1"),
             Figure::new("computing", report.utilization, "1"),
         ];
         let latencies: Vec<_> = report.gangs.iter().filter_map(|fate| fate.latency_s).collect();
