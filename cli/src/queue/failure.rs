@@ -2,6 +2,8 @@
 
 use crate::exit::Failure;
 use unisono_enforce::{Blame, Error, Settled};
+use unisono_linux::next_step::WITH_SUDO;
+use unisono_linux::process::is_root;
 
 /// An error of a command without a policy.
 pub(super) fn of(error: Error) -> anyhow::Error {
@@ -18,9 +20,8 @@ pub(super) fn in_policy(name: Option<&str>, error: Error) -> anyhow::Error {
     };
     match blame {
         Blame::Input => Failure::Usage(text).into(),
-        Blame::Host if !unisono_linux::process::is_root() => {
-            Failure::Host(format!("{text}; only root may change the queues of a device: run it with sudo"))
-                .into()
+        Blame::Host if !is_root() && !text.ends_with(WITH_SUDO) => {
+            Failure::Host(format!("{text}; only root may change the queues of a device: {WITH_SUDO}")).into()
         }
         Blame::Host => Failure::Host(text).into(),
         Blame::Work => error.into(),

@@ -77,8 +77,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let (name, text) = text_of(&args.policy, HAND_WRITTEN)?;
     Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
-    let program = std::env::current_exe().context("cannot find this program's file")?;
-    let policy = args.policy.canonicalize().with_context(|| format!("cannot find {name}"))?;
+    let program =
+        std::env::current_exe().context("cannot find this program's file; start it by its full path")?;
+    let policy =
+        args.policy.canonicalize().with_context(|| format!("cannot find {name}; look for it: ls {name}"))?;
     let mut units = Vec::new();
     if args.options.iter().any(|option| option.split('=').next() == Some("--direction")) {
         let what =
@@ -145,7 +147,9 @@ fn checked(units: &[DeviceUnit], program: &Path, elsewhere: bool) -> anyhow::Res
         if !elsewhere && Path::new("/sys/class/net").join(&unit.side.device).exists() {
             check.args(["--dev", &unit.side.device]);
         }
-        let output = check.output().context("cannot start this program again")?;
+        let output = check
+            .output()
+            .context("cannot start this program again; was its file replaced meanwhile? try again")?;
         eprint!("{}", String::from_utf8_lossy(&output.stderr));
         if !output.status.success() {
             let code = output.status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
@@ -180,7 +184,10 @@ fn refused(error: UnitError) -> anyhow::Error {
 }
 
 fn systemctl(arguments: &[&str]) -> anyhow::Result<()> {
-    let status = Command::new("systemctl").args(arguments).status().context("cannot start systemctl")?;
+    let status = Command::new("systemctl")
+        .args(arguments)
+        .status()
+        .context("cannot start systemctl; --print shows the unit, to install it by hand")?;
     anyhow::ensure!(
         status.success(),
         "systemctl {} failed; see: journalctl -xe, systemctl status {}",

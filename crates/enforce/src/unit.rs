@@ -14,6 +14,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use unisono_fairqueue::TrafficDirection;
+use unisono_linux::next_step::next_step;
 
 /// The first line of our units. Other files are neither replaced nor removed.
 const MARK: &str = "# Written by `unisono queue install`; removed by `unisono queue uninstall`.";
@@ -48,7 +49,7 @@ pub enum UnitError {
         /// Where the unit would be.
         path: PathBuf,
     },
-    #[error("cannot {what} {}: {source}", path.display())]
+    #[error("cannot {what} {}: {source}; {}", path.display(), next_step(source))]
     File { what: &'static str, path: PathBuf, source: io::Error },
 }
 

@@ -150,6 +150,10 @@ fn control_tree(all: &[CgroupHierarchy], journal: &mut GangJournal) -> Result<Se
         ));
     };
     parent_in(hierarchy, journal).map_err(|error| {
+        let error = match error {
+            Error::Group(refused) => refused.to_string(), // its next step is below
+            other => other.to_string(),
+        };
         Error::Host(format!(
             "gangs need the right to make control groups: {error}; run as root, or inside a delegated \
              group: systemd-run --user --scope -p Delegate=yes COMMAND; without either, `unisono gang run \

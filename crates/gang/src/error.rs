@@ -1,6 +1,7 @@
 //! What can go wrong with gangs, by what a caller can do about it.
 
 use std::io;
+use unisono_linux::next_step::next_step;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -11,11 +12,11 @@ pub enum Error {
     /// This host cannot do it; the text names what is missing and the remedy.
     #[error("{0}")]
     Host(String),
-    #[error("cannot start {program:?}: {source}")]
+    #[error("cannot start {program:?}: {source}; is its name right? look for it: command -v {program}")]
     Start { program: String, source: io::Error },
-    #[error(transparent)]
+    #[error("{}; {}", .0, next_step(&.0.source))]
     Group(#[from] unisono_linux::cgroup::Error),
-    #[error("cannot {action}: {source}")]
+    #[error("cannot {action}: {source}; {}", next_step(source))]
     System { action: &'static str, source: io::Error },
 }
 

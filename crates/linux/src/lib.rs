@@ -23,6 +23,7 @@ pub mod membarrier;
 pub mod named;
 pub mod netlink;
 pub mod network_namespace;
+pub mod next_step;
 pub mod packet;
 pub mod parent_death;
 pub mod pidfd;

@@ -5,6 +5,7 @@ use crate::journal::JournalError;
 use std::io;
 use unisono_linux::bpf::NotLoaded;
 use unisono_linux::netlink::Refused;
+use unisono_linux::next_step::next_step;
 
 /// Unless the message says otherwise, the device is as it was.
 #[derive(Debug, thiserror::Error)]
@@ -18,13 +19,13 @@ pub enum Error {
     /// This host lacks something: what, and the remedy.
     #[error("{0}")]
     Host(String),
-    #[error("{what}: {source}")]
+    #[error("cannot {what}: {source}; {}", next_step(source))]
     System {
         what: String,
         #[source]
         source: io::Error,
     },
-    #[error(transparent)]
+    #[error("{}; {}", .0, next_step(&.0.error()))]
     Netlink(#[from] Refused),
     #[error(transparent)]
     Program(#[from] NotLoaded),
@@ -38,7 +39,9 @@ pub enum Error {
         "no policy is interposed at {device}; `unisono queue apply POLICY --backend interposed --dev {device}` does it"
     )]
     NotThere { device: String },
-    #[error("the process of the queue at {device} {what}")]
+    #[error(
+        "the process of the queue at {device} {what}. Take away what is left of it: unisono queue clear --dev {device}"
+    )]
     Worker {
         device: String,
         /// What the process did: `could not begin: ...`.

@@ -8,6 +8,7 @@ use unisono_fairqueue::{PolicyError, Position};
 use unisono_linux::bpf::NotLoaded;
 use unisono_linux::cgroup;
 use unisono_linux::netlink::Refused;
+use unisono_linux::next_step::next_step;
 
 /// Why a policy is not enforced, not shown or not cleared.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +42,7 @@ pub enum Error {
     NoPolicy { device: String },
     #[error("{what}; {remedy}")]
     Lacks { what: String, remedy: String },
-    #[error(transparent)]
+    #[error("{}; {}", .0, next_step(&.0.error()))]
     Refused(#[from] Refused),
     #[error("stopped by {by}; {device} is as it was")]
     Stopped { by: String, device: String },
@@ -53,7 +54,7 @@ pub enum Error {
     AsBefore { device: String, backend: String, error: Box<Error> },
     /// Neither the new place nor the old one could come into force.
     #[error(
-        "{error}; and the policy before (backend {backend}) could not be put in force again: {again}. {device} has no policy now"
+        "{error}; and the policy before (backend {backend}) could not be put in force again: {again}. {device} has no policy now; apply one: unisono queue apply POLICY --dev {device}"
     )]
     WithoutPolicy { device: String, backend: String, error: Box<Error>, again: Box<Error> },
     /// The new place is in force, but the old one has left something.
@@ -69,11 +70,11 @@ pub enum Error {
     Journal(#[from] JournalError),
     #[error("cannot read the policy in the journal: {0}; remove it: unisono queue clear")]
     Policy(#[from] PolicyError),
-    #[error(transparent)]
+    #[error("{}; {}", .0, next_step(&.0.source))]
     Cgroup(#[from] cgroup::Error),
-    #[error("cannot {what} {path}: {source}")]
+    #[error("cannot {what} {path}: {source}; {}", next_step(source))]
     File { what: &'static str, path: PathBuf, source: std::io::Error },
-    #[error("cannot {what}: {source}")]
+    #[error("cannot {what}: {source}; {}", next_step(source))]
     System { what: &'static str, source: std::io::Error },
     #[error(transparent)]
     Classifier(#[from] NotLoaded),

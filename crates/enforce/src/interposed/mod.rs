@@ -237,7 +237,8 @@ impl Interposed {
     fn unexpected(&self, answer: QueueAnswer) -> Error {
         let why = match answer {
             QueueAnswer::Refused { why } => why,
-            _ => "it answers something else".to_owned(),
+            _ => "it answers something else, as another version would; clear it and apply the policy again"
+                .to_owned(),
         };
         Error::Refused { device: self.named(), why }
     }

@@ -29,6 +29,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use unisono_linux::next_step::next_step;
 use unisono_linux::undo::{DirectoryLock, PreparedFile, UndoDirectory};
 
 const DIRECTORY: &str = "/run/unisono/queue";
@@ -50,7 +51,7 @@ pub struct Journal {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    #[error("{what} {path}: {source}")]
+    #[error("cannot {what} {path}: {source}; {}", next_step(source))]
     System { what: &'static str, path: PathBuf, source: std::io::Error },
     /// It is not ours, or another version wrote it.
     #[error(

@@ -11,7 +11,7 @@
 //!
 //! A socket belongs to the network namespace in which it was opened. Cost: some microseconds a request above
 //! what the kernel does. When not to use it: this is not a netlink library; of the kernel's tables it reads
-//! the few that are needed here. Reference: netlink(7), rtnetlink(7), tc(8).
+//! the few that are needed here (docs/decisions/0013 says why no library does it). Reference: netlink(7), rtnetlink(7), tc(8).
 
 pub mod address;
 pub mod capture;
@@ -51,8 +51,12 @@ pub struct Refused {
 }
 
 impl Refused {
+    pub fn error(&self) -> io::Error {
+        io::Error::from_raw_os_error(self.errno)
+    }
+
     fn reason(&self) -> String {
-        let words = io::Error::from_raw_os_error(self.errno);
+        let words = self.error();
         match &self.explanation {
             Some(text) => format!("{text} ({words})"),
             None => words.to_string(),
