@@ -1,12 +1,12 @@
 //! The next of many entries: a calendar of the near future, and a wheel for what is further off.
 //!
 //! A start-time fair queue enters start tags between the virtual time and one packet's cost beyond it. The
-//! calendar has a page for each short stretch of that time, in a [ring](Ring), and a bit for each page that is
-//! not empty. An entry is appended to its page. If the ring is long enough, a page is one tag. Otherwise the
-//! queue sorts each page when its time has come; the stretch is so short that most pages hold one or two
-//! entries, or entries of one tag. An entry beyond the ring waits in the [`Wheel`] until the ring has turned
-//! far enough. Only a class that weighs far less than others enters tags that far ahead, and it does so
-//! rarely.
+//! calendar has a page for each short stretch of that time, in a [ring](Ring), and a bit for each page that
+//! is not empty. An entry is appended to its page. If the ring is long enough, a page is one tag. Otherwise
+//! the queue sorts each page when its time has come; the stretch is so short that most pages hold one or
+//! two entries, or entries of one tag. An entry beyond the ring waits in the [`Wheel`] until the ring has
+//! turned far enough. Only a class that weighs far less than others enters tags that far ahead, and it does
+//! so rarely.
 //!
 //! Order is exact, and among equal tags first in, first out. The wheel and the pages keep that order, and the
 //! wheel hands over the entries of a page before any other entry can be appended there.

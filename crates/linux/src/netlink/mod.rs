@@ -10,8 +10,10 @@
 //! out in order; the others of a batch are carried out even if one fails.
 //!
 //! A socket belongs to the network namespace in which it was opened. Cost: some microseconds a request above
-//! what the kernel does. When not to use it: this is not a netlink library; of the kernel's tables it reads
-//! the few that are needed here (docs/decisions/0013 says why no library does it). Reference: netlink(7), rtnetlink(7), tc(8).
+//! what the kernel does. When not to use it: this is not a netlink library (docs/decisions/0013 says why none
+//! is used); of the kernel's tables it reads the few that are needed here.
+//!
+//! Reference: netlink(7), rtnetlink(7), tc(8).
 
 pub mod address;
 pub mod capture;
