@@ -10,6 +10,7 @@
 
 use crate::affinity::Tid;
 use rustix::process::getpriority_process;
+use std::fs;
 use std::io;
 use std::time::Duration;
 
@@ -149,13 +150,7 @@ pub fn set(thread: Tid, policy: SchedulingPolicy, children: Children) -> io::Res
 
 /// The class that a thread is in.
 pub fn of(thread: Tid) -> io::Result<SchedulingPolicy> {
-    let mut attributes = SchedulingAttributes::default();
-    let size = std::mem::size_of::<SchedulingAttributes>() as u32;
-    // SAFETY: `attributes` is valid for writes of `size` bytes for the length of the call.
-    let result = unsafe { libc::syscall(libc::SYS_sched_getattr, thread.0, &raw mut attributes, size, 0u32) };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let attributes = attributes_of(thread)?;
     let urgency = Urgency::new(u8::try_from(attributes.priority).unwrap_or(99));
     Ok(match attributes.policy {
         SCHED_FIFO => SchedulingPolicy::Fifo(urgency),
@@ -171,6 +166,34 @@ pub fn of(thread: Tid) -> io::Result<SchedulingPolicy> {
         // which cannot be told apart here, so it is not reported
         _ => SchedulingPolicy::Other { nice: attributes.nice, slice: None },
     })
+}
+
+fn attributes_of(thread: Tid) -> io::Result<SchedulingAttributes> {
+    let mut attributes = SchedulingAttributes::default();
+    let size = std::mem::size_of::<SchedulingAttributes>() as u32;
+    // SAFETY: `attributes` is valid for writes of `size` bytes for the length of the call.
+    let result = unsafe { libc::syscall(libc::SYS_sched_getattr, thread.0, &raw mut attributes, size, 0u32) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(attributes) }
+}
+
+/// Asks for longer or shorter turns for all fair threads of a process; threads that these start inherit them.
+/// Answers the slice that its first thread has now. A kernel before 6.12 has no slices of a thread's own, and
+/// answers zero.
+pub fn ask_for_slice(process: Tid, slice: Duration) -> io::Result<Duration> {
+    for thread in fs::read_dir(format!("/proc/{}/task", process.0))? {
+        let Some(thread) = thread?.file_name().to_str().and_then(|name| name.parse().ok()).map(Tid) else {
+            continue;
+        };
+        let asked = nice_of(thread).and_then(|nice| {
+            set(thread, SchedulingPolicy::Other { nice, slice: Some(slice) }, Children::Inherit)
+        });
+        match asked {
+            // it has ended meanwhile
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            asked => asked?,
+        }
+    }
+    Ok(Duration::from_nanos(attributes_of(process)?.runtime))
 }
 
 /// The nice value of a thread: in another class than the fair ones the one that it will have there again.
@@ -206,6 +229,19 @@ mod tests {
         })
         .join()
         .expect("thread");
+    }
+
+    #[test]
+    fn a_slice_that_was_asked_for_is_that_of_the_process_where_the_kernel_has_slices() {
+        let mut child = std::process::Command::new("sleep").arg("10").spawn().expect("coreutils");
+        let process = Tid(child.id().cast_signed());
+        let own = attributes_of(process).expect("it runs").runtime;
+        let asked = Duration::from_millis(17);
+        let given = ask_for_slice(process, asked).expect("always permitted");
+        child.kill().expect("ours");
+        child.wait().expect("it was killed");
+        // a kernel without them reports none
+        assert_eq!(given, if own == 0 { Duration::ZERO } else { asked });
     }
 
     #[test]

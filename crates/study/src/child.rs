@@ -13,6 +13,7 @@ use std::io::{self, Read, Seek};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use unisono_linux::affinity::Tid;
 use unisono_linux::process_group::ProcessGroup;
 use unisono_linux::signal::Signal;
 
@@ -73,6 +74,11 @@ impl StudyChild {
         let process = command.spawn().map_err(failed)?;
         let group = ProcessGroup::of_child(process.id());
         Ok(Self { program, process, group, stderr: Some(stderr), ended: false })
+    }
+
+    /// Its first thread.
+    pub fn process(&self) -> Tid {
+        Tid(self.process.id().cast_signed())
     }
 
     pub fn group(&self) -> Option<ProcessGroup> {

@@ -9,8 +9,9 @@ use super::{Context, NoResult, gang_run};
 use crate::workload::{Measurement, Pin};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use unisono_linux::quota;
+use unisono_linux::affinity::Tid;
 use unisono_linux::topology::Topology;
+use unisono_linux::{quota, scheduling};
 use unisono_measure::record::Figure;
 
 /// From the start of the first program to the moment at which all begin to measure.
@@ -30,6 +31,8 @@ pub enum SharingRegime {
     Linux,
     /// Concurrently, thread i of each program pinned to processor i; no gangs.
     Spread,
+    /// As `spread`, but each thread asks the kernel for slices of `slice_ms` (EEVDF, Linux 6.12).
+    Slices,
     /// As `linux`, but one program has nice -20: the second, unless `favoured` says otherwise.
     Nice,
     /// One after the other, pinned like `spread`, each for its share of the time.
@@ -46,7 +49,7 @@ pub enum SharingRegime {
 #[serde(default)]
 pub struct RegimeSettings {
     pub regime: SharingRegime,
-    /// The gangs' slice. `None`: [`gang_run::SLICE_MS`].
+    /// The slice of gangs, or of each thread. `None`: [`gang_run::SLICE_MS`].
     pub slice_ms: Option<f64>,
     /// One for each program.
     pub weights: Option<Vec<u32>>,
@@ -93,7 +96,9 @@ pub fn under(
             let lead = GANG_LEAD + settings.preparation();
             return gang_run::run(context, settings, apps, seconds, lead);
         }
-        SharingRegime::Spread => apps.iter_mut().for_each(|app| app.options.pin = Pin::Spread),
+        SharingRegime::Spread | SharingRegime::Slices => {
+            apps.iter_mut().for_each(|app| app.options.pin = Pin::Spread);
+        }
         SharingRegime::Partition => partition(context, &mut apps)?,
         SharingRegime::Fit => fit(context, &mut apps)?,
         SharingRegime::Linux | SharingRegime::Nice => {}
@@ -110,6 +115,9 @@ pub fn under(
         prepared.collect(),
         lead + Duration::from_secs_f64(seconds),
         |i, child| {
+            if regime == SharingRegime::Slices {
+                return ask_for_slices(child.process(), settings);
+            }
             if regime != SharingRegime::Nice || i + 1 != favoured {
                 return Ok(());
             }
@@ -123,6 +131,17 @@ pub fn under(
         },
     )?;
     Ok((measured, Vec::new()))
+}
+
+fn ask_for_slices(process: Tid, settings: &RegimeSettings) -> Result<(), NoResult> {
+    let slice = Duration::from_secs_f64(settings.slice_ms.unwrap_or(gang_run::SLICE_MS) / 1e3);
+    match scheduling::ask_for_slice(process, slice) {
+        Ok(given) if given == slice => Ok(()),
+        Ok(_) => Err(NoResult::Skipped(
+            "this kernel has no slices of a thread's own; they came with Linux 6.12".into(),
+        )),
+        Err(error) => Err(NoResult::Failed(format!("cannot ask for slices of {slice:?}: {error}"))),
+    }
 }
 
 /// One after the other, each for its share of the time on all processors.
