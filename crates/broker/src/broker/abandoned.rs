@@ -5,7 +5,7 @@
 //! destination that takes nothing more would keep it for ever, and some thousand such paths are all that a
 //! broker has. So a path without a program ends when its destination has taken nothing for
 //! [`Limits::patience`](crate::Limits::patience); one that reads slowly is waited for. A program that has
-//! connected and not greeted in that time is sent away.
+//! connected and not greeted in that time is sent away, and earlier if another one needs its place.
 //!
 //! Cost: a look at all paths and programs once a second.
 
@@ -13,10 +13,14 @@ use super::paths::PathState;
 use super::{Broker, answer};
 use crate::frame::Frame;
 use crate::task::{ClientId, PathId, Task};
+use crate::transport::TransportPeer;
 use unisono_linux::clock::Nanos;
 
 /// Time between two looks.
 const LOOK: Nanos = Nanos::SECOND;
+/// How long a program keeps its place without a greeting while others wait for one. A greeting over TLS needs
+/// three round trips, and one lost packet costs a second (RFC 6298).
+const GREETING: Nanos = Nanos(3_000_000_000);
 
 impl Broker {
     /// A destination has taken a part of what is kept for it.
@@ -52,6 +56,19 @@ impl Broker {
             self.send_away(now, id, "no greeting came");
         }
         self.mqtt_look(now);
+    }
+
+    /// Sends the one away that has waited longest with its greeting, of this peer if one is given: those who
+    /// say nothing do not keep others out. Whether there is a place now.
+    pub(super) fn make_place(&mut self, now: Nanos, of: Option<TransportPeer>) -> bool {
+        let silent = self.clients.iter().filter(|(_, client)| {
+            !client.greeted && of.is_none_or(|of| of == client.peer) && now.since(client.since) >= GREETING
+        });
+        let Some(id) = silent.min_by_key(|(_, client)| client.since).map(|(id, _)| *id) else {
+            return false;
+        };
+        self.send_away(now, id, "no greeting came, and others wait for a place");
+        true
     }
 
     /// A path's destination is gone (or was never there); its socket is closed.

@@ -196,8 +196,13 @@ impl Broker {
     /// A program has connected; whether it may stay.
     pub fn connected(&mut self, now: Nanos, client: ClientId, peer: TransportPeer) -> bool {
         self.look(now);
+        let peer = peer.party();
         let theirs = self.clients.values().filter(|client| client.peer == peer).count();
-        let may = self.clients.len() < self.limits.clients && theirs < self.limits.clients_of_user;
+        let may = if theirs >= self.limits.clients_of_user {
+            self.make_place(now, Some(peer))
+        } else {
+            self.clients.len() < self.limits.clients || self.make_place(now, None)
+        };
         if may {
             let connected = ConnectedClient {
                 peer,

@@ -7,6 +7,7 @@ use crate::memory::MemoryListener;
 use crate::tls::{TlsCertificates, TlsService, Uncertified};
 use crate::transport::{Framing, StreamListener, TransportListener};
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::net::sockopt;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -63,9 +64,12 @@ impl Server {
     /// Listens at a socket that systemd has opened; whoever wrote the unit says who may connect.
     ///
     /// # Errors
-    /// The descriptor is no socket, or the kernel refuses to wait for it.
+    /// The descriptor is no socket that listens, or the kernel refuses to wait for it.
     pub fn listen_inherited(&mut self, socket: OwnedFd) -> Result<(), ServeError> {
-        rustix::io::ioctl_fionbio(&socket, true)?;
+        // accept(2) would fail for ever, and the broker would try again for ever
+        if !sockopt::socket_acceptconn(&socket).unwrap_or(false) {
+            return Err(ServeError::NoListener);
+        }
         self.add(Box::new(StreamListener::new(socket, self.broker.limits().largest_frame())?))
     }
 

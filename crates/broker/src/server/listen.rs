@@ -25,6 +25,9 @@ pub enum ServeError {
     /// The socket cannot be made.
     #[error("cannot listen at {}: {source}", path.display())]
     Listen { path: PathBuf, source: Errno },
+    /// systemd has opened a socket of another kind.
+    #[error("a socket of LISTEN_FDS does not listen for connections; write ListenStream= in its unit")]
+    NoListener,
     #[error("cannot listen at {address}: {source}")]
     ListenTcp { address: SocketAddr, source: Errno },
     /// Anybody in the network could connect.
@@ -114,5 +117,40 @@ fn make_room(path: &Path, address: &SocketAddrUnix) -> Result<(), ServeError> {
         }
         Err(Errno::PROTOTYPE) => Err(ServeError::NoSocket { path: path.to_owned() }),
         _ => Err(ServeError::Taken { path: path.to_owned() }),
+    }
+}
+
+/// What an error of accept(2) says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum AcceptFailure {
+    /// The connection has failed already; the next one may be sound.
+    Connection,
+    /// The process or the host has no room for another descriptor now.
+    Shortage,
+    /// The socket does not listen.
+    Listener,
+}
+
+impl AcceptFailure {
+    /// Reference: accept(2), "Error handling" and `EPERM`.
+    pub(super) fn of(error: &std::io::Error) -> Self {
+        match Errno::from_io_error(error) {
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => Self::Shortage,
+            Some(
+                Errno::CONNABORTED
+                | Errno::CONNRESET
+                | Errno::PROTO
+                | Errno::NOPROTOOPT
+                | Errno::OPNOTSUPP
+                | Errno::NETDOWN
+                | Errno::NETUNREACH
+                | Errno::NONET
+                | Errno::HOSTDOWN
+                | Errno::HOSTUNREACH
+                | Errno::TIMEDOUT
+                | Errno::PERM,
+            ) => Self::Connection,
+            _ => Self::Listener,
+        }
     }
 }

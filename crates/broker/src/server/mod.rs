@@ -26,6 +26,7 @@ use crate::task::{ClientId, Next, PathId, Sent, Task};
 use crate::transport::{FrameTransport, Framing, PollFor, TransportError, TransportListener};
 use add::{EncryptedService, LISTENER};
 use disk::DiskThread;
+use listen::AcceptFailure;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{Timespec, epoll as events};
 use rustix::io::Errno;
@@ -384,12 +385,15 @@ impl Server {
         let (transport, peer): (Box<dyn FrameTransport>, _) = match listener.accept() {
             Ok(Some(accepted)) => accepted,
             Ok(None) => return Ok(()),
-            // nobody can be let in until somebody leaves: they wait in the kernel's queue
-            Err(TransportError::Failed(error)) if is_short_of_descriptors(&error) => {
-                std::thread::sleep(std::time::Duration::from_millis(1));
-                return Ok(());
-            }
-            Err(TransportError::Failed(error)) => return Err(TransportError::Failed(error).into()),
+            Err(TransportError::Failed(error)) => match AcceptFailure::of(&error) {
+                AcceptFailure::Connection => return Ok(()),
+                // nobody can be let in until somebody leaves: they wait in the kernel's queue
+                AcceptFailure::Shortage => {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                    return Ok(());
+                }
+                AcceptFailure::Listener => return Err(TransportError::Failed(error).into()),
+            },
             // whoever was there has gone again, never spoke the protocol, or could not be given its rings
             Err(_) => return Ok(()),
         };
@@ -479,10 +483,4 @@ impl Drop for Server {
             let _ = std::fs::remove_file(name);
         }
     }
-}
-
-fn is_short_of_descriptors(error: &std::io::Error) -> bool {
-    [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM]
-        .iter()
-        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }

@@ -47,6 +47,7 @@ pub(crate) use stream::accept;
 pub use stream::{Framing, StreamListener, StreamTransport};
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
@@ -301,7 +302,23 @@ pub enum TransportPeer {
     /// A process of this user on this host; both ends read the same monotonic clock.
     User(u32),
     /// A process at this address; its clock is another one.
-    Address(std::net::IpAddr),
+    Address(IpAddr),
+}
+
+impl TransportPeer {
+    /// Whose limits it shares: whoever has one of these addresses has the others, too. That is all of
+    /// loopback, and of IPv6 a /64 (RFC 6177).
+    #[must_use]
+    pub(crate) fn party(self) -> Self {
+        match self {
+            Self::User(_) => self,
+            Self::Address(address) => Self::Address(match address.to_canonical() {
+                address if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V4(address) => address.into(),
+                IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+            }),
+        }
+    }
 }
 
 /// A connection, and who is at its other end.

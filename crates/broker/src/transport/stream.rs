@@ -13,7 +13,7 @@ use super::{
 };
 use crate::tls::TlsCertificates;
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, accept_with, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, accept_with, sockopt};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::net::SocketAddr;
@@ -347,15 +347,17 @@ impl StreamListener {
 pub(crate) fn accept(socket: &OwnedFd) -> Result<Option<(OwnedFd, TransportPeer)>, TransportError> {
     let socket = match accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
         Ok(socket) => socket,
-        // whoever was there has gone again
-        Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(None),
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
         Err(error) => return Err(TransportError::Failed(error.into())),
     };
-    let peer = match rustix::net::getpeername(&socket).ok().flatten().map(SocketAddr::try_from) {
-        Some(Ok(address)) => TransportPeer::Address(address.ip()),
-        _ => TransportPeer::User(sockopt::socket_peercred(&socket)?.uid.as_raw()),
-    };
-    Ok(Some((socket, peer)))
+    if sockopt::socket_domain(&socket)? == AddressFamily::UNIX {
+        let user = sockopt::socket_peercred(&socket)?.uid.as_raw();
+        return Ok(Some((socket, TransportPeer::User(user))));
+    }
+    // One that has reset the connection has no address, although what it sent can still be read. It must not
+    // be taken for a program of this host.
+    let peer = rustix::net::getpeername(&socket).ok().flatten().map(SocketAddr::try_from);
+    Ok(peer.and_then(Result::ok).map(|address| (socket, TransportPeer::Address(address.ip()))))
 }
 
 impl TransportListener for StreamListener {

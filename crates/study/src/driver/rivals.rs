@@ -220,6 +220,8 @@ impl RivalRun<'_> {
 
     /// Kills all in the middle of a stream; how many files more than before are there afterwards.
     fn killed(&self) -> Result<usize, NoResult> {
+        // the brokers of the parts before were killed, too, and may have left it
+        std::fs::remove_file(self.host.files.path("meet")).ok();
         let before = self.files();
         let mut processes = self.start(0.0, OtherSubscriber::Alone)?;
         std::thread::sleep(self.driver.start() + self.measured / 2);
