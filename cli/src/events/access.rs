@@ -30,11 +30,16 @@ fn parsed<T>(path: &Path, parse: impl Fn(&str) -> Result<T, PermissionsError>) -
     Ok(parse(&text).map_err(|error| Failure::Usage(format!("{place}:{error}")))?)
 }
 
-/// The number of a user of this host.
 fn user(name: &str) -> Option<u32> {
+    user_and_group(name).map(|(user, _)| user)
+}
+
+/// The numbers of a user of this host and of its group.
+pub(super) fn user_and_group(name: &str) -> Option<(u32, u32)> {
     let users = read::text("/etc/passwd".as_ref(), read::HAND_WRITTEN).ok()?;
     users.lines().find_map(|line| {
-        let mut parts = line.split(':');
-        (parts.next() == Some(name)).then(|| parts.nth(1)?.parse().ok())?
+        let parts: Vec<&str> = line.split(':').collect();
+        let [found, _, user, group, ..] = parts[..] else { return None };
+        (found == name).then(|| Some((user.parse().ok()?, group.parse().ok()?)))?
     })
 }

@@ -3,7 +3,7 @@
 use crate::exit::Failure;
 use anyhow::Context as _;
 use clap::ValueEnum;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use unisono_broker::log::{EventLog, LogBounds, LogError};
 use unisono_broker::{Broker, Durability};
@@ -45,6 +45,11 @@ enum MessageDurability {
 }
 
 impl LogFlags {
+    /// Where the log is.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.log.as_deref()
+    }
+
     /// The broker with its log; damage of the log is told on standard error.
     pub(super) fn add_to(&self, broker: Broker) -> anyhow::Result<Broker> {
         let Some(path) = &self.log else { return Ok(broker) };

@@ -15,7 +15,9 @@ mod serve;
 mod service;
 mod show;
 mod subscribe;
+mod sweep;
 mod top;
+mod user;
 
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -29,7 +31,7 @@ use std::process::ExitCode;
 /// consumer may ask for delivery in time. If the broker cannot keep that, it refuses and says by how much.
 ///
 /// `serve` makes sockets and, with --log, a directory. It changes nothing else on the host and needs no
-/// privilege.
+/// privilege. Started by root, it becomes a user that owns nothing once it listens (`serve --user`).
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono events serve                                 the broker, until Ctrl-C
@@ -52,6 +54,8 @@ enum EventsCommand {
     Record(record::Args),
     Replay(replay::Args),
     Bench(bench::Args),
+    #[command(hide = true)]
+    Sweep(sweep::Args),
 }
 
 pub(crate) use policy::{mode, policy};
@@ -68,5 +72,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         EventsCommand::Record(args) => record::run(&args),
         EventsCommand::Replay(args) => replay::run(&args),
         EventsCommand::Bench(args) => bench::run(&args),
+        EventsCommand::Sweep(args) => sweep::run(&args),
     }
 }

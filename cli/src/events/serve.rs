@@ -5,6 +5,7 @@ use super::metrics::openmetrics;
 use super::policy::{mode, policy};
 use super::service::ServiceNotices;
 use super::show::counters;
+use super::user::{BecomeUser, NextUser};
 use crate::exit::Failure;
 use crate::output;
 use anyhow::Context as _;
@@ -78,6 +79,12 @@ pub(crate) struct Args {
     /// certificate nor a token
     #[arg(long)]
     insecure: bool,
+    /// When root starts it: the user to become once it listens, as a name or as UID or UID:GID
+    ///
+    /// Left out: one that owns nothing and that nobody else has. The log is given to this user, who has to be
+    /// able to enter the directories above it. `root`: it stays root.
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
     #[command(flatten)]
     log: LogFlags,
     /// Answer monitoring programs there (GET /metrics): ADDRESS:PORT, or the path of a Unix socket
@@ -92,6 +99,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let user = NextUser::chosen(args.user.as_deref())?;
     let broker = match &args.policy {
         Some(path) => {
             let policy = policy(path)?;
@@ -140,8 +148,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             eprintln!("serving MQTT at {scheme}{listening}");
         }
     }
-    let statistics =
-        serve_at(server, (&addresses, args.mode, exposure), (args.json, args.metrics.as_deref()))?;
+    let become_user = BecomeUser { user, log: args.log.path() };
+    let statistics = serve_at(
+        server,
+        (&addresses, args.mode, exposure),
+        (args.json, args.metrics.as_deref()),
+        &become_user,
+    )?;
     match args.json {
         true => output::answer(&serde_json::to_string(&statistics)?)?,
         false => output::answer(counters(&statistics).trim_end())?,
@@ -156,7 +169,8 @@ pub(crate) fn serve(
     wait: ServerWait,
     quiet: bool,
 ) -> anyhow::Result<Statistics> {
-    serve_at(Server::new(broker, wait)?, at, (quiet, None))
+    let become_user = BecomeUser { user: NextUser::chosen(None)?, log: None };
+    serve_at(Server::new(broker, wait)?, at, (quiet, None), &become_user)
 }
 
 /// Where to listen for MQTT clients.
@@ -185,6 +199,7 @@ fn serve_at(
     mut server: Server,
     (addresses, mode, exposure): (&[BrokerAddress], u32, Exposure),
     (quiet, metrics): (bool, Option<&str>),
+    become_user: &BecomeUser<'_>,
 ) -> anyhow::Result<Statistics> {
     interrupt::catch().context("cannot catch Ctrl-C")?;
     let inherited = activation::listeners().context("cannot take the sockets of LISTEN_FDS")?;
@@ -199,6 +214,11 @@ fn serve_at(
         }
     }
     let scrapes = metrics.map(|place| listen_for_scrapes(place, exposure)).transpose()?;
+    let mut names = server.names().to_vec();
+    if let Some(ScrapeListener::Unix(_, path)) = &scrapes {
+        names.push(path.clone());
+    }
+    let sweeper = become_user.go(&names, quiet)?;
     let window = server.window();
     let is_over = AtomicBool::new(false);
     let text = || {
@@ -217,7 +237,9 @@ fn serve_at(
         is_over.store(true, Ordering::Relaxed);
         served
     })?;
-    Ok(server.broker().statistics(unisono_broker::now()))
+    let statistics = server.broker().statistics(unisono_broker::now());
+    drop((server, scrapes, sweeper));
+    Ok(statistics)
 }
 
 /// How long a monitoring program waits for the broker's next turn.

@@ -122,7 +122,8 @@ fn a_party_that_is_killed_leaves_nothing_and_nobody_else_notices() -> TestOutcom
         let address = format!("{kind}{}", socket.display());
         killed(&address);
         let names: Vec<_> = std::fs::read_dir(scratch.path()).expect("it is there").collect();
-        assert_eq!(names.len(), 1, "the last broker's socket alone: {names:?}");
+        // a broker that root starts leaves none
+        assert!(names.len() <= 1, "the last broker's socket alone: {names:?}");
     }
     Ok(())
 }

@@ -59,6 +59,8 @@ pub fn never_more() -> io::Result<()> {
 /// A part of what root may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Privilege {
+    /// Files and directories of other users.
+    OverrideFileModes = 1,
     /// Signals to processes of other users.
     Kill = 5,
     /// Devices, queueing disciplines, filters.

@@ -22,10 +22,12 @@
 //! `segment.rs`, and then this file.
 
 mod cursor;
+mod owner;
 mod record;
 mod segment;
 
 pub use cursor::{AcknowledgedFile, LogCursor, LogEntry};
+pub use owner::give;
 pub use record::LoggedEvent;
 pub use segment::{FoundRecord, ReadAt, SegmentReader, segment_in_memory};
 

@@ -84,7 +84,7 @@ pub struct Server {
     links: NumberMap<u32, OwnedFd>,
     /// Programs whose last event waits for room in an inbox.
     blocked: BTreeSet<ClientId>,
-    /// None: the broker keeps no log.
+    /// None: the broker keeps no log, or does not serve yet.
     disk: Option<DiskThread>,
     window: Arc<StatisticsWindow>,
     /// None: it cannot listen with TLS.
@@ -99,17 +99,13 @@ impl Server {
     pub fn new(mut broker: Broker, wait: ServerWait) -> Result<Self, ServeError> {
         broker.begin(RandomState::new().hash_one(clock::now().0).max(1));
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let disk = if broker.keeps_log() { Some(DiskThread::start()?) } else { None };
-        if let Some(disk) = &disk {
-            epoll::add(&epoll, disk, EventData::new_u64(DISK), EventFlags::IN)?;
-        }
         Ok(Self {
             broker,
             wait,
             listeners: Vec::new(),
             names: Vec::new(),
             epoll,
-            disk,
+            disk: None,
             window: Arc::default(),
             tls: None,
             clients: NumberMap::default(),
@@ -129,6 +125,12 @@ impl Server {
         Arc::clone(&self.window)
     }
 
+    /// The names that it has made in the file system.
+    #[must_use]
+    pub fn names(&self) -> &[PathBuf] {
+        &self.names
+    }
+
     /// What it has done.
     #[must_use]
     pub fn broker(&self) -> &Broker {
@@ -141,6 +143,11 @@ impl Server {
     /// The kernel's refusal to wait; programs and destinations never end it.
     pub fn serve(&mut self, stop: &dyn Fn() -> bool) -> Result<(), ServeError> {
         let mut ready = Vec::with_capacity(256);
+        // not before: the process may have become another user, which threads are not told of in full
+        if self.disk.is_none() && self.broker.keeps_log() {
+            let disk = self.disk.insert(DiskThread::start()?);
+            epoll::add(&self.epoll, &*disk, EventData::new_u64(DISK), EventFlags::IN)?;
+        }
         while !stop() {
             let mut due = self.deliver();
             // programs that were paused and take events again are owed some

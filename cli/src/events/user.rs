@@ -1,0 +1,96 @@
+//! The user that the broker becomes when root has started it.
+
+use super::access::user_and_group;
+use super::sweep::SocketSweeper;
+use crate::exit::Failure;
+use anyhow::Context as _;
+use std::path::{Path, PathBuf};
+use unisono_linux::{privilege, process};
+
+/// Which user serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum NextUser {
+    /// Whoever has started the broker.
+    Same,
+    /// One that owns nothing.
+    Unused,
+    Named {
+        user: u32,
+        group: u32,
+    },
+}
+
+impl NextUser {
+    /// What `--user` says.
+    pub(super) fn chosen(text: Option<&str>) -> anyhow::Result<Self> {
+        let wish = match text {
+            None => return Ok(if process::is_root() { Self::Unused } else { Self::Same }),
+            Some(text) => numbers(text).ok_or_else(|| {
+                let what =
+                    format!("this host has no user `{text}`; write a name of /etc/passwd, UID or UID:GID");
+                Failure::Usage(what)
+            })?,
+        };
+        if wish.0 == unisono_linux::local_socket::own_user() {
+            return Ok(Self::Same);
+        }
+        if !process::is_root() {
+            let what = "only root can become another user; leave --user out, or start it as that user";
+            return Err(Failure::Usage(what.to_owned()).into());
+        }
+        Ok(Self::Named { user: wish.0, group: wish.1 })
+    }
+}
+
+fn numbers(text: &str) -> Option<(u32, u32)> {
+    if let Some((user, group)) = text.split_once(':') {
+        return Some((user.parse().ok()?, group.parse().ok()?));
+    }
+    user_and_group(text).or_else(|| text.parse().ok().map(|user| (user, user)))
+}
+
+/// How a broker that listens becomes that user.
+pub(super) struct BecomeUser<'a> {
+    pub(super) user: NextUser,
+    pub(super) log: Option<&'a Path>,
+}
+
+impl BecomeUser<'_> {
+    /// Gives the log and all privileges away. The answer is the process that removes the sockets at the end.
+    /// No other thread may run.
+    pub(super) fn go(&self, sockets: &[PathBuf], quiet: bool) -> anyhow::Result<Option<SocketSweeper>> {
+        let (user, group) = match self.user {
+            NextUser::Same => return Ok(None),
+            NextUser::Named { user, group } => (user, group),
+            NextUser::Unused => {
+                let user = privilege::unused_user().context("cannot look for a user that nobody has")?;
+                (user, user)
+            }
+        };
+        if let Some(log) = self.log {
+            unisono_broker::log::give(log, user, group)?;
+        }
+        let sweeper = match sockets {
+            [] => None,
+            _ => Some(SocketSweeper::start(sockets).context("cannot start what removes the sockets")?),
+        };
+        privilege::give_up(user, group).with_context(|| {
+            format!(
+                "cannot become user {user} instead of root; choose another one: --user NAME, or --user root"
+            )
+        })?;
+        if let Some(log) = self.log {
+            std::fs::read_dir(log).with_context(|| {
+                format!(
+                    "user {user}, as which the broker serves, cannot enter {}; choose a directory that other \
+                     users can enter, or say --user root",
+                    log.display()
+                )
+            })?;
+        }
+        if !quiet {
+            eprintln!("serving as user {user}, without root's privileges; --user chooses another one");
+        }
+        Ok(sweeper)
+    }
+}

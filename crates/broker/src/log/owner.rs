@@ -1,0 +1,60 @@
+//! Whose files a log has: a broker that root started opens its log and then becomes another user.
+
+use super::{EXTENSION, LogError, cursor};
+use rustix::fs::{CWD, FileType, Gid, Mode, OFlags, Uid, fchown, fstat, openat};
+use rustix::io::Errno;
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+/// Gives the log in a directory to a user and a group: the directory, and of what is in it the log's own
+/// files. Links are left alone, because a former owner of the directory may have made them.
+///
+/// # Errors
+/// The process is not root, or the directory is not there.
+pub fn give(path: &Path, user: u32, group: u32) -> Result<(), LogError> {
+    let failed = |source: Errno| LogError::Directory { path: path.to_owned(), source: source.into() };
+    let owner = LogOwner(Uid::from_raw(user), Gid::from_raw(group));
+    let directory = open_directory(CWD, path).map_err(failed)?;
+    owner.take_files(path, &directory, |name| name == "lock" || name.ends_with(EXTENSION))?;
+    let consumers = open_directory(&directory, Path::new(cursor::CONSUMERS)).map_err(failed)?;
+    owner.take_files(&path.join(cursor::CONSUMERS), &consumers, |_| true)?;
+    owner.take(&consumers).and_then(|()| owner.take(&directory)).map_err(failed)
+}
+
+struct LogOwner(Uid, Gid);
+
+impl LogOwner {
+    fn take(&self, file: impl AsFd) -> Result<(), Errno> {
+        fchown(file, Some(self.0), Some(self.1))
+    }
+
+    /// Takes the regular files of a directory that are the log's and have no other name.
+    fn take_files(
+        &self,
+        path: &Path,
+        directory: &OwnedFd,
+        is_ours: impl Fn(&str) -> bool,
+    ) -> Result<(), LogError> {
+        let failed = |source| LogError::Directory { path: path.to_owned(), source };
+        for entry in fs::read_dir(path).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            if !name.to_str().is_some_and(&is_ours) {
+                continue;
+            }
+            // one that was opened without waiting, because it may be a pipe
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let Ok(file) = openat(directory, &name, flags, Mode::empty()) else { continue };
+            let facts = fstat(&file).map_err(|error| failed(error.into()))?;
+            if FileType::from_raw_mode(facts.st_mode).is_file() && facts.st_nlink == 1 {
+                self.take(&file).map_err(|error| failed(error.into()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open_directory(from: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(from, path, flags, Mode::empty())
+}
