@@ -12,16 +12,16 @@ use unisono_measure::units;
 /// Which broker is meant.
 #[derive(clap::Args)]
 pub(crate) struct BrokerFlag {
-    /// The broker: the path of its socket, shm:PATH, tcp:HOST:PORT, or tls:HOST:PORT
+    /// The broker: the path of its socket, shm:PATH, tcp:HOST:PORT, tls:HOST:PORT or udp:HOST:PORT
     #[arg(long, value_name = "ADDRESS", default_value_os_t = default_socket())]
     at: PathBuf,
     /// A file that holds a token, for a broker that asks for one over TCP
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// With tls:HOST:PORT: the certificate (PEM) of the authority that signed the broker's certificate
+    /// With tls: and udp: the certificate (PEM) of the authority that signed the broker's certificate
     #[arg(long, value_name = "FILE")]
     authority: Option<PathBuf>,
-    /// With tls:HOST:PORT: this program's certificate (PEM), for a broker that asks for one
+    /// With tls: and udp: this program's certificate (PEM), for a broker that asks for one
     #[arg(long, value_name = "FILE")]
     certificate: Option<PathBuf>,
     /// The key (PEM) of the certificate
@@ -41,6 +41,9 @@ impl BrokerFlag {
             (BrokerAddress::Tls(address), token) => {
                 Ok(Client::connect_tls(address, token).map_err(in_words)?)
             }
+            (BrokerAddress::Udp(address), token) => {
+                Ok(Client::connect_udp(address, token).map_err(in_words)?)
+            }
             (address, None) => Ok(Client::at(address)?),
             (BrokerAddress::Tcp(address), Some(token)) => Ok(Client::connect_tcp_with(*address, token)?),
             (other, Some(_)) => {
@@ -57,13 +60,13 @@ impl BrokerFlag {
         let own = CertifiedFiles::of(self.certificate.as_deref(), self.certificate_key.as_deref());
         let own = own.map_err(|error| error.to_string())?;
         match &mut address {
-            BrokerAddress::Tls(place) => {
+            BrokerAddress::Tls(place) | BrokerAddress::Udp(place) => {
                 place.authority = self.authority.clone().or(place.authority.take());
                 place.own = own.or(place.own.take());
             }
             _ if self.authority.is_some() || own.is_some() => {
                 return Err(format!(
-                    "--authority, --certificate and --certificate-key are for tls:HOST:PORT; {text} is none"
+                    "--authority, --certificate and --certificate-key are for tls:HOST:PORT and udp:HOST:PORT; {text} is none"
                 ));
             }
             _ => {}

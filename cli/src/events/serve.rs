@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use unisono_broker::{
     Broker, BrokerAddress, CertifiedFiles, Exposure, Limits, PathPace, ServeError, Server, ServerWait,
-    Statistics, TlsAddress, TlsService, default_socket,
+    Statistics, TlsService, default_socket,
 };
 use unisono_enforce::metrics::{self, ScrapeListener};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
@@ -42,19 +42,19 @@ pub(crate) struct Args {
     #[arg(value_name = "POLICY")]
     policy: Option<PathBuf>,
     /// Where to listen, unless systemd has opened sockets for it: the path of a socket, shm:PATH for shared
-    /// memory, tcp:HOST:PORT, or tls:HOST:PORT for TCP with TLS
+    /// memory, tcp:HOST:PORT, tls:HOST:PORT for TCP with TLS, or udp:HOST:PORT for UDP (QUIC)
     #[arg(long, value_name = "ADDRESS", default_values_os_t = [default_socket()])]
     listen: Vec<PathBuf>,
     /// Where to listen for MQTT clients: HOST:PORT, or tls:HOST:PORT
     #[arg(long, value_name = "ADDRESS", value_parser = mqtt_address)]
     mqtt: Vec<MqttAddress>,
-    /// For tls: addresses: the broker's certificate (PEM), followed by the intermediate certificates, if any
+    /// For tls: and udp: addresses: the broker's certificate (PEM), followed by the intermediate ones, if any
     #[arg(long, value_name = "FILE")]
     certificate: Option<PathBuf>,
     /// The key (PEM) of the certificate
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Ask programs at tls: addresses for a certificate of this authority (PEM)
+    /// Ask programs at tls: and udp: addresses for a certificate of this authority (PEM)
     ///
     /// The permissions know a program by a name in its certificate, as certificate:NAME. With --tokens, a
     /// program may show a token instead.
@@ -68,8 +68,8 @@ pub(crate) struct Args {
     permissions: Option<PathBuf>,
     /// Ask programs and MQTT clients over TCP for a token; this TOML file has the hashes of the tokens
     ///
-    /// Without TLS others can read a token on its way. So tokens from other hosts are taken at tls: addresses
-    /// only.
+    /// Without TLS others can read a token on its way. So tokens from other hosts are taken at tls: and udp:
+    /// addresses only.
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
     /// Who may connect to the socket, as chmod(1) writes it
@@ -117,8 +117,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for listen in &args.listen {
         let address: Result<BrokerAddress, _> = listen.to_string_lossy().parse();
         let address = address.map_err(|error| Failure::Usage(error.to_string()))?;
-        if let BrokerAddress::Tls(TlsAddress { authority: Some(_), .. } | TlsAddress { own: Some(_), .. }) =
-            address
+        if let BrokerAddress::Tls(place) | BrokerAddress::Udp(place) = &address
+            && (place.authority.is_some() || place.own.is_some())
         {
             let what =
                 "files behind a ? are for programs; give the broker's with --certificate FILE and --key FILE";

@@ -1,5 +1,5 @@
-//! Where a broker listens, as people write it: a path, `shm:PATH`, `tcp:HOST:PORT`, or
-//! `tls:HOST:PORT?authority=FILE&certificate=FILE&key=FILE`.
+//! Where a broker listens, as people write it: a path, `shm:PATH`, `tcp:HOST:PORT`, and `tls:` or `udp:` with
+//! `HOST:PORT?authority=FILE&certificate=FILE&key=FILE`.
 
 use crate::tls::{CertifiedFiles, TlsError};
 use std::fmt;
@@ -17,9 +17,11 @@ pub enum BrokerAddress {
     Tcp(SocketAddr),
     /// TCP with TLS.
     Tls(TlsAddress),
+    /// UDP, as QUIC, which has TLS.
+    Udp(TlsAddress),
 }
 
-/// Where a broker listens with TLS, and how a program knows it and is known by it.
+/// Where a broker listens with TLS, over TCP or UDP, and how a program knows it and is known by it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TlsAddress {
     /// As in the broker's certificate: a name, or an address without brackets.
@@ -61,11 +63,12 @@ impl TlsAddress {
     }
 }
 
+/// As it is written behind `tls:` or `udp:`.
 impl fmt::Display for TlsAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host.contains(':') {
-            true => write!(f, "tls:[{}]:{}", self.host, self.address.port())?,
-            false => write!(f, "tls:{}:{}", self.host, self.address.port())?,
+            true => write!(f, "[{}]:{}", self.host, self.address.port())?,
+            false => write!(f, "{}:{}", self.host, self.address.port())?,
         }
         let own = self.own.iter().flat_map(|own| [("certificate", &own.certificate), ("key", &own.key)]);
         let options = self.authority.iter().map(|file| ("authority", file)).chain(own);
@@ -86,7 +89,7 @@ pub fn default_socket() -> PathBuf {
 /// Why a text is no address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "`{text}` is no address: {why}; write a path such as /run/user/1000/events, shm:/run/user/1000/events-shm, tcp:127.0.0.1:7400, or tls:HOST:7401?authority=FILE"
+    "`{text}` is no address: {why}; write a path such as /run/user/1000/events, shm:/run/user/1000/events-shm, tcp:127.0.0.1:7400, tls:HOST:7401?authority=FILE, or udp:HOST:7402?authority=FILE"
 )]
 pub struct AddressError {
     text: String,
@@ -104,6 +107,9 @@ impl FromStr for BrokerAddress {
         }
         if let Some(place) = text.strip_prefix("tls:") {
             return TlsAddress::read(place).map(Self::Tls).map_err(|why| wrong(&why));
+        }
+        if let Some(place) = text.strip_prefix("udp:") {
+            return TlsAddress::read(place).map(Self::Udp).map_err(|why| wrong(&why));
         }
         let shared = text.strip_prefix("shm:");
         let path = shared.or(text.strip_prefix("unix:")).unwrap_or(text);
@@ -124,7 +130,8 @@ impl fmt::Display for BrokerAddress {
             Self::Unix(path) => write!(f, "{}", path.display()),
             Self::Shared(path) => write!(f, "shm:{}", path.display()),
             Self::Tcp(address) => write!(f, "tcp:{address}"),
-            Self::Tls(address) => address.fmt(f),
+            Self::Tls(address) => write!(f, "tls:{address}"),
+            Self::Udp(address) => write!(f, "udp:{address}"),
         }
     }
 }
@@ -135,7 +142,11 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_they_are_written() {
-        let tls = ["tls:localhost:7401", "tls:[::1]:7401?authority=/a.pem&certificate=/c.pem&key=/k.pem"];
+        let tls = [
+            "tls:localhost:7401",
+            "udp:localhost:7401?authority=/a.pem",
+            "tls:[::1]:7401?authority=/a.pem&certificate=/c.pem&key=/k.pem",
+        ];
         let plain = ["/run/events", "relative", "shm:/run/events", "tcp:127.0.0.1:7400", "tcp:[::1]:7400"];
         for text in plain.into_iter().chain(tls) {
             assert_eq!(text.parse::<BrokerAddress>().expect("an address").to_string(), text);
@@ -151,6 +162,7 @@ mod tests {
             "tcp:localhost",
             "tcp:127.0.0.1:99999",
             "tls:localhost",
+            "udp:localhost",
             half,
             other,
         ];

@@ -36,6 +36,7 @@ mod address;
 mod body;
 mod broker;
 mod client;
+pub mod datagram;
 mod destination;
 pub mod frame;
 pub mod join;

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use unisono_broker::memory::{MemoryListener, MemoryTransport};
 use unisono_broker::transport::{
-    Drained, FrameTransport as _, PayloadRef, StreamListener, StreamTransport, Taken, TransportError,
-    TransportListener as _,
+    DatagramListener, Drained, FrameTransport as _, PayloadRef, StreamListener, StreamTransport, Taken,
+    TransportError, TransportListener as _,
 };
 use unisono_broker::{TlsAddress, TlsService, Uncertified};
 use unisono_linux::poll::readable;
@@ -89,6 +89,40 @@ fn tls() -> (End, End) {
     tls_with(|_| None)
 }
 
+/// A broker's end of UDP that listens, and where programs reach it.
+fn listening_by_udp() -> (DatagramListener, TlsAddress, tempfile::TempDir) {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let authority = Authority::new(directory.path(), "authority");
+    let own = authority.certify("broker", &["127.0.0.1"]);
+    let certificates = TlsService { own, client_authority: None }.read(Uncertified::Heard);
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let listener = DatagramListener::bind(any, 64 << 20, &certificates.expect("they are sound"));
+    let listener = listener.expect("a free port");
+    let address = TlsAddress {
+        host: "127.0.0.1".to_owned(),
+        address: listener.address(),
+        authority: Some(authority.file),
+        own: None,
+    };
+    (listener, address, directory)
+}
+
+fn udp() -> (End, End) {
+    let (mut listener, address, _directory) = listening_by_udp();
+    let program = std::thread::spawn(move || address.open_datagrams().expect("it listens"));
+    let mut broker = loop {
+        assert!(readable([listener.as_fd()], Some(PATIENCE)).expect("poll")[0]);
+        if let Some((end, _)) = listener.accept().expect("it listens") {
+            break end;
+        }
+    };
+    while !program.is_finished() || broker.peer_names().is_none() {
+        assert!(broker.receive().expect("the other end is there").is_none());
+    }
+    (Box::new(program.join().expect("it does not panic")), broker)
+}
+
+conforms!(datagrams, crate::udp);
 conforms!(tls_stream, crate::tls);
 conforms!(unix_stream, crate::unix);
 conforms!(tcp_stream, crate::tcp);

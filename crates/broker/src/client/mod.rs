@@ -66,6 +66,8 @@ pub enum Error {
     NobodyShares { path: PathBuf, source: std::io::Error },
     #[error("no broker at {address}: {source}; start one: unisono events serve --listen tcp:{address}")]
     NobodyThere { address: SocketAddr, source: std::io::Error },
+    #[error("no broker at udp:{address}: {source}; start one: unisono events serve --listen udp:{address}")]
+    NobodyServes { address: SocketAddr, source: std::io::Error },
     /// No encrypted connection.
     #[error("no TLS connection to {address}: {why}")]
     Unsecured { address: SocketAddr, why: String },
@@ -231,13 +233,30 @@ impl Client {
     /// # Errors
     /// Nobody is there, or one of the two ends does not accept the other one's certificate.
     pub fn connect_tls(address: &TlsAddress, token: Option<&str>) -> Result<Self, Error> {
+        Self::secured(address, TlsAddress::open, token)
+    }
+
+    /// The same over UDP. The program has to call a method of the client every 30 s at least, or the broker
+    /// takes it as gone.
+    ///
+    /// # Errors
+    /// As [`connect_tls`](Self::connect_tls).
+    pub fn connect_udp(address: &TlsAddress, token: Option<&str>) -> Result<Self, Error> {
+        Self::secured(address, TlsAddress::open_datagrams, token)
+    }
+
+    fn secured(
+        address: &TlsAddress,
+        open: fn(&TlsAddress) -> Result<StreamTransport, Error>,
+        token: Option<&str>,
+    ) -> Result<Self, Error> {
         let greeting = Greeting { token: token.map(str::to_owned), ..Greeting::default() };
         let told = |error| match error {
             // with TLS 1.3 a broker judges the program's certificate after the handshake
             Error::Broken(TransportError::Tls(why)) => Error::Unsecured { address: address.address, why },
             other => other,
         };
-        Self::over(Box::new(address.open().map_err(told)?), greeting, ClientWait::Sleep).map_err(told)
+        Self::over(Box::new(open(address).map_err(told)?), greeting, ClientWait::Sleep).map_err(told)
     }
 
     /// Connects to the broker at an address of any kind.
@@ -251,6 +270,7 @@ impl Client {
             BrokerAddress::Shared(path) => Self::connect_shared(path),
             BrokerAddress::Tcp(address) => Self::connect_tcp(*address),
             BrokerAddress::Tls(address) => Self::connect_tls(address, None),
+            BrokerAddress::Udp(address) => Self::connect_udp(address, None),
         }
     }
 

@@ -5,7 +5,7 @@ use super::listen::{self, Exposure, ServeError};
 use crate::address::{BrokerAddress, TlsAddress};
 use crate::memory::MemoryListener;
 use crate::tls::{TlsCertificates, TlsService, Uncertified};
-use crate::transport::{Framing, StreamListener, TransportListener};
+use crate::transport::{DatagramListener, Framing, StreamListener, TransportListener};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::sockopt;
 use std::net::SocketAddr;
@@ -108,16 +108,40 @@ impl Server {
         self.listen_encrypted(address, exposure, Framing::Mqtt)
     }
 
+    /// The same for programs that speak over UDP.
+    ///
+    /// # Errors
+    /// As [`listen_tls`](Self::listen_tls).
+    pub fn listen_udp(&mut self, address: SocketAddr, exposure: Exposure) -> Result<SocketAddr, ServeError> {
+        let service = self.encrypted_service("udp", address, exposure)?;
+        let largest = self.broker.limits().largest_frame();
+        let listener = DatagramListener::bind(address, largest, &service.certificates);
+        let listener = listener.map_err(|source| ServeError::ListenUdp { address, source })?;
+        let bound = listener.address();
+        self.add(Box::new(listener))?;
+        Ok(bound)
+    }
+
+    fn encrypted_service(
+        &self,
+        scheme: &'static str,
+        address: SocketAddr,
+        exposure: Exposure,
+    ) -> Result<EncryptedService, ServeError> {
+        let service = self.tls.clone().ok_or(ServeError::NoCertificate { scheme, address })?;
+        if !service.asks && listen::check_exposure(address, exposure).is_err() {
+            return Err(ServeError::ExposedToAll { address });
+        }
+        Ok(service)
+    }
+
     fn listen_encrypted(
         &mut self,
         address: SocketAddr,
         exposure: Exposure,
         framing: Framing,
     ) -> Result<SocketAddr, ServeError> {
-        let service = self.tls.clone().ok_or(ServeError::NoCertificate { address })?;
-        if !service.asks && listen::check_exposure(address, exposure).is_err() {
-            return Err(ServeError::ExposedToAll { address });
-        }
+        let service = self.encrypted_service("tls", address, exposure)?;
         let (listener, bound) = listen::tcp(address, (self.broker.limits().largest_frame(), framing))?;
         self.add(Box::new(listener.encrypted(service.certificates)))?;
         Ok(bound)
@@ -139,7 +163,8 @@ impl Server {
     ///
     /// # Errors
     /// As [`listen_unix`](Self::listen_unix), [`listen_shared`](Self::listen_shared),
-    /// [`listen_tcp`](Self::listen_tcp) and [`listen_tls`](Self::listen_tls).
+    /// [`listen_tcp`](Self::listen_tcp), [`listen_tls`](Self::listen_tls) and
+    /// [`listen_udp`](Self::listen_udp).
     pub fn listen(
         &mut self,
         address: &BrokerAddress,
@@ -153,6 +178,10 @@ impl Server {
             BrokerAddress::Tls(place) => {
                 let address = self.listen_tls(place.address, exposure)?;
                 Ok(BrokerAddress::Tls(TlsAddress { address, ..place.clone() }))
+            }
+            BrokerAddress::Udp(place) => {
+                let address = self.listen_udp(place.address, exposure)?;
+                Ok(BrokerAddress::Udp(TlsAddress { address, ..place.clone() }))
             }
         }
     }

@@ -39,8 +39,10 @@ pub enum ServeError {
         "{address} can be reached from other hosts and everybody there may connect; give --client-authority or --tokens, or say --insecure"
     )]
     ExposedToAll { address: SocketAddr },
-    #[error("tls:{address} needs a certificate and its key; give --certificate FILE --key FILE")]
-    NoCertificate { address: SocketAddr },
+    #[error("cannot listen at udp:{address}: {source}")]
+    ListenUdp { address: SocketAddr, source: TransportError },
+    #[error("{scheme}:{address} needs a certificate and its key; give --certificate FILE --key FILE")]
+    NoCertificate { scheme: &'static str, address: SocketAddr },
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The kernel refused what serving takes.

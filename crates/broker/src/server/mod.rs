@@ -453,8 +453,9 @@ impl Server {
             }
             HeardFrom::Gone(error) => return self.lose(id, &error),
         }
-        // an answer of TLS that found no room
-        if self.clients.get(&id).is_some_and(|client| client.transport.poll_for() == PollFor::FramesAndRoom) {
+        // an answer of TLS that found no room, or acknowledgements that made some
+        let polls_for = self.clients.get(&id).map(|client| client.transport.poll_for());
+        if matches!(polls_for, Some(PollFor::FramesAndRoom | PollFor::Anything)) {
             self.spoken_to.insert(id);
         }
     }

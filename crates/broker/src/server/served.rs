@@ -122,7 +122,7 @@ impl ServedClient {
         match self.transport.poll_for() {
             PollFor::Frames => frames,
             PollFor::FramesAndRoom => frames | EventFlags::OUT,
-            PollFor::Rings => EventFlags::IN,
+            PollFor::Rings | PollFor::Anything => EventFlags::IN,
         }
     }
 

@@ -38,6 +38,9 @@ pub enum TlsError {
         "TLS needs the certificate of the broker's authority; name its file: --authority FILE, or {address}?authority=FILE"
     )]
     NoAuthority { address: String },
+    /// QUIC needs more of TLS than TCP does.
+    #[error("no connection over UDP: {0}")]
+    Datagrams(String),
 }
 
 /// A certificate and its key, in PEM files.

@@ -1,6 +1,7 @@
-//! What carries the bytes of a stream: a socket as it is, or TLS over it.
+//! What carries the bytes of a stream: a socket as it is, TLS over it, or QUIC in datagrams.
 
-use super::{TransportError, tls::TlsChannel};
+use super::datagrams::DatagramChannel;
+use super::{PollFor, TransportError, tls::TlsChannel};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg, shutdown};
 use std::io::IoSlice;
@@ -10,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub(super) enum ByteChannel {
     Plain(OwnedFd),
     Tls(Box<TlsChannel>),
+    Datagrams(Box<DatagramChannel>),
 }
 
 /// What came of reading.
@@ -31,6 +33,7 @@ impl ByteChannel {
         match self {
             Self::Plain(socket) => write(socket.as_fd(), pieces),
             Self::Tls(tls) => tls.write(pieces),
+            Self::Datagrams(channel) => channel.write(pieces),
         }
     }
 
@@ -39,6 +42,7 @@ impl ByteChannel {
         match self {
             Self::Plain(_) => Ok(true),
             Self::Tls(tls) => tls.flush(),
+            Self::Datagrams(channel) => channel.flush(),
         }
     }
 
@@ -46,20 +50,38 @@ impl ByteChannel {
         match self {
             Self::Plain(socket) => read(socket.as_fd(), into),
             Self::Tls(tls) => tls.read(into),
+            Self::Datagrams(channel) => match channel.read(into) {
+                Ok(Some(count)) => Ok(Intake::Bytes { count, all: false }),
+                Ok(None) => Ok(Intake::Nothing),
+                Err(TransportError::Closed) => Ok(Intake::Ended),
+                Err(error) => Err(error),
+            },
         }
     }
 
-    /// Whether it waits for room in the kernel, if `unsent` says whether bytes wait for it.
-    pub(super) fn wants_room(&self, unsent: bool) -> bool {
-        match self {
+    /// What to poll its descriptor for, if `unsent` says whether bytes wait for room.
+    pub(super) fn poll_for(&self, unsent: bool) -> PollFor {
+        let wants_room = match self {
             Self::Plain(_) => unsent,
             Self::Tls(tls) => tls.wants_room(unsent),
+            Self::Datagrams(_) => return PollFor::Anything,
+        };
+        if wants_room { PollFor::FramesAndRoom } else { PollFor::Frames }
+    }
+
+    /// Its descriptor was ready.
+    pub(super) fn woken(&mut self) -> Result<(), TransportError> {
+        match self {
+            Self::Plain(_) | Self::Tls(_) => Ok(()),
+            Self::Datagrams(channel) => channel.pump(),
         }
     }
 
     pub(super) fn close(&mut self) {
-        if let Self::Tls(tls) = self {
-            tls.say_goodbye();
+        match self {
+            Self::Plain(_) => {}
+            Self::Tls(tls) => tls.say_goodbye(),
+            Self::Datagrams(channel) => return channel.close(),
         }
         let _ = shutdown(self.as_fd(), Shutdown::Write);
     }
@@ -70,6 +92,7 @@ impl AsFd for ByteChannel {
         match self {
             Self::Plain(socket) => socket.as_fd(),
             Self::Tls(tls) => tls.as_fd(),
+            Self::Datagrams(channel) => channel.as_fd(),
         }
     }
 }

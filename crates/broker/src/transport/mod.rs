@@ -3,11 +3,13 @@
 //! ```text
 //!   program                                             broker
 //!   FrameTransport ==== stream.rs: Unix, TCP, TLS ==> FrameTransport   <- TransportListener
+//!   FrameTransport ==== datagrams.rs: UDP ==========> FrameTransport   <- TransportListener
 //!   FrameTransport ==== memory/:   rings in memfds => FrameTransport   <- TransportListener
 //! ```
 //! A frame is a head and a payload, both opaque here; `frame.rs` gives them their meaning. A transport moves
-//! frames between two ends, in both directions. It never blocks, starts no thread and reads no clock: each
-//! call does what can be done now, and one descriptor tells `poll(2)` when to call again.
+//! frames between two ends, in both directions. It never blocks (but that of a program while it connects and
+//! closes) and starts no thread: each call does what can be done now, and one descriptor tells `poll(2)` when
+//! to call again.
 //!
 //! **Contract.** Every transport mounts the suite in `tests/conformance/mod.rs`, which checks these points:
 //!
@@ -40,9 +42,13 @@
 //! **Cost.** Each transport says in its own first lines what a frame costs.
 
 mod channel;
+mod datagram_listener;
+mod datagrams;
 mod stream;
 mod tls;
 
+pub use datagram_listener::DatagramListener;
+pub(crate) use datagrams::DatagramChannel;
 pub(crate) use stream::accept;
 pub use stream::{Framing, StreamListener, StreamTransport};
 
@@ -116,6 +122,9 @@ pub enum PollFor {
     FramesAndRoom,
     /// The other end rings for frames and for room: `POLLIN`, also while frames are not received.
     Rings,
+    /// Datagrams and a timer make it ready: `POLLIN`, also while frames are not received. There may be room
+    /// then, so flush.
+    Anything,
 }
 
 /// What a thread that sleeps on the descriptor wants to be woken for.
@@ -352,7 +361,7 @@ pub fn wait(
         return Ok(true);
     }
     let flags = match transport.poll_for() {
-        PollFor::Frames | PollFor::Rings => PollFlags::IN,
+        PollFor::Frames | PollFor::Rings | PollFor::Anything => PollFlags::IN,
         PollFor::FramesAndRoom => PollFlags::IN | PollFlags::OUT,
     };
     let timeout = timeout.map(|timeout| Timespec {

@@ -1,11 +1,12 @@
-//! Frames over a stream: a Unix or a TCP socket, or TLS over a TCP socket. Each frame follows its length in
-//! four bytes, little-endian.
+//! Frames over a stream: a Unix or a TCP socket, TLS over a TCP socket, or QUIC over UDP. Each frame follows
+//! its length in four bytes, little-endian.
 //!
 //! Cost: frames are gathered in a buffer and leave with one system call for each flush; a payload of at
 //! least [`DIRECT`] bytes leaves from where it is. On the way in, one system call takes as many frames as
 //! have come.
 
 use super::channel::{ByteChannel, Intake};
+use super::datagrams::DatagramChannel;
 use super::tls::TlsChannel;
 use super::{
     AcceptedTransport, Drained, FrameTransport, IncomingFrame, PayloadRef, PollFor, Taken, TransportError,
@@ -123,6 +124,10 @@ impl StreamTransport {
         let _ = sockopt::set_tcp_nodelay(&socket, true);
         let channel = TlsChannel::connect(socket, (config, broker), patience)?;
         Ok(Self::through(ByteChannel::Tls(Box::new(channel)), largest, Framing::Length))
+    }
+
+    pub(crate) fn over_datagrams(channel: DatagramChannel, largest: usize) -> Self {
+        Self::through(ByteChannel::Datagrams(Box::new(channel)), largest, Framing::Length)
     }
 
     fn through(channel: ByteChannel, largest: usize, framing: Framing) -> Self {
@@ -284,7 +289,11 @@ impl FrameTransport for StreamTransport {
     }
 
     fn poll_for(&self) -> PollFor {
-        if self.channel.wants_room(self.waiting() > 0) { PollFor::FramesAndRoom } else { PollFor::Frames }
+        self.channel.poll_for(self.waiting() > 0)
+    }
+
+    fn woken(&mut self) -> Result<(), TransportError> {
+        self.channel.woken()
     }
 
     fn close(&mut self) {
@@ -297,6 +306,7 @@ impl FrameTransport for StreamTransport {
         match &self.channel {
             ByteChannel::Plain(_) => None,
             ByteChannel::Tls(tls) => tls.peer_names(),
+            ByteChannel::Datagrams(channel) => channel.peer_names(),
         }
     }
 }

@@ -1,0 +1,71 @@
+//! Who may have a link: one who has shown that its address is its own.
+
+use super::link::DatagramLink;
+use super::{endpoint, server};
+use crate::tls::{TlsCertificates, TlsError};
+use bytes::BytesMut;
+use quinn_proto::{DatagramEvent, Endpoint, EndpointConfig, ServerConfig};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What becomes of a datagram that belongs to no link.
+#[derive(Debug)]
+pub enum Knock {
+    Ignored,
+    /// It is answered by what was written, which is not longer.
+    Answered,
+    Opened(Box<DatagramLink>),
+}
+
+/// The part of a broker that datagrams of strangers reach. It remembers nothing of them.
+#[derive(Debug)]
+pub struct DatagramDoor {
+    endpoint: Endpoint,
+    configs: (Arc<EndpointConfig>, Arc<ServerConfig>),
+}
+
+impl DatagramDoor {
+    /// For programs that trust these certificates.
+    ///
+    /// # Errors
+    /// The certificates do not allow TLS 1.3.
+    pub fn new(certificates: &TlsCertificates) -> Result<Self, TlsError> {
+        let configs = (endpoint(), server(certificates)?);
+        let endpoint = Endpoint::new(Arc::clone(&configs.0), Some(Arc::clone(&configs.1)), true, None);
+        Ok(Self { endpoint, configs })
+    }
+
+    /// A datagram has come from `remote`; `answer` is overwritten.
+    pub fn knock(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        datagram: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> Knock {
+        answer.clear();
+        match self.endpoint.handle(now, remote, None, None, BytesMut::from(datagram), answer) {
+            Some(DatagramEvent::NewConnection(incoming)) if incoming.remote_address_validated() => {
+                self.endpoint.ignore(incoming);
+                let configs = (&self.configs.0, &self.configs.1);
+                match DatagramLink::accept(now, remote, configs, datagram) {
+                    Some(link) => Knock::Opened(Box::new(link)),
+                    None => Knock::Ignored,
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                answer.clear();
+                match self.endpoint.retry(incoming, answer) {
+                    Ok(_) => Knock::Answered,
+                    Err(error) => {
+                        self.endpoint.ignore(error.into_incoming());
+                        Knock::Ignored
+                    }
+                }
+            }
+            Some(DatagramEvent::Response(_)) => Knock::Answered,
+            Some(DatagramEvent::ConnectionEvent(..)) | None => Knock::Ignored,
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! One connection as a state machine: datagrams and times in, datagrams and bytes out.
+
+use super::{client, endpoint};
+use crate::tls::{self, TlsError};
+use bytes::BytesMut;
+use quinn_proto::{
+    Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig, Event,
+    ReadError, ServerConfig, StreamEvent, StreamId, VarInt,
+};
+use rustls::pki_types::CertificateDer;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bytes at the end of what is to be written: two datagrams.
+const LAST: usize = 2800;
+/// Timers that go off sooner are those of pacing, or soon over: QUIC waits longer before it repeats anything
+/// (RFC 9002, section 6.2.1), because acknowledgements may come 25 ms late.
+const PACED: Duration = Duration::from_millis(12);
+
+/// Why a link carries no more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LinkEnd {
+    /// The other end has closed it, or has vanished.
+    Gone,
+    /// The two ends do not accept each other.
+    Refused(String),
+}
+
+/// What is read from a link.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum LinkRead {
+    Bytes(usize),
+    Nothing,
+    End(LinkEnd),
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub struct DatagramLink {
+    endpoint: Endpoint,
+    handle: ConnectionHandle,
+    connection: Connection,
+    /// The stream that carries the frames. None: the program has not begun it.
+    stream: Option<StreamId>,
+    end: Option<LinkEnd>,
+    /// Whether the other end has all that was written, and was told that no more follows.
+    finished: bool,
+}
+
+impl DatagramLink {
+    /// The end of a program; `broker` is the name in the broker's certificate.
+    ///
+    /// # Errors
+    /// The name or the address cannot be a broker's.
+    pub fn connect(
+        now: Instant,
+        remote: SocketAddr,
+        (tls, broker): (&rustls::ClientConfig, &str),
+    ) -> Result<Self, TlsError> {
+        let mut endpoint = Endpoint::new(endpoint(), None, true, None);
+        let connected = endpoint.connect(now, client(tls)?, remote, broker);
+        let (handle, connection) = connected.map_err(|error| TlsError::Datagrams(error.to_string()))?;
+        Ok(Self::of(endpoint, handle, connection))
+    }
+
+    /// The end of a broker, for one who has shown that its address is its own. None: what it sent begins no
+    /// connection.
+    pub(super) fn accept(
+        now: Instant,
+        remote: SocketAddr,
+        (endpoint, server): (&Arc<EndpointConfig>, &Arc<ServerConfig>),
+        first: &[u8],
+    ) -> Option<Self> {
+        let mut endpoint = Endpoint::new(Arc::clone(endpoint), Some(Arc::clone(server)), true, None);
+        let mut answer = Vec::new();
+        match endpoint.handle(now, remote, None, None, BytesMut::from(first), &mut answer) {
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                let (handle, connection) = endpoint.accept(incoming, now, &mut answer, None).ok()?;
+                Some(Self::of(endpoint, handle, connection))
+            }
+            _ => None,
+        }
+    }
+
+    fn of(endpoint: Endpoint, handle: ConnectionHandle, connection: Connection) -> Self {
+        Self { endpoint, handle, connection, stream: None, end: None, finished: false }
+    }
+
+    /// A datagram has come from the other end.
+    pub fn take(&mut self, now: Instant, datagram: &[u8]) {
+        let remote = self.connection.remote_address();
+        let mut answer = Vec::new();
+        let event = self.endpoint.handle(now, remote, None, None, BytesMut::from(datagram), &mut answer);
+        match event {
+            Some(DatagramEvent::ConnectionEvent(_, event)) => self.connection.handle_event(event),
+            // a second connection from the same address, which waits until the first one has ended
+            Some(DatagramEvent::NewConnection(incoming)) => self.endpoint.ignore(incoming),
+            Some(DatagramEvent::Response(_)) | None => {}
+        }
+        self.attend();
+    }
+
+    /// Time has passed.
+    pub fn pass(&mut self, now: Instant) {
+        if self.wake_at().is_some_and(|at| at <= now) {
+            self.connection.handle_timeout(now);
+            self.attend();
+        }
+    }
+
+    /// When to call [`pass`](Self::pass), at the latest.
+    pub fn wake_at(&mut self) -> Option<Instant> {
+        self.connection.poll_timeout()
+    }
+
+    /// Writes the next datagram for the other end into `into`; whether there is one now.
+    pub fn give(&mut self, now: Instant, into: &mut Vec<u8>) -> bool {
+        into.clear();
+        let given = self.connection.poll_transmit(now, 1, into).is_some();
+        self.attend();
+        given
+    }
+
+    /// Passes on what the parts of the state machine have for each other.
+    fn attend(&mut self) {
+        while let Some(event) = self.connection.poll_endpoint_events() {
+            if let Some(answer) = self.endpoint.handle_event(self.handle, event) {
+                self.connection.handle_event(answer);
+            }
+        }
+        while let Some(event) = self.connection.poll() {
+            match event {
+                // the program begins the stream
+                Event::Connected if self.connection.side().is_client() => {
+                    self.stream = self.connection.streams().open(Dir::Bi);
+                }
+                Event::Stream(StreamEvent::Opened { dir: Dir::Bi }) => {
+                    self.stream = self.connection.streams().accept(Dir::Bi);
+                }
+                Event::Stream(StreamEvent::Finished { .. }) => self.finished = true,
+                Event::ConnectionLost { reason } => self.end = Some(ended(&reason)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether the two ends have agreed.
+    #[must_use]
+    pub fn is_established(&self) -> bool {
+        !self.connection.is_handshaking()
+    }
+
+    /// Why it carries no more.
+    #[must_use]
+    pub fn end(&self) -> Option<&LinkEnd> {
+        self.end.as_ref()
+    }
+
+    /// The other end's host says that nobody is there.
+    pub(crate) fn is_deserted(&mut self) {
+        self.end.get_or_insert(LinkEnd::Gone);
+    }
+
+    /// Takes bytes for the other end; how many.
+    ///
+    /// # Errors
+    /// The other end is gone.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<usize, LinkEnd> {
+        if let Some(end) = &self.end {
+            return Err(end.clone());
+        }
+        let window = self.connection.congestion_state().window();
+        let (bulk, last) = bytes.split_at(bytes.len().saturating_sub(LAST));
+        // more than may leave, because a window that is not filled does not grow
+        let taken = self.write_within(window.saturating_add(LAST as u64), bulk)?;
+        if taken < bulk.len() {
+            return Ok(taken);
+        }
+        // what is taken at last may leave at once: the caller may not come back for long
+        Ok(taken + self.write_within(window - window / 8, last)?)
+    }
+
+    /// Takes bytes as long as fewer are on their way.
+    fn write_within(&mut self, most: u64, bytes: &[u8]) -> Result<usize, LinkEnd> {
+        let Some(stream) = self.stream else { return Ok(0) };
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        self.connection.set_send_window(most);
+        match self.connection.send_stream(stream).write(bytes) {
+            Ok(count) => Ok(count),
+            Err(quinn_proto::WriteError::Blocked) => Ok(0),
+            Err(_) => Err(LinkEnd::Gone),
+        }
+    }
+
+    /// Whether datagrams that may leave are held back for a moment, so that not all leave at once.
+    pub(crate) fn is_paced(&mut self, now: Instant) -> bool {
+        self.wake_at().is_some_and(|at| at.saturating_duration_since(now) < PACED)
+    }
+
+    /// The same, for whom the end is not of interest; how many bytes.
+    pub fn read_some(&mut self, into: &mut [u8]) -> Option<usize> {
+        match self.read(into) {
+            LinkRead::Bytes(count) => Some(count),
+            LinkRead::Nothing | LinkRead::End(_) => None,
+        }
+    }
+
+    /// Fills `into` with what has come, as far as there is something.
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> LinkRead {
+        let mut count = 0;
+        let mut ended = false;
+        if let Some(stream) = self.stream {
+            match self.connection.recv_stream(stream).read(true) {
+                Ok(mut chunks) => {
+                    while count < into.len() {
+                        match chunks.next(into.len() - count) {
+                            Ok(Some(chunk)) => {
+                                into[count..][..chunk.bytes.len()].copy_from_slice(&chunk.bytes);
+                                count += chunk.bytes.len();
+                            }
+                            Err(ReadError::Blocked) => break,
+                            Ok(None) | Err(ReadError::Reset(_)) => {
+                                ended = true;
+                                break;
+                            }
+                        }
+                    }
+                    let _ = chunks.finalize();
+                }
+                // it was read to its end before
+                Err(_) => ended = true,
+            }
+        }
+        match (count, &self.end) {
+            (0, Some(end)) => LinkRead::End(end.clone()),
+            (0, None) if ended => LinkRead::End(LinkEnd::Gone),
+            (0, None) => LinkRead::Nothing,
+            (count, _) => LinkRead::Bytes(count),
+        }
+    }
+
+    /// Says that no more follows.
+    pub(crate) fn finish(&mut self) {
+        if let Some(stream) = self.stream {
+            // one that the other end has stopped needs no end
+            let _ = self.connection.send_stream(stream).finish();
+        }
+    }
+
+    /// Whether the other end has all that was written before [`finish`](Self::finish).
+    pub(crate) fn has_arrived(&self) -> bool {
+        self.stream.is_none() || self.finished || self.end.is_some()
+    }
+
+    /// Ends it; what has not left is lost.
+    pub fn close(&mut self, now: Instant) {
+        self.connection.close(now, VarInt::from_u32(0), bytes::Bytes::new());
+        self.end.get_or_insert(LinkEnd::Gone);
+    }
+
+    /// The names in the other end's certificate, once both have agreed; none, if it showed none.
+    pub(crate) fn peer_names(&self) -> Option<Vec<Arc<str>>> {
+        if !self.is_established() {
+            return None;
+        }
+        let identity = self.connection.crypto_session().peer_identity();
+        let chain = identity.and_then(|chain| chain.downcast::<Vec<CertificateDer<'static>>>().ok());
+        Some(chain.and_then(|chain| chain.first().map(|own| tls::names(own))).unwrap_or_default())
+    }
+}
+
+fn ended(reason: &ConnectionError) -> LinkEnd {
+    // RFC 9001, section 4.8: an alert of TLS is 0x100 and its number
+    let is_alert = |code: quinn_proto::TransportErrorCode| (0x100..0x200).contains(&u64::from(code));
+    match reason {
+        ConnectionError::TransportError(error) if is_alert(error.code) => {
+            LinkEnd::Refused(error.reason.clone())
+        }
+        ConnectionError::ConnectionClosed(close) if is_alert(close.error_code) => {
+            LinkEnd::Refused(format!("the other end ended it: {close}"))
+        }
+        _ => LinkEnd::Gone,
+    }
+}

@@ -1,0 +1,94 @@
+//! Frames over UDP: each connection is one stream of QUIC, in datagrams.
+//!
+//! ```text
+//!   program                                                    broker
+//!   DatagramChannel: socket, timer                             DatagramChannel
+//!     DatagramLink: QUIC, without either <==== datagrams ====>   DatagramLink
+//!                                               first ones -->   DatagramDoor
+//! ```
+//! QUIC (quinn-proto, a state machine) numbers, acknowledges and repeats datagrams, holds the sender to what
+//! the network and the other end take, finds out that the other end has vanished, and encrypts with the
+//! certificates that TLS uses. What is here has neither socket nor clock: [`DatagramLink`] is told what came
+//! and what time it is, and says what leaves and when to ask again. [`DatagramDoor`] decides who may have a
+//! link. The socket and the timer are in `transport/datagrams.rs`.
+//!
+//! **Who gets a link.** The first datagram of a stranger is answered by a cookie, which is smaller, and then
+//! forgotten. Only one that repeats the cookie has shown that its address is its own.
+//!
+//! **A socket for each connection.** The broker gives each program a socket of its own, at the same address
+//! and connected to the program, so that the kernel sorts datagrams and each transport has a descriptor.
+//!
+//! Cost: a system call for each datagram (up to 1452 bytes) in both directions, and one for the timer when it
+//! changes. TCP is cheaper for long streams. When to use it: where a network loses datagrams or changes, or
+//! where TCP cannot be had. Events still arrive in order: one that was lost delays those behind it.
+//!
+//! Reference: RFC 9000 (QUIC), 9001 (its TLS), 9002 (loss and congestion).
+
+mod door;
+mod link;
+
+pub use door::{DatagramDoor, Knock};
+pub(crate) use link::LinkRead;
+pub use link::{DatagramLink, LinkEnd};
+
+use crate::tls::{TlsCertificates, TlsError};
+use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn_proto::{EndpointConfig, IdleTimeout, RandomConnectionIdGenerator, TransportConfig, VarInt};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The protocol's name in the handshake (ALPN); its version is in the greeting.
+const PROTOCOL: &[u8] = b"unisono-events";
+/// An end that was not heard of for so long has vanished, as [`Limits`](crate::Limits) has it for others that
+/// do nothing.
+const VANISHED_AFTER_MS: u32 = 30_000;
+/// How often an end says that it is there: two such datagrams may be lost.
+const KEEP_ALIVE: Duration = Duration::from_secs(9);
+/// Bytes that may be on their way in one direction: a socket's buffer of the default size (208 KiB with the
+/// kernel's own needs) holds so many in full datagrams, so that none is lost on the same host. On a link with
+/// a round trip of 1 ms this is 780 Mbit/s.
+const WINDOW: u32 = 96 << 10;
+/// Bytes of a connection's number: two of 2^64 that are the same are out of reach.
+const NUMBER: usize = 8;
+
+/// The terms of both ends.
+fn transport() -> Arc<TransportConfig> {
+    let mut config = TransportConfig::default();
+    config
+        .max_concurrent_bidi_streams(VarInt::from_u32(1))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .datagram_receive_buffer_size(None)
+        .stream_receive_window(VarInt::from_u32(WINDOW))
+        .receive_window(VarInt::from_u32(WINDOW))
+        .send_window(WINDOW.into())
+        .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(VANISHED_AFTER_MS))))
+        .keep_alive_interval(Some(KEEP_ALIVE));
+    Arc::new(config)
+}
+
+fn endpoint() -> Arc<EndpointConfig> {
+    let mut config = EndpointConfig::default();
+    // the door has to know a number of any link, to tell a program that its link is no more
+    config.cid_generator(|| Box::new(RandomConnectionIdGenerator::new(NUMBER)));
+    Arc::new(config)
+}
+
+/// What a broker needs to let programs in.
+fn server(certificates: &TlsCertificates) -> Result<Arc<quinn_proto::ServerConfig>, TlsError> {
+    let mut tls = (*certificates.0).clone();
+    tls.alpn_protocols = vec![PROTOCOL.to_vec()];
+    let tls = QuicServerConfig::try_from(tls).map_err(|error| TlsError::Datagrams(error.to_string()))?;
+    let mut config = quinn_proto::ServerConfig::with_crypto(Arc::new(tls));
+    // its socket is connected to one address
+    config.migration(false).transport_config(transport());
+    Ok(Arc::new(config))
+}
+
+fn client(tls: &rustls::ClientConfig) -> Result<quinn_proto::ClientConfig, TlsError> {
+    let mut tls = tls.clone();
+    tls.alpn_protocols = vec![PROTOCOL.to_vec()];
+    let tls = QuicClientConfig::try_from(tls).map_err(|error| TlsError::Datagrams(error.to_string()))?;
+    let mut config = quinn_proto::ClientConfig::new(Arc::new(tls));
+    config.transport_config(transport());
+    Ok(config)
+}

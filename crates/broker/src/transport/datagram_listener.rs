@@ -1,0 +1,121 @@
+//! Where programs connect by UDP.
+
+use super::datagrams::DatagramChannel;
+use super::{AcceptedTransport, StreamTransport, TransportError, TransportListener, TransportPeer};
+use crate::datagram::{DatagramDoor, Knock};
+use crate::tls::TlsCertificates;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, getsockname, recvfrom,
+    sendto, socket_with, sockopt,
+};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+/// Datagrams of strangers that are looked at in a turn.
+const TURN: usize = 64;
+
+/// A UDP socket that programs connect to.
+#[derive(Debug)]
+pub struct DatagramListener {
+    socket: OwnedFd,
+    address: SocketAddr,
+    largest: usize,
+    door: DatagramDoor,
+    /// Addresses that have a connection. What they sent before it had a socket of its own is not looked at,
+    /// because they send it again.
+    claimed: HashMap<SocketAddr, Weak<()>>,
+}
+
+impl DatagramListener {
+    /// Listens at an address, for ends that carry frames of up to `largest` bytes.
+    ///
+    /// # Errors
+    /// The kernel's refusal of the address, or certificates that do not fit.
+    pub fn bind(
+        address: SocketAddr,
+        largest: usize,
+        certificates: &TlsCertificates,
+    ) -> Result<Self, TransportError> {
+        let door = DatagramDoor::new(certificates).map_err(|error| TransportError::Tls(error.to_string()))?;
+        let socket = socket_of(address)?;
+        // first the address, then the option: another broker at this address is an error
+        bind(&socket, &address)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        let address = getsockname(&socket)?.try_into()?;
+        Ok(Self { socket, address, largest, door, claimed: HashMap::new() })
+    }
+
+    /// Where it listens, with the port that the kernel chose for 0.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn answer(&self, remote: SocketAddr, answer: &[u8]) {
+        // one that finds no room is lost as in the network
+        let _ = sendto(&self.socket, answer, SendFlags::DONTWAIT | SendFlags::NOSIGNAL, &remote);
+    }
+
+    /// A socket at the same address that only this program's datagrams reach.
+    fn socket_for(&self, remote: SocketAddr) -> Result<OwnedFd, Errno> {
+        let socket = socket_of(self.address)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        bind(&socket, &self.address)?;
+        connect(&socket, &remote)?;
+        Ok(socket)
+    }
+}
+
+fn socket_of(address: SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(family, SocketType::DGRAM, flags, None)
+}
+
+impl TransportListener for DatagramListener {
+    fn accept(&mut self) -> Result<Option<AcceptedTransport>, TransportError> {
+        let (mut datagram, mut answer) = ([0; 2048], Vec::new());
+        for _ in 0..TURN {
+            let (length, remote) = match recvfrom(&self.socket, &mut datagram, RecvFlags::DONTWAIT) {
+                Ok((_, length, Some(from))) => match SocketAddr::try_from(from) {
+                    Ok(remote) => (length, remote),
+                    Err(_) => continue,
+                },
+                Err(Errno::AGAIN | Errno::INTR) => break,
+                Ok(_) => continue,
+                Err(error) => return Err(TransportError::Failed(error.into())),
+            };
+            self.claimed.retain(|_, claim| claim.strong_count() > 0);
+            if self.claimed.contains_key(&remote) {
+                continue;
+            }
+            match self.door.knock(Instant::now(), remote, &datagram[..length], &mut answer) {
+                Knock::Ignored => {}
+                Knock::Answered => self.answer(remote, &answer),
+                Knock::Opened(link) => {
+                    let claim = Arc::new(());
+                    self.claimed.insert(remote, Arc::downgrade(&claim));
+                    // None of what can go wrong ends the listener: this program tries again, or gives up.
+                    let channel = self
+                        .socket_for(remote)
+                        .map_err(TransportError::from)
+                        .and_then(|socket| DatagramChannel::new(socket, remote, link, Some(claim)));
+                    let channel = channel.map_err(|_| TransportError::Closed)?;
+                    let transport = StreamTransport::over_datagrams(channel, self.largest);
+                    return Ok(Some((Box::new(transport), TransportPeer::Address(remote.ip()))));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl AsFd for DatagramListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,276 @@
+//! A link over a connected UDP socket, with a timer.
+//!
+//! One epoll descriptor stands for both, so that whoever waits for a transport also wakes for repetitions,
+//! acknowledgements that are due, and signs of life.
+
+use super::TransportError;
+use crate::datagram::{DatagramLink, LinkEnd, LinkRead};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recvfrom, send};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The largest datagram that either end sends: 1452 bytes, from an Ethernet frame without its headers; and
+/// more than any network that is not local carries.
+const LARGEST_DATAGRAM: usize = 2048;
+/// Datagrams taken at a time, so that a flood does not keep the caller for ever.
+const TURN: usize = 256;
+/// How long a program that ends waits until the broker has all: some repetitions on a network with a round
+/// trip of 100 ms.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(crate) struct DatagramChannel {
+    /// What callers wait for: the socket and the timer.
+    both: OwnedFd,
+    socket: OwnedFd,
+    timer: OwnedFd,
+    /// When the timer goes off.
+    armed: Option<Instant>,
+    link: Box<DatagramLink>,
+    remote: SocketAddr,
+    /// Whether the end of the process at the other end is believed to the kernel: on the same host.
+    is_local: bool,
+    closed: bool,
+    datagram: Vec<u8>,
+    /// While it exists, the listener leaves datagrams of this address to this channel.
+    _claim: Option<Arc<()>>,
+}
+
+impl DatagramChannel {
+    pub(super) fn new(
+        socket: OwnedFd,
+        remote: SocketAddr,
+        link: Box<DatagramLink>,
+        claim: Option<Arc<()>>,
+    ) -> Result<Self, TransportError> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        let timer =
+            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        let both = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&both, &socket, EventData::new_u64(0), EventFlags::IN)?;
+        epoll::add(&both, &timer, EventData::new_u64(1), EventFlags::IN)?;
+        let mut channel = Self {
+            both,
+            socket,
+            timer,
+            armed: None,
+            link,
+            remote,
+            is_local: remote.ip().to_canonical().is_loopback(),
+            closed: false,
+            datagram: Vec::new(),
+            _claim: claim,
+        };
+        channel.pump()?;
+        Ok(channel)
+    }
+
+    /// The end of a program; returns when both ends have agreed.
+    pub(crate) fn connect(
+        socket: OwnedFd,
+        remote: SocketAddr,
+        link: DatagramLink,
+        patience: Duration,
+    ) -> Result<Self, TransportError> {
+        let mut channel = Self::new(socket, remote, Box::new(link), None)?;
+        let until = Instant::now() + patience;
+        while !channel.link.is_established() {
+            match channel.link.end() {
+                Some(LinkEnd::Refused(why)) => return Err(TransportError::Tls(why.clone())),
+                Some(LinkEnd::Gone) => return Err(TransportError::Failed(Errno::CONNREFUSED.into())),
+                None => {}
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let what = format!("no answer within {patience:?}; does a broker serve UDP there?");
+                return Err(TransportError::Tls(what));
+            }
+            channel.sleep(left)?;
+            channel.pump()?;
+        }
+        Ok(channel)
+    }
+
+    fn sleep(&self, left: Duration) -> Result<(), TransportError> {
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut [PollFd::new(&self.both, PollFlags::IN)], Some(&left)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes in what has come, does what is due, and lets leave what may.
+    pub(crate) fn pump(&mut self) -> Result<(), TransportError> {
+        let mut arrived = [0; LARGEST_DATAGRAM];
+        for _ in 0..TURN {
+            match recvfrom(&self.socket, &mut arrived, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
+                Ok((_, length, from)) => {
+                    // it may have come before the socket was connected
+                    let is_theirs = from.map(SocketAddr::try_from) == Some(Ok(self.remote));
+                    // a longer one is none that the other end may send
+                    if is_theirs && length <= LARGEST_DATAGRAM {
+                        self.link.take(Instant::now(), &arrived[..length]);
+                    }
+                }
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(error) => self.failed(error)?,
+            }
+        }
+        self.link.pass(Instant::now());
+        self.push()
+    }
+
+    /// Lets datagrams leave, and sets the timer.
+    fn push(&mut self) -> Result<(), TransportError> {
+        let mut datagram = std::mem::take(&mut self.datagram);
+        while self.link.give(Instant::now(), &mut datagram) {
+            match send(&self.socket, &datagram, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                // what finds no room, or is too large for a part of the way, is lost as in the network
+                Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::MSGSIZE | Errno::INTR) => {}
+                Err(error) => self.failed(error)?,
+            }
+        }
+        self.datagram = datagram;
+        self.arm()
+    }
+
+    /// An error of the network, which may pass; on the same host, nobody is there any more.
+    fn failed(&mut self, error: Errno) -> Result<(), TransportError> {
+        match error {
+            Errno::CONNREFUSED if self.is_local => {
+                self.link.is_deserted();
+                Ok(())
+            }
+            Errno::CONNREFUSED
+            | Errno::HOSTUNREACH
+            | Errno::NETUNREACH
+            | Errno::NETDOWN
+            | Errno::HOSTDOWN
+            | Errno::PERM
+            | Errno::NOMEM => Ok(()),
+            other => Err(other.into()),
+        }
+    }
+
+    fn arm(&mut self) -> Result<(), TransportError> {
+        let now = Instant::now();
+        let at = if self.closed { None } else { self.link.wake_at() };
+        let is_over = self.armed.is_some_and(|armed| armed <= now);
+        if at == self.armed && !is_over {
+            return Ok(());
+        }
+        self.armed = at;
+        // 0 would mean never
+        let left =
+            at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now).max(Duration::from_nanos(1)));
+        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        timerfd_settime(
+            &self.timer,
+            TimerfdTimerFlags::empty(),
+            &Itimerspec { it_interval: never, it_value: left },
+        )?;
+        Ok(())
+    }
+
+    pub(crate) fn write(&mut self, pieces: &[&[u8]]) -> Result<usize, TransportError> {
+        let mut taken = 0;
+        for piece in pieces {
+            let count = self.link.write(piece).map_err(as_error)?;
+            taken += count;
+            if count < piece.len() {
+                break;
+            }
+        }
+        if taken == 0 {
+            // acknowledgements make room
+            self.pump()?;
+        }
+        Ok(taken)
+    }
+
+    /// Lets leave what was taken; whether all did.
+    pub(crate) fn flush(&mut self) -> Result<bool, TransportError> {
+        self.push()?;
+        let is_paced = self.link.is_paced(Instant::now());
+        if is_paced {
+            self.pump()?;
+        }
+        // the other end's last words may not have been read: its end is told behind them
+        Ok(!is_paced || self.link.end().is_some())
+    }
+
+    /// How much has come. None: nothing. The other end's bytes come before its end.
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> Result<Option<usize>, TransportError> {
+        for looks in 0..2 {
+            match self.link.read(into) {
+                LinkRead::Bytes(count) => {
+                    // the other end may send as much more
+                    self.push()?;
+                    return Ok(Some(count));
+                }
+                LinkRead::End(end) => return Err(as_error(end)),
+                LinkRead::Nothing if looks == 0 => self.pump()?,
+                LinkRead::Nothing => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Ends it. A program waits for a moment until the broker has all.
+    pub(crate) fn close(&mut self) {
+        self.link.finish();
+        let until = Instant::now() + FAREWELL;
+        let waits = self._claim.is_none();
+        // a network that fails now ends it, too
+        let _ = self.pump();
+        while waits && !self.link.has_arrived() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.sleep(left).is_err() || self.pump().is_err() {
+                break;
+            }
+        }
+        self.end();
+    }
+
+    /// Tells the other end that nobody is here any more.
+    fn end(&mut self) {
+        if !std::mem::replace(&mut self.closed, true) {
+            self.link.close(Instant::now());
+            // one that is not told finds out by itself
+            let _ = self.push();
+        }
+    }
+
+    pub(crate) fn peer_names(&self) -> Option<Vec<Arc<str>>> {
+        self.link.peer_names()
+    }
+}
+
+fn as_error(end: LinkEnd) -> TransportError {
+    match end {
+        LinkEnd::Gone => TransportError::Closed,
+        LinkEnd::Refused(why) => TransportError::Tls(why),
+    }
+}
+
+impl AsFd for DatagramChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.both.as_fd()
+    }
+}
+
+impl Drop for DatagramChannel {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,420 @@
+//! UDP: what arrives over a network that loses, doubles, reorders and delays; who gets in; what strangers
+//! can do.
+
+mod common;
+
+use common::authority::Authority;
+use common::{broker, event, with_server};
+use proptest::prelude::*;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+use unisono_broker::datagram::{DatagramDoor, DatagramLink, Knock, LinkEnd};
+use unisono_broker::{
+    Advertisement, BrokerAddress, CertifiedFiles, Client, Error, EventDraft, Exposure, Permissions,
+    SubscriptionSpec, TlsAddress, TlsCertificates, TlsService, Uncertified,
+};
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// The certificates of all cases.
+struct Keys {
+    broker: TlsCertificates,
+    program: rustls::ClientConfig,
+}
+
+static KEYS: LazyLock<Keys> = LazyLock::new(|| {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let authority = Authority::new(directory.path(), "brokers");
+    let own = authority.certify("broker", &["localhost"]);
+    let broker = TlsService { own, client_authority: None }.read(Uncertified::Heard);
+    let mut roots = rustls::RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_file(&authority.file).expect("it was written"))
+        .expect("a certificate");
+    let program =
+        rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("the provider has them")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+    Keys { broker: broker.expect("they are sound"), program }
+});
+
+/// What a network does to datagrams, of 1000.
+#[derive(Clone, Copy, Debug)]
+struct Weather {
+    lost: u32,
+    doubled: u32,
+    /// Each takes at most so many milliseconds longer than another one.
+    spread: u32,
+    seed: u64,
+}
+
+/// Chance that repeats with its seed (xorshift64).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, most: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 32) as u32 % most.max(1)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Side {
+    Program,
+    Broker,
+}
+
+/// A program, a broker's door, and the network between them, with a clock of its own.
+struct Network {
+    now: Instant,
+    weather: Weather,
+    chance: Chance,
+    /// Datagrams by the time of their arrival; the number keeps two of one moment apart.
+    on_their_way: BTreeMap<(Instant, u64), (Side, Vec<u8>)>,
+    sent: u64,
+    door: DatagramDoor,
+    program: Option<DatagramLink>,
+    broker: Option<DatagramLink>,
+}
+
+const PROGRAM: &str = "192.0.2.1:1000";
+const BROKER: &str = "192.0.2.2:7402";
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
+}
+
+impl Network {
+    fn new(weather: Weather) -> Self {
+        let now = Instant::now();
+        let link = DatagramLink::connect(now, address(BROKER), (&KEYS.program, "localhost"));
+        Self {
+            now,
+            weather,
+            chance: Chance(weather.seed | 1),
+            on_their_way: BTreeMap::new(),
+            sent: 0,
+            door: DatagramDoor::new(&KEYS.broker).expect("TLS 1.3"),
+            program: Some(link.expect("a name")),
+            broker: None,
+        }
+    }
+
+    fn send(&mut self, to: Side, datagram: &[u8]) {
+        let copies = match self.chance.below(1000) {
+            chance if chance < self.weather.lost => 0,
+            chance if chance < self.weather.lost + self.weather.doubled => 2,
+            _ => 1,
+        };
+        for _ in 0..copies {
+            self.sent += 1;
+            let delay = MILLISECOND * (1 + self.chance.below(self.weather.spread + 1));
+            self.on_their_way.insert((self.now + delay, self.sent), (to, datagram.to_vec()));
+        }
+    }
+
+    /// Lets both ends send, then goes on to the next moment at which something happens.
+    fn step(&mut self) {
+        let mut datagram = Vec::new();
+        for (side, to) in [(Side::Program, Side::Broker), (Side::Broker, Side::Program)] {
+            let mut leave = Vec::new();
+            let link = if side == Side::Program { &mut self.program } else { &mut self.broker };
+            while link.as_mut().is_some_and(|link| link.give(self.now, &mut datagram)) {
+                leave.push(datagram.clone());
+            }
+            leave.iter().for_each(|datagram| self.send(to, datagram));
+        }
+        let links = [&mut self.program, &mut self.broker];
+        let wakes = links.into_iter().flatten().filter_map(DatagramLink::wake_at);
+        let arrival = self.on_their_way.keys().next().map(|(at, _)| *at);
+        let next = wakes.chain(arrival).min().unwrap_or(self.now + MILLISECOND);
+        self.now = next.max(self.now);
+        for link in [&mut self.program, &mut self.broker].into_iter().flatten() {
+            link.pass(self.now);
+        }
+        while let Some(entry) = self.on_their_way.first_entry()
+            && entry.key().0 <= self.now
+        {
+            match entry.remove() {
+                (Side::Program, datagram) => {
+                    if let Some(program) = &mut self.program {
+                        program.take(self.now, &datagram);
+                    }
+                }
+                (Side::Broker, datagram) => match &mut self.broker {
+                    Some(broker) => broker.take(self.now, &datagram),
+                    None => self.knock(&datagram),
+                },
+            }
+        }
+    }
+
+    fn knock(&mut self, datagram: &[u8]) {
+        let mut answer = Vec::new();
+        match self.door.knock(self.now, address(PROGRAM), datagram, &mut answer) {
+            Knock::Ignored => {}
+            Knock::Answered => {
+                assert!(
+                    answer.len() <= datagram.len(),
+                    "an answer to a stranger is no longer than the question"
+                );
+                self.send(Side::Program, &answer);
+            }
+            Knock::Opened(link) => self.broker = Some(*link),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        [&self.program, &self.broker].into_iter().flatten().any(|link| link.end().is_some())
+    }
+}
+
+/// Writes all of `bytes` at one end and reads it at the other, in both directions at once; what each got.
+fn exchange(network: &mut Network, bytes: &[Vec<u8>; 2]) -> [Vec<u8>; 2] {
+    exchange_beside(network, bytes, |_| ())
+}
+
+/// The same, while something else happens.
+fn exchange_beside(
+    network: &mut Network,
+    bytes: &[Vec<u8>; 2],
+    mut beside: impl FnMut(&mut Network),
+) -> [Vec<u8>; 2] {
+    let (mut written, mut read) = ([0, 0], [Vec::new(), Vec::new()]);
+    // minutes of this network's time
+    for _ in 0..200_000 {
+        network.step();
+        beside(network);
+        let ends = [&mut network.program, &mut network.broker];
+        for (side, link) in ends.into_iter().enumerate() {
+            let Some(link) = link else { continue };
+            if let Ok(count) = link.write(&bytes[side][written[side]..]) {
+                written[side] += count;
+            }
+            let mut some = vec![0; 5000];
+            while let Some(count) = link.read_some(&mut some) {
+                read[1 - side].extend(&some[..count]);
+            }
+        }
+        if network.is_over() || (0..2).all(|side| read[side].len() == bytes[side].len()) {
+            break;
+        }
+    }
+    read
+}
+
+fn content(seed: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at.wrapping_mul(31) >> 3) as u8 ^ (at.wrapping_add(seed) as u8)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_was_sent_arrives_once_and_in_order_or_the_connection_ends(
+        lost in 0..250_u32, doubled in 0..250_u32, spread in 0..60_u32, seed in any::<u64>(),
+        lengths in (1..150_000_usize, 0..150_000_usize),
+    ) {
+        let mut network = Network::new(Weather { lost, doubled, spread, seed });
+        let bytes = [content(1, lengths.0), content(2, lengths.1)];
+        let read = exchange(&mut network, &bytes);
+        for side in 0..2 {
+            prop_assert!(bytes[side].starts_with(&read[side]), "other bytes than were sent");
+        }
+        prop_assert!(network.is_over() || read == bytes, "it neither went on nor ended");
+        // it gives up only where nearly nothing passes
+        prop_assert!(read == bytes || lost > 100);
+    }
+
+    #[test]
+    fn whatever_comes_instead_of_a_datagram_disturbs_nobody(
+        garbage in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..1500), 1..20),
+        cut in any::<usize>(), flip in any::<usize>(),
+    ) {
+        let mut network = established();
+        let (mut garbage, mut answer) = (garbage.into_iter().enumerate(), Vec::new());
+        let bytes = [content(1, 20_000), content(2, 20_000)];
+        let read = exchange_beside(&mut network, &bytes, |network| {
+            let Some((at, bytes)) = garbage.next() else { return };
+            // also one of theirs that was changed or cut
+            let theirs = network.on_their_way.values().next().map(|(_, datagram)| datagram.clone());
+            let mut changed = theirs.unwrap_or_default();
+            if !changed.is_empty() {
+                let place = flip % changed.len();
+                changed[place] ^= 1 << (at % 8);
+                changed.truncate(cut % (changed.len() + 1));
+            }
+            for bytes in [bytes, changed] {
+                for link in [&mut network.program, &mut network.broker].into_iter().flatten() {
+                    link.take(network.now, &bytes);
+                }
+                match network.door.knock(network.now, address(PROGRAM), &bytes, &mut answer) {
+                    Knock::Answered => assert!(answer.len() <= bytes.len()),
+                    Knock::Ignored => {}
+                    Knock::Opened(_) => panic!("without a cookie"),
+                }
+            }
+        });
+        prop_assert!(read == bytes);
+    }
+}
+
+fn established() -> Network {
+    let mut network = Network::new(Weather { lost: 0, doubled: 0, spread: 0, seed: 1 });
+    let bytes = [vec![1; 10], vec![2; 10]];
+    assert_eq!(exchange(&mut network, &bytes), bytes);
+    network
+}
+
+#[test]
+fn an_end_that_vanishes_is_given_up_and_one_that_is_silent_is_not() {
+    let mut network = established();
+    let start = network.now;
+    while network.now < start + Duration::from_secs(600) {
+        network.step();
+    }
+    assert!(!network.is_over(), "silence is not the end");
+    network.program = None;
+    let start = network.now;
+    while network.broker.as_ref().is_some_and(|broker| broker.end().is_none()) {
+        assert!(network.now < start + Duration::from_secs(40), "its place is never free");
+        network.step();
+    }
+    assert_eq!(network.broker.as_ref().and_then(|broker| broker.end().cloned()), Some(LinkEnd::Gone));
+}
+
+#[test]
+fn nobody_gets_a_link_or_a_long_answer_without_the_cookie() {
+    let mut network = Network::new(Weather { lost: 0, doubled: 0, spread: 0, seed: 1 });
+    let mut first = Vec::new();
+    assert!(network.program.as_mut().expect("it is there").give(network.now, &mut first));
+    let mut answer = Vec::new();
+    for host in 0..200 {
+        let forged = SocketAddr::from(([192, 0, 2, host], 1000));
+        assert!(matches!(network.door.knock(network.now, forged, &first, &mut answer), Knock::Answered));
+        assert!(answer.len() < first.len() / 4, "{} bytes", answer.len());
+    }
+    // the cookie of one address is of no use at another one
+    let program = network.program.as_mut().expect("it is there");
+    program.take(network.now, &answer);
+    let mut second = Vec::new();
+    assert!(program.give(network.now, &mut second));
+    let other = SocketAddr::from(([192, 0, 2, 7], 1000));
+    assert!(!matches!(network.door.knock(network.now, other, &second, &mut answer), Knock::Opened(_)));
+    let own = SocketAddr::from(([192, 0, 2, 199], 1000));
+    assert!(matches!(network.door.knock(network.now, own, &second, &mut answer), Knock::Opened(_)));
+}
+
+/// A broker that listens with UDP alone; `asks` for certificates of the programs' authority.
+fn with_udp(
+    permissions: Option<&str>,
+    test: impl FnOnce(&dyn Fn(Option<CertifiedFiles>) -> TlsAddress, &Authority) + Send + 'static,
+) {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let brokers = Authority::new(directory.path(), "brokers");
+    let programs = Authority::new(directory.path(), "programs");
+    let own = brokers.certify("broker", &["localhost"]);
+    let service = TlsService { own, client_authority: permissions.map(|_| programs.file.clone()) };
+    let mut broker = broker();
+    if let Some(rules) = permissions {
+        broker = broker.with_permissions(Permissions::parse(rules, &|_| None).expect("it is sound"));
+    }
+    with_server(
+        broker,
+        move |server| {
+            server.use_tls(&service).expect("the files are sound");
+            let any = "127.0.0.1:0".parse().expect("an address");
+            vec![server.listen_udp(any, Exposure::Loopback).expect("it listens")]
+        },
+        move |at| {
+            let _directory = directory;
+            let (address, file) = (at[0], brokers.file.clone());
+            let place = |own| TlsAddress {
+                host: "localhost".to_owned(),
+                address,
+                authority: Some(file.clone()),
+                own,
+            };
+            test(&place, &programs);
+        },
+    );
+}
+
+#[test]
+fn events_pass_by_udp_and_a_program_that_leaves_frees_its_place() {
+    with_udp(None, |place, _| {
+        let mut one = Client::at(&BrokerAddress::Udp(place(None))).expect("it listens");
+        one.subscribe(&SubscriptionSpec::of("#")).expect("it fits");
+        for length in [0, 10, 1400, 100_000, 3 << 20] {
+            let mut other = Client::connect_udp(&place(None), None).expect("it listens");
+            let topic = other.advertise(&Advertisement::of("t")).expect("a topic");
+            let payload = content(length, length);
+            other.publish(topic, &EventDraft::new(&payload)).expect("the broker is there");
+            other.flush().expect("the broker is there");
+            drop(other);
+            let got = loop {
+                match one.receive(Some(Duration::from_secs(20))).expect("the broker is there") {
+                    Some(unisono_broker::Reception::Event(event)) => break event,
+                    Some(_) => {}
+                    None => panic!("no event"),
+                }
+            };
+            assert!(got.payload.bytes() == payload, "{length}");
+        }
+        let start = Instant::now();
+        while one.statistics().expect("it answers").clients > 1 {
+            assert!(start.elapsed() < Duration::from_secs(20), "the others are still there");
+        }
+    });
+}
+
+#[test]
+fn certificates_name_programs_and_strangers_are_told_why_they_get_no_further() {
+    let rules = "[[allow]]\nwho = [\"certificate:line1\"]\npublish = [\"mine\"]\nsubscribe = [\"mine\"]";
+    with_udp(Some(rules), |place, programs| {
+        let mut line1 =
+            Client::connect_udp(&place(Some(programs.certify("line1", &["line1"]))), None).expect("it may");
+        line1.subscribe(&SubscriptionSpec::of("mine")).expect("it may");
+        let topic = line1.advertise(&Advertisement::of("mine")).expect("it may");
+        line1.publish(topic, &EventDraft::new(b"x")).expect("it leaves");
+        assert_eq!(event(&mut line1).payload.bytes().to_vec(), b"x");
+        assert!(line1.advertise(&Advertisement::of("theirs")).is_err());
+        let line2 = Client::connect_udp(&place(Some(programs.certify("line2", &["line2"]))), None);
+        assert!(matches!(line2, Err(Error::SentAway(_))), "{line2:?}");
+        let none = Client::connect_udp(&place(None), None).expect_err("it asks for one");
+        assert!(none.to_string().contains("certificate"), "{none}");
+        let wrong = TlsAddress { authority: Some(programs.file.clone()), ..place(None) };
+        let wrong = Client::connect_udp(&wrong, None).expect_err("not of this authority");
+        assert!(wrong.to_string().contains("certificate"), "{wrong}");
+        line1.statistics().expect("nobody else notices");
+    });
+}
+
+#[test]
+fn an_address_in_use_and_one_where_nobody_serves_are_said() {
+    with_udp(None, |place, _| {
+        let mut second =
+            unisono_broker::Server::new(broker(), unisono_broker::ServerWait::Sleep).expect("descriptors");
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let own = Authority::new(directory.path(), "a").certify("broker", &["localhost"]);
+        second.use_tls(&TlsService { own, client_authority: None }).expect("the files are sound");
+        let taken =
+            second.listen_udp(place(None).address, Exposure::Loopback).expect_err("taken").to_string();
+        assert!(taken.contains("in use"), "{taken}");
+        let everywhere = second.listen_udp("0.0.0.0:0".parse().expect("an address"), Exposure::Loopback);
+        assert!(everywhere.is_err(), "it asks for nothing");
+        let free =
+            UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port");
+        let nobody = Client::connect_udp(&TlsAddress { address: free, ..place(None) }, None);
+        let nobody = nobody.expect_err("nobody").to_string();
+        assert!(nobody.contains("no broker at udp:"), "{nobody}");
+    });
+}
