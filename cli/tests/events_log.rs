@@ -91,6 +91,39 @@ fn payloads(output: &Output) -> Vec<String> {
 }
 
 #[test]
+#[allow(clippy::print_stderr, reason = "a skipped test says why")]
+fn at_a_terminal_publish_says_that_it_reads_and_that_nobody_listens() {
+    let serving = Serving::start();
+    let socket = serving.path("events");
+    // script(1) gives a program a terminal
+    let line = format!("'{}' events publish t --at '{}'", env!("CARGO_BIN_EXE_unisono"), socket.display());
+    let started = Command::new("script")
+        .args(["--quiet", "--return", "--command", &line, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut child) = started else {
+        eprintln!("skipped: no script here: apt-get install bsdutils");
+        return;
+    };
+    child.stdin.take().expect("a pipe").write_all(b"one\ntwo\n\x04").expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("reading standard input: each line is an event of t; Ctrl-D ends it"),
+        "{said}"
+    );
+    assert_eq!(
+        said.matches("nobody subscribes to t; unisono events subscribe 't' does").count(),
+        1,
+        "{said}"
+    );
+    let redirected = serving.events(&["publish", "t", "x"]);
+    assert!(redirected.stderr.is_empty(), "a program is not told");
+}
+
+#[test]
 fn a_topic_that_is_no_longer_used_becomes_what_its_next_supplier_says() {
     let serving = Serving::start();
     serving.events(&["publish", "t", "hot"]);
@@ -194,9 +227,11 @@ fn a_service_takes_the_socket_that_was_opened_for_it_and_says_that_it_is_ready_a
     let heard = UnixDatagram::bind(&notices).expect("it binds");
     heard.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
     // what systemd does: the socket is descriptor 3, and the process is named
-    let script = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" events serve 3<&0";
+    let script = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" events serve --listen \"$1\" --listen \"$2\" 3<&0";
+    let another = directory.path().join("another");
     let mut service = Command::new("sh")
         .args(["-c", script, env!("CARGO_BIN_EXE_unisono")])
+        .args([&socket, &another])
         .env("NOTIFY_SOCKET", &notices)
         .env("WATCHDOG_USEC", "200000")
         .stdin(Stdio::from(OwnedFd::from(listener)))
@@ -210,9 +245,11 @@ fn a_service_takes_the_socket_that_was_opened_for_it_and_says_that_it_is_ready_a
     };
     assert_eq!(next(), "READY=1");
     assert_eq!([next(), next()], ["WATCHDOG=1"; 2]);
-    let mut publish = Command::new(env!("CARGO_BIN_EXE_unisono"));
-    let published = publish.args(["events", "publish", "t", "x", "--at"]).arg(&socket).status();
-    assert!(published.expect("it runs").success());
+    for listens in [&socket, &another] {
+        let mut publish = Command::new(env!("CARGO_BIN_EXE_unisono"));
+        let published = publish.args(["events", "publish", "t", "x", "--at"]).arg(listens).status();
+        assert!(published.expect("it runs").success());
+    }
     service.kill().expect("it runs");
     service.wait().expect("it ends");
 }

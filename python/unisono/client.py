@@ -25,7 +25,8 @@ class Client:
 
     def __init__(self, at: Union[str, os.PathLike[str], None] = None) -> None:
         """`at`: the path of the broker's socket, "shm:PATH", "tcp:HOST:PORT" or
-        "tls:HOST:PORT?authority=FILE&certificate=FILE&key=FILE". None: where this user's broker listens."""
+        "tls:HOST:PORT?authority=FILE&certificate=FILE&key=FILE&token-file=FILE". None: this user's broker, or else the
+        host's at /run/unisono/events."""
         self._library = c.library()
         self._lock = threading.Lock()
         self._handle = ctypes.c_void_p()

@@ -118,7 +118,7 @@ pub(crate) fn run_with(prefix: &InstallPrefix) -> anyhow::Result<bool> {
             prefix.put(&below.to_string_lossy(), 0o644, &fs::read(&file).context("the Python package")?)?;
         }
     }
-    for unit in ["unisono-events.service", "unisono-events.socket"] {
+    for unit in EVENT_UNITS {
         let text = unit_text(unit, &prefix.prefix)?;
         prefix.put(&format!("lib/systemd/system/{unit}"), 0o644, text.as_bytes())?;
     }
@@ -209,6 +209,9 @@ fn python_packages(prefix: &Path) -> PathBuf {
 }
 
 /// A systemd unit; those that name the program are templates.
+/// The broker of the host, and its socket.
+const EVENT_UNITS: [&str; 2] = ["unisono-events.service", "unisono-events.socket"];
+
 fn unit_text(unit: &str, prefix: &Path) -> anyhow::Result<String> {
     let directory = workspace().join("xtask/systemd");
     let template = fs::read_to_string(directory.join(format!("{unit}.in")));
@@ -241,6 +244,30 @@ mod tests {
         let text = description(&prefix.prefix, "1.2.3").expect("the template is there");
         assert!(text.starts_with("prefix=/usr\n") && text.contains("\nVersion: 1.2.3\n"), "{text}");
         assert!(!text.contains('@'), "{text}");
+    }
+
+    #[test]
+    #[allow(clippy::print_stderr, reason = "a skipped test says why")]
+    fn systemd_finds_nothing_wrong_with_the_units_of_the_event_broker() {
+        let prefix = tempfile::tempdir().expect("there is room");
+        // systemd wants the program to be there, whatever it is
+        fs::create_dir(prefix.path().join("bin")).expect("there is room");
+        fs::copy("/bin/true", prefix.path().join("bin/unisono")).expect("there is room");
+        let mut verify = Command::new("systemd-analyze");
+        verify.args(["verify", "--man=no"]);
+        for unit in EVENT_UNITS {
+            let text = unit_text(unit, prefix.path()).expect("the template is there");
+            fs::write(prefix.path().join(unit), text).expect("there is room");
+            verify.arg(prefix.path().join(unit));
+        }
+        let Ok(output) = verify.output() else {
+            eprintln!("skipped: no systemd-analyze here: apt-get install systemd");
+            return;
+        };
+        let said = String::from_utf8_lossy(&output.stderr);
+        let ours = said.lines().filter(|line| line.contains("unisono"));
+        assert_eq!(ours.collect::<Vec<_>>(), Vec::<&str>::new(), "{said}");
+        assert!(output.status.success(), "{said}");
     }
 
     #[test]

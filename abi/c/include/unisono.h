@@ -479,8 +479,9 @@ uint64_t unisono_now(void);
 
 // Connects to the broker at `address`: the path of its socket, "shm:PATH" to reach it through shared
 // memory, "tcp:HOST:PORT", or "tls:HOST:PORT?authority=FILE", with "&certificate=FILE&key=FILE" behind
-// it if the broker asks for certificates. NULL: the socket at which `unisono events serve` listens unless
-// it is told otherwise.
+// it if the broker asks for certificates, and "&token-file=FILE" if it asks for tokens. NULL: this user's
+// broker, at the socket where `unisono events serve` listens unless it is told otherwise, or else the host's
+// at /run/unisono/events.
 enum unisono_status unisono_client_connect(const char *address,
                                            struct unisono_client **client);
 

@@ -13,8 +13,10 @@ use unisono_measure::units;
 #[derive(clap::Args)]
 pub(crate) struct BrokerFlag {
     /// The broker: the path of its socket, shm:PATH, tcp:HOST:PORT, tls:HOST:PORT or udp:HOST:PORT
-    #[arg(long, value_name = "ADDRESS", default_value_os_t = default_socket())]
-    at: PathBuf,
+    /// [default: your own broker, at $XDG_RUNTIME_DIR/unisono-events or /tmp/unisono-UID/events, or else
+    /// /run/unisono/events]
+    #[arg(long, value_name = "ADDRESS")]
+    at: Option<PathBuf>,
     /// A file that holds a token, for a broker that asks for one over TCP
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -32,18 +34,17 @@ pub(crate) struct BrokerFlag {
 impl BrokerFlag {
     pub(super) fn client(&self) -> anyhow::Result<Client> {
         let address = self.address().map_err(Failure::Usage)?;
+        if self.at.is_none() && self.token_file.is_none() {
+            return Ok(Client::connect_default()?);
+        }
         let token = self.token_file.as_ref().map(|path| {
             let read = read::text(path, read::HAND_WRITTEN);
             read.map_err(|error| Failure::Usage(format!("cannot read the token {}: {error}", path.display())))
         });
         let token = token.transpose()?;
         match (&address, token.as_deref().map(str::trim)) {
-            (BrokerAddress::Tls(address), token) => {
-                Ok(Client::connect_tls(address, token).map_err(in_words)?)
-            }
-            (BrokerAddress::Udp(address), token) => {
-                Ok(Client::connect_udp(address, token).map_err(in_words)?)
-            }
+            (BrokerAddress::Tls(address), _) => Ok(Client::connect_tls(address).map_err(in_words)?),
+            (BrokerAddress::Udp(address), _) => Ok(Client::connect_udp(address).map_err(in_words)?),
             (address, None) => Ok(Client::at(address)?),
             (BrokerAddress::Tcp(address), Some(token)) => Ok(Client::connect_tcp_with(*address, token)?),
             (other, Some(_)) => {
@@ -55,7 +56,8 @@ impl BrokerFlag {
     }
 
     fn address(&self) -> Result<BrokerAddress, String> {
-        let text = self.at.to_string_lossy();
+        let at = self.at.clone().unwrap_or_else(default_socket);
+        let text = at.to_string_lossy();
         let mut address: BrokerAddress = text.parse().map_err(|error| format!("{error}"))?;
         let own = CertifiedFiles::of(self.certificate.as_deref(), self.certificate_key.as_deref());
         let own = own.map_err(|error| error.to_string())?;
@@ -63,6 +65,7 @@ impl BrokerFlag {
             BrokerAddress::Tls(place) | BrokerAddress::Udp(place) => {
                 place.authority = self.authority.clone().or(place.authority.take());
                 place.own = own.or(place.own.take());
+                place.token = self.token_file.clone().or(place.token.take());
             }
             _ if self.authority.is_some() || own.is_some() => {
                 return Err(format!(
@@ -121,9 +124,11 @@ fn field(text: &str) -> Result<(String, FieldValue), String> {
 /// What the user asked for and cannot have is bad input; all else is a failure.
 pub(super) fn in_words(error: Error) -> anyhow::Error {
     match error {
-        Error::Refused(_) | Error::Rejected(_) | Error::TooLong { .. } | Error::Tls(_) => {
-            Failure::Usage(error.to_string()).into()
-        }
+        Error::Refused(_)
+        | Error::Rejected(_)
+        | Error::TooLong { .. }
+        | Error::Tls(_)
+        | Error::TokenFile { .. } => Failure::Usage(error.to_string()).into(),
         other => other.into(),
     }
 }

@@ -10,6 +10,8 @@ use crate::exit::Failure;
 use crate::output;
 use anyhow::Context as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,9 +43,11 @@ pub(crate) struct Args {
     /// Classes and their weights
     #[arg(value_name = "POLICY")]
     policy: Option<PathBuf>,
-    /// Where to listen, unless systemd has opened sockets for it: the path of a socket, shm:PATH for shared
+    /// Where to listen, beside sockets that systemd has opened: the path of a socket, shm:PATH for shared
     /// memory, tcp:HOST:PORT, tls:HOST:PORT for TCP with TLS, or udp:HOST:PORT for UDP (QUIC)
-    #[arg(long, value_name = "ADDRESS", default_values_os_t = [default_socket()])]
+    /// [default: unless systemd has opened sockets, $XDG_RUNTIME_DIR/unisono-events, or
+    /// /tmp/unisono-UID/events]
+    #[arg(long, value_name = "ADDRESS")]
     listen: Vec<PathBuf>,
     /// Where to listen for MQTT clients: HOST:PORT, or tls:HOST:PORT
     #[arg(long, value_name = "ADDRESS", value_parser = mqtt_address)]
@@ -118,7 +122,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let address: Result<BrokerAddress, _> = listen.to_string_lossy().parse();
         let address = address.map_err(|error| Failure::Usage(error.to_string()))?;
         if let BrokerAddress::Tls(place) | BrokerAddress::Udp(place) = &address
-            && (place.authority.is_some() || place.own.is_some())
+            && (place.authority.is_some() || place.own.is_some() || place.token.is_some())
         {
             let what =
                 "files behind a ? are for programs; give the broker's with --certificate FILE and --key FILE";
@@ -162,7 +166,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Serves at these addresses until a signal.
+/// Serves at these addresses, and at the sockets that systemd has opened, until a signal.
 pub(crate) fn serve(
     broker: Broker,
     at: (&[BrokerAddress], u32, Exposure),
@@ -203,11 +207,15 @@ fn serve_at(
 ) -> anyhow::Result<Statistics> {
     interrupt::catch().context("cannot catch Ctrl-C")?;
     let inherited = activation::listeners().context("cannot take the sockets of LISTEN_FDS")?;
-    let addresses = if inherited.is_empty() { addresses } else { &[] };
+    let own = [BrokerAddress::Unix(default_socket())];
+    let addresses = if inherited.is_empty() && addresses.is_empty() { &own } else { addresses };
+    let mut opened = Vec::new();
     for socket in inherited {
+        opened.extend(path_of(&socket)?.map(BrokerAddress::Unix));
         server.listen_inherited(socket).map_err(refused)?;
     }
-    for address in addresses {
+    // --listen may name a socket that systemd has opened already
+    for address in addresses.iter().filter(|address| !opened.contains(address)) {
         let listening = server.listen(address, mode, exposure).map_err(refused)?;
         if !quiet {
             eprintln!("serving at {listening}; Ctrl-C ends it");
@@ -240,6 +248,12 @@ fn serve_at(
     let statistics = server.broker().statistics(unisono_broker::now());
     drop((server, scrapes, sweeper));
     Ok(statistics)
+}
+
+/// The path of a listening Unix socket.
+fn path_of(socket: &OwnedFd) -> std::io::Result<Option<PathBuf>> {
+    let address = UnixListener::from(socket.try_clone()?).local_addr();
+    Ok(address.ok().and_then(|address| address.as_pathname().map(PathBuf::from)))
 }
 
 /// How long a monitoring program waits for the broker's next turn.

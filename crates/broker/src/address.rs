@@ -1,11 +1,14 @@
 //! Where a broker listens, as people write it: a path, `shm:PATH`, `tcp:HOST:PORT`, and `tls:` or `udp:` with
-//! `HOST:PORT?authority=FILE&certificate=FILE&key=FILE`.
+//! `HOST:PORT?authority=FILE&certificate=FILE&key=FILE&token-file=FILE`.
 
 use crate::tls::{CertifiedFiles, TlsError};
 use std::fmt;
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use unisono_linux::local_socket::own_user;
+use unisono_linux::private_directory::PrivateDirectory;
 
 /// Where a broker listens.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -31,6 +34,8 @@ pub struct TlsAddress {
     pub authority: Option<PathBuf>,
     /// Of the program, for a broker that asks for certificates.
     pub own: Option<CertifiedFiles>,
+    /// The file with the program's token, for a broker that asks for one.
+    pub token: Option<PathBuf>,
 }
 
 impl TlsAddress {
@@ -39,16 +44,17 @@ impl TlsAddress {
         let address = place.to_socket_addrs().map_err(|error| error.to_string())?.next();
         let address = address.ok_or("the host has no address")?;
         let host = place.rsplit_once(':').map_or(place, |(host, _)| host).trim_matches(['[', ']']);
-        let (mut authority, mut certificate, mut key) = (None, None, None);
+        let (mut authority, mut certificate, mut key, mut token) = (None, None, None, None);
         for option in options.split('&').filter(|option| !option.is_empty()) {
             let (name, file) = option.split_once('=').unwrap_or((option, ""));
             let place = match name {
                 "authority" => &mut authority,
                 "certificate" => &mut certificate,
                 "key" => &mut key,
+                "token-file" => &mut token,
                 _ => {
                     return Err(format!(
-                        "`{option}` is none of authority=FILE, certificate=FILE and key=FILE"
+                        "`{option}` is none of authority=FILE, certificate=FILE, key=FILE and token-file=FILE"
                     ));
                 }
             };
@@ -59,7 +65,7 @@ impl TlsAddress {
         }
         let own = CertifiedFiles::of(certificate.as_deref(), key.as_deref());
         let own = own.map_err(|error: TlsError| error.to_string())?;
-        Ok(Self { host: host.to_owned(), address, authority, own })
+        Ok(Self { host: host.to_owned(), address, authority, own, token })
     }
 }
 
@@ -72,6 +78,7 @@ impl fmt::Display for TlsAddress {
         }
         let own = self.own.iter().flat_map(|own| [("certificate", &own.certificate), ("key", &own.key)]);
         let options = self.authority.iter().map(|file| ("authority", file)).chain(own);
+        let options = options.chain(self.token.iter().map(|file| ("token-file", file)));
         for (at, (name, file)) in options.enumerate() {
             write!(f, "{}{name}={}", if at == 0 { '?' } else { '&' }, file.display())?;
         }
@@ -79,11 +86,34 @@ impl fmt::Display for TlsAddress {
     }
 }
 
-/// Where the broker of this user listens, and is looked for, if nobody says otherwise.
+/// Where the broker of the host listens: `unisono-events.socket` of systemd names it.
+pub const HOST_SOCKET: &str = "/run/unisono/events";
+
+/// Where the broker of this user listens, and is looked for, if nobody says otherwise:
+/// `$XDG_RUNTIME_DIR/unisono-events`, or `/tmp/unisono-UID/events` where the variable is not set.
 #[must_use]
 pub fn default_socket() -> PathBuf {
-    let directory = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
-    directory.join("unisono-events")
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
+        Some(directory) => PathBuf::from(directory).join("unisono-events"),
+        None => directory_of_user().join("events"),
+    }
+}
+
+fn directory_of_user() -> PathBuf {
+    format!("/tmp/unisono-{}", own_user()).into()
+}
+
+/// Everybody may make directories in /tmp. So a socket in this user's directory there is used only if that
+/// directory is this user's alone; it is made if it is missing.
+///
+/// # Errors
+/// Another user could have put the socket there.
+pub(crate) fn check_owner(socket: &Path) -> io::Result<()> {
+    let directory = directory_of_user();
+    if socket.parent() == Some(&directory) {
+        PrivateDirectory::open(&directory)?;
+    }
+    Ok(())
 }
 
 /// Why a text is no address.
@@ -144,8 +174,8 @@ mod tests {
     fn addresses_are_read_as_they_are_written() {
         let tls = [
             "tls:localhost:7401",
-            "udp:localhost:7401?authority=/a.pem",
-            "tls:[::1]:7401?authority=/a.pem&certificate=/c.pem&key=/k.pem",
+            "udp:localhost:7401?authority=/a.pem&token-file=/t",
+            "tls:[::1]:7401?authority=/a.pem&certificate=/c.pem&key=/k.pem&token-file=/t",
         ];
         let plain = ["/run/events", "relative", "shm:/run/events", "tcp:127.0.0.1:7400", "tcp:[::1]:7400"];
         for text in plain.into_iter().chain(tls) {

@@ -342,6 +342,7 @@ fn with_udp(
                 address,
                 authority: Some(file.clone()),
                 own,
+                token: None,
             };
             test(&place, &programs);
         },
@@ -354,7 +355,7 @@ fn events_pass_by_udp_and_a_program_that_leaves_frees_its_place() {
         let mut one = Client::at(&BrokerAddress::Udp(place(None))).expect("it listens");
         one.subscribe(&SubscriptionSpec::of("#")).expect("it fits");
         for length in [0, 10, 1400, 100_000, 3 << 20] {
-            let mut other = Client::connect_udp(&place(None), None).expect("it listens");
+            let mut other = Client::connect_udp(&place(None)).expect("it listens");
             let topic = other.advertise(&Advertisement::of("t")).expect("a topic");
             let payload = content(length, length);
             other.publish(topic, &EventDraft::new(&payload)).expect("the broker is there");
@@ -381,18 +382,18 @@ fn certificates_name_programs_and_strangers_are_told_why_they_get_no_further() {
     let rules = "[[allow]]\nwho = [\"certificate:line1\"]\npublish = [\"mine\"]\nsubscribe = [\"mine\"]";
     with_udp(Some(rules), |place, programs| {
         let mut line1 =
-            Client::connect_udp(&place(Some(programs.certify("line1", &["line1"]))), None).expect("it may");
+            Client::connect_udp(&place(Some(programs.certify("line1", &["line1"])))).expect("it may");
         line1.subscribe(&SubscriptionSpec::of("mine")).expect("it may");
         let topic = line1.advertise(&Advertisement::of("mine")).expect("it may");
         line1.publish(topic, &EventDraft::new(b"x")).expect("it leaves");
         assert_eq!(event(&mut line1).payload.bytes().to_vec(), b"x");
         assert!(line1.advertise(&Advertisement::of("theirs")).is_err());
-        let line2 = Client::connect_udp(&place(Some(programs.certify("line2", &["line2"]))), None);
+        let line2 = Client::connect_udp(&place(Some(programs.certify("line2", &["line2"]))));
         assert!(matches!(line2, Err(Error::SentAway(_))), "{line2:?}");
-        let none = Client::connect_udp(&place(None), None).expect_err("it asks for one");
+        let none = Client::connect_udp(&place(None)).expect_err("it asks for one");
         assert!(none.to_string().contains("certificate"), "{none}");
         let wrong = TlsAddress { authority: Some(programs.file.clone()), ..place(None) };
-        let wrong = Client::connect_udp(&wrong, None).expect_err("not of this authority");
+        let wrong = Client::connect_udp(&wrong).expect_err("not of this authority");
         assert!(wrong.to_string().contains("certificate"), "{wrong}");
         line1.statistics().expect("nobody else notices");
     });
@@ -413,7 +414,7 @@ fn an_address_in_use_and_one_where_nobody_serves_are_said() {
         assert!(everywhere.is_err(), "it asks for nothing");
         let free =
             UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port");
-        let nobody = Client::connect_udp(&TlsAddress { address: free, ..place(None) }, None);
+        let nobody = Client::connect_udp(&TlsAddress { address: free, ..place(None) });
         let nobody = nobody.expect_err("nobody").to_string();
         assert!(nobody.contains("no broker at udp:"), "{nobody}");
     });

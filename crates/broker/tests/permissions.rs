@@ -4,9 +4,13 @@ mod common;
 
 use common::mqtt::{Raw, V5, V311};
 use common::{Addresses, broker, event, with_this_broker};
+use std::net::SocketAddr;
+use std::time::Duration;
 use unisono_broker::{
-    Advertisement, Broker, Client, Error, EventDraft, Permissions, SubscriptionSpec, Tokens, now,
+    Advertisement, Broker, Client, Destination, Error, EventDraft, PathPace, Permissions, SubscriptionSpec,
+    Tokens, now,
 };
+use unisono_linux::local_socket::own_user;
 
 /// The hash of `test`.
 const TOKENS: &str = "[[token]]
@@ -15,8 +19,9 @@ sha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"
 ";
 
 fn with_rules(rules: &str, tokens: Option<&str>, test: impl FnOnce(&Addresses) + Send + 'static) {
+    let user = |name: &str| (name == "me").then(own_user);
     let mut broker: Broker =
-        broker().with_permissions(Permissions::parse(rules, &|_| None).expect("it is sound"));
+        broker().with_permissions(Permissions::parse(rules, &user).expect("it is sound"));
     if let Some(tokens) = tokens {
         broker = broker.with_tokens(Tokens::parse(tokens, now(), 0).expect("it is sound"));
     }
@@ -100,6 +105,24 @@ fn over_tcp_a_token_says_who_a_program_is_until_it_expires() {
 }
 
 #[test]
+fn a_connection_ends_when_its_token_expires() {
+    // it expires when the broker has run for two seconds
+    let expiring = format!("{TOKENS}expires = \"1970-01-01T00:00:02Z\"\n");
+    let rules = "[[allow]]\nwho = [\"token:line1\", \"mqtt:line1\"]\nsubscribe = [\"#\"]";
+    with_rules(rules, Some(&expiring), |at| {
+        let mut client = Client::connect_tcp_with(at.tcp, "test").expect("it is still good");
+        client.subscribe(&SubscriptionSpec::of("a")).expect("it may");
+        let (mut mqtt, code) = Raw::open(at.mqtt, V5).log_in("c", "line1", "test");
+        assert_eq!(code, 0);
+        let said = refused(client.receive(None));
+        assert!(said.contains("the token has expired; connect again with another"), "{said}");
+        let (kind, body) = mqtt.packet();
+        assert_eq!((kind, body[0]), (0xE0, 0x87), "DISCONNECT, not authorized");
+        assert!(refused(Client::connect_tcp_with(at.tcp, "test")).contains("expired at 1970"));
+    });
+}
+
+#[test]
 fn an_mqtt_client_has_the_permissions_of_its_user() {
     let rules = "[[allow]]\nwho = [\"mqtt:line1\"]\npublish = [\"line1/#\"]\nsubscribe = [\"line1/+\"]\n\
                  size = 4\nmemory = 1048576";
@@ -135,5 +158,68 @@ fn an_mqtt_client_that_connects_again_replaces_the_one_connection_that_it_may_ha
         let (kind, body) = first.packet();
         assert_eq!((kind, body[0]), (0xE0, 0x8E), "DISCONNECT, session taken over");
         second.subscribe(1, "t", 0);
+    });
+}
+
+#[test]
+fn a_user_of_this_host_has_the_rule_of_its_name_by_a_socket_and_by_shared_memory() {
+    let rules =
+        "[[allow]]\nwho = [\"unix:me\"]\npublish = [\"mine/#\"]\nsubscribe = [\"mine/#\"]\nsize = 100000";
+    with_rules(rules, None, |at| {
+        for mut client in at.local() {
+            assert!(
+                refused(client.advertise(&Advertisement::of("theirs"))).contains("may not publish `theirs`")
+            );
+            assert!(
+                refused(client.subscribe(&SubscriptionSpec::of("#"))).contains("may not subscribe to `#`")
+            );
+            client.subscribe(&SubscriptionSpec::of("mine/a")).expect("it may");
+            let topic = client.advertise(&Advertisement::of("mine/a")).expect("it may");
+            // through shared memory a payload of 16 KiB or more is handed over in a place of its own
+            let large = client.try_publish(topic, &EventDraft::new(&[0; 100_001]));
+            assert!(refused(large).contains("100001 bytes; the permissions allow 100000"));
+            for bytes in [1, 100_000] {
+                client.publish(topic, &EventDraft::new(&vec![7; bytes])).expect("it leaves");
+                assert_eq!(event(&mut client).payload.bytes().len(), bytes);
+            }
+        }
+        assert!(refused(Client::connect_tcp(at.tcp)).contains("no rule of the permissions names anonymous"));
+    });
+}
+
+#[test]
+fn paths_need_a_rule_that_says_so() {
+    let udp = || Destination::udp("127.0.0.1:9".parse::<SocketAddr>().expect("an address"));
+    for (paths, may) in [("paths = false", false), ("", false), ("paths = true", true)] {
+        let rules = format!("[[allow]]\nwho = [\"unix:me\"]\npublish = [\"#\"]\n{paths}");
+        let user = |name: &str| (name == "me").then(own_user);
+        let permissions = Permissions::parse(&rules, &user).expect("it is sound");
+        let broker = broker().with_permissions(permissions).with_paths(PathPace::new(8_000_000));
+        with_this_broker(broker, move |at| {
+            for mut client in at.local() {
+                let before = refusals(&mut client, "paths");
+                let opened = client.open("", udp());
+                assert_eq!(opened.is_ok(), may, "{paths}: {opened:?}");
+                if let Err(error) = opened {
+                    assert!(error.to_string().contains("add `paths = true` to its rule"), "{error}");
+                    assert_eq!(refusals(&mut client, "paths"), before + 1);
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn an_mqtt_client_that_publishes_too_fast_is_told_so_and_may_publish_later() {
+    let rules = "[[allow]]\nwho = [\"mqtt:line1\"]\npublish = [\"#\"]\nrate = 1";
+    with_rules(rules, Some(TOKENS), |at| {
+        let (mut client, code) = Raw::open(at.mqtt, V5).log_in("c", "line1", "test");
+        assert_eq!(code, 0);
+        // 0x10: taken, and nobody subscribes
+        let mut code = || client.publish_code("t", b"x", 1);
+        assert_eq!(code(), 0x10);
+        while code() != 0x97 {}
+        std::thread::sleep(Duration::from_millis(2100));
+        assert_eq!(code(), 0x10);
     });
 }

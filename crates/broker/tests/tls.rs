@@ -33,11 +33,16 @@ struct Site {
 impl Site {
     fn place(&self, own: Option<CertifiedFiles>) -> TlsAddress {
         let authority = Some(self.brokers.file.clone());
-        TlsAddress { host: "localhost".to_owned(), address: self.at[0], authority, own }
+        TlsAddress { host: "localhost".to_owned(), address: self.at[0], authority, own, token: None }
     }
 
     fn connect(&self, own: Option<CertifiedFiles>, token: Option<&str>) -> Result<Client, Error> {
-        Client::connect_tls(&self.place(own), token)
+        let file = token.map(|token| {
+            let file = self.directory.path().join(format!("token-{token}"));
+            std::fs::write(&file, format!("{token}\n")).expect("there is room");
+            file
+        });
+        Client::connect_tls(&TlsAddress { token: file, ..self.place(own) })
     }
 }
 
@@ -170,7 +175,7 @@ fn tls_at_a_plain_address_and_the_reverse_are_told_apart() {
             "{plain}"
         );
         let place = TlsAddress { address: site.at[1], ..site.place(None) };
-        let encrypted = refused(Client::connect_tls(&place, None));
+        let encrypted = refused(Client::connect_tls(&place));
         assert!(
             encrypted.contains("does not speak TLS; a broker without TLS is at tcp:HOST:PORT"),
             "{encrypted}"
@@ -222,6 +227,7 @@ fn a_program_waits_only_so_long_for_the_handshake() {
         address: silent.local_addr().expect("bound"),
         authority: Some(authority),
         own: None,
+        token: None,
     };
     let said = refused(place.open());
     assert!(said.contains("no answer to its handshake within 10s"), "{said}");
@@ -266,7 +272,7 @@ fn an_expired_certificate_is_refused_by_the_one_who_has_it_and_by_the_other_end(
             // the program ends it
             let _ = connection.complete_io(&mut socket);
         });
-        let said = refused(Client::connect_tls(&TlsAddress { address, authority, ..site.place(None) }, None));
+        let said = refused(Client::connect_tls(&TlsAddress { address, authority, ..site.place(None) }));
         assert!(said.contains("the certificate of the other end has expired"), "{said}");
         other.join().expect("it does not panic");
     });

@@ -64,6 +64,7 @@ fn listening(
         address: listener.local_addr().expect("bound"),
         authority: Some(authority.file),
         own: None,
+        token: None,
     };
     let certificates = service.read(Uncertified::Heard).expect("they are sound");
     let listener = StreamListener::new(listener.into(), 64 << 20).expect("a listener");
@@ -103,6 +104,7 @@ fn listening_by_udp() -> (DatagramListener, TlsAddress, tempfile::TempDir) {
         address: listener.address(),
         authority: Some(authority.file),
         own: None,
+        token: None,
     };
     (listener, address, directory)
 }

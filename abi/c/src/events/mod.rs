@@ -18,9 +18,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
-use unisono_broker::{
-    AddressError, BrokerAddress, Client, SubscriptionHandle, TopicHandle, default_socket, now,
-};
+use unisono_broker::{AddressError, BrokerAddress, Client, SubscriptionHandle, TopicHandle, now};
 
 /// A connection to a broker. One thread at a time uses it; other threads open their own.
 #[derive(Debug)]
@@ -138,8 +136,9 @@ pub extern "C" fn unisono_now() -> u64 {
 
 /// Connects to the broker at `address`: the path of its socket, "shm:PATH" to reach it through shared
 /// memory, "tcp:HOST:PORT", or "tls:HOST:PORT?authority=FILE", with "&certificate=FILE&key=FILE" behind
-/// it if the broker asks for certificates. NULL: the socket at which `unisono events serve` listens unless
-/// it is told otherwise.
+/// it if the broker asks for certificates, and "&token-file=FILE" if it asks for tokens. NULL: this user's
+/// broker, at the socket where `unisono events serve` listens unless it is told otherwise, or else the host's
+/// at /run/unisono/events.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_connect(
     address: *const c_char,
@@ -150,11 +149,10 @@ pub unsafe extern "C" fn unisono_client_connect(
         let to = unsafe { client.as_mut() }.ok_or_else(|| null("client"))?;
         *to = std::ptr::null_mut();
         // SAFETY: unisono.h asks for NULL or a C string.
-        let address = match unsafe { text(address, "the address") }? {
-            Some(address) => address.parse()?,
-            None => BrokerAddress::Unix(default_socket()),
+        let client = match unsafe { text(address, "the address") }? {
+            Some(address) => Client::at(&address.parse::<BrokerAddress>()?)?,
+            None => Client::connect_default()?,
         };
-        let client = Client::at(&address)?;
         let (topics, subscriptions) = (BTreeMap::new(), BTreeMap::new());
         *to = Box::into_raw(Box::new(ClientHandle { client, numbers: 0, topics, subscriptions }));
         Ok(())

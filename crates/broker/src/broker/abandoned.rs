@@ -5,13 +5,16 @@
 //! destination that takes nothing more would keep it for ever, and some thousand such paths are all that a
 //! broker has. So a path without a program ends when its destination has taken nothing for
 //! [`Limits::patience`](crate::Limits::patience); one that reads slowly is waited for. A program that has
-//! connected and not greeted in that time is sent away, and earlier if another one needs its place.
+//! connected and not greeted in that time is sent away, and earlier if another one needs its place. So is one
+//! whose token has expired since.
 //!
 //! Cost: a look at all paths and programs once a second.
 
 use super::paths::PathState;
 use super::{Broker, answer};
 use crate::frame::Frame;
+use crate::mqtt::MqttFault;
+use crate::permissions::RefusalKind;
 use crate::task::{ClientId, PathId, Task};
 use crate::transport::TransportPeer;
 use unisono_linux::clock::Nanos;
@@ -21,6 +24,8 @@ const LOOK: Nanos = Nanos::SECOND;
 /// How long a program keeps its place without a greeting while others wait for one. A greeting over TLS needs
 /// three round trips, and one lost packet costs a second (RFC 6298).
 const GREETING: Nanos = Nanos(3_000_000_000);
+/// MQTT 5, section 3.14.2.1.
+const NOT_AUTHORIZED: u8 = 0x87;
 
 impl Broker {
     /// A destination has taken a part of what is kept for it.
@@ -54,6 +59,16 @@ impl Broker {
             .collect();
         for id in silent {
             self.send_away(now, id, "no greeting came");
+        }
+        let clients = self.clients.iter();
+        let expired: Vec<ClientId> = clients
+            .filter(|(_, client)| client.expires.is_some_and(|at| at <= now))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in expired {
+            self.access.count(RefusalKind::Token);
+            let why = "the token has expired; connect again with another";
+            self.end(now, id, &MqttFault::new(NOT_AUTHORIZED, why));
         }
         self.mqtt_look(now);
     }

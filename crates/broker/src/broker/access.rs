@@ -22,7 +22,7 @@ impl Broker {
     ) -> Result<(), String> {
         let connected = self.clients.get(&client).ok_or("it is gone")?;
         let (peer, secured) = (connected.peer, connected.secured.as_deref());
-        let who = self.identity(now, (peer, secured), login).inspect_err(|_| {
+        let (who, expires) = self.identity(now, (peer, secured), login).inspect_err(|_| {
             self.access.count(RefusalKind::Token);
         })?;
         let grant = self.access.grant(&who)?;
@@ -35,27 +35,28 @@ impl Broker {
             return Err(format!("{who} may have {} connections; close one", grant.connections));
         }
         if let Some(connected) = self.clients.get_mut(&client) {
-            (connected.who, connected.grant) = (who, grant);
+            (connected.who, connected.grant, connected.expires) = (who, grant, expires);
         }
         Ok(())
     }
 
+    /// Who it is, and until when it may say so.
     fn identity(
         &self,
         now: Nanos,
         (peer, secured): (TransportPeer, Option<&[Arc<str>]>),
         login: Option<(Option<&str>, &[u8])>,
-    ) -> Result<ClientIdentity, String> {
+    ) -> Result<(ClientIdentity, Option<Nanos>), String> {
         let Some((user, secret)) = login else {
             if let Some(who) = self.access.certified(secured.unwrap_or_default()) {
-                return Ok(who);
+                return Ok((who, None));
             }
             return match peer {
-                TransportPeer::User(user) => Ok(ClientIdentity::Unix(user)),
+                TransportPeer::User(user) => Ok((ClientIdentity::Unix(user), None)),
                 TransportPeer::Address(_) if self.access.tokens.is_some() => {
                     Err("no token came; this broker asks for one over TCP".to_owned())
                 }
-                TransportPeer::Address(_) => Ok(ClientIdentity::Anonymous),
+                TransportPeer::Address(_) => Ok((ClientIdentity::Anonymous, None)),
             };
         };
         if let TransportPeer::Address(address) = peer
@@ -67,10 +68,10 @@ impl Broker {
             return Err(what.to_owned());
         }
         let tokens = self.access.tokens.as_ref().ok_or("this broker knows no tokens; connect without one")?;
-        let name = tokens.name(now, secret)?;
+        let (name, expires) = tokens.name(now, secret)?;
         match user {
-            None => Ok(ClientIdentity::Token(name)),
-            Some(user) if *user == *name => Ok(ClientIdentity::Mqtt(name)),
+            None => Ok((ClientIdentity::Token(name), expires)),
+            Some(user) if *user == *name => Ok((ClientIdentity::Mqtt(name), expires)),
             Some(user) => Err(format!("the password is not that of the user `{user}`")),
         }
     }

@@ -73,6 +73,8 @@ struct ConnectedClient {
     protocol: ClientProtocol,
     who: ClientIdentity,
     grant: Arc<ClientGrant>,
+    /// When its token expires, and it is sent away.
+    expires: Option<Nanos>,
     budget: RateBudget,
 }
 
@@ -220,6 +222,7 @@ impl Broker {
                 protocol: ClientProtocol::Frames,
                 who: ClientIdentity::Anonymous,
                 grant: Arc::new(ClientGrant::all()),
+                expires: None,
                 budget: RateBudget::default(),
             };
             self.clients.insert(client, connected);
@@ -341,10 +344,16 @@ impl Broker {
 
     /// The same, because of what it did.
     pub fn send_away(&mut self, now: Nanos, client: ClientId, reason: &str) {
+        self.end(now, client, &MqttFault::malformed(reason));
+    }
+
+    /// Ends a connection and says why; the code is for MQTT clients.
+    fn end(&mut self, now: Nanos, client: ClientId, why: &MqttFault) {
         let Some(connected) = self.clients.get(&client) else { return };
         if let ClientProtocol::Mqtt(_) = connected.protocol {
-            self.mqtt_send_away(now, client, &MqttFault::malformed(reason));
+            self.mqtt_send_away(now, client, why);
         } else {
+            let reason = &why.text;
             self.sent_away += 1;
             self.answer(client, &Frame::Bye { reason });
             self.tasks.push_back(Task::SendAway { client });

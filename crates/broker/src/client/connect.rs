@@ -1,18 +1,21 @@
 //! Sockets that lead to a broker.
 
 use super::{Error, LARGEST_FRAME};
-use crate::address::TlsAddress;
+use crate::address::{TlsAddress, check_owner};
 use crate::datagram::DatagramLink;
 use crate::tls::{self, TlsError};
 use crate::transport::{DatagramChannel, FrameTransport, StreamTransport, TransportError};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustls::ClientConfig;
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use unisono_linux::read;
 
 pub(super) fn tcp(address: SocketAddr) -> Result<Box<dyn FrameTransport>, Error> {
     let socket = TcpStream::connect(address).map_err(|source| Error::NobodyThere { address, source })?;
@@ -68,9 +71,56 @@ impl TlsAddress {
     }
 }
 
-/// A socket that is connected to the one that listens at `path`.
-pub(super) fn unix(path: &Path) -> Result<OwnedFd, Errno> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket)
+/// The token in a file, without the white space around it.
+pub(super) fn token_in(path: &Path) -> Result<String, Error> {
+    let read = read::text(path, read::HAND_WRITTEN);
+    let read = read.map_err(|source| Error::TokenFile { path: path.to_owned(), source })?;
+    Ok(read.trim().to_owned())
+}
+
+/// A socket that is connected to the one that listens at `path`; `nobody` makes the error if none does.
+pub(super) fn unix(path: &Path, nobody: impl FnOnce(io::Error) -> Error) -> Result<OwnedFd, Error> {
+    let not_for_us = |why| Error::NotForUs { path: path.to_owned(), why };
+    check_owner(path).map_err(|error| not_for_us(format!("{error}; remove it, or set XDG_RUNTIME_DIR")))?;
+    let connected = || {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(socket)
+    };
+    connected().map_err(|error: Errno| match error {
+        Errno::ACCESS => not_for_us(format!("{}: {}", io::Error::from(error), whose(path))),
+        other => nobody(other.into()),
+    })
+}
+
+/// Who may connect to a socket that refuses this user, and what to do.
+fn whose(path: &Path) -> String {
+    let Ok(found) = std::fs::metadata(path) else {
+        return "a directory on the way is closed to this user; ask its owner, or name another socket"
+            .to_owned();
+    };
+    let group = group_name(found.gid()).unwrap_or_else(|| found.gid().to_string());
+    let mode = found.mode() & 0o777;
+    match (mode & 0o020, found.gid()) {
+        (_, 0) => {
+            format!(
+                "root alone may connect (mode {mode:o}); ask for another group: SocketGroup= of the socket's unit"
+            )
+        }
+        (0, _) => {
+            format!("its owner alone may connect (mode {mode:o}); ask for `unisono events serve --mode 660`")
+        }
+        _ => format!(
+            "its group `{group}` may connect (mode {mode:o}); join it: sudo usermod -aG {group} $USER, then log in again"
+        ),
+    }
+}
+
+fn group_name(number: u32) -> Option<String> {
+    let groups = read::text("/etc/group".as_ref(), read::HAND_WRITTEN).ok()?;
+    groups.lines().find_map(|line| {
+        let mut parts = line.split(':');
+        let name = parts.next()?;
+        (parts.nth(1)?.parse() == Ok(number)).then(|| name.to_owned())
+    })
 }

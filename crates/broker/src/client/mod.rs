@@ -32,7 +32,7 @@ pub use events::{
 pub use paths::PathHandle;
 
 use crate::account::Statistics;
-use crate::address::{BrokerAddress, TlsAddress};
+use crate::address::{BrokerAddress, HOST_SOCKET, TlsAddress, default_socket};
 use crate::frame::Frame;
 use crate::memory::MemoryTransport;
 use crate::notice::NoticeText;
@@ -41,7 +41,7 @@ use crate::tls::TlsError;
 use crate::transport::{
     Awaited, Drained, FrameTransport, MayWait, PayloadRef, StreamTransport, Taken, TransportError, wait,
 };
-use connect::{tcp, unix};
+use connect::{tcp, token_in, unix};
 use direct::ClientRings;
 use events::CorrelatedParts;
 use rustix::io::Errno;
@@ -64,6 +64,11 @@ pub enum Error {
     Nobody { path: PathBuf, source: std::io::Error },
     #[error("no broker at shm:{}: {source}; start one: unisono events serve --listen shm:{}", path.display(), path.display())]
     NobodyShares { path: PathBuf, source: std::io::Error },
+    #[error("no broker at {}: {source}, and none at {HOST_SOCKET}; start one: unisono events serve", path.display())]
+    NobodyHere { path: PathBuf, source: std::io::Error },
+    /// Somebody is there, and not for this user.
+    #[error("cannot use {}: {why}", path.display())]
+    NotForUs { path: PathBuf, why: String },
     #[error("no broker at {address}: {source}; start one: unisono events serve --listen tcp:{address}")]
     NobodyThere { address: SocketAddr, source: std::io::Error },
     #[error("no broker at udp:{address}: {source}; start one: unisono events serve --listen udp:{address}")]
@@ -73,6 +78,8 @@ pub enum Error {
     Unsecured { address: SocketAddr, why: String },
     #[error(transparent)]
     Tls(#[from] TlsError),
+    #[error("cannot read the token {}: {source}", path.display())]
+    TokenFile { path: PathBuf, source: std::io::Error },
     /// A topic or a subscription was refused.
     #[error("the broker refuses: {0}")]
     Refused(String),
@@ -205,9 +212,23 @@ impl Client {
     /// # Errors
     /// Nobody is there, or something else is.
     pub fn connect(path: &Path) -> Result<Self, Error> {
-        let nobody = |source: Errno| Error::Nobody { path: path.to_owned(), source: source.into() };
-        let transport = StreamTransport::new(unix(path).map_err(nobody)?, LARGEST_FRAME)?;
+        let nobody = |source| Error::Nobody { path: path.to_owned(), source };
+        let transport = StreamTransport::new(unix(path, nobody)?, LARGEST_FRAME)?;
         Self::over(Box::new(transport), Greeting::default(), ClientWait::Sleep)
+    }
+
+    /// Connects to this user's broker, at [`default_socket`]; if there is none, to the host's.
+    ///
+    /// # Errors
+    /// There is neither, or one of them is not for this user.
+    pub fn connect_default() -> Result<Self, Error> {
+        match Self::connect(&default_socket()) {
+            Err(Error::Nobody { path, source }) => match Self::connect(HOST_SOCKET.as_ref()) {
+                Err(Error::Nobody { .. }) => Err(Error::NobodyHere { path, source }),
+                of_host => of_host,
+            },
+            own => own,
+        }
     }
 
     /// Connects through shared memory to the broker whose socket for that is at `path`.
@@ -215,8 +236,8 @@ impl Client {
     /// # Errors
     /// Nobody is there, or something else is.
     pub fn connect_shared(path: &Path) -> Result<Self, Error> {
-        let nobody = |source: Errno| Error::NobodyShares { path: path.to_owned(), source: source.into() };
-        let transport = MemoryTransport::join(unix(path).map_err(nobody)?)?;
+        let nobody = |source| Error::NobodyShares { path: path.to_owned(), source };
+        let transport = MemoryTransport::join(unix(path, nobody)?)?;
         Self::over(Box::new(transport), Greeting::default(), ClientWait::Sleep)
     }
 
@@ -228,12 +249,13 @@ impl Client {
         Self::over(tcp(address)?, Greeting::default(), ClientWait::Sleep)
     }
 
-    /// Connects with TLS, as the owner of a token if there is one.
+    /// Connects with TLS, as the owner of the token in the address's file if there is one.
     ///
     /// # Errors
-    /// Nobody is there, or one of the two ends does not accept the other one's certificate.
-    pub fn connect_tls(address: &TlsAddress, token: Option<&str>) -> Result<Self, Error> {
-        Self::secured(address, TlsAddress::open, token)
+    /// A file cannot be read, nobody is there, or one of the two ends does not accept the other one's
+    /// certificate or token.
+    pub fn connect_tls(address: &TlsAddress) -> Result<Self, Error> {
+        Self::secured(address, TlsAddress::open)
     }
 
     /// The same over UDP. The program has to call a method of the client every 30 s at least, or the broker
@@ -241,16 +263,16 @@ impl Client {
     ///
     /// # Errors
     /// As [`connect_tls`](Self::connect_tls).
-    pub fn connect_udp(address: &TlsAddress, token: Option<&str>) -> Result<Self, Error> {
-        Self::secured(address, TlsAddress::open_datagrams, token)
+    pub fn connect_udp(address: &TlsAddress) -> Result<Self, Error> {
+        Self::secured(address, TlsAddress::open_datagrams)
     }
 
     fn secured(
         address: &TlsAddress,
         open: fn(&TlsAddress) -> Result<StreamTransport, Error>,
-        token: Option<&str>,
     ) -> Result<Self, Error> {
-        let greeting = Greeting { token: token.map(str::to_owned), ..Greeting::default() };
+        let token = address.token.as_deref().map(token_in).transpose()?;
+        let greeting = Greeting { token, ..Greeting::default() };
         let told = |error| match error {
             // with TLS 1.3 a broker judges the program's certificate after the handshake
             Error::Broken(TransportError::Tls(why)) => Error::Unsecured { address: address.address, why },
@@ -269,8 +291,8 @@ impl Client {
             BrokerAddress::Unix(path) => Self::connect(path),
             BrokerAddress::Shared(path) => Self::connect_shared(path),
             BrokerAddress::Tcp(address) => Self::connect_tcp(*address),
-            BrokerAddress::Tls(address) => Self::connect_tls(address, None),
-            BrokerAddress::Udp(address) => Self::connect_udp(address, None),
+            BrokerAddress::Tls(address) => Self::connect_tls(address),
+            BrokerAddress::Udp(address) => Self::connect_udp(address),
         }
     }
 

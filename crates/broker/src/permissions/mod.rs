@@ -176,18 +176,18 @@ struct KnownToken {
 }
 
 impl Tokens {
-    /// The name of a token.
+    /// The name of a token, and when it expires.
     ///
     /// # Errors
     /// Nobody has it, or it has expired: why, for the one who sent it.
-    pub(crate) fn name(&self, now: Nanos, secret: &[u8]) -> Result<Arc<str>, String> {
+    pub(crate) fn name(&self, now: Nanos, secret: &[u8]) -> Result<(Arc<str>, Option<Nanos>), String> {
         let hash: [u8; 32] = Sha256::digest(secret).into();
         let known = self.by_hash.get(&hash).ok_or("the token is not one of the broker's; ask for another")?;
         match &known.expires {
             Some((at, text)) if *at <= now => {
                 Err(format!("the token `{}` expired at {text}; ask for another", known.name))
             }
-            _ => Ok(Arc::clone(&known.name)),
+            expires => Ok((Arc::clone(&known.name), expires.as_ref().map(|(at, _)| *at))),
         }
     }
 }
@@ -369,7 +369,7 @@ mod tests {
         let expires = "2027-01-01T00:00:00Z".parse::<jiff::Timestamp>().expect("a time").as_second();
         // 5 s before it expires
         let tokens = Tokens::parse(text, Nanos(1000), expires - 5).expect("it is sound");
-        assert_eq!(tokens.name(Nanos(1000), b"test").as_deref(), Ok("t"));
+        assert_eq!(tokens.name(Nanos(1000), b"test"), Ok(("t".into(), Some(Nanos(5_000_001_000)))));
         assert!(tokens.name(Nanos(5_000_001_000), b"test").expect_err("expired").contains("expired at 2027"));
         assert!(tokens.name(Nanos(1000), b"tests").expect_err("unknown").contains("not one of"));
     }

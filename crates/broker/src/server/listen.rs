@@ -1,5 +1,6 @@
 //! Addresses to listen at: sockets in the file system, and TCP.
 
+use crate::address::check_owner;
 use crate::tls::TlsError;
 use crate::transport::{Framing, StreamListener, TransportError};
 use rustix::fs::{Mode, chmod, fchmod};
@@ -28,6 +29,9 @@ pub enum ServeError {
     /// systemd has opened a socket of another kind.
     #[error("a socket of LISTEN_FDS does not listen for connections; write ListenStream= in its unit")]
     NoListener,
+    /// Others could put a socket in its place.
+    #[error("cannot listen at {}: {why}; remove it, or set XDG_RUNTIME_DIR", path.display())]
+    Unguarded { path: PathBuf, why: std::io::Error },
     #[error("cannot listen at {address}: {source}")]
     ListenTcp { address: SocketAddr, source: Errno },
     /// Anybody in the network could connect.
@@ -69,6 +73,7 @@ const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 pub(super) fn unix(path: &Path, mode: u32) -> Result<OwnedFd, ServeError> {
     let refused = |source| ServeError::Listen { path: path.to_owned(), source };
     let address = SocketAddrUnix::new(path).map_err(refused)?;
+    check_owner(path).map_err(|why| ServeError::Unguarded { path: path.to_owned(), why })?;
     make_room(path, &address)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None).map_err(refused)?;
     // what bind makes has the mode of the socket: it is open to others at no moment before it is meant to be
