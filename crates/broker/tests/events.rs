@@ -265,6 +265,64 @@ fn history_comes_first_and_a_correlation_comes_as_one() {
 }
 
 #[test]
+fn a_sequence_comes_as_one_in_its_order_alone_and_the_first_of_any_parts_comes_at_once() {
+    with_broker(|addresses| {
+        let mut clients = addresses.clients();
+        for client in &mut clients {
+            let mut topic = |name: &str| client.advertise(&Advertisement::of(name)).expect("a topic");
+            let (open, close) = (topic("open"), topic("close"));
+            let publish = |client: &mut Client, topic, number: u8| {
+                client.publish(topic, &EventDraft::new(&[number])).expect("it leaves");
+            };
+            client.subscribe(&together(PartRule::Sequence, 60_000_000_000)).expect("it fits");
+            for (topic, number) in [(close, 1), (open, 2), (close, 3), (close, 4)] {
+                publish(client, topic, number);
+            }
+            let got = event(client);
+            let numbers = (got.payload.bytes().to_vec(), got.with[0].payload.bytes().to_vec());
+            assert_eq!(
+                numbers,
+                (vec![3], vec![2]),
+                "the first came before its time, the last begins nothing"
+            );
+            let any = client.subscribe(&together(PartRule::Any, 60_000_000_000)).expect("it fits");
+            publish(client, close, 5);
+            let got = event(client);
+            assert_eq!((got.subscription, &*got.payload.bytes(), got.with.len()), (any, &[5][..], 0));
+        }
+    });
+}
+
+/// `open` and `close` together.
+fn together(rule: PartRule, within_ns: u64) -> SubscriptionSpec {
+    let part = |topics: &str| InterestSpec { topics: topics.to_owned(), ..InterestSpec::default() };
+    let together = Some(TogetherSpec { rule, within_ns, report: true });
+    SubscriptionSpec { interests: vec![part("open"), part("close")], together, ..SubscriptionSpec::default() }
+}
+
+#[test]
+fn a_correlation_that_is_not_completed_in_time_is_told_and_a_timer_tells_each_period() {
+    with_broker(|addresses| {
+        let mut clients = addresses.clients();
+        for client in &mut clients {
+            client.subscribe(&together(PartRule::Sequence, 1_000_000)).expect("it fits");
+            let open = client.advertise(&Advertisement::of("open")).expect("a topic");
+            client.publish(open, &EventDraft::new(b"")).expect("it leaves");
+            assert_eq!(notice(client), NoticeText::Incomplete {});
+            let period = 5_000_000;
+            let ticking = SubscriptionSpec { every_ns: Some(period), ..SubscriptionSpec::of("nothing") };
+            client.subscribe(&ticking).expect("it fits");
+            let mut tick = || match notice(client) {
+                NoticeText::Tick { at_ns } => at_ns,
+                other => panic!("{other:?}"),
+            };
+            let (first, second, third) = (tick(), tick(), tick());
+            assert_eq!((second - first, third - second), (period, period), "late or not, none is left out");
+        }
+    });
+}
+
+#[test]
 fn what_is_not_acknowledged_comes_again_and_what_is_does_not() {
     with_broker(|addresses| {
         let mut client = addresses.client();
