@@ -57,7 +57,7 @@ pub mod transport;
 mod trial;
 
 pub use account::{ClassStatistics, ConsumerStatistics, LogStatistics, Statistics};
-pub use address::{AddressError, BrokerAddress, TlsAddress, default_socket};
+pub use address::{AddressError, BrokerAddress, HOST_SOCKET, TlsAddress, default_socket};
 pub use body::EventBody;
 pub use broker::Broker;
 pub use client::{
@@ -82,3 +82,8 @@ pub use trial::{TrialError, TrialResult, TrialSpec, trial};
 pub use unisono_eventchannel::{FieldSet, FieldValue, NO_DEADLINE, TopicPattern};
 /// The clock of deadlines (`CLOCK_MONOTONIC`).
 pub use unisono_linux::clock::{Nanos, now};
+
+/// The Rust of the guide, compiled as an example.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/events.md")]
+struct EventsGuide;

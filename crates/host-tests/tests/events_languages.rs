@@ -210,7 +210,59 @@ fn files_are_downloaded_in_all_languages_as_they_are() -> TestOutcome {
     each_with_each("file_download", &[file.to_str().expect("plain")], copy, all)
 }
 
+/// The blocks of a language in docs/events.md.
+fn of_the_guide(language: &str) -> Vec<String> {
+    let guide = std::fs::read_to_string(program::workspace().join("docs/events.md")).expect("it is there");
+    let begin = format!("```{language}\n");
+    let blocks = guide.split(&begin).skip(1);
+    blocks.map(|block| block.split("```").next().unwrap_or_default().to_owned()).collect()
+}
+
+fn the_programs_of_the_guide_say_what_came() -> TestOutcome {
+    let (library, scratch) = (program::with_examples(), tempfile::tempdir().expect("a directory"));
+    let _broker = serve(&scratch.path().join("unisono-events"));
+    while !scratch.path().join("unisono-events").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let [in_c] = &of_the_guide("c")[..] else { panic!("the guide has one program in C") };
+    std::fs::write(scratch.path().join("heat.c"), in_c).expect("there is room");
+    let compiled = Command::new("cc")
+        .args(["-Wall", "-Wextra", "-Werror", "heat.c", "-o", "heat", "-lunisono", "-I"])
+        .arg(program::workspace().join("abi/c/include"))
+        .arg("-L")
+        .arg(&library)
+        .arg(format!("-Wl,-rpath,{}", library.display()))
+        .current_dir(scratch.path())
+        .output()
+        .expect("the compiler starts: linking Rust needs one, too");
+    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+    let mut program = Command::new(scratch.path().join("heat"));
+    let said = program.env("XDG_RUNTIME_DIR", scratch.path()).output().expect("it starts");
+    assert_eq!((text(&said.stdout), text(&said.stderr)), ("plant/1/heat: 3 bytes\n".into(), "".into()));
+
+    let [publishes, subscribes] = &of_the_guide("python")[..] else { panic!("the guide has two in Python") };
+    let start = |program: &str| -> Result<Command, Skipped> {
+        let mut command = python()?;
+        command.args(["-u", "-c", program]).env("XDG_RUNTIME_DIR", scratch.path()).stdout(Stdio::piped());
+        Ok(command)
+    };
+    let mut consumer = Killed(start(subscribes)?.spawn().expect("python3 starts"));
+    let mut said = BufReader::new(consumer.0.stdout.take().expect("a pipe")).lines();
+    // what is published before the consumer is there is lost
+    let (sender, first) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(said.next()));
+    let first = loop {
+        assert!(start(publishes)?.status().expect("python3 starts").success());
+        if let Ok(line) = first.recv_timeout(std::time::Duration::from_millis(50)) {
+            break line;
+        }
+    };
+    assert_eq!(first.expect("a line").expect("a text"), "plant/1/heat 81.5 b'hot'");
+    Ok(())
+}
+
 host_tests![
+    the_programs_of_the_guide_say_what_came within 240,
     a_c_program_is_told_when_its_broker_is_killed_and_comes_back_to_the_next within 240,
     the_python_package_does_what_its_tests_say within 300,
     an_event_is_a_numpy_array_without_a_copy within 120,
