@@ -49,6 +49,7 @@ class Subscriber:
         silence: Optional[float] = None,
         resume: Optional[str] = None,
         after: Optional[int] = None,
+        direct: bool = True,
         more: Optional[Mapping[str, Any]] = None,
         on_notice: Callable[[Notice], None] = _warn,
     ) -> None:
@@ -69,8 +70,8 @@ class Subscriber:
         resume: a name for the broker's log, whose events come until they are acknowledged, also after a crash; iteration
             acknowledges
         after: with resume, the position in the log behind which to begin; 0 is its start
-        more: further keys of a SUBSCRIBE frame (crates/broker/PROTOCOL.md); {"direct": True} takes events straight from
-            suppliers where that is possible
+        direct: whether events may come straight from suppliers through shared memory, where that is possible
+        more: further keys of a SUBSCRIBE frame (crates/broker/PROTOCOL.md)
         """
         patterns = [topics] if isinstance(topics, str) else list(topics)
         interest = {key: value for key, value in (("event_type", event_type), ("filter", filter)) if value is not None}
@@ -81,6 +82,8 @@ class Subscriber:
             "late": late,
             **(more or {}),
         }
+        if not direct:
+            spec["direct"] = False
         named = {"class": policy_class, "group": group}
         times = {"every_ns": every, "silence_ns": silence}
         spec.update({key: value for key, value in named.items() if value is not None})

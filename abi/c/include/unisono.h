@@ -366,8 +366,8 @@ typedef struct unisono_published {
 } unisono_published;
 
 // An event or a notice that has come. All of it is valid, and never changes, until unisono_event_free.
-// Through shared memory a payload of 16 KiB or more is not copied: it stays in memory that the broker alone
-// can write, of which at most four payloads are held at a time; further ones are copied.
+// Through shared memory a payload of 16 KiB or more is not copied: it stays in memory that the broker, or
+// its supplier, alone can write, of which at most four payloads are held at a time; further ones are copied.
 typedef struct unisono_event {
         // One of unisono_reception.
         int kind;
@@ -397,7 +397,7 @@ typedef struct unisono_event {
         uint64_t sequence;
         // GAP: the last that is missing.
         uint64_t last;
-        // GAP: how many are missing.
+        // GAP: how many are missing; 0: nobody knows yet.
         uint64_t lost;
         // The broker's number of the supplier.
         uint32_t supplier;
@@ -422,7 +422,7 @@ typedef struct unisono_subscription {
         const char *class_name;
         // Consumers of one group share the events: each goes to one of them.
         const char *group;
-        // Events that may wait in the broker; 0: 1,024.
+        // Events that may wait; 0: 1,024.
         size_t queue;
         // One of unisono_full.
         int full;
@@ -434,8 +434,8 @@ typedef struct unisono_subscription {
         // acknowledged.
         uint64_t acknowledge_ns;
         // Further options in JSON, such as "{\"silence_ns\": 1000000000}": the keys of a SUBSCRIBE frame
-        // (crates/broker/PROTOCOL.md). "{\"direct\": true}" takes events straight from suppliers where that can
-        // be.
+        // (crates/broker/PROTOCOL.md). "{\"direct\": false}" refuses events that come straight from suppliers,
+        // through shared memory and without the broker.
         const char *more;
 } unisono_subscription;
 

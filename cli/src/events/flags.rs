@@ -78,6 +78,14 @@ impl BrokerFlag {
     }
 }
 
+/// Whether events may go through shared memory without the broker.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum DirectChoice {
+    /// where both ends use shm:PATH and nobody needs the broker in between
+    Yes,
+    No,
+}
+
 /// What an event carries beside its payload.
 #[derive(clap::Args)]
 pub(crate) struct EventFlags {

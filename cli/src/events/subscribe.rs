@@ -1,6 +1,6 @@
 //! `unisono events subscribe`: events as they come.
 
-use super::flags::{BrokerFlag, in_words};
+use super::flags::{BrokerFlag, DirectChoice, in_words};
 use super::show;
 use crate::output;
 use clap::ValueEnum;
@@ -112,6 +112,9 @@ pub(crate) struct Args {
     /// From the first event of those to the last
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     within: Option<Duration>,
+    /// Events straight from their suppliers, through shared memory
+    #[arg(long, value_name = "CHOICE", value_enum, default_value = "yes")]
+    direct: DirectChoice,
     /// Events and notices as JSON Lines
     #[arg(long)]
     json: bool,
@@ -166,6 +169,7 @@ impl Args {
                 window: 64,
             }),
             together,
+            direct: self.direct == DirectChoice::Yes,
             resume: self.resume.clone().map(|name| ResumeSpec { name, after: self.after }),
             ..SubscriptionSpec::default()
         }

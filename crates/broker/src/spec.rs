@@ -281,8 +281,8 @@ pub struct SubscriptionSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<ResumeSpec>,
     /// Whether its events may come straight from suppliers through shared memory, where they can.
-    /// `docs/events.md` says what the consumer gives up for that.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    /// `docs/events.md` says what the consumer gives up for that. Left out: they may.
+    #[serde(skip_serializing_if = "bool::clone")]
     pub direct: bool,
     /// Whether it is given no events that come from another broker's programs.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -290,7 +290,8 @@ pub struct SubscriptionSpec {
 }
 
 impl Default for SubscriptionSpec {
-    /// 1024 events or 4 MiB, dropping the oldest, delivering what is late, 1 us an event.
+    /// 1024 events or 4 MiB, dropping the oldest, delivering what is late, 1 us an event, straight from
+    /// suppliers where that can be.
     fn default() -> Self {
         Self {
             name: String::new(),
@@ -314,7 +315,7 @@ impl Default for SubscriptionSpec {
             every_ns: None,
             silence_ns: None,
             resume: None,
-            direct: false,
+            direct: true,
             local_only: false,
         }
     }

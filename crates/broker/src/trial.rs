@@ -11,6 +11,7 @@ use crate::client::{Client, ClientWait, Error, EventDraft, Reception, glance};
 use crate::limits::Limits;
 use crate::server::{Exposure, OWNER, ServeError, Server, ServerWait};
 use crate::spec::{Advertisement, SubscriptionSpec, WhenFull};
+use crate::tls::TlsService;
 use crate::{BrokerAddress, now};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,6 +25,10 @@ use unisono_measure::record::Distribution;
 #[derive(Clone, Debug)]
 pub struct TrialSpec {
     pub address: BrokerAddress,
+    /// The broker's certificate, for an address with TLS.
+    pub tls: Option<TlsService>,
+    /// Whether events may go through shared memory without the broker.
+    pub direct: bool,
     /// Bytes of a payload; at least 8.
     pub size: usize,
     pub wait: ClientWait,
@@ -77,6 +82,9 @@ pub fn trial(spec: &TrialSpec) -> Result<TrialResult, TrialError> {
         ClientWait::Adaptive => ServerWait::Adaptive,
     };
     let mut server = Server::new(Broker::new(tree, Limits { largest, ..Limits::default() }), wait)?;
+    if let Some(tls) = &spec.tls {
+        server.use_tls(tls)?;
+    }
     let address = server.listen(&spec.address, OWNER, Exposure::Loopback)?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -94,6 +102,7 @@ fn run(spec: &TrialSpec, address: &BrokerAddress) -> Result<TrialResult, TrialEr
     consumer.set_wait(spec.wait);
     let queue = SubscriptionSpec {
         full: WhenFull::BlockSupplier,
+        direct: spec.direct,
         queue_bytes: (64 * spec.size).max(SubscriptionSpec::default().queue_bytes),
         ..SubscriptionSpec::of(TOPIC)
     };

@@ -21,7 +21,7 @@ fn links(client: &mut Client) -> u64 {
 }
 
 fn direct(topic: &str) -> SubscriptionSpec {
-    SubscriptionSpec { direct: true, ..SubscriptionSpec::of(topic) }
+    SubscriptionSpec::of(topic)
 }
 
 fn blocking(topic: &str) -> SubscriptionSpec {
@@ -152,8 +152,8 @@ fn a_consumer_that_reads_nothing_loses_the_oldest_is_told_and_the_broker_counts(
         for number in last + 1..=5_000 {
             assert_eq!(event(&mut consumer).sequence, number);
         }
-        // it says so when it waits
-        assert!(consumer.receive(Some(Duration::from_millis(1))).expect("the broker lives").is_none());
+        // it says so when it waits, but not again at once
+        assert!(consumer.receive(Some(Duration::from_millis(150))).expect("the broker lives").is_none());
         let counted = consumer.statistics().expect("it answers").consumers.remove(0);
         assert_eq!((counted.dropped_full, counted.delivered), (lost, 5_000 - lost));
         assert_eq!(counted.matched, 5_000);
@@ -225,6 +225,32 @@ fn events_of_all_sizes_arrive_and_large_ones_are_read_in_place() {
 }
 
 #[test]
+fn a_payload_that_is_written_in_place_arrives_over_every_transport_and_through_a_ring() {
+    with_broker(|addresses| {
+        for (supplier, direct) in [(0, true), (1, true), (1, false), (2, true)] {
+            let mut supplier = addresses.clients().into_iter().nth(supplier).expect("three");
+            let mut consumer = shared(addresses);
+            consumer.subscribe(&SubscriptionSpec { direct, ..blocking("t") }).expect("it fits");
+            let topic = supplier.advertise(&Advertisement::of("t")).expect("a topic");
+            for (number, bytes) in [0, 10, 5_000, 1_000_000].into_iter().enumerate() {
+                let calls = std::cell::Cell::new(0);
+                let write = |place: &mut [u8]| {
+                    calls.set(calls.get() + 1);
+                    place.fill(number as u8);
+                };
+                let draft = EventDraft::written(bytes, &write).keyed("k");
+                supplier.publish(topic, &draft).expect("it leaves");
+                assert_eq!(calls.get(), 1);
+                let came = event(&mut consumer);
+                let payload = came.payload.bytes();
+                assert!(payload.len() == bytes && payload.iter().all(|byte| *byte == number as u8));
+                assert_eq!(came.key.as_deref(), Some("k"));
+            }
+        }
+    });
+}
+
+#[test]
 fn a_supplier_goes_on_when_a_consumer_that_blocks_it_is_gone_and_one_that_leaves_is_told_after_its_events() {
     with_broker(|addresses| {
         let (consumer, mut supplier, topic) = pair(addresses, &blocking("t"));
@@ -264,6 +290,23 @@ fn the_descriptor_tells_of_events_in_rings_and_of_frames_of_the_broker() {
             // a ring says no more than that something may have come
             event(&mut consumer);
         }
+    });
+}
+
+#[test]
+fn a_consumer_that_never_waits_is_counted_all_the_same() {
+    with_broker(|addresses| {
+        let (mut consumer, mut supplier, topic) = pair(addresses, &blocking("t"));
+        for _ in 0..500 {
+            supplier.publish_later(topic, &EventDraft::new(b"x")).expect("it leaves");
+        }
+        supplier.flush().expect("it leaves");
+        std::thread::sleep(Duration::from_millis(120));
+        for _ in 0..400 {
+            event(&mut consumer);
+        }
+        let counted = consumer.statistics().expect("it answers").consumers.remove(0);
+        assert!(counted.delivered > 1, "{counted:?}");
     });
 }
 

@@ -95,7 +95,7 @@ impl Pretender {
         late: WhenLate,
     ) -> (MemorySupplier, Doorbell) {
         self.say(&Frame::Accepted { number: 2 });
-        let spec = SubscriptionSpec { direct: true, late, ..SubscriptionSpec::of("u") };
+        let spec = SubscriptionSpec { late, ..SubscriptionSpec::of("u") };
         client.subscribe(&spec).expect("it fits");
         let (one, other) = pair();
         self.transport.pass(one.as_fd()).expect("the client takes it");
@@ -240,6 +240,22 @@ fn a_program_that_only_listens_keeps_no_sockets_of_consumers_that_are_gone() {
     for link in 1..=100 {
         drop(broker.introduce(link));
         assert!(supplier.receive(Some(Duration::ZERO)).expect("the broker lives").is_none());
+    }
+    // other tests run beside this one
+    assert!(descriptors() < before + 60, "{before} descriptors became {}", descriptors());
+}
+
+#[test]
+fn a_program_that_answers_many_that_go_again_keeps_no_rings_for_them() {
+    let (mut broker, mut supplier, _) = Pretender::of_supplier();
+    let before = descriptors();
+    for number in 2..=80 {
+        broker.say(&Frame::Accepted { number });
+        let topic = supplier.advertise(&Advertisement::of("u")).expect("a topic");
+        let bell = broker.introduce_to(number, number, (64, 1 << 16));
+        supplier.publish(topic, &EventDraft::new(b"answer")).expect("it leaves");
+        assert!(is_event(&mut read(&bell)));
+        broker.sent();
     }
     // other tests run beside this one
     assert!(descriptors() < before + 60, "{before} descriptors became {}", descriptors());

@@ -71,7 +71,7 @@ fn accepted_while_the_supplier_is_full(has_rings: bool) {
         let ends = Ends(&gate);
         let serving = scope.spawn(|| server.serve(&|| gate.pass()));
         let join = || Client::connect_shared(&shared).expect("it listens");
-        let direct = SubscriptionSpec { direct: true, ..SubscriptionSpec::of("t") };
+        let direct = SubscriptionSpec::of("t");
         let (mut supplier, mut first) = (join(), join());
         let topic = supplier.advertise(&Advertisement::of("t")).expect("a topic");
         first.subscribe(&direct).expect("it fits");

@@ -1,6 +1,7 @@
 //! The orders about direct rings, from a broker without sockets: what goes to whom, and before what.
 
 use unisono_broker::frame::PublishHead;
+use unisono_broker::log::{EventLog, LogBounds};
 use unisono_broker::transport::TransportPeer;
 use unisono_broker::{
     Advertisement, Broker, ClientId, DirectCounts, Frame, Greeting, Limits, NO_DEADLINE, Nanos, Next,
@@ -30,8 +31,12 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        Self::with(|broker| broker)
+    }
+
+    fn with(change: impl FnOnce(Broker) -> Broker) -> Self {
         let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
-        let mut it = Self { broker: Broker::new(tree.expect("it is sound"), Limits::default()) };
+        let mut it = Self { broker: change(Broker::new(tree.expect("it is sound"), Limits::default())) };
         for client in [SUPPLIER, CONSUMER, OTHER] {
             assert!(it.broker.connected(Nanos(1), client, TransportPeer::User(0)));
             if client != OTHER {
@@ -51,7 +56,7 @@ impl Bench {
     }
 
     fn subscribe(&mut self, client: ClientId) {
-        let spec = SubscriptionSpec { direct: true, ..SubscriptionSpec::of("t") };
+        let spec = SubscriptionSpec::of("t");
         self.hear(client, &Frame::Subscribe { number: 8, spec: Box::new(spec) });
     }
 
@@ -251,7 +256,7 @@ fn a_supplier_that_only_listens_is_told_of_so_many_consumers_until_it_uses_their
         let spec = Advertisement::of(&format!("idle/{number}"));
         it.hear(SUPPLIER, &Frame::Advertise { number, spec });
     }
-    let spec = SubscriptionSpec { direct: true, ..SubscriptionSpec::of("#") };
+    let spec = SubscriptionSpec::of("#");
     it.hear(CONSUMER, &Frame::Subscribe { number: 8, spec: Box::new(spec) });
     let introduced = |did: &[Did]| did.iter().filter(|did| matches!(did, Did::Introduce(..))).count();
     let did = it.did();
@@ -267,4 +272,37 @@ fn a_supplier_that_only_listens_is_told_of_so_many_consumers_until_it_uses_their
     // one that ends makes room, too
     it.hear(SUPPLIER, &Frame::Close { number: 110 });
     assert_eq!(introduced(&it.did()), 1);
+}
+
+#[test]
+fn programs_have_so_many_links_and_their_other_topics_go_through_the_broker() {
+    let mut it = Bench::new();
+    let spec = SubscriptionSpec::of("#");
+    it.hear(CONSUMER, &Frame::Subscribe { number: 8, spec: Box::new(spec) });
+    let mut links = 0;
+    for number in 100..250 {
+        it.hear(SUPPLIER, &Frame::Advertise { number, spec: Advertisement::of(&format!("more/{number}")) });
+        for did in it.did() {
+            let Did::Introduce(_, link) = did else { continue };
+            links += 1;
+            let of = if links == 1 { 7 } else { number };
+            it.report(SUPPLIER, of, RingReport::Supplies { links: vec![link] });
+        }
+    }
+    assert_eq!(links, 128);
+    // a topic that ends makes room for another one
+    it.hear(SUPPLIER, &Frame::Close { number: 100 });
+    let did = it.did();
+    assert!(matches!(did[..], [Did::Introduce(SUPPLIER, _), ..]), "{did:?}");
+}
+
+#[test]
+fn events_that_the_broker_keeps_in_its_log_come_by_the_broker() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let bounds = LogBounds { bytes: 1 << 20, age: Nanos::NEVER };
+    let log = EventLog::open(&directory.path().join("log"), bounds).expect("the log opens");
+    let kept = vec!["t".parse().expect("a pattern")];
+    let mut it = Bench::with(|broker| broker.with_log(log, Nanos::ZERO, kept));
+    it.subscribe(CONSUMER);
+    assert_eq!(it.did(), [Did::Accepted(CONSUMER)]);
 }

@@ -207,7 +207,7 @@ fn an_event_that_is_too_large_and_a_consumer_too_many_are_refused_with_the_limit
     assert!(refused.to_string().contains("101") && refused.to_string().contains("100"));
     let _first = join(&mut supplier, WhenBehind::LosesOldest, 0, Wait::Spin);
     let second = supplier.attach(Lines::on_heap(PAGE_LINES), WhenBehind::LosesOldest, 0, None);
-    assert!(second.expect_err("one at most").to_string().contains("room for 1 "));
+    assert!(second.expect_err("one at most").to_string().contains("all 1 places"));
 }
 
 /// Consumers of every kind take what a supplier publishes as fast as it can.

@@ -48,7 +48,7 @@ pub struct SubscriptionOptions {
     pub class_name: *const c_char,
     /// Consumers of one group share the events: each goes to one of them.
     pub group: *const c_char,
-    /// Events that may wait in the broker; 0: 1,024.
+    /// Events that may wait; 0: 1,024.
     pub queue: usize,
     /// One of unisono_full.
     pub full: c_int,
@@ -60,8 +60,8 @@ pub struct SubscriptionOptions {
     /// acknowledged.
     pub acknowledge_ns: u64,
     /// Further options in JSON, such as "{\"silence_ns\": 1000000000}": the keys of a SUBSCRIBE frame
-    /// (crates/broker/PROTOCOL.md). "{\"direct\": true}" takes events straight from suppliers where that can
-    /// be.
+    /// (crates/broker/PROTOCOL.md). "{\"direct\": false}" refuses events that come straight from suppliers,
+    /// through shared memory and without the broker.
     pub more: *const c_char,
 }
 
@@ -98,8 +98,8 @@ pub const UNISONO_EVENT_RETAINED: u32 = 2;
 pub const UNISONO_EVENT_ACKNOWLEDGE: u32 = 4;
 
 /// An event or a notice that has come. All of it is valid, and never changes, until unisono_event_free.
-/// Through shared memory a payload of 16 KiB or more is not copied: it stays in memory that the broker alone
-/// can write, of which at most four payloads are held at a time; further ones are copied.
+/// Through shared memory a payload of 16 KiB or more is not copied: it stays in memory that the broker, or
+/// its supplier, alone can write, of which at most four payloads are held at a time; further ones are copied.
 #[repr(C)]
 #[derive(Debug)]
 pub struct EventView {
@@ -131,7 +131,7 @@ pub struct EventView {
     pub sequence: u64,
     /// GAP: the last that is missing.
     pub last: u64,
-    /// GAP: how many are missing.
+    /// GAP: how many are missing; 0: nobody knows yet.
     pub lost: u64,
     /// The broker's number of the supplier.
     pub supplier: u32,

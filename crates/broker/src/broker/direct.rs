@@ -32,6 +32,10 @@ const MOST_IDLE: usize = 512;
 /// The same of one program, which keeps the other ends.
 const MOST_IDLE_OF_ONE: usize = 64;
 
+/// Links of a program to suppliers, or to consumers, at most: each costs both ends up to three descriptors,
+/// of which a process has 1024 as a rule.
+const MOST_LINKS_OF_ONE: usize = 128;
+
 /// All direct rings.
 #[derive(Debug, Default)]
 pub(super) struct DirectRings {
@@ -96,6 +100,41 @@ struct WaitingLink {
     topic: TopicId,
 }
 
+/// How many links there are.
+#[derive(Debug, Default)]
+struct LinkCounts {
+    idle: usize,
+    idle_of: BTreeMap<ClientId, usize>,
+    supplied: BTreeMap<ClientId, usize>,
+    read: BTreeMap<ClientId, usize>,
+}
+
+impl LinkCounts {
+    fn add(&mut self, supplier: ClientId, reader: Option<&DirectReader>, used: bool) {
+        if !used {
+            self.idle += 1;
+            *self.idle_of.entry(supplier).or_default() += 1;
+        }
+        *self.supplied.entry(supplier).or_default() += 1;
+        if let Some(reader) = reader {
+            *self.read.entry(reader.client).or_default() += 1;
+        }
+    }
+
+    /// Whether a supplier may be told of these readers, too.
+    fn fit<'a>(&self, supplier: ClientId, readers: impl Iterator<Item = &'a DirectReader>) -> bool {
+        let mut new = BTreeMap::<ClientId, usize>::new();
+        readers.for_each(|reader| *new.entry(reader.client).or_default() += 1);
+        let of =
+            |counts: &BTreeMap<ClientId, usize>, client| counts.get(&client).copied().unwrap_or_default();
+        let all: usize = new.values().sum();
+        self.idle + all <= MOST_IDLE
+            && of(&self.idle_of, supplier) + all <= MOST_IDLE_OF_ONE
+            && of(&self.supplied, supplier) + all <= MOST_LINKS_OF_ONE
+            && new.iter().all(|(client, theirs)| of(&self.read, *client) + theirs <= MOST_LINKS_OF_ONE)
+    }
+}
+
 impl DirectRings {
     fn find(&self, link: u32) -> Option<((ClientId, u32), ConsumerId)> {
         self.suppliers.iter().find_map(|(of, supplier)| {
@@ -121,7 +160,9 @@ impl Broker {
         (supplier, topic): (SupplierId, TopicId),
         spec: &Advertisement,
     ) {
-        let plain = spec.history == KeptHistory::None
+        // what is kept in the log has to come by the broker
+        let plain = !self.is_kept(supplier)
+            && spec.history == KeptHistory::None
             && (spec.exclusive, spec.durability) == (false, Durability::Received)
             && (&spec.period_ns, &spec.writer) == (&None, &None)
             && !spec.from_elsewhere; // its events have numbers of their own
@@ -182,11 +223,18 @@ impl Broker {
         let (mut first, mut dropped) = (Vec::new(), Vec::new());
         let DirectRings { suppliers, readers, last_link, short, .. } = &mut self.direct;
         *short = false;
-        let (mut idle, mut idle_of) = (0, BTreeMap::<ClientId, usize>::new());
-        for ((client, _), at) in &*suppliers {
-            let theirs = at.links.values().filter(|it| !it.used).count();
-            idle += theirs;
-            *idle_of.entry(*client).or_default() += theirs;
+        let mut counts = LinkCounts::default();
+        for ((client, _), at) in &mut *suppliers {
+            let audience = self.channel.audience_of(at.topic).unwrap_or_default();
+            at.links.retain(|consumer, it| {
+                let stays = audience.contains(consumer);
+                if stays {
+                    counts.add(*client, readers.get(consumer), it.used);
+                } else {
+                    dropped.push(it.link);
+                }
+                stays
+            });
         }
         for ((client, number), at) in suppliers {
             if matches!(at.state, DirectState::Recalled | DirectState::GivenUp) {
@@ -199,27 +247,18 @@ impl Broker {
                 audience.len() <= MOST_LINKS
                     && audience.iter().all(|reader| readers.get(reader).is_some_and(is_other))
             });
-            let new = audience.iter().flatten().filter(|it| !at.links.contains_key(it)).count();
-            let theirs = idle_of.entry(*client).or_default();
-            let fits = idle + new <= MOST_IDLE && *theirs + new <= MOST_IDLE_OF_ONE;
+            let audience = audience.unwrap_or_default();
+            let new = || audience.iter().filter(|it| !at.links.contains_key(it));
+            let fits = may && counts.fit(*client, new().filter_map(|it| readers.get(it)));
             *short |= may && !fits;
-            if !may || !fits {
+            if !fits {
                 if at.state == DirectState::Introduced {
                     at.state = DirectState::Recalled;
                     first.push(recall(*client, *number));
                 }
                 continue;
             }
-            idle += new;
-            *theirs += new;
-            let audience = audience.unwrap_or_default();
-            at.links.retain(|consumer, it| {
-                let stays = audience.contains(consumer);
-                if !stays {
-                    dropped.push(it.link);
-                }
-                stays
-            });
+            new().for_each(|it| counts.add(*client, readers.get(it), false));
             for consumer in audience {
                 let Some(reader) = readers.get(&consumer) else { continue };
                 at.links.entry(consumer).or_insert_with(|| {

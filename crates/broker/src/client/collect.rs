@@ -91,6 +91,20 @@ impl Client {
         self.direct.readings = readings;
     }
 
+    fn is_uncounted(&self) -> bool {
+        self.direct.readings.iter().any(|reading| reading.counts != Default::default())
+    }
+
+    /// The same, if it has not for a while.
+    fn count_in_time(&mut self, now: Nanos) -> Result<(), Error> {
+        if now.since(self.direct.counted_at) >= COUNTED_EVERY && self.is_uncounted() {
+            self.direct.counted_at = now;
+            self.count_readings();
+            self.flush()?;
+        }
+        Ok(())
+    }
+
     /// The next event or notice of a client that reads rings, if one comes in time.
     pub(super) fn receive_direct(&mut self, timeout: Option<Duration>) -> Result<Option<Reception>, Error> {
         let mut until = None;
@@ -104,6 +118,9 @@ impl Client {
                 return Ok(Some(reception));
             }
             self.direct.since_frames = 0;
+            if frames {
+                self.count_in_time(now())?;
+            }
             // a reading that ended may have left a notice
             if self.take()? || frames || !self.received.is_empty() {
                 continue;
@@ -211,13 +228,8 @@ impl Client {
                 }
                 continue;
             }
-            let is_counted = now.since(self.direct.counted_at) < COUNTED_EVERY;
-            let uncounted = self.direct.readings.iter().any(|reading| reading.counts != Default::default());
-            if uncounted && !is_counted {
-                self.direct.counted_at = now;
-                self.count_readings();
-                self.flush()?;
-            }
+            self.count_in_time(now)?;
+            let uncounted = self.is_uncounted();
             let armed = self.direct.readings.iter().all(DirectReading::arm);
             if self.transport.prepare_to_wait(Awaited::FramesAndRoom)? == MayWait::No || !armed {
                 return Ok(true);

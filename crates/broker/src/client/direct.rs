@@ -154,6 +154,9 @@ impl Client {
                     if self.outlets.get(&number).is_some_and(|outlet| !outlet.left_rings) =>
                 {
                     let way = self.wait.way();
+                    // others may have gone from topics that this program does not publish on any more
+                    let freed: u64 = self.direct.supplies.values_mut().map(DirectSupply::sweep).sum();
+                    self.direct.room += freed;
                     let supply = self.direct.supplies.entry(number).or_insert_with(|| DirectSupply::new(way));
                     supply.link(socket, (consumer, blocks), (events, bytes));
                     let report = RingReport::Supplies { links: vec![link] };

@@ -5,7 +5,7 @@ use crate::body::EventBody;
 use crate::frame::{DeliverHead, Frame, PublishFlags, PublishHead, PublishOutcome};
 use crate::notice::NoticeText;
 use crate::spec::{Advertisement, SubscriptionSpec};
-use crate::transport::{PayloadRef, SharedPayload};
+use crate::transport::{PayloadRef, PayloadWriter, SharedPayload};
 use std::sync::Arc;
 use std::time::Duration;
 use unisono_eventchannel::{FieldSet, NO_DEADLINE, NumberMap};
@@ -35,6 +35,20 @@ impl<'a> EventDraft<'a> {
     #[must_use]
     pub fn new(payload: &'a [u8]) -> Self {
         Self::carrying(PayloadRef::Bytes(payload))
+    }
+
+    /// The same, whose payload is written where it is to lie, and not copied: in shared memory if the
+    /// client is connected through it. `write` is called once when the event leaves, with so many bytes,
+    /// which hold whatever was there before.
+    ///
+    /// ```
+    /// # use unisono_broker::EventDraft;
+    /// let frame = |place: &mut [u8]| place.fill(7);
+    /// let event = EventDraft::written(1 << 20, &frame);
+    /// ```
+    #[must_use]
+    pub fn written(bytes: usize, write: &'a dyn Fn(&mut [u8])) -> Self {
+        Self::carrying(PayloadRef::Written(PayloadWriter { bytes, write }))
     }
 
     /// The same, whose payload may be in shared memory.

@@ -131,10 +131,7 @@ impl DirectSupply {
         };
         let (first, rest) = loan.bytes().split_at_mut(head.len());
         first.copy_from_slice(head);
-        match payload {
-            PayloadRef::Bytes(bytes) => rest.copy_from_slice(bytes),
-            PayloadRef::Shared(shared) => shared.0.copy(0, rest),
-        }
+        payload.put(rest);
         loan.publish(head.len() as u32);
         self.events += 1;
         Ok(())
@@ -172,6 +169,16 @@ impl DirectSupply {
         }
         self.links.retain(|link| link.number.is_some());
         Ok(())
+    }
+
+    /// Forgets consumers that are gone, and the ring if nobody is left to read it; the bytes of it.
+    pub(super) fn sweep(&mut self) -> u64 {
+        self.look();
+        let bytes = if self.links.is_empty() { self.bytes() } else { 0 };
+        if self.links.is_empty() {
+            self.ring = None;
+        }
+        bytes
     }
 
     /// Forgets consumers that are gone.

@@ -141,10 +141,7 @@ impl OutgoingRings {
         let mut loan = ring.loan(length)?;
         let (first, rest) = loan.bytes().split_at_mut(head.len());
         first.copy_from_slice(head);
-        match payload {
-            PayloadRef::Bytes(bytes) => rest.copy_from_slice(bytes),
-            PayloadRef::Shared(shared) => shared.0.copy(0, rest),
-        }
+        payload.put(rest);
         loan.publish(head.len() as u32);
         if is_long {
             self.short.publish(LONG, &[])?;

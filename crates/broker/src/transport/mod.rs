@@ -149,6 +149,21 @@ pub enum MayWait {
 pub enum PayloadRef<'a> {
     Bytes(&'a [u8]),
     Shared(&'a SharedPayload),
+    Written(PayloadWriter<'a>),
+}
+
+/// Writes a payload where it is to lie, so that it is not copied.
+#[derive(Clone, Copy)]
+pub struct PayloadWriter<'a> {
+    pub bytes: usize,
+    /// Gets the place, of that many bytes, which hold whatever was there before.
+    pub write: &'a dyn Fn(&mut [u8]),
+}
+
+impl fmt::Debug for PayloadWriter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PayloadWriter").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
 }
 
 impl PayloadRef<'_> {
@@ -157,6 +172,16 @@ impl PayloadRef<'_> {
         match self {
             Self::Bytes(bytes) => bytes.len(),
             Self::Shared(shared) => shared.length(),
+            Self::Written(writer) => writer.bytes,
+        }
+    }
+
+    /// Puts the payload where it is to lie, a place of its length.
+    pub(crate) fn put(&self, into: &mut [u8]) {
+        match self {
+            Self::Bytes(bytes) => into.copy_from_slice(bytes),
+            Self::Shared(shared) => shared.0.copy(0, into),
+            Self::Written(writer) => (writer.write)(into),
         }
     }
 }

@@ -240,12 +240,12 @@ impl FrameTransport for StreamTransport {
                 self.outbox.extend_from_slice(head);
                 self.outbox.extend_from_slice(payload);
             }
-            PayloadRef::Shared(shared) => {
+            PayloadRef::Shared(_) | PayloadRef::Written(_) => {
                 self.outbox.extend_from_slice(length);
                 self.outbox.extend_from_slice(head);
                 let at = self.outbox.len();
-                self.outbox.resize(at + shared.length(), 0);
-                shared.0.copy(0, &mut self.outbox[at..]);
+                self.outbox.resize(at + payload.length(), 0);
+                payload.put(&mut self.outbox[at..]);
             }
         }
         Ok(Taken::Taken)

@@ -14,6 +14,7 @@ use super::stamp::{STAMP, stamp, stamped};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use unisono_broker::{
     Advertisement, BrokerAddress, Client, ClientWait, EventDraft, Reception, SubscriptionSpec, TopicHandle,
@@ -118,9 +119,10 @@ impl RivalEnd {
 
     fn subscribe(&self) -> io::Result<RivalStream> {
         let mut stream = RivalStream::default();
-        let mut arrived = |event: &[u8]| {
+        // as the others', it looks at the stamp alone, where the event lies
+        let mut arrived = |head: &[u8], bytes: usize| {
             let here = clock::now();
-            let Some((_, sent)) = stamped(event) else { return };
+            let Some((_, sent)) = stamped(head) else { return };
             if sent < self.from || here > self.until {
                 return;
             }
@@ -128,7 +130,7 @@ impl RivalEnd {
                 stream.delays_ns.push(here.since(sent).0);
             }
             stream.events += 1;
-            stream.wrong_length += u64::from(event.len() != self.bytes);
+            stream.wrong_length += u64::from(bytes != self.bytes);
         };
         match self.carrier {
             RivalCarrier::Channel => {
@@ -144,7 +146,19 @@ impl RivalEnd {
                     if let Some(Reception::Event(event)) =
                         client.receive(Some(LOOK)).map_err(io::Error::other)?
                     {
-                        arrived(&event.payload.bytes());
+                        match event.payload.in_place() {
+                            Some(bytes) => {
+                                let mut head = [0; STAMP];
+                                for (to, from) in head.iter_mut().zip(bytes) {
+                                    *to = from.load(Ordering::Relaxed);
+                                }
+                                arrived(&head, bytes.len());
+                            }
+                            None => {
+                                let bytes = event.payload.bytes();
+                                arrived(&bytes, bytes.len());
+                            }
+                        }
                     }
                 }
             }
@@ -155,7 +169,7 @@ impl RivalEnd {
                 while clock::now() < self.until
                     && publisher.receive(&mut event, self.until)? == NextMessage::Message
                 {
-                    arrived(&event);
+                    arrived(&event, event.len());
                 }
             }
         }
