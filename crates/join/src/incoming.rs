@@ -76,7 +76,10 @@ fn host(
         }
         false => {
             runs.remove(&(name.clone(), *run));
-            receiver.peer_went(now(), *run);
+            // a host may have several joins
+            if !runs.iter().any(|(_, other)| other == run) {
+                receiver.peer_went(now(), *run);
+            }
         }
     }
     let is = runs.iter().any(|(other, _)| other == name);
