@@ -115,8 +115,8 @@ struct RunArgs {
     /// Write the summary into this file as JSON
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
-    /// Write into this file which gang ran on which processors and when, for https://ui.perfetto.dev or
-    /// chrome://tracing
+    /// Write into this file which gang ran on which processors and when, for trace viewers
+    /// (ui.perfetto.dev, chrome://tracing)
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// The programs: CMD ARGS ::: CMD ARGS ...
