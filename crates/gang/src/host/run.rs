@@ -41,8 +41,8 @@ use unisono_linux::counted::counted;
 use unisono_linux::process::{Signal, SignalFd};
 use unisono_linux::timer::Sleeper;
 
-/// Runs the programs as gangs until all have ended. [`Error::Input`](crate::Error::Input): nothing was
-/// started. [`Error::Host`](crate::Error::Host): this host cannot do it, and nothing is left changed.
+/// Runs the programs as gangs until all have ended. [`Error::Input`]: nothing was started. [`Error::Host`]:
+/// this host cannot do it, and nothing is left changed.
 pub fn run(mut options: Options) -> Result<RunSummary> {
     check(&options)?;
     let trace = options.trace.as_deref().map(create_trace).transpose()?;
