@@ -348,6 +348,33 @@ fn a_disk_that_fails_to_sync_is_said_to_those_who_waited_and_nothing_more_is_pro
 }
 
 #[test]
+fn after_a_failed_sync_an_event_that_comes_again_is_refused_and_nothing_is_synced() {
+    use unisono_broker::frame::{PublishFlags, PublishHead};
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let mut program = Program(broker(directory.path(), WIDE));
+    let peer = unisono_broker::transport::TransportPeer::User(0);
+    assert!(program.0.connected(Nanos(1), ClientId(0), peer));
+    program.say(&Frame::Hello(unisono_broker::Greeting::default()));
+    let spec = Advertisement { topic: "t".to_owned(), ..offer(Durability::Synced, Some("w")) };
+    program.say(&Frame::Advertise { number: 1, spec });
+    let flags = PublishFlags { answer: true, ..PublishFlags::default() };
+    let event = |sequence: u64| {
+        let (token, deadline, sequence) = (sequence as u32, NO_DEADLINE, Some(sequence));
+        let head = PublishHead { flags, topic: 1, token, sequence, deadline, ..PublishHead::default() };
+        Frame::Publish { head, payload: b"x" }
+    };
+    assert_eq!(program.say(&event(1)), Vec::<String>::new());
+    let job = program.0.sync().expect("somebody waits");
+    // written while the sync is under way: its file has to be synced again
+    assert_eq!(program.say(&event(2)), Vec::<String>::new());
+    program.0.synced(Nanos(1), &job, Err("the disk is on fire".to_owned()));
+    assert_eq!(program.heard().len(), 2, "both waited");
+    let [again] = &program.say(&event(1))[..] else { panic!("one answer") };
+    assert!(again.contains("Rejected") && again.contains("takes nothing more"), "{again}");
+    assert!(program.0.sync().is_none(), "a later sync says nothing of the first");
+}
+
+#[test]
 fn without_a_log_nothing_is_promised() {
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
     let broker = Broker::new(tree.expect("it is sound"), Limits::default());

@@ -343,10 +343,19 @@ impl EventLog {
         written
     }
 
-    fn try_append(&mut self, event: &LoggedEvent<'_>) -> Result<u64, LogError> {
-        if let Some(reason) = &self.broken {
-            return Err(LogError::Unsynced { path: self.path.clone(), reason: reason.clone() });
+    /// Whether it takes events still.
+    ///
+    /// # Errors
+    /// A sync has failed: the disk may lack what the log has, and no later sync would say so.
+    pub fn usable(&self) -> Result<(), LogError> {
+        match &self.broken {
+            Some(reason) => Err(LogError::Unsynced { path: self.path.clone(), reason: reason.clone() }),
+            None => Ok(()),
         }
+    }
+
+    fn try_append(&mut self, event: &LoggedEvent<'_>) -> Result<u64, LogError> {
+        self.usable()?;
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
         let mut salt = self.segments.back().map_or(0, |segment| segment.head.salt);
@@ -441,9 +450,10 @@ impl EventLog {
         }
     }
 
-    /// What has to be synced for all that was written until now. None: nothing. Report the end by
-    /// [`synced_by`](Self::synced_by).
+    /// What has to be synced for all that was written until now. None: nothing, or a sync has failed. Report
+    /// the end by [`synced_by`](Self::synced_by).
     pub fn sync(&mut self) -> Option<SyncJob> {
+        self.usable().ok()?;
         let files = std::mem::take(&mut self.unsynced);
         (!files.is_empty()).then_some(SyncJob { files, before: self.next })
     }
@@ -452,7 +462,8 @@ impl EventLog {
     pub fn synced_by(&mut self, job: &SyncJob, result: Result<(), String>) {
         self.counters.syncs += 1;
         match result {
-            Ok(()) => self.synced = self.synced.max(job.before),
+            Ok(()) if self.broken.is_none() => self.synced = self.synced.max(job.before),
+            Ok(()) => {}
             // the kernel has dropped what it could not write, and says so once
             Err(reason) => self.broken = Some(reason),
         }

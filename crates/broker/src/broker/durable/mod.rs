@@ -323,6 +323,13 @@ impl Broker {
             return Ok(Received::Done);
         }
         if offer.durability == Durability::Synced && position >= log.synced() {
+            // an event that came again; after a failed sync no later one says that the disk has it
+            if let Err(error) = log.usable() {
+                self.refused += 1;
+                let reason = error.to_string();
+                self.answer(client, &Frame::Rejected { topic, token, reason: &reason });
+                return Ok(Received::Done);
+            }
             let what = SyncedAnswer::Published { topic, token, sequence, outcome };
             unsynced.push_back(UnsyncedAnswer { position, client, what });
         } else {
