@@ -64,6 +64,10 @@ pub enum PublishError {
     TooLarge { bytes: usize, most: usize },
     #[error("an event with {fields} fields; at most {most}")]
     TooManyFields { fields: usize, most: usize },
+    #[error(
+        "the supplier has published number 2^64 - 1, the last one; withdraw the topic and offer it again"
+    )]
+    NumbersUsedUp,
     #[error("the deadline passed {} ns ago", by.0)]
     PastDeadline { by: Nanos },
     #[error("more than the rate offered; try again in {} ns", after.0)]

@@ -451,3 +451,16 @@ fn retained_events_have_a_bound_and_what_replaces_one_is_not_counted_twice() {
     retain(topics[0], 0, Retention::Remove).expect("it removes");
     retain(topics[1], 10, Retention::Retain).expect("there is room again");
 }
+
+#[test]
+fn a_supplier_that_has_used_the_last_number_is_refused_and_nobody_is_told_of_a_gap() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let (supplier, topic) = (bench.supplier, bench.topic("t"));
+    bench.reader("t", InboxSpec::default());
+    bench.publish(1, topic, event());
+    let last = Publication { sequence: Some(u64::MAX), ..event() };
+    let taken = bench.channel.try_publish(Nanos(2), supplier, topic, last);
+    assert_eq!(taken, Ok(Published::Taken { sequence: u64::MAX, inboxes: 1 }));
+    let next = bench.channel.try_publish(Nanos(3), supplier, topic, event());
+    assert_eq!(next, Err(PublishError::NumbersUsedUp));
+}

@@ -78,6 +78,9 @@ impl<P: EventPayload> EventChannel<P> {
         if sequence <= last && publication.sequence.is_some() {
             return Ok(Published::Duplicate { last });
         }
+        if sequence <= last {
+            return Err(PublishError::NumbersUsedUp);
+        }
         let mut meter = state.meter;
         if let Some(rate) = state.offer.rate {
             meter.admit(now, rate).map_err(|until| PublishError::TooFast { after: until.since(now) })?;
@@ -144,7 +147,7 @@ impl<P: EventPayload> EventChannel<P> {
             Retention::Remove => at.retained = None,
         }
         // numbers may begin anywhere: nothing is missing before the first
-        if last > 0 && sequence > last + 1 {
+        if last > 0 && sequence - last > 1 {
             let (first, last) = (last + 1, sequence - 1);
             let lost = last - first + 1;
             self.tell_gap(Gap { topic, supplier, first, last, lost, cause: GapCause::NotReceived }, origin);
