@@ -374,3 +374,31 @@ fn rings_beyond_what_a_program_may_have_of_them_are_not_made() {
     assert_eq!(sent, [supplies(3)]);
     assert!(is_event(&mut read(&third)));
 }
+
+#[test]
+fn losses_that_were_not_told_and_then_an_end_are_counted_by_the_broker_alone() {
+    let (mut broker, mut client, _) = Pretender::of_supplier();
+    let (mut ring, bell) = broker.reading(&mut client, 64);
+    // two steps for each of them, and 64 in a call: it ends at the loss
+    for _ in 0..31 {
+        drop(ring);
+        let geometry = MemoryGeometry::new(64, 256, 1).expect("it is small");
+        ring = MemorySupplier::create(geometry, wait_for_nobody()).expect("memory is left");
+        ring.offer(WhenBehind::LosesOldest, 0, &bell).expect("the socket has room");
+    }
+    for _ in 0..100 {
+        ring.publish(0, b"no event").expect("it loses the oldest");
+    }
+    broker.say(&Frame::Ring { number: 2, order: RingOrder::Begin { link: 9 } });
+    assert!(client.receive(Some(Duration::ZERO)).expect("the broker lives").is_none());
+    // it reports what it has counted when another subscription ends
+    broker.say(&Frame::Accepted { number: 3 });
+    let other = client.subscribe(&SubscriptionSpec::of("other")).expect("it fits");
+    client.unsubscribe(other).expect("the broker lives");
+    let came = client.receive(Some(Duration::ZERO)).expect("the broker lives");
+    let is_end = |notice: &NoticeText| matches!(notice, NoticeText::Gap { lost: 0, .. });
+    assert!(matches!(&came, Some(Reception::Notice { notice, .. }) if is_end(notice)), "{came:?}");
+    let reports = broker.sent().into_iter().filter(|said| matches!(said, SupplierSaid::Report(_)));
+    let broken = SupplierSaid::Report(RingReport::Broken { link: 9, taken: 0 });
+    assert_eq!(reports.collect::<Vec<_>>(), [broken]);
+}

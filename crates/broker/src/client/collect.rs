@@ -57,7 +57,7 @@ impl Client {
     }
 
     fn end_reading(&mut self, at: usize, end: ReadingEnd) {
-        let mut reading = self.direct.readings.remove(at);
+        let reading = self.direct.readings.remove(at);
         let taken = if end == ReadingEnd::Broken { Some(reading.taken()) } else { None };
         self.count(&reading);
         if let Some(taken) = taken {

@@ -103,9 +103,7 @@ impl DirectReading {
                 match self.join() {
                     Ok(true) => continue,
                     Ok(false) => return Ok(None),
-                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                        return Err(ReadingEnd::Ended);
-                    }
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(self.ended()),
                     Err(_) => return Err(ReadingEnd::Broken),
                 }
             };
@@ -132,12 +130,11 @@ impl DirectReading {
                 None => match ring.receive_copy(&mut self.copy) {
                     Ok(NextEvent::Event(_)) => 0,
                     Ok(NextEvent::Lost(lost)) => {
-                        self.counts.dropped_full += lost;
-                        self.lost_untold += lost;
+                        self.lost_untold = self.lost_untold.saturating_add(lost);
                         continue;
                     }
                     // it was seen to be gone before this look
-                    Ok(NextEvent::Nothing) if self.gone => return Err(ReadingEnd::Ended),
+                    Ok(NextEvent::Nothing) if self.gone => return Err(self.ended()),
                     Ok(NextEvent::Nothing) => return Ok(None),
                     Ok(NextEvent::Closed) => {
                         self.ring = None;
@@ -171,9 +168,15 @@ impl DirectReading {
 
     /// How many events of the ring the program has had, or heard of. Those that were lost since are counted
     /// by the broker, which learns from the supplier how many there were.
-    pub(super) fn taken(&mut self) -> u64 {
-        self.counts.dropped_full -= std::mem::take(&mut self.lost_untold);
+    pub(super) fn taken(&self) -> u64 {
         self.expected.map_or(0, |next| next - 1)
+    }
+
+    /// The supplier is gone: no event follows that would tell what was lost before it.
+    fn ended(&mut self) -> ReadingEnd {
+        let lost = std::mem::take(&mut self.lost_untold);
+        self.counts.dropped_full = self.counts.dropped_full.saturating_add(lost);
+        ReadingEnd::Ended
     }
 
     /// What the program is told when it can read no more of the ring. How many events are lost is not known
@@ -208,6 +211,8 @@ impl DirectReading {
             return None;
         }
         (self.expected, self.lost_untold) = (Some(number + 1), 0);
+        // the supplier says how many: the sum may be anything
+        self.counts.dropped_full = self.counts.dropped_full.saturating_add(number - expected);
         let gap = |first: u64, last_lost: u64, cause: &str| {
             let (first, last) = (last.saturating_add(first), last.saturating_add(last_lost));
             let (lost, cause) = (last - first + 1, cause.to_owned());
