@@ -53,7 +53,9 @@ pub enum RingReport {
     /// Of a consumer: what a supplier wrote cannot be read.
     Broken {
         link: u32,
-        /// How many events of the ring the consumer has had, or has heard of.
+        /// How many events of the ring the consumer has had, or has heard of. 0: an older consumer, which
+        /// does not say.
+        #[serde(default)]
         taken: u64,
     },
 }

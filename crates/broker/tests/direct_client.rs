@@ -402,3 +402,12 @@ fn losses_that_were_not_told_and_then_an_end_are_counted_by_the_broker_alone() {
     let broken = SupplierSaid::Report(RingReport::Broken { link: 9, taken: 0 });
     assert_eq!(reports.collect::<Vec<_>>(), [broken]);
 }
+
+#[test]
+fn a_report_of_an_older_consumer_does_not_say_how_many_events_it_had() {
+    let read = serde_json::from_str::<RingReport>(r#"{"ring":"broken","link":9}"#);
+    assert_eq!(
+        read.expect("a key that is left out has its default"),
+        RingReport::Broken { link: 9, taken: 0 }
+    );
+}

@@ -180,3 +180,18 @@ fn after_a_sync_that_failed_a_client_is_sent_away_and_its_message_is_a_new_one()
     let said = client.say(&publish("kept/a", 2, 1));
     assert_eq!((said[0][0], said[0][4]), (0x50, 0x97), "not confirmed as one that came before: {said:?}");
 }
+
+#[test]
+fn a_sync_that_failed_makes_no_message_new_that_is_not_in_the_log() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let mut client = Packets::new(directory.path());
+    assert_eq!(client.say(&publish("kept/a", 1, 1)), Vec::<Vec<u8>>::new());
+    assert_eq!(client.say(&publish("other", 2, 2)), Vec::<Vec<u8>>::new(), "it waits for the one before");
+    client.synced(Err("the disk is on fire".to_owned()));
+    assert!(client.0.connected_by_mqtt(Nanos(1), CLIENT, TransportPeer::User(0)));
+    let connect = [16, 19, 0, 4, b'M', b'Q', b'T', b'T', 5, 0, 0, 0, 5, 0x11, 0, 0, 0, 60, 0, 1, b'c'];
+    assert_eq!(client.say(&connect)[0][2], 1, "the session is there");
+    let said = client.say(&publish("other", 2, 2));
+    let no_subscribers = said[0].get(4) == Some(&0x10);
+    assert!(said[0][0] == 0x50 && !no_subscribers, "it was published again: {said:?}");
+}

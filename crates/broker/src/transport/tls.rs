@@ -20,8 +20,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes that TLS holds for the other end, before they are encrypted or after: as many as one write of a
-/// stream's buffer has.
+/// Bytes that TLS holds for the other end, before they are encrypted or after: half of the 128 KiB that a
+/// stream collects before it writes.
 const HELD: usize = 64 << 10;
 /// Bytes of ciphertext asked of the kernel at a time: a record of TLS has at most so many, and a little more.
 const ARRIVED: usize = 16 << 10;

@@ -51,7 +51,7 @@ pub struct RivalEnd {
     pub bytes: usize,
     /// 0: as many as are taken.
     pub events_per_s: f64,
-    /// When measuring begins, and when it ends, on the monotonic clock .
+    /// When measuring begins, and when it ends, on the monotonic clock.
     pub from: Nanos,
     pub until: Nanos,
     /// How an end of the event channel waits.

@@ -75,6 +75,8 @@ impl Broker {
                     && (*unconfirmed > 0 || position.is_some_and(|at| at >= durable.log.synced())) =>
             {
                 *unconfirmed += 1;
+                // one that is not in the log, or came before, does not become new when the sync fails
+                let exactly_once = exactly_once.filter(|_| position.is_some());
                 let position = position.unwrap_or(durable.log.next() - 1);
                 let what = SyncedAnswer::Message { session, exactly_once, packet };
                 durable.unsynced.push_back(UnsyncedAnswer { position, client, what });
