@@ -411,3 +411,34 @@ fn a_report_of_an_older_consumer_does_not_say_how_many_events_it_had() {
         RingReport::Broken { link: 9, taken: 0 }
     );
 }
+
+#[test]
+fn a_suppliers_next_ring_does_not_overtake_the_one_before() {
+    let (mut broker, mut client, _) = Pretender::of_supplier();
+    let (mut first, _bell) = broker.reading(&mut client, 64);
+    write(&mut first, 1..=3);
+    broker.say(&Frame::Ring { number: 2, order: RingOrder::Begin { link: 9 } });
+    // the supplier left that ring, and has another one, without an event through the broker between
+    let (one, other) = pair();
+    broker.transport.pass(one.as_fd()).expect("the client takes it");
+    let order = RingOrder::Read { link: 10, topic: 5, supplier: 3, last: 3 };
+    broker.say(&Frame::Ring { number: 2, order });
+    let bell = Doorbell::new(other);
+    let geometry = MemoryGeometry::new(64, 256, 1).expect("it is small");
+    let mut second = MemorySupplier::create(geometry, wait_for_nobody()).expect("memory is left");
+    second.offer(WhenBehind::LosesOldest, 0, &bell).expect("the first");
+    let mut bytes = Vec::new();
+    let head = DeliverHead { deadline: Nanos(1), ..delivery(1) };
+    Frame::Deliver { head, payload: b"urgent" }.write(&mut bytes);
+    second.publish(0, &bytes).expect("there is room");
+    broker.say(&Frame::Ring { number: 2, order: RingOrder::Begin { link: 10 } });
+    // until the answer comes, the client takes the orders and looks at no ring
+    broker.say(&Frame::Accepted { number: 3 });
+    client.subscribe(&SubscriptionSpec::of("other")).expect("it fits");
+    let mut numbers = Vec::new();
+    while let Some(came) = client.receive(Some(Duration::ZERO)).expect("it lives") {
+        let Reception::Event(event) = came else { panic!("{came:?}") };
+        numbers.push(event.sequence);
+    }
+    assert_eq!(numbers, [1, 2, 3, 4]);
+}

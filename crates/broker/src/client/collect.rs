@@ -56,6 +56,20 @@ impl Client {
         }
     }
 
+    /// Takes all that the supplier of a new ring has left in its former ones.
+    pub(super) fn empty_rings_before(&mut self, link: u32) {
+        let Some(at) = self.direct.readings.iter().position(|reading| reading.of.link == link) else {
+            return;
+        };
+        // this one, and those that came after it, stay out of it
+        let mut newer = self.direct.readings.split_off(at);
+        if let Some(new) = newer.first() {
+            let of = (new.of.subscription.0, new.of.topic, new.of.supplier);
+            self.empty_rings(of, Some(new.of.last.saturating_add(1)));
+        }
+        self.direct.readings.append(&mut newer);
+    }
+
     fn end_reading(&mut self, at: usize, end: ReadingEnd) {
         let reading = self.direct.readings.remove(at);
         let taken = if end == ReadingEnd::Broken { Some(reading.taken()) } else { None };

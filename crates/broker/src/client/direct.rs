@@ -120,6 +120,7 @@ impl Client {
                 self.direct.readings.push(reading);
             }
             RingOrder::Begin { link } => {
+                self.empty_rings_before(link);
                 for reading in self.direct.readings.iter_mut().filter(|reading| reading.of.link == link) {
                     reading.begun = true;
                 }
