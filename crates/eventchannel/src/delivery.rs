@@ -4,7 +4,7 @@ use crate::event::ChannelEvent;
 use crate::ids::ConsumerId;
 use crate::ids::{CorrelationId, SubscriptionId, SupplierId, TimerId, TopicId};
 use crate::inbox::Gap;
-use crate::quality::Mismatch;
+use crate::quality::{Departed, Mismatch};
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
@@ -73,13 +73,4 @@ impl ChannelNotice {
             Self::Tick { .. } | Self::Silence { .. } | Self::Incomplete { .. } => None,
         }
     }
-}
-
-/// Why a supplier has gone.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Departed {
-    /// It said so.
-    Left,
-    /// Its lease ran out.
-    Died,
 }

@@ -96,7 +96,7 @@ pub use channel::{
     Acknowledged, ChannelLimits, ConsumerSpec, EventChannel, Published, RETAINED_ENTRY, TimerSpec,
 };
 pub use correlation::{Correlation, CorrelationRule, Incomplete, MOST_PARTS};
-pub use delivery::{ChannelNotice, DeliveredEvent, Delivery, Departed, Lateness};
+pub use delivery::{ChannelNotice, DeliveredEvent, Delivery, Lateness};
 pub use error::{ChannelError, PublishError};
 pub use event::{ChannelEvent, Criticality, EventPayload, NO_DEADLINE, Publication, Retention};
 pub use filter::{ContentFilter, FilterError, MOST_FILTER};
@@ -105,6 +105,8 @@ pub use inbox::{FullInbox, Gap, GapCause, InboxCapacity, InboxCounters, InboxSpe
 pub use index::{Interest, SubscriptionIndex, TopicRoute};
 pub use number_map::{NumberHasher, NumberHashing, NumberMap, NumberSet};
 pub use pattern::{MOST_LEVELS, MOST_NAME, NameError, TopicPattern, check_name};
-pub use quality::{EventOrigin, HeardOrigins, Mismatch, Offer, QualityRequest, Reliability, SupplyRate};
+pub use quality::{
+    Departed, EventOrigin, HeardOrigins, Mismatch, Offer, QualityRequest, Reliability, SupplyRate,
+};
 pub use topic::{HistoryDepth, Ownership, TopicSpec};
 pub use value::{FieldSet, FieldValue, Numeric};

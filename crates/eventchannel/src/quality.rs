@@ -48,6 +48,15 @@ pub enum EventOrigin {
     Elsewhere,
 }
 
+/// Why a supplier has gone.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Departed {
+    /// It said so.
+    Left,
+    /// Its lease ran out.
+    Died,
+}
+
 /// Which suppliers a consumer hears.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum HeardOrigins {

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Bench, Bytes, all, classes, event};
 use proptest::prelude::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use unisono_eventchannel::*;
 use unisono_linux::clock::Nanos;
 
@@ -39,6 +39,34 @@ fn a_supplier_that_is_silent_for_its_lease_has_died_and_its_listeners_are_told()
     assert_eq!(notices(&mut bench, 250), [ChannelNotice::Gone { topic, supplier, why: Departed::Died }]);
     let refused = bench.channel.try_publish(Nanos(251), supplier, topic, event());
     assert_eq!((refused, bench.channel.next_wake()), (Err(PublishError::NotOffered), None));
+}
+
+#[test]
+fn that_a_supplier_has_gone_is_told_after_its_last_event() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let (supplier, topic) = (bench.supplier, bench.topic("t"));
+    let other = bench.topic("other");
+    bench.reader("#", InboxSpec::default());
+    let late = LateEvents::Drop;
+    bench.reader("t", InboxSpec { late, ..InboxSpec::default() });
+    let capacity = InboxCapacity { events: 1, bytes: 100 };
+    bench.reader("#", InboxSpec { capacity, ..InboxSpec::default() });
+    bench.publish(1, topic, event().due(Nanos(5)));
+    bench.publish(1, topic, event().due(Nanos(5)));
+    bench.channel.withdraw(supplier);
+    let again = bench.channel.supplier(Nanos(1), None).expect("room");
+    bench.channel.offer(again, Offer::of(other)).expect("no type");
+    bench.channel.try_publish(Nanos(1), again, other, event()).expect("taken"); // the third one has no room
+    let mut heard: BTreeMap<ConsumerId, Vec<Option<u64>>> = BTreeMap::new();
+    while let Some(delivery) = bench.next(9) {
+        let gone = ChannelNotice::Gone { topic, supplier, why: Departed::Left };
+        let of_consumer = heard.entry(delivery.consumer).or_default();
+        of_consumer.extend(delivery.notices.iter().filter(|notice| **notice == gone).map(|_| None));
+        let event = delivery.event.map(|it| it.event).filter(|event| event.topic == topic);
+        of_consumer.extend(event.map(|event| Some(event.sequence)));
+    }
+    let heard: Vec<Vec<Option<u64>>> = heard.into_values().collect();
+    assert_eq!(heard, [vec![Some(1), Some(2), None], vec![None], vec![None]]);
 }
 
 #[test]

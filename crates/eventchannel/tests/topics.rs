@@ -43,6 +43,8 @@ fn a_topic_is_not_retired_while_an_event_of_it_waits_or_may_be_delivered_again()
     assert_eq!(bench.channel.retire_unused(), 1, "the correlation has run out; the other may be repeated");
     assert!(bench.channel.topic_spec(delivered.event.topic).is_some());
     bench.channel.acknowledge(reader, delivered.acknowledgement.expect("it is to be acknowledged"));
+    assert_eq!(bench.channel.retire_unused(), 0, "that the supplier has gone is told after its event");
+    assert!(bench.next(10).is_some_and(|delivery| delivery.event.is_none()));
     assert_eq!(bench.channel.retire_unused(), 1);
 }
 

@@ -38,6 +38,13 @@ impl<P: EventPayload> EventChannel<P> {
             let gaps = receiver.inbox.take_gaps().into_iter().map(ChannelNotice::Gap);
             let mut notices: Vec<_> = gaps.collect();
             notices.extend(receiver.notices.drain(..).map(|(_, notice)| notice));
+            // the notices of a delivery precede its event
+            let departed = receiver.inbox.departed();
+            receiver.notices.extend(
+                departed.map(|(topic, supplier, why)| {
+                    (NO_DEADLINE, ChannelNotice::Gone { topic, supplier, why })
+                }),
+            );
             let bytes = popped.as_ref().map_or(0, |(parcel, _)| parcel.bytes());
             let worst = receiver.inbox.spec.execution.of(bytes);
             let redelivery = receiver.inbox.spec.redelivery;

@@ -15,10 +15,11 @@
 use super::EventChannel;
 use crate::alarms::ChannelAlarm;
 use crate::correlation::Incomplete;
-use crate::delivery::{ChannelNotice, Departed};
+use crate::delivery::ChannelNotice;
 use crate::error::ChannelError;
 use crate::event::{EventPayload, NO_DEADLINE};
 use crate::ids::{ConsumerId, CorrelationId, InboxId, SupplierId, TimerId, TopicId};
+use crate::quality::Departed;
 use crate::topic::Ownership;
 use unisono_linux::clock::Nanos;
 
@@ -120,7 +121,11 @@ impl<P: EventPayload> EventChannel<P> {
                 topic.suppliers.remove(&supplier);
             }
             for inbox in self.audience(id) {
-                self.tell(inbox, NO_DEADLINE, ChannelNotice::Gone { topic: id, supplier, why });
+                // nobody hears that it has gone before its last event
+                let receiver = self.receivers.get_mut(&inbox);
+                if !receiver.is_some_and(|it| it.inbox.departs(id, supplier, why)) {
+                    self.tell(inbox, NO_DEADLINE, ChannelNotice::Gone { topic: id, supplier, why });
+                }
             }
             self.elect(id);
         }

@@ -3,7 +3,7 @@
 use super::publish::retained_cost;
 use super::{AttachedConsumer, Destined, EventChannel, OfferState, Receiver, SupplierState, Topic};
 use crate::alarms::ChannelAlarm;
-use crate::delivery::{ChannelNotice, Departed};
+use crate::delivery::ChannelNotice;
 use crate::dispatch::MOST_CHARGE;
 use crate::error::ChannelError;
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
@@ -13,7 +13,7 @@ use crate::inbox::{Inbox, InboxSpec, Parcel};
 use crate::index::{Interest, TopicRoute};
 use crate::number_map::NumberSet;
 use crate::pattern::check_name;
-use crate::quality::{Mismatch, Offer, RateMeter};
+use crate::quality::{Departed, Mismatch, Offer, RateMeter};
 use crate::topic::TopicSpec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

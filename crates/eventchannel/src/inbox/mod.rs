@@ -16,7 +16,7 @@ use crate::admission::{ExecutionTime, Reservation};
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
 use crate::ids::{SubscriptionId, SupplierId, TopicId};
 use crate::number_map::NumberMap;
-use crate::quality::{HeardOrigins, QualityRequest};
+use crate::quality::{Departed, HeardOrigins, QualityRequest};
 use ascending::AscendingQueue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -258,6 +258,10 @@ pub(crate) struct Inbox<P> {
     flows: NumberMap<(TopicId, SupplierId), AscendingQueue<DueTurn, ()>>,
     /// The memory of a flow that has ended.
     spare: AscendingQueue<DueTurn, ()>,
+    /// Suppliers that have gone, of whom events wait.
+    departing: NumberMap<(TopicId, SupplierId), Departed>,
+    /// Those of them whose last event has left since.
+    departed: Vec<(TopicId, SupplierId, Departed)>,
     /// When the next event of a reservation is expected at the earliest.
     expected: Nanos,
     gaps: BTreeMap<(TopicId, SupplierId, GapCause), Gap>,
@@ -276,6 +280,8 @@ impl<P: EventPayload> Inbox<P> {
             bytes: 0,
             flows: NumberMap::default(),
             spare: AscendingQueue::default(),
+            departing: NumberMap::default(),
+            departed: Vec::new(),
             expected: Nanos::ZERO,
             gaps: BTreeMap::new(),
             gap_since: 0,
@@ -355,6 +361,8 @@ impl<P: EventPayload> Inbox<P> {
                 && let Some(emptied) = self.flows.remove(&flow)
             {
                 self.spare = emptied;
+                let why = self.departing.remove(&flow);
+                self.departed.extend(why.map(|why| (flow.0, flow.1, why)));
             }
         }
         Some(parcel)
@@ -430,6 +438,20 @@ impl<P: EventPayload> Inbox<P> {
 
     pub(crate) fn holds(&self, topic: TopicId, supplier: SupplierId) -> bool {
         self.flows.contains_key(&(topic, supplier))
+    }
+
+    /// A supplier has gone. True: events of it wait, and it is among [`departed`](Self::departed) after them.
+    pub(crate) fn departs(&mut self, topic: TopicId, supplier: SupplierId, why: Departed) -> bool {
+        let waits = self.holds(topic, supplier);
+        if waits {
+            self.departing.insert((topic, supplier), why);
+        }
+        waits
+    }
+
+    /// Suppliers that have gone, whose last event has left meanwhile.
+    pub(crate) fn departed(&mut self) -> impl Iterator<Item = (TopicId, SupplierId, Departed)> {
+        self.departed.drain(..)
     }
 
     pub(crate) fn parcels(&self) -> impl Iterator<Item = &Parcel<P>> {
