@@ -282,6 +282,8 @@ fn a_name_has_one_consumer_and_what_does_not_go_with_a_name_is_refused() {
             assert!(refused(&mut other, &follower("../x")).contains("letters, digits"));
             let grouped = SubscriptionSpec { group: Some("g".to_owned()), ..follower("x") };
             assert!(refused(&mut other, &grouped).contains("cannot be of a group"));
+            let local = SubscriptionSpec { local_only: true, ..follower("x") };
+            assert!(refused(&mut other, &local).contains("cannot be local only"));
             drop(one);
             // its place is free as soon as the broker has seen that it went
             while other.subscribe(&follower("same")).is_err() {}

@@ -138,6 +138,7 @@ mod tests {
     use super::*;
     use crate::event::{Criticality, NO_DEADLINE};
     use crate::ids::{SupplierId, TopicId};
+    use crate::quality::EventOrigin;
     use crate::value::FieldSet;
     use proptest::prelude::*;
 
@@ -148,6 +149,7 @@ mod tests {
             fields: FieldSet::new(),
             payload: Vec::new(),
             supplier: SupplierId(0),
+            origin: EventOrigin::Here,
             sequence,
             published: Nanos(published),
             deadline: NO_DEADLINE,

@@ -8,6 +8,7 @@
 
 use crate::ids::SupplierId;
 use crate::ids::TopicId;
+use crate::quality::EventOrigin;
 use crate::value::FieldSet;
 use std::sync::Arc;
 pub use unisono_fairqueue::NO_DEADLINE;
@@ -120,6 +121,7 @@ pub struct ChannelEvent<P> {
     pub fields: FieldSet,
     pub payload: P,
     pub supplier: SupplierId,
+    pub origin: EventOrigin,
     /// Ascending for each supplier on each topic, from 1 if the channel numbers.
     pub sequence: u64,
     pub published: Nanos,

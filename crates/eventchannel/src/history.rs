@@ -51,6 +51,7 @@ mod tests {
     use super::*;
     use crate::event::{Criticality, NO_DEADLINE};
     use crate::ids::{SupplierId, TopicId};
+    use crate::quality::EventOrigin;
     use crate::value::FieldSet;
     use proptest::prelude::*;
     use unisono_linux::clock::Nanos;
@@ -62,6 +63,7 @@ mod tests {
             fields: FieldSet::new(),
             payload: Vec::new(),
             supplier: SupplierId(0),
+            origin: EventOrigin::Here,
             sequence,
             published: Nanos::ZERO,
             deadline: NO_DEADLINE,

@@ -5,7 +5,7 @@ mod common;
 use common::{Bench, all, event};
 use unisono_eventchannel::{
     ChannelError, ChannelNotice, EventOrigin, GapCause, HeardOrigins, HistoryDepth, InboxSpec, Offer,
-    Ownership, Publication, SupplierId, TopicId, TopicSpec,
+    Ownership, Publication, Retention, SupplierId, TopicId, TopicSpec,
 };
 use unisono_linux::clock::Nanos;
 
@@ -43,6 +43,24 @@ fn a_consumer_of_events_from_here_is_given_none_from_elsewhere_and_blocks_none()
     let mut expected = vec![(here, 1), (all, 1), (all, 7), (all, 8)];
     expected.sort_unstable();
     assert_eq!(got, expected);
+}
+
+#[test]
+fn a_consumer_of_events_from_here_is_given_none_from_elsewhere_of_the_past_either() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let spec = TopicSpec::new("t").expect("a name").keeping(HistoryDepth::Last { events: 9 });
+    let topic = bench.channel.declare(spec).expect("room");
+    bench.channel.offer(bench.supplier, Offer::of(topic)).expect("no type");
+    let (passed, plain) = (passing_on(&mut bench, topic), bench.topic("plain"));
+    let passed_plain = passing_on(&mut bench, plain);
+    bench.publish(1, topic, event());
+    bench.channel.try_publish(Nanos(2), passed, topic, numbered(7)).expect("taken");
+    let retained = Publication { retention: Retention::Retain, ..numbered(8) };
+    bench.channel.try_publish(Nanos(3), passed_plain, plain, retained).expect("taken");
+    bench.reader("#", InboxSpec { hears: HeardOrigins::Here, ..InboxSpec::default() });
+    assert_eq!([bench.next_number(3), bench.next_number(3)], [Some(1), None]);
+    bench.reader("#", InboxSpec::default());
+    assert_eq!([(); 4].map(|()| bench.next_number(3)), [Some(1), Some(7), Some(8), None]);
 }
 
 #[test]

@@ -414,7 +414,7 @@ impl<P: EventPayload> EventChannel<P> {
         interest: &Interest,
     ) -> Result<Vec<Arc<ChannelEvent<P>>>, ChannelError> {
         let receiver = self.receivers.get(&inbox).ok_or(unknown("inbox", inbox.0))?;
-        let request = receiver.inbox.spec.request;
+        let (request, hears) = (receiver.inbox.spec.request, receiver.inbox.spec.hears);
         let mut past = Vec::new();
         for (number, topic) in &self.topics {
             if !interest.asks_for(&topic.spec.name, topic.spec.event_type.as_deref()) {
@@ -431,13 +431,16 @@ impl<P: EventPayload> EventChannel<P> {
                     topic: Arc::clone(&topic.spec.name),
                     mismatch,
                 })?;
-            let passes = |fields| interest.filter.as_ref().is_none_or(|filter| filter.matches(fields));
+            let passes = |event: &&Arc<ChannelEvent<P>>| {
+                let filter = interest.filter.as_ref();
+                hears.hears(event.origin) && filter.is_none_or(|filter| filter.matches(&event.fields))
+            };
             let history = || topic.history.events();
             let retained = topic
                 .retained
                 .iter()
                 .filter(|event| event.deadline >= now && !history().any(|other| Arc::ptr_eq(other, event)));
-            past.extend(history().chain(retained).filter(|event| passes(&event.fields)).map(Arc::clone));
+            past.extend(history().chain(retained).filter(passes).map(Arc::clone));
         }
         past.sort_by_key(|event| event.published);
         Ok(past)

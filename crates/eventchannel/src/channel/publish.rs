@@ -128,6 +128,7 @@ impl<P: EventPayload> EventChannel<P> {
             fields,
             payload,
             supplier,
+            origin,
             sequence,
             published: now,
             deadline,

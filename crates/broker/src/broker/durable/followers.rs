@@ -64,6 +64,7 @@ impl Broker {
                 "say what a full queue does: what does not fit waits in the log",
             ),
             (timers, "have timers"),
+            (spec.local_only, "be local only: the log does not say where events come from"),
         ];
         if let Some((_, what)) = odd.into_iter().find(|(is, _)| *is) {
             return Err(format!("a consumer that resumes cannot {what}"));

@@ -31,8 +31,8 @@ use crate::task::{ClientId, Received};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use unisono_eventchannel::{
-    ChannelEvent, ConsumerId, Criticality, NO_DEADLINE, Publication, PublishError, Published, SupplierId,
-    TopicId, TopicPattern,
+    ChannelEvent, ConsumerId, Criticality, EventOrigin, NO_DEADLINE, Publication, PublishError, Published,
+    SupplierId, TopicId, TopicPattern,
 };
 use unisono_linux::clock::Nanos;
 
@@ -163,6 +163,7 @@ impl DurableEvents {
             fields: event.fields,
             payload,
             supplier: SupplierId(supplier),
+            origin: EventOrigin::Here, // unknown: who hears those from here alone cannot resume
             sequence: event.sequence,
             published,
             deadline: match event.due_after {
