@@ -2,7 +2,7 @@
 
 use super::envelope::{JoinBody, JoinEnvelope};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use unisono_eventchannel::FieldSet;
 use unisono_linux::clock::Nanos;
@@ -14,6 +14,10 @@ pub const MOST_STREAMS: usize = 1000;
 /// How long the streams of a host that is gone are remembered. If it comes back in time, its streams go on,
 /// and consumers are told what they missed; a cable that was pulled is noticed by zenoh within 10 s.
 const PATIENCE: Nanos = Nanos::SECOND.times(60);
+
+/// Streams whose supplier has left that are remembered, at most; also no longer than [`PATIENCE`]. Copies
+/// that come by a slower way are known by them.
+const MOST_LEFT: usize = 4096;
 
 /// Numbers below the last one of which a receiver knows whether they came.
 const REMEMBERED: u64 = 64;
@@ -76,11 +80,26 @@ struct StreamState {
     heard: u64,
 }
 
+impl StreamState {
+    /// A number not above the last one comes: whether it came before.
+    fn came_before(&mut self, sequence: u64) -> bool {
+        let back = self.last - sequence;
+        let bit = if back < REMEMBERED { 1 << back } else { 0 };
+        let before = self.came & bit == bit;
+        self.came |= bit;
+        before
+    }
+}
+
 /// Takes envelopes of one class.
 #[derive(Debug)]
 pub struct JoinReceiver {
     own_run: u64,
     streams: HashMap<StreamKey, StreamState>,
+    /// Those whose supplier has left. A supplier's number comes once in a run: what comes of it is no news.
+    left: HashMap<StreamKey, StreamState>,
+    /// When they left, the first one first.
+    left_at: VecDeque<(Nanos, StreamKey)>,
     most: usize,
     /// The last number of a stream.
     numbers: u32,
@@ -101,6 +120,8 @@ impl JoinReceiver {
         Self {
             own_run: 0,
             streams: HashMap::new(),
+            left: HashMap::new(),
+            left_at: VecDeque::new(),
             most,
             numbers: 0,
             arrivals: 0,
@@ -141,7 +162,12 @@ impl JoinReceiver {
         let key = (origin.run, origin.supplier, Arc::from(origin.topic));
         match body {
             JoinBody::Left => {
-                self.streams.remove(&key).map(|state| JoinStep::Withdraw(state.number)).into_iter().collect()
+                let Some(state) = self.streams.remove(&key) else { return Vec::new() };
+                let number = state.number;
+                self.left_at.push_back((now, key.clone()));
+                self.left.insert(key, state);
+                self.forget_left(now);
+                vec![JoinStep::Withdraw(number)]
             }
             JoinBody::Event { criticality, sequence, remaining, key: of, fields, payload } => {
                 let (displaced, stream) = self.admit(key, sequence);
@@ -160,16 +186,20 @@ impl JoinReceiver {
     /// A number has come: the stream that was forgotten for it, and the stream to publish it in.
     fn admit(&mut self, key: StreamKey, sequence: u64) -> (Option<JoinStream>, Option<JoinStream>) {
         let heard = self.arrivals;
+        if let Some(state) = self.left.get_mut(&key) {
+            match sequence <= state.last && state.came_before(sequence) {
+                true => self.counters.duplicates += 1,
+                false => self.counters.overtaken += 1,
+            }
+            return (None, None);
+        }
         if let Some(state) = self.streams.get_mut(&key) {
             state.heard = heard;
             if sequence <= state.last {
-                let back = state.last - sequence;
-                let bit = if back < REMEMBERED { 1 << back } else { 0 };
-                match bit != 0 && state.came & bit == 0 {
-                    true => self.counters.overtaken += 1,
-                    false => self.counters.duplicates += 1,
+                match state.came_before(sequence) {
+                    true => self.counters.duplicates += 1,
+                    false => self.counters.overtaken += 1,
                 }
-                state.came |= bit;
                 return (None, None);
             }
             let ahead = sequence - state.last;
@@ -193,6 +223,16 @@ impl JoinReceiver {
         self.streams.remove(&oldest).map(|state| state.number)
     }
 
+    /// Suppliers that left long ago are forgotten, and the first of too many.
+    fn forget_left(&mut self, now: Nanos) {
+        let too_many = |this: &Self| this.left_at.len() > MOST_LEFT;
+        while self.left_at.front().is_some_and(|(at, _)| now.since(*at) >= PATIENCE) || too_many(self) {
+            if let Some((_, key)) = self.left_at.pop_front() {
+                self.left.remove(&key);
+            }
+        }
+    }
+
     /// The join of another broker is there.
     pub fn peer_came(&mut self, run: u64) {
         self.absent.remove(&run);
@@ -208,6 +248,7 @@ impl JoinReceiver {
 
     /// What hosts that have been gone for long were remembered for is forgotten; the suppliers that leave.
     pub fn forget(&mut self, now: Nanos) -> Vec<JoinStream> {
+        self.forget_left(now);
         let (mut left, absent) = (Vec::new(), &mut self.absent);
         absent.retain(|run, since| {
             let stays = now.since(*since) < PATIENCE;
@@ -364,6 +405,29 @@ mod tests {
         assert_eq!(*event, expected);
         assert!(receiver.arrived(Nanos(1001), &self::event(1, 7, 6)).is_empty(), "of its own broker");
         assert_eq!(receiver.counters.own, 1);
+    }
+
+    #[test]
+    fn copies_of_a_supplier_that_has_left_are_known_for_a_minute() {
+        let mut receiver = JoinReceiver::default();
+        let (first, second, third) = (event(2, 7, 1), event(2, 7, 2), event(2, 7, 3));
+        let left = envelope(2, 7, JoinBody::Left);
+        assert!(published(&receiver.arrived(Nanos(0), &first)).is_some());
+        assert!(published(&receiver.arrived(Nanos(0), &third)).is_some());
+        assert_eq!(receiver.arrived(Nanos(0), &left).len(), 1);
+        // what came by the other way, on which nothing was lost
+        for bytes in [&first, &second, &third, &left] {
+            assert_eq!(receiver.arrived(Nanos(1), bytes), []);
+        }
+        let ReceiverCounters { duplicates, overtaken, missing, .. } = receiver.counters;
+        assert_eq!((duplicates, overtaken, missing, receiver.streams()), (2, 1, 1, 0));
+        receiver.forget(PATIENCE);
+        assert!(receiver.left.is_empty() && receiver.left_at.is_empty());
+        for supplier in 0..=u32::try_from(MOST_LEFT).expect("few") {
+            receiver.arrived(Nanos(1), &event(2, supplier, 1));
+            receiver.arrived(Nanos(1), &envelope(2, supplier, JoinBody::Left));
+        }
+        assert_eq!((receiver.left.len(), receiver.left_at.len()), (MOST_LEFT, MOST_LEFT));
     }
 
     #[test]
