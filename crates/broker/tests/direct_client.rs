@@ -442,3 +442,31 @@ fn a_suppliers_next_ring_does_not_overtake_the_one_before() {
     }
     assert_eq!(numbers, [1, 2, 3, 4]);
 }
+
+#[test]
+fn a_report_that_a_link_is_broken_waits_until_a_full_connection_has_room() {
+    watchdog::within_a_minute(|| {
+        let (mut broker, mut client, topic) = Pretender::of_supplier();
+        let (mut ring, _bell) = broker.reading(&mut client, 64);
+        write(&mut ring, 1..=1);
+        ring.publish(0, b"no event").expect("there is room");
+        broker.say(&Frame::Ring { number: 2, order: RingOrder::Begin { link: 9 } });
+        // the connection holds 256 frames, and three were the greeting, the topic and the subscription
+        for _ in 0..253 {
+            client.publish_later(topic, &EventDraft::new(b"x")).expect("there is room");
+        }
+        let came = client.receive(Some(Duration::ZERO)).expect("the broker lives");
+        assert!(matches!(came, Some(Reception::Event(_))), "{came:?}");
+        let came = client.receive(Some(Duration::ZERO)).expect("the broker lives");
+        assert!(matches!(came, Some(Reception::Notice { .. })), "{came:?}");
+        assert_eq!(broker.sent(), vec![SupplierSaid::Published(b"x".to_vec()); 253]);
+        assert!(client.receive(Some(Duration::ZERO)).expect("the broker lives").is_none());
+        let sent = broker.sent();
+        assert!(sent.contains(&SupplierSaid::Report(RingReport::Broken { link: 9, taken: 1 })), "{sent:?}");
+        let counted = |said: &SupplierSaid| match said {
+            SupplierSaid::Report(RingReport::Counted { counts, .. }) => counts.delivered == 1,
+            _ => false,
+        };
+        assert!(sent.iter().any(counted), "{sent:?}");
+    });
+}

@@ -4,7 +4,7 @@ use super::reading::{DirectReading, ReadingEnd};
 use super::{Client, ClientWait, Error, Reception, glance};
 use crate::frame::Frame;
 use crate::ring::RingReport;
-use crate::transport::{Awaited, MayWait};
+use crate::transport::{Awaited, MayWait, PayloadRef, Taken};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
@@ -78,14 +78,28 @@ impl Client {
             self.received.push_back(reading.broken_off());
             let report = RingReport::Broken { link: reading.of.link, taken };
             self.report(reading.of.subscription.0, report);
+            // until the broker knows, its later events are lost; one that sleeps has to wake up
+            let _ = self.transport.flush();
         }
     }
 
-    /// Tells the broker something that can wait, and is lost with the connection.
+    /// Tells the broker something that can wait for room, and is lost with the connection.
     fn report(&mut self, number: u32, report: RingReport) {
         let mut head = Vec::new();
         Frame::RingReport { number, report }.write(&mut head);
-        let _ = self.transport.send(&head, crate::transport::PayloadRef::Bytes(&[]));
+        self.direct.reports.push_back(head);
+        self.send_reports();
+    }
+
+    /// Sends the reports that there is room for; whether none is left.
+    pub(super) fn send_reports(&mut self) -> bool {
+        while let Some(head) = self.direct.reports.front() {
+            if let Ok(Taken::Full) = self.transport.send(head, PayloadRef::Bytes(&[])) {
+                return false;
+            }
+            self.direct.reports.pop_front();
+        }
+        true
     }
 
     fn count(&mut self, reading: &DirectReading) {
@@ -97,6 +111,10 @@ impl Client {
 
     /// Tells the broker what was taken from rings.
     pub(super) fn count_readings(&mut self) {
+        // a connection that stays full makes them no more
+        if !self.send_reports() {
+            return;
+        }
         let mut readings = std::mem::take(&mut self.direct.readings);
         for reading in &mut readings {
             self.count(reading);
@@ -140,6 +158,7 @@ impl Client {
                 continue;
             }
             self.obey()?;
+            self.send_reports();
             self.flush()?;
             let until =
                 *until.get_or_insert_with(|| timeout.map(|timeout| Nanos::from(timeout).after(now())));

@@ -43,6 +43,9 @@ pub(super) struct ClientRings {
     late: BTreeMap<u32, WhenLate>,
     /// Whether consumers that sleep were not told of the last events.
     untold: bool,
+    /// Reports for the broker that the connection had no room for; the oldest first. A reading leaves two at
+    /// most, when it ends.
+    pub(super) reports: VecDeque<Vec<u8>>,
     pub(super) since_frames: u32,
     pub(super) counted_at: Nanos,
     /// Whether the descriptor is ready because a reading stopped early.

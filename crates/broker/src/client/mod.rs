@@ -402,6 +402,10 @@ impl Client {
     /// Hands a frame to the transport, and waits for room if there is none.
     fn put(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<(), Error> {
         loop {
+            if !self.send_reports() {
+                self.make_room()?;
+                continue;
+            }
             match self.transport.send(head, payload) {
                 Ok(Taken::Taken) => return Ok(()),
                 Ok(Taken::Full) => self.make_room()?,
@@ -435,6 +439,7 @@ impl Client {
         let awake_until = SpinBudget::DEFAULT.nanos().after(clock::now());
         let mut glances = 0;
         loop {
+            self.send_reports();
             let _ = self.transport.flush()?;
             if self.take()? {
                 return Ok(true);
