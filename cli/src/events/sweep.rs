@@ -48,7 +48,7 @@ pub(super) struct SocketSweeper(Child);
 impl SocketSweeper {
     pub(super) fn start(sockets: &[PathBuf]) -> std::io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["events", "sweep", "--"]).args(sockets.iter().map(std::path::absolute).flatten());
+        command.args(["events", "sweep", "--"]).args(sockets.iter().flat_map(std::path::absolute));
         // Ctrl-C is for the broker
         command.process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());

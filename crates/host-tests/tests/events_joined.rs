@@ -87,7 +87,7 @@ impl Joined {
     fn join_called(&self, name: &str, host: usize, arguments: &[&str]) -> Killed {
         let mut command = self.hosts.command(host, &self.program);
         command
-            .args(["--name", &name, "--json", "--every", "1", "--at"])
+            .args(["--name", name, "--json", "--every", "1", "--at"])
             .arg(self.socket(host))
             .args(arguments);
         Self::start(command)

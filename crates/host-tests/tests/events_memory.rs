@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 use unisono_broker::memory::{
     ConsumerNumber, Doorbell, DoorbellState, DoorbellWatch, MemoryConsumer, MemoryGeometry, MemoryOffer,
@@ -87,8 +88,9 @@ fn join(doorbell: &Doorbell) -> MemoryConsumer {
     }
 }
 
-/// Receives until the supplier closes or dies; how many came and how many were lost.
-fn consume(doorbell: &Doorbell, holds: bool) -> (u64, u64) {
+/// Receives until the supplier closes or dies; how many came and how many were lost. Calls `came_one`
+/// for each event.
+fn consume(doorbell: &Doorbell, holds: bool, mut came_one: impl FnMut()) -> (u64, u64) {
     let mut consumer = join(doorbell);
     println!("joined");
     let (mut received, mut copy, mut held) = (0, Vec::new(), Vec::new());
@@ -116,6 +118,7 @@ fn consume(doorbell: &Doorbell, holds: bool) -> (u64, u64) {
             NextEvent::Event(mark) => {
                 assert!(is_whole(mark.turn, &copy), "half of event {}", mark.turn);
                 received += 1;
+                came_one();
             }
             NextEvent::Lost(_) => {}
             NextEvent::Nothing => {
@@ -141,7 +144,7 @@ fn play(role: &str) {
             publish(&mut supplier).expect("nobody blocks");
         }
     }
-    let (received, lost) = consume(&doorbell, role == "hold");
+    let (received, lost) = consume(&doorbell, role == "hold", || ());
     println!("said {received} {lost}");
 }
 
@@ -234,8 +237,14 @@ fn a_supplier_that_is_killed_leaves_whole_events_and_no_memory() -> TestOutcome 
     for kill in (0..40).step_by(one_in(5)) {
         let mut party = Party::start("supply");
         let doorbell = party.doorbell.clone();
-        let consumer = std::thread::spawn(move || consume(&doorbell, false));
-        std::thread::sleep(Duration::from_millis(20) + Duration::from_micros(37 * kill));
+        let (came_one, came) = sync_channel(1);
+        let consumer = std::thread::spawn(move || {
+            consume(&doorbell, false, || {
+                let _ = came_one.try_send(()); // once is enough
+            })
+        });
+        came.recv().expect("the supplier publishes");
+        std::thread::sleep(Duration::from_micros(37 * kill));
         party.signal("-KILL");
         let _ = party.child.wait();
         let (received, lost) = consumer.join().expect("every event was whole, and the end was seen");
