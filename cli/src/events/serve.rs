@@ -226,6 +226,7 @@ fn serve_at(
     if let Some(ScrapeListener::Unix(_, path)) = &scrapes {
         names.push(path.clone());
     }
+    let service = ServiceNotices::connect();
     let sweeper = become_user.go(&names, quiet)?;
     let window = server.window();
     let is_over = AtomicBool::new(false);
@@ -237,7 +238,7 @@ fn serve_at(
         if let Some(listener) = &scrapes {
             scope.spawn(|| metrics::serve(listener, text, || is_over.load(Ordering::Relaxed)));
         }
-        let service = ServiceNotices::ready();
+        service.ready();
         let served = server.serve(&|| {
             service.alive();
             interrupt::caught().is_some()
@@ -246,7 +247,7 @@ fn serve_at(
         served
     })?;
     let statistics = server.broker().statistics(unisono_broker::now());
-    drop((server, scrapes, sweeper));
+    drop((service, server, scrapes, sweeper));
     Ok(statistics)
 }
 

@@ -3,40 +3,65 @@
 
 use sd_notify::NotifyState;
 use std::cell::Cell;
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
 
 /// Tells systemd what this service does. Without systemd nobody is told.
 pub(super) struct ServiceNotices {
+    /// Connected when the service began: a broker that has become another user may not reach it any more.
+    manager: Option<UnixDatagram>,
     /// How often the watchdog wants to hear, if it does.
     every: Option<Duration>,
     last: Cell<Instant>,
 }
 
 impl ServiceNotices {
-    /// Says that the service is ready.
-    pub(super) fn ready() -> Self {
-        tell(NotifyState::Ready);
+    /// Finds out who listens, and says nothing yet.
+    pub(super) fn connect() -> Self {
         // half of the time, as sd_watchdog_enabled(3) asks
         let every = sd_notify::watchdog_enabled().map(|patience| patience / 2);
-        Self { every, last: Cell::new(Instant::now()) }
+        let manager = std::env::var_os("NOTIFY_SOCKET").and_then(|place| manager(&place).ok());
+        Self { manager, every, last: Cell::new(Instant::now()) }
+    }
+
+    /// The service can be used.
+    pub(super) fn ready(&self) {
+        self.tell(&NotifyState::Ready);
     }
 
     /// The service has had a turn.
     pub(super) fn alive(&self) {
         if self.every.is_some_and(|every| self.last.get().elapsed() >= every) {
             self.last.set(Instant::now());
-            tell(NotifyState::Watchdog);
+            self.tell(&NotifyState::Watchdog);
+        }
+    }
+
+    fn tell(&self, state: &NotifyState<'_>) {
+        if let Some(manager) = &self.manager {
+            // a service manager that does not listen ends the service by its own rules
+            let _ = manager.send(format!("{state}\n").as_bytes());
         }
     }
 }
 
 impl Drop for ServiceNotices {
     fn drop(&mut self) {
-        tell(NotifyState::Stopping);
+        self.tell(&NotifyState::Stopping);
     }
 }
 
-fn tell(state: NotifyState<'_>) {
-    // a service manager that does not listen ends the service by its own rules
-    let _ = sd_notify::notify(&[state]);
+/// Connects to a socket by its path, or by its abstract name behind an `@`.
+fn manager(place: &OsStr) -> io::Result<UnixDatagram> {
+    let address = match place.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(place)?,
+    };
+    let manager = UnixDatagram::unbound()?;
+    manager.connect_addr(&address)?;
+    Ok(manager)
 }
