@@ -88,7 +88,13 @@ static void all_of_an_event(void)
 		{ "hot", UNISONO_FIELD_KIND_BOOL, .whole = 1 },
 		{ "site", UNISONO_FIELD_KIND_TEXT, .text = "lab" },
 	};
-	unisono_draft draft = { "hot", 3, "oven", fields, 4, unisono_now() + 60 * SECOND, 7 };
+	unisono_draft draft = { .payload = "hot",
+				.bytes = 3,
+				.key = "oven",
+				.fields = fields,
+				.field_count = 4,
+				.deadline_ns = unisono_now() + 60 * SECOND,
+				.criticality = 7 };
 	uint32_t number = subscribed(client, "plant/+/heat"), heat = topic(client, "plant/1/heat");
 	unisono_event *event;
 
