@@ -22,9 +22,11 @@ use crate::private_directory::PrivateDirectory;
 use crate::process::Signal;
 use crate::read;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -233,7 +235,11 @@ impl UndoDirectory {
     /// Removes the directory if nothing is in it, and the one above it likewise if its name says that it is
     /// ours.
     pub fn remove_if_empty(&self) {
-        let above = self.path.parent().filter(|above| above.ends_with("unisono"));
+        let is_ours = |above: &&Path| {
+            let name = above.file_name().map(OsStr::as_bytes);
+            name.is_some_and(|name| name == b"unisono" || name.starts_with(b"unisono-"))
+        };
+        let above = self.path.parent().filter(is_ours);
         if fs::remove_dir(&self.path).is_ok() {
             let _ = above.map(fs::remove_dir);
         }

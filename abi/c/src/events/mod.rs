@@ -56,6 +56,8 @@ impl EventsError {
             Self::Broker(error) => match error {
                 Broker::Nobody { .. }
                 | Broker::NobodyThere { .. }
+                | Broker::NobodyHere { .. }
+                | Broker::NobodyServes { .. }
                 | Broker::NobodyShares { .. }
                 | Broker::SentAway(_)
                 | Broker::Broken(_) => CallStatus::Gone,
