@@ -173,7 +173,8 @@ pub(crate) fn serve(
     wait: ServerWait,
     quiet: bool,
 ) -> anyhow::Result<Statistics> {
-    let become_user = BecomeUser { user: NextUser::chosen(None)?, log: None };
+    // a path may ask for a congestion control that the kernel lets only root choose
+    let become_user = BecomeUser { user: NextUser::Same, log: None };
     serve_at(Server::new(broker, wait)?, at, (quiet, None), &become_user)
 }
 
