@@ -85,8 +85,9 @@ pub(crate) struct Args {
     insecure: bool,
     /// When root starts it: the user to become once it listens, as a name or as UID or UID:GID
     ///
-    /// Left out: one that owns nothing and that nobody else has. The log is given to this user, who has to be
-    /// able to enter the directories above it. `root`: it stays root.
+    /// Without this option the broker becomes a user that owns nothing and that no other process has. The
+    /// broker gives the log to its user, who must be able to enter the directories above the log. With
+    /// `root` the broker stays root.
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     #[command(flatten)]
