@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use unisono_host_tests::processes::text;
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, require};
+use unisono_linux::programs::python_with;
 
 /// A process that is killed when the test ends.
 struct Killed(Child);
@@ -61,36 +62,37 @@ fn a_c_program_is_told_when_its_broker_is_killed_and_comes_back_to_the_next() ->
 /// Python with the package of this source tree and the library that was built with the program under test.
 fn python() -> Result<Command, Skipped> {
     require::program("python3", "apt-get install python3")?;
-    let mut command = Command::new("python3");
+    Ok(with_package("python3"))
+}
+
+fn with_package(python: &str) -> Command {
+    let mut command = Command::new(python);
     command
         .env("UNISONO_PROGRAM", program::unisono())
         .env("UNISONO_LIBRARY", program::with_examples())
         .env("PYTHONPATH", program::workspace().join("python"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .stdin(Stdio::null());
-    Ok(command)
+    command
 }
 
 /// Runs the tests of the Python package whose names hold a word.
-fn package_tests(word: &str) -> Result<Output, Skipped> {
+fn package_tests(mut python: Command, word: &str) -> Output {
     let tests: PathBuf = program::workspace().join("python/tests");
-    let mut command = python()?;
-    command.args(["-m", "unittest", "discover", "-k", word, "-s"]).arg(tests);
-    Ok(command.output().expect("python3 starts"))
+    python.args(["-m", "unittest", "discover", "-k", word, "-s"]).arg(tests);
+    python.output().expect("python3 starts")
 }
 
 fn the_python_package_does_what_its_tests_say() -> TestOutcome {
-    let output = package_tests("test_")?;
+    let output = package_tests(python()?, "test_");
     assert!(output.status.success(), "{}", text(&output.stderr));
     Ok(())
 }
 
 fn an_event_is_a_numpy_array_without_a_copy() -> TestOutcome {
-    let numpy = python()?.args(["-c", "import numpy"]).output().expect("python3 starts");
-    if !numpy.status.success() {
-        return Err(Skipped::because("python3 has no numpy; apt-get install python3-numpy"));
-    }
-    let output = package_tests("test_an_array_of_an_event_is_no_copy")?;
+    let missing = || Skipped::because("no python3 here has numpy; apt-get install python3-numpy");
+    let python = with_package(python_with("numpy").ok_or_else(missing)?);
+    let output = package_tests(python, "test_an_array_of_an_event_is_no_copy");
     let said = text(&output.stderr);
     assert!(
         output.status.success() && said.contains("Ran 1 test") && !said.contains("skipped"),

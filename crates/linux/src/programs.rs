@@ -2,11 +2,23 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// Whether `name` is a program on `PATH`; its path if so.
 pub fn on_path(name: &str) -> Option<PathBuf> {
     let is_program = |path: &PathBuf| path.is_file() && is_executable(path);
     std::env::split_paths(&std::env::var_os("PATH")?).map(|directory| directory.join(name)).find(is_program)
+}
+
+/// A Python that has `module`: the first on `PATH`, or the distribution's. Only the latter has the modules
+/// that the distribution's packages install, and a user's own may come before it on `PATH`.
+#[must_use]
+pub fn python_with(module: &str) -> Option<&'static str> {
+    ["python3", "/usr/bin/python3"].into_iter().find(|python| {
+        let mut import = Command::new(python);
+        import.args(["-c", &format!("import {module}")]).stdin(Stdio::null()).stderr(Stdio::null());
+        import.status().is_ok_and(|status| status.success())
+    })
 }
 
 /// The clang on PATH: `clang` itself, or the highest of those that name their version, as `clang-16`.

@@ -4,6 +4,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use unisono_fairqueue::{Backlog, DelayFigures, Policy, TrafficDirection};
+use unisono_linux::programs::python_with;
 
 /// Reads OpenMetrics from standard input; prints every sample as name, sorted labels, value. Fails on what is
 /// no OpenMetrics.
@@ -57,13 +58,11 @@ const NASTY: &str = "a\\b \"c\"\nd,e={f}# EOF";
 
 #[test]
 fn another_program_reads_from_the_text_what_was_measured() {
-    let mut there = Command::new("python3");
-    there.args(["-c", "import prometheus_client.openmetrics.parser"]).stderr(Stdio::null());
-    if !there.status().is_ok_and(|status| status.success()) {
+    let Some(python) = python_with("prometheus_client.openmetrics.parser") else {
         eprintln!("skipped: no OpenMetrics parser here: apt-get install python3-prometheus-client");
         return;
-    }
-    let mut python = Command::new("python3")
+    };
+    let mut python = Command::new(python)
         .args(["-c", PARSER])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -76,20 +75,20 @@ fn another_program_reads_from_the_text_what_was_measured() {
     let output = python.wait_with_output().expect("it ends");
     assert!(output.status.success(), "{text}");
     let read = String::from_utf8(output.stdout).expect("python writes UTF-8");
-    let nasty = "[('class', 'a\\\\b \"c\"\\nd,e={f}# EOF'), ('device', 'eth0'), ('parent', 'office')]";
-    let office = "('class', 'office'), ('device', 'eth0')";
+    let link = "('device', 'eth0'), ('direction', 'out')";
+    let nasty = format!("[('class', 'a\\\\b \"c\"\\nd,e={{f}}# EOF'), {link}, ('parent', 'office')]");
+    let office = format!("('class', 'office'), {link}");
     for line in [
-        "gauge||unisono_queue_up|[('device', 'eth0')]|1.0".to_owned(),
-        "gauge||unisono_queue_up|[('device', 'eth1')]|0.0".to_owned(),
+        format!("gauge||unisono_queue_up|[{link}]|1.0"),
+        "gauge||unisono_queue_up|[('device', 'eth1'), ('direction', 'out')]|0.0".to_owned(),
         format!("counter||unisono_queue_class_packets_total|[{office}, ('parent', '')]|12.0"),
         format!("counter|bytes|unisono_queue_class_sent_bytes_total|[{office}, ('parent', '')]|12000.0"),
         format!("gauge|bytes|unisono_queue_class_waiting_bytes|{nasty}|2000.0"),
         format!(
             "gauge|seconds|unisono_queue_class_delay_seconds|[{office}, ('figure', 'p99'), ('parent', '')]|0.004"
         ),
-        "gauge|bits_per_second|unisono_queue_link_rate_bits_per_second|[('device', 'eth0')]|100000000.0"
-            .to_owned(),
-        "counter||unisono_queue_malformed_frames_total|[('device', 'eth0')]|1.0".to_owned(),
+        format!("gauge|bits_per_second|unisono_queue_link_rate_bits_per_second|[{link}]|100000000.0"),
+        format!("counter||unisono_queue_malformed_frames_total|[{link}]|1.0"),
         "counter|seconds|unisono_queue_cpu_seconds_total|[('cgroup', '/a \"b\"'), ('device', 'eth0')]|1.5"
             .to_owned(),
     ] {
