@@ -45,7 +45,7 @@ Usage: cargo xtask COMMAND [OPTIONS]
                         build and install, below /usr/local or DIR and without debug information: the
                         program, the preload, libunisono with its header and pkg-config file, manual
                         pages, completions. --destdir puts all of it below another directory, for packages
-  packages              list the packages that `test` would install, and why
+  packages [--install]  list the packages that `test` would install, and why; or install them
 
 Exit codes: 0 all passed or skipped; 1 something failed; 2 bad usage.
 ";
@@ -84,6 +84,11 @@ fn main() -> ExitCode {
         ["packages"] => {
             packages::print();
             Ok(true)
+        }
+        ["packages", "--install"] => {
+            let mut summary = summary::StepSummary::default();
+            summary.step("packages", || packages::provide(packages::Install::IfAllowed));
+            Ok(summary.conclude())
         }
         ["help" | "--help" | "-h"] => {
             print!("{HELP}");

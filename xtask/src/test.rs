@@ -6,6 +6,7 @@ use crate::summary::StepSummary;
 use crate::{test_output, vm};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 use unisono_host_tests::program::{PROGRAMS, target, workspace};
@@ -24,14 +25,16 @@ pub(crate) enum Cases {
 pub(crate) fn run(install: Install, cases: Cases) -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
     summary.step("packages", || packages::provide(install));
+    // Many tests wait. A second thread takes the time that they leave over: it builds the program that host
+    // tests start, and then runs the models, which take minutes of a processor. What they print comes
+    // afterwards.
+    let (built, program) = mpsc::channel();
+    let models = thread::spawn(|| beside_tests(built));
     // in one go: asked for one package alone, cargo builds its dependencies again, with fewer features
     summary.step("unit, property, doc and command line tests", || {
         tests(&["--workspace", "--exclude", "unisono-host-tests"], |_| ())
     });
-    // Models take minutes of a processor, while host tests and the virtual machine often wait: the models get
-    // the time that those leave over. What they print comes afterwards.
-    let models = thread::spawn(loom);
-    summary.step("host tests", || host_tests(cases));
+    summary.step("host tests", || host_tests(cases, &program));
     summary.step("a newer kernel, in a virtual machine", || vm::step(&[]));
     summary.step("models of the protocols (loom)", || match models.join() {
         Ok((verdict, lines)) => {
@@ -100,11 +103,11 @@ fn verdict(step: TimedStep) -> (StepVerdict, Vec<String>) {
 }
 
 /// Host tests start the program as a user would. It is built once, before their clocks run.
-fn host_tests(cases: Cases) -> StepVerdict {
-    let mut build = unisono_host_tests::program::cargo();
-    build.args(["build", "--locked", "--release"]).args(PROGRAMS).current_dir(workspace());
-    if !TimedStep::new("build the program", build).succeeds() {
-        return StepVerdict::failed("the program does not build");
+fn host_tests(cases: Cases, program: &Receiver<Result<(), String>>) -> StepVerdict {
+    match program.recv() {
+        Ok(Ok(())) => {}
+        Ok(Err(why)) => return StepVerdict::failed(why),
+        Err(_) => return StepVerdict::failed("the thread that builds the program panicked"),
     }
     tests(&["--package", "unisono-host-tests"], |command| {
         command.env("UNISONO_PROGRAM", target().join("release/unisono"));
@@ -112,6 +115,32 @@ fn host_tests(cases: Cases) -> StepVerdict {
             command.env(unisono_host_tests::LONG, "1");
         }
     })
+}
+
+/// Builds the program, tells `built`, and runs the models, all in idle time. Returns what [`loom`] returns.
+fn beside_tests(built: Sender<Result<(), String>>) -> (StepVerdict, Vec<String>) {
+    // what this thread starts is of its class
+    if let Err(error) = scheduling::set(Tid::SELF, SchedulingPolicy::Idle, Children::Inherit) {
+        let why = format!("this thread cannot be given idle time: {error}");
+        let _ = built.send(Err(why.clone())); // nobody waits if the tests before panicked
+        return (StepVerdict::failed(why), Vec::new());
+    }
+    let _ = built.send(build_program());
+    drop(built);
+    loom()
+}
+
+fn build_program() -> Result<(), String> {
+    let mut build = unisono_host_tests::program::cargo();
+    build.args(["build", "--locked", "--release"]).args(PROGRAMS).current_dir(workspace());
+    // tests print at the same time
+    let step = TimedStep::new("build the program", build).showing(|_| false);
+    match step.run() {
+        Ok(StepOutput { success: true, .. }) => Ok(()),
+        Ok(StepOutput { hung: Some(hung), .. }) => Err(format!("the program does not build: {hung}")),
+        Ok(StepOutput { lines, .. }) => Err(format!("the program does not build:\n{}", lines.join("\n"))),
+        Err(error) => Err(format!("the program cannot be built: {error}")),
+    }
 }
 
 /// The models need another `cfg`, which rebuilds everything below them, so they have a target directory of
@@ -132,10 +161,6 @@ fn loom() -> (StepVerdict, Vec<String>) {
         return (StepVerdict::skipped("no crate has a model (tests/loom*.rs)"), Vec::new());
     }
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    // what this thread starts is of its class
-    if let Err(error) = scheduling::set(Tid::SELF, SchedulingPolicy::Idle, Children::Inherit) {
-        return (StepVerdict::failed(format!("the models cannot be given idle time: {error}")), Vec::new());
-    }
     let mut command = unisono_host_tests::program::cargo();
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
     // they may have to wait for the host tests' end
