@@ -171,6 +171,53 @@ fn jobs_that_arrive_together_wait_for_each_other() {
     near(latency(4).max, 0.040, 0.05);
 }
 
+#[test]
+fn a_core_whose_threads_are_done_takes_one_from_a_core_that_has_two() {
+    // four threads on two cores, two with 100 ms of work and two with 10 ms: from some starts the long ones
+    // are on one core, which takes 200 ms unless the idle core takes one of them
+    let computing = |name: &str, ms: u64| SimulatedProgram {
+        work: Some(Nanos(ms * MS)),
+        ..SimulatedProgram::computing(name, 1)
+    };
+    let programs = [computing("a", 100), computing("b", 10), computing("c", 100), computing("d", 10)];
+    for kernel in KERNELS {
+        for seed in 1..=20 {
+            let report = simulate(&machine(2, kernel), &programs, Sharing::Linux, Nanos(MS * 1000), seed)
+                .expect("runs");
+            assert!(report.makespan_s < 0.125, "{kernel}, seed {seed}: {} s", report.makespan_s);
+        }
+    }
+}
+
+#[test]
+fn busy_cores_balance_their_loads() {
+    // no core is ever idle, so only the balance of busy cores can part four threads evenly
+    let programs = [SimulatedProgram::computing("three", 3), SimulatedProgram::computing("one", 1)];
+    for kernel in KERNELS {
+        for seed in 1..=20 {
+            let report = simulate(&machine(2, kernel), &programs, Sharing::Linux, Nanos(1000 * MS), seed)
+                .expect("runs");
+            near(used(&report.gangs[1]), 0.5, 0.15);
+        }
+    }
+}
+
+#[test]
+fn threads_of_a_gang_stay_on_their_cores_and_those_of_plain_linux_do_not() {
+    // three threads on two cores, 10 ms of work between two barriers. Thread i of a gang stays on core i
+    // modulo 2, so two of them take 20 ms. Otherwise the core that is done first takes the third thread, and
+    // all are done after 15 to 18 ms.
+    for kernel in KERNELS {
+        let programs = [SimulatedProgram { wait: SimulatedWait::Block, ..barriers(3, 10_000) }];
+        let gang = run(&machine(2, kernel), &programs, GANG, 2000);
+        near(gang.gangs[0].barriers_per_s, 50.0, 0.03);
+        assert_eq!(gang.migrations, 0, "{kernel}");
+        let linux = run(&machine(2, kernel), &programs, Sharing::Linux, 2000);
+        let rate = linux.gangs[0].barriers_per_s;
+        assert!((55.0..67.0).contains(&rate), "{kernel}: {rate}");
+    }
+}
+
 /// Processor sharing as a fluid, one microsecond at a time: what each thread has got.
 fn fluid(threads: &[(u64, f64)], end_us: u64) -> Vec<f64> {
     let mut got = vec![0.0; threads.len()];
