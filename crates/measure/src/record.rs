@@ -128,6 +128,9 @@ pub enum ChartKind {
     /// One bar a variant and figure (for several applications side by side), whiskers from minimum to
     /// maximum.
     Bars,
+    /// One row a variant (and combination of the other parameters), one column a value of `x`, in each cell
+    /// a ratio: the darker, the farther from `reference`.
+    Map,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -145,7 +148,7 @@ pub enum Scale {
 pub struct Chart {
     pub title: String,
     pub kind: ChartKind,
-    /// For [`ChartKind::Line`]: the parameter on the x axis.
+    /// For [`ChartKind::Line`] and [`ChartKind::Map`]: the parameter on the x axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub x: Option<String>,
     /// Label and unit of the x axis.

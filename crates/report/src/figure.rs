@@ -5,7 +5,7 @@ use crate::draw::axis::in_unit;
 use crate::draw::line::{self, LineSeries, Point, Series, Shape};
 use crate::draw::look::{self, VariantLook};
 use crate::draw::svg::ViewPort;
-use crate::draw::{bars, strip};
+use crate::draw::{bars, map, strip};
 use crate::number;
 use crate::said;
 use crate::study::{ChartRow, Study};
@@ -35,7 +35,7 @@ struct ChartFigure<'a> {
 
 /// A `<figure>` with one drawing for each figure (bars: one for all).
 pub(crate) fn figure(study: &Study<'_>, chart: &Chart, index: usize) -> String {
-    let x = chart.x.as_deref().filter(|_| chart.kind == ChartKind::Line);
+    let x = chart.x.as_deref().filter(|_| matches!(chart.kind, ChartKind::Line | ChartKind::Map));
     let rows = study.rows(chart, x);
     let id = format!("{}-{index}", study.head.study);
     if !chart.y.iter().any(|figure| rows.iter().any(|row| !row.values(figure).is_empty())) {
@@ -53,6 +53,9 @@ pub(crate) fn figure(study: &Study<'_>, chart: &Chart, index: usize) -> String {
         }
         ChartKind::Line => {
             figures.map(|(i, figure)| draw_lines(study, chart, &rows, figure, &format!("{id}-{i}"))).collect()
+        }
+        ChartKind::Map => {
+            figures.map(|(i, figure)| draw_map(study, chart, &rows, figure, &format!("{id}-{i}"))).collect()
         }
     };
     let paper = if chart.paper { paper_shape(study, chart, &id) } else { None };
@@ -73,6 +76,9 @@ fn key(kind: ChartKind, scale: Scale) -> &'static str {
         (ChartKind::Bars, Scale::Linear) => "Bar and number: median of the runs. Whisker: least to greatest.",
         (ChartKind::Bars, Scale::Log) => {
             "Marker and number: median of the runs. Whisker: least to greatest. Logarithmic, so no bars."
+        }
+        (ChartKind::Map, _) => {
+            "Number: median of the runs. Blue: above no difference; another colour: below. Darker from a factor of 2 and of 8 on."
         }
     }
 }
@@ -169,6 +175,48 @@ fn draw_bars(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], id: &str) 
         reference: chart.reference.as_ref().map(|r| (r.value, r.label.as_str())),
     };
     both(|window| bars::draw(&bars, window))
+}
+
+fn draw_map(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], figure: &str, id: &str) -> String {
+    let x = chart.x.as_deref().unwrap_or_default();
+    let mut columns: Vec<&serde_json::Value> = Vec::new();
+    for place in rows.iter().flat_map(|row| places(row, Some(x))).filter_map(|(place, _)| place) {
+        if !columns.contains(&place) {
+            columns.push(place);
+        }
+    }
+    columns.sort_by(|a, b| a.as_f64().unwrap_or(0.0).total_cmp(&b.as_f64().unwrap_or(0.0)));
+    let cells = |row: &ChartRow<'_>| {
+        let of = |column: &&serde_json::Value| {
+            let here = row.runs.iter().filter(|run| run.parameters.get(x) == Some(column));
+            quantile::median(&here.filter_map(|run| run.value(figure)).collect::<Vec<_>>())
+        };
+        columns.iter().map(of).collect()
+    };
+    let drawn: Vec<map::MapRow> =
+        rows.iter().map(|row| map::MapRow { name: row.name.clone(), cells: cells(row) }).collect();
+    let says = |value: f64| format!("{}\u{d7}", number::plain(value));
+    let names: Vec<String> = columns.iter().map(|column| study.parameter(x, column)).collect();
+    let describe = |row: &map::MapRow| {
+        let at =
+            |(name, value): (&String, &Option<f64>)| value.map(|value| format!("{} at {name}", says(value)));
+        format!(
+            "{}: {}",
+            row.name,
+            names.iter().zip(&row.cells).filter_map(at).collect::<Vec<_>>().join(", ")
+        )
+    };
+    let ratios = map::RatioMap {
+        id,
+        title: &chart.title,
+        description: &drawn.iter().map(describe).collect::<Vec<_>>().join("; "),
+        rows: &drawn,
+        columns: &names,
+        x_label: &axis_label(study, chart.x_label.as_deref(), x),
+        says: &says,
+        even: chart.reference.as_ref().map_or(1.0, |reference| reference.value),
+    };
+    both(|window| map::draw(&ratios, window))
 }
 
 fn draw_lines(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], figure: &str, id: &str) -> String {

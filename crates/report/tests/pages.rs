@@ -183,7 +183,12 @@ fn parameters() -> impl Strategy<Value = BTreeMap<String, serde_json::Value>> {
 }
 
 fn chart() -> impl Strategy<Value = Chart> {
-    let kind = prop_oneof![Just(ChartKind::Line), Just(ChartKind::Strip), Just(ChartKind::Bars)];
+    let kind = prop_oneof![
+        Just(ChartKind::Line),
+        Just(ChartKind::Strip),
+        Just(ChartKind::Bars),
+        Just(ChartKind::Map)
+    ];
     let scale = || prop_oneof![Just(Scale::Linear), Just(Scale::Log)];
     (
         (hostile(), kind, proptest::option::of(hostile()), scale(), scale(), any::<bool>()),

@@ -1,13 +1,15 @@
 //! Draws: numbers in, SVG out. [`crate::figure`] decides what is drawn.
 //!
 //! One file for each concept: [`scale`] places values, [`axis`] labels them, [`text`] keeps labels apart,
-//! [`look`] tells variants apart, [`svg`] writes; [`line`](mod@line), [`strip`] and [`bars`] are the charts.
+//! [`look`] tells variants apart, [`svg`] writes; [`line`](mod@line), [`strip`], [`bars`] and
+//! [`map`] are the charts.
 
 pub(crate) mod axis;
 pub(crate) mod bars;
 pub(crate) mod legend;
 pub(crate) mod line;
 pub(crate) mod look;
+pub(crate) mod map;
 pub(crate) mod scale;
 pub(crate) mod strip;
 pub(crate) mod svg;

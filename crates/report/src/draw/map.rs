@@ -1,0 +1,129 @@
+//! A map: a row for each variant, a column for each value of a parameter, and in each cell a ratio. The
+//! darker a cell, the farther its ratio is from no difference; the colour says on which side it is.
+//!
+//! A map shows at a glance where something pays. The number in
+//! the cell says the rest, so nothing depends on colour alone.
+
+use super::svg::{Anchor, Canvas, ViewPort};
+use super::text::{SIZE, fit, width};
+
+#[derive(Clone, Debug)]
+pub(crate) struct MapRow {
+    pub(crate) name: String,
+    /// A median for each column. `None`: not measured.
+    pub(crate) cells: Vec<Option<f64>>,
+}
+
+pub(crate) struct RatioMap<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) title: &'a str,
+    pub(crate) description: &'a str,
+    pub(crate) rows: &'a [MapRow],
+    pub(crate) columns: &'a [String],
+    pub(crate) x_label: &'a str,
+    pub(crate) says: &'a dyn Fn(f64) -> String,
+    /// The ratio that means no difference.
+    pub(crate) even: f64,
+}
+
+const CELL: f64 = 22.0;
+/// Names get at most this part of a wide window; the cells need the rest for their numbers.
+const NAMES: f64 = 0.42;
+
+pub(crate) fn draw(map: &RatioMap<'_>, window: ViewPort) -> String {
+    let mut canvas = Canvas::new(window);
+    let phone = window == ViewPort::Phone;
+    let names = map.rows.iter().map(|row| width(&row.name, SIZE)).fold(30.0, f64::max);
+    let left = if phone { 0.0 } else { names.min(canvas.width() * NAMES) + 12.0 };
+    let each = (canvas.width() - left) / map.columns.len().max(1) as f64;
+    let centre = |column: usize| left + each * (column as f64 + 0.5);
+    for (column, text) in map.columns.iter().enumerate() {
+        canvas.text("tick", (centre(column), 14.0), Anchor::Middle, &fit(text, each - 2.0, SIZE));
+    }
+    let mut above = 22.0;
+    for row in map.rows {
+        if phone {
+            canvas.text("name", (0.0, above + 13.0), Anchor::Start, &fit(&row.name, canvas.width(), SIZE));
+            above += 18.0;
+        } else {
+            let name = fit(&row.name, left - 10.0, SIZE);
+            canvas.text("name", (left - 10.0, above + 15.0), Anchor::End, &name);
+        }
+        for (column, value) in row.cells.iter().enumerate() {
+            let Some(value) = value else { continue };
+            let corner = (left + each * column as f64 + 1.0, above + 1.0);
+            if let Some(shade) = shade(value / map.even) {
+                canvas.begin(if *value < map.even { "c2" } else { "c0" });
+                canvas.rect(shade, corner, (each - 2.0, CELL - 2.0));
+                canvas.end();
+            }
+            let text = fit(&(map.says)(*value), each - 4.0, SIZE);
+            canvas.text("value", (centre(column), above + 15.0), Anchor::Middle, &text);
+        }
+        above += CELL;
+    }
+    canvas.text(
+        "label",
+        (canvas.width(), above + 16.0),
+        Anchor::End,
+        &fit(map.x_label, canvas.width(), SIZE),
+    );
+    canvas.finish(above + 22.0, map.id, map.title, map.description)
+}
+
+/// The class of a cell: darker from a factor of 2 and of 8 on. The classes
+/// are those of other charts, by how much they fill.
+fn shade(ratio: f64) -> Option<&'static str> {
+    match ratio.max(1.0 / ratio) {
+        far if far >= 8.0 => Some("run"),
+        far if far >= 2.0 => Some("bar"),
+        far if far >= 1.1 => Some("band"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_as_dark_as_its_ratio_is_far_from_one_on_either_side() {
+        for (ratio, class) in [
+            (1.0, None),
+            (0.95, None),
+            (1.5, Some("band")),
+            (0.6, Some("band")),
+            (2.0, Some("bar")),
+            (0.2, Some("bar")),
+            (40.0, Some("run")),
+        ] {
+            assert_eq!(shade(ratio), class, "{ratio}");
+        }
+    }
+
+    #[test]
+    fn a_map_has_a_number_for_each_cell_that_was_measured() {
+        let rows = [
+            MapRow { name: "two programs".into(), cells: vec![Some(6.9), None] },
+            MapRow { name: "four programs".into(), cells: vec![Some(0.5), Some(1.0)] },
+        ];
+        let map = RatioMap {
+            id: "map",
+            title: "Map",
+            description: "two rows",
+            rows: &rows,
+            columns: &["10 us".to_owned(), "1 ms".to_owned()],
+            x_label: "interval",
+            says: &|value| format!("{value:.1}"),
+            even: 1.0,
+        };
+        for window in ViewPort::ALL {
+            let drawn = draw(&map, window);
+            assert_eq!(drawn.matches("class=\"value\"").count(), 3, "{drawn}");
+            assert!(
+                drawn.contains("<g class=\"c0\"><rect class=\"bar\"") && drawn.contains("<g class=\"c2\">")
+            );
+            assert!(drawn.contains(">6.9<") && drawn.contains(">1 ms<"), "{drawn}");
+        }
+    }
+}
