@@ -132,6 +132,7 @@ impl Args {
             topics: topics.clone(),
             event_type: self.event_type.clone(),
             filter: self.filter.clone(),
+            ..InterestSpec::default()
         };
         let reserve = self.period.zip(self.due).map(|(period, due)| ReservedTime {
             period_ns: nanos(period),

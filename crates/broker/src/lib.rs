@@ -73,7 +73,7 @@ pub use permissions::{ClientGrant, ClientIdentity, Permissions, PermissionsError
 pub use ring::{DirectCounts, RingOrder, RingReport};
 pub use server::{Exposure, OWNER, ServeError, Server, ServerWait, StatisticsWindow};
 pub use spec::{
-    Advertisement, AgainSpec, Durability, Greeting, InterestSpec, KeptHistory, PartRule, PathSpec,
+    Advertisement, AgainSpec, Durability, ExceptSpec, Greeting, InterestSpec, KeptHistory, PartRule, PathSpec,
     ReservedTime, ResumeSpec, SubscriptionSpec, TogetherSpec, WelcomeTerms, WhenFull, WhenLate,
 };
 pub use task::{ClientId, Next, PathId, Received, Sent, Task};

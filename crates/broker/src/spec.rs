@@ -5,9 +5,10 @@ use crate::destination::Destination;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use unisono_eventchannel::{
-    ConsumerSpec, Correlation, CorrelationRule, EventOrigin, ExecutionTime, FilterError, FullInbox,
-    HeardOrigins, HistoryDepth, InboxCapacity, InboxSpec, Incomplete, Interest, LateEvents, NameError, Offer,
-    Ownership, QualityRequest, Redelivery, Reliability, Reservation, SupplyRate, TopicId, TopicSpec,
+    ConsumerSpec, Correlation, CorrelationRule, EventOrigin, ExceptedTopics, ExecutionTime, FilterError,
+    FullInbox, HeardOrigins, HistoryDepth, InboxCapacity, InboxSpec, Incomplete, Interest, LateEvents,
+    NameError, Offer, Ownership, QualityRequest, Redelivery, Reliability, Reservation, SupplyRate, TopicId,
+    TopicSpec,
 };
 use unisono_linux::clock::Nanos;
 
@@ -148,12 +149,26 @@ impl Advertisement {
     }
 }
 
+/// Topics that an interest leaves out.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExceptSpec {
+    /// A pattern.
+    pub topics: String,
+    /// Patterns of those that are not left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub but: Vec<String>,
+}
+
 /// Events that a subscription asks for.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InterestSpec {
     /// A pattern: `+` stands for one level, `#` for all further ones.
     pub topics: String,
+    /// What it does not ask for of these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub except: Vec<ExceptSpec>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -331,8 +346,18 @@ pub(crate) enum InterestError {
 }
 
 impl InterestSpec {
+    /// Patterns that it has to be compared with.
+    pub(crate) fn patterns(&self) -> usize {
+        self.except.iter().fold(1, |patterns, except| patterns + 1 + except.but.len())
+    }
+
     fn interest(&self) -> Result<Interest, InterestError> {
-        let mut interest = Interest::in_topics(self.topics.parse()?);
+        let excepted = |except: &ExceptSpec| {
+            let but = except.but.iter().map(|but| but.parse()).collect::<Result<_, NameError>>()?;
+            Ok(ExceptedTopics { pattern: except.topics.parse()?, but })
+        };
+        let except = self.except.iter().map(excepted).collect::<Result<_, NameError>>()?;
+        let mut interest = Interest::in_topics(self.topics.parse()?).leaving_out(except);
         if let Some(event_type) = &self.event_type {
             interest = interest.typed(event_type);
         }

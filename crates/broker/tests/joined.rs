@@ -4,6 +4,7 @@ mod common;
 
 use common::{event, notice, with_broker};
 use std::time::Duration;
+use unisono_broker::join::JoinSettings;
 use unisono_broker::{
     Advertisement, Client, Error, EventDraft, KeptHistory, NoticeText, PublishOutcome, Reception,
     SubscriptionSpec, WhenFull,
@@ -92,5 +93,28 @@ fn an_event_that_would_have_to_wait_for_a_consumer_is_refused_to_a_join() {
             matches!(&refused, Some(Error::Rejected(reason)) if reason.contains("full")),
             "{refused:?}"
         );
+    });
+}
+
+#[test]
+fn events_of_another_class_take_no_room_in_the_queue_of_a_class() {
+    const CLASSES: &str = "[[class]]\nname = \"control\"\ntopics = [\"control/#\"]\nexcept = [\"control/test\"]\n\
+                           [[class]]\nname = \"rest\"\ntopics = [\"#\"]\nqueue_events = 4\nexcept = [\"private\"]";
+    with_broker(|addresses| {
+        let [mut join, mut writer, _] = addresses.clients();
+        let settings = JoinSettings::parse(CLASSES).expect("it is sound");
+        join.subscribe(&settings.subscription(1).expect("it is there")).expect("it fits");
+        let mut outlet = |topic| writer.advertise(&Advertisement::of(topic)).expect("a topic");
+        let [control, private, test, rest] = ["control/1", "private", "control/test", "rest"].map(&mut outlet);
+        writer.publish(rest, &EventDraft::new(b"first")).expect("it goes on");
+        for _ in 0..100 {
+            writer.publish(control, &EventDraft::new(b"flood")).expect("it goes on");
+            writer.publish(private, &EventDraft::new(b"flood")).expect("it goes on");
+        }
+        writer.publish(test, &EventDraft::new(b"second")).expect("it goes on");
+        let came = [waiting(&mut join), waiting(&mut join), waiting(&mut join)];
+        assert_eq!(came, [Some(b"first".to_vec()), Some(b"second".to_vec()), None]);
+        let consumers = writer.statistics().expect("it goes on").consumers;
+        assert_eq!(consumers.iter().map(|it| (it.matched, it.dropped_full)).collect::<Vec<_>>(), [(2, 0)]);
     });
 }

@@ -102,7 +102,7 @@ pub use event::{ChannelEvent, Criticality, EventPayload, NO_DEADLINE, Publicatio
 pub use filter::{ContentFilter, FilterError, MOST_FILTER};
 pub use ids::{ConsumerId, CorrelationId, InboxId, SubscriptionId, SupplierId, TimerId, TopicId};
 pub use inbox::{FullInbox, Gap, GapCause, InboxCapacity, InboxCounters, InboxSpec, LateEvents, Redelivery};
-pub use index::{Interest, SubscriptionIndex, TopicRoute};
+pub use index::{ExceptedTopics, Interest, SubscriptionIndex, TopicRoute};
 pub use number_map::{NumberHasher, NumberHashing, NumberMap, NumberSet};
 pub use pattern::{MOST_LEVELS, MOST_NAME, NameError, TopicPattern, check_name};
 pub use quality::{

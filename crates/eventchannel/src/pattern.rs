@@ -120,6 +120,20 @@ impl TopicPattern {
         self.text.split('/')
     }
 
+    /// Whether a name may match both.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let (mut ours, mut theirs) = (self.levels(), other.levels());
+        loop {
+            match (ours.next(), theirs.next()) {
+                (Some("#"), _) | (_, Some("#")) | (None, None) => return true,
+                (Some("+"), Some(_)) | (Some(_), Some("+")) => {}
+                (Some(one), Some(other)) if one == other => {}
+                _ => return false,
+            }
+        }
+    }
+
     /// Whether the name of a topic matches.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {

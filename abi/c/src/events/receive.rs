@@ -324,7 +324,7 @@ unsafe fn subscription(options: *const SubscriptionOptions) -> Result<Subscripti
     if let Some(topics) = read(given.topics, "topics")? {
         let (event_type, filter) =
             (read(given.event_type, "the type's name")?, read(given.filter, "filter")?);
-        made.interests.push(InterestSpec { topics, event_type, filter });
+        made.interests.push(InterestSpec { topics, event_type, filter, ..InterestSpec::default() });
     }
     made.class = read(given.class_name, "the class's name")?.or(made.class);
     made.group = read(given.group, "the group's name")?.or(made.group);

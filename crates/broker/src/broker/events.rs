@@ -4,7 +4,7 @@ use super::{Addressee, Broker, ConnectedClient, Outlet};
 use crate::body::EventBody;
 use crate::frame::{DeliverFlags, DeliverHead, Frame, PublishHead, PublishOutcome};
 use crate::notice::NoticeText;
-use crate::spec::{Advertisement, SubscriptionSpec};
+use crate::spec::{Advertisement, InterestSpec, SubscriptionSpec};
 use crate::task::{ClientId, Received, Task};
 use crate::transport::{SharedPayload, TransportPeer};
 use std::sync::Arc;
@@ -209,12 +209,10 @@ impl Broker {
         if consumers >= self.limits.consumers {
             return Err(format!("a program may have {} consumers; unsubscribe one", self.limits.consumers));
         }
-        if !(1..=self.limits.interests).contains(&spec.interests.len()) {
-            return Err(format!(
-                "{} interests; a subscription has from 1 to {}",
-                spec.interests.len(),
-                self.limits.interests
-            ));
+        let patterns: usize = spec.interests.iter().map(InterestSpec::patterns).sum();
+        if !(1..=self.limits.interests).contains(&patterns) {
+            let most = self.limits.interests;
+            return Err(format!("{patterns} patterns of topics; a subscription has from 1 to {most}"));
         }
         for interest in &spec.interests {
             self.check_subscribe(client, &interest.topics)?;

@@ -1,6 +1,6 @@
 //! The file of a join: which topics travel, in which classes, and how.
 
-use crate::spec::{InterestSpec, SubscriptionSpec, WhenFull, WhenLate};
+use crate::spec::{ExceptSpec, InterestSpec, SubscriptionSpec, WhenFull, WhenLate};
 use serde::Deserialize;
 use toml::Spanned;
 use unisono_eventchannel::TopicPattern;
@@ -198,9 +198,22 @@ impl JoinSettings {
     /// What the join of a class asks the broker for.
     #[must_use]
     pub fn subscription(&self, class: usize) -> Option<SubscriptionSpec> {
-        let class = self.classes.get(class)?;
-        let interest =
-            |pattern: &TopicPattern| InterestSpec { topics: pattern.to_string(), ..InterestSpec::default() };
+        let (before, class) = (self.classes.get(..class)?, self.classes.get(class)?);
+        let texts = |patterns: &[TopicPattern]| patterns.iter().map(ToString::to_string).collect();
+        // what travels in an earlier class, or not at all, takes no room in this one's queue
+        let earlier = before.iter().flat_map(|class| class.topics.iter().map(|it| (it, &class.except[..])));
+        let own = class.except.iter().map(|it| (it, &[][..]));
+        let excepted: Vec<_> = earlier.chain(own).collect();
+        let interest = |pattern: &TopicPattern| {
+            let theirs = excepted.iter().filter(|(topics, _)| topics.overlaps(pattern));
+            InterestSpec {
+                topics: pattern.to_string(),
+                except: theirs
+                    .map(|(topics, but)| ExceptSpec { topics: topics.to_string(), but: texts(but) })
+                    .collect(),
+                ..InterestSpec::default()
+            }
+        };
         Some(SubscriptionSpec {
             name: format!("join:{}", class.name),
             class: class.broker_class.clone(),
@@ -230,6 +243,7 @@ fn pattern(text: &str) -> Result<TopicPattern, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const FILE: &str = r##"
 [[class]]
@@ -256,6 +270,29 @@ topics = ["#"]
         let spec = settings.subscription(0).expect("it is there");
         assert_eq!((spec.queue_events, spec.full, spec.local_only), (10, WhenFull::DropByDeadline, true));
         assert_eq!((spec.interests.len(), settings.subscription(2)), (2, None));
+    }
+
+    proptest! {
+        #[test]
+        fn a_class_asks_the_broker_for_the_topics_that_travel_in_it_and_no_others(
+            classes in proptest::collection::vec((patterns(), proptest::option::of(patterns())), 1..4),
+            topic in "[ab](/[ab]){0,3}",
+        ) {
+            let class = |(topics, except): &(Vec<String>, Option<Vec<String>>), number: usize| {
+                format!("[[class]]\nname = \"c{number}\"\ntopics = {topics:?}\nexcept = {:?}\n", except.clone().unwrap_or_default())
+            };
+            let text: String = classes.iter().enumerate().map(|(number, it)| class(it, number)).collect();
+            let settings = JoinSettings::parse(&text).expect("it is sound");
+            for class in 0..classes.len() {
+                let spec = settings.subscription(class).expect("it is there");
+                let asks = spec.interests().expect("patterns").iter().any(|it| it.asks_for(&topic, None));
+                prop_assert_eq!(asks, settings.class_of(&topic) == Some(class), "class {} of\n{}", class, text);
+            }
+        }
+    }
+
+    fn patterns() -> impl Strategy<Value = Vec<String>> {
+        proptest::collection::vec("([ab+]/){0,2}[ab+#]", 1..4)
     }
 
     #[test]

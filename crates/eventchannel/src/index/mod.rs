@@ -20,10 +20,27 @@ use content::ContentIndex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// Topics that an interest leaves out.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ExceptedTopics {
+    pub pattern: TopicPattern,
+    /// Topics of the pattern that are not left out.
+    pub but: Vec<TopicPattern>,
+}
+
+impl ExceptedTopics {
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.pattern.matches(name) && !self.but.iter().any(|but| but.matches(name))
+    }
+}
+
 /// Which events a subscription asks for.
 #[derive(Clone, Debug)]
 pub struct Interest {
     pub pattern: TopicPattern,
+    /// Topics of the pattern that it does not ask for.
+    pub except: Arc<[ExceptedTopics]>,
     /// The name of a type: topics of another type, or of none, do not match. None: any.
     pub event_type: Option<Arc<str>>,
     /// None: any content.
@@ -34,7 +51,13 @@ impl Interest {
     /// All events of the topics of a pattern.
     #[must_use]
     pub fn in_topics(pattern: TopicPattern) -> Self {
-        Self { pattern, event_type: None, filter: None }
+        Self { pattern, except: Arc::default(), event_type: None, filter: None }
+    }
+
+    #[must_use]
+    pub fn leaving_out(mut self, except: Vec<ExceptedTopics>) -> Self {
+        self.except = except.into();
+        self
     }
 
     #[must_use]
@@ -52,7 +75,9 @@ impl Interest {
     /// Whether it asks for topics of this name and type, whatever their events hold.
     #[must_use]
     pub fn asks_for(&self, name: &str, event_type: Option<&str>) -> bool {
-        self.pattern.matches(name) && (self.event_type.is_none() || self.event_type.as_deref() == event_type)
+        self.pattern.matches(name)
+            && (self.event_type.is_none() || self.event_type.as_deref() == event_type)
+            && !self.except.iter().any(|except| except.has(name))
     }
 
     /// Whether it asks for an event. For one subscription; of many, [`SubscriptionIndex`] asks fewer.
@@ -62,7 +87,8 @@ impl Interest {
     }
 }
 
-type PatternKey = (TopicPattern, Option<Arc<str>>);
+/// A pattern, the type that is asked for, and what is left out.
+type PatternKey = (TopicPattern, Option<Arc<str>>, Arc<[ExceptedTopics]>);
 
 /// Subscriptions, and which of them an event matches.
 #[derive(Debug, Default)]
@@ -89,7 +115,7 @@ impl SubscriptionIndex {
     /// Adds a subscription; one of the same number is replaced.
     pub fn insert(&mut self, id: SubscriptionId, interest: Interest) {
         self.remove(id);
-        let key = (interest.pattern.clone(), interest.event_type.clone());
+        let key = (interest.pattern.clone(), interest.event_type.clone(), Arc::clone(&interest.except));
         let number = match self.numbers.get(&key) {
             Some(number) => *number,
             None => {
@@ -112,7 +138,7 @@ impl SubscriptionIndex {
 
     pub fn remove(&mut self, id: SubscriptionId) {
         let Some(interest) = self.interests.remove(&id) else { return };
-        let key = (interest.pattern, interest.event_type);
+        let key = (interest.pattern, interest.event_type, interest.except);
         let Some(number) = self.numbers.get(&key).copied() else { return };
         let Some((_, content)) = &mut self.patterns[number as usize] else { return };
         content.remove(id.0, interest.filter.as_ref().map(ContentFilter::clause));
@@ -155,7 +181,10 @@ impl SubscriptionIndex {
             route.generation = self.generation;
             route.patterns = self.trie.matching(name);
             route.patterns.retain(|number| match &self.patterns[*number as usize] {
-                Some(((_, asked), _)) => asked.is_none() || asked.as_deref() == event_type,
+                Some(((_, asked, except), _)) => {
+                    (asked.is_none() || asked.as_deref() == event_type)
+                        && !except.iter().any(|except| except.has(name))
+                }
                 None => false,
             });
         }
