@@ -71,7 +71,7 @@ pub struct ConsumerStatistics {
     pub dropped_late: u64,
     /// Deadlines that passed before or while the event was delivered.
     pub missed: u64,
-    /// The same by topic.
+    /// The same by topic; those of topics that are gone under the empty name.
     pub missed_by_topic: std::collections::BTreeMap<String, u64>,
     /// Deliveries repeated because nobody acknowledged them.
     pub repeated: u64,

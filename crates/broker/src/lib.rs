@@ -53,6 +53,7 @@ mod server;
 mod spec;
 mod task;
 mod tls;
+mod topic_names;
 pub mod transport;
 mod trial;
 

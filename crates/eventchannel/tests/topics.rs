@@ -78,6 +78,33 @@ fn programs_that_come_and_go_never_use_up_the_topics() {
 }
 
 #[test]
+fn what_was_missed_of_topics_that_have_gone_is_counted_together() {
+    let (mut channel, lasting) = bounded(4);
+    let kept = channel.declare(spec("kept")).expect("room");
+    channel.offer(lasting, Offer::of(kept)).expect("no type");
+    let asker = channel.connect(Nanos(0), ConsumerSpec::new("asker")).expect("room");
+    channel.subscribe(Nanos(0), asker, all("#")).expect("room");
+    let miss = |channel: &mut EventChannel<Bytes>, at: u64, supplier, topic| {
+        channel.try_publish(Nanos(at), supplier, topic, event().due(Nanos(at))).expect("taken");
+        while channel.next(Nanos(at + 1)).is_some() {}
+    };
+    for number in 0..50 {
+        let topic = channel.declare(spec(&format!("reply/{number}"))).expect("topics that were left go");
+        let supplier = channel.supplier(Nanos(number * 2), None).expect("room");
+        channel.offer(supplier, Offer::of(topic)).expect("no type");
+        miss(&mut channel, number * 2, supplier, topic);
+        channel.withdraw(supplier);
+        while channel.next(Nanos(number * 2 + 1)).is_some() {}
+    }
+    miss(&mut channel, 200, lasting, kept);
+    let misses: Vec<(TopicId, u64)> = channel.misses(asker).collect();
+    assert!(misses.len() <= 4 + 1, "{misses:?}");
+    assert!(misses.contains(&(kept, 1)) && misses[0].0 == TopicId(0), "{misses:?}");
+    assert_eq!(misses.iter().map(|(_, missed)| missed).sum::<u64>(), 51);
+    assert_eq!(channel.counters(asker).expect("it is there").missed, 51);
+}
+
+#[test]
 fn too_many_topics_in_use_are_refused() {
     let (mut channel, supplier) = bounded(2);
     for name in ["a", "b"] {

@@ -6,6 +6,7 @@ use crate::frame::{DeliverFlags, DeliverHead, Frame, PublishHead, PublishOutcome
 use crate::notice::NoticeText;
 use crate::spec::{Advertisement, InterestSpec, SubscriptionSpec};
 use crate::task::{ClientId, Received, Task};
+use crate::topic_names::{ALL_NAMES, NameTelling};
 use crate::transport::{SharedPayload, TransportPeer};
 use std::sync::Arc;
 use unisono_eventchannel::{
@@ -350,11 +351,20 @@ impl Broker {
         of_log.or_else(|| self.channel.topic_spec(topic).map(|spec| &spec.name))
     }
 
-    /// Tells a program the name of a topic, once.
+    #[cfg(test)]
+    pub(crate) fn names_told(&self, client: ClientId) -> usize {
+        self.clients.get(&client).map_or(0, |connected| connected.named.len())
+    }
+
+    /// Tells a program the name of a topic, if it does not know it.
     pub(super) fn name_topic(&mut self, client: ClientId, topic: TopicId) {
         let Some(connected) = self.clients.get_mut(&client) else { return };
-        if !connected.named.insert(topic) {
-            return;
+        match connected.named.tell(topic) {
+            NameTelling::Nothing => return,
+            NameTelling::Name => {}
+            NameTelling::ForgetAndName => {
+                self.answer(client, &Frame::Topic { number: ALL_NAMES, name: "" });
+            }
         }
         let name = self.topic_name(topic).map(Arc::clone).unwrap_or_default();
         self.answer(client, &Frame::Topic { number: topic.0, name: &name });

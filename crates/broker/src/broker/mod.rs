@@ -31,6 +31,7 @@ use crate::permissions::{
 };
 use crate::spec::{Greeting, WelcomeTerms};
 use crate::task::{ClientId, Next, PathId, Received, Task};
+use crate::topic_names::ToldTopics;
 use crate::transport::{SharedPayload, TransportPeer};
 use direct::DirectRings;
 use durable::DurableEvents;
@@ -39,7 +40,7 @@ use paths::{ForwardingPath, PathInService};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use unisono_eventchannel::{
-    ChannelLimits, ConsumerId, EventChannel, NumberMap, NumberSet, SupplierId, TopicId,
+    ChannelLimits, ConsumerId, EventChannel, NumberMap, SupplierId, TopicId,
 };
 use unisono_fairqueue::{ClassId, Hierarchy};
 use unisono_linux::clock::Nanos;
@@ -65,7 +66,7 @@ struct ConnectedClient {
     /// Each with the bytes that its queue may hold.
     consumers: BTreeMap<u32, (ConsumerId, u64)>,
     /// Topics whose names it has been told.
-    named: NumberSet<TopicId>,
+    named: ToldTopics,
     /// Whether it takes no events for now.
     paused: bool,
     takes_descriptors: bool,
@@ -215,7 +216,7 @@ impl Broker {
                 lease: None,
                 outlets: BTreeMap::new(),
                 consumers: BTreeMap::new(),
-                named: NumberSet::default(),
+                named: ToldTopics::default(),
                 paused: false,
                 takes_descriptors: false,
                 understands_rings: false,

@@ -110,7 +110,7 @@ impl Client {
         match order {
             RingOrder::Read { link, topic, supplier, last } => {
                 let socket = self.transport.passed()?.ok_or_else(no_descriptor)?;
-                let name = self.topics.get(&topic).cloned().unwrap_or_default();
+                let name = self.topics.name(topic).cloned().unwrap_or_default();
                 let Some(late) = self.direct.late.get(&number).copied() else { return Ok(()) };
                 let (subscription, largest) = (SubscriptionHandle(number), self.transport.largest());
                 let of = ReadingOf { link, subscription, topic, name, supplier, last, late, largest };

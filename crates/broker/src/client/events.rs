@@ -5,10 +5,11 @@ use crate::body::EventBody;
 use crate::frame::{DeliverHead, Frame, PublishFlags, PublishHead, PublishOutcome};
 use crate::notice::NoticeText;
 use crate::spec::{Advertisement, SubscriptionSpec};
+use crate::topic_names::TopicNames;
 use crate::transport::{PayloadRef, PayloadWriter, SharedPayload};
 use std::sync::Arc;
 use std::time::Duration;
-use unisono_eventchannel::{FieldSet, NO_DEADLINE, NumberMap};
+use unisono_eventchannel::{FieldSet, NO_DEADLINE};
 use unisono_linux::clock::{self, Nanos};
 
 /// A topic that a client publishes on.
@@ -158,7 +159,7 @@ impl CorrelatedParts {
     /// A delivery has come; the answer is an event that is complete.
     pub(super) fn deliver(
         &mut self,
-        topics: &NumberMap<u32, Arc<str>>,
+        topics: &TopicNames,
         same_clock: bool,
         head: DeliverHead<'_>,
         (payload, apart): (&[u8], Option<SharedPayload>),
@@ -172,7 +173,7 @@ impl CorrelatedParts {
         };
         let event = ReceivedEvent {
             subscription: SubscriptionHandle(head.consumer),
-            topic: topics.get(&head.topic).map(Arc::clone).unwrap_or_default(),
+            topic: topics.name(head.topic).map(Arc::clone).unwrap_or_default(),
             key: (!head.key.is_empty()).then(|| head.key.to_owned()),
             fields: head.fields,
             payload: EventBody::new(payload, apart),

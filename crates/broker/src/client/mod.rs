@@ -38,6 +38,7 @@ use crate::memory::MemoryTransport;
 use crate::notice::NoticeText;
 use crate::spec::{Greeting, WelcomeTerms};
 use crate::tls::TlsError;
+use crate::topic_names::TopicNames;
 use crate::transport::{
     Awaited, Drained, FrameTransport, MayWait, PayloadRef, StreamTransport, Taken, TransportError, wait,
 };
@@ -183,7 +184,7 @@ pub struct Client {
     /// Answers by number and token.
     answers: NumberMap<(u32, u32), BrokerAnswer>,
     /// Names of the broker's topics.
-    topics: NumberMap<u32, Arc<str>>,
+    topics: TopicNames,
     received: VecDeque<Reception>,
     parts: CorrelatedParts,
     /// Publications that were refused and not waited for.
@@ -324,7 +325,7 @@ impl Client {
             outlets: BTreeMap::new(),
             paths: BTreeMap::new(),
             answers: NumberMap::default(),
-            topics: NumberMap::default(),
+            topics: TopicNames::default(),
             received: VecDeque::new(),
             parts: CorrelatedParts::default(),
             rejected: 0,
@@ -489,14 +490,14 @@ impl Client {
                 if let NoticeText::Gone { topic, supplier, .. } = notice {
                     self.empty_rings((consumer, topic, supplier), None);
                 }
-                let topic = notice.topic().and_then(|topic| self.topics.get(&topic)).map(Arc::clone);
+                let topic = notice.topic().and_then(|topic| self.topics.name(topic)).map(Arc::clone);
                 self.received.push_back(Reception::Notice {
                     subscription: SubscriptionHandle(consumer),
                     topic,
                     notice,
                 });
             }
-            Frame::Topic { number, name } => drop(self.topics.insert(number, name.into())),
+            Frame::Topic { number, name } => self.topics.told(number, name),
             Frame::Published { topic, token, sequence, outcome } => {
                 self.answers
                     .insert((topic, token), BrokerAnswer::Published(PublishedEvent { sequence, outcome }));

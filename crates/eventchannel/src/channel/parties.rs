@@ -144,6 +144,9 @@ impl<P: EventPayload> EventChannel<P> {
             self.retained -= topic.retained.as_deref().map_or(0, retained_cost);
             self.topic_names.remove(&topic.spec.name);
         }
+        for receiver in self.receivers.values_mut() {
+            receiver.inbox.forget_topics(|of| of == topic);
+        }
         Ok(())
     }
 
@@ -334,7 +337,7 @@ impl<P: EventPayload> EventChannel<P> {
         let notices = notices.filter_map(|(_, notice)| notice.topic());
         let gaps = self.receivers.values().flat_map(|receiver| receiver.inbox.topics_of_gaps());
         let waited_for: NumberSet<TopicId> = events.chain(notices).chain(gaps).collect();
-        let unused: Vec<TopicId> = self
+        let unused: NumberSet<TopicId> = self
             .topics
             .iter()
             .filter(|(id, topic)| topic.suppliers.is_empty() && !topic.keeps() && !waited_for.contains(id))
@@ -344,6 +347,9 @@ impl<P: EventPayload> EventChannel<P> {
             if let Some(topic) = self.topics.remove(id) {
                 self.topic_names.remove(&topic.spec.name);
             }
+        }
+        for receiver in self.receivers.values_mut() {
+            receiver.inbox.forget_topics(|topic| unused.contains(&topic));
         }
         unused.len()
     }

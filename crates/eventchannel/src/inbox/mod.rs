@@ -268,9 +268,12 @@ pub(crate) struct Inbox<P> {
     /// The arrival of the first gap that waits.
     gap_since: u64,
     pub(crate) counters: InboxCounters,
-    /// Missed deadlines by topic.
+    /// Missed deadlines by topic; of retired topics together.
     pub(crate) misses: BTreeMap<TopicId, u64>,
 }
+
+/// Stands for all topics that have been retired; no topic has this number.
+const FORMER_TOPICS: TopicId = TopicId(0);
 
 impl<P: EventPayload> Inbox<P> {
     pub(crate) fn new(spec: InboxSpec) -> Self {
@@ -423,6 +426,20 @@ impl<P: EventPayload> Inbox<P> {
     pub(crate) fn miss(&mut self, topic: TopicId) {
         self.counters.missed += 1;
         *self.misses.entry(topic).or_default() += 1;
+    }
+
+    /// Topics have been retired: what was missed of them is counted together, under [`FORMER_TOPICS`].
+    pub(crate) fn forget_topics(&mut self, retired: impl Fn(TopicId) -> bool) {
+        let mut former = 0_u64;
+        self.misses.retain(|topic, missed| {
+            let goes = retired(*topic);
+            former = former.saturating_add(if goes { *missed } else { 0 });
+            !goes
+        });
+        if former > 0 {
+            let missed = self.misses.entry(FORMER_TOPICS).or_default();
+            *missed = missed.saturating_add(former);
+        }
     }
 
     pub(crate) fn take_gaps(&mut self) -> Vec<Gap> {

@@ -1,0 +1,167 @@
+//! Names of topics: the broker tells a program each name once, and then says only its number.
+//!
+//! Programs that make requests have a topic each, so over the years a program hears of any number of topics.
+//! Both ends therefore forget all names when there are [`MOST_NAMES`]: the broker says TOPIC with the number
+//! 0, and tells each name again when it is next needed. Cost: some bytes for each topic in use, once in
+//! 65,536 new ones.
+
+use std::sync::Arc;
+use unisono_eventchannel::{NumberMap, NumberSet, TopicId};
+
+/// As many topics as a channel has at a time.
+const MOST_NAMES: usize = 65_536;
+/// The number in the frame that says to forget all names: no topic has it.
+pub(crate) const ALL_NAMES: u32 = 0;
+
+/// What has to be said before the number of a topic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NameTelling {
+    Nothing,
+    Name,
+    /// To forget all names, then the name.
+    ForgetAndName,
+}
+
+/// Topics whose names a program was told.
+#[derive(Debug, Default)]
+pub(crate) struct ToldTopics(NumberSet<TopicId>);
+
+impl ToldTopics {
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn tell(&mut self, topic: TopicId) -> NameTelling {
+        if self.0.contains(&topic) {
+            return NameTelling::Nothing;
+        }
+        let full = self.0.len() >= MOST_NAMES;
+        if full {
+            self.0.clear();
+        }
+        self.0.insert(topic);
+        if full { NameTelling::ForgetAndName } else { NameTelling::Name }
+    }
+}
+
+/// The names that a program was told.
+#[derive(Debug, Default)]
+pub(crate) struct TopicNames(NumberMap<u32, Arc<str>>);
+
+impl TopicNames {
+    pub(crate) fn told(&mut self, number: u32, name: &str) {
+        match number {
+            ALL_NAMES => self.0.clear(),
+            number => drop(self.0.insert(number, name.into())),
+        }
+    }
+
+    pub(crate) fn name(&self, number: u32) -> Option<&Arc<str>> {
+        self.0.get(&number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::Broker;
+    use crate::frame::{Frame, PublishHead};
+    use crate::spec::{Advertisement, Greeting, SubscriptionSpec};
+    use crate::task::{ClientId, Next, Task};
+    use crate::transport::TransportPeer;
+    use crate::{Limits, NO_DEADLINE};
+    use unisono_fairqueue::{ClassSpec, Hierarchy};
+    use unisono_linux::clock::Nanos;
+
+    const READER: ClientId = ClientId(1);
+    const WRITER: ClientId = ClientId(2);
+
+    fn say(broker: &mut Broker, now: Nanos, client: ClientId, frame: &Frame<'_>) {
+        let mut bytes = Vec::new();
+        frame.write(&mut bytes);
+        let _ = broker.received(now, client, &bytes, None);
+    }
+
+    /// Takes what the reader is sent; whether an event with the right name came.
+    fn hear(broker: &mut Broker, now: Nanos, names: &mut TopicNames, expected: &str) -> bool {
+        let mut came = false;
+        loop {
+            while let Some(task) = broker.task() {
+                let Task::Answer { client: READER, head, body } = task else { continue };
+                match Frame::read(&head) {
+                    Ok(Frame::Topic { number, name }) => names.told(number, name),
+                    Ok(Frame::Notice { notice, .. }) => {
+                        let topic = notice.topic().and_then(|topic| names.name(topic));
+                        assert_eq!(topic.map(|it| &**it), Some(expected), "{notice:?}");
+                    }
+                    Ok(Frame::Deliver { head, .. }) => {
+                        assert!(body.is_some());
+                        assert_eq!(names.name(head.topic).map(|it| &**it), Some(expected));
+                        came = true;
+                    }
+                    _ => {}
+                }
+            }
+            if !matches!(broker.next(now), Next::Delivered) {
+                return came;
+            }
+        }
+    }
+
+    #[test]
+    fn of_200_000_topics_one_after_another_both_ends_remember_a_bounded_number_and_the_names_are_right() {
+        let (mut told, mut names) = (ToldTopics::default(), TopicNames::default());
+        for number in 1..=200_000_u32 {
+            // an old one comes now and then
+            for topic in [number, 7, number / 2 + 1] {
+                match told.tell(TopicId(topic)) {
+                    NameTelling::Nothing => {}
+                    NameTelling::Name => names.told(topic, &topic.to_string()),
+                    NameTelling::ForgetAndName => {
+                        names.told(ALL_NAMES, "");
+                        names.told(topic, &topic.to_string());
+                    }
+                }
+                assert_eq!(names.name(topic).map(|it| &**it), Some(&*topic.to_string()));
+            }
+            assert!(told.len() == names.0.len() && names.0.len() <= MOST_NAMES);
+        }
+    }
+
+    #[test]
+    fn who_hears_of_more_topics_than_either_end_remembers_is_told_each_name_again() {
+        let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
+        let mut broker = Broker::new(tree.expect("it is sound"), Limits::default());
+        let start = Nanos(1);
+        for client in [READER, WRITER] {
+            assert!(broker.connected(start, client, TransportPeer::User(0)));
+            say(&mut broker, start, client, &Frame::Hello(Greeting::default()));
+        }
+        let spec = SubscriptionSpec::of("#");
+        say(&mut broker, start, READER, &Frame::Subscribe { number: 1, spec: Box::new(spec) });
+        let lasting = Advertisement::of("lasting");
+        say(&mut broker, start, WRITER, &Frame::Advertise { number: 1, spec: lasting });
+        let mut names = TopicNames::default();
+        for number in 2..66_002_u32 {
+            let (now, later) = (Nanos(u64::from(number) * 10), Nanos(u64::from(number) * 10 + 2));
+            let name = format!("reply/{number}");
+            say(&mut broker, now, WRITER, &Frame::Advertise { number, spec: Advertisement::of(&name) });
+            // its deadline passes before it is delivered
+            let head = PublishHead { topic: number, deadline: Nanos(1).after(now), ..PublishHead::default() };
+            say(&mut broker, now, WRITER, &Frame::Publish { head, payload: b"x" });
+            say(&mut broker, now, WRITER, &Frame::Close { number });
+            assert!(hear(&mut broker, later, &mut names, &name), "{name}");
+            if number % 1000 == 0 {
+                let head = PublishHead { topic: 1, deadline: NO_DEADLINE, ..PublishHead::default() };
+                say(&mut broker, later, WRITER, &Frame::Publish { head, payload: b"x" });
+                assert!(hear(&mut broker, later, &mut names, "lasting"));
+            }
+            assert!(names.0.len() <= MOST_NAMES && broker.names_told(READER) <= MOST_NAMES);
+        }
+        let [consumer] = &broker.statistics(Nanos(1_000_000)).consumers[..] else { panic!("one") };
+        let by_topic = &consumer.missed_by_topic;
+        assert_eq!((consumer.missed, by_topic.values().sum()), (66_000, 66_000));
+        assert!(by_topic.len() <= MOST_NAMES + 1, "{}", by_topic.len());
+    }
+}
