@@ -10,6 +10,7 @@ mod documents;
 mod layers;
 mod length;
 mod links;
+mod locks;
 mod sources;
 mod style;
 mod sync_pairs;
@@ -33,6 +34,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("both sides of every SYNC pair", sync_pairs::check),
     ("unsafe code only where it belongs", unsafe_code::check),
     ("dependencies point down", layers::check),
+    ("lock files know the crates' dependencies", locks::check),
     ("no file too long", length::check),
     ("times are Nanos", times::check),
     ("links in documents resolve", links::check),
