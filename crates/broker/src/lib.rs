@@ -74,8 +74,9 @@ pub use permissions::{ClientGrant, ClientIdentity, Permissions, PermissionsError
 pub use ring::{DirectCounts, RingOrder, RingReport};
 pub use server::{Exposure, OWNER, ServeError, Server, ServerWait, StatisticsWindow};
 pub use spec::{
-    Advertisement, AgainSpec, Durability, ExceptSpec, Greeting, InterestSpec, KeptHistory, PartRule, PathSpec,
-    ReservedTime, ResumeSpec, SubscriptionSpec, TogetherSpec, WelcomeTerms, WhenFull, WhenLate,
+    Advertisement, AgainSpec, Durability, ExceptSpec, Greeting, InterestSpec, KeptHistory, PartRule,
+    PathSpec, RemoteSupplier, ReservedTime, ResumeSpec, SubscriptionSpec, TogetherSpec, WelcomeTerms,
+    WhenFull, WhenLate,
 };
 pub use task::{ClientId, Next, PathId, Received, Sent, Task};
 pub use tls::{CertifiedFiles, TlsCertificates, TlsError, TlsService, Uncertified};

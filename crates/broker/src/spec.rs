@@ -87,6 +87,16 @@ impl Durability {
     }
 }
 
+/// A supplier of another broker.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemoteSupplier {
+    /// The run of that broker, [`WelcomeTerms::run`].
+    pub run: u64,
+    /// Its number there.
+    pub supplier: u32,
+}
+
 /// A supplier's topic, and what it offers for it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -114,10 +124,10 @@ pub struct Advertisement {
     /// however often it publishes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writer: Option<String>,
-    /// Whether its events come from another broker's programs. The topic is then what others declared, or
-    /// will declare, and consumers that are `local_only` do not get the events.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub from_elsewhere: bool,
+    /// Whose events these are, if they come from another broker's programs. The topic is then what others
+    /// declared, or will declare, and consumers that are `local_only` do not get the events.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_elsewhere: Option<RemoteSupplier>,
 }
 
 impl Advertisement {
@@ -144,7 +154,10 @@ impl Advertisement {
             deadline: self.deadline_ns.map(Nanos),
             rate: self.period_ns.map(|period| SupplyRate { period: Nanos(period), burst: self.burst.max(1) }),
             strength: self.strength,
-            origin: if self.from_elsewhere { EventOrigin::Elsewhere } else { EventOrigin::Here },
+            origin: match self.from_elsewhere {
+                Some(_) => EventOrigin::Elsewhere,
+                None => EventOrigin::Here,
+            },
         }
     }
 }

@@ -7,11 +7,18 @@ use std::time::Duration;
 use unisono_broker::join::JoinSettings;
 use unisono_broker::{
     Advertisement, Client, Error, EventDraft, KeptHistory, NoticeText, PublishOutcome, Reception,
-    SubscriptionSpec, WhenFull,
+    RemoteSupplier, SubscriptionSpec, TopicHandle, WhenFull,
 };
 
 fn brought(topic: &str) -> Advertisement {
-    Advertisement { from_elsewhere: true, reliable: true, ..Advertisement::of(topic) }
+    let from_elsewhere = Some(RemoteSupplier { run: 4711, supplier: 3 });
+    Advertisement { from_elsewhere, reliable: true, ..Advertisement::of(topic) }
+}
+
+/// Brings an event under a number.
+fn bring(join: &mut Client, topic: TopicHandle, number: u64) -> PublishOutcome {
+    let handed = join.hand_in_at_once(topic, &EventDraft::new(b"far"), Some(number)).expect("it goes on");
+    join.outcome(handed).expect("taken").outcome
 }
 
 /// The next event's payload, if one has come.
@@ -34,12 +41,7 @@ fn what_a_join_brings_it_is_not_given_back_and_programs_are_told_what_is_missing
         join.subscribe(&local).expect("it fits");
         reader.subscribe(&SubscriptionSpec::of("plant/#")).expect("it fits");
         let topic = join.advertise(&brought("plant/heat")).expect("a topic");
-        let mut outcomes = Vec::new();
-        for number in [41, 42, 42, 45] {
-            let draft = EventDraft::new(b"far");
-            let handed = join.hand_in_at_once(topic, &draft, Some(number)).expect("it goes on");
-            outcomes.push(join.outcome(handed).expect("taken").outcome);
-        }
+        let outcomes = [41, 42, 42, 45].map(|number| bring(&mut join, topic, number));
         let taken = PublishOutcome::Taken(1);
         assert_eq!(outcomes, [taken, taken, PublishOutcome::Duplicate, taken]);
         assert_eq!([event(&mut reader).sequence, event(&mut reader).sequence], [41, 42]);
@@ -105,7 +107,8 @@ fn events_of_another_class_take_no_room_in_the_queue_of_a_class() {
         let settings = JoinSettings::parse(CLASSES).expect("it is sound");
         join.subscribe(&settings.subscription(1).expect("it is there")).expect("it fits");
         let mut outlet = |topic| writer.advertise(&Advertisement::of(topic)).expect("a topic");
-        let [control, private, test, rest] = ["control/1", "private", "control/test", "rest"].map(&mut outlet);
+        let [control, private, test, rest] =
+            ["control/1", "private", "control/test", "rest"].map(&mut outlet);
         writer.publish(rest, &EventDraft::new(b"first")).expect("it goes on");
         for _ in 0..100 {
             writer.publish(control, &EventDraft::new(b"flood")).expect("it goes on");
@@ -116,5 +119,66 @@ fn events_of_another_class_take_no_room_in_the_queue_of_a_class() {
         assert_eq!(came, [Some(b"first".to_vec()), Some(b"second".to_vec()), None]);
         let consumers = writer.statistics().expect("it goes on").consumers;
         assert_eq!(consumers.iter().map(|it| (it.matched, it.dropped_full)).collect::<Vec<_>>(), [(2, 0)]);
+    });
+}
+
+/// Of an order of numbers and gaps: each number once, ascending, and none left out after the first.
+fn told_of_all(reader: &mut Client, last: u64) -> Vec<u64> {
+    let (mut came, mut known) = (Vec::new(), 0);
+    while known < last {
+        match reader.receive(Some(Duration::from_secs(30))).expect("it goes on") {
+            Some(Reception::Event(event)) => {
+                assert!(known == 0 || event.sequence == known + 1, "{} after {known}", event.sequence);
+                known = event.sequence;
+                came.push(known);
+            }
+            Some(Reception::Notice { notice: NoticeText::Gap { first, last, .. }, .. }) => {
+                assert_eq!(first, known + 1);
+                known = last;
+            }
+            Some(Reception::Notice { notice: NoticeText::Gone { .. }, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    came
+}
+
+#[test]
+fn what_two_joins_bring_is_delivered_once_and_one_is_enough() {
+    with_broker(|addresses| {
+        let [mut one, mut reader, _] = addresses.clients();
+        let mut other = addresses.client();
+        reader.subscribe(&SubscriptionSpec::of("#")).expect("it fits");
+        let [of_one, of_other] =
+            [&mut one, &mut other].map(|it| it.advertise(&brought("t")).expect("a topic"));
+        let taken = PublishOutcome::Taken(1);
+        assert_eq!([1, 2].map(|number| bring(&mut one, of_one, number)), [taken; 2]);
+        let outcomes = [1, 2, 3].map(|number| bring(&mut other, of_other, number));
+        assert_eq!(outcomes, [PublishOutcome::Duplicate, PublishOutcome::Duplicate, taken]);
+        drop(one);
+        assert_eq!(
+            [3, 4].map(|number| bring(&mut other, of_other, number)),
+            [PublishOutcome::Duplicate, taken]
+        );
+        assert_eq!(told_of_all(&mut reader, 4), [1, 2, 3, 4]);
+        other.withdraw(of_other).expect("it goes on");
+        assert!(matches!(notice(&mut reader), NoticeText::Gone { died: false, .. }), "now it has gone");
+    });
+}
+
+#[test]
+fn what_a_join_missed_while_it_was_away_is_told_as_a_gap_and_nothing_comes_twice() {
+    with_broker(|addresses| {
+        let mut reader = addresses.client();
+        reader.subscribe(&SubscriptionSpec::of("#")).expect("it fits");
+        // what came, and what was brought again, each time by a join that knows nothing of the one before
+        for numbers in [[5, 6], [6, 9], [30, 31]] {
+            let mut join = addresses.client();
+            let topic = join.advertise(&brought("t")).expect("a topic");
+            for number in numbers {
+                bring(&mut join, topic, number);
+            }
+        }
+        assert_eq!(told_of_all(&mut reader, 31), [5, 6, 9, 30, 31]);
     });
 }

@@ -9,8 +9,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::PoisonError;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
-use unisono_broker::join::{JoinReceiver, JoinStep, JoinStream};
-use unisono_broker::{Advertisement, Client, Error, EventDraft, HandedIn, PublishOutcome, TopicHandle, now};
+use unisono_broker::join::{JoinReceiver, JoinStep, JoinStream, StreamOrigin};
+use unisono_broker::{
+    Advertisement, Client, Error, EventDraft, HandedIn, PublishOutcome, RemoteSupplier, TopicHandle, now,
+};
 use zenoh::liveliness::LivelinessToken;
 
 const GLANCE: Duration = Duration::from_millis(100);
@@ -139,8 +141,8 @@ impl AtBroker<'_> {
                     None => Ok(()),
                 }
             }
-            JoinStep::Publish { stream, topic, event } => {
-                let Some(topic) = self.topic(stream, topic)? else {
+            JoinStep::Publish { stream, origin, event } => {
+                let Some(topic) = self.topic(stream, origin)? else {
                     self.sight.counters(self.class).refused += 1;
                     return Ok(());
                 };
@@ -162,11 +164,13 @@ impl AtBroker<'_> {
     }
 
     /// The supplier that stands for a stream.
-    fn topic(&mut self, stream: JoinStream, topic: &str) -> Result<Option<TopicHandle>, Error> {
+    fn topic(&mut self, stream: JoinStream, of: StreamOrigin<'_>) -> Result<Option<TopicHandle>, Error> {
         if let Some(known) = self.topics.get(&stream) {
             return Ok(*known);
         }
-        let spec = Advertisement { from_elsewhere: true, reliable: true, ..Advertisement::of(topic) };
+        let StreamOrigin { run, supplier, topic } = of;
+        let from_elsewhere = Some(RemoteSupplier { run, supplier });
+        let spec = Advertisement { from_elsewhere, reliable: true, ..Advertisement::of(topic) };
         let made = match self.client.advertise(&spec) {
             Ok(handle) => Some(handle),
             Err(Error::Refused(reason)) => {

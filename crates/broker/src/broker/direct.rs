@@ -165,7 +165,7 @@ impl Broker {
             && spec.history == KeptHistory::None
             && (spec.exclusive, spec.durability) == (false, Durability::Received)
             && (&spec.period_ns, &spec.writer) == (&None, &None)
-            && !spec.from_elsewhere; // its events have numbers of their own
+            && spec.from_elsewhere.is_none(); // its events have numbers of their own
         if plain && self.clients.get(&client).is_some_and(ConnectedClient::has_rings) {
             let (state, links) = (DirectState::Brokered, BTreeMap::new());
             let at = DirectSupplier { supplier, topic, state, last: None, links, cut_off: BTreeMap::new() };

@@ -1,5 +1,6 @@
 //! Programs as suppliers and consumers of the channel.
 
+use super::elsewhere::FarName;
 use super::{Addressee, Broker, ConnectedClient, Outlet};
 use crate::body::EventBody;
 use crate::frame::{DeliverFlags, DeliverHead, Frame, PublishHead, PublishOutcome};
@@ -11,7 +12,7 @@ use crate::transport::{SharedPayload, TransportPeer};
 use std::sync::Arc;
 use unisono_eventchannel::{
     ChannelEvent, ConsumerId, Criticality, DeliveredEvent, Delivery, Lateness, NO_DEADLINE, Publication,
-    PublishError, Published, TimerSpec, TopicId,
+    PublishError, Published, SupplierId, TimerSpec, TopicId,
 };
 use unisono_linux::clock::Nanos;
 
@@ -70,19 +71,34 @@ impl Broker {
         self.check_publish(client, &spec.topic)?;
         let told = |error: unisono_eventchannel::ChannelError| error.to_string();
         let topic = match spec.from_elsewhere {
-            true => self.channel.declare_for_now(&spec.topic).map_err(told)?,
-            false => {
+            Some(_) => self.channel.declare_for_now(&spec.topic).map_err(told)?,
+            None => {
                 let topic = spec.topic_spec().map_err(|error| error.to_string())?;
                 self.channel.declare(topic).map_err(told)?
             }
         };
+        let who = self.clients.get(&client).map(|connected| &connected.who);
+        let far = spec.from_elsewhere.zip(who).map(|(origin, who)| FarName {
+            who: who.clone(),
+            origin,
+            topic: spec.topic.as_str().into(),
+        });
+        if let Some(supplier) = far.as_ref().and_then(|name| self.far.join(name, topic)) {
+            return Ok(Outlet::Topic { supplier, topic });
+        }
+        // several programs may be one supplier of another broker: none of them lends it its lease
+        let lease = lease.filter(|_| far.is_none());
         let supplier = self.channel.supplier(now, lease).map_err(told)?;
         let mut offer = spec.offer(topic);
-        if spec.from_elsewhere {
+        if far.is_some() {
             offer.event_type = self.channel.topic_spec(topic).and_then(|spec| spec.event_type.clone());
         }
         match self.channel.offer(supplier, offer) {
             Ok(()) => {
+                if let Some(name) = far {
+                    let last = self.far.begin(name, supplier, topic);
+                    self.channel.skip_sequences(supplier, topic, last);
+                }
                 self.offer_kept(supplier, spec);
                 Ok(Outlet::Topic { supplier, topic })
             }
@@ -91,6 +107,15 @@ impl Broker {
                 Err(error.to_string())
             }
         }
+    }
+
+    /// A program closes a topic; whether nobody else publishes as the same supplier.
+    pub(super) fn let_go(&mut self, supplier: SupplierId, topic: TopicId) -> bool {
+        let alone = self.far.leave(supplier, || self.channel.last_sequence(supplier, topic));
+        if alone {
+            self.forget_offer(supplier);
+        }
+        alone
     }
 
     pub(super) fn publish(

@@ -15,6 +15,7 @@ mod abandoned;
 mod access;
 mod direct;
 mod durable;
+mod elsewhere;
 mod events;
 mod mqtt;
 mod paths;
@@ -35,13 +36,12 @@ use crate::topic_names::ToldTopics;
 use crate::transport::{SharedPayload, TransportPeer};
 use direct::DirectRings;
 use durable::DurableEvents;
+use elsewhere::FarSuppliers;
 use mqtt::{MqttSessionId, MqttSessions};
 use paths::{ForwardingPath, PathInService};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use unisono_eventchannel::{
-    ChannelLimits, ConsumerId, EventChannel, NumberMap, SupplierId, TopicId,
-};
+use unisono_eventchannel::{ChannelLimits, ConsumerId, EventChannel, NumberMap, SupplierId, TopicId};
 use unisono_fairqueue::{ClassId, Hierarchy};
 use unisono_linux::clock::Nanos;
 
@@ -110,6 +110,7 @@ pub struct Broker {
     next_path: u32,
     mqtt: MqttSessions,
     direct: DirectRings,
+    far: FarSuppliers,
     access: AccessControl,
     sent_away: u64,
     refused: u64,
@@ -146,6 +147,7 @@ impl Broker {
             next_path: 0,
             mqtt: MqttSessions::default(),
             direct: DirectRings::default(),
+            far: FarSuppliers::default(),
             access: AccessControl::default(),
             sent_away: 0,
             refused: 0,
@@ -324,10 +326,11 @@ impl Broker {
         let Some(connected) = self.clients.remove(&client) else { return };
         for (number, outlet) in connected.outlets {
             match outlet {
-                Outlet::Topic { supplier, .. } => {
+                Outlet::Topic { supplier, topic } => {
                     self.supplies_no_more(client, number);
-                    self.forget_offer(supplier);
-                    self.channel.bury(supplier);
+                    if self.let_go(supplier, topic) {
+                        self.channel.bury(supplier);
+                    }
                 }
                 Outlet::Path(path) => self.leave(now, path),
             }

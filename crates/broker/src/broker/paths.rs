@@ -220,10 +220,11 @@ impl Broker {
         let theirs = &mut self.clients.get_mut(&client).ok_or("it is gone")?.outlets;
         let known = theirs.remove(&number);
         match known.ok_or_else(|| format!("number {number} cannot be closed: it was never opened"))? {
-            Outlet::Topic { supplier, .. } => {
+            Outlet::Topic { supplier, topic } => {
                 self.supplies_no_more(client, number);
-                self.forget_offer(supplier);
-                self.channel.withdraw(supplier);
+                if self.let_go(supplier, topic) {
+                    self.channel.withdraw(supplier);
+                }
             }
             Outlet::Path(path) => self.leave(now, path),
         }

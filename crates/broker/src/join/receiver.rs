@@ -1,6 +1,6 @@
 //! The side that takes events from the network and publishes them at the broker of this host.
 
-use super::envelope::{JoinBody, JoinEnvelope};
+use super::envelope::{JoinBody, JoinEnvelope, StreamOrigin};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -63,7 +63,7 @@ pub struct JoinedEvent<'a> {
 #[derive(Clone, PartialEq, Debug)]
 pub enum JoinStep<'a> {
     /// Publish as the supplier that stands for this stream; make one if there is none.
-    Publish { stream: JoinStream, topic: &'a str, event: JoinedEvent<'a> },
+    Publish { stream: JoinStream, origin: StreamOrigin<'a>, event: JoinedEvent<'a> },
     /// The supplier that stands for this stream leaves, if there is one.
     Withdraw(JoinStream),
 }
@@ -176,7 +176,7 @@ impl JoinReceiver {
                     self.counters.received_bytes += payload.len() as u64;
                     let deadline = remaining.map(|remaining| remaining.after(now));
                     let event = JoinedEvent { criticality, sequence, deadline, key: of, fields, payload };
-                    JoinStep::Publish { stream, topic: origin.topic, event }
+                    JoinStep::Publish { stream, origin, event }
                 });
                 displaced.map(JoinStep::Withdraw).into_iter().chain(publish).collect()
             }
@@ -268,7 +268,6 @@ impl JoinReceiver {
 
 #[cfg(test)]
 mod tests {
-    use super::super::envelope::StreamOrigin;
     use super::*;
     use proptest::prelude::*;
 
@@ -393,7 +392,8 @@ mod tests {
         receiver.connected(1);
         let bytes = event(2, 7, 5);
         let steps = receiver.arrived(Nanos(1000), &bytes);
-        let [JoinStep::Publish { topic: "t", event, .. }] = &steps[..] else { panic!("{steps:?}") };
+        let [JoinStep::Publish { origin, event, .. }] = &steps[..] else { panic!("{steps:?}") };
+        assert_eq!(*origin, StreamOrigin { run: 2, supplier: 7, topic: "t" });
         let expected = JoinedEvent {
             criticality: 3,
             sequence: 5,
