@@ -479,9 +479,91 @@ fn the_flood_of_one_class_does_not_delay_another() -> TestOutcome {
     Ok(())
 }
 
+fn a_host_whose_broker_stands_still_holds_up_no_other_host() -> TestOutcome {
+    const EVENTS: u64 = 30_000;
+    let joined = Joined::new(Hosts::three()?)?;
+    let (_brokers, third_broker) = ([joined.broker(0), joined.broker(1)], joined.broker(2));
+    let to = |host, other| format!("tcp/{}:7447", Hosts::address_towards(host, other));
+    let (ab, ac) = (to(0, 1), to(0, 2));
+    let mut a = joined.join(0, &["--topics", "#", "--listen", "tcp/0.0.0.0:7447"]);
+    let mut b = joined.join(1, &["--topics", "#", "--connect", &ab]);
+    let mut c = joined.join(2, &["--topics", "#", "--connect", &ac]);
+    let (mut of_b, mut of_c) = (Counters::of(&mut b), Counters::of(&mut c));
+    Counters::of(&mut a).hosts("events", 2);
+    of_b.hosts("events", 1);
+    of_c.hosts("events", 1);
+    let (mut at_b, mut writer) = (joined.reader(1, "#"), joined.client(0));
+    let outlet = writer.advertise(&Advertisement::of("t")).expect("a topic");
+    let mut flood = |count: u64| {
+        for _ in 0..count {
+            writer.publish(outlet, &EventDraft::new(&[7; 100])).expect("the broker is there");
+            std::thread::sleep(Duration::from_micros(150));
+        }
+    };
+    let pid = rustix::process::Pid::from_child(&third_broker.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it runs");
+    flood(EVENTS);
+    follow(&mut at_b, EVENTS as usize);
+    of_c.until("events", |of| of["dropped_here"].as_u64() > Some(EVENTS / 2));
+    // the same for one that is not there
+    drop(third_broker);
+    flood(EVENTS);
+    follow(&mut at_b, EVENTS as usize);
+    let of = of_b.until("events", |of| of["published"] == 2 * EVENTS);
+    assert_eq!((&of["received"]["missing"], &of["dropped_here"]), (&0.into(), &0.into()), "{of}");
+    Ok(())
+}
+
+fn two_receiving_joins_deliver_once_and_one_that_is_killed_costs_a_gap_that_is_told() -> TestOutcome {
+    let joined = Joined::new(Hosts::new()?)?;
+    let _brokers = [joined.broker(0), joined.broker(1)];
+    let endpoint = format!("tcp/{}:7447", Hosts::address(0));
+    let mut first = joined.join(0, &["--topics", "#", "--listen", &endpoint]);
+    // the joins of a host may even have one name
+    let far = || joined.join(1, &["--topics", "#", "--connect", &endpoint]);
+    let (mut one, mut other) = (far(), far());
+    let mut of_first = Counters::of(&mut first);
+    let (mut of_one, mut of_other) = (Counters::of(&mut one), Counters::of(&mut other));
+    of_first.hosts("events", 1);
+    of_one.hosts("events", 1);
+    of_other.hosts("events", 1);
+    let mut reader = joined.reader(1, "#");
+    stream(&joined, 0, "t", |published| {
+        let mut last = follow(&mut reader, 200);
+        let known = |of: &Value| of["known"].as_u64().is_some_and(|known| known > 0);
+        let both = |of: &Value| of["received"]["received"].as_u64() > Some(100);
+        let (of_one, of_other) = (of_one.until("events", both), of_other.until("events", both));
+        assert!(known(&of_one) || known(&of_other), "{of_one} {of_other}");
+        drop(one);
+        for _ in 0..200 {
+            last += 1;
+            assert_eq!(next(&mut reader).expect("the other one goes on").sequence, last);
+        }
+        // the host is there while one of its joins is
+        of_first.until("events", |of| of["hosts"].as_array().is_some_and(|hosts| hosts.len() == 1));
+        drop(other);
+        of_first.hosts("events", 0);
+        let before = published.load(Ordering::Relaxed);
+        until("more events", || published.load(Ordering::Relaxed) > before + 50);
+        let _third = far();
+        let mut gone = false;
+        while !gone {
+            match next(&mut reader) {
+                Ok(event) => last = event.sequence,
+                Err(NoticeText::Gone { .. }) => gone = true,
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        assert!(reads_over_a_gap(&mut reader, &mut last) >= 50);
+    });
+    Ok(())
+}
+
 host_tests![
     events_flow_between_two_hosts_both_ways_once_and_in_order within 1200,
     copies_that_come_by_two_ways_are_delivered_once_and_one_way_is_enough within 1200,
     a_join_that_is_killed_and_a_host_that_is_cut_off_cost_a_gap_that_is_told within 1200,
     the_flood_of_one_class_does_not_delay_another within 1200,
+    a_host_whose_broker_stands_still_holds_up_no_other_host within 1200,
+    two_receiving_joins_deliver_once_and_one_that_is_killed_costs_a_gap_that_is_told within 1200,
 ];

@@ -1,15 +1,14 @@
 //! From the network to the broker of this host.
 //!
 //! Nothing here waits for a consumer: an event that would have to is refused, so that one host's slow
-//! consumer does not hold up other hosts.
+//! consumer does not hold up other hosts. Nor does another host wait for the broker of this one: what it does
+//! not take in time, the queue of arrivals drops.
 
-use crate::network::{ClassNetwork, FromNetwork};
+use crate::network::ClassNetwork;
 use crate::sight::Sight;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::PoisonError;
-use std::sync::mpsc::Receiver;
 use std::time::Duration;
-use unisono_broker::join::{JoinReceiver, JoinStep, JoinStream, StreamOrigin};
+use unisono_broker::join::{JoinArrivals, JoinReceiver, JoinStep, JoinStream, JoinedHost, StreamOrigin};
 use unisono_broker::{
     Advertisement, Client, Error, EventDraft, HandedIn, PublishOutcome, RemoteSupplier, TopicHandle, now,
 };
@@ -34,70 +33,64 @@ struct AtBroker<'a> {
     token: Option<LivelinessToken>,
 }
 
+/// The other joins that are there.
+type PresentJoins = BTreeSet<JoinedHost>;
+
 pub(crate) fn run(sight: &Sight, class: usize, network: &ClassNetwork) {
-    let came = network.came.lock().unwrap_or_else(PoisonError::into_inner);
     let mut receiver = JoinReceiver::default();
-    let mut runs = BTreeSet::new();
+    let mut present = PresentJoins::new();
     while !sight.stops() {
         let Some(client) = sight.connect() else {
-            // zenoh and those who send must not wait for a broker that is away
-            for it in came.try_iter().collect::<Vec<_>>() {
-                match it {
-                    FromNetwork::Envelope { .. } => sight.counters(class).no_broker += 1,
-                    FromNetwork::Host { .. } => host(sight, class, &it, (&mut receiver, &mut runs)),
-                }
-            }
+            let arrivals = network.arrivals.take(0, Duration::ZERO);
+            hosts(sight, class, arrivals, (&mut receiver, &mut present));
             continue;
         };
         receiver.connected(client.broker_run());
         let (topics, handed, token) = (HashMap::new(), Vec::new(), None);
         let mut at = AtBroker { sight, class, network, client, topics, handed, token };
-        if let Err(error) = at.serve(&came, &mut receiver, &mut runs) {
+        if let Err(error) = at.serve(&mut receiver, &mut present) {
             sight.broke(&error);
         }
     }
     network.close();
 }
 
-/// A host came or went.
-fn host(
+/// Hosts came or went.
+fn hosts(
     sight: &Sight,
     class: usize,
-    came: &FromNetwork,
-    (receiver, runs): (&mut JoinReceiver, &mut BTreeSet<(String, u64)>),
+    arrivals: JoinArrivals,
+    (receiver, present): (&mut JoinReceiver, &mut PresentJoins),
 ) {
-    let FromNetwork::Host { name, run, there } = came else { return };
-    if receiver.is_own(*run) {
-        return; // zenoh tells a session of its own tokens, too
-    }
-    let was = runs.iter().any(|(other, _)| other == name);
-    match there {
-        true => {
-            runs.insert((name.clone(), *run));
-            receiver.peer_came(*run);
+    sight.counters(class).dropped_here = arrivals.dropped;
+    for (host, there) in arrivals.hosts {
+        if receiver.is_own(host.run) {
+            continue; // zenoh tells a session of its own tokens, too
         }
-        false => {
-            runs.remove(&(name.clone(), *run));
-            // a host may have several joins
-            if !runs.iter().any(|(_, other)| other == run) {
-                receiver.peer_went(now(), *run);
+        let is_there = |present: &PresentJoins| present.iter().any(|other| other.name == host.name);
+        let was = is_there(present);
+        match there {
+            true => {
+                present.insert(host.clone());
+                receiver.peer_came(host.run);
+            }
+            false => {
+                present.remove(&host);
+                if !present.iter().any(|other| other.run == host.run) {
+                    receiver.peer_went(now(), host.run);
+                }
             }
         }
+        let is = is_there(present);
+        if was != is {
+            sight.say(class, &format!("{} is {}", host.name, if is { "there" } else { "gone" }));
+        }
+        sight.counters(class).hosts = present.iter().map(|host| host.name.clone()).collect();
     }
-    let is = runs.iter().any(|(other, _)| other == name);
-    if was != is {
-        sight.say(class, &format!("{name} is {}", if is { "there" } else { "gone" }));
-    }
-    sight.counters(class).hosts = runs.iter().map(|(name, _)| name.clone()).collect();
 }
 
 impl AtBroker<'_> {
-    fn serve(
-        &mut self,
-        came: &Receiver<FromNetwork>,
-        receiver: &mut JoinReceiver,
-        runs: &mut BTreeSet<(String, u64)>,
-    ) -> Result<(), Error> {
+    fn serve(&mut self, receiver: &mut JoinReceiver, present: &mut PresentJoins) -> Result<(), Error> {
         while !self.sight.stops() {
             // finds out whether the broker is still there; nothing was asked for
             while self.client.receive(Some(Duration::ZERO))?.is_some() {}
@@ -110,15 +103,12 @@ impl AtBroker<'_> {
                     }
                 }
             }
-            let first = came.recv_timeout(GLANCE).ok();
-            for it in first.into_iter().chain(came.try_iter().take(BATCH)) {
-                match &it {
-                    FromNetwork::Envelope { at, bytes } => {
-                        for step in receiver.arrived(*at, bytes) {
-                            self.step(step)?;
-                        }
-                    }
-                    FromNetwork::Host { .. } => host(self.sight, self.class, &it, (receiver, runs)),
+            let mut arrivals = self.network.arrivals.take(BATCH, GLANCE);
+            let envelopes = std::mem::take(&mut arrivals.envelopes);
+            hosts(self.sight, self.class, arrivals, (receiver, present));
+            for (at, bytes) in &envelopes {
+                for step in receiver.arrived(*at, bytes) {
+                    self.step(step)?;
                 }
             }
             for stream in receiver.forget(now()) {
@@ -185,10 +175,11 @@ impl AtBroker<'_> {
 
     /// Asks what became of the events that were handed in.
     fn settle(&mut self) -> Result<(), Error> {
-        let (mut published, mut refused) = (0, 0);
+        let (mut published, mut refused, mut known) = (0, 0, 0);
         for handed in std::mem::take(&mut self.handed) {
             match self.client.outcome(handed) {
-                Ok(event) if event.outcome == PublishOutcome::Duplicate => refused += 1,
+                // by another join of this host
+                Ok(event) if event.outcome == PublishOutcome::Duplicate => known += 1,
                 Ok(_) => published += 1,
                 Err(Error::Rejected(_)) => refused += 1,
                 Err(error) => return Err(error),
@@ -197,6 +188,7 @@ impl AtBroker<'_> {
         let mut counters = self.sight.counters(self.class);
         counters.published += published;
         counters.refused += refused;
+        counters.known += known;
         Ok(())
     }
 }

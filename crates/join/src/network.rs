@@ -1,46 +1,28 @@
 //! The zenoh session of a class: what it publishes, and what comes from it.
 //!
 //! Keys: events travel on `unisono/join/CLASS/HOST`; that a host is there says the liveliness token
-//! `unisono/joined/CLASS/HOST/RUN`, where RUN is the run of its broker. Rules of zenoh's access control name
-//! these.
+//! `unisono/joined/CLASS/HOST/RUN/SESSION`, where RUN is the run of its broker and SESSION zenoh's number of
+//! the join's session: a host may have several joins. Rules of zenoh's access control name these.
 
 use crate::sight::Sight;
 use anyhow::anyhow;
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use unisono_broker::join::JoinPriority;
-use unisono_broker::{Nanos, now};
+use std::sync::Arc;
+use unisono_broker::join::{ArrivalQueue, JoinPriority, JoinedHost};
+use unisono_broker::now;
 use zenoh::liveliness::LivelinessToken;
 use zenoh::pubsub::{Publisher, Subscriber};
 use zenoh::qos::{CongestionControl, Priority};
 use zenoh::sample::{Locality, Sample, SampleKind};
 use zenoh::{Config, Session, Wait};
 
-/// What waits for the receiving thread, at most. While it is full, zenoh waits, and so do those who send.
-const MOST_WAITING: usize = 256;
-
-/// Something that came.
-pub(crate) enum FromNetwork {
-    Envelope {
-        at: Nanos,
-        bytes: Vec<u8>,
-    },
-    /// Another host's join is there, or no longer.
-    Host {
-        name: String,
-        run: u64,
-        there: bool,
-    },
-}
-
 pub(crate) struct ClassNetwork {
     class: String,
     host: String,
     session: Session,
     pub(crate) publisher: Publisher<'static>,
-    /// The receiving thread's.
-    pub(crate) came: Mutex<Receiver<FromNetwork>>,
+    /// For the receiving thread.
+    pub(crate) arrivals: Arc<ArrivalQueue>,
     /// Kept: dropped, they hear no more.
     _subscribers: [Subscriber<()>; 2],
 }
@@ -95,27 +77,28 @@ impl ClassNetwork {
             .congestion_control(CongestionControl::Block)
             .priority(priority(settings.priority));
         let publisher = publisher.wait().map_err(told)?;
-        let (sender, came) = sync_channel(MOST_WAITING);
+        let arrivals = Arc::new(ArrivalQueue::new(settings.queue_events, settings.queue_bytes));
         let envelopes =
             session.declare_subscriber(format!("unisono/join/{name}/*")).allowed_origin(Locality::Remote);
         let hosts =
-            session.liveliness().declare_subscriber(format!("unisono/joined/{name}/*/*")).history(true);
-        let to = sender.clone();
+            session.liveliness().declare_subscriber(format!("unisono/joined/{name}/*/*/*")).history(true);
+        let to = Arc::clone(&arrivals);
         let envelopes = envelopes.callback(move |sample| envelope(&to, &sample)).wait().map_err(told)?;
-        let hosts = hosts.callback(move |sample| host_changed(&sender, &sample)).wait().map_err(told)?;
+        let to = Arc::clone(&arrivals);
+        let hosts = hosts.callback(move |sample| host_changed(&to, &sample)).wait().map_err(told)?;
         Ok(Self {
             class: name,
             host,
             session,
             publisher,
-            came: Mutex::new(came),
+            arrivals,
             _subscribers: [envelopes, hosts],
         })
     }
 
     /// Says that this host is there, with a broker of this run, until the token is dropped.
     pub(crate) fn announce(&self, run: u64) -> anyhow::Result<LivelinessToken> {
-        let key = format!("unisono/joined/{}/{}/{run:x}", self.class, self.host);
+        let key = format!("unisono/joined/{}/{}/{run:x}/{}", self.class, self.host, self.session.zid());
         self.session.liveliness().declare_token(key).wait().map_err(told)
     }
 
@@ -125,19 +108,17 @@ impl ClassNetwork {
     }
 }
 
-fn envelope(to: &SyncSender<FromNetwork>, sample: &Sample) {
+fn envelope(to: &ArrivalQueue, sample: &Sample) {
     if sample.kind() == SampleKind::Put {
-        let bytes = sample.payload().to_bytes().into_owned();
-        // a receiving thread that has ended needs nothing
-        let _ = to.send(FromNetwork::Envelope { at: now(), bytes });
+        to.push(now(), sample.payload().to_bytes().into_owned());
     }
 }
 
-fn host_changed(to: &SyncSender<FromNetwork>, sample: &Sample) {
+fn host_changed(to: &ArrivalQueue, sample: &Sample) {
     let mut chunks = sample.key_expr().as_str().rsplit('/');
-    let (run, name) = (chunks.next().unwrap_or_default(), chunks.next().unwrap_or_default());
+    let [session, run, name] = std::array::from_fn(|_| chunks.next().unwrap_or_default());
     if let Ok(run) = u64::from_str_radix(run, 16) {
-        let there = sample.kind() == SampleKind::Put;
-        let _ = to.send(FromNetwork::Host { name: name.to_owned(), run, there });
+        let (name, session) = (name.to_owned(), session.to_owned());
+        to.push_host(JoinedHost { name, run, session }, sample.kind() == SampleKind::Put);
     }
 }

@@ -21,8 +21,10 @@ pub(crate) struct ClassCounters {
     pub(crate) published: u64,
     /// Events that it refused: late, too large, not permitted, or a consumer's full queue would block.
     pub(crate) refused: u64,
-    /// Events that came while it was away.
-    pub(crate) no_broker: u64,
+    /// Events that it had already, from another join of this host.
+    pub(crate) known: u64,
+    /// Events that came and were dropped, because it was away, stopped or slow.
+    pub(crate) dropped_here: u64,
     /// Suppliers of other hosts, each with a topic.
     pub(crate) streams: usize,
     /// Hosts that are there.

@@ -8,7 +8,8 @@
 //! a program publishes for the same supplier again, as a join that was restarted does, consumers are told
 //! which numbers they missed.
 //!
-//! Cost: a look-up when a program advertises a topic or closes it, none for an event. What is kept of those
+//! Cost: a look-up when a program advertises a topic or closes it, and a look at all that have gone when one
+//! comes back; nothing for an event. What is kept of those
 //! that have gone takes [`MOST_KEPT`] bytes at most; beyond, the ones that went first are forgotten.
 
 use crate::permissions::ClientIdentity;
@@ -49,7 +50,7 @@ enum FarState {
 pub(super) struct FarSuppliers {
     known: HashMap<FarName, FarState>,
     here: NumberMap<SupplierId, FarName>,
-    /// Those that have gone, and some that have come back; the one that went first in front.
+    /// Those that have gone; the one that went first in front.
     gone: VecDeque<FarName>,
     /// What `gone` takes.
     kept: usize,
@@ -72,11 +73,14 @@ impl FarSuppliers {
     pub(super) fn begin(&mut self, name: FarName, supplier: SupplierId, topic: TopicId) -> u64 {
         let state = FarState::Here { supplier, topic, outlets: 1 };
         let before = self.known.insert(name.clone(), state);
+        let Some(FarState::Gone { last }) = before else {
+            self.here.insert(supplier, name);
+            return 0;
+        };
+        self.kept -= name.bytes();
+        self.gone.retain(|other| *other != name);
         self.here.insert(supplier, name);
-        match before {
-            Some(FarState::Gone { last }) => last,
-            _ => 0,
-        }
+        last
     }
 
     /// An outlet of a supplier is closed; whether it was the last one. True also for suppliers of here.
@@ -96,9 +100,7 @@ impl FarSuppliers {
         while self.kept > MOST_KEPT {
             let Some(name) = self.gone.pop_front() else { break };
             self.kept -= name.bytes();
-            if let Some(FarState::Gone { .. }) = self.known.get(&name) {
-                self.known.remove(&name);
-            }
+            self.known.remove(&name);
         }
         true
     }

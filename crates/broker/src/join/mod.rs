@@ -7,7 +7,8 @@
 //! ```
 //! One pair of [`JoinSender`] and [`JoinReceiver`] serves one class of events; classes share nothing, so that
 //! the flood of one does not delay another. The queue in front of the network is that of the sender's
-//! subscription: bounded, with the policy that the class chose, and counted by the broker.
+//! subscription: bounded, with the policy that the class chose, and counted by the broker. Behind the network
+//! is an [`ArrivalQueue`] of the same size, which drops the oldest: no host waits for another one's broker.
 //!
 //! **Once.** An event is known by the run of the broker where it was published, its supplier there, its topic
 //! and its number. The receiver passes an event on if its number is above the last one of the same supplier
@@ -30,11 +31,13 @@
 //! `crates/join` is the program that runs it over zenoh. To read: `envelope.rs`, `sender.rs`,
 //! `receiver.rs`.
 
+mod arrivals;
 mod envelope;
 mod receiver;
 mod sender;
 mod settings;
 
+pub use arrivals::{ArrivalQueue, JoinArrivals, JoinedHost};
 pub use envelope::{ENVELOPE_MAGIC, JoinBody, JoinEnvelope, StreamOrigin};
 pub use receiver::{JoinReceiver, JoinStep, JoinStream, JoinedEvent, MOST_STREAMS, ReceiverCounters};
 pub use sender::{JoinSender, SenderCounters};

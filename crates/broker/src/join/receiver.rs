@@ -2,7 +2,7 @@
 
 use super::envelope::{JoinBody, JoinEnvelope, StreamOrigin};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use unisono_eventchannel::FieldSet;
 use unisono_linux::clock::Nanos;
@@ -104,7 +104,9 @@ pub struct JoinReceiver {
     /// The last number of a stream.
     numbers: u32,
     arrivals: u64,
-    /// Runs of brokers whose joins have gone, with when.
+    /// Runs of brokers whose joins are there.
+    present: BTreeSet<u64>,
+    /// Runs of brokers that have streams and whose joins are not there, with when they were heard last.
     absent: BTreeMap<u64, Nanos>,
     pub counters: ReceiverCounters,
 }
@@ -125,6 +127,7 @@ impl JoinReceiver {
             most,
             numbers: 0,
             arrivals: 0,
+            present: BTreeSet::new(),
             absent: BTreeMap::new(),
             counters: ReceiverCounters::default(),
         }
@@ -157,7 +160,6 @@ impl JoinReceiver {
             self.counters.own += 1;
             return Vec::new();
         }
-        self.absent.remove(&origin.run);
         self.arrivals += 1;
         let key = (origin.run, origin.supplier, Arc::from(origin.topic));
         match body {
@@ -170,7 +172,15 @@ impl JoinReceiver {
                 vec![JoinStep::Withdraw(number)]
             }
             JoinBody::Event { criticality, sequence, remaining, key: of, fields, payload } => {
+                // also of a host that has gone something may still be under way
+                if !self.present.contains(&origin.run) {
+                    self.absent.insert(origin.run, now);
+                }
                 let (displaced, stream) = self.admit(key, sequence);
+                if self.absent.len() > 2 * self.most {
+                    let runs: BTreeSet<u64> = self.streams.keys().map(|(run, _, _)| *run).collect();
+                    self.absent.retain(|run, _| runs.contains(run));
+                }
                 let publish = stream.map(|stream| {
                     self.counters.received += 1;
                     self.counters.received_bytes += payload.len() as u64;
@@ -235,11 +245,13 @@ impl JoinReceiver {
 
     /// The join of another broker is there.
     pub fn peer_came(&mut self, run: u64) {
+        self.present.insert(run);
         self.absent.remove(&run);
     }
 
     /// The join of another broker has gone, or cannot be reached.
     pub fn peer_went(&mut self, now: Nanos, run: u64) {
+        self.present.remove(&run);
         // those who send nothing need no memory here
         if self.streams.keys().any(|(of, _, _)| *of == run) {
             self.absent.entry(run).or_insert(now);
@@ -435,6 +447,7 @@ mod tests {
         let mut receiver = JoinReceiver::default();
         let (first, second) = (event(2, 7, 5), event(2, 7, 9));
         let (stream, _) = published(&receiver.arrived(Nanos(0), &first)).expect("it is new");
+        receiver.peer_came(2);
         receiver.peer_went(Nanos(10), 2);
         assert!(receiver.forget(PATIENCE).is_empty());
         receiver.peer_came(2);
@@ -449,5 +462,25 @@ mod tests {
         assert!(receiver.arrived(Nanos(0), &left).is_empty(), "nobody knows it any more");
         let (stream, _) = published(&receiver.arrived(Nanos(0), &second)).expect("it is new");
         assert_eq!(receiver.arrived(Nanos(0), &left), [JoinStep::Withdraw(stream)]);
+    }
+
+    #[test]
+    fn what_comes_of_a_host_after_it_has_gone_is_forgotten_too() {
+        let mut receiver = JoinReceiver::default();
+        receiver.peer_came(2);
+        receiver.peer_went(Nanos(10), 2);
+        let bytes = event(2, 7, 5);
+        let (stream, _) = published(&receiver.arrived(Nanos(20), &bytes)).expect("it is new");
+        assert!(receiver.forget(PATIENCE.after(Nanos(19))).is_empty());
+        assert_eq!(receiver.forget(PATIENCE.after(Nanos(20))), [stream]);
+        // and one that is there is not
+        receiver.arrived(Nanos(20), &event(3, 7, 5));
+        receiver.peer_came(3);
+        assert!(receiver.forget(PATIENCE.times(9)).is_empty());
+        // a network that invents hosts
+        for run in 0..10_000 {
+            receiver.arrived(Nanos(20), &event(run, 7, 5));
+        }
+        assert!(receiver.absent.len() <= 2 * MOST_STREAMS);
     }
 }

@@ -1,0 +1,142 @@
+//! What has come from the network and waits for the thread that publishes it here.
+//!
+//! Who brings something never waits. Otherwise the host of a broker that is away, or slow, would hold up
+//! those who send, and through them all other hosts. While the queue is full, the oldest event is dropped;
+//! its number is then missing, which consumers are told.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use unisono_linux::clock::Nanos;
+
+/// Comings and goings of hosts that wait, at most. They are few; of a network that invents hosts, the oldest
+/// are dropped.
+const MOST_CHANGES: usize = 4096;
+
+/// Another host's join is there, or no longer.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct JoinedHost {
+    pub name: String,
+    /// The run of its broker.
+    pub run: u64,
+    /// A host may have several joins.
+    pub session: String,
+}
+
+/// What the publishing thread takes at a time.
+#[derive(Debug, Default)]
+pub struct JoinArrivals {
+    /// Hosts, and whether each is there now.
+    pub hosts: Vec<(JoinedHost, bool)>,
+    /// Envelopes, each with when it came.
+    pub envelopes: Vec<(Nanos, Vec<u8>)>,
+    /// Envelopes that were dropped since the beginning.
+    pub dropped: u64,
+}
+
+#[derive(Debug, Default)]
+struct WaitingArrivals {
+    hosts: VecDeque<(JoinedHost, bool)>,
+    envelopes: VecDeque<(Nanos, Vec<u8>)>,
+    bytes: usize,
+    dropped: u64,
+}
+
+/// The queue between the network and the publishing thread, of so many events and bytes.
+#[derive(Debug)]
+pub struct ArrivalQueue {
+    events: usize,
+    bytes: usize,
+    waiting: Mutex<WaitingArrivals>,
+    came: Condvar,
+}
+
+impl ArrivalQueue {
+    #[must_use]
+    pub fn new(events: usize, bytes: usize) -> Self {
+        Self { events, bytes, waiting: Mutex::default(), came: Condvar::new() }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, WaitingArrivals> {
+        // each change is whole when a thread could panic
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An envelope has come. One is taken however large it is.
+    pub fn push(&self, now: Nanos, envelope: Vec<u8>) {
+        let mut waiting = self.waiting();
+        waiting.bytes += envelope.len();
+        waiting.envelopes.push_back((now, envelope));
+        while waiting.envelopes.len() > 1
+            && (waiting.envelopes.len() > self.events || waiting.bytes > self.bytes)
+        {
+            if let Some((_, oldest)) = waiting.envelopes.pop_front() {
+                waiting.bytes -= oldest.len();
+                waiting.dropped += 1;
+            }
+        }
+        drop(waiting);
+        self.came.notify_one();
+    }
+
+    /// A host has come or gone.
+    pub fn push_host(&self, host: JoinedHost, there: bool) {
+        let mut waiting = self.waiting();
+        if waiting.hosts.len() >= MOST_CHANGES {
+            waiting.hosts.pop_front();
+        }
+        waiting.hosts.push_back((host, there));
+        drop(waiting);
+        self.came.notify_one();
+    }
+
+    /// All hosts, and at most so many envelopes. Waits so long if there is nothing.
+    #[must_use]
+    pub fn take(&self, most: usize, patience: Duration) -> JoinArrivals {
+        let is_empty = |of: &mut WaitingArrivals| of.hosts.is_empty() && of.envelopes.is_empty();
+        let waited = self.came.wait_timeout_while(self.waiting(), patience, is_empty);
+        let (mut waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let count = most.min(waiting.envelopes.len());
+        let envelopes: Vec<_> = waiting.envelopes.drain(..count).collect();
+        waiting.bytes -= envelopes.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
+        JoinArrivals { hosts: waiting.hosts.drain(..).collect(), envelopes, dropped: waiting.dropped }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_brings_events_never_waits_and_the_newest_stay() {
+        let queue = ArrivalQueue::new(3, 100);
+        for number in 1..=10_u8 {
+            queue.push(Nanos(number.into()), vec![number; 10]);
+        }
+        let JoinArrivals { envelopes, dropped, .. } = queue.take(2, Duration::ZERO);
+        assert_eq!((envelopes.iter().map(|(at, _)| at.0).collect::<Vec<_>>(), dropped), (vec![8, 9], 7));
+        queue.push(Nanos(11), vec![0; 95]);
+        queue.push(Nanos(12), vec![0; 6]);
+        let JoinArrivals { envelopes, dropped, .. } = queue.take(9, Duration::ZERO);
+        assert_eq!((envelopes.iter().map(|(at, _)| at.0).collect::<Vec<_>>(), dropped), (vec![12], 9));
+        queue.push(Nanos(13), vec![0; 1000]);
+        assert_eq!(queue.take(9, Duration::ZERO).envelopes.len(), 1, "one always fits");
+        assert_eq!(queue.waiting().bytes, 0);
+    }
+
+    #[test]
+    fn hosts_are_not_dropped_for_events_and_wake_the_thread_that_waits() {
+        let queue = ArrivalQueue::new(1, 100);
+        let host = |run| JoinedHost { name: "far".to_owned(), run, session: "s".to_owned() };
+        queue.push_host(host(1), true);
+        (0..5).for_each(|_| queue.push(Nanos(1), Vec::new()));
+        assert_eq!(queue.take(9, Duration::ZERO).hosts, [(host(1), true)]);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| queue.take(9, Duration::from_secs(60)));
+            queue.push_host(host(2), false);
+            assert_eq!(waits.join().expect("it ends").hosts, [(host(2), false)]);
+        });
+        (0..MOST_CHANGES as u64 + 5).for_each(|run| queue.push_host(host(run), true));
+        assert_eq!(queue.take(9, Duration::ZERO).hosts.len(), MOST_CHANGES);
+    }
+}
