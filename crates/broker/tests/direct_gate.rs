@@ -4,6 +4,8 @@ mod common;
 
 use common::watchdog::within_a_minute;
 use common::{broker, event};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 use unisono_broker::{Advertisement, Client, EventDraft, OWNER, Server, ServerWait, SubscriptionSpec};
@@ -59,6 +61,13 @@ impl Drop for Ends<'_> {
     }
 }
 
+/// Whether a thread of this process sleeps until something wakes it.
+fn sleeps(thread: &Path) -> bool {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(thread).join("stat")).expect("it runs");
+    let after_name = stat.rsplit(") ").next();
+    after_name.is_some_and(|rest| rest.starts_with('S'))
+}
+
 /// A consumer is accepted while the order that its supplier needs for it waits in the broker.
 fn accepted_while_the_supplier_is_full(has_rings: bool) {
     let directory = tempfile::tempdir().expect("a scratch directory");
@@ -90,11 +99,19 @@ fn accepted_while_the_supplier_is_full(has_rings: bool) {
         let mut second = if has_rings { join() } else { Client::connect(&unix).expect("it listens") };
         second.subscribe(&direct).expect("it fits");
         gate.close();
-        scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(100));
-            gate.change(|state| state.is_closed = false);
+        let thread = std::fs::read_link("/proc/thread-self").expect("it is mounted");
+        let published = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // the supplier waits for the broker, or has not seen that it must
+                while !published.load(Ordering::Relaxed) && !sleeps(&thread) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                gate.change(|state| state.is_closed = false);
+            });
+            supplier.publish(topic, &EventDraft::new(b"b")).expect("it leaves");
+            published.store(true, Ordering::Relaxed);
         });
-        supplier.publish(topic, &EventDraft::new(b"b")).expect("it leaves");
         for consumer in [&mut first, &mut second] {
             assert_eq!(*event(consumer).payload.bytes(), *b"b");
         }

@@ -3,220 +3,17 @@
 //!
 //! The program brings hundreds of crates. So it is built, and these tests run, only with `--long`.
 
+mod joined;
+
+use joined::{Counters, Joined, MINUTE, follow, next, reads_over_a_gap, stream};
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use unisono_broker::{
-    Advertisement, Client, EventDraft, NoticeText, ReceivedEvent, Reception, SubscriptionSpec, now,
-};
+use unisono_broker::{Advertisement, EventDraft, NoticeText, ReceivedEvent, Reception, now};
 use unisono_host_tests::hosts::{Hosts, ip};
 use unisono_host_tests::processes::until;
-use unisono_host_tests::{LONG, Skipped, TestOutcome, host_tests, is_long, program, require};
-
-const MINUTE: Duration = Duration::from_secs(60);
-const ALONE: &str = "cargo test -p unisono-host-tests --test events_joined";
-
-/// Builds the program.
-fn join_program() -> Result<PathBuf, Skipped> {
-    if !is_long() {
-        return Err(Skipped::because(format!("it builds zenoh, which takes minutes; {LONG}=1 {ALONE}")));
-    }
-    let place = program::target().join("join");
-    let built = program::cargo()
-        .args(["build", "--quiet", "--locked", "--manifest-path", "crates/join/Cargo.toml"])
-        .env("CARGO_TARGET_DIR", &place)
-        .current_dir(program::workspace())
-        .stdin(Stdio::null())
-        .output();
-    let built = built.expect("cargo starts because it runs this test");
-    let said = String::from_utf8_lossy(&built.stderr);
-    if said.contains("failed to download") || said.contains("failed to get") {
-        return Err(Skipped::because(format!("the crates of zenoh cannot be had here: {}", said.trim())));
-    }
-    assert!(built.status.success(), "{said}");
-    Ok(place.join("debug/unisono-join"))
-}
-
-/// A process that is killed when the test ends.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // one that has ended needs no killing
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Hosts with brokers that are joined.
-struct Joined {
-    hosts: Hosts,
-    program: PathBuf,
-    scratch: tempfile::TempDir,
-}
-
-impl Joined {
-    fn new(hosts: Hosts) -> Result<Self, Skipped> {
-        let scratch = tempfile::tempdir().expect("a scratch directory");
-        Ok(Self { hosts, program: join_program()?, scratch })
-    }
-
-    fn socket(&self, host: usize) -> PathBuf {
-        self.scratch.path().join(format!("broker-{host}"))
-    }
-
-    fn start(mut command: Command) -> Killed {
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        Killed(command.spawn().expect("it starts"))
-    }
-
-    fn broker(&self, host: usize) -> Killed {
-        let mut command = self.hosts.command(host, &program::unisono());
-        command.args(["events", "serve", "--json", "--listen"]).arg(self.socket(host));
-        Self::start(command)
-    }
-
-    fn join(&self, host: usize, arguments: &[&str]) -> Killed {
-        self.join_called(&format!("host-{host}"), host, arguments)
-    }
-
-    fn join_called(&self, name: &str, host: usize, arguments: &[&str]) -> Killed {
-        let mut command = self.hosts.command(host, &self.program);
-        command
-            .args(["--name", name, "--json", "--every", "1", "--at"])
-            .arg(self.socket(host))
-            .args(arguments);
-        Self::start(command)
-    }
-
-    fn client(&self, host: usize) -> Client {
-        let start = Instant::now();
-        loop {
-            match Client::connect(&self.socket(host)) {
-                Ok(client) => return client,
-                Err(error) => assert!(start.elapsed() < MINUTE, "{error}"),
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    fn reader(&self, host: usize, topics: &str) -> Client {
-        let mut client = self.client(host);
-        client
-            .subscribe(&SubscriptionSpec { queue_events: 60_000, ..SubscriptionSpec::of(topics) })
-            .expect("it fits");
-        client
-    }
-}
-
-/// The counters that a join prints.
-struct Counters(mpsc::Receiver<String>);
-
-impl Counters {
-    fn of(join: &mut Killed) -> Self {
-        let lines = BufReader::new(join.0.stdout.take().expect("piped")).lines();
-        let (sender, said) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                // it is read all the same, so that the program can go on
-                let _ = sender.send(line);
-            }
-        });
-        Self(said)
-    }
-
-    /// Waits until a class's counters are so.
-    fn until(&mut self, class: &str, mut so: impl FnMut(&Value) -> bool) -> Value {
-        let start = Instant::now();
-        loop {
-            let line = self.0.recv_timeout(MINUTE).expect("it runs");
-            let all: Value = serde_json::from_str(&line).expect("an object");
-            if so(&all[class]) {
-                return all[class].clone();
-            }
-            assert!(start.elapsed() < MINUTE, "never: {all}");
-        }
-    }
-
-    /// Waits until other hosts are there.
-    fn hosts(&mut self, class: &str, count: usize) {
-        self.until(class, |of| of["hosts"].as_array().is_some_and(|hosts| hosts.len() == count));
-    }
-
-    fn last(self) -> Value {
-        serde_json::from_str(&self.0.iter().last().expect("it says what it did")).expect("an object")
-    }
-}
-
-/// The next event, or the notice before it.
-fn next(client: &mut Client) -> Result<ReceivedEvent, NoticeText> {
-    match client.receive(Some(MINUTE)).expect("the broker is there") {
-        Some(Reception::Event(event)) => Ok(event),
-        Some(Reception::Notice { notice, .. }) => Err(notice),
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Publishes an event each two milliseconds on a topic of a host, and counts them, until it is stopped.
-fn stream<T>(joined: &Joined, host: usize, topic: &str, meanwhile: impl FnOnce(&AtomicU64) -> T) -> T {
-    let (stop, published) = (AtomicBool::new(false), AtomicU64::new(0));
-    let mut client = joined.client(host);
-    let outlet = client.advertise(&Advertisement::of(topic)).expect("a topic");
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                client.publish(outlet, &EventDraft::new(b"x")).expect("the broker is there");
-                published.fetch_add(1, Ordering::Relaxed);
-                std::thread::sleep(Duration::from_millis(2));
-            }
-        });
-        // also when `meanwhile` panics
-        struct Stop<'a>(&'a AtomicBool);
-        impl Drop for Stop<'_> {
-            fn drop(&mut self) {
-                self.0.store(true, Ordering::Relaxed);
-            }
-        }
-        let _stop = Stop(&stop);
-        meanwhile(&published)
-    })
-}
-
-/// Reads until a gap is told and events come again behind it. All numbers ascend by one, but for those in
-/// gaps.
-fn reads_over_a_gap(reader: &mut Client, last: &mut u64) -> u64 {
-    let (mut missing, mut after) = (0, 0);
-    let start = Instant::now();
-    while after < 20 {
-        match next(reader) {
-            Ok(event) => {
-                assert_eq!(event.sequence, *last + 1, "each once, in order");
-                *last = event.sequence;
-                after += u64::from(missing > 0);
-            }
-            Err(NoticeText::Gap { first, last: end, lost, cause, .. }) => {
-                assert_eq!((first, lost, cause.as_str()), (*last + 1, end - *last, "not-received"));
-                *last = end;
-                missing += lost;
-            }
-            Err(other) => panic!("{other:?}"),
-        }
-        assert!(start.elapsed() < MINUTE, "no gap: {last}");
-    }
-    missing
-}
-
-fn follow(reader: &mut Client, events: usize) -> u64 {
-    let first = next(reader).expect("an event").sequence;
-    for number in 1..events as u64 {
-        assert_eq!(next(reader).expect("an event").sequence, first + number);
-    }
-    first + events as u64 - 1
-}
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, require};
 
 fn events_flow_between_two_hosts_both_ways_once_and_in_order() -> TestOutcome {
     let joined = Joined::new(Hosts::new()?)?;
@@ -407,12 +204,7 @@ fn the_flood_of_one_class_does_not_delay_another() -> TestOutcome {
         return Err(Skipped::because(format!("the kernel cannot limit a cable: {why}")));
     }
     let _brokers = [joined.broker(0), joined.broker(1)];
-    let file = |host: usize, ends: &str| {
-        let path = joined.scratch.path().join(format!("join-{host}.toml"));
-        let text = CLASSES.replace("ENDS", ends).replace("ADDRESS", &Hosts::address(0));
-        std::fs::write(&path, text).expect("it is written");
-        path.to_str().expect("plain").to_owned()
-    };
+    let file = |host: usize, ends: &str| joined.file(host, CLASSES, ends, &Hosts::address(0));
     let mut a = joined.join(0, &["--config", &file(0, "listen")]);
     let mut b = joined.join(1, &["--config", &file(1, "connect")]);
     let (mut of_a, mut of_b) = (Counters::of(&mut a), Counters::of(&mut b));
@@ -479,15 +271,24 @@ fn the_flood_of_one_class_does_not_delay_another() -> TestOutcome {
     Ok(())
 }
 
+/// Room for what a busy machine is late with.
+const ROOMY: &str = r##"
+[[class]]
+name = "events"
+topics = ["#"]
+queue_events = 60000
+queue_bytes = 60000000
+ENDS = ["tcp/ADDRESS:7447"]
+"##;
+
 fn a_host_whose_broker_stands_still_holds_up_no_other_host() -> TestOutcome {
     const EVENTS: u64 = 30_000;
     let joined = Joined::new(Hosts::three()?)?;
     let (_brokers, third_broker) = ([joined.broker(0), joined.broker(1)], joined.broker(2));
-    let to = |host, other| format!("tcp/{}:7447", Hosts::address_towards(host, other));
-    let (ab, ac) = (to(0, 1), to(0, 2));
-    let mut a = joined.join(0, &["--topics", "#", "--listen", "tcp/0.0.0.0:7447"]);
-    let mut b = joined.join(1, &["--topics", "#", "--connect", &ab]);
-    let mut c = joined.join(2, &["--topics", "#", "--connect", &ac]);
+    let (ab, ac) = (Hosts::address_towards(0, 1), Hosts::address_towards(0, 2));
+    let mut a = joined.join(0, &["--config", &joined.file(0, ROOMY, "listen", "0.0.0.0")]);
+    let mut b = joined.join(1, &["--config", &joined.file(1, ROOMY, "connect", &ab)]);
+    let mut c = joined.join(2, &["--topics", "#", "--connect", &format!("tcp/{ac}:7447")]);
     let (mut of_b, mut of_c) = (Counters::of(&mut b), Counters::of(&mut c));
     Counters::of(&mut a).hosts("events", 2);
     of_b.hosts("events", 1);
