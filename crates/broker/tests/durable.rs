@@ -8,8 +8,8 @@ use std::time::Duration;
 use unisono_broker::log::{EventLog, LogBounds};
 use unisono_broker::{
     Advertisement, AgainSpec, Broker, Client, ClientId, Durability, Error, EventDraft, Frame, Limits,
-    LogStatistics, NO_DEADLINE, NoticeText, OWNER, PublishOutcome, ReceivedEvent, Reception, ResumeSpec,
-    Server, ServerWait, SubscriptionSpec, Task,
+    LogStatistics, NO_DEADLINE, NoticeText, OWNER, PublishOutcome, Received, ReceivedEvent, Reception,
+    ResumeSpec, Server, ServerWait, SubscriptionSpec, Task,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use unisono_linux::clock::Nanos;
@@ -347,6 +347,45 @@ fn a_disk_that_fails_to_sync_is_said_to_those_who_waited_and_nothing_more_is_pro
     assert!(other.contains("Taken"), "others notice nothing: {other}");
     let statistics = program.0.statistics(Nanos(1)).log.expect("it keeps a log");
     assert_eq!((statistics.written, statistics.failed, statistics.syncs), (2, 1, 2));
+}
+
+#[test]
+fn while_a_disk_hangs_those_who_asked_for_it_wait_and_others_notice_nothing() {
+    use unisono_broker::frame::{PublishFlags, PublishHead};
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let mut program = Program(broker(directory.path(), WIDE));
+    let peer = unisono_broker::transport::TransportPeer::User(0);
+    assert!(program.0.connected(Nanos(1), ClientId(0), peer));
+    program.say(&Frame::Hello(unisono_broker::Greeting::default()));
+    for (number, durability) in [(1, Durability::Synced), (2, Durability::Written)] {
+        let spec = Advertisement { durability, ..Advertisement::of(&format!("t/{number}")) };
+        program.say(&Frame::Advertise { number, spec });
+    }
+    let publish = |program: &mut Program, topic, token, at_once| {
+        let flags = PublishFlags { answer: true, at_once, ..PublishFlags::default() };
+        let head = PublishHead { flags, topic, token, deadline: NO_DEADLINE, ..PublishHead::default() };
+        let mut bytes = Vec::new();
+        Frame::Publish { head, payload: b"x" }.write(&mut bytes);
+        program.0.received(Nanos(1), ClientId(0), &bytes, None)
+    };
+    let mut token = 0;
+    let job = loop {
+        token += 1;
+        assert!(token < 100_000, "what waits has a bound");
+        if publish(&mut program, 1, token, false) == Received::Blocked {
+            break program.0.sync().expect("somebody waits");
+        }
+    };
+    assert_eq!(program.heard(), Vec::<String>::new(), "nothing is said before the sync");
+    assert_eq!(publish(&mut program, 1, token, true), Received::Done);
+    let [refused] = &program.heard()[..] else { panic!("one answer") };
+    assert!(refused.contains("Rejected") && refused.contains("the disk is behind"), "{refused}");
+    assert_eq!(publish(&mut program, 2, 1, false), Received::Done);
+    let [other] = &program.heard()[..] else { panic!("one answer") };
+    assert!(other.contains("Written"), "{other}");
+    program.0.synced(Nanos(1), &job, Ok(()));
+    assert_eq!(program.heard().len(), token as usize - 1);
+    assert_eq!(publish(&mut program, 1, token, false), Received::Done, "it goes on");
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! Confirmations of a client keep their order (MQTT 5.0, section 4.6). So while one of them waits for the
 //! disk, later ones wait too, whatever their topic.
 
-use super::{DurableEvents, SyncedAnswer, UnsyncedAnswer, append};
+use super::{DurableEvents, MOST_UNSYNCED, SyncedAnswer, UnsyncedAnswer, append};
 use crate::body::EventBody;
 use crate::broker::Broker;
 use crate::broker::mqtt::MqttSessionId;
@@ -27,6 +27,13 @@ impl Broker {
             durable.messages = durability.max(Durability::Written);
         }
         self
+    }
+
+    /// Whether a client has to wait with its next message of QoS 1 or 2 until the disk has earlier ones.
+    pub(in crate::broker) fn waits_for_disk(&mut self, session: MqttSessionId) -> bool {
+        let behind = |durable: &DurableEvents| durable.unsynced.len() >= MOST_UNSYNCED;
+        self.durable.as_ref().is_some_and(behind)
+            && self.mqtt.unconfirmed(session).is_some_and(|unconfirmed| *unconfirmed > 0)
     }
 
     /// Publishes a message; if its topic is kept, also its position in the log.

@@ -77,6 +77,10 @@ enum SyncedAnswer {
     },
 }
 
+/// Answers that wait for the disk, at most: beyond, those who want to be told that the disk has their events
+/// wait with them. A disk that hangs then takes no more memory.
+const MOST_UNSYNCED: usize = 16_384;
+
 /// The log, and all that has to do with it.
 #[derive(Debug)]
 pub(super) struct DurableEvents {
@@ -272,6 +276,15 @@ impl Broker {
         let Some(durable) = &mut self.durable else { return Ok(Received::Done) };
         let DurableEvents { log, offers, epoch, followers, hungry, unsynced, .. } = durable;
         let Some(offer) = offers.get(&supplier) else { return Ok(Received::Done) };
+        if offer.durability == Durability::Synced && head.flags.answer && unsynced.len() >= MOST_UNSYNCED {
+            if !head.flags.at_once {
+                return Ok(Received::Blocked);
+            }
+            self.refused += 1;
+            let reason = "the disk is behind with what was published before; try again";
+            self.answer(client, &Frame::Rejected { topic, token, reason });
+            return Ok(Received::Done);
+        }
         let last = log.last_of(&offer.topic, &offer.writer).filter(|_| !offer.writer.is_empty());
         let (sequence, outcome, position) = match (head.sequence, last) {
             (Some(sequence), Some(last)) if sequence <= last => {

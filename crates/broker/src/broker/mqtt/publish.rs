@@ -35,6 +35,9 @@ impl Broker {
         id: MqttSessionId,
         message: IncomingMessage<'_>,
     ) -> Result<Received, MqttFault> {
+        if message.origin.qos > MqttQos::AtMostOnce && self.waits_for_disk(id) {
+            return Ok(Received::Blocked);
+        }
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(Received::Done) };
         let version = session.version;
         let topic: Arc<str>;
