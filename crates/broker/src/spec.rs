@@ -87,7 +87,7 @@ impl Durability {
     }
 }
 
-/// A supplier of another broker.
+/// Which program of another host published: numbers that mean something to its own broker alone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteSupplier {
@@ -162,11 +162,11 @@ impl Advertisement {
     }
 }
 
-/// Topics that an interest leaves out.
+/// Topics of an interest's pattern that it does not ask for.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExceptSpec {
-    /// A pattern.
+    /// A pattern: `+` stands for one level, `#` for all further ones.
     pub topics: String,
     /// Patterns of those that are not left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
