@@ -84,12 +84,13 @@ fn kernel(text: &str) -> Result<KernelModel, String> {
 const QUIET: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let gangs: Result<Vec<GangSpec>, _> = args.programs.iter().map(|text| text.parse()).collect();
     let mut spec = match &args.spec {
         Some(path) => read(path)?,
         None => SimulationSpec {
             cores: 16,
             seconds: Some(2.0),
-            gangs: programs(&args.programs)?,
+            gangs: gangs.map_err(wrong)?,
             ..Default::default()
         },
     };
@@ -154,27 +155,6 @@ fn watch(scheduler: &str, simulation: &Simulation) -> impl FnMut(Nanos) -> bool 
     }
 }
 
-fn programs(texts: &[String]) -> anyhow::Result<Vec<GangSpec>> {
-    texts.iter().map(|text| program(text)).collect()
-}
-
-/// `16x50us+2ms`: threads, interval, variance.
-fn program(text: &str) -> anyhow::Result<GangSpec> {
-    let bad = || {
-        Failure::Usage(format!(
-            "{text:?} is no program; write threads x interval, for example 16x50us, 16x50us+2ms or 2xloop"
-        ))
-    };
-    let (threads, times) = text.split_once('x').ok_or_else(bad)?;
-    let threads = threads.trim().parse().map_err(|_| bad())?;
-    let mut spec = GangSpec { name: text.to_owned(), threads, ..GangSpec::default() };
-    if times != "loop" {
-        let (interval, variance) = times.split_once('+').unwrap_or((times, "0"));
-        (spec.interval, spec.variance) = (Some(interval.to_owned()), Some(variance.to_owned()));
-    }
-    Ok(spec)
-}
-
 fn read(path: &std::path::Path) -> anyhow::Result<SimulationSpec> {
     let name = path.display();
     let text = unisono_linux::read::text(path, HAND_WRITTEN)
@@ -197,22 +177,4 @@ fn bad_spec(name: &str, error: &serde_json::Error) -> String {
         _ => format!("{what};"),
     };
     format!("{name}:{line}:{column}: {what} see unisono gang simulate --help")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_is_threads_interval_and_variance() {
-        let full = program("16x50us+2ms").expect("a program");
-        assert_eq!(
-            (full.threads, full.interval.as_deref(), full.variance.as_deref()),
-            (16, Some("50us"), Some("2ms"))
-        );
-        assert_eq!(program("2xloop").expect("a program").interval, None);
-        for text in ["", "x", "16", "ax1us", "-1x1us"] {
-            assert!(program(text).is_err(), "{text}");
-        }
-    }
 }

@@ -7,15 +7,16 @@ use crate::exit::{self, Failure};
 use crate::fit;
 use crate::output;
 use std::ffi::OsString;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 use unisono_advise::judge::Circumstances;
 use unisono_advise::remedy::{Programs, StartedTogether};
 use unisono_advise::trial::{self, TrialBudget};
 use unisono_advise::{AdviceVerdict, FitPlan, TrialRuns, TriedRemedy, judge};
+use unisono_fit::FitHost;
 use unisono_launch::side_by_side::{self, Companion};
 use unisono_linux::affinity::{self, Tid};
-use unisono_linux::{interrupt, process as own, quota};
+use unisono_linux::{interrupt, process as own};
 use unisono_measure::units;
 
 /// Find out which setting makes your programs fast on this machine
@@ -77,19 +78,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(pid) = args.pid {
         return process::run(pid, args.time.unwrap_or(Duration::from_secs(5)), args.json);
     }
-    let programs = programs(&args.command)?;
-    let trials = tried(args, &programs)?;
-    let processors = unisono_fit::effective(&quota::limits()?);
-    let circumstances = Circumstances {
-        programs: programs.commands.len(),
-        processors: processors.processors,
-        fit: fit_plan(&programs),
+    // a program that cannot be started is refused before any program runs
+    let files = fit::programs(&args.command, "advise")?;
+    let programs = Programs {
+        commands: files.iter().map(|(command, _)| command.clone()).collect(),
+        unisono: std::env::current_exe()?,
+        root: own::is_root(),
     };
+    let trials = tried(args, &programs)?;
+    let host = FitHost::read()?;
+    let circumstances = Circumstances {
+        programs: files.len(),
+        processors: host.effective.processors,
+        fit: FitPlan::of(&host.fit(files, fit::user)),
+    };
+    let processors = &host.effective;
     let advice = judge(&trials, &circumstances);
     let text = if args.json {
-        answer::json(&trials, &programs, &processors, &advice).to_string()
+        answer::json(&trials, &programs, processors, &advice).to_string()
     } else {
-        answer::words(&trials, &programs, &processors, &advice)
+        answer::words(&trials, &programs, processors, &advice)
     };
     output::answer(&text)?;
     match advice.verdict {
@@ -97,17 +105,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         AdviceVerdict::Undecided => Ok(ExitCode::from(1)),
         _ => Ok(ExitCode::SUCCESS),
     }
-}
-
-fn programs(words: &[OsString]) -> anyhow::Result<Programs> {
-    let commands: Vec<Vec<OsString>> = words.split(|word| word == ":::").map(<[OsString]>::to_vec).collect();
-    if commands.iter().any(Vec::is_empty) {
-        let text = "a program is missing beside `:::`; write: unisono advise -- CMD ARGS ::: CMD ARGS";
-        return Err(Failure::Usage(text.into()).into());
-    }
-    // a program that cannot be started is refused before any program runs
-    commands.iter().try_for_each(|command| fit::look(command).map(|_| ()))?;
-    Ok(Programs { commands, unisono: std::env::current_exe()?, root: own::is_root() })
 }
 
 fn tried(args: &Args, programs: &Programs) -> anyhow::Result<TrialRuns> {
@@ -132,14 +129,6 @@ fn tried(args: &Args, programs: &Programs) -> anyhow::Result<TrialRuns> {
         trial::Error::Start { .. } => Failure::Usage(error.to_string()).into(),
         error => error.into(),
     })
-}
-
-/// What `unisono fit` would set. Nothing, if it cannot say.
-fn fit_plan(programs: &Programs) -> FitPlan {
-    let words = programs.fit_plan();
-    let Some((name, arguments)) = words.split_first() else { return FitPlan::default() };
-    let Ok(output) = Command::new(name).args(arguments).output() else { return FitPlan::default() };
-    FitPlan::of_json(&output.stdout)
 }
 
 /// Runs the programs as advised. Returns early only if one cannot be started.

@@ -1,22 +1,20 @@
 //! `unisono barrier`: measures BARRIER with Unisono's barriers and others, alone or beside busy loops.
 
 mod table;
-pub(crate) mod variant;
 
 use crate::exit::Failure;
 use crate::flags::{WorkloadFlags, one_number};
 use crate::help::{Completed, owned};
-use anyhow::Context;
 use clap::builder::StringValueParser;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 use unisono_measure::units;
+use unisono_study::compare;
 use unisono_study::peer::catalogue;
 use unisono_study::workload::competitor::Competitors;
 use unisono_study::workload::options::write_result;
-use unisono_study::workload::{self, Measurement, Options, Pin};
-use variant::ComparedRow;
+use unisono_study::workload::{Measurement, Pin};
 
 /// Measure what a barrier costs here
 ///
@@ -40,10 +38,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     flags: WorkloadFlags,
     /// Unisono's algorithm: recommended, by name, or all; several separated by commas
-    #[arg(long, value_name = "A", value_delimiter = ',', value_parser = Completed::new(|| owned(variant::algorithms()), StringValueParser::new()), hide_possible_values = true)]
+    #[arg(long, value_name = "A", value_delimiter = ',', value_parser = Completed::new(|| owned(compare::algorithms()), StringValueParser::new()), hide_possible_values = true)]
     algorithm: Vec<String>,
     /// How to wait: spin, yield, block, spin-block, adaptive, or all; several separated by commas
-    #[arg(long, value_name = "W", value_delimiter = ',', value_parser = Completed::new(|| owned(variant::waits()), StringValueParser::new()), hide_possible_values = true)]
+    #[arg(long, value_name = "W", value_delimiter = ',', value_parser = Completed::new(|| owned(compare::waits()), StringValueParser::new()), hide_possible_values = true)]
     wait: Vec<String>,
     /// How long spin-block spins before it blocks
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
@@ -68,18 +66,34 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let options = args.flags.options()?;
-    options.check().map_err(|error| usage(&error))?;
+    options.check().map_err(usage)?;
     if args.runs == 0 || args.runs > 10_000 {
         return Err(Failure::Usage(format!("{} runs: ask for 1 to 10000", args.runs)).into());
     }
-    let variants = variant::parse(&args.implementation, &args.algorithm, &args.wait, args.spin_budget)?;
-    let runners = variant::prepare(variants)?;
+    let wanted = compare::parse(&args.implementation, &args.algorithm, &args.wait, args.spin_budget);
     let unisono = std::env::current_exe()?;
-    let competitors = Competitors::start(&unisono, args.competitors, &args.competitor_pin);
-    let competitors = competitors.map_err(|error| usage(&error))?;
-    let measured = measure(&runners, &options, &args)?;
+    let rows = compare::prepare(wanted.map_err(usage)?, &unisono, &mut |what| eprintln!("{what}"))
+        .map_err(failure)?;
+    let competitors = Competitors::start(&unisono, args.competitors, &args.competitor_pin).map_err(usage)?;
+    let total = rows.len() * args.runs;
+    let seconds = (options.warm_up.as_secs_f64() + options.seconds) * total as f64;
+    let bar = (!args.json && seconds > 2.0).then(|| progress(total));
+    let measured = compare::in_turns(&rows, args.runs, &options, &unisono, |done, name| {
+        if let Some(bar) = &bar {
+            bar.set_position(done as u64);
+            bar.set_message(name.to_owned());
+        }
+    });
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    let beside = (args.competitors > 0).then_some(args.competitors);
+    let with_competitors = |runs: Vec<Measurement>| {
+        runs.into_iter().map(|run| Measurement { competitors: beside, ..run }).collect::<Vec<_>>()
+    };
+    let measured = measured.map_err(failure)?.into_iter().map(with_competitors);
     drop(competitors);
-    let results: Vec<table::VariantRuns> = measured.into_iter().map(table::VariantRuns::new).collect();
+    let results: Vec<table::VariantRuns> = measured.map(table::VariantRuns::new).collect();
     let json = results.iter().map(table::VariantRuns::json).collect::<Result<Vec<_>, _>>()?.join("\n");
     if let Some(path) = &args.flags.result {
         write_result(path, &json)?;
@@ -93,46 +107,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes the runs in turns (A B, B A, A B, ...). Returns them in the order of the variants.
-fn measure(
-    variants: &[ComparedRow],
-    options: &Options,
-    args: &Args,
-) -> anyhow::Result<Vec<Vec<Measurement>>> {
-    let mut measured = vec![Vec::new(); variants.len()];
-    let alone = variants.len() == 1 && args.runs == 1;
-    let total = variants.len() * args.runs;
-    let each = (options.warm_up.as_secs_f64() + options.seconds) * total as f64;
-    let progress = (!args.json && each > 2.0).then(|| progress(total));
-    for run in 0..args.runs {
-        let mut order: Vec<usize> = (0..variants.len()).collect();
-        if run % 2 == 1 {
-            order.reverse();
-        }
-        for index in order {
-            let variant = &variants[index];
-            if let Some(progress) = &progress {
-                progress.set_message(variant.name().to_owned());
-            }
-            // The same seed for every variant of a run: they compute the same.
-            let options = Options { seed: options.seed.wrapping_add(run as u64), ..options.clone() };
-            let result =
-                variant.measure(&options, alone).with_context(|| format!("measuring {}", variant.name()))?;
-            measured[index].push(Measurement {
-                competitors: (args.competitors > 0).then_some(args.competitors),
-                ..result
-            });
-            if let Some(progress) = &progress {
-                progress.inc(1);
-            }
-        }
-    }
-    if let Some(progress) = progress {
-        progress.finish_and_clear();
-    }
-    Ok(measured)
-}
-
 fn progress(total: usize) -> indicatif::ProgressBar {
     let style = indicatif::ProgressStyle::with_template("{bar:30} run {pos} of {len}, {eta} left: {msg}")
         .expect("the template is valid because it is a constant that tests render");
@@ -141,6 +115,14 @@ fn progress(total: usize) -> indicatif::ProgressBar {
     bar
 }
 
-fn usage(error: &workload::Error) -> Failure {
+fn failure(error: compare::Error) -> anyhow::Error {
+    match error {
+        compare::Error::NothingRuns(text) => Failure::Host(text).into(),
+        error if error.is_usage() => usage(error).into(),
+        error => error.into(),
+    }
+}
+
+fn usage(error: impl std::fmt::Display) -> Failure {
     Failure::Usage(error.to_string())
 }

@@ -6,7 +6,7 @@ use crate::exit::{self, Failure};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_mpi_preload::elf::Linking;
+use unisono_linux::elf::Linking;
 use unisono_mpi_preload::{self as preload, Error, HostMpi, build};
 
 /// Run an MPI program with Unisono's one-sided communication

@@ -10,7 +10,6 @@ mod rival;
 mod service;
 mod traffic;
 
-use crate::barrier::variant::read_choice;
 use crate::exit::Failure;
 use crate::flags::WorkloadFlags;
 use std::io::Write;
@@ -19,6 +18,7 @@ use std::time::Duration;
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::parent_death::die_with_parent;
 use unisono_measure::units;
+use unisono_study::compare::read_choice;
 use unisono_study::program::{hand_off, tight_loop};
 use unisono_study::workload::bursts::{self, BurstLoad};
 use unisono_study::workload::kernel::{clustering, stencil};
@@ -134,11 +134,18 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
+impl KernelArgs {
+    fn choice(&self) -> Result<BarrierChoice, Failure> {
+        read_choice(self.algorithm.as_deref(), self.wait.as_deref(), self.spin_budget)
+            .map_err(|error| Failure::Usage(error.to_string()))
+    }
+}
+
 fn kernel(
     args: &KernelArgs,
     run: impl Fn(&BarrierChoice, &Options) -> Result<Measurement, workload::Error>,
 ) -> anyhow::Result<ExitCode> {
-    let choice = read_choice(args.algorithm.as_deref(), args.wait.as_deref(), args.spin_budget)?;
+    let choice = args.choice()?;
     measure(&args.flags, |options| run(&choice, options))
 }
 

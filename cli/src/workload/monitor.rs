@@ -1,7 +1,6 @@
 //! `unisono workload monitor`: one stream of packets of the network monitor (docs/network-monitor.md).
 
 use super::{KernelArgs, measure};
-use crate::barrier::variant::read_choice;
 use crate::exit::Failure;
 use std::process::ExitCode;
 use unisono_study::workload::monitor::generator::StreamRate;
@@ -51,11 +50,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let centres = CentreRange { fewest: args.centres.div_ceil(2), most: args.centres };
     let load = MonitorLoad { stream: args.stream, chunk: args.chunk, centres, times };
     load.check().map_err(|error| Failure::Usage(error.to_string()))?;
-    let KernelArgs { algorithm, wait, spin_budget, .. } = &args.kernel;
     let barrier = match args.barrier {
-        BarrierOf::Unisono => {
-            MonitorBarrier::Unisono(read_choice(algorithm.as_deref(), wait.as_deref(), *spin_budget)?)
-        }
+        BarrierOf::Unisono => MonitorBarrier::Unisono(args.kernel.choice()?),
         BarrierOf::Pthread => MonitorBarrier::Pthread,
     };
     measure(&args.kernel.flags, |options| monitor::run(&load, barrier, options))

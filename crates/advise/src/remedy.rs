@@ -5,6 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
+use unisono_fit::FittedProgram;
 
 /// Simpler ways first: the judge prefers an earlier one unless a later one is clearly faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,21 +26,17 @@ pub enum TriedRemedy {
 /// What `unisono fit` would set, as far as a verdict needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FitPlan {
-    pub set: Vec<(String, String)>,
+    /// Names of variables.
+    pub set: Vec<String>,
 }
 
 impl FitPlan {
-    /// From what `unisono fit --dry-run --json` prints. Empty, if it is nothing of that kind.
-    pub fn of_json(text: &[u8]) -> Self {
-        let value: serde_json::Value = serde_json::from_slice(text).unwrap_or_default();
-        let one = |one: &serde_json::Value| {
-            Some((one["name"].as_str()?.to_owned(), one["value"].as_str()?.to_owned()))
-        };
-        Self { set: value["set"].as_array().into_iter().flatten().filter_map(one).collect() }
+    pub fn of(programs: &[FittedProgram]) -> Self {
+        Self { set: programs.iter().flat_map(|one| &one.plan.set).map(|set| set.name.to_owned()).collect() }
     }
 
     fn sets(&self, names: &[&str]) -> bool {
-        self.set.iter().any(|(name, _)| names.iter().any(|part| name.contains(part)))
+        self.set.iter().any(|name| names.iter().any(|part| name.contains(part)))
     }
 
     pub fn fewer_threads(&self) -> bool {
@@ -48,10 +45,6 @@ impl FitPlan {
 
     pub fn waits(&self) -> bool {
         self.sets(&["WAIT_POLICY", "BLOCKTIME", "YIELD", "yield"])
-    }
-
-    pub fn binds(&self) -> bool {
-        self.sets(&["PROC_BIND", "PLACES"])
     }
 }
 
@@ -129,11 +122,6 @@ impl Programs {
                 vec![vec![(self.around(&words), Vec::new())]]
             }
         }
-    }
-
-    /// The command that prints what `unisono fit` would set, and starts nothing.
-    pub fn fit_plan(&self) -> Vec<OsString> {
-        self.around(&["fit", "--dry-run", "--json", "--"])
     }
 
     /// The command line of a way as a user would type it in a shell.

@@ -11,8 +11,8 @@
 //!   what the file says (Go, Java, libraries) -------+--> decide --> settings, each with its reason
 //!   what the user set ------------------------------+               remarks: what was left alone
 //! ```
-//! Read [`effective`](mod@effective) first, then [`decide`](mod@decide). This crate does not touch the host:
-//! [`unisono_linux::quota`] reads the limits, and the bytes of a program are an argument.
+//! Read [`effective`](mod@effective) first, then [`decide`](mod@decide). Both are pure. [`program`] reads a
+//! program's file, and [`together`] asks [`unisono_linux::quota`] for the limits of this host.
 //!
 //! Cost: microseconds, and a pass over the program's bytes. When not to use it: a program that asks for eight
 //! threads in its code (`num_threads(8)`, `-t 8`) gets them; no variable takes them away without changing
@@ -26,8 +26,10 @@ pub mod decide;
 pub mod effective;
 pub mod parts;
 pub mod program;
+pub mod together;
 
 pub use decide::{Observed, Plan, Setting, decide};
 pub use effective::{Bound, Effective, effective};
 pub use parts::{ProcessorPart, parts};
-pub use program::ProgramTraits;
+pub use program::{MpiNames, ProgramTraits};
+pub use together::{FitHost, FittedProgram};

@@ -2,11 +2,18 @@
 //! what.
 //!
 //! The bytes are untrusted; what makes no sense counts as not found. Interpreters and scripts load what they
-//! want later, so "not found" means that everything is possible.
+//! want later, so "not found" means that everything is possible. Which names belong to MPI is an argument,
+//! because the MPI preload knows them.
 //!
 //! Reference: Go's debug/buildinfo (the section `.go.buildinfo`); the file `release` of a JDK.
 
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::Path;
 use unisono_linux::cgroup::CgroupVersion;
+use unisono_linux::elf;
+use unisono_linux::programs::executable;
 use unisono_linux::quota::{Quota, Whose};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +31,42 @@ pub struct ProgramTraits {
     pub mpi: bool,
 }
 
+/// The names by which MPI is recognized.
+#[derive(Clone, Copy, Debug)]
+pub struct MpiNames {
+    /// Whether this program starts the ranks of MPI programs.
+    pub is_launcher: fn(&str) -> bool,
+    /// Whether this shared library belongs to an MPI.
+    pub is_library: fn(&str) -> bool,
+}
+
+/// A larger file is not read.
+const LARGEST: u64 = 256 << 20;
+
 impl ProgramTraits {
+    /// What the file of a command's program says. Fails if exec(2) would not find a program.
+    pub fn of_command(command: &[OsString], mpi: MpiNames) -> io::Result<Self> {
+        let [name, arguments @ ..] = command else { return Ok(Self::default()) };
+        let written = Path::new(name);
+        let file = executable(written)?;
+        let bytes = match fs::metadata(&file) {
+            // a program that may be executed but not read
+            Ok(metadata) if metadata.len() <= LARGEST => fs::read(&file).unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        let libraries = elf::needed(&bytes);
+        let starts_ranks = (mpi.is_launcher)(&name.to_string_lossy());
+        let is_java = written.file_name().is_some_and(|name| name == "java");
+        Ok(Self {
+            name: written.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            go: Go::of(&bytes),
+            java: if is_java { Java::of_launcher(&file) } else { None },
+            ranks: if starts_ranks { ranks(arguments) } else { None },
+            mpi: starts_ranks || libraries.iter().any(|library| (mpi.is_library)(library)),
+            libraries,
+        })
+    }
+
     /// Whether it is linked to one of these. `libgomp` means `libgomp.so.1`; `libmkl` also means
     /// `libmkl_rt.so.2`.
     pub(crate) fn links(&self, stems: &[&str]) -> bool {
@@ -87,6 +129,12 @@ pub struct Java {
 }
 
 impl Java {
+    /// `/usr/bin/java` is a link into the JDK, whose file `release` names the version.
+    fn of_launcher(file: &Path) -> Option<Self> {
+        let file = file.canonicalize().ok()?;
+        Self::of_release(&fs::read_to_string(file.parent()?.parent()?.join("release")).ok()?)
+    }
+
     /// What a JDK's file `release` says.
     pub fn of_release(text: &str) -> Option<Self> {
         let version = text.lines().find_map(|line| line.trim().strip_prefix("JAVA_VERSION="))?;
@@ -111,6 +159,16 @@ impl Java {
     }
 }
 
+/// `mpiexec -n 8`, `mpirun -np 8`, `srun --ntasks=8`.
+fn ranks(arguments: &[OsString]) -> Option<usize> {
+    let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
+    words.iter().enumerate().find_map(|(at, word)| match word.split_once('=') {
+        Some(("--ntasks" | "--np" | "-np" | "-n", number)) => number.parse().ok(),
+        _ if ["-n", "-np", "--np", "-c", "--ntasks"].contains(&&**word) => words.get(at + 1)?.parse().ok(),
+        _ => None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,6 +189,25 @@ mod tests {
             bytes.extend(text.as_bytes());
         }
         bytes
+    }
+
+    const NO_MPI: MpiNames = MpiNames { is_launcher: |_| false, is_library: |_| false };
+
+    #[test]
+    fn the_number_of_ranks_is_read_as_launchers_take_it() {
+        let ranks = |line: &str| ranks(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(ranks("-n 8 ./program"), Some(8));
+        assert_eq!(ranks("--oversubscribe -np 4 ./program"), Some(4));
+        assert_eq!(ranks("--ntasks=16 ./program"), Some(16));
+        assert_eq!(ranks("./program"), None);
+        assert_eq!(ranks("-n"), None);
+    }
+
+    #[test]
+    fn a_shell_is_a_program_of_no_known_runtime() {
+        let found = ProgramTraits::of_command(&["sh".into(), "-c".into(), "true".into()], NO_MPI)
+            .expect("sh is on every Linux");
+        assert_eq!((found.name.as_str(), found.go, found.java, found.mpi), ("sh", None, None, false));
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod counted;
 pub mod current_cpu;
 pub mod descriptors;
 pub mod direct;
+pub mod elf;
 pub mod ethtool;
 pub mod file_system;
 pub mod fork;

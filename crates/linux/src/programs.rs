@@ -1,6 +1,7 @@
 //! Programs on `PATH`.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -19,6 +20,20 @@ pub fn python_with(module: &str) -> Option<&'static str> {
         import.args(["-c", &format!("import {module}")]).stdin(Stdio::null()).stderr(Stdio::null());
         import.status().is_ok_and(|status| status.success())
     })
+}
+
+/// The file that exec(2) would start for this name.
+pub fn executable(name: &Path) -> io::Result<PathBuf> {
+    let is_path = name.to_string_lossy().contains('/');
+    let file = match is_path {
+        true => name.to_owned(),
+        false => on_path(&name.to_string_lossy()).ok_or(io::ErrorKind::NotFound)?,
+    };
+    match fs::metadata(&file)?.is_dir() {
+        true => Err(io::ErrorKind::IsADirectory.into()),
+        false if !is_executable(&file) => Err(io::ErrorKind::PermissionDenied.into()),
+        false => Ok(file),
+    }
 }
 
 /// The clang on PATH: `clang` itself, or the highest of those that name their version, as `clang-16`.

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod child;
+pub mod compare;
 pub mod driver;
 pub mod file;
 pub mod host;

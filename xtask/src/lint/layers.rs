@@ -49,13 +49,12 @@ const ROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("report", &["linux", "measure"]),
-    ("advise", &["linux", "measure"]),
+    ("advise", &["fit", "linux", "measure"]),
     // the program
     (
         "unisono",
         &[
             "advise",
-            "barrier",
             "fabric",
             "broker",
             "btin",

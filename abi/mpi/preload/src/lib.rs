@@ -12,13 +12,12 @@
 #![forbid(unsafe_code)]
 
 pub mod build;
-pub mod elf;
 
-use elf::Linking;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use unisono_linux::elf::{self, Linking};
 use unisono_linux::named::named;
 use unisono_linux::programs::on_path;
 

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::gang::GangWeight;
 use crate::policy::Backfill;
 use serde::Deserialize;
+use std::str::FromStr;
 use unisono_linux::clock::Nanos;
 use unisono_measure::units;
 
@@ -150,6 +151,27 @@ impl SimulationSpec {
     }
 }
 
+/// `16x50us+2ms`: threads, interval, variance. `2xloop`: threads that never wait.
+impl FromStr for GangSpec {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let bad = || {
+            Error::Input(format!(
+                "{text:?} is no program; write threads x interval, for example 16x50us, 16x50us+2ms or 2xloop"
+            ))
+        };
+        let (threads, times) = text.split_once('x').ok_or_else(bad)?;
+        let threads = threads.trim().parse().map_err(|_| bad())?;
+        let mut spec = Self { name: text.to_owned(), threads, ..Self::default() };
+        if times != "loop" {
+            let (interval, variance) = times.split_once('+').unwrap_or((times, "0"));
+            (spec.interval, spec.variance) = (Some(interval.to_owned()), Some(variance.to_owned()));
+        }
+        Ok(spec)
+    }
+}
+
 impl GangSpec {
     fn understand(&self, name: &str) -> Result<SimulatedProgram> {
         let wrong = |what: String| Error::Input(format!("{name}: {what}"));
@@ -209,4 +231,22 @@ impl Simulation {
 
 fn time(text: &str) -> Result<Nanos> {
     units::duration(text).map(Nanos::from).map_err(|error| Error::Input(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_threads_interval_and_variance() {
+        let full: GangSpec = "16x50us+2ms".parse().expect("a program");
+        assert_eq!(
+            (full.threads, full.interval.as_deref(), full.variance.as_deref()),
+            (16, Some("50us"), Some("2ms"))
+        );
+        assert_eq!("2xloop".parse::<GangSpec>().expect("a program").interval, None);
+        for text in ["", "x", "16", "ax1us", "-1x1us"] {
+            assert!(text.parse::<GangSpec>().is_err(), "{text}");
+        }
+    }
 }

@@ -1,21 +1,17 @@
 //! `unisono fit`: runs a program with as many threads as there really are processors.
 
-mod program;
-
 use crate::exit::{self, Failure};
 use crate::output;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
-use unisono_fit::{Bound, Effective, Observed, Plan, ProcessorPart, ProgramTraits, decide, effective, parts};
+use unisono_fit::{FitHost, FittedProgram, MpiNames, ProgramTraits};
 use unisono_launch::Error;
 use unisono_launch::side_by_side::{self, Companion};
 use unisono_linux::affinity::CpuSet;
 use unisono_linux::counted::counted;
-use unisono_linux::load;
-use unisono_linux::quota::{ProcessorLimits, limits};
-use unisono_linux::topology::Topology;
+use unisono_mpi_preload::{HostMpi, is_launcher};
 
 /// Run a program with as many threads as there really are processors
 ///
@@ -66,51 +62,58 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// A program, its processors and its settings.
-struct Fitted {
-    command: Vec<OsString>,
-    part: ProcessorPart,
-    plan: Plan,
-}
-
-impl Fitted {
-    fn companion(&self) -> Companion {
-        Companion {
-            command: self.command.clone(),
-            environment: self.plan.set.iter().map(|setting| (setting.name, setting.value.clone())).collect(),
-            cpus: self.part.cpus.clone(),
-        }
+/// The programs of `CMD ARGS ::: CMD ARGS`, each with what its file says, for the command `unisono WORDS`.
+/// Fails if one of them could not be started.
+pub(crate) fn programs(
+    words: &[OsString],
+    command: &str,
+) -> anyhow::Result<Vec<(Vec<OsString>, ProgramTraits)>> {
+    let commands: Vec<&[OsString]> = words.split(|word| word == ":::").collect();
+    if commands.iter().any(|command| command.is_empty()) {
+        let text =
+            format!("a program is missing beside `:::`; write: unisono {command} -- CMD ARGS ::: CMD ARGS");
+        return Err(Failure::Usage(text).into());
     }
+    let mpi = MpiNames { is_launcher, is_library: |name| HostMpi::of_library(name).is_some() };
+    let one = |command: &[OsString]| {
+        let name = Path::new(&command[0]);
+        let traits = ProgramTraits::of_command(command, mpi)
+            .map_err(|error| worded(Error::start(name, format!("find {}", name.display()))(error)))?;
+        Ok((command.to_vec(), traits))
+    };
+    commands.into_iter().map(one).collect()
 }
 
-/// What the file of a command's program says. An error is the user's: there is no such program.
-pub(crate) fn look(command: &[OsString]) -> anyhow::Result<ProgramTraits> {
-    program::look(command).map_err(worded)
+/// What a variable of the environment is set to.
+pub(crate) fn user(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+}
+
+fn companion(fitted: &FittedProgram) -> Companion {
+    Companion {
+        command: fitted.command.clone(),
+        environment: fitted.plan.set.iter().map(|setting| (setting.name, setting.value.clone())).collect(),
+        cpus: fitted.part.cpus.clone(),
+    }
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let commands: Vec<&[OsString]> = args.command.split(|word| word == ":::").collect();
-    if commands.iter().any(|command| command.is_empty()) {
-        let text = "a program is missing beside `:::`; write: unisono fit -- CMD ARGS ::: CMD ARGS";
-        return Err(Failure::Usage(text.into()).into());
-    }
-    let programs = commands.iter().map(|command| look(command)).collect::<Result<Vec<_>, _>>()?;
-    let limits = limits()?;
-    let there = effective(&limits);
-    let fitted = fit(&limits, &there, load::others(), &commands, &programs);
+    let programs = programs(&args.command, "fit")?;
+    let host = FitHost::read()?;
+    let fitted = host.fit(programs, user);
     if args.json {
-        output::answer(&described(&limits, &there, &fitted).to_string())?;
+        output::answer(&described(&host, &fitted).to_string())?;
     }
     let says = !(args.quiet || args.dry_run && args.json);
     if says {
-        for line in lines(&limits, &there, &fitted, args.dry_run) {
+        for line in lines(&host, &fitted, args.dry_run) {
             if args.dry_run { output::answer(&line)? } else { exit::say(&line) }
         }
     }
     if args.dry_run {
         return Ok(ExitCode::SUCCESS);
     }
-    match &fitted.iter().map(Fitted::companion).collect::<Vec<_>>()[..] {
+    match &fitted.iter().map(companion).collect::<Vec<_>>()[..] {
         [one] => Err(worded(side_by_side::become_it(one))),
         several => stay_beside(several),
     }
@@ -123,34 +126,10 @@ fn worded(error: Error) -> anyhow::Error {
     }
 }
 
-fn fit(
-    limits: &ProcessorLimits,
-    there: &Effective,
-    others: Option<usize>,
-    commands: &[&[OsString]],
-    programs: &[ProgramTraits],
-) -> Vec<Fitted> {
-    let user = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
-    let parts = match commands.len() {
-        1 => vec![ProcessorPart { cpus: limits.affinity.clone(), threads: there.processors, others: 0 }],
-        several => parts(&Topology::read(), &limits.affinity, there.processors, several),
-    };
-    let one = |((part, command), program): ((ProcessorPart, &&[OsString]), &ProgramTraits)| {
-        let bound = if commands.len() == 1 { there.bound.clone() } else { Bound::Part };
-        let observed = Observed {
-            limits: ProcessorLimits { affinity: part.cpus.clone(), ..limits.clone() },
-            effective: Effective { processors: part.threads, bound },
-            // strangers may be on any part
-            others: others.map(|others| others.div_ceil(commands.len()) + part.others),
-        };
-        Fitted { command: command.to_vec(), plan: decide(&observed, program, user), part }
-    };
-    parts.into_iter().zip(commands).zip(programs).map(one).collect()
-}
-
 /// What the command prints: the settings of one reason in one line, then what it left alone.
-fn lines(limits: &ProcessorLimits, there: &Effective, fitted: &[Fitted], dry_run: bool) -> Vec<String> {
-    let mut lines: Vec<String> = limits
+fn lines(host: &FitHost, fitted: &[FittedProgram], dry_run: bool) -> Vec<String> {
+    let mut lines: Vec<String> = host
+        .limits
         .unread
         .iter()
         .map(|file| format!("no limit is read from {file}, because no kernel writes that"))
@@ -172,7 +151,7 @@ fn lines(limits: &ProcessorLimits, there: &Effective, fitted: &[Fitted], dry_run
         }
         lines.extend(one.plan.remarks.iter().map(|remark| format!("{who}{remark}")));
         if dry_run && one.plan.set.is_empty() {
-            lines.push(format!("{who}nothing to set: {there}"));
+            lines.push(format!("{who}nothing to set: {}", host.effective));
         }
     }
     lines
@@ -182,12 +161,13 @@ fn processors(cpus: &CpuSet) -> String {
     format!("processor{} {cpus}", if cpus.len() == 1 { "" } else { "s" })
 }
 
-fn described(limits: &ProcessorLimits, there: &Effective, fitted: &[Fitted]) -> Value {
-    let set = |one: &Fitted| -> Vec<Value> {
+fn described(host: &FitHost, fitted: &[FittedProgram]) -> Value {
+    let FitHost { limits, effective: there, .. } = host;
+    let set = |one: &FittedProgram| -> Vec<Value> {
         let setting = |setting: &unisono_fit::Setting| json!({ "name": setting.name, "value": setting.value, "why": setting.why });
         one.plan.set.iter().map(setting).collect()
     };
-    let program = |one: &Fitted| {
+    let program = |one: &FittedProgram| {
         let words: Vec<_> = one.command.iter().map(|word| word.to_string_lossy()).collect();
         json!({
             "command": words.join(" "), "processors": one.part.cpus.to_string(), "threads": one.part.threads,

@@ -1,78 +1,120 @@
-//! What `unisono barrier` compares: Unisono's barriers and those of others.
+//! Barriers measured in turns (A B, B A, A B, ...): Unisono's own and those of others.
+//!
+//! In a comparison every run is a new process, so that no barrier profits from the caches of another. The
+//! runs of one turn have the same seed, so that all compute the same.
 
-use crate::exit::Failure;
+use crate::peer::{self, Bench, PeerBuilds, PeerFile, catalogue};
+use crate::workload::own::{self, BarrierChoice};
+use crate::workload::{self, Measurement, Options};
+use std::path::Path;
 use std::time::Duration;
 use unisono_barrier::{Algorithm, SpinBudget, Wait};
 use unisono_linux::clock::Nanos;
-use unisono_study::peer::{self, Bench, PeerBuilds, PeerFile, catalogue};
-use unisono_study::workload::own::{self, BarrierChoice};
-use unisono_study::workload::{self, Measurement, Options};
 
-pub(super) struct ComparedRow {
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    #[error(transparent)]
+    Workload(#[from] workload::Error),
+    #[error(transparent)]
+    Peer(#[from] peer::Error),
+    /// This host can run none of the barriers.
+    #[error("{0}")]
+    NothingRuns(String),
+    #[error("measuring {name}: {source}")]
+    Row { name: String, source: Box<Error> },
+}
+
+impl Error {
+    /// Whether the user asked for something that makes no sense.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Workload(workload::Error::Options(_)) => true,
+            Self::Row { source, .. } => source.is_usage(),
+            _ => false,
+        }
+    }
+}
+
+/// A barrier that this host can run.
+pub struct ComparedRow {
     name: String,
     how: VariantKind,
 }
 
 enum VariantKind {
-    /// Runs in this process if it is the only row, otherwise in a process of its own, like a peer.
+    /// Runs in this process if it runs once and alone, otherwise in a process of its own, like a peer.
     Unisono(BarrierChoice),
     Program(PeerFile),
 }
 
 impl ComparedRow {
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Measures once. In a comparison every run is a new process, so that none profits from the caches of
-    /// another.
-    pub(super) fn measure(&self, options: &Options, alone: bool) -> anyhow::Result<Measurement> {
-        match &self.how {
-            VariantKind::Unisono(choice) if alone => Ok(own::run(choice, options).map_err(as_failure)?),
+    fn measure(&self, options: &Options, alone: bool, unisono: &Path) -> Result<Measurement, Error> {
+        Ok(match &self.how {
+            VariantKind::Unisono(choice) if alone => own::run(choice, options)?,
             VariantKind::Unisono(choice) => {
                 let budget = choice.spin_budget.map(|budget| Duration::from(budget.nanos()));
                 let (algorithm, wait) = (choice.algorithm_name(), choice.wait_name());
-                let program = PeerFile::unisono(&std::env::current_exe()?, algorithm, wait, budget);
-                Ok(program.measure(options)?)
+                PeerFile::unisono(unisono, algorithm, wait, budget).measure(options)?
             }
-            VariantKind::Program(program) if program.name == "std" && alone => {
-                Ok(own::run_std(options).map_err(as_failure)?)
-            }
-            VariantKind::Program(program) => Ok(program.measure(options)?),
-        }
+            VariantKind::Program(program) if program.name == "std" && alone => own::run_std(options)?,
+            VariantKind::Program(program) => program.measure(options)?,
+        })
     }
 }
 
-fn as_failure(error: workload::Error) -> anyhow::Error {
-    match error {
-        workload::Error::Options(said) => Failure::Usage(said).into(),
-        other => other.into(),
+/// Measures each row `runs` times, in turns. Answers in the order of the rows. `progress` is told before each
+/// run how many are done, and which barrier is next.
+pub fn in_turns(
+    rows: &[ComparedRow],
+    runs: usize,
+    options: &Options,
+    unisono: &Path,
+    mut progress: impl FnMut(usize, &str),
+) -> Result<Vec<Vec<Measurement>>, Error> {
+    let mut measured = vec![Vec::new(); rows.len()];
+    let alone = rows.len() == 1 && runs == 1;
+    for run in 0..runs {
+        let mut order: Vec<usize> = (0..rows.len()).collect();
+        if run % 2 == 1 {
+            order.reverse();
+        }
+        let options = Options { seed: options.seed.wrapping_add(run as u64), ..options.clone() };
+        for (place, index) in order.into_iter().enumerate() {
+            let row = &rows[index];
+            progress(run * rows.len() + place, &row.name);
+            let result = row.measure(&options, alone, unisono);
+            let name = || row.name.clone();
+            measured[index]
+                .push(result.map_err(|source| Error::Row { name: name(), source: source.into() })?);
+        }
     }
+    Ok(measured)
 }
 
 /// A row that is not built yet.
-pub(super) enum WantedRow {
+pub enum WantedRow {
     Unisono(BarrierChoice),
     Peer(String),
 }
 
 const RECOMMENDED: &str = "recommended";
 
-pub(super) fn algorithms() -> impl Iterator<Item = &'static str> {
+pub fn algorithms() -> impl Iterator<Item = &'static str> {
     std::iter::once(RECOMMENDED).chain(Algorithm::ALL.iter().map(|algorithm| algorithm.name()))
 }
 
-pub(super) fn waits() -> impl Iterator<Item = &'static str> {
+pub fn waits() -> impl Iterator<Item = &'static str> {
     Wait::ALL.iter().map(|wait| wait.name())
 }
 
 /// Reads what to compare. For an unknown name it proposes the nearest.
-pub(super) fn parse(
+pub fn parse(
     implementations: &[String],
     algorithms: &[String],
     waits: &[String],
     spin_budget: Option<Duration>,
-) -> Result<Vec<WantedRow>, Failure> {
+) -> Result<Vec<WantedRow>, workload::Error> {
     let own = ["unisono".to_owned()];
     let implementations = if implementations.is_empty() { &own } else { implementations };
     let every = |names: &[String], all: Vec<&str>| match names {
@@ -100,7 +142,7 @@ pub(super) fn parse(
     }
     let chosen = !algorithms.is_empty() || !waits.is_empty() || spin_budget.is_some();
     if chosen && !wanted.iter().any(|wanted| matches!(wanted, WantedRow::Unisono(_))) {
-        return Err(Failure::Usage(
+        return Err(workload::Error::Options(
             "--algorithm, --wait and --spin-budget choose among Unisono's own barriers; add unisono to \
              --implementation, or leave them out"
                 .into(),
@@ -109,11 +151,11 @@ pub(super) fn parse(
     Ok(wanted)
 }
 
-pub(crate) fn read_choice(
+pub fn read_choice(
     algorithm: Option<&str>,
     wait: Option<&str>,
     spin_budget: Option<Duration>,
-) -> Result<BarrierChoice, Failure> {
+) -> Result<BarrierChoice, workload::Error> {
     let algorithm = match algorithm {
         None | Some(RECOMMENDED) => None,
         Some(name) => {
@@ -127,7 +169,7 @@ pub(crate) fn read_choice(
     let spin_budget = spin_budget
         .map(|budget| SpinBudget::new(Nanos::from(budget)))
         .transpose()
-        .map_err(|error| Failure::Usage(error.to_string()))?;
+        .map_err(|error| workload::Error::Options(error.to_string()))?;
     Ok(BarrierChoice { algorithm, wait, spin_budget })
 }
 
@@ -135,17 +177,21 @@ fn or_nothing(names: &[String]) -> Vec<Option<&str>> {
     if names.is_empty() { vec![None] } else { names.iter().map(|name| Some(name.as_str())).collect() }
 }
 
-fn unknown(what: &str, name: &str, known: &[&str]) -> Failure {
+fn unknown(what: &str, name: &str, known: &[&str]) -> workload::Error {
     let nearest = peer::nearest(name, known).unwrap_or_default();
-    Failure::Usage(format!(
+    workload::Error::Options(format!(
         "there is no {what} {name:?}; did you mean {nearest}? known are: {}",
         known.join(", ")
     ))
 }
 
-/// Builds the wanted peers. It reports and leaves out what cannot be built; if nothing is left, that is an
-/// error.
-pub(super) fn prepare(wanted: Vec<WantedRow>) -> anyhow::Result<Vec<ComparedRow>> {
+/// Builds the wanted peers. `say` is told what is being compiled, and which peers are left out because this
+/// host cannot run them; if nothing is left, that is an error.
+pub fn prepare(
+    wanted: Vec<WantedRow>,
+    unisono: &Path,
+    say: &mut dyn FnMut(&str),
+) -> Result<Vec<ComparedRow>, Error> {
     let peers: Vec<&str> = wanted
         .iter()
         .filter_map(|wanted| match wanted {
@@ -153,36 +199,30 @@ pub(super) fn prepare(wanted: Vec<WantedRow>) -> anyhow::Result<Vec<ComparedRow>
             WantedRow::Unisono(_) => None,
         })
         .collect();
-    let mut bench = Bench::default();
-    if !peers.is_empty() {
-        let unisono = std::env::current_exe()?;
-        let mut said = |what: &str| eprintln!("{what}");
-        bench = Bench::prepare(&peer::default_cache()?, PeerBuilds::Short, &unisono, &mut said, |name| {
+    let bench = match peers.is_empty() {
+        true => Bench::default(),
+        false => Bench::prepare(&peer::default_cache()?, PeerBuilds::Short, unisono, say, |name| {
             peers.contains(&name)
-        })?;
-    }
-    let mut variants = Vec::new();
+        })?,
+    };
+    let mut rows = Vec::new();
     let mut missing = Vec::new();
     for wanted in wanted {
         match wanted {
             WantedRow::Unisono(choice) => {
-                variants.push(ComparedRow { name: choice.name(), how: VariantKind::Unisono(choice) });
+                rows.push(ComparedRow { name: choice.name(), how: VariantKind::Unisono(choice) });
             }
             WantedRow::Peer(name) => match bench.program(&name) {
-                Ok(program) => {
-                    variants.push(ComparedRow { name, how: VariantKind::Program(program.clone()) });
-                }
+                Ok(program) => rows.push(ComparedRow { name, how: VariantKind::Program(program.clone()) }),
                 Err(error) => missing.push(error.to_string()),
             },
         }
     }
-    if variants.is_empty() {
-        return Err(Failure::Host(missing.join("\n")).into());
+    if rows.is_empty() {
+        return Err(Error::NothingRuns(missing.join("\n")));
     }
-    for missing in missing {
-        eprintln!("skipped: {missing}");
-    }
-    Ok(variants)
+    missing.iter().for_each(|missing| say(&format!("skipped: {missing}")));
+    Ok(rows)
 }
 
 #[cfg(test)]
@@ -196,7 +236,7 @@ mod tests {
     fn refused(implementations: &[&str], algorithms: &[&str], waits: &[&str]) -> String {
         match parse(&words(implementations), &words(algorithms), &words(waits), None) {
             Ok(_) => panic!("accepted"),
-            Err(failure) => failure.to_string(),
+            Err(error) => error.to_string(),
         }
     }
 
@@ -208,7 +248,7 @@ mod tests {
             &words(&["spin", "block"]),
             None,
         )
-        .unwrap_or_else(|failure| panic!("{failure}"));
+        .expect("known names");
         assert_eq!(wanted.len(), 5);
     }
 

@@ -1,0 +1,85 @@
+//! Programs that start together on this host: the processors of each, and its settings.
+
+use crate::decide::{Observed, Plan, decide};
+use crate::effective::{Bound, Effective, effective};
+use crate::parts::{ProcessorPart, parts};
+use crate::program::ProgramTraits;
+use std::ffi::OsString;
+use std::io;
+use unisono_linux::load;
+use unisono_linux::quota::{self, ProcessorLimits};
+use unisono_linux::topology::Topology;
+
+/// This host as programs find it that start now.
+#[derive(Clone, Debug)]
+pub struct FitHost {
+    pub limits: ProcessorLimits,
+    pub effective: Effective,
+    /// Threads of others that want a processor now. `None`: the kernel does not say.
+    pub others: Option<usize>,
+}
+
+/// A program, its processors and its settings.
+#[derive(Clone, Debug)]
+pub struct FittedProgram {
+    pub command: Vec<OsString>,
+    pub part: ProcessorPart,
+    pub plan: Plan,
+}
+
+impl FitHost {
+    pub fn read() -> io::Result<Self> {
+        let limits = quota::limits()?;
+        Ok(Self { effective: effective(&limits), limits, others: load::others() })
+    }
+
+    /// Fits these programs, each a command and what its file says. `user` answers what a variable is already
+    /// set to.
+    pub fn fit(
+        &self,
+        programs: Vec<(Vec<OsString>, ProgramTraits)>,
+        user: impl Fn(&str) -> Option<String>,
+    ) -> Vec<FittedProgram> {
+        let Self { limits, effective: there, others } = self;
+        let count = programs.len();
+        let parts = match count {
+            1 => {
+                vec![ProcessorPart { cpus: limits.affinity.clone(), threads: there.processors, others: 0 }]
+            }
+            several => parts(&Topology::read(), &limits.affinity, there.processors, several),
+        };
+        let one = |(part, (command, traits)): (ProcessorPart, (Vec<OsString>, ProgramTraits))| {
+            let bound = if count == 1 { there.bound.clone() } else { Bound::Part };
+            let observed = Observed {
+                limits: ProcessorLimits { affinity: part.cpus.clone(), ..limits.clone() },
+                effective: Effective { processors: part.threads, bound },
+                // strangers may be on any part
+                others: others.map(|others| others.div_ceil(count) + part.others),
+            };
+            FittedProgram { plan: decide(&observed, &traits, &user), command, part }
+        };
+        parts.into_iter().zip(programs).map(one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_linux::affinity::CpuSet;
+
+    #[test]
+    fn one_program_gets_all_processors_and_of_two_each_its_part_and_half_of_the_strangers() {
+        let affinity: CpuSet = (0..2).collect();
+        let limits = ProcessorLimits { affinity: affinity.clone(), ..ProcessorLimits::default() };
+        let host = FitHost { effective: effective(&limits), limits, others: Some(3) };
+        let one = || (vec!["a".into()], ProgramTraits { name: "a".into(), ..ProgramTraits::default() });
+        let alone = host.fit(vec![one()], |_| None);
+        assert_eq!((alone.len(), &alone[0].part.cpus), (1, &affinity));
+        let two = host.fit(vec![one(), one()], |_| None);
+        assert_eq!(two.len(), 2);
+        for fitted in &two {
+            assert_eq!((fitted.part.cpus.len(), fitted.part.threads), (1, 1), "{fitted:?}");
+            assert!(fitted.plan.set.iter().any(|set| set.name == "OMP_WAIT_POLICY"), "{fitted:?}");
+        }
+    }
+}
