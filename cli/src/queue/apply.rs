@@ -1,6 +1,6 @@
 //! `unisono queue apply`: puts a policy in force on a device.
 
-use super::interpose::{self, InterposeOptions};
+use super::interpose::{self, InterposeOptions, one_of};
 use super::{cpu, failure, side, units};
 use crate::exit::Failure;
 use crate::output;
@@ -11,8 +11,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use unisono_enforce::cpu::Keeping;
 use unisono_enforce::journal::LinkSide;
-use unisono_enforce::kernel::{FairQueue, Kernel};
-use unisono_enforce::{Place, switch};
+use unisono_enforce::{BackendName, EnforcingPlace, KernelQueueName, PlaceKind, places, switch};
 use unisono_fairqueue::{ClassId, Policy, TrafficDirection};
 use unisono_linux::interrupt;
 use unisono_linux::read::HAND_WRITTEN;
@@ -88,11 +87,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WHICH", value_parser = side::direction(), default_value = "out")]
     direction: TrafficDirection,
     /// Where the policy is enforced [default: where it is now, or else kernel]
-    #[arg(long, value_enum)]
-    backend: Option<BackendChoice>,
+    #[arg(long, value_parser = one_of(&BackendName::ALL))]
+    backend: Option<BackendName>,
     /// With --backend kernel: which scheduler of the kernel to use [default: the one in force, or else htb]
-    #[arg(long, value_enum, value_name = "WHICH")]
-    kernel_queue: Option<KernelQueue>,
+    #[arg(long, value_parser = one_of(&KernelQueueName::ALL), value_name = "WHICH")]
+    kernel_queue: Option<KernelQueueName>,
     /// What enforces the shares of processor time in [cpu]
     #[arg(long, value_enum, default_value_t, value_name = "WHO")]
     cpu_shares: CpuShares,
@@ -112,25 +111,6 @@ pub(crate) struct Args {
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Default)]
-enum BackendChoice {
-    /// The kernel's own classes (HTB)
-    #[default]
-    Kernel,
-    /// A queue of Unisono's, between programs and the device; divides what is left by weight
-    Interposed,
-}
-
-#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Default)]
-enum KernelQueue {
-    /// The kernel's token buckets
-    #[default]
-    Htb,
-    /// Unisono's scheduler as a BPF program (Linux 6.16 and later); divides what is left by weight, has no
-    /// ceilings
-    Bpf,
-}
-
-#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Default)]
 enum CpuShares {
     /// The kernel's controller of control groups (cpu.shares, cpu.weight); needs --backend kernel
     #[default]
@@ -145,63 +125,31 @@ impl Args {
         Some(LinkSide { device: self.dev.clone()?, direction: self.direction })
     }
 
-    /// The place that is asked for. What the options leave open is as in the place in force.
-    fn choice(&self) -> (BackendChoice, KernelQueue) {
-        let in_force = self.side().and_then(|side| Place::of(&side).ok());
-        let backend = self.backend.unwrap_or(match in_force {
-            Some(Place::Interposed(_)) if self.kernel_queue.is_none() => BackendChoice::Interposed,
-            _ => BackendChoice::Kernel,
-        });
-        let queue = self.kernel_queue.unwrap_or(match in_force {
-            Some(Place::FairQueue(_)) => KernelQueue::Bpf,
-            _ => KernelQueue::Htb,
-        });
-        (backend, queue)
-    }
-}
-
-impl BackendChoice {
-    fn on(self, side: &LinkSide, queue: KernelQueue, way: &InterposeOptions) -> Place {
-        let device = side.device.as_str();
-        match self {
-            Self::Kernel if queue == KernelQueue::Bpf => {
-                Place::FairQueue(FairQueue::new(device).until(|| interrupt::caught().map(str::to_owned)))
-            }
-            Self::Kernel => {
-                Place::Kernel(Kernel::at(side.clone()).until(|| interrupt::caught().map(str::to_owned)))
-            }
-            Self::Interposed => Place::Interposed(way.place(device)),
-        }
+    /// The place that is asked for.
+    fn place(&self, has_shares: bool) -> Result<&'static PlaceKind, Failure> {
+        let side = self.side();
+        let chosen = places::choose(side.as_ref(), self.backend, self.kernel_queue);
+        self.fit_the_place(chosen, has_shares)
     }
 
-    fn name(self, queue: KernelQueue) -> &'static str {
-        match self {
-            Self::Kernel if queue == KernelQueue::Bpf => FairQueue::NAME,
-            Self::Kernel => unisono_enforce::kernel::NAME,
-            Self::Interposed => unisono_enforce::interposed::NAME,
-        }
-    }
-}
-
-impl Args {
     /// Refuses options that belong to a place other than the chosen one, because they would be ignored.
     fn fit_the_place(
         &self,
-        (backend, queue): (BackendChoice, KernelQueue),
+        chosen: Option<&'static PlaceKind>,
         has_shares: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<&'static PlaceKind, Failure> {
+        let backend = chosen.map_or(self.backend, |kind| Some(kind.backend));
         let (place, other, wrong) = match backend {
-            BackendChoice::Kernel => {
+            Some(BackendName::Interposed) => {
+                ("interposed", "kernel", self.kernel_queue.map(|_| "--kernel-queue").into_iter().collect())
+            }
+            _ => {
                 let foreground = self.foreground.then_some("--foreground");
                 ("kernel", "interposed", self.way.given().into_iter().chain(foreground).collect::<Vec<_>>())
             }
-            BackendChoice::Interposed => {
-                ("interposed", "kernel", self.kernel_queue.map(|_| "--kernel-queue").into_iter().collect())
-            }
         };
         if self.direction == TrafficDirection::In {
-            let here = backend == BackendChoice::Kernel && queue == KernelQueue::Htb;
-            let wrong = if !here {
+            let wrong = if chosen.is_none_or(|kind| !kind.directions.contains(&self.direction)) {
                 Some(
                     "--direction in works only with --backend kernel and --kernel-queue htb; leave out other choices",
                 )
@@ -221,8 +169,8 @@ impl Args {
                 "--quantum has an effect only with --cpu-shares core; add that, or leave --quantum out";
             return Err(Failure::Usage(what.to_owned()));
         }
-        if wrong.is_empty() {
-            return Ok(());
+        if let Some(kind) = chosen.filter(|_| wrong.is_empty()) {
+            return Ok(kind);
         }
         let options = wrong.join(" and ");
         Err(Failure::Usage(format!(
@@ -241,15 +189,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             failure::settle()?;
         }
     }
-    let (backend, queue) = args.choice();
-    args.fit_the_place((backend, queue), policy.cpu.is_some())?;
+    let kind = args.place(policy.cpu.is_some())?;
+    let is_interposed = kind.backend == BackendName::Interposed;
     if let Some(side) = &args.side() {
         let device = &side.device;
         let by_core = args.cpu_shares == CpuShares::Core && policy.cpu.is_some();
         if by_core {
             unisono_enforce::cpu::check(&policy).map_err(|error| failure::in_policy(Some(&name), error))?;
         }
-        if backend == BackendChoice::Interposed && args.foreground && !args.check {
+        if is_interposed && args.foreground && !args.check {
             let (keeper, mut notes) = (|| cpu::keeper(device, &args.turns), Vec::new());
             let keeping = by_core.then(|| Keeping::begin(device, &text, &keeper, &mut notes)).transpose();
             failure::warn(&std::mem::take(&mut notes));
@@ -261,10 +209,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             return served;
         }
         interrupt::catch()?;
-        let place = backend.on(side, queue, &args.way);
-        apply(args, &name, place, &policy, by_core)?;
+        let mut place: Box<dyn EnforcingPlace> = match is_interposed {
+            true => Box::new(args.way.place(device)),
+            false => (kind.at)(side, Box::new(|| interrupt::caught().map(str::to_owned))),
+        };
+        apply(args, &name, &mut *place, &policy, by_core)?;
     }
-    let (side, place) = (args.side(), backend.name(queue));
+    let (side, place) = (args.side(), kind.name);
     if args.json {
         output::answer(&json(&policy, place, side.as_ref(), args.check))?;
     } else {
@@ -274,7 +225,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Applies the policy to the link and to processor time: to both, or to neither.
-fn apply(args: &Args, name: &str, mut place: Place, policy: &Policy, by_core: bool) -> anyhow::Result<()> {
+fn apply(
+    args: &Args,
+    name: &str,
+    place: &mut dyn EnforcingPlace,
+    policy: &Policy,
+    by_core: bool,
+) -> anyhow::Result<()> {
     let in_policy = |error| failure::in_policy(Some(name), error);
     if args.check {
         let cpu = policy.cpu.clone().filter(|_| !by_core);
@@ -282,11 +239,11 @@ fn apply(args: &Args, name: &str, mut place: Place, policy: &Policy, by_core: bo
         failure::warn(place.notes());
         return done.map_err(in_policy);
     }
-    let device = place.device().to_owned();
+    let device = place.side().device;
     let keeper = || cpu::keeper(&device, &args.turns);
     let keeper = by_core.then_some(&keeper as &dyn Fn() -> Command);
     let mut notes = Vec::new();
-    let done = switch::apply_with_shares(&mut place, policy, keeper, interpose::server, &mut notes);
+    let done = switch::apply_with_shares(place, policy, keeper, interpose::server, &mut notes);
     failure::warn(&notes);
     done.map_err(in_policy)
 }

@@ -6,8 +6,7 @@ use crate::output;
 use serde_json::json;
 use std::process::ExitCode;
 use unisono_enforce::kernel::Kernel;
-use unisono_enforce::{Error, Place, cpu};
-use unisono_fairqueue::Backend;
+use unisono_enforce::{EnforcingPlace as _, Error, cpu, places};
 
 /// Remove a policy: the device becomes as it was before the first one
 ///
@@ -48,7 +47,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     for side in sides {
-        match Place::of(&side) {
+        match places::of(&side) {
             Ok(mut place) => {
                 let done = place.clear();
                 failure::warn(place.notes());

@@ -10,9 +10,6 @@ use unisono_enforce::interposed::{Choice, Interposed, Options, Patience, WayName
 use unisono_linux::read;
 use unisono_measure::units;
 
-/// Unless `--spin-budget` says otherwise.
-const SPIN_BUDGET: Duration = Duration::from_micros(50);
-
 /// The options of `--backend interposed`.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct InterposeOptions {
@@ -20,8 +17,8 @@ pub(crate) struct InterposeOptions {
     #[arg(long, value_parser = one_of(&WayName::ALL))]
     way: Option<WayName>,
     /// How the queue waits for frames; spin occupies a processor and saves wake-ups [default: spin-block]
-    #[arg(long, value_enum)]
-    wait: Option<InterposeWait>,
+    #[arg(long, value_parser = one_of(&Patience::ALL))]
+    wait: Option<Patience>,
     /// How long spin-block spins before it blocks [default: 50us]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     spin_budget: Option<Duration>,
@@ -32,17 +29,6 @@ pub(crate) struct InterposeOptions {
     /// limits [default: hsfq]
     #[arg(long, value_parser = one_of(&Choice::ALL))]
     discipline: Option<Choice>,
-}
-
-#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum InterposeWait {
-    /// Poll without a pause
-    Spin,
-    /// Spin for a while, then block
-    #[default]
-    SpinBlock,
-    /// Sleep until a frame comes
-    Block,
 }
 
 /// Reads one of these values by its name.
@@ -73,41 +59,21 @@ impl InterposeOptions {
         given.into_iter().filter_map(|(option, is_given)| is_given.then_some(option)).collect()
     }
 
-    fn budget(&self) -> Duration {
-        self.spin_budget.unwrap_or(SPIN_BUDGET)
-    }
-
-    fn patience(&self) -> Patience {
-        match self.wait.unwrap_or_default() {
-            InterposeWait::Spin => Patience::Spin,
-            InterposeWait::SpinBlock => Patience::SpinBlock(self.budget()),
-            InterposeWait::Block => Patience::Block,
-        }
+    fn wishes(&self) -> Wishes {
+        let patience = match (self.wait, self.spin_budget) {
+            (None | Some(Patience::SpinBlock(_)), Some(budget)) => Some(Patience::SpinBlock(budget)),
+            (wait, _) => wait,
+        };
+        Wishes { way: self.way, choice: self.discipline, patience, processor: self.cpu }
     }
 
     pub(crate) fn options(&self, device: &str) -> Options {
-        Options {
-            device: device.to_owned(),
-            way: self.way.unwrap_or_default(),
-            choice: self.discipline.unwrap_or_default(),
-            patience: self.patience(),
-            processor: self.cpu,
-            lock: None,
-        }
-    }
-
-    fn wishes(&self) -> Wishes {
-        Wishes {
-            way: self.way,
-            choice: self.discipline,
-            patience: (self.wait.is_some() || self.spin_budget.is_some()).then(|| self.patience()),
-            processor: self.cpu,
-        }
+        self.wishes().over(&Options::at(device))
     }
 
     /// The place at a device, served by this program.
     pub(crate) fn place(&self, device: &str) -> Interposed {
-        Interposed::new(self.options(device), server).wishing(self.wishes())
+        Interposed::new(device, self.wishes(), server)
     }
 }
 
@@ -118,13 +84,10 @@ pub(crate) fn server(options: &Options) -> Command {
     command.args(["queue", "interpose"]).arg(format!("--dev={}", options.device));
     command.arg(format!("--way={}", name_of(options.way, &WayName::ALL)));
     command.arg(format!("--discipline={}", name_of(options.choice, &Choice::ALL)));
-    match options.patience {
-        Patience::Spin => command.arg("--wait=spin"),
-        Patience::Block => command.arg("--wait=block"),
-        Patience::SpinBlock(budget) => {
-            command.arg("--wait=spin-block").arg(format!("--spin-budget={}us", budget.as_micros()))
-        }
-    };
+    command.arg(format!("--wait={}", options.patience.name()));
+    if let Patience::SpinBlock(budget) = options.patience {
+        command.arg(format!("--spin-budget={}us", budget.as_micros()));
+    }
     command.args(options.processor.map(|processor| format!("--cpu={processor}")));
     command
 }

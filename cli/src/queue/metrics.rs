@@ -8,7 +8,7 @@ use crate::output;
 use std::process::ExitCode;
 use unisono_enforce::journal::LinkSide;
 use unisono_enforce::metrics::{Scrape, ScrapeListener, openmetrics, serve};
-use unisono_enforce::{Error, Place};
+use unisono_enforce::{Error, places};
 use unisono_linux::interrupt;
 
 /// Print statistics of all classes in the OpenMetrics format, for monitoring programs
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if args.sides.dev.is_some() {
             // without this error, a missing policy would look like no traffic
             for side in args.sides.in_force().map_err(failure::of)? {
-                Place::of(&side).map_err(failure::of)?;
+                places::of(&side).map_err(failure::of)?;
             }
         }
         output::answer(text.trim_end())?;
@@ -63,7 +63,7 @@ fn text(sides: &WantedSides) -> Result<String, Error> {
     failure::warn(&unisono_enforce::cpu::settle()?);
     unisono_enforce::settle()?.iter().for_each(|settled| failure::warn(&settled.notes));
     let scrape = |side: LinkSide| {
-        let figures = Place::of(&side).and_then(|mut place| place.figures());
+        let figures = places::of(&side).and_then(|mut place| place.figures());
         if let Err(error) = &figures {
             failure::warn(&[error.to_string()]);
         }

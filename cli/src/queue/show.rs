@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use unisono_enforce::interposed::Counters;
 use unisono_enforce::journal::{Journal, LinkSide};
-use unisono_enforce::{Place, cpu};
+use unisono_enforce::{cpu, places};
 use unisono_fairqueue::{CpuShare, Live, LiveClass, Pace, Policy, TrafficDirection};
 use unisono_linux::interrupt;
 use unisono_measure::units::duration;
@@ -130,7 +130,7 @@ struct Gets<'a> {
 
 impl Reading {
     fn of(side: &LinkSide) -> anyhow::Result<Self> {
-        let mut place = Place::of(side).map_err(failure::of)?;
+        let mut place = places::of(side).map_err(failure::of)?;
         let figures = place.figures();
         failure::warn(place.notes());
         let (live, counters) = figures.map_err(failure::of)?;

@@ -1,5 +1,5 @@
 //! The places on this host where a policy of [`unisono_fairqueue`] is enforced. Each is a
-//! [`unisono_fairqueue::Backend`].
+//! [`EnforcingPlace`].
 //!
 //! ```text
 //!   Policy --> kernel       its classes and classifiers, told over netlink; or our scheduler in it
@@ -12,7 +12,8 @@
 //! there on command, when a signal interrupts a change, and when the next start finds the journal of a killed
 //! process.
 //!
-//! Read first `place` (which place a device's policy is in), then `journal`, then `kernel` or `interposed`.
+//! Read first `place` (what every place can do), then `places` (which one a device's policy is in), then
+//! `journal`, then `kernel` or `interposed`.
 //! The crate does *not* schedule (that is [`unisono_fairqueue`]) and does not read arguments (that is the
 //! program).
 #![forbid(unsafe_code)]
@@ -26,8 +27,10 @@ pub mod journal;
 pub mod kernel;
 pub mod metrics;
 mod place;
+pub mod places;
 pub mod unit;
 
 pub use background::READY;
 pub use error::{Blame, Error};
-pub use place::{Place, Settled, settle, switch};
+pub use place::{BackendName, DeviceHook, EnforcingPlace, KernelQueueName, PlaceKind, StopQuestion};
+pub use places::{Settled, settle, switch};

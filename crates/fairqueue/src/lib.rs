@@ -7,7 +7,7 @@
 //!   bounds                           what may be expected of it             <- oracles of the tests
 //!   trace, simulate                  a link on paper: `unisono queue simulate`
 //!   Policy                           the share of each class, and its packets, written by an operator
-//!   Backend                          where a policy is enforced (elsewhere)
+//!   Live                             what each class gets, where a policy is enforced (elsewhere)
 //! ```
 //!
 //! The same algorithm serves packets on a link, quanta of a processor and requests to a disk; only the unit
@@ -16,7 +16,6 @@
 //! The crate is pure: no clock, no thread, no device. `unisono-enforce` carries its decisions out.
 #![forbid(unsafe_code)]
 
-mod backend;
 pub mod bounds;
 mod calendar;
 mod cello;
@@ -28,6 +27,7 @@ mod fifo;
 mod hierarchy;
 mod limits;
 mod lines;
+mod live;
 mod natural;
 mod packet;
 mod policy;
@@ -42,12 +42,12 @@ mod weight;
 mod weighted;
 mod wheel;
 
-pub use backend::{Backend, DelayFigures, Live, LiveClass, Pace, TrafficDirection};
 pub use cello::{Cello, Disk, DiskRequest, Purpose};
 pub use discipline::{Backlog, Discipline, EnqueueError};
 pub use exact::{Exact, start_time};
 pub use fifo::Fifo;
 pub use hierarchy::{Class, ClassId, ClassSpec, Hierarchy, HierarchyError, Limit, Order, Overflow};
+pub use live::{DelayFigures, Live, LiveClass, Pace, TrafficDirection};
 pub use packet::{NO_DEADLINE, Packet};
 pub use policy::{
     CpuPolicy, CpuShare, Dscp, Facts, Flows, IpProtocol, LeafQueue, Matcher, Network, NetworkError, Policy,

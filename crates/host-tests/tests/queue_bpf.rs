@@ -7,7 +7,7 @@
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::time::{Duration, Instant};
-use unisono_enforce::Place;
+use unisono_enforce::{EnforcingPlace as _, places};
 use unisono_enforce::journal::{Journal, LinkSide};
 use unisono_enforce::kernel::discipline::{
     self as discipline, Attached, FAIRQUEUE, LoadedDiscipline, PRIORITIES, Setup, kick, layout, priority,
@@ -15,7 +15,7 @@ use unisono_enforce::kernel::discipline::{
 };
 use unisono_enforce::kernel::{FairQueue, Kernel};
 use unisono_fairqueue::{
-    Backend, ClassId, ClassSpec, Discipline as _, Hierarchy, Limit, Overflow, Packet, Policy, Scheduler,
+    ClassId, ClassSpec, Discipline as _, Hierarchy, Limit, Overflow, Packet, Policy, Scheduler,
 };
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, one_in, require};
 use unisono_linux::bpf::compile::{ProgramError, compile};
@@ -421,7 +421,7 @@ fn a_policy_holds_by_our_scheduler_in_the_kernel_and_goes_without_a_trace() -> T
         "and the policy before still holds"
     );
     assert_eq!(
-        Place::of(&LinkSide::out("near")).expect("it is known").live().expect("it holds").backend,
+        places::of(&LinkSide::out("near")).expect("it is known").live().expect("it holds").backend,
         FairQueue::NAME
     );
 

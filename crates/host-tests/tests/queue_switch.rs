@@ -11,7 +11,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
-use unisono_enforce::Place;
+use unisono_enforce::places;
 use unisono_enforce::journal::{Journal, LinkSide};
 use unisono_host_tests::processes::text;
 use unisono_host_tests::{TestOutcome, host_tests, program, require};
@@ -21,7 +21,7 @@ const KERNEL: [&str; 2] = ["--backend", "kernel"];
 const AF_XDP: [&str; 6] = ["--backend", "interposed", "--way", "af-xdp", "--wait", "block"];
 
 fn in_force() -> &'static str {
-    Place::of(&LinkSide::out(DEVICE)).expect("a policy holds").name()
+    places::of(&LinkSide::out(DEVICE)).expect("a policy holds").kind().name
 }
 
 /// What the journal says of how a queue works, or of the classes of the kernel.

@@ -2,6 +2,7 @@
 //! is beside the journal, and only root may open it. Between the guard and the worker, questions also have
 //! numbers ([`super::dialogue`]).
 
+use crate::place::Counters;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -39,26 +40,6 @@ pub(super) enum QueueAnswer {
     Live { live: Live, counters: Counters },
     Done,
     Refused { why: String },
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Counters {
-    /// Frames that came.
-    pub received: u64,
-    /// Dropped because they contradict themselves.
-    pub malformed: u64,
-    /// Dropped because they did not come from the device.
-    pub strangers: u64,
-    /// Dropped because there was no room for them.
-    pub overrun: u64,
-    /// Lost because the device did not take them.
-    pub unsent: u64,
-    /// Handed to the device as parts of larger frames, which the device cuts again.
-    #[serde(default)]
-    pub merged: u64,
-    /// Longer than the queue takes, so they passed by unscheduled.
-    #[serde(default)]
-    pub too_long: u64,
 }
 
 /// Asks the guard that listens at a path.

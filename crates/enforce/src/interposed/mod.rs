@@ -48,7 +48,6 @@ mod worker;
 
 pub use crate::background::READY;
 pub use classify::{Classifier, Named, NoClass, TAG, TAG_AT, TAG_TYPE, untag};
-pub use control::Counters;
 pub use engine::{Choice, Engine, EngineChangeError, NextFrame};
 pub use flows::FlowNumber;
 pub use service::{Options, serve};
@@ -57,16 +56,26 @@ pub use worker::Patience;
 use crate::background;
 pub use crate::error::interposed::Error;
 use crate::error::interposed::failed;
-use crate::journal::{Journal, Record};
+use crate::journal::{Journal, LinkSide, Record};
+pub use crate::place::Counters;
+use crate::place::{BackendName, DeviceHook, EnforcingPlace, PlaceKind};
 use control::{QueueAnswer, QueueQuestion, ask_at};
 use serde::{Deserialize, Serialize};
 use std::process::Command;
 use std::time::Duration;
-use unisono_fairqueue::{Backend, Live, Policy};
+use unisono_fairqueue::{Live, Policy, TrafficDirection};
 use unisono_linux::undo::DirectoryLock;
 
 /// The name on the command line.
 pub const NAME: &str = "interposed";
+pub static KIND: PlaceKind = PlaceKind {
+    name: NAME,
+    backend: BackendName::Interposed,
+    kernel_queue: None,
+    directions: &[TrafficDirection::Out],
+    hooks: &[DeviceHook::Egress],
+    at: |side, _| Box::new(Interposed::at(&side.device)),
+};
 /// How long a queue may take to send what waits and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -98,7 +107,7 @@ pub struct Wishes {
 
 impl Wishes {
     /// The options of a running queue, changed as the user asked.
-    fn over(&self, options: &Options) -> Options {
+    pub fn over(&self, options: &Options) -> Options {
         Options {
             device: options.device.clone(),
             way: self.way.unwrap_or(options.way),
@@ -129,20 +138,20 @@ impl std::fmt::Debug for Interposed {
 }
 
 impl Interposed {
-    pub fn new(options: Options, server: ServerCommand) -> Self {
-        Self { options, wishes: Wishes::default(), server: Some(server), notes: Vec::new() }
+    /// Where a queue runs already, its options stay but for what the user asked for.
+    pub fn new(device: &str, wishes: Wishes, server: ServerCommand) -> Self {
+        let options = wishes.over(&Options::at(device));
+        Self { options, wishes, server: Some(server), notes: Vec::new() }
     }
 
-    /// Where a queue runs already, its options stay but for what the user asked for.
-    pub fn wishing(mut self, wishes: Wishes) -> Self {
-        self.wishes = wishes;
-        self
+    /// A queue that works as an earlier one did.
+    pub(crate) fn again(options: Options, server: ServerCommand) -> Self {
+        Self { options, wishes: Wishes::default(), server: Some(server), notes: Vec::new() }
     }
 
     /// A place to look at or to take away; it cannot begin a queue.
     pub fn at(device: &str) -> Self {
-        let options = Options { device: device.to_owned(), ..Options::default() };
-        Self { options, wishes: Wishes::default(), server: None, notes: Vec::new() }
+        Self { options: Options::at(device), wishes: Wishes::default(), server: None, notes: Vec::new() }
     }
 
     fn note(&mut self, policy: &Policy) {
@@ -152,13 +161,6 @@ impl Interposed {
                 "[cpu]: processor time is not changed; have the core keep its shares: --cpu-shares core"
                     .to_owned(),
             );
-        }
-    }
-
-    pub fn figures(&self) -> Result<(Live, Counters), Error> {
-        match self.ask(&QueueQuestion::Live)? {
-            QueueAnswer::Live { live, counters } => Ok((live, counters)),
-            answer => Err(self.unexpected(answer)),
         }
     }
 
@@ -180,40 +182,6 @@ impl Interposed {
     /// The journal's record, if the queue is in force.
     fn owned(&self) -> Result<Option<Record<serde_json::Value>>, Error> {
         Ok(self.record()?.filter(Record::is_in_force))
-    }
-
-    /// Takes the options of a running queue, changed as the user asked. Answers whether that changes
-    /// anything.
-    pub(crate) fn differs_from(&mut self, running: &Options) -> bool {
-        self.options = self.wishes.over(running);
-        self.options != *running
-    }
-
-    /// Puts back what killed processes have left. The caller must hold the journal's lock.
-    pub(crate) fn mend(&mut self, journal: &Journal) -> Result<(), crate::Error> {
-        self.notes.clear();
-        if let Some(record) = self.record()?.filter(|record| !record.is_in_force()) {
-            restore::put_back_leftovers(journal, &self.options.device)?;
-            self.notes.push(format!(
-                "put back what the queue at {} had left, whose processes ({} and its child) were killed",
-                self.options.device, record.author.process
-            ));
-        }
-        Ok(())
-    }
-
-    /// Ends the queue of a journal that was put aside, because another place is in force now. The caller must
-    /// hold the journal's lock.
-    pub(crate) fn give_way(&mut self, aside: &Journal) -> Result<(), crate::Error> {
-        self.notes.clear();
-        let Some(record) = aside.read::<serde_json::Value>()? else { return Ok(()) };
-        if record.author.lives() {
-            match ask_at(&restore::socket_of(aside), &QueueQuestion::GiveWay) {
-                Ok(QueueAnswer::Done) if record.author.has_ended(PATIENCE) => {}
-                _ => self.note_force(),
-            }
-        }
-        Ok(restore::put_back_leftovers(aside, &self.options.device)?)
     }
 
     /// How the queue of a record works. `None`: an earlier version wrote the record.
@@ -242,32 +210,15 @@ impl Interposed {
         };
         Error::Refused { device: self.named(), why }
     }
-
-    /// Begins a queue where there is none. The caller must hold the journal's lock.
-    pub(crate) fn begin(&self, policy: &Policy, lock: &DirectoryLock) -> Result<(), crate::Error> {
-        let device = self.named();
-        let Some(server) = &self.server else { return Err(Error::NotThere { device }.into()) };
-        let begun = background::begin(server(&self.options), Some(lock), policy.text.as_bytes())
-            .map_err(failed("start the queue's program"))?;
-        let background::Begun::Ended { code, why } = begun else { return Ok(()) };
-        Err(match code {
-            Some(2) => Error::Unfit(why),
-            Some(3) => Error::Host(why),
-            _ => Error::Worker { device, what: format!("could not begin: {why}") },
-        }
-        .into())
-    }
 }
 
-impl Backend for Interposed {
-    type Error = crate::Error;
-
-    fn name(&self) -> &'static str {
-        NAME
+impl EnforcingPlace for Interposed {
+    fn kind(&self) -> &'static PlaceKind {
+        &KIND
     }
 
-    fn device(&self) -> &str {
-        &self.options.device
+    fn side(&self) -> LinkSide {
+        LinkSide::out(&self.options.device)
     }
 
     fn notes(&self) -> &[String] {
@@ -298,6 +249,13 @@ impl Backend for Interposed {
         Ok(self.figures()?.0)
     }
 
+    fn figures(&mut self) -> Result<(Live, Option<Counters>), crate::Error> {
+        match self.ask(&QueueQuestion::Live)? {
+            QueueAnswer::Live { live, counters } => Ok((live, Some(counters))),
+            answer => Err(self.unexpected(answer).into()),
+        }
+    }
+
     fn clear(&mut self) -> Result<(), crate::Error> {
         self.notes.clear();
         let lock = Journal::lock_what_is_there()?;
@@ -316,5 +274,54 @@ impl Backend for Interposed {
                 Ok(restore::put_back_leftovers(&journal, &self.options.device)?)
             }
         }
+    }
+
+    fn mend(&mut self, journal: &Journal) -> Result<(), crate::Error> {
+        self.notes.clear();
+        if let Some(record) = self.record()?.filter(|record| !record.is_in_force()) {
+            restore::put_back_leftovers(journal, &self.options.device)?;
+            self.notes.push(format!(
+                "put back what the queue at {} had left, whose processes ({} and its child) were killed",
+                self.options.device, record.author.process
+            ));
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, policy: &Policy, lock: &DirectoryLock) -> Result<(), crate::Error> {
+        let device = self.named();
+        let Some(server) = &self.server else { return Err(Error::NotThere { device }.into()) };
+        let begun = background::begin(server(&self.options), Some(lock), policy.text.as_bytes())
+            .map_err(failed("start the queue's program"))?;
+        let background::Begun::Ended { code, why } = begun else { return Ok(()) };
+        Err(match code {
+            Some(2) => Error::Unfit(why),
+            Some(3) => Error::Host(why),
+            _ => Error::Worker { device, what: format!("could not begin: {why}") },
+        }
+        .into())
+    }
+
+    /// A queue that stays takes the options of the running one, changed as the user asked.
+    fn is_barred_by(&mut self, in_force: &Record<serde_json::Value>) -> bool {
+        if in_force.backend != NAME {
+            return true;
+        }
+        // a record of an earlier version does not say how its queue works
+        let Some(running) = Self::options_of(in_force) else { return false };
+        self.options = self.wishes.over(&running);
+        self.options != running
+    }
+
+    fn give_way(&mut self, aside: &Journal) -> Result<(), crate::Error> {
+        self.notes.clear();
+        let Some(record) = aside.read::<serde_json::Value>()? else { return Ok(()) };
+        if record.author.lives() {
+            match ask_at(&restore::socket_of(aside), &QueueQuestion::GiveWay) {
+                Ok(QueueAnswer::Done) if record.author.has_ended(PATIENCE) => {}
+                _ => self.note_force(),
+            }
+        }
+        Ok(restore::put_back_leftovers(aside, &self.options.device)?)
     }
 }

@@ -69,6 +69,12 @@ pub struct Options {
     pub lock: Option<i32>,
 }
 
+impl Options {
+    pub fn at(device: &str) -> Self {
+        Self { device: device.to_owned(), ..Self::default() }
+    }
+}
+
 /// Sets a queue up and looks after it until it is told to end. Calls `ready` when the policy holds. From then
 /// on the calling process can do little else (`confine.rs`), so it must end when this returns. If the queue
 /// could not begin, or its worker ended by itself, everything has been put back.

@@ -7,15 +7,17 @@
 
 use super::classify::{Classifier, Named, NoClass, TAG, untag};
 use super::congestion;
-use super::control::{Counters, QueueAnswer, QueueQuestion};
+use super::control::{QueueAnswer, QueueQuestion};
 use super::dialogue::Dialogue;
 use super::engine::{Choice, Engine, NextFrame};
 use super::program;
 use super::way::Way;
+use crate::place::Counters;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::mem::discriminant;
 use std::time::Duration;
 use unisono_fairqueue::{Live, Policy, TrafficDirection};
 use unisono_linux::bpf::Words;
@@ -34,15 +36,33 @@ const LISTEN: Nanos = Nanos(1_000_000);
 const LAST: Nanos = Nanos(2_000_000_000);
 
 /// How the worker waits for frames.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Patience {
     /// Ask again and again. This uses a whole processor and saves the wake-up before each frame.
     Spin,
     /// Ask for this long, then sleep until a frame comes.
     SpinBlock(Duration),
     /// Sleep until a frame comes.
-    #[default]
     Block,
+}
+
+impl Patience {
+    /// Each with its name and its description on the command line.
+    pub const ALL: [(Self, &str, &str); 3] = [
+        (Self::Spin, "spin", "Poll without a pause"),
+        (Self::SpinBlock(Duration::from_micros(50)), "spin-block", "Spin for a while, then block"),
+        (Self::Block, "block", "Sleep until a frame comes"),
+    ];
+
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(known, ..)| discriminant(known) == discriminant(&self)).map_or("", |all| all.1)
+    }
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self::ALL[1].0
+    }
 }
 
 pub(super) struct Worker<W: Way> {

@@ -30,12 +30,13 @@ mod site;
 mod steps;
 mod tree;
 
-pub use fair::FairQueue;
+pub use fair::{BPF, FairQueue};
 
 use crate::cpu::controller::{self, GroupWeight};
 use crate::error::Error;
 use crate::interposed;
 use crate::journal::{Journal, LinkSide, Phase, Record};
+use crate::place::{BackendName, DeviceHook, EnforcingPlace, KernelQueueName, PlaceKind};
 use saved::{BeforeKernel, Root, SegmentSize, root_of};
 pub(crate) use site::KernelPlace;
 use site::{HostDevice, KernelSite};
@@ -43,7 +44,7 @@ use std::fmt;
 use steps::steps;
 pub use tree::Tuning;
 use tree::{ClassNumbers, FlowTurns, PlannedClass};
-use unisono_fairqueue::{Backend, ClassId, Live, Policy, TrafficDirection};
+use unisono_fairqueue::{ClassId, Live, Policy, TrafficDirection};
 use unisono_linux::bpf::ClassifierProgram;
 use unisono_linux::netlink::link::Index;
 use unisono_linux::netlink::{NetlinkSocket, htb, qdisc};
@@ -51,6 +52,14 @@ use unisono_linux::undo::{DirectoryLock, PreparedFile};
 
 /// The name on the command line.
 pub const NAME: &str = "kernel";
+pub static HTB: PlaceKind = PlaceKind {
+    name: NAME,
+    backend: BackendName::Kernel,
+    kernel_queue: Some(KernelQueueName::Htb),
+    directions: &[TrafficDirection::Out, TrafficDirection::In],
+    hooks: &[DeviceHook::Discipline],
+    at: |side, stopped| Box::new(Kernel::at(side.clone()).until(stopped)),
+};
 
 pub struct Kernel {
     site: KernelSite,
@@ -166,15 +175,6 @@ impl Kernel {
         Ok(PlannedPolicy { numbers, plan, classifier, pieces, weights, default, detour })
     }
 
-    /// Removes the classes of a journal that was put aside, because another place is in force now. The caller
-    /// must hold the journal's lock.
-    pub(crate) fn give_way(&mut self, aside: &Journal) -> Result<(), Error> {
-        self.site.notes.clear();
-        let Some(record) = self.record(aside)? else { return Ok(()) };
-        self.put_back(&mut self.site.host()?, &record)?;
-        Ok(aside.remove()?)
-    }
-
     fn put_weights_back(&mut self, record: &Record<BeforeKernel>) -> Result<(), Error> {
         for weight in &record.before.weights {
             if !controller::put_back(weight, record.phase)? {
@@ -192,67 +192,6 @@ impl Kernel {
             return Ok(Root::Theirs(None));
         }
         root_of(&mut host.socket, &self.site.side.device, host.queue)
-    }
-
-    /// See [`Backend::apply`]; the caller has the journal's lock.
-    pub(crate) fn apply_with(&mut self, policy: &Policy, _lock: &DirectoryLock) -> Result<(), Error> {
-        self.site.notes.clear();
-        // another command may have changed the device until it was locked
-        let journal = self.site.journal()?;
-        let mut host = self.site.host()?;
-        let held = self.settled(&mut host, &journal)?;
-        let root = self.root(&mut host, held.is_some())?;
-        let (held, root) = match (held, root) {
-            (Some(held), Root::Ours) => {
-                let root = held.before.root.clone();
-                (Some(held), root)
-            }
-            (None, Root::Ours) => return Err(self.without_journal()),
-            (None, Root::Theirs(root)) => (None, root),
-            (Some(held), Root::Theirs(root)) => {
-                self.put_back(&mut host, &held)?;
-                journal.remove()?;
-                host = self.site.host()?;
-                (None, root)
-            }
-        };
-        let none = ClassNumbers::new();
-        let before = held.as_ref().map(|held| &held.before);
-        let numbers = before.map_or(&none, |before| &before.numbers);
-        let wanted = self.wanted(&mut host, policy, numbers, before.and_then(|before| before.pieces))?;
-        let mut then = BeforeKernel {
-            root,
-            pieces: wanted.pieces,
-            weights: wanted.weights.clone(),
-            numbers: wanted.numbers.clone(),
-        };
-        let known = held.iter().flat_map(|held| &held.before.weights);
-        for weight in known.clone() {
-            if let Some(same) = then.weights.iter_mut().find(|same| same.file == weight.file) {
-                same.before.clone_from(&weight.before);
-            }
-        }
-        let device = self.site.device();
-        let mut changing = Record::new(NAME, &device, host.link.index.0, &policy.text, then.clone());
-        // whoever finds it half done has to know what both policies have changed
-        let dropped = known.filter(|weight| then.weights.iter().all(|other| other.file != weight.file));
-        changing.before.weights.extend(dropped.cloned());
-        if let Some(held) = &held {
-            let both = held.before.numbers.iter().map(|(name, number)| (format!("{name} before"), *number));
-            changing.before.numbers.extend(both);
-        }
-        // whatever comes of it, there is room to write it down
-        let mut holds = changing.clone().that_holds();
-        holds.before.clone_from(&then);
-        let as_wanted = journal.prepare(&holds)?;
-        let as_before = held.as_ref().map(|held| journal.prepare(held)).transpose()?;
-        journal.write(&changing)?;
-        let steps = steps(&host, &wanted, held.as_ref().map(|held| &held.before), &then);
-        if let Err(error) = self.carry_out(&mut host, steps) {
-            let undone = self.undo(&mut host, &journal, &changing, held.as_ref().zip(as_before));
-            return Err(error.unless_half_way(&device, undone));
-        }
-        Ok(journal.commit(as_wanted)?)
     }
 
     /// After a failure: restores the policy that was `held`, or the device without any policy.
@@ -331,19 +270,13 @@ impl KernelPlace for Kernel {
     }
 }
 
-impl Backend for Kernel {
-    type Error = Error;
-
-    fn name(&self) -> &'static str {
-        NAME
+impl EnforcingPlace for Kernel {
+    fn kind(&self) -> &'static PlaceKind {
+        &HTB
     }
 
-    fn device(&self) -> &str {
-        &self.site.side.device
-    }
-
-    fn direction(&self) -> TrafficDirection {
-        self.site.side.direction
+    fn side(&self) -> LinkSide {
+        self.site.side.clone()
     }
 
     fn notes(&self) -> &[String] {
@@ -368,7 +301,7 @@ impl Backend for Kernel {
     fn apply(&mut self, policy: &Policy) -> Result<(), Error> {
         self.site.host()?;
         let lock = self.site.journal()?.lock()?;
-        self.apply_with(policy, &lock)
+        self.begin(policy, &lock)
     }
 
     fn live(&mut self) -> Result<Live, Error> {
@@ -394,5 +327,76 @@ impl Backend for Kernel {
 
     fn clear(&mut self) -> Result<(), Error> {
         self.take_away()
+    }
+
+    fn mend(&mut self, journal: &Journal) -> Result<(), Error> {
+        KernelPlace::mend(self, journal)
+    }
+
+    fn begin(&mut self, policy: &Policy, _lock: &DirectoryLock) -> Result<(), Error> {
+        self.site.notes.clear();
+        // another command may have changed the device until it was locked
+        let journal = self.site.journal()?;
+        let mut host = self.site.host()?;
+        let held = self.settled(&mut host, &journal)?;
+        let root = self.root(&mut host, held.is_some())?;
+        let (held, root) = match (held, root) {
+            (Some(held), Root::Ours) => {
+                let root = held.before.root.clone();
+                (Some(held), root)
+            }
+            (None, Root::Ours) => return Err(self.without_journal()),
+            (None, Root::Theirs(root)) => (None, root),
+            (Some(held), Root::Theirs(root)) => {
+                self.put_back(&mut host, &held)?;
+                journal.remove()?;
+                host = self.site.host()?;
+                (None, root)
+            }
+        };
+        let none = ClassNumbers::new();
+        let before = held.as_ref().map(|held| &held.before);
+        let numbers = before.map_or(&none, |before| &before.numbers);
+        let wanted = self.wanted(&mut host, policy, numbers, before.and_then(|before| before.pieces))?;
+        let mut then = BeforeKernel {
+            root,
+            pieces: wanted.pieces,
+            weights: wanted.weights.clone(),
+            numbers: wanted.numbers.clone(),
+        };
+        let known = held.iter().flat_map(|held| &held.before.weights);
+        for weight in known.clone() {
+            if let Some(same) = then.weights.iter_mut().find(|same| same.file == weight.file) {
+                same.before.clone_from(&weight.before);
+            }
+        }
+        let device = self.site.device();
+        let mut changing = Record::new(NAME, &device, host.link.index.0, &policy.text, then.clone());
+        // whoever finds it half done has to know what both policies have changed
+        let dropped = known.filter(|weight| then.weights.iter().all(|other| other.file != weight.file));
+        changing.before.weights.extend(dropped.cloned());
+        if let Some(held) = &held {
+            let both = held.before.numbers.iter().map(|(name, number)| (format!("{name} before"), *number));
+            changing.before.numbers.extend(both);
+        }
+        // whatever comes of it, there is room to write it down
+        let mut holds = changing.clone().that_holds();
+        holds.before.clone_from(&then);
+        let as_wanted = journal.prepare(&holds)?;
+        let as_before = held.as_ref().map(|held| journal.prepare(held)).transpose()?;
+        journal.write(&changing)?;
+        let steps = steps(&host, &wanted, held.as_ref().map(|held| &held.before), &then);
+        if let Err(error) = self.carry_out(&mut host, steps) {
+            let undone = self.undo(&mut host, &journal, &changing, held.as_ref().zip(as_before));
+            return Err(error.unless_half_way(&device, undone));
+        }
+        Ok(journal.commit(as_wanted)?)
+    }
+
+    fn give_way(&mut self, aside: &Journal) -> Result<(), Error> {
+        self.site.notes.clear();
+        let Some(record) = self.record(aside)? else { return Ok(()) };
+        self.put_back(&mut self.site.host()?, &record)?;
+        Ok(aside.remove()?)
     }
 }

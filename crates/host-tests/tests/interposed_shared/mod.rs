@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use unisono_enforce::EnforcingPlace as _;
 use unisono_enforce::interposed::{Counters, Interposed};
 use unisono_fairqueue::{Live, LiveClass};
 use unisono_host_tests::hosts::{Hosts, ip};
@@ -65,7 +66,8 @@ impl QueueUnderTest {
 
     pub(crate) fn figures(&self) -> (Live, Counters) {
         self.enter(0);
-        Interposed::at(DEVICE).figures().expect("a queue is there")
+        let (live, counters) = Interposed::at(DEVICE).figures().expect("a queue is there");
+        (live, counters.expect("a queue counts"))
     }
 
     pub(crate) fn class(&self, name: &str) -> LiveClass {

@@ -21,15 +21,17 @@ use super::site::{HostDevice, KernelPlace, KernelSite};
 use super::{incoming, program};
 use crate::error::Error;
 use crate::interposed;
-use crate::journal::{LinkSide, Phase, Record};
+use crate::journal::{Journal, LinkSide, Phase, Record};
+use crate::place::{BackendName, DeviceHook, EnforcingPlace, KernelQueueName, PlaceKind};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::os::fd::AsFd;
-use unisono_fairqueue::{Backend, ClassId, Live, Order, Policy};
+use unisono_fairqueue::{ClassId, Live, Order, Policy, TrafficDirection};
 use unisono_linux::bpf::ClassifierProgram;
 use unisono_linux::bpf::compile::ProgramError;
 use unisono_linux::netlink::qdisc::{self, Qdisc};
 use unisono_linux::netlink::{egress, traffic};
+use unisono_linux::undo::DirectoryLock;
 
 /// The discipline's number: `Un`, or `Uo` for one that replaces it.
 const MAJORS: [u16; 2] = [0x556e, 0x556f];
@@ -39,6 +41,16 @@ const CLSACT: &str = "clsact";
 const WAIT_NS: f64 = 20e6;
 /// A class has room for at least two of the longest packets.
 const LEAST_ROOM: u64 = 2 * (65_536 + 1514);
+
+pub static BPF: PlaceKind = PlaceKind {
+    name: FairQueue::NAME,
+    backend: BackendName::Kernel,
+    kernel_queue: Some(KernelQueueName::Bpf),
+    directions: &[TrafficDirection::Out],
+    // its classifier runs at the egress
+    hooks: &[DeviceHook::Discipline, DeviceHook::Egress],
+    at: |side, stopped| Box::new(FairQueue::new(&side.device).until(stopped)),
+};
 
 pub struct FairQueue {
     site: KernelSite,
@@ -190,15 +202,13 @@ impl From<ProgramError> for Error {
     }
 }
 
-impl Backend for FairQueue {
-    type Error = Error;
-
-    fn name(&self) -> &'static str {
-        Self::NAME
+impl EnforcingPlace for FairQueue {
+    fn kind(&self) -> &'static PlaceKind {
+        &BPF
     }
 
-    fn device(&self) -> &str {
-        &self.site.side.device
+    fn side(&self) -> LinkSide {
+        self.site.side.clone()
     }
 
     fn notes(&self) -> &[String] {
@@ -218,10 +228,14 @@ impl Backend for FairQueue {
     }
 
     fn apply(&mut self, policy: &Policy) -> Result<(), Error> {
-        self.site.notes.clear();
         self.site.host()?;
+        let lock = self.site.journal()?.lock()?;
+        self.begin(policy, &lock)
+    }
+
+    fn begin(&mut self, policy: &Policy, _lock: &DirectoryLock) -> Result<(), Error> {
+        self.site.notes.clear();
         let journal = self.site.journal()?;
-        let _lock = journal.lock()?;
         // another command may have changed the device until now
         let mut host = self.site.host()?;
         let held = self.settled(&mut host, &journal)?;
@@ -295,6 +309,15 @@ impl Backend for FairQueue {
 
     fn clear(&mut self) -> Result<(), Error> {
         self.take_away()
+    }
+
+    fn mend(&mut self, journal: &Journal) -> Result<(), Error> {
+        KernelPlace::mend(self, journal)
+    }
+
+    /// Its journal is never put aside, because no other place can be in force beside it.
+    fn give_way(&mut self, _aside: &Journal) -> Result<(), Error> {
+        Ok(())
     }
 }
 

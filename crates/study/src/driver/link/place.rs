@@ -7,8 +7,9 @@ use crate::driver::stage::CABLE;
 use serde::{Deserialize, Serialize};
 use std::process::Command;
 use std::time::Duration;
+use unisono_enforce::EnforcingPlace as _;
 use unisono_enforce::kernel::{Kernel, Tuning};
-use unisono_fairqueue::{Backend, Policy};
+use unisono_fairqueue::Policy;
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -1,7 +1,6 @@
-//! Where a policy is enforced: in the kernel, in a process that all packets pass through, or by agreement.
+//! What the classes of a policy get where it is enforced.
 
 use crate::discipline::Backlog;
-use crate::policy::Policy;
 use serde::{Deserialize, Serialize};
 
 /// Which packets of a device a policy shares the link among.
@@ -24,47 +23,6 @@ impl TrafficDirection {
             Self::In => "in",
         }
     }
-}
-
-/// One place, on one device.
-///
-/// ```text
-///             apply(A)        apply(B)
-///   as it was ------> A holds ------> B holds
-///       ^ ^              | clear         | clear
-///       | +--------------+               |
-///       +--------------------------------+      also by a signal during apply, and after kill -9
-/// ```
-pub trait Backend {
-    type Error: std::error::Error + Send + Sync + 'static;
-
-    /// Its name, as on the command line.
-    fn name(&self) -> &'static str;
-
-    fn device(&self) -> &str;
-
-    /// Which packets of the device it schedules.
-    fn direction(&self) -> TrafficDirection {
-        TrafficDirection::Out
-    }
-
-    /// What the last call has to say besides its result.
-    fn notes(&self) -> &[String];
-
-    /// Checks whether a policy can be enforced here, and changes nothing.
-    fn check(&mut self, policy: &Policy) -> Result<(), Self::Error>;
-
-    /// Enforces a policy: all of it or nothing, and then what was there before is there again. Another policy
-    /// is replaced, without losing packets where that is possible. If the host cannot do it, or has no such
-    /// device, nothing has changed.
-    fn apply(&mut self, policy: &Policy) -> Result<(), Self::Error>;
-
-    /// What each class has got until now. Fails if no policy is enforced there, or if the host does not
-    /// answer.
-    fn live(&mut self) -> Result<Live, Self::Error>;
-
-    /// Puts back what was there before the first policy. Nothing to put back is no error.
-    fn clear(&mut self) -> Result<(), Self::Error>;
 }
 
 /// What all classes have got until now.

@@ -19,12 +19,12 @@
 //! The journal is put aside by a rename, which needs no room on the disk. Nothing of the old place is touched
 //! until the new one holds, so the old place keeps its policy and options if that fails.
 
-use super::Place;
+use super::named;
 use crate::cpu::{self, Keeping};
 use crate::error::Error;
 use crate::interposed::{self, Interposed, ServerCommand};
 use crate::journal::{Journal, LinkSide, Phase, Record};
-use crate::kernel;
+use crate::place::EnforcingPlace;
 use serde_json::Value;
 use std::process::Command;
 use unisono_fairqueue::{Policy, TrafficDirection};
@@ -34,28 +34,25 @@ use unisono_linux::undo::DirectoryLock;
 /// again if that is needed. Remarks for the user are added to `notes`. On an error, what was in force before
 /// is in force again unless the error says otherwise.
 pub fn apply(
-    place: &mut Place,
+    place: &mut dyn EnforcingPlace,
     policy: &Policy,
     server: ServerCommand,
     notes: &mut Vec<String>,
 ) -> Result<(), Error> {
     let side = place.side();
     let journal = Journal::of_side(&side)?;
-    let Some(record) = journal.read::<Value>()?.filter(|record| is_in_the_way(place, record)) else {
+    let Some(record) = journal.read::<Value>()?.filter(|record| place.is_barred_by(record)) else {
         return noting(place, notes, |place| place.apply(policy));
     };
     place.check(policy)?;
-    match (&mut *place, record.backend.as_str()) {
-        (Place::Kernel(new), interposed::NAME) => {
-            beside(&side, &journal, &record, notes, |lock| new.apply_with(policy, lock))
-        }
-        (Place::Interposed(new), kernel::NAME) => {
-            beside(&side, &journal, &record, notes, |lock| new.begin(policy, lock))
-        }
-        (place, _) => one_after_the_other(place, policy, &record, server, notes),
-    }?;
+    let hooks = named(&record.backend, &side)?.kind().hooks;
+    if place.kind().hooks.iter().any(|hook| hooks.contains(hook)) {
+        one_after_the_other(place, policy, &record, server, notes)?;
+    } else {
+        beside(&side, &journal, &record, notes, |lock| place.begin(policy, lock))?;
+    }
     notes.extend_from_slice(place.notes());
-    notes.push(match place.name() {
+    notes.push(match place.kind().name {
         name if name == record.backend => {
             format!("the queue at {side} works otherwise now, as was asked for")
         }
@@ -70,14 +67,14 @@ pub fn apply(
 /// program that keeps the shares; without it nobody keeps shares of processor time for this device
 /// afterwards.
 pub fn apply_with_shares(
-    place: &mut Place,
+    place: &mut dyn EnforcingPlace,
     policy: &Policy,
     keeper: Option<&dyn Fn() -> Command>,
     server: ServerCommand,
     notes: &mut Vec<String>,
 ) -> Result<(), Error> {
-    let device = place.device().to_owned();
-    if place.direction() == TrafficDirection::In {
+    let LinkSide { device, direction } = place.side();
+    if direction == TrafficDirection::In {
         return apply(place, policy, server, notes);
     }
     let Some(keeper) = keeper else {
@@ -92,22 +89,10 @@ pub fn apply_with_shares(
     done
 }
 
-/// Whether the place in force has to go before this one can begin. A queue that stays takes the options of
-/// the running one.
-fn is_in_the_way(place: &mut Place, record: &Record<Value>) -> bool {
-    match place {
-        Place::Interposed(queue) if record.backend == interposed::NAME => {
-            // a record of an earlier version does not say how its queue works
-            Interposed::options_of(record).is_some_and(|running| queue.differs_from(&running))
-        }
-        place => place.name() != record.backend,
-    }
-}
-
 fn noting(
-    place: &mut Place,
+    place: &mut dyn EnforcingPlace,
     notes: &mut Vec<String>,
-    work: impl FnOnce(&mut Place) -> Result<(), Error>,
+    work: impl FnOnce(&mut dyn EnforcingPlace) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let done = work(place);
     notes.extend_from_slice(place.notes());
@@ -156,11 +141,11 @@ pub(crate) fn finish(side: &LinkSide, aside: &Journal, notes: &mut Vec<String>) 
     let Some(before) = aside.read::<Value>()? else { return Ok(Finished::HasGone) };
     let now = journal.read::<Value>()?;
     if now.as_ref().is_some_and(|now| now.phase == Phase::Holds) {
-        noting(&mut Place::named(&before.backend, side)?, notes, |place| place.give_way(aside))?;
+        noting(&mut *named(&before.backend, side)?, notes, |place| place.give_way(aside))?;
         return Ok(Finished::HasGone);
     }
     if let Some(now) = now {
-        noting(&mut Place::named(&now.backend, side)?, notes, |place| place.mend(&journal))?;
+        noting(&mut *named(&now.backend, side)?, notes, |place| place.mend(&journal))?;
     }
     aside.become_that(&journal)?;
     Ok(Finished::IsBack)
@@ -168,7 +153,7 @@ pub(crate) fn finish(side: &LinkSide, aside: &Journal, notes: &mut Vec<String>) 
 
 /// For a new place that needs what the old one has.
 fn one_after_the_other(
-    place: &mut Place,
+    place: &mut dyn EnforcingPlace,
     policy: &Policy,
     before: &Record<Value>,
     server: ServerCommand,
@@ -176,12 +161,12 @@ fn one_after_the_other(
 ) -> Result<(), Error> {
     let side = place.side();
     let (mut again, policy_before) = place_again(before, &side, server)?;
-    noting(&mut Place::named(&before.backend, &side)?, notes, |place| place.clear())?;
+    noting(&mut *named(&before.backend, &side)?, notes, |place| place.clear())?;
     let Err(error) = place.apply(policy) else { return Ok(()) };
     notes.extend_from_slice(place.notes());
     let error = Box::new(error);
     let (device, backend) = (side.device, before.backend.clone());
-    match noting(&mut again, notes, |again| again.apply(&policy_before)) {
+    match noting(&mut *again, notes, |again| again.apply(&policy_before)) {
         Ok(()) => Err(Error::AsBefore { device, backend, error }),
         Err(again) => Err(Error::WithoutPolicy { device, backend, error, again: Box::new(again) }),
     }
@@ -192,15 +177,16 @@ fn place_again(
     before: &Record<Value>,
     side: &LinkSide,
     server: ServerCommand,
-) -> Result<(Place, Policy), Error> {
+) -> Result<(Box<dyn EnforcingPlace>, Policy), Error> {
     let mut policy = Policy::parse(&before.policy)?;
     // which weights of control groups it had set, if any, the record says
     if before.before["weights"].as_array().is_none_or(Vec::is_empty) {
         policy.cpu = None;
     }
-    let place = match Interposed::options_of(before).filter(|_| before.backend == interposed::NAME) {
-        Some(options) => Place::Interposed(Interposed::new(options, server)),
-        None => Place::named(&before.backend, side)?,
+    let options = Interposed::options_of(before).filter(|_| before.backend == interposed::NAME);
+    let place: Box<dyn EnforcingPlace> = match options {
+        Some(options) => Box::new(Interposed::again(options, server)),
+        None => named(&before.backend, side)?,
     };
     Ok((place, policy))
 }
