@@ -1,5 +1,6 @@
-//! The flags of all workloads, which are those of the peers.
+//! The flags of all workloads, which are those of the peers; and parsers that several commands share.
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::path::PathBuf;
 use std::time::Duration;
 use unisono_linux::parent_death::die_with_parent;
@@ -52,6 +53,17 @@ pub(crate) struct WorkloadFlags {
 pub(crate) fn one_number(text: &str) -> Result<usize, String> {
     let refuse = |_| "write one whole number; to compare several, run the command once for each".to_owned();
     text.parse().map_err(refuse)
+}
+
+/// Reads one of these values by its name.
+pub(crate) fn one_of<T: Copy + Send + Sync + 'static>(
+    all: &'static [(T, &'static str, &'static str)],
+) -> impl TypedValueParser<Value = T> {
+    let names = all.iter().map(|(_, name, what)| PossibleValue::new(*name).help(*what));
+    PossibleValuesParser::new(names).map(move |name| {
+        let value = all.iter().find(|(_, known, _)| *known == name).map(|(value, _, _)| *value);
+        value.expect("one of them because the parser takes no other")
+    })
 }
 
 impl WorkloadFlags {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use unisono_broker::{Broker, Limits, OWNER, Server, ServerWait};
+use unisono_broker::{Broker, ChannelWait, Limits, OWNER, Server};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 /// Builds the library as its users do, and answers where it is.
@@ -79,7 +79,7 @@ fn with_broker<T>(test: impl FnOnce(&Path) -> T) -> T {
     let (socket, stop) = (directory.path().join("events"), AtomicBool::new(false));
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
     let broker = Broker::new(tree.expect("it is sound"), Limits::default());
-    let mut server = Server::new(broker, ServerWait::Sleep).expect("descriptors are left");
+    let mut server = Server::new(broker, ChannelWait::Sleep).expect("descriptors are left");
     server.listen_unix(&socket, OWNER).expect("it listens");
     server.listen_shared(&socket.with_extension("shared"), OWNER).expect("it listens");
     std::thread::scope(|scope| {

@@ -2,6 +2,7 @@
 
 use super::flags::DirectChoice;
 use crate::exit::Failure;
+use crate::flags::one_of;
 use crate::output;
 use clap::ValueEnum;
 use std::num::NonZeroUsize;
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use unisono_broker::{
-    BrokerAddress, CertifiedFiles, ClientWait, TlsAddress, TlsService, TrialError, TrialSpec, trial,
+    BrokerAddress, CertifiedFiles, ChannelWait, TlsAddress, TlsService, TrialError, TrialSpec, trial,
 };
 use unisono_measure::units;
 
@@ -23,16 +24,6 @@ enum TransportChoice {
     Tcp,
     /// the same, with TLS
     Tls,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum WaitChoice {
-    /// each thread spins, and wants a processor of its own
-    Spin,
-    /// each thread sleeps until something comes
-    Sleep,
-    /// each thread spins for as long as a sleep costs, then sleeps
-    Adaptive,
 }
 
 /// Measure what an event costs here
@@ -66,8 +57,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 1024)]
     size: usize,
     /// How the threads wait
-    #[arg(long, value_name = "HOW", value_enum, default_value = "sleep")]
-    wait: WaitChoice,
+    #[arg(long, value_name = "HOW", value_parser = one_of(&ChannelWait::ALL), default_value = "sleep")]
+    wait: ChannelWait,
     /// Measured seconds
     #[arg(long, value_name = "S", default_value_t = 2.0)]
     seconds: f64,
@@ -106,12 +97,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             token: None,
         }),
     };
-    let wait = match args.wait {
-        WaitChoice::Spin => ClientWait::Spin,
-        WaitChoice::Sleep => ClientWait::Sleep,
-        WaitChoice::Adaptive => ClientWait::Adaptive,
-    };
     let (direct, size, deadline) = (args.direct == DirectChoice::Yes, args.size, args.deadline);
+    let wait = args.wait;
     let batch = args.batch.map(NonZeroUsize::get);
     let spec = TrialSpec { address, tls, direct, size, wait, time, deadline, batch };
     let result = trial(&spec).map_err(|error| match error {

@@ -7,6 +7,7 @@ use super::service::ServiceNotices;
 use super::show::counters;
 use super::user::{BecomeUser, NextUser};
 use crate::exit::Failure;
+use crate::flags::one_of;
 use crate::output;
 use anyhow::Context as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use unisono_broker::{
-    Broker, BrokerAddress, CertifiedFiles, Exposure, Limits, PathPace, ServeError, Server, ServerWait,
+    Broker, BrokerAddress, CertifiedFiles, ChannelWait, Exposure, Limits, PathPace, ServeError, Server,
     Statistics, TlsService, default_socket,
 };
 use unisono_enforce::metrics::{self, ScrapeListener};
@@ -95,9 +96,9 @@ pub(crate) struct Args {
     /// Answer monitoring programs there (GET /metrics): ADDRESS:PORT, or the path of a Unix socket
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<String>,
-    /// How the broker waits: sleep; spin, which takes a processor; or adaptive, which spins for 50 us first
-    #[arg(long, value_name = "HOW", value_parser = ["sleep", "spin", "adaptive"], default_value = "sleep")]
-    wait: String,
+    /// How the broker waits
+    #[arg(long, value_name = "HOW", value_parser = one_of(&ChannelWait::ALL), default_value = "sleep")]
+    wait: ChannelWait,
     /// Print the counters as one JSON object when the broker ends
     #[arg(long)]
     json: bool,
@@ -131,13 +132,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         addresses.push(address);
     }
-    let wait = match args.wait.as_str() {
-        "spin" => ServerWait::Spin,
-        "adaptive" => ServerWait::Adaptive,
-        _ => ServerWait::Sleep,
-    };
     let exposure = if args.insecure { Exposure::Anybody } else { Exposure::Loopback };
-    let mut server = Server::new(broker, wait)?;
+    let mut server = Server::new(broker, args.wait)?;
     let own = CertifiedFiles::of(args.certificate.as_deref(), args.key.as_deref());
     if let Some(own) = own.map_err(|error| refused(error.into()))? {
         let service = TlsService { own, client_authority: args.client_authority.clone() };
@@ -171,7 +167,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 pub(crate) fn serve(
     broker: Broker,
     at: (&[BrokerAddress], u32, Exposure),
-    wait: ServerWait,
+    wait: ChannelWait,
     quiet: bool,
 ) -> anyhow::Result<Statistics> {
     // a path may ask for a congestion control that the kernel lets only root choose

@@ -1,8 +1,9 @@
 //! `unisono queue apply`: puts a policy in force on a device.
 
-use super::interpose::{self, InterposeOptions, one_of};
+use super::interpose::{self, InterposeOptions};
 use super::{cpu, failure, side, units};
 use crate::exit::Failure;
+use crate::flags::one_of;
 use crate::output;
 use crate::tree::input::text_of;
 use serde_json::json;

@@ -6,7 +6,7 @@ use crate::output;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_broker::{Broker, BrokerAddress, Client, Exposure, Limits, PathPace, ServerWait, Statistics};
+use unisono_broker::{Broker, BrokerAddress, ChannelWait, Client, Exposure, Limits, PathPace, Statistics};
 
 /// Order and pace the messages of programs that cooperate
 ///
@@ -67,7 +67,7 @@ fn serve_policy(path: &std::path::Path, socket: &std::path::Path, args: &Args) -
     let pace = PathPace::new(policy.rate.bits_per_second());
     let broker = Broker::new(policy.hierarchy, Limits::default()).with_paths(pace);
     let address = [BrokerAddress::Unix(socket.to_owned())];
-    serve(broker, (&address, args.mode, Exposure::Loopback), ServerWait::Sleep, args.json)
+    serve(broker, (&address, args.mode, Exposure::Loopback), ChannelWait::Sleep, args.json)
 }
 
 fn table(statistics: &Statistics) -> String {

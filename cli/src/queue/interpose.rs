@@ -1,7 +1,7 @@
 //! The options of `--backend interposed`, and the process that serves the queue.
 
 use super::failure;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use crate::flags::one_of;
 use std::io::Write;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -29,17 +29,6 @@ pub(crate) struct InterposeOptions {
     /// limits [default: hsfq]
     #[arg(long, value_parser = one_of(&Choice::ALL))]
     discipline: Option<Choice>,
-}
-
-/// Reads one of these values by its name.
-pub(super) fn one_of<T: Copy + Send + Sync + 'static>(
-    all: &'static [(T, &'static str, &'static str)],
-) -> impl TypedValueParser<Value = T> {
-    let names = all.iter().map(|(_, name, what)| PossibleValue::new(*name).help(*what));
-    PossibleValuesParser::new(names).map(move |name| {
-        let value = all.iter().find(|(_, known, _)| *known == name).map(|(value, _, _)| *value);
-        value.expect("one of them because the parser takes no other")
-    })
 }
 
 fn name_of<T: PartialEq>(value: T, all: &[(T, &'static str, &'static str)]) -> &'static str {

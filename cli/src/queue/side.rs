@@ -1,6 +1,6 @@
 //! `--dev` and `--direction`: the policies that a command is about.
 
-use super::interpose::one_of;
+use crate::flags::one_of;
 use clap::builder::TypedValueParser;
 use unisono_enforce::Error;
 use unisono_enforce::journal::{Journal, LinkSide};

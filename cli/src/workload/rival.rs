@@ -1,8 +1,9 @@
 //! `unisono workload rival`: one end of a stream of events, as the middleware of others is measured.
 
+use crate::flags::one_of;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_broker::ClientWait;
+use unisono_broker::ChannelWait;
 use unisono_linux::clock::Nanos;
 use unisono_linux::parent_death::die_with_parent;
 use unisono_study::workload::options::write_result;
@@ -11,10 +12,10 @@ use unisono_study::workload::rival::{RivalCarrier, RivalEnd, RivalRole};
 /// Publish a stream of events, or subscribe to it
 #[derive(clap::Args)]
 pub(super) struct Args {
-    #[arg(value_enum)]
-    carrier: CarrierName,
-    #[arg(value_enum)]
-    role: RoleName,
+    #[arg(value_parser = one_of(&RivalCarrier::ALL))]
+    carrier: RivalCarrier,
+    #[arg(value_parser = one_of(&RivalRole::ALL))]
+    role: RivalRole,
     /// Of the broker, or of the publisher
     address: String,
     /// Bytes of an event
@@ -28,50 +29,21 @@ pub(super) struct Args {
     /// Where a subscriber writes what it saw
     result: PathBuf,
     /// How an end of the event channel waits
-    #[arg(long, value_enum, default_value = "sleep")]
-    wait: WaitName,
-}
-
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum WaitName {
-    Sleep,
-    Spin,
-}
-
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum CarrierName {
-    Channel,
-    Tcp,
-}
-
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum RoleName {
-    Publish,
-    Subscribe,
-    Stopped,
+    #[arg(long, value_parser = one_of(&ChannelWait::ALL), default_value = "sleep")]
+    wait: ChannelWait,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     die_with_parent(None)?;
     let end = RivalEnd {
-        carrier: match args.carrier {
-            CarrierName::Channel => RivalCarrier::Channel,
-            CarrierName::Tcp => RivalCarrier::Tcp,
-        },
-        role: match args.role {
-            RoleName::Publish => RivalRole::Publish,
-            RoleName::Subscribe => RivalRole::Subscribe,
-            RoleName::Stopped => RivalRole::Stopped,
-        },
+        carrier: args.carrier,
+        role: args.role,
         address: args.address.clone(),
         bytes: args.bytes,
         events_per_s: args.events_per_s,
         from: Nanos(args.from),
         until: Nanos(args.until),
-        wait: match args.wait {
-            WaitName::Sleep => ClientWait::Sleep,
-            WaitName::Spin => ClientWait::Spin,
-        },
+        wait: args.wait,
     };
     let stream = end.run()?;
     if end.role != RivalRole::Publish {

@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use unisono_broker::{Broker, Exposure, Limits, Server, ServerWait};
+use unisono_broker::{Broker, ChannelWait, Exposure, Limits, Server};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 /// Messages in one write.
@@ -24,7 +24,7 @@ fn main() {
     let stop = AtomicBool::new(false);
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
     let broker = Broker::new(tree.expect("it is sound"), Limits::default());
-    let mut server = Server::new(broker, ServerWait::Sleep).expect("descriptors are left");
+    let mut server = Server::new(broker, ChannelWait::Sleep).expect("descriptors are left");
     let any = "127.0.0.1:0".parse().expect("an address");
     let ours = server.listen_mqtt(any, Exposure::Loopback).expect("it listens");
     let peer = Peer::start();

@@ -35,6 +35,7 @@ mod account;
 mod address;
 mod body;
 mod broker;
+mod channel_wait;
 mod client;
 pub mod datagram;
 mod destination;
@@ -61,8 +62,9 @@ pub use account::{ClassStatistics, ConsumerStatistics, LogStatistics, Statistics
 pub use address::{AddressError, BrokerAddress, HOST_SOCKET, TlsAddress, default_socket};
 pub use body::EventBody;
 pub use broker::Broker;
+pub use channel_wait::ChannelWait;
 pub use client::{
-    Client, ClientWait, Error, EventDraft, HandedIn, PathHandle, PublishedEvent, ReceivedEvent, Reception,
+    Client, Error, EventDraft, HandedIn, PathHandle, PublishedEvent, ReceivedEvent, Reception,
     SubscriptionHandle, TopicHandle,
 };
 pub use destination::{Destination, PathTransport};
@@ -72,7 +74,7 @@ pub use notice::NoticeText;
 pub use pace::PathPace;
 pub use permissions::{ClientGrant, ClientIdentity, Permissions, PermissionsError, Tokens};
 pub use ring::{DirectCounts, RingOrder, RingReport};
-pub use server::{Exposure, OWNER, ServeError, Server, ServerWait, StatisticsWindow};
+pub use server::{Exposure, OWNER, ServeError, Server, StatisticsWindow};
 pub use spec::{
     Advertisement, AgainSpec, Durability, ExceptSpec, Greeting, InterestSpec, KeptHistory, PartRule,
     PathSpec, RemoteSupplier, ReservedTime, ResumeSpec, SubscriptionSpec, TogetherSpec, WelcomeTerms,

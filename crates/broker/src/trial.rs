@@ -7,9 +7,10 @@
 //! the library's buffer holds. The payload begins with the time of sending.
 
 use crate::broker::Broker;
-use crate::client::{Client, ClientWait, Error, EventDraft, Reception, glance};
+use crate::channel_wait::ChannelWait;
+use crate::client::{Client, Error, EventDraft, Reception, glance};
 use crate::limits::Limits;
-use crate::server::{Exposure, OWNER, ServeError, Server, ServerWait};
+use crate::server::{Exposure, OWNER, ServeError, Server};
 use crate::spec::{Advertisement, SubscriptionSpec, WhenFull};
 use crate::tls::TlsService;
 use crate::{BrokerAddress, now};
@@ -31,7 +32,7 @@ pub struct TrialSpec {
     pub direct: bool,
     /// Bytes of a payload; at least 8.
     pub size: usize,
-    pub wait: ClientWait,
+    pub wait: ChannelWait,
     pub time: Duration,
     /// How long after its publication an event is due, in the first half.
     pub deadline: Duration,
@@ -76,12 +77,7 @@ pub fn trial(spec: &TrialSpec) -> Result<TrialResult, TrialError> {
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
     let tree = tree.expect("two different names are unique");
     let largest = u32::try_from(spec.size).unwrap_or(u32::MAX).max(Limits::default().largest);
-    let wait = match spec.wait {
-        ClientWait::Sleep => ServerWait::Sleep,
-        ClientWait::Spin => ServerWait::Spin,
-        ClientWait::Adaptive => ServerWait::Adaptive,
-    };
-    let mut server = Server::new(Broker::new(tree, Limits { largest, ..Limits::default() }), wait)?;
+    let mut server = Server::new(Broker::new(tree, Limits { largest, ..Limits::default() }), spec.wait)?;
     if let Some(tls) = &spec.tls {
         server.use_tls(tls)?;
     }
@@ -143,9 +139,9 @@ fn supply(
         let waits = || heard.load(Ordering::Relaxed) < sent && !over.load(Ordering::Relaxed);
         while waits() && start.elapsed() < spec.time / 2 {
             match spec.wait {
-                ClientWait::Spin | ClientWait::Adaptive => glance(&mut glances),
+                ChannelWait::Spin | ChannelWait::Adaptive => glance(&mut glances),
                 // the time between two events is not part of what is measured
-                ClientWait::Sleep => std::thread::sleep(Duration::from_micros(50)),
+                ChannelWait::Sleep => std::thread::sleep(Duration::from_micros(50)),
             }
         }
     }

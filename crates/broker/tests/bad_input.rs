@@ -13,8 +13,8 @@ use unisono_broker::frame::{PublishFlags, PublishHead};
 use unisono_broker::log::{EventLog, LogBounds};
 use unisono_broker::transport::TransportPeer;
 use unisono_broker::{
-    Advertisement, Client, ClientId, EventDraft, Frame, Greeting, Limits, NO_DEADLINE, Nanos, NoticeText,
-    OWNER, Reception, ResumeSpec, Server, ServerWait, SubscriptionSpec, Task, Tokens, now,
+    Advertisement, ChannelWait, Client, ClientId, EventDraft, Frame, Greeting, Limits, NO_DEADLINE, Nanos,
+    NoticeText, OWNER, Reception, ResumeSpec, Server, SubscriptionSpec, Task, Tokens, now,
 };
 
 /// A frame as a socket carries it.
@@ -171,7 +171,7 @@ fn with_log(directory: &Path, test: impl FnOnce(&mut Client, &Path)) {
     let kept = vec!["kept/#".parse().expect("a pattern")];
     let unix = directory.join("events");
     let mut server =
-        Server::new(broker().with_log(log, Nanos::ZERO, kept), ServerWait::Sleep).expect("descriptors");
+        Server::new(broker().with_log(log, Nanos::ZERO, kept), ChannelWait::Sleep).expect("descriptors");
     server.listen_unix(&unix, OWNER).expect("it listens");
     while_serving(&mut server, || test(&mut Client::connect(&unix).expect("it listens"), &unix));
 }

@@ -403,7 +403,7 @@ fn certificates_name_programs_and_strangers_are_told_why_they_get_no_further() {
 fn an_address_in_use_and_one_where_nobody_serves_are_said() {
     with_udp(None, |place, _| {
         let mut second =
-            unisono_broker::Server::new(broker(), unisono_broker::ServerWait::Sleep).expect("descriptors");
+            unisono_broker::Server::new(broker(), unisono_broker::ChannelWait::Sleep).expect("descriptors");
         let directory = tempfile::tempdir().expect("a scratch directory");
         let own = Authority::new(directory.path(), "a").certify("broker", &["localhost"]);
         second.use_tls(&TlsService { own, client_authority: None }).expect("the files are sound");

@@ -16,7 +16,7 @@ use unisono_broker::memory::{
 };
 use unisono_broker::transport::{FrameTransport, PayloadRef, Taken};
 use unisono_broker::{
-    Advertisement, Client, ClientWait, EventDraft, Frame, Greeting, NO_DEADLINE, Nanos, NoticeText,
+    Advertisement, ChannelWait, Client, EventDraft, Frame, Greeting, NO_DEADLINE, Nanos, NoticeText,
     Reception, RingOrder, RingReport, SubscriptionSpec, TopicHandle, WelcomeTerms, WhenLate,
 };
 use unisono_sync::{SpinBudget, Wait};
@@ -55,7 +55,7 @@ impl Pretender {
         it.say(&Frame::Welcome(terms));
         it.say(&Frame::Accepted { number: 1 });
         let theirs = Box::new(MemoryTransport::join(theirs).expect("it is there"));
-        let mut client = Client::over(theirs, Greeting::default(), ClientWait::Sleep).expect("welcome");
+        let mut client = Client::over(theirs, Greeting::default(), ChannelWait::Sleep).expect("welcome");
         let topic = client.advertise(&Advertisement::of("t")).expect("a topic");
         it.sent();
         (it, client, topic)

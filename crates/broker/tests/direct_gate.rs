@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
-use unisono_broker::{Advertisement, Client, EventDraft, OWNER, Server, ServerWait, SubscriptionSpec};
+use unisono_broker::{Advertisement, ChannelWait, Client, EventDraft, OWNER, Server, SubscriptionSpec};
 
 /// Where a broker stops between two turns.
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ fn sleeps(thread: &Path) -> bool {
 fn accepted_while_the_supplier_is_full(has_rings: bool) {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let (unix, shared) = (directory.path().join("events"), directory.path().join("shared"));
-    let mut server = Server::new(broker(), ServerWait::Sleep).expect("descriptors are left");
+    let mut server = Server::new(broker(), ChannelWait::Sleep).expect("descriptors are left");
     server.listen_unix(&unix, OWNER).expect("it listens");
     server.listen_shared(&shared, OWNER).expect("it listens");
     let gate = Gate::default();

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 use unisono_broker::log::{EventLog, LogBounds};
 use unisono_broker::{
-    Advertisement, AgainSpec, Broker, Client, ClientId, Durability, Error, EventDraft, Frame, Limits,
-    LogStatistics, NO_DEADLINE, NoticeText, OWNER, PublishOutcome, Received, ReceivedEvent, Reception,
-    ResumeSpec, Server, ServerWait, SubscriptionSpec, Task,
+    Advertisement, AgainSpec, Broker, ChannelWait, Client, ClientId, Durability, Error, EventDraft, Frame,
+    Limits, LogStatistics, NO_DEADLINE, NoticeText, OWNER, PublishOutcome, Received, ReceivedEvent,
+    Reception, ResumeSpec, Server, SubscriptionSpec, Task,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use unisono_linux::clock::Nanos;
@@ -34,7 +34,7 @@ fn with_brokers(bounds: LogBounds, lives: Vec<BrokerLife>) {
         let unix = directory.path().join("events");
         for life in lives {
             let mut server =
-                Server::new(broker(directory.path(), bounds), ServerWait::Sleep).expect("descriptors");
+                Server::new(broker(directory.path(), bounds), ChannelWait::Sleep).expect("descriptors");
             server.listen_unix(&unix, OWNER).expect("it listens");
             while_serving(&mut server, || life(&unix));
         }

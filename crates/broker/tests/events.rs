@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 use unisono_broker::{
-    Advertisement, AgainSpec, Client, Error, EventDraft, Exposure, InterestSpec, KeptHistory, NoticeText,
-    PartRule, Reception, ReservedTime, ServeError, Server, ServerWait, SubscriptionSpec, TogetherSpec,
+    Advertisement, AgainSpec, ChannelWait, Client, Error, EventDraft, Exposure, InterestSpec, KeptHistory,
+    NoticeText, PartRule, Reception, ReservedTime, ServeError, Server, SubscriptionSpec, TogetherSpec,
     WhenFull, now,
 };
 use unisono_eventchannel::FieldSet;
@@ -376,7 +376,7 @@ fn requests_are_answered_and_a_request_that_nobody_answers_ends() {
 
 #[test]
 fn an_address_that_others_reach_or_that_is_in_use_is_refused() {
-    let mut server = Server::new(broker(), ServerWait::Sleep).expect("descriptors are left");
+    let mut server = Server::new(broker(), ChannelWait::Sleep).expect("descriptors are left");
     let open: SocketAddr = "0.0.0.0:0".parse().expect("an address");
     assert!(matches!(server.listen_tcp(open, Exposure::Loopback), Err(ServeError::Exposed { .. })));
     let any = "127.0.0.1:0".parse().expect("an address");

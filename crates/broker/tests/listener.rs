@@ -13,7 +13,7 @@ use unisono_broker::transport::{
     AcceptedTransport, StreamListener, TransportError, TransportListener, TransportPeer,
 };
 use unisono_broker::{
-    Broker, Client, ClientId, Frame, Greeting, Limits, Nanos, ServeError, Server, ServerWait, Task,
+    Broker, ChannelWait, Client, ClientId, Frame, Greeting, Limits, Nanos, ServeError, Server, Task,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use unisono_linux::poll::readable;
@@ -77,14 +77,14 @@ fn a_socket_that_cannot_accept_ends_the_broker() {
     let socket = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let _program = TcpStream::connect(socket.local_addr().expect("bound")).expect("it listens");
     let listener = StreamListener::new(socket.into(), 1 << 20).expect("a listener");
-    let mut server = Server::new(broker(), ServerWait::Sleep).expect("descriptors are left");
+    let mut server = Server::new(broker(), ChannelWait::Sleep).expect("descriptors are left");
     server.add(Box::new(Failing { errors: vec![Errno::INVAL], listener })).expect("it can be waited for");
     assert!(matches!(server.serve(&|| false), Err(ServeError::Transport(_))));
 }
 
 #[test]
 fn a_socket_of_systemd_that_does_not_listen_is_refused() {
-    let mut server = Server::new(broker(), ServerWait::Sleep).expect("descriptors are left");
+    let mut server = Server::new(broker(), ChannelWait::Sleep).expect("descriptors are left");
     let datagrams = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).expect("a socket");
     assert!(matches!(server.listen_inherited(datagrams), Err(ServeError::NoListener)));
 }

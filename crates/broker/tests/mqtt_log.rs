@@ -12,8 +12,8 @@ use std::time::Duration;
 use unisono_broker::log::{EventLog, LogBounds};
 use unisono_broker::transport::TransportPeer;
 use unisono_broker::{
-    Broker, Client, ClientId, Durability, Exposure, Limits, OWNER, Reception, ResumeSpec, Server, ServerWait,
-    SubscriptionSpec, Task,
+    Broker, ChannelWait, Client, ClientId, Durability, Exposure, Limits, OWNER, Reception, ResumeSpec,
+    Server, SubscriptionSpec, Task,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use unisono_linux::clock::Nanos;
@@ -31,7 +31,7 @@ fn broker(directory: &Path, bytes: u64) -> Broker {
 
 /// A broker that serves programs and MQTT clients with the log in a directory.
 fn serving(directory: &Path, bytes: u64, test: impl FnOnce(std::net::SocketAddr, &Path)) {
-    let mut server = Server::new(broker(directory, bytes), ServerWait::Sleep).expect("descriptors");
+    let mut server = Server::new(broker(directory, bytes), ChannelWait::Sleep).expect("descriptors");
     let unix = directory.join("events");
     server.listen_unix(&unix, OWNER).expect("it listens");
     let any = "127.0.0.1:0".parse().expect("an address");

@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use unisono_broker::{
-    Broker, Client, Destination, Error, Frame, Greeting, Limits, NO_DEADLINE, OWNER, PathPace, ServeError,
-    Server, ServerWait,
+    Broker, ChannelWait, Client, Destination, Error, Frame, Greeting, Limits, NO_DEADLINE, OWNER, PathPace,
+    ServeError, Server,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use watchdog::{while_serving, within_a_minute};
 
 fn listening(path: &Path, mode: u32, broker: Broker) -> Result<Server, ServeError> {
-    let mut server = Server::new(broker, ServerWait::Sleep)?;
+    let mut server = Server::new(broker, ChannelWait::Sleep)?;
     server.listen_unix(path, mode)?;
     Ok(server)
 }

@@ -330,7 +330,7 @@ fn an_address_that_others_reach_needs_a_check_of_those_who_come() {
     let any = "0.0.0.0:0".parse().expect("an address");
     let server = |broker, client_authority| {
         let mut server =
-            unisono_broker::Server::new(broker, unisono_broker::ServerWait::Sleep).expect("a server");
+            unisono_broker::Server::new(broker, unisono_broker::ChannelWait::Sleep).expect("a server");
         server.use_tls(&TlsService { own: own.clone(), client_authority }).expect("the files are sound");
         server
     };
@@ -344,7 +344,7 @@ fn an_address_that_others_reach_needs_a_check_of_those_who_come() {
     let tokens = Tokens::parse(TOKENS, now(), 0).expect("it is sound");
     server(broker().with_tokens(tokens), None).listen_mqtt_tls(any, Exposure::Loopback).expect("tokens");
     let mut without =
-        unisono_broker::Server::new(broker(), unisono_broker::ServerWait::Sleep).expect("a server");
+        unisono_broker::Server::new(broker(), unisono_broker::ChannelWait::Sleep).expect("a server");
     let said = without.listen_tls(any, Exposure::Anybody).expect_err("no certificate");
     assert!(said.to_string().contains("give --certificate FILE --key FILE"), "{said}");
 }

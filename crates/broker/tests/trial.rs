@@ -5,20 +5,20 @@
 mod watchdog;
 
 use std::time::Duration;
-use unisono_broker::{BrokerAddress, ClientWait, TrialSpec, trial};
+use unisono_broker::{BrokerAddress, ChannelWait, TrialSpec, trial};
 use watchdog::within_a_minute;
 
 #[test]
 fn a_trial_ends_however_its_parties_wait() {
     within_a_minute(|| {
         let directory = tempfile::tempdir().expect("a directory");
-        for wait in [ClientWait::Sleep, ClientWait::Adaptive, ClientWait::Spin] {
+        for wait in [ChannelWait::Sleep, ChannelWait::Adaptive, ChannelWait::Spin] {
             for (shared, direct) in [(false, true), (true, false), (true, true)] {
                 let path = directory.path().join(format!("{wait:?}-{shared}-{direct}"));
                 let address = if shared { BrokerAddress::Shared(path) } else { BrokerAddress::Unix(path) };
                 let time = Duration::from_millis(300);
                 let (deadline, batch) =
-                    (Duration::from_secs(10), [None, Some(8)][usize::from(wait == ClientWait::Sleep)]);
+                    (Duration::from_secs(10), [None, Some(8)][usize::from(wait == ChannelWait::Sleep)]);
                 let spec = TrialSpec { address, tls: None, direct, size: 1024, wait, time, deadline, batch };
                 let result = trial(&spec).expect("it ends");
                 assert!(result.events_per_s > 0.0, "{wait:?}, {shared}, {direct}");

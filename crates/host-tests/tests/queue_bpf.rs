@@ -7,13 +7,13 @@
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::time::{Duration, Instant};
-use unisono_enforce::{EnforcingPlace as _, places};
 use unisono_enforce::journal::{Journal, LinkSide};
 use unisono_enforce::kernel::discipline::{
     self as discipline, Attached, FAIRQUEUE, LoadedDiscipline, PRIORITIES, Setup, kick, layout, priority,
     supported,
 };
 use unisono_enforce::kernel::{FairQueue, Kernel};
+use unisono_enforce::{EnforcingPlace as _, places};
 use unisono_fairqueue::{
     ClassId, ClassSpec, Discipline as _, Hierarchy, Limit, Overflow, Packet, Policy, Scheduler,
 };

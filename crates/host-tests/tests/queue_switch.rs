@@ -11,8 +11,8 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
-use unisono_enforce::places;
 use unisono_enforce::journal::{Journal, LinkSide};
+use unisono_enforce::places;
 use unisono_host_tests::processes::text;
 use unisono_host_tests::{TestOutcome, host_tests, program, require};
 

@@ -1,7 +1,8 @@
 //! A client that reads direct rings: events from rings and from the broker, in the right order.
 
 use super::reading::{DirectReading, ReadingEnd};
-use super::{Client, ClientWait, Error, Reception, glance};
+use super::{Client, Error, Reception, glance};
+use crate::channel_wait::ChannelWait;
 use crate::frame::Frame;
 use crate::ring::RingReport;
 use crate::transport::{Awaited, MayWait, PayloadRef, Taken};
@@ -242,9 +243,9 @@ impl Client {
             let now = now();
             let over = until.is_some_and(|until| until <= now);
             let looks = match self.wait {
-                ClientWait::Spin => true,
-                ClientWait::Adaptive => now < awake_until,
-                ClientWait::Sleep => false,
+                ChannelWait::Spin => true,
+                ChannelWait::Adaptive => now < awake_until,
+                ChannelWait::Sleep => false,
             };
             if looks && !over {
                 for _ in 0..16 {

@@ -157,7 +157,7 @@ impl Client {
                 (RingOrder::Supply { link, consumer, blocks, events, bytes }, Some(socket))
                     if self.outlets.get(&number).is_some_and(|outlet| !outlet.left_rings) =>
                 {
-                    let way = self.wait.way();
+                    let way = self.wait.policy();
                     // others may have gone from topics that this program does not publish on any more
                     let freed: u64 = self.direct.supplies.values_mut().map(DirectSupply::sweep).sum();
                     self.direct.room += freed;

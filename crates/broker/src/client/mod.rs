@@ -33,6 +33,7 @@ pub use paths::PathHandle;
 
 use crate::account::Statistics;
 use crate::address::{BrokerAddress, HOST_SOCKET, TlsAddress, default_socket};
+use crate::channel_wait::ChannelWait;
 use crate::frame::Frame;
 use crate::memory::MemoryTransport;
 use crate::notice::NoticeText;
@@ -125,30 +126,6 @@ impl Error {
 /// Bytes of the largest frame of a broker that has not said how much it takes: its default, and more.
 const LARGEST_FRAME: usize = 64 << 20;
 
-/// How a client waits for a frame.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ClientWait {
-    /// It sleeps until something comes.
-    #[default]
-    Sleep,
-    /// It looks again and again, and needs a processor of its own.
-    Spin,
-    /// Over shared memory it finds out which of the two is better, as `unisono-sync` does. Elsewhere it looks
-    /// for as long as a sleep would cost, then sleeps.
-    Adaptive,
-}
-
-impl ClientWait {
-    /// Its name in `unisono-sync`.
-    fn way(self) -> Wait {
-        match self {
-            Self::Sleep => Wait::Block,
-            Self::Spin => Wait::Spin,
-            Self::Adaptive => Wait::Adaptive,
-        }
-    }
-}
-
 /// What became of something that the broker was asked for.
 #[derive(Debug)]
 enum BrokerAnswer {
@@ -173,7 +150,7 @@ struct ClientOutlet {
 #[derive(Debug)]
 pub struct Client {
     transport: Box<dyn FrameTransport>,
-    wait: ClientWait,
+    wait: ChannelWait,
     terms: WelcomeTerms,
     /// The last number given to a topic, a path, a subscription or a request.
     numbers: u32,
@@ -215,7 +192,7 @@ impl Client {
     pub fn connect(path: &Path) -> Result<Self, Error> {
         let nobody = |source| Error::Nobody { path: path.to_owned(), source };
         let transport = StreamTransport::new(unix(path, nobody)?, LARGEST_FRAME)?;
-        Self::over(Box::new(transport), Greeting::default(), ClientWait::Sleep)
+        Self::over(Box::new(transport), Greeting::default(), ChannelWait::Sleep)
     }
 
     /// Connects to this user's broker, at [`default_socket`]; if there is none, to the host's.
@@ -239,7 +216,7 @@ impl Client {
     pub fn connect_shared(path: &Path) -> Result<Self, Error> {
         let nobody = |source| Error::NobodyShares { path: path.to_owned(), source };
         let transport = MemoryTransport::join(unix(path, nobody)?)?;
-        Self::over(Box::new(transport), Greeting::default(), ClientWait::Sleep)
+        Self::over(Box::new(transport), Greeting::default(), ChannelWait::Sleep)
     }
 
     /// Connects to the broker that listens at a TCP address.
@@ -247,7 +224,7 @@ impl Client {
     /// # Errors
     /// Nobody is there, or something else is.
     pub fn connect_tcp(address: SocketAddr) -> Result<Self, Error> {
-        Self::over(tcp(address)?, Greeting::default(), ClientWait::Sleep)
+        Self::over(tcp(address)?, Greeting::default(), ChannelWait::Sleep)
     }
 
     /// Connects with TLS, as the owner of the token in the address's file if there is one.
@@ -279,7 +256,7 @@ impl Client {
             Error::Broken(TransportError::Tls(why)) => Error::Unsecured { address: address.address, why },
             other => other,
         };
-        Self::over(Box::new(open(address).map_err(told)?), greeting, ClientWait::Sleep).map_err(told)
+        Self::over(Box::new(open(address).map_err(told)?), greeting, ChannelWait::Sleep).map_err(told)
     }
 
     /// Connects to the broker at an address of any kind.
@@ -303,7 +280,7 @@ impl Client {
     /// As [`connect_tcp`](Self::connect_tcp), or the broker does not know the token.
     pub fn connect_tcp_with(address: SocketAddr, token: &str) -> Result<Self, Error> {
         let greeting = Greeting { token: Some(token.to_owned()), ..Greeting::default() };
-        Self::over(tcp(address)?, greeting, ClientWait::Sleep)
+        Self::over(tcp(address)?, greeting, ChannelWait::Sleep)
     }
 
     /// Greets the broker at the other end of a transport.
@@ -313,7 +290,7 @@ impl Client {
     pub fn over(
         transport: Box<dyn FrameTransport>,
         mut greeting: Greeting,
-        wait: ClientWait,
+        wait: ChannelWait,
     ) -> Result<Self, Error> {
         greeting.rings = transport.passes();
         let mut client = Self {
@@ -341,7 +318,7 @@ impl Client {
     }
 
     /// From now on it waits so.
-    pub fn set_wait(&mut self, wait: ClientWait) {
+    pub fn set_wait(&mut self, wait: ChannelWait) {
         self.wait = wait;
     }
 
@@ -424,8 +401,8 @@ impl Client {
     fn make_room(&mut self) -> Result<(), Error> {
         while self.take()? {}
         match self.wait {
-            ClientWait::Spin => std::thread::yield_now(),
-            ClientWait::Sleep | ClientWait::Adaptive => drop(wait(&mut *self.transport, None)?),
+            ChannelWait::Spin => std::thread::yield_now(),
+            ChannelWait::Sleep | ChannelWait::Adaptive => drop(wait(&mut *self.transport, None)?),
         }
         Ok(())
     }
@@ -447,16 +424,16 @@ impl Client {
             }
             let left = match until.map(|until| until.since(clock::now())) {
                 // after this the descriptor tells of the next frame: programs poll it in loops of their own
-                Some(Nanos::ZERO) if self.wait == ClientWait::Spin || self.may_be_polled()? => {
+                Some(Nanos::ZERO) if self.wait == ChannelWait::Spin || self.may_be_polled()? => {
                     return Ok(false);
                 }
                 left => left.map(Duration::from),
             };
             match self.wait {
-                way if self.transport.wait_by(way.way(), until)? => {}
-                ClientWait::Spin => glance(&mut glances),
-                ClientWait::Adaptive if clock::now() < awake_until => glance(&mut glances),
-                ClientWait::Sleep | ClientWait::Adaptive => drop(wait(&mut *self.transport, left)?),
+                way if self.transport.wait_by(way.policy(), until)? => {}
+                ChannelWait::Spin => glance(&mut glances),
+                ChannelWait::Adaptive if clock::now() < awake_until => glance(&mut glances),
+                ChannelWait::Sleep | ChannelWait::Adaptive => drop(wait(&mut *self.transport, left)?),
             }
         }
     }

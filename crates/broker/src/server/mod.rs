@@ -21,6 +21,7 @@ pub use window::StatisticsWindow;
 
 use crate::body::EventBody;
 use crate::broker::Broker;
+use crate::channel_wait::ChannelWait;
 use crate::outgoing::{Flushed, OutgoingSocket};
 use crate::task::{ClientId, Next, PathId, Sent, Task};
 use crate::transport::{FrameTransport, Framing, PollFor, TransportError, TransportListener};
@@ -48,25 +49,11 @@ const TURN: usize = 64;
 /// How often an idle broker asks whether it shall stop: 100 ms.
 const GLANCE: Nanos = Nanos(100_000_000);
 
-/// How a broker waits for the next frame.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ServerWait {
-    /// It sleeps until a descriptor is ready.
-    #[default]
-    Sleep,
-    /// It looks again and again, and needs a processor of its own.
-    Spin,
-    /// After each frame it looks for as long as a sleep would cost, then sleeps: never more than twice the
-    /// cost of the better choice (Karlin, Li, Manasse, Owicki, SOSP 1991). For processors that are idle
-    /// otherwise.
-    Adaptive,
-}
-
 /// A broker that listens.
 #[derive(Debug)]
 pub struct Server {
     broker: Broker,
-    wait: ServerWait,
+    wait: ChannelWait,
     listeners: Vec<Box<dyn TransportListener>>,
     /// Names to remove at the end.
     names: Vec<PathBuf>,
@@ -96,7 +83,7 @@ impl Server {
     ///
     /// # Errors
     /// The process has no descriptor left.
-    pub fn new(mut broker: Broker, wait: ServerWait) -> Result<Self, ServeError> {
+    pub fn new(mut broker: Broker, wait: ChannelWait) -> Result<Self, ServeError> {
         broker.begin(RandomState::new().hash_one(clock::now().0).max(1));
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         Ok(Self {
@@ -212,15 +199,15 @@ impl Server {
     /// Whether it looks for the next frame, and does not sleep.
     fn looks(&self) -> bool {
         match self.wait {
-            ServerWait::Sleep => false,
-            ServerWait::Spin => true,
-            ServerWait::Adaptive => clock::now() < self.awake_until,
+            ChannelWait::Sleep => false,
+            ChannelWait::Spin => true,
+            ChannelWait::Adaptive => clock::now() < self.awake_until,
         }
     }
 
     /// A broker that waits adaptively looks for one more while after something has come.
     fn stay_awake(&mut self, something_came: bool) {
-        if something_came && self.wait == ServerWait::Adaptive {
+        if something_came && self.wait == ChannelWait::Adaptive {
             self.awake_until = SpinBudget::DEFAULT.nanos().after(clock::now());
         }
     }

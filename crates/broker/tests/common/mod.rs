@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use unisono_broker::{
-    Broker, Client, Exposure, Limits, NoticeText, OWNER, ReceivedEvent, Reception, Server, ServerWait,
+    Broker, ChannelWait, Client, Exposure, Limits, NoticeText, OWNER, ReceivedEvent, Reception, Server,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use watchdog::{while_serving, within_a_minute};
@@ -55,7 +55,7 @@ pub(crate) fn with_this_broker(broker: Broker, test: impl FnOnce(&Addresses) + S
     within_a_minute(move || {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let (unix, shared) = (directory.path().join("events"), directory.path().join("shared"));
-        let mut server = Server::new(broker, ServerWait::Sleep).expect("descriptors are left");
+        let mut server = Server::new(broker, ChannelWait::Sleep).expect("descriptors are left");
         server.listen_unix(&unix, OWNER).expect("it listens");
         server.listen_shared(&shared, OWNER).expect("it listens");
         let any = "127.0.0.1:0".parse().expect("an address");
@@ -73,7 +73,7 @@ pub(crate) fn with_server(
     test: impl FnOnce(&[SocketAddr]) + Send + 'static,
 ) {
     within_a_minute(move || {
-        let mut server = Server::new(broker, ServerWait::Sleep).expect("descriptors are left");
+        let mut server = Server::new(broker, ChannelWait::Sleep).expect("descriptors are left");
         let addresses = listen(&mut server);
         while_serving(&mut server, || test(&addresses));
     });

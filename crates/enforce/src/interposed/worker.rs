@@ -15,9 +15,9 @@ use super::way::Way;
 use crate::place::Counters;
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::mem::discriminant;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::mem::discriminant;
 use std::time::Duration;
 use unisono_fairqueue::{Live, Policy, TrafficDirection};
 use unisono_linux::bpf::Words;
@@ -55,7 +55,10 @@ impl Patience {
     ];
 
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(known, ..)| discriminant(known) == discriminant(&self)).map_or("", |all| all.1)
+        Self::ALL
+            .iter()
+            .find(|(known, ..)| discriminant(known) == discriminant(&self))
+            .map_or("", |all| all.1)
     }
 }
 

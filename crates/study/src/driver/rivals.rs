@@ -13,13 +13,13 @@ use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use crate::child::{self, StudyChild};
 use crate::peer::PeerFile;
 use crate::workload::rival::RivalStream;
-use crate::workload::waiting::ChannelWait;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use unisono_broker::ChannelWait;
 use unisono_linux::clock::{self, Nanos};
 use unisono_linux::programs::on_path;
 use unisono_linux::signal::Signal;
@@ -114,7 +114,7 @@ impl Driver for RivalsDriver {
 
     fn run(&self, context: Context, seconds: f64, _: u64) -> Result<RunResult, NoResult> {
         let mut program = context.bench.program(&self.program)?.clone();
-        if self.wait == ChannelWait::Spin {
+        if self.wait != ChannelWait::Sleep {
             program = program.with(["--wait", self.wait.name()]);
         }
         run_apart(context, "rivals", |host, interrupted| {

@@ -15,10 +15,10 @@ use super::web::WebLoad;
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use crate::child::{self, StudyChild};
 use crate::workload::service::{Application, BrokerPlaces, ServiceCarrier, ServiceScene, Serving};
-use crate::workload::waiting::ChannelWait;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use std::time::Duration;
+use unisono_broker::ChannelWait;
 use unisono_linux::clock::{self, Nanos};
 use unisono_measure::record::Figure;
 

@@ -26,7 +26,6 @@ pub mod spin;
 mod stamp;
 pub mod stream_cluster;
 pub mod traffic;
-pub mod waiting;
 
 pub use meter::{Measurement, NsPerBarrier};
 pub use options::{Options, Pin};

@@ -17,7 +17,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use unisono_broker::{
-    Advertisement, BrokerAddress, Client, ClientWait, EventDraft, Reception, SubscriptionSpec, TopicHandle,
+    Advertisement, BrokerAddress, ChannelWait, Client, EventDraft, Reception, SubscriptionSpec, TopicHandle,
     WhenFull,
 };
 use unisono_linux::clock::{self, Nanos};
@@ -32,6 +32,14 @@ pub enum RivalCarrier {
     Tcp,
 }
 
+impl RivalCarrier {
+    /// Each with its name and its description on the command line.
+    pub const ALL: [(Self, &str, &str); 2] = [
+        (Self::Channel, "channel", "The event channel at the address of a broker"),
+        (Self::Tcp, "tcp", "A connection for each subscriber"),
+    ];
+}
+
 /// Which end a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RivalRole {
@@ -39,6 +47,15 @@ pub enum RivalRole {
     Subscribe,
     /// A subscriber that will be stopped, and asks that what it has no room for is dropped.
     Stopped,
+}
+
+impl RivalRole {
+    /// Each with its name and its description on the command line.
+    pub const ALL: [(Self, &str, &str); 3] = [
+        (Self::Publish, "publish", "Publish the stream"),
+        (Self::Subscribe, "subscribe", "Receive it"),
+        (Self::Stopped, "stopped", "Receive it, be stopped, and let drop what there is no room for"),
+    ];
 }
 
 /// One end of a run.
@@ -55,7 +72,7 @@ pub struct RivalEnd {
     pub from: Nanos,
     pub until: Nanos,
     /// How an end of the event channel waits.
-    pub wait: ClientWait,
+    pub wait: ChannelWait,
 }
 
 /// What a subscriber saw of events that were sent after the beginning and came before the end.
@@ -280,7 +297,7 @@ mod tests {
             events_per_s: 100.0,
             from,
             until: Nanos(500_000_000).after(from),
-            wait: ClientWait::Sleep,
+            wait: ChannelWait::Sleep,
         };
         let stream = std::thread::scope(|scope| {
             let publisher = scope.spawn(|| end(RivalRole::Publish).run());
@@ -303,7 +320,7 @@ mod tests {
             events_per_s: 0.0,
             from: Nanos::ZERO,
             until: Nanos::ZERO,
-            wait: ClientWait::Sleep,
+            wait: ChannelWait::Sleep,
         };
         assert!(end.run().expect_err("refused").to_string().contains("8 bytes"));
     }

@@ -34,7 +34,7 @@ pub(super) fn channel(
     let failed = |error: unisono_broker::Error| Error::Exchange(error.to_string());
     let until = Nanos::from(PATIENCE).after(clock::now());
     let mut client = patiently(PATIENCE, || Client::at(address)).map_err(failed)?;
-    client.set_wait(scene.wait.of_client());
+    client.set_wait(scene.wait);
     let (own, other) = match end {
         ServiceEnd::Server => ("server", "client"),
         ServiceEnd::Client => ("client", "server"),

@@ -36,11 +36,10 @@ pub use conversation::{Conversation, NextMessage};
 pub(super) use tcp::TcpConversation;
 
 use crate::workload::Error;
-use crate::workload::waiting::ChannelWait;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
-use unisono_broker::{AddressError, BrokerAddress};
+use unisono_broker::{AddressError, BrokerAddress, ChannelWait};
 use unisono_linux::clock::Nanos;
 use unisono_measure::record::{Distribution, Figure};
 

@@ -41,7 +41,7 @@ pub(super) fn reply(
 ) -> Result<Box<dyn Conversation>, Error> {
     let failed = |error: unisono_broker::Error| Error::Exchange(error.to_string());
     let mut client = patiently(PATIENCE, || Client::at(address)).map_err(failed)?;
-    client.set_wait(scene.wait.of_client());
+    client.set_wait(scene.wait);
     if end == ServiceEnd::Server {
         let listening = SubscriptionSpec {
             full: WhenFull::BlockSupplier,

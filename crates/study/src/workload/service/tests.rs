@@ -123,13 +123,13 @@ fn every_client_gets_the_whole_file_from_one_thread_or_from_one_for_each_request
 /// Runs a scene with a broker that listens at a socket of its own, and over shared memory.
 fn run_with_broker(scene: impl Fn(BrokerPlaces) -> ServiceScene, is_shared: bool) -> Vec<Figure> {
     use std::sync::atomic::{AtomicBool, Ordering};
-    use unisono_broker::{Broker, Limits, OWNER, Server, ServerWait};
+    use unisono_broker::{Broker, ChannelWait, Limits, OWNER, Server};
     use unisono_fairqueue::{ClassSpec, Hierarchy};
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
     let broker = Broker::new(tree.expect("it is sound"), Limits::default());
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("broker");
-    let mut server = Server::new(broker, ServerWait::Sleep).expect("descriptors");
+    let mut server = Server::new(broker, ChannelWait::Sleep).expect("descriptors");
     let place = if is_shared {
         server.listen_shared(&path, OWNER).expect("it listens");
         format!("shm:{}", path.display())

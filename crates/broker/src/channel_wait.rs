@@ -1,0 +1,44 @@
+//! How a broker and its programs wait for the next frame.
+
+use serde::{Deserialize, Serialize};
+use unisono_sync::Wait;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChannelWait {
+    /// Sleeps until something comes.
+    #[default]
+    Sleep,
+    /// Looks again and again, and needs a processor of its own.
+    Spin,
+    /// After each frame, looks for as long as a sleep would cost, then sleeps: never more than twice the cost
+    /// of the better choice (Karlin, Li, Manasse, Owicki, SOSP 1991). Over shared memory, a client finds out
+    /// which of the two is better, as `unisono-sync` does. For processors that are idle otherwise.
+    Adaptive,
+}
+
+impl ChannelWait {
+    /// Each with its name and its description on the command line.
+    pub const ALL: [(Self, &str, &str); 3] = [
+        (Self::Sleep, "sleep", "Sleep until something comes"),
+        (Self::Spin, "spin", "Spin; this takes a processor"),
+        (Self::Adaptive, "adaptive", "Spin for 50 us, as long as a sleep costs, then sleep"),
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sleep => "sleep",
+            Self::Spin => "spin",
+            Self::Adaptive => "adaptive",
+        }
+    }
+
+    /// Its name in `unisono-sync`.
+    pub(crate) fn policy(self) -> Wait {
+        match self {
+            Self::Sleep => Wait::Block,
+            Self::Spin => Wait::Spin,
+            Self::Adaptive => Wait::Adaptive,
+        }
+    }
+}
