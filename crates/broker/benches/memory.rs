@@ -11,8 +11,8 @@
 //!
 //! Variants: `copy` writes the event from a buffer and copies it out; `place` leaves it where it is and
 //! touches nothing of it, as iceoryx2's own benchmark does; `spin`, `sleep` and `adaptive` are the ways to
-//! wait. `iceoryx2` is built from `peers/iceoryx2` when it is asked for, or by its name; where that fails,
-//! the reason is printed.
+//! wait. `iceoryx2` is built from the peers of `study` when it is asked for, or by its name; where that
+//! fails, the reason is printed.
 
 #![cfg(not(loom))]
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
@@ -303,13 +303,14 @@ fn stopped(variant: &str, bytes: usize, time: Duration) -> f64 {
 
 /// Builds the peer, once: its program, or why there is none.
 fn peer() -> Result<PathBuf, String> {
-    let project = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("peers/iceoryx2");
+    let project = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../study/peers/cargo");
     let built = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/peers");
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--release", "--quiet", "--manifest-path"]).arg(project.join("Cargo.toml"));
+    cargo.args(["--features", "iceoryx2", "--bin", "ping_iceoryx2"]);
     let output = cargo.arg("--target-dir").arg(&built).output().map_err(|error| error.to_string())?;
     if output.status.success() {
-        return Ok(built.join("release/unisono-peer-iceoryx2"));
+        return Ok(built.join("release/ping_iceoryx2"));
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(said.lines().find(|line| line.starts_with("error")).unwrap_or("cargo said nothing").to_owned())

@@ -20,12 +20,14 @@
 mod collect;
 mod connect;
 mod direct;
+mod error;
 mod events;
 mod paths;
 mod reading;
 mod requests;
 mod supply;
 
+pub use error::Error;
 pub use events::{
     EventDraft, HandedIn, PublishedEvent, ReceivedEvent, Reception, SubscriptionHandle, TopicHandle,
 };
@@ -38,7 +40,6 @@ use crate::frame::Frame;
 use crate::memory::MemoryTransport;
 use crate::notice::NoticeText;
 use crate::spec::{Greeting, WelcomeTerms};
-use crate::tls::TlsError;
 use crate::topic_names::TopicNames;
 use crate::transport::{
     Awaited, Drained, FrameTransport, MayWait, PayloadRef, StreamTransport, Taken, TransportError, wait,
@@ -46,82 +47,15 @@ use crate::transport::{
 use connect::{tcp, token_in, unix};
 use direct::ClientRings;
 use events::CorrelatedParts;
-use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use unisono_eventchannel::NumberMap;
 use unisono_linux::clock::{self, Nanos};
-use unisono_sync::{SpinBudget, Wait};
-
-/// Why a broker could not be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// Nobody is there.
-    #[error("no broker at {}: {source}; start one: unisono events serve --listen {}", path.display(), path.display())]
-    Nobody { path: PathBuf, source: std::io::Error },
-    #[error("no broker at shm:{}: {source}; start one: unisono events serve --listen shm:{}", path.display(), path.display())]
-    NobodyShares { path: PathBuf, source: std::io::Error },
-    #[error("no broker at {}: {source}, and none at {HOST_SOCKET}; start one: unisono events serve", path.display())]
-    NobodyHere { path: PathBuf, source: std::io::Error },
-    /// Somebody is there, and not for this user.
-    #[error("cannot use {}: {why}", path.display())]
-    NotForUs { path: PathBuf, why: String },
-    #[error("no broker at {address}: {source}; start one: unisono events serve --listen tcp:{address}")]
-    NobodyThere { address: SocketAddr, source: std::io::Error },
-    #[error("no broker at udp:{address}: {source}; start one: unisono events serve --listen udp:{address}")]
-    NobodyServes { address: SocketAddr, source: std::io::Error },
-    /// No encrypted connection.
-    #[error("no TLS connection to {address}: {why}")]
-    Unsecured { address: SocketAddr, why: String },
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    #[error("cannot read the token {}: {source}", path.display())]
-    TokenFile { path: PathBuf, source: std::io::Error },
-    /// A topic or a subscription was refused.
-    #[error("the broker refuses: {0}")]
-    Refused(String),
-    /// An event was refused; nobody got it.
-    #[error("the event is refused: {0}")]
-    Rejected(String),
-    /// The path was refused, or its destination is gone.
-    #[error("the path is closed: {0}")]
-    Closed(String),
-    /// The broker does not want this program.
-    #[error("the broker ended the connection: {0}")]
-    SentAway(String),
-    /// The payload is too long.
-    #[error("a payload of {length} bytes is too long: the broker takes {most}")]
-    TooLong { length: usize, most: usize },
-    /// The connection broke.
-    #[error("the broker is gone ({0}), and with it what it had taken and not delivered yet; connect again")]
-    Broken(TransportError),
-    /// What came is no answer of a broker.
-    #[error("what answers is no broker of this version: {0}")]
-    Strange(String),
-    /// Nobody answered a request in time.
-    #[error("no reply within {0:?}")]
-    NoReply(Duration),
-}
-
-impl From<TransportError> for Error {
-    fn from(error: TransportError) -> Self {
-        match error {
-            TransportError::TooLarge { bytes, most } => Self::TooLong { length: bytes, most },
-            other => Self::Broken(other),
-        }
-    }
-}
-
-impl Error {
-    fn from_errno(error: Errno) -> Self {
-        Self::Broken(TransportError::Failed(error.into()))
-    }
-}
+use unisono_sync::SpinBudget;
 
 /// Bytes of the largest frame of a broker that has not said how much it takes: its default, and more.
 const LARGEST_FRAME: usize = 64 << 20;

@@ -1,0 +1,75 @@
+//! Why a program cannot use a broker.
+
+use crate::address::HOST_SOCKET;
+use crate::tls::TlsError;
+use crate::transport::TransportError;
+use rustix::io::Errno;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why a broker could not be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nobody is there.
+    #[error("no broker at {}: {source}; start one: unisono events serve --listen {}", path.display(), path.display())]
+    Nobody { path: PathBuf, source: std::io::Error },
+    #[error("no broker at shm:{}: {source}; start one: unisono events serve --listen shm:{}", path.display(), path.display())]
+    NobodyShares { path: PathBuf, source: std::io::Error },
+    #[error("no broker at {}: {source}, and none at {HOST_SOCKET}; start one: unisono events serve", path.display())]
+    NobodyHere { path: PathBuf, source: std::io::Error },
+    /// Somebody is there, and not for this user.
+    #[error("cannot use {}: {why}", path.display())]
+    NotForUs { path: PathBuf, why: String },
+    #[error("no broker at {address}: {source}; start one: unisono events serve --listen tcp:{address}")]
+    NobodyThere { address: SocketAddr, source: std::io::Error },
+    #[error("no broker at udp:{address}: {source}; start one: unisono events serve --listen udp:{address}")]
+    NobodyServes { address: SocketAddr, source: std::io::Error },
+    /// No encrypted connection.
+    #[error("no TLS connection to {address}: {why}")]
+    Unsecured { address: SocketAddr, why: String },
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("cannot read the token {}: {source}", path.display())]
+    TokenFile { path: PathBuf, source: std::io::Error },
+    /// A topic or a subscription was refused.
+    #[error("the broker refuses: {0}")]
+    Refused(String),
+    /// An event was refused; nobody got it.
+    #[error("the event is refused: {0}")]
+    Rejected(String),
+    /// The path was refused, or its destination is gone.
+    #[error("the path is closed: {0}")]
+    Closed(String),
+    /// The broker does not want this program.
+    #[error("the broker ended the connection: {0}")]
+    SentAway(String),
+    /// The payload is too long.
+    #[error("a payload of {length} bytes is too long: the broker takes {most}")]
+    TooLong { length: usize, most: usize },
+    /// The connection broke.
+    #[error("the broker is gone ({0}), and with it what it had taken and not delivered yet; connect again")]
+    Broken(TransportError),
+    /// What came is no answer of a broker.
+    #[error("what answers is no broker of this version: {0}")]
+    Strange(String),
+    /// Nobody answered a request in time.
+    #[error("no reply within {0:?}")]
+    NoReply(Duration),
+}
+
+impl From<TransportError> for Error {
+    fn from(error: TransportError) -> Self {
+        match error {
+            TransportError::TooLarge { bytes, most } => Self::TooLong { length: bytes, most },
+            other => Self::Broken(other),
+        }
+    }
+}
+
+impl Error {
+    pub(super) fn from_errno(error: Errno) -> Self {
+        Self::Broken(TransportError::Failed(error.into()))
+    }
+}
