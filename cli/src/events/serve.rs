@@ -18,11 +18,11 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use unisono_broker::{
-    Broker, BrokerAddress, CertifiedFiles, ChannelWait, Exposure, Limits, PathPace, ServeError, Server,
-    Statistics, TlsService, default_socket,
+    Broker, BrokerAddress, CertifiedFiles, ChannelWait, Exposure, Limits, ServeError, Server, Statistics,
+    TlsService, default_socket,
 };
 use unisono_enforce::metrics::{self, ScrapeListener};
-use unisono_fairqueue::{ClassSpec, Hierarchy};
+use unisono_fairqueue::{ClassSpec, Hierarchy, LinkPace};
 use unisono_linux::{activation, interrupt};
 
 /// Serve events to programs, until Ctrl-C
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let broker = match &args.policy {
         Some(path) => {
             let policy = policy(path)?;
-            let pace = PathPace::new(policy.rate.bits_per_second());
+            let pace = LinkPace::new(policy.rate, Limits::LATE);
             Broker::new(policy.hierarchy, Limits::default()).with_paths(pace)
         }
         None => {

@@ -6,7 +6,8 @@ use crate::output;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_broker::{Broker, BrokerAddress, ChannelWait, Client, Exposure, Limits, PathPace, Statistics};
+use unisono_broker::{Broker, BrokerAddress, ChannelWait, Client, Exposure, Limits, Statistics};
+use unisono_fairqueue::LinkPace;
 
 /// Order and pace the messages of programs that cooperate
 ///
@@ -64,7 +65,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn serve_policy(path: &std::path::Path, socket: &std::path::Path, args: &Args) -> anyhow::Result<Statistics> {
     let policy = policy(path)?;
-    let pace = PathPace::new(policy.rate.bits_per_second());
+    let pace = LinkPace::new(policy.rate, Limits::LATE);
     let broker = Broker::new(policy.hierarchy, Limits::default()).with_paths(pace);
     let address = [BrokerAddress::Unix(socket.to_owned())];
     serve(broker, (&address, args.mode, Exposure::Loopback), ChannelWait::Sleep, args.json)

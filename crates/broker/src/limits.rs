@@ -32,6 +32,8 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// How much lateness the link of the paths makes up for.
+    pub const LATE: Nanos = Nanos(2_000_000);
     /// What an event costs beside its payload, so that empty ones cost something too.
     pub const ENTRY: u32 = 128;
     /// Bytes of a frame beside the payload, at most: names, filters, fields.

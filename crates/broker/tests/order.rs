@@ -7,10 +7,10 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use unisono_broker::{
-    Broker, ClientId, Destination, Frame, Greeting, Limits, NO_DEADLINE, Next, PathPace, PathSpec, Sent,
-    Task, frame::PublishHead, transport::TransportPeer,
+    Broker, ClientId, Destination, Frame, Greeting, Limits, NO_DEADLINE, Next, PathSpec, Sent, Task,
+    frame::PublishHead, transport::TransportPeer,
 };
-use unisono_fairqueue::{ClassSpec, Discipline, Hierarchy, Order, Packet, Scheduler};
+use unisono_fairqueue::{ClassSpec, Discipline, Hierarchy, LinkPace, Order, Packet, Rate, Scheduler};
 use unisono_linux::clock::Nanos;
 
 /// The class of each path: two share the class that has deadlines.
@@ -40,7 +40,7 @@ fn bytes(frame: &Frame<'_>) -> Vec<u8> {
 
 /// A broker with one program, and a path for each of [`PATHS`].
 fn connected() -> Broker {
-    let link = PathPace::new(8_000_000_000 / BYTE.0).making_up_for(Nanos::ZERO);
+    let link = LinkPace::new(Rate::new(8_000_000_000 / BYTE.0).expect("a positive rate"), Nanos::ZERO);
     let roomy = Limits { credit: 1 << 24, memory_of_user: 128 << 20, ..Limits::default() };
     let mut broker = Broker::new(hierarchy(), roomy).with_paths(link);
     assert!(broker.connected(Nanos::ZERO, PROGRAM, TransportPeer::User(0)));

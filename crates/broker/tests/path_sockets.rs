@@ -12,11 +12,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use unisono_broker::{
-    Broker, ChannelWait, Client, Destination, Error, Frame, Greeting, Limits, NO_DEADLINE, OWNER, PathPace,
-    ServeError, Server,
+    Broker, ChannelWait, Client, Destination, Error, Frame, Greeting, Limits, NO_DEADLINE, OWNER, ServeError,
+    Server,
 };
-use unisono_fairqueue::{ClassSpec, Hierarchy};
+use unisono_fairqueue::{ClassSpec, Hierarchy, LinkPace, Rate};
 use watchdog::{while_serving, within_a_minute};
+
+/// The link of the paths.
+fn link(bits_per_second: u64) -> LinkPace {
+    LinkPace::new(Rate::new(bits_per_second).expect("a positive rate"), Limits::LATE)
+}
 
 fn listening(path: &Path, mode: u32, broker: Broker) -> Result<Server, ServeError> {
     let mut server = Server::new(broker, ChannelWait::Sleep)?;
@@ -33,7 +38,7 @@ fn with_broker(test: impl FnOnce(&Path) + Send + 'static) {
             |name: &str, weight: &str| ClassSpec::new(name).weighing(weight.parse().expect("a weight"));
         let tree = ClassSpec::new("link").with([leaf("video", "3"), leaf("web", "1")]);
         let tree = Hierarchy::new(tree).and_then(|tree| tree.with_default("web")).expect("it is sound");
-        let broker = Broker::new(tree, Limits::default()).with_paths(PathPace::new(80_000_000));
+        let broker = Broker::new(tree, Limits::default()).with_paths(link(80_000_000));
         let mut server = listening(&path, OWNER, broker).expect("it listens");
         while_serving(&mut server, || test(&path));
         drop(server);
@@ -242,7 +247,7 @@ fn a_socket_left_by_a_killed_broker_is_replaced_and_one_in_use_is_not() {
     let path: PathBuf = directory.path().join("broker");
     let broker = || {
         let tree = Hierarchy::new(ClassSpec::new("link")).expect("one class");
-        Broker::new(tree, Limits::default()).with_paths(PathPace::new(1_000_000))
+        Broker::new(tree, Limits::default()).with_paths(link(1_000_000))
     };
     let left = socket(AddressFamily::UNIX, SocketType::STREAM, None).expect("a socket");
     rustix::net::bind(&left, &SocketAddrUnix::new(&path).expect("short")).expect("bound");
@@ -257,7 +262,7 @@ fn a_socket_left_by_a_killed_broker_is_replaced_and_one_in_use_is_not() {
 /// A broker of one class that nobody has connected to.
 fn server(path: &Path, mode: u32) -> Server {
     let tree = Hierarchy::new(ClassSpec::new("link")).expect("one class");
-    listening(path, mode, Broker::new(tree, Limits::default()).with_paths(PathPace::new(1_000_000)))
+    listening(path, mode, Broker::new(tree, Limits::default()).with_paths(link(1_000_000)))
         .expect("it listens")
 }
 

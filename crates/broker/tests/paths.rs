@@ -4,10 +4,10 @@
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use unisono_broker::{
-    Broker, ClientId, Destination, Frame, Greeting, Limits, NO_DEADLINE, Next, PathId, PathPace, PathSpec,
-    Sent, Task, frame::PublishHead, transport::TransportPeer,
+    Broker, ClientId, Destination, Frame, Greeting, Limits, NO_DEADLINE, Next, PathId, PathSpec, Sent, Task,
+    frame::PublishHead, transport::TransportPeer,
 };
-use unisono_fairqueue::{ClassSpec, Hierarchy, Order};
+use unisono_fairqueue::{ClassSpec, Hierarchy, LinkPace, Order, Rate};
 use unisono_linux::clock::Nanos;
 
 const CLASSES: [&str; 4] = ["live", "stored", "web", "rest"];
@@ -23,8 +23,8 @@ fn hierarchy() -> Hierarchy {
 }
 
 /// A byte a nanosecond.
-fn link() -> PathPace {
-    PathPace::new(8_000_000_000).making_up_for(Nanos::ZERO)
+fn link() -> LinkPace {
+    LinkPace::new(Rate::new(8_000_000_000).expect("a positive rate"), Nanos::ZERO)
 }
 
 fn destination() -> Destination {

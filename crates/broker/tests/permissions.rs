@@ -7,9 +7,10 @@ use common::{Addresses, broker, event, with_this_broker};
 use std::net::SocketAddr;
 use std::time::Duration;
 use unisono_broker::{
-    Advertisement, Broker, Client, Destination, Error, EventDraft, PathPace, Permissions, SubscriptionSpec,
+    Advertisement, Broker, Client, Destination, Error, EventDraft, Limits, Permissions, SubscriptionSpec,
     Tokens, now,
 };
+use unisono_fairqueue::{LinkPace, Rate};
 use unisono_linux::local_socket::own_user;
 
 /// The hash of `test`.
@@ -17,6 +18,11 @@ const TOKENS: &str = "[[token]]
 name = \"line1\"
 sha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"
 ";
+
+/// The link of the paths.
+fn link(bits_per_second: u64) -> LinkPace {
+    LinkPace::new(Rate::new(bits_per_second).expect("a positive rate"), Limits::LATE)
+}
 
 fn with_rules(rules: &str, tokens: Option<&str>, test: impl FnOnce(&Addresses) + Send + 'static) {
     let user = |name: &str| (name == "me").then(own_user);
@@ -194,7 +200,7 @@ fn paths_need_a_rule_that_says_so() {
         let rules = format!("[[allow]]\nwho = [\"unix:me\"]\npublish = [\"#\"]\n{paths}");
         let user = |name: &str| (name == "me").then(own_user);
         let permissions = Permissions::parse(&rules, &user).expect("it is sound");
-        let broker = broker().with_permissions(permissions).with_paths(PathPace::new(8_000_000));
+        let broker = broker().with_permissions(permissions).with_paths(link(8_000_000));
         with_this_broker(broker, move |at| {
             for mut client in at.local() {
                 let before = refusals(&mut client, "paths");

@@ -29,6 +29,7 @@ mod limits;
 mod lines;
 mod live;
 mod natural;
+mod pace;
 mod packet;
 mod policy;
 mod processor;
@@ -48,6 +49,7 @@ pub use exact::{Exact, start_time};
 pub use fifo::Fifo;
 pub use hierarchy::{Class, ClassId, ClassSpec, Hierarchy, HierarchyError, Limit, Order, Overflow};
 pub use live::{DelayFigures, Live, LiveClass, Pace, TrafficDirection};
+pub use pace::LinkPace;
 pub use packet::{NO_DEADLINE, Packet};
 pub use policy::{
     CpuPolicy, CpuShare, Dscp, Facts, Flows, IpProtocol, LeafQueue, Matcher, Network, NetworkError, Policy,

@@ -56,8 +56,8 @@ impl Trace {
     /// The departures under a discipline, in their order. Packets that it drops do not depart.
     pub fn departures(&self, discipline: &mut dyn Discipline<usize>) -> Vec<Departure> {
         let places = self.arrivals.iter().map(|arrival| arrival.at.places()).max().unwrap_or(0);
-        let per_second = u128::from(self.rate) * 10_u128.pow(places);
-        let arrives = |arrival: &Arrival| arrival.at.scaled(places) * u128::from(self.rate);
+        let per_second = u128::from(self.rate.bits_per_second()) * 10_u128.pow(places);
+        let arrives = |arrival: &Arrival| arrival.at.scaled(places) * u128::from(self.rate.bits_per_second());
         let mut sent: Vec<&Arrival> = self.arrivals.iter().collect();
         sent.sort_by_key(|arrival| arrival.packet.item);
         let seconds = |ticks| Seconds { ticks, ticks_per_second: per_second };

@@ -10,6 +10,7 @@
 
 use crate::hierarchy::{ClassId, ClassSpec, Hierarchy, HierarchyError, Order};
 use crate::packet::{NO_DEADLINE, Packet};
+use crate::policy::Rate;
 use crate::seconds::{Decimal, MOST_PLACES};
 use crate::weight::{Weight, WeightError};
 use serde::Deserialize;
@@ -18,7 +19,7 @@ use unisono_linux::clock::Nanos;
 
 #[derive(Clone, Debug)]
 pub struct Trace {
-    pub(crate) rate: u64,
+    pub(crate) rate: Rate,
     pub(crate) hierarchy: Hierarchy,
     pub(crate) arrivals: Vec<Arrival>,
 }
@@ -111,7 +112,7 @@ impl Trace {
         reader.disable_recursion_limit();
         let file = File::deserialize(&mut reader)?;
         reader.end()?;
-        let rate = file.rate.as_u64().filter(|rate| (1..=MOST_RATE).contains(rate));
+        let rate = file.rate.as_u64().filter(|rate| *rate <= MOST_RATE).and_then(Rate::new);
         let rate = rate.ok_or(TraceError::Rate { rate: file.rate, most: MOST_RATE })?;
         let hierarchy = Hierarchy::new(class(file.tree, Depth::Root)?)?;
         let arrivals = file.packets.into_iter().enumerate().map(|(number, sent)| {
@@ -122,7 +123,7 @@ impl Trace {
         Ok(Self { rate, hierarchy, arrivals })
     }
 
-    pub fn rate(&self) -> u64 {
+    pub fn rate(&self) -> Rate {
         self.rate
     }
 

@@ -12,6 +12,7 @@
 use crate::discipline::{Backlog, Discipline, EnqueueError};
 use crate::hierarchy::{ClassId, Hierarchy};
 use crate::packet::Packet;
+use crate::policy::Rate;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 use unisono_linux::clock::Nanos;
@@ -69,7 +70,7 @@ impl Ord for FinishTag {
 
 impl<T> Weighted<T> {
     /// Without packets, for a link of `bits_per_second`.
-    pub fn new(hierarchy: Hierarchy, bits_per_second: u64) -> Self {
+    pub fn new(hierarchy: Hierarchy, rate: Rate) -> Self {
         let shares = hierarchy.shares();
         let flow = |id: ClassId| Flow {
             share: if hierarchy.is_leaf(id) { shares[id.index()] } else { 0.0 },
@@ -82,7 +83,7 @@ impl<T> Weighted<T> {
             hierarchy,
             flows,
             next: BinaryHeap::new(),
-            rate: bits_per_second as f64 / 8e9,
+            rate: rate.bytes_per_second() / 1e9,
             virtual_time: 0.0,
             computed: Nanos::ZERO,
             active: 0.0,

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use unisono_fairqueue::{
     Backlog, ClassId, ClassSpec, Discipline, Fifo, Hierarchy, Limit, NO_DEADLINE, Order, Overflow, Packet,
-    RoundRobin, Scheduler, Trace, Weight, Weighted, bounds,
+    Rate, RoundRobin, Scheduler, Trace, Weight, Weighted, bounds,
 };
 use unisono_linux::clock::Nanos;
 
@@ -154,7 +154,7 @@ proptest! {
             Box::new(Scheduler::new(hierarchy.clone())),
             Box::new(Fifo::default()),
             Box::new(RoundRobin::new(hierarchy.clone(), 1500)),
-            Box::new(Weighted::new(hierarchy.clone(), 8_000_000)),
+            Box::new(Weighted::new(hierarchy.clone(), Rate::new(8_000_000).expect("positive"))),
         ];
         for mut discipline in disciplines {
             let (mut now, mut out): (Nanos, Vec<(ClassId, usize)>) = (Nanos::ZERO, vec![]);

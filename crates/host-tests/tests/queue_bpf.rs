@@ -15,7 +15,7 @@ use unisono_enforce::kernel::discipline::{
 use unisono_enforce::kernel::{FairQueue, Kernel};
 use unisono_enforce::{EnforcingPlace as _, places};
 use unisono_fairqueue::{
-    ClassId, ClassSpec, Discipline as _, Hierarchy, Limit, Overflow, Packet, Policy, Scheduler,
+    ClassId, ClassSpec, Discipline as _, Hierarchy, Limit, Overflow, Packet, Policy, Rate, Scheduler,
 };
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, one_in, require};
 use unisono_linux::bpf::compile::{ProgramError, compile};
@@ -124,7 +124,7 @@ fn load(setup: &Setup<'_>) -> Result<LoadedDiscipline, Skipped> {
 }
 
 fn setup(hierarchy: &Hierarchy, others: ClassId) -> Setup<'_> {
-    Setup { hierarchy, rate: Some(RATE), others, by_priority: [None; PRIORITIES], room: None }
+    Setup { hierarchy, rate: Rate::new(RATE), others, by_priority: [None; PRIORITIES], room: None }
 }
 
 fn leaves(hierarchy: &Hierarchy) -> Vec<ClassId> {
@@ -318,7 +318,7 @@ fn a_link_is_never_faster_than_its_rate() -> TestOutcome {
     let hierarchy = two_leaves();
     let leaves = leaves(&hierarchy);
     // a byte a microsecond
-    let discipline = load(&Setup { rate: Some(8_000_000), ..setup(&hierarchy, leaves[0]) })?;
+    let discipline = load(&Setup { rate: Rate::new(8_000_000), ..setup(&hierarchy, leaves[0]) })?;
     cable.give(&discipline).expect("the device takes it");
     let begin = Instant::now();
     for number in 0..80 {

@@ -26,7 +26,6 @@ use crate::body::EventBody;
 use crate::frame::{Frame, VERSION};
 use crate::limits::Limits;
 use crate::mqtt::MqttFault;
-use crate::pace::PathPace;
 use crate::permissions::{
     AccessControl, ClientGrant, ClientIdentity, Permissions, RateBudget, RefusalKind, Tokens,
 };
@@ -42,7 +41,7 @@ use paths::{ForwardingPath, PathInService};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use unisono_eventchannel::{ChannelLimits, ConsumerId, EventChannel, NumberMap, SupplierId, TopicId};
-use unisono_fairqueue::{ClassId, Hierarchy};
+use unisono_fairqueue::{ClassId, Hierarchy, LinkPace};
 use unisono_linux::clock::Nanos;
 
 /// What a program publishes on, by its own number.
@@ -102,7 +101,7 @@ pub struct Broker {
     run: u64,
     channel: EventChannel<EventBody>,
     /// The link of the paths. None: there are no paths.
-    pace: Option<PathPace>,
+    pace: Option<LinkPace>,
     accounts: BTreeMap<ClassId, Account>,
     clients: NumberMap<ClientId, ConnectedClient>,
     addressees: NumberMap<ConsumerId, Addressee>,
@@ -162,7 +161,7 @@ impl Broker {
 
     /// The same with paths, which send on to addresses no faster than a link carries.
     #[must_use]
-    pub fn with_paths(mut self, pace: PathPace) -> Self {
+    pub fn with_paths(mut self, pace: LinkPace) -> Self {
         self.pace = Some(pace);
         self
     }

@@ -311,7 +311,7 @@ impl Broker {
         let class = path.class;
         let length = path.destination.wire_length(event.payload.length());
         let pace = self.pace.as_mut()?;
-        pace.take(now, length);
+        pace.carry(now, length);
         self.on_link = Some(pace.time_of(length));
         let (came, deadline) = (event.published, event.payload.due);
         self.in_service = Some(PathInService { path: id, class, came, deadline, length, cost });

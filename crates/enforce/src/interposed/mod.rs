@@ -35,7 +35,6 @@ mod flows;
 mod follow;
 pub mod merge;
 mod namespace;
-mod pace;
 pub mod parse;
 mod plumbing;
 mod program;

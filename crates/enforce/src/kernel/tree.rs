@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 use unisono_fairqueue::{ClassId, Flows, Hierarchy, Limit, Order, Overflow, Policy};
 use unisono_linux::clock::Nanos;
-use unisono_linux::netlink::htb;
+use unisono_linux::netlink::htb::{self, ByteRate};
 use unisono_linux::netlink::qdisc::{FairCodel, Room};
 
 /// The discipline's number: `Un`.
@@ -209,12 +209,12 @@ pub(super) fn plan(
     tree.classes()
         .map(|(id, class)| {
             let number = numbers[&class.name];
-            let rate = whole_bytes(policy.guarantee(id) / 8.0);
-            let ceiling = whole_bytes(policy.ceiling(id).bytes_per_second()).max(rate);
+            let rate = ByteRate(whole_bytes(policy.guarantee(id) / 8.0));
+            let ceiling = ByteRate(whole_bytes(policy.ceiling(id).bytes_per_second())).max(rate);
             let most = (policy.rate.bytes_per_second() * TURN_NS / 1e9).max(longest as f64);
             let quantum = match tuning {
                 Tuning::ByWeight => whole_bytes((longest as f64 * tree.share(id) / least).round().min(most)),
-                Tuning::Plain => (rate / 10).clamp(*PLAIN_QUANTUM.start(), *PLAIN_QUANTUM.end()),
+                Tuning::Plain => (rate.0 / 10).clamp(*PLAIN_QUANTUM.start(), *PLAIN_QUANTUM.end()),
             };
             PlannedClass {
                 name: class.name.clone(),
@@ -242,7 +242,7 @@ pub(super) fn plan(
 }
 
 /// A frame has to fit even if it takes longer than [`BURST_NS`].
-fn burst(rate: u64) -> u64 {
+fn burst(ByteRate(rate): ByteRate) -> u64 {
     BURST_NS.max(2 * FRAME * 1_000_000_000 / rate)
 }
 
@@ -257,7 +257,12 @@ fn word(number: u64) -> u32 {
 
 /// The target is no shorter than one packet takes at the rate that its class is sure of; otherwise every
 /// packet of a slow class would be marked.
-fn codel(limit: Option<Limit>, mark: Option<Nanos>, (rate, ceiling): (u64, u64), longest: u64) -> FairCodel {
+fn codel(
+    limit: Option<Limit>,
+    mark: Option<Nanos>,
+    (ByteRate(rate), ByteRate(ceiling)): (ByteRate, ByteRate),
+    longest: u64,
+) -> FairCodel {
     let micros = |ns: f64| word(whole_bytes(ns / 1e3));
     let target = TARGET_NS.max(longest as f64 / rate as f64 * 1e9);
     let most = limit.map_or(u64::MAX, |limit| limit.bytes);
@@ -272,7 +277,7 @@ fn codel(limit: Option<Limit>, mark: Option<Nanos>, (rate, ceiling): (u64, u64),
     }
 }
 
-fn room(limit: Option<Limit>, rate: u64, longest: u64) -> Room {
+fn room(limit: Option<Limit>, ByteRate(rate): ByteRate, longest: u64) -> Room {
     match limit {
         Some(Limit { bytes: u64::MAX, packets, .. }) => Room::Packets(word(packets)),
         Some(Limit { bytes, .. }) => Room::Bytes(word(bytes)),
@@ -353,8 +358,8 @@ mod tests {
     fn rates_follow_the_weights_and_ceilings_the_policy() {
         let plan = planned(&policy(THREE));
         let of = |f: fn(&PlannedClass) -> u64| plan.iter().map(f).collect::<Vec<_>>();
-        assert_eq!(of(|planned| planned.class.rate), [12_500_000, 7_500_000, 3_750_000, 1_250_000]);
-        assert_eq!(of(|planned| planned.class.ceiling), [12_500_000, 12_500_000, 6_250_000, 12_500_000]);
+        assert_eq!(of(|planned| planned.class.rate.0), [12_500_000, 7_500_000, 3_750_000, 1_250_000]);
+        assert_eq!(of(|planned| planned.class.ceiling.0), [12_500_000, 12_500_000, 6_250_000, 12_500_000]);
         assert_eq!(of(|planned| planned.class.quantum.into())[1..], [6 * 18_514, 3 * 18_514, 18_514]);
         assert_eq!(plan[1].class.parent, plan[0].class.number);
         assert_eq!(plan[0].class.parent, HANDLE);
@@ -387,7 +392,10 @@ mod tests {
             let plan = planned(&policy(text));
             for above in &plan {
                 let below = plan.iter().filter(|planned| planned.class.parent == above.class.number);
-                assert!(below.map(|planned| planned.class.rate).sum::<u64>() <= above.class.rate, "{text}");
+                assert!(
+                    below.map(|planned| planned.class.rate.0).sum::<u64>() <= above.class.rate.0,
+                    "{text}"
+                );
                 assert!(above.class.rate <= above.class.ceiling, "{text}");
             }
         }

@@ -35,16 +35,20 @@ const TICK_NS: u64 = 64;
 /// The most levels of classes, one in another (`TC_HTB_MAXDEPTH`).
 pub const MOST_LEVELS: usize = 8;
 
+/// Bytes a second, as the kernel counts rates. Policies count bits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ByteRate(pub u64);
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HtbClass {
     /// Its number: the discipline's and its own.
     pub number: u32,
     /// The class above it, or the discipline.
     pub parent: u32,
-    /// What it is sure of, in bytes a second; at least 1.
-    pub rate: u64,
-    /// Up to where it borrows, in bytes a second.
-    pub ceiling: u64,
+    /// What it is sure of; at least 1.
+    pub rate: ByteRate,
+    /// Up to where it borrows.
+    pub ceiling: ByteRate,
     /// How long it may have been idle without losing what it was sure of meanwhile.
     pub burst_ns: u64,
     /// The same for its ceiling.
@@ -90,7 +94,7 @@ pub fn class(device: Index, class: &HtbClass) -> NetlinkRequest {
     parameters.extend([burst, ceiling_burst, class.quantum, 0, 0].map(u32::to_ne_bytes).concat());
     request.text(KIND, "htb").nest(OPTIONS, |options| {
         options.attribute(PARAMETERS, &parameters);
-        for (kind, rate) in [(RATE_64, class.rate), (CEILING_64, class.ceiling)] {
+        for (kind, ByteRate(rate)) in [(RATE_64, class.rate), (CEILING_64, class.ceiling)] {
             if u32::try_from(rate).is_err() {
                 options.attribute(kind, &rate.to_ne_bytes());
             }
@@ -100,9 +104,10 @@ pub fn class(device: Index, class: &HtbClass) -> NetlinkRequest {
 }
 
 /// `struct tc_ratespec`: cell, link layer, overhead, alignment, least packet, rate.
-fn rate(bytes_per_second: u64) -> [u8; 12] {
+fn rate(ByteRate(bytes): ByteRate) -> [u8; 12] {
+    let rate = u32::try_from(bytes).unwrap_or(u32::MAX);
     let mut bytes = [0, ETHERNET, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    bytes[8..].copy_from_slice(&u32::try_from(bytes_per_second).unwrap_or(u32::MAX).to_ne_bytes());
+    bytes[8..].copy_from_slice(&rate.to_ne_bytes());
     bytes
 }
 

@@ -4,7 +4,7 @@
 //!   accept(now, class, frame) --> hierarchical fair queuing --> next(now): a frame, or when to ask
 //!                                        ^ held            ^ free
 //!                                   classes at            the link
-//!                                   their ceiling       (a virtual clock, pace.rs)
+//!                                   their ceiling       (a virtual clock, LinkPace)
 //! ```
 //! Where a class has fair flows, each flow waits in a leaf of its own below the class (`flows.rs`). A class
 //! at its ceiling is held until its own clock says that it is free; its siblings have the link meanwhile. A
@@ -14,14 +14,17 @@
 //! nothing is allocated per frame.
 
 use super::flows::{self, FlowNumber, FlowTree};
-use super::pace::Pacer;
 use serde::{Deserialize, Serialize};
 use unisono_fairqueue::{
-    Backlog, ClassId, DelayFigures, Discipline, Fifo, Hierarchy, HierarchyError, LiveClass, Packet, Policy,
-    Scheduler, Served,
+    Backlog, ClassId, DelayFigures, Discipline, Fifo, Hierarchy, HierarchyError, LinkPace, LiveClass, Packet,
+    Policy, Scheduler, Served,
 };
 use unisono_linux::clock::Nanos;
 use unisono_measure::Histogram;
+
+/// Lateness of the worker that is made up for. Lengths are whole frames with their Ethernet header, without
+/// preamble, checksum and gap, as with HTB.
+const LATE: Nanos = Nanos(5_000_000);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Choice {
@@ -77,9 +80,9 @@ pub struct Engine<F> {
     queue: EngineQueue<F>,
     /// Maps the policy's classes to the scheduler's.
     layout: FlowTree,
-    link: Pacer,
+    link: LinkPace,
     /// The clock of each class that has a ceiling.
-    ceilings: Vec<Option<Pacer>>,
+    ceilings: Vec<Option<LinkPace>>,
     /// Classes at their ceilings, each with the time at which it is released.
     held: Vec<(Nanos, ClassId)>,
     /// The last look found no frame that may leave.
@@ -104,7 +107,7 @@ impl<F> Engine<F> {
         };
         let classes = policy.hierarchy.classes().count();
         Ok(Self {
-            link: Pacer::new(policy.rate.bits_per_second()),
+            link: LinkPace::new(policy.rate, LATE),
             ceilings: ceilings(&policy, choice),
             held: Vec::new(),
             is_resting: true,
@@ -140,7 +143,7 @@ impl<F> Engine<F> {
             delays.push(before.map_or_else(Histogram::new, |at| self.delays[at].clone()));
         }
         (self.served, self.delays) = (served, delays);
-        self.link.set_rate(policy.rate.bits_per_second());
+        self.link.set_rate(policy.rate);
         self.ceilings = ceilings(&policy, Choice::Fair);
         self.policy = policy;
         Ok(())
@@ -322,10 +325,10 @@ fn is_below(hierarchy: &Hierarchy, mut class: ClassId, above: ClassId) -> bool {
     false
 }
 
-fn ceilings(policy: &Policy, choice: Choice) -> Vec<Option<Pacer>> {
+fn ceilings(policy: &Policy, choice: Choice) -> Vec<Option<LinkPace>> {
     let pacer = |(id, _): (ClassId, _)| {
         let ceiling = policy.ceilings.get(id.index()).copied().flatten()?;
-        (choice == Choice::Fair).then(|| Pacer::new(ceiling.bits_per_second()))
+        (choice == Choice::Fair).then(|| LinkPace::new(ceiling, LATE))
     };
     policy.hierarchy.classes().map(pacer).collect()
 }

@@ -10,7 +10,7 @@ use super::kernel_types::{KernelTypes, Structure};
 use super::layout::{self, Counted};
 use super::{Error, FAIRQUEUE};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use unisono_fairqueue::{ClassId, Hierarchy};
+use unisono_fairqueue::{ClassId, Hierarchy, Rate};
 use unisono_linux::bpf::compile::{ProgramError, compile};
 use unisono_linux::bpf::object::{self, Meaning};
 use unisono_linux::bpf::{Array, LoadedOperations, Operations, TypeInformation};
@@ -30,8 +30,8 @@ const HELD: u32 = 8;
 #[derive(Clone, Debug)]
 pub struct Setup<'a> {
     pub hierarchy: &'a Hierarchy,
-    /// Bits a second that the link carries. `None`: as much as the device takes.
-    pub rate: Option<u64>,
+    /// What the link carries. `None`: as much as the device takes.
+    pub rate: Option<Rate>,
     /// The leaf for packets of no class.
     pub others: ClassId,
     /// Leaves for packets of a priority (`SO_PRIORITY`). A packet may also name its class as `MAJOR:MINOR`:
@@ -155,7 +155,7 @@ impl Setup<'_> {
     fn link(&self) -> Vec<u8> {
         let number = |class: ClassId| class.index() as u32;
         let words = [0, number(self.others)].into_iter().chain(self.by_priority());
-        let long = [self.rate.unwrap_or(0), 0, 0];
+        let long = [self.rate.map_or(0, Rate::bits_per_second), 0, 0];
         let long = long.into_iter().flat_map(u64::to_ne_bytes);
         long.chain(words.flat_map(u32::to_ne_bytes)).collect()
     }
@@ -163,7 +163,7 @@ impl Setup<'_> {
     /// The beginning of a plan for other classes.
     pub(super) fn plan_head(&self) -> Vec<u8> {
         let words = [self.others.index() as u32, 0].into_iter().chain(self.by_priority());
-        let rate = self.rate.unwrap_or(0).to_ne_bytes().into_iter();
+        let rate = self.rate.map_or(0, Rate::bits_per_second).to_ne_bytes().into_iter();
         rate.chain(words.flat_map(u32::to_ne_bytes)).collect()
     }
 

@@ -324,7 +324,7 @@ impl EnforcingPlace for FairQueue {
 fn setup<'a>(policy: &'a Policy, room: &'a [u64]) -> Setup<'a> {
     Setup {
         hierarchy: &policy.hierarchy,
-        rate: Some(policy.rate.bits_per_second()),
+        rate: Some(policy.rate),
         others: policy.default,
         by_priority: [None; PRIORITIES],
         room: Some(room),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use unisono_fairqueue::{
-    ClassId, ClassSpec, Discipline, Fifo, Hierarchy, Packet, RoundRobin, Scheduler, Weight, Weighted,
+    ClassId, ClassSpec, Discipline, Fifo, Hierarchy, Packet, Rate, RoundRobin, Scheduler, Weight, Weighted,
 };
 use unisono_linux::clock::Nanos;
 
@@ -141,7 +141,11 @@ fn queue(decider: Decider, classes: u32) -> Box<dyn Queue> {
         }
         Decider::Fifo => Box::new(Of { discipline: Fifo::default(), leaves, now }),
         Decider::RoundRobin => Box::new(Of { discipline: RoundRobin::new(hierarchy, QUANTUM), leaves, now }),
-        Decider::Weighted => Box::new(Of { discipline: Weighted::new(hierarchy, LINK), leaves, now }),
+        Decider::Weighted => Box::new(Of {
+            discipline: Weighted::new(hierarchy, Rate::new(LINK).expect("a positive constant")),
+            leaves,
+            now,
+        }),
     }
 }
 

@@ -1,0 +1,108 @@
+//! When a link of a given rate is free again. Exact to the nanosecond, and errors do not add up.
+//!
+//! A pause after each packet would add this process's lateness to every packet. Instead each packet occupies
+//! a virtual clock for its length, from the moment the link was free, even if this process sees that moment
+//! late. The rate is exact as long as the process is never later than the pace makes up for, and no burst is
+//! longer than that. Capacity of moments in which nothing waits is lost, as on a cable. The caller decides
+//! what counts as the length.
+//!
+//! Pure: time is an argument.
+
+use crate::policy::Rate;
+use unisono_linux::clock::Nanos;
+
+/// A link, or a class with a ceiling.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkPace {
+    rate: Rate,
+    /// Up to this lateness is made up for by sending faster.
+    late: Nanos,
+    free_at: Nanos,
+    /// Remainder of the division that gave `free_at`: the part of a nanosecond, times the rate.
+    remainder: u64,
+}
+
+impl LinkPace {
+    /// A free link. A process that is late by at most `late` makes up for it.
+    #[must_use]
+    pub const fn new(rate: Rate, late: Nanos) -> Self {
+        Self { rate, late, free_at: Nanos::ZERO, remainder: 0 }
+    }
+
+    pub fn set_rate(&mut self, rate: Rate) {
+        (self.rate, self.remainder) = (rate, 0);
+    }
+
+    #[must_use]
+    pub fn free_at(&self) -> Nanos {
+        self.free_at
+    }
+
+    /// Nothing waited until now: that capacity is lost.
+    pub fn rest_until(&mut self, now: Nanos) {
+        if now > self.free_at {
+            (self.free_at, self.remainder) = (now, 0);
+        }
+    }
+
+    /// How long a packet of this length occupies the link, rounded down.
+    #[must_use]
+    pub fn time_of(&self, bytes: u32) -> Nanos {
+        Nanos(bit_nanos(bytes) / self.rate.bits_per_second())
+    }
+
+    /// A packet is sent now, or would have been when the link became free.
+    #[inline]
+    pub fn carry(&mut self, now: Nanos, bytes: u32) {
+        self.rest_until(now.since(self.late));
+        let wanted = bit_nanos(bytes).saturating_add(self.remainder);
+        self.free_at += Nanos(wanted / self.rate.bits_per_second());
+        self.remainder = wanted % self.rate.bits_per_second();
+    }
+}
+
+/// Bits times nanoseconds of a second. Exact up to 2 GiB: more than any frame.
+fn bit_nanos(bytes: u32) -> u64 {
+    u64::from(bytes).saturating_mul(8 * Nanos::SECOND.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LATE: Nanos = Nanos(5_000_000);
+
+    fn link(bits_per_second: u64, late: Nanos) -> LinkPace {
+        LinkPace::new(Rate::new(bits_per_second).expect("a positive rate"), late)
+    }
+
+    proptest! {
+        #[test]
+        fn a_busy_link_carries_its_rate_exactly_however_late_it_is_looked_at(
+            rate in 1_000_000_u64..10_000_000_000,
+            packets in prop::collection::vec((60_u32..1600, 0..LATE.0 / 2), 1..300),
+        ) {
+            let mut pace = link(rate, LATE);
+            let (mut now, mut bits) = (Nanos::ZERO, 0_u64);
+            for (bytes, late) in packets {
+                now = now.max(Nanos(late).after(pace.free_at()));
+                pace.carry(now, bytes);
+                bits += u64::from(bytes) * 8;
+            }
+            let exact = u128::from(bits) * 1_000_000_000 / u128::from(rate);
+            prop_assert_eq!(u128::from(pace.free_at().0), exact);
+        }
+    }
+
+    #[test]
+    fn an_idle_link_saves_nothing_up_and_long_lateness_is_lost() {
+        let mut pace = link(8_000, LATE);
+        pace.rest_until(Nanos::SECOND.times(5));
+        pace.carry(Nanos::SECOND.times(5), 1000);
+        assert_eq!(pace.free_at(), Nanos::SECOND.times(6));
+        pace.carry(Nanos::SECOND.times(8), 1000);
+        assert_eq!(pace.free_at(), Nanos::SECOND.times(9).since(LATE));
+        assert_eq!(pace.time_of(1000), Nanos::SECOND);
+    }
+}
