@@ -1,8 +1,8 @@
 //! `unisono run`: starts the processes of a native one-sided program, without MPI.
 
 use crate::exit::{self, Failure};
+use crate::flags::one_of;
 use anyhow::Context;
-use clap::ValueEnum;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -70,8 +70,8 @@ pub(crate) struct Args {
     #[arg(long)]
     prefix: bool,
     /// On which processors ranks run
-    #[arg(long, value_enum, default_value_t = BindTo::Auto, value_name = "WHERE")]
-    bind: BindTo,
+    #[arg(long, value_parser = one_of(&BIND), default_value = "auto", value_name = "WHERE")]
+    bind: Bind,
     /// End the job after this time
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     timeout: Option<Duration>,
@@ -121,15 +121,15 @@ fn look_for_mpi(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum BindTo {
-    /// One processor for each rank if there are enough, otherwise like none
-    Auto,
-    /// One processor for each rank; several ranks share one if there are too few
-    Core,
-    /// The kernel decides
-    None,
-}
+const BIND: [(Bind, &str, &str); 3] = [
+    (Bind::Auto, "auto", "One processor for each rank if there are enough, otherwise like none"),
+    (
+        Bind::Core,
+        "core",
+        "One processor for each rank; several ranks share one if there are too few",
+    ),
+    (Bind::None, "none", "The kernel decides"),
+];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.helper {
@@ -140,11 +140,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let options = Options {
         ranks: args.ranks.unwrap_or_default(),
         command: args.command.clone(),
-        bind: match args.bind {
-            BindTo::Auto => Bind::Auto,
-            BindTo::Core => Bind::Core,
-            BindTo::None => Bind::None,
-        },
+        bind: args.bind,
         prefix: if args.prefix { Prefix::Rank } else { Prefix::None },
         windows: if args.stats { WindowTable::Printed } else { WindowTable::Omitted },
         grace: args.grace,

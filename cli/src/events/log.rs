@@ -1,14 +1,19 @@
 //! The options that describe the broker's log.
 
 use crate::exit::Failure;
+use crate::flags::one_of;
 use anyhow::Context as _;
-use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use unisono_broker::log::{EventLog, LogBounds, LogError};
 use unisono_broker::{Broker, Durability};
 use unisono_linux::clock::{Nanos, now};
 use unisono_measure::units;
+
+const MESSAGE_DURABILITY: [(Durability, &str, &str); 2] = [
+    (Durability::Written, "written", "write(2) has returned"),
+    (Durability::Synced, "synced", "fdatasync(2) has returned"),
+];
 
 /// Where events are kept, and how many.
 #[derive(clap::Args)]
@@ -32,16 +37,8 @@ pub(crate) struct LogFlags {
     #[arg(long, value_name = "PATTERN", value_delimiter = ',', requires = "log")]
     log_topics: Vec<String>,
     /// When MQTT messages of QoS 1 and 2 to these topics are confirmed: once they are written, or synced
-    #[arg(long, value_name = "HOW", value_enum, default_value = "written", requires = "log")]
-    log_mqtt: MessageDurability,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum MessageDurability {
-    /// write(2) has returned
-    Written,
-    /// fdatasync(2) has returned
-    Synced,
+    #[arg(long, value_name = "HOW", value_parser = one_of(&MESSAGE_DURABILITY), default_value = "written", requires = "log")]
+    log_mqtt: Durability,
 }
 
 impl LogFlags {
@@ -62,11 +59,7 @@ impl LogFlags {
             LogError::Taken { .. } => anyhow::Error::from(Failure::Usage(error.to_string())),
             other => other.into(),
         })?;
-        let messages = match self.log_mqtt {
-            MessageDurability::Written => Durability::Written,
-            MessageDurability::Synced => Durability::Synced,
-        };
-        let broker = broker.with_log(log, epoch()?, kept).confirming_messages(messages);
+        let broker = broker.with_log(log, epoch()?, kept).confirming_messages(self.log_mqtt);
         for damage in broker.log_damage() {
             eprintln!("warning: {damage}");
         }

@@ -1,24 +1,19 @@
 //! `unisono events publish`: events of a topic, from the command line or line by line.
 
 use super::flags::{BrokerFlag, EventFlags, in_words};
+use crate::flags::one_of;
 use crate::output;
-use clap::ValueEnum;
 use std::io::{BufRead, IsTerminal as _};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use unisono_broker::{Advertisement, Client, Durability, KeptHistory, PublishOutcome, TopicHandle};
 use unisono_measure::units;
 
-/// How far an event has to come.
-#[derive(Clone, Copy, ValueEnum)]
-enum DurabilityChoice {
-    /// into the queues of its consumers
-    Received,
-    /// into the log: it outlives the broker
-    Written,
-    /// onto the disk: it outlives the power
-    Synced,
-}
+const DURABILITY: [(Durability, &str, &str); 3] = [
+    (Durability::Received, "received", "The queues of its consumers have it"),
+    (Durability::Written, "written", "The log has it: it survives the broker"),
+    (Durability::Synced, "synced", "The disk has it: it survives a power failure"),
+];
 
 /// Publish an event, or each line of standard input as one
 #[derive(clap::Args)]
@@ -34,7 +29,7 @@ pub(crate) struct Args {
     /// The topic: levels with / between them
     #[arg(value_name = "TOPIC")]
     topic: String,
-    /// The payload; left out: each line of standard input is one
+    /// The payload. Without it, each line of standard input is a payload
     #[arg(value_name = "PAYLOAD")]
     payload: Option<String>,
     #[command(flatten)]
@@ -42,32 +37,32 @@ pub(crate) struct Args {
     /// The type of the topic's events
     #[arg(long = "type", value_name = "NAME")]
     event_type: Option<String>,
-    /// Events that the broker keeps for those who subscribe late; all suppliers of a topic say the same
+    /// How many events the broker keeps for late subscribers; all suppliers of a topic must say the same
     #[arg(long, value_name = "N", default_value_t = 0)]
     keep: usize,
-    /// Only the strongest living supplier of the topic is heard, the others stand by; all of them say so
+    /// Only the strongest living supplier of the topic is heard, and the others stand by. All suppliers of
+    /// the topic must say this
     #[arg(long)]
     exclusive: bool,
-    /// How strong this supplier is; of equals the first one is heard
+    /// How strong this supplier is. Of equally strong suppliers, the first one is heard
     #[arg(long, value_name = "N", default_value_t = 0, requires = "exclusive")]
     strength: u32,
-    /// Publish the payload so many times
+    /// Publish the payload this many times
     #[arg(long, value_name = "N", default_value_t = 1)]
     count: u64,
     /// Time from one event to the next
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     every: Option<Duration>,
-    /// What has to be true when an event counts as published: its consumers' queues have it, the broker's log
-    /// has it, or the disk has it
-    #[arg(long, value_name = "HOW", value_enum, default_value = "received")]
-    durability: DurabilityChoice,
+    /// When an event counts as published
+    #[arg(long, value_name = "HOW", value_parser = one_of(&DURABILITY), default_value = "received")]
+    durability: Durability,
     /// Number the events from N on under this name: those that the log has already are not published again
     #[arg(long, value_name = "NAME")]
     writer: Option<String>,
     /// The first number of the writer
     #[arg(long, value_name = "N", default_value_t = 1, requires = "writer")]
     number: u64,
-    /// What became of each event, as JSON Lines
+    /// Print what became of each event, as JSON Lines
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -82,11 +77,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         history,
         exclusive: args.exclusive,
         strength: args.strength,
-        durability: match args.durability {
-            DurabilityChoice::Received => Durability::Received,
-            DurabilityChoice::Written => Durability::Written,
-            DurabilityChoice::Synced => Durability::Synced,
-        },
+        durability: args.durability,
         writer: args.writer.clone(),
         ..Advertisement::of(&args.topic)
     };

@@ -35,13 +35,13 @@ pub(crate) struct Args {
     /// A condition on fields, as in celsius > 80
     #[arg(long, value_name = "FILTER")]
     filter: Option<String>,
-    /// End after so many events
+    /// End after this many events
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// End after so much time
+    /// End after this time
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     time: Option<Duration>,
-    /// End when the recording has so many bytes
+    /// End when the recording has this many bytes
     #[arg(long, value_name = "BYTES", value_parser = units::bytes, default_value = "1GiB")]
     bytes: u64,
     /// What was recorded as one JSON object

@@ -2,8 +2,8 @@
 
 use super::flags::{BrokerFlag, DirectChoice, in_words};
 use super::show;
+use crate::flags::one_of;
 use crate::output;
-use clap::ValueEnum;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use unisono_broker::{
@@ -13,34 +13,24 @@ use unisono_broker::{
 use unisono_linux::clock::Nanos;
 use unisono_measure::units;
 
-/// What happens to events while the queue is full.
-#[derive(Clone, Copy, ValueEnum)]
-enum FullChoice {
-    /// the oldest goes
-    DropOldest,
-    /// what is late goes, or else what is due last
-    DropByDeadline,
-    /// the supplier waits
-    BlockSupplier,
-}
-
-/// What happens to events past their deadline.
-#[derive(Clone, Copy, ValueEnum)]
-enum LateChoice {
-    Deliver,
-    Drop,
-    /// a gap is told instead
-    Report,
-}
-
-/// Which events come together.
-#[derive(Clone, Copy, ValueEnum)]
-enum TogetherChoice {
-    /// one of each pattern, in any order
-    All,
-    /// one of each pattern, in their order
-    Sequence,
-}
+const WHEN_FULL: [(WhenFull, &str, &str); 3] = [
+    (WhenFull::DropOldest, "drop-oldest", "Drop the oldest event"),
+    (
+        WhenFull::DropByDeadline,
+        "drop-by-deadline",
+        "Drop late events first, then the one that is due last",
+    ),
+    (WhenFull::BlockSupplier, "block-supplier", "Let the supplier wait"),
+];
+const WHEN_LATE: [(WhenLate, &str, &str); 3] = [
+    (WhenLate::Deliver, "deliver", "Deliver them"),
+    (WhenLate::Drop, "drop", "Drop them"),
+    (WhenLate::Report, "report", "Drop them, and report the gap"),
+];
+const TOGETHER: [(PartRule, &str, &str); 2] = [
+    (PartRule::All, "all", "One event of each pattern, in any order"),
+    (PartRule::Sequence, "sequence", "One event of each pattern, in the order of the patterns"),
+];
 
 /// Print events as they come
 ///
@@ -66,10 +56,10 @@ pub(crate) struct Args {
     /// Only topics of this type
     #[arg(long = "type", value_name = "NAME")]
     event_type: Option<String>,
-    /// End after so many events
+    /// End after this many events
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// End after so much time
+    /// End after this time
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     timeout: Option<Duration>,
     /// The class of the broker's policy
@@ -78,44 +68,44 @@ pub(crate) struct Args {
     /// Share the events with the other consumers of a group
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
-    /// Events that may wait
+    /// How many events may wait in the queue
     #[arg(long, value_name = "N", default_value_t = 1024)]
     queue: usize,
-    /// What happens while the queue is full
-    #[arg(long, value_name = "HOW", value_enum, default_value = "drop-oldest")]
-    full: FullChoice,
+    /// What happens when an event comes and the queue is full
+    #[arg(long, value_name = "HOW", value_parser = one_of(&WHEN_FULL), default_value = "drop-oldest")]
+    full: WhenFull,
     /// What happens to events past their deadline
-    #[arg(long, value_name = "HOW", value_enum, default_value = "deliver")]
-    late: LateChoice,
-    /// Events come at least this far apart
+    #[arg(long, value_name = "HOW", value_parser = one_of(&WHEN_LATE), default_value = "deliver")]
+    late: WhenLate,
+    /// The shortest time between two events
     #[arg(long, value_name = "DURATION", value_parser = units::duration, requires = "due")]
     period: Option<Duration>,
     /// How long after its arrival an event has to be delivered
     #[arg(long, value_name = "DURATION", value_parser = units::duration, requires = "period")]
     due: Option<Duration>,
-    /// Worst-case time for an event
+    /// The longest time that the delivery of one event takes
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "1us")]
     execution: Duration,
     /// Acknowledge each event; one that is not acknowledged in this time is delivered again
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     acknowledge: Option<Duration>,
-    /// Go on under this name after what it has acknowledged, also when the broker was started again; the
-    /// events come from the broker's log
+    /// Continue as the consumer of this name: the broker's log delivers what that consumer has not
+    /// acknowledged, also after the broker was started again
     #[arg(long, value_name = "NAME", conflicts_with_all = ["group", "together", "period", "full", "late"])]
     resume: Option<String>,
-    /// Go on after this position of the log instead
+    /// Continue after this position of the log instead
     #[arg(long, value_name = "POSITION", requires = "resume")]
     after: Option<u64>,
-    /// Deliver events of all patterns together
-    #[arg(long, value_name = "RULE", value_enum, requires = "within")]
-    together: Option<TogetherChoice>,
-    /// From the first event of those to the last
+    /// Deliver events of several patterns together
+    #[arg(long, value_name = "RULE", value_parser = one_of(&TOGETHER), requires = "within")]
+    together: Option<PartRule>,
+    /// The longest time from the first to the last event of those delivered together
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     within: Option<Duration>,
-    /// Events straight from their suppliers, through shared memory
+    /// Whether events may come directly from their suppliers, through shared memory
     #[arg(long, value_name = "CHOICE", value_enum, default_value = "yes")]
     direct: DirectChoice,
-    /// Events and notices as JSON Lines
+    /// Print events and notices as JSON Lines
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -139,11 +129,8 @@ impl Args {
             deadline_ns: nanos(due),
             largest: 64 << 10,
         });
-        let together = self.together.map(|together| TogetherSpec {
-            rule: match together {
-                TogetherChoice::All => PartRule::All,
-                TogetherChoice::Sequence => PartRule::Sequence,
-            },
+        let together = self.together.map(|rule| TogetherSpec {
+            rule,
             within_ns: nanos(self.within.unwrap_or_default()),
             report: true,
         });
@@ -152,16 +139,8 @@ impl Args {
             class: self.class.clone(),
             group: self.group.clone(),
             queue_events: self.queue,
-            full: match self.full {
-                FullChoice::DropOldest => WhenFull::DropOldest,
-                FullChoice::DropByDeadline => WhenFull::DropByDeadline,
-                FullChoice::BlockSupplier => WhenFull::BlockSupplier,
-            },
-            late: match self.late {
-                LateChoice::Deliver => WhenLate::Deliver,
-                LateChoice::Drop => WhenLate::Drop,
-                LateChoice::Report => WhenLate::Report,
-            },
+            full: self.full,
+            late: self.late,
             reserve,
             execution_ns: nanos(self.execution),
             again: self.acknowledge.map(|after| AgainSpec {

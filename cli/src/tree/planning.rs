@@ -4,6 +4,7 @@ use super::failures::Failures;
 use super::input::Input;
 use super::slow::Slow;
 use crate::exit::Failure;
+use crate::flags::one_of;
 use std::collections::HashSet;
 use std::fmt::Write;
 use std::num::NonZeroUsize;
@@ -17,12 +18,29 @@ use unisono_btin::{
 use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
 
+const SCAN: [(Scan, &str, &str); 2] = [
+    (Scan::Queue, "queue", "Switches in the order in which the search reached them"),
+    (Scan::Level, "level", "Switches of one level in the order of their numbers"),
+];
+const TIES: [(Ties, &str, &str); 2] = [
+    (
+        Ties::Fast,
+        "fast",
+        "At most a few dozen searches of the network; the output says what they do not prove",
+    ),
+    (
+        Ties::Exact,
+        "exact",
+        "The paper's rule. In a regular network it searches from nearly every switch; Ctrl-C ends with the best tree so far",
+    ),
+];
+
 #[derive(clap::Args)]
 pub(crate) struct Planning {
     /// Which switch becomes the parent if there are several: the one that the search reached first (queue),
     /// or the one with the lowest number (level)
-    #[arg(long, value_enum, default_value_t = ScanFlag::Queue)]
-    scan: ScanFlag,
+    #[arg(long, value_parser = one_of(&SCAN), default_value = "queue")]
+    scan: Scan,
     /// Not in the paper: let a switch without members be the root. Messages then turn around in the switch
     #[arg(long)]
     any_root: bool,
@@ -37,30 +55,13 @@ pub(crate) struct Planning {
     /// How to choose between roots whose trees have the same height and the same number of links: by the
     /// fewest leaves, then by the lowest number (exact), or by the lowest number alone (fast) [default:
     /// exact; fast from 20000 switches or 200000 links on]
-    #[arg(long, value_enum)]
-    ties: Option<TiesFlag>,
+    #[arg(long, value_parser = one_of(&TIES))]
+    ties: Option<Ties>,
     /// The most threads to plan with. The tree is the same with any number [default: one for each processor]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
     #[command(flatten)]
     failures: Failures,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum ScanFlag {
-    /// Switches in the order in which the search reached them
-    Queue,
-    /// Switches of one level in the order of their numbers
-    Level,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum TiesFlag {
-    /// At most a few dozen searches of the network; the output says what they do not prove
-    Fast,
-    /// The paper's rule. In a regular network it searches from nearly every switch; Ctrl-C ends with the best
-    /// tree so far
-    Exact,
 }
 
 /// The groups whose trees are asked for.
@@ -174,15 +175,8 @@ impl Planning {
 
     fn options(&self, network: &SwitchNetwork) -> PlanOptions {
         let mut options = PlanOptions::default();
-        options.scan = match self.scan {
-            ScanFlag::Queue => Scan::Queue,
-            ScanFlag::Level => Scan::Level,
-        };
-        options.ties = match self.ties {
-            Some(TiesFlag::Fast) => Ties::Fast,
-            Some(TiesFlag::Exact) => Ties::Exact,
-            None => Ties::usual(network),
-        };
+        options.scan = self.scan;
+        options.ties = self.ties.unwrap_or_else(|| Ties::usual(network));
         options.threads = self.threads;
         options.roots = if self.any_root { Roots::Any } else { Roots::Members };
         options

@@ -1,6 +1,7 @@
 //! `unisono workload service`: one end, server or client, of an application of the middleware study.
 
 use crate::exit::Failure;
+use crate::flags::one_of;
 use anyhow::Context as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,17 +17,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     scene: PathBuf,
     /// Which end to be
-    #[arg(long, value_enum)]
-    end: EndName,
+    #[arg(long, value_parser = one_of(&ServiceEnd::ALL))]
+    end: ServiceEnd,
     /// Write the figures to this file
     #[arg(long, value_name = "FILE")]
     result: PathBuf,
-}
-
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum EndName {
-    Server,
-    Client,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -35,10 +30,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let text = read::text(&args.scene, read::HAND_WRITTEN).with_context(|| format!("cannot read {place}"))?;
     let scene: ServiceScene = serde_json::from_str(&text)
         .map_err(|error| Failure::Usage(format!("{place} is no scene: {error}")))?;
-    let end = match args.end {
-        EndName::Server => ServiceEnd::Server,
-        EndName::Client => ServiceEnd::Client,
-    };
-    write_result(&args.result, &serde_json::to_string(&scene.run(end)?)?)?;
+    write_result(&args.result, &serde_json::to_string(&scene.run(args.end)?)?)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -99,6 +99,12 @@ pub enum ServiceEnd {
     Client,
 }
 
+impl ServiceEnd {
+    /// Each with its name and its description on the command line.
+    pub const ALL: [(Self, &str, &str); 2] =
+        [(Self::Server, "server", "Answer"), (Self::Client, "client", "Ask")];
+}
+
 /// One run, which both processes read from one file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServiceScene {
