@@ -41,7 +41,7 @@ pub(crate) fn run(sight: &Sight, class: usize, network: &ClassNetwork) {
     let mut present = PresentJoins::new();
     while !sight.stops() {
         let Some(client) = sight.connect() else {
-            let arrivals = network.arrivals.take(0, Duration::ZERO);
+            let arrivals = sight.arrivals[class].take(0, Duration::ZERO);
             hosts(sight, class, arrivals, (&mut receiver, &mut present));
             continue;
         };
@@ -62,7 +62,6 @@ fn hosts(
     arrivals: JoinArrivals,
     (receiver, present): (&mut JoinReceiver, &mut PresentJoins),
 ) {
-    sight.counters(class).dropped_here = arrivals.dropped;
     for (host, there) in arrivals.hosts {
         if receiver.is_own(host.run) {
             continue; // zenoh tells a session of its own tokens, too
@@ -103,7 +102,7 @@ impl AtBroker<'_> {
                     }
                 }
             }
-            let mut arrivals = self.network.arrivals.take(BATCH, GLANCE);
+            let mut arrivals = self.sight.arrivals[self.class].take(BATCH, GLANCE);
             let envelopes = std::mem::take(&mut arrivals.envelopes);
             hosts(self.sight, self.class, arrivals, (receiver, present));
             for (at, bytes) in &envelopes {

@@ -21,8 +21,6 @@ pub(crate) struct ClassNetwork {
     host: String,
     session: Session,
     pub(crate) publisher: Publisher<'static>,
-    /// For the receiving thread.
-    pub(crate) arrivals: Arc<ArrivalQueue>,
     /// Kept: dropped, they hear no more.
     _subscribers: [Subscriber<()>; 2],
 }
@@ -77,23 +75,15 @@ impl ClassNetwork {
             .congestion_control(CongestionControl::Block)
             .priority(priority(settings.priority));
         let publisher = publisher.wait().map_err(told)?;
-        let arrivals = Arc::new(ArrivalQueue::new(settings.queue_events, settings.queue_bytes));
         let envelopes =
             session.declare_subscriber(format!("unisono/join/{name}/*")).allowed_origin(Locality::Remote);
         let hosts =
             session.liveliness().declare_subscriber(format!("unisono/joined/{name}/*/*/*")).history(true);
-        let to = Arc::clone(&arrivals);
+        let to = Arc::clone(&sight.arrivals[class]);
         let envelopes = envelopes.callback(move |sample| envelope(&to, &sample)).wait().map_err(told)?;
-        let to = Arc::clone(&arrivals);
+        let to = Arc::clone(&sight.arrivals[class]);
         let hosts = hosts.callback(move |sample| host_changed(&to, &sample)).wait().map_err(told)?;
-        Ok(Self {
-            class: name,
-            host,
-            session,
-            publisher,
-            arrivals,
-            _subscribers: [envelopes, hosts],
-        })
+        Ok(Self { class: name, host, session, publisher, _subscribers: [envelopes, hosts] })
     }
 
     /// Says that this host is there, with a broker of this run, until the token is dropped.

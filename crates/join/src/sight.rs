@@ -3,9 +3,9 @@
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use unisono_broker::join::{JoinSettings, ReceiverCounters, SenderCounters};
+use unisono_broker::join::{ArrivalQueue, JoinClass, JoinSettings, ReceiverCounters, SenderCounters};
 use unisono_broker::{BrokerAddress, Client, Error};
 
 /// What a class has done.
@@ -36,6 +36,8 @@ pub(crate) struct Sight {
     pub(crate) at: BrokerAddress,
     pub(crate) host: String,
     pub(crate) settings: JoinSettings,
+    /// From the network to the receiving thread of each class.
+    pub(crate) arrivals: Vec<Arc<ArrivalQueue>>,
     counters: Vec<Mutex<ClassCounters>>,
     /// Whether the sending thread of a class has subscribed at the broker.
     subscribed: Vec<AtomicBool>,
@@ -51,9 +53,11 @@ const GLANCE: Duration = Duration::from_millis(50);
 impl Sight {
     pub(crate) fn new(at: BrokerAddress, host: String, settings: JoinSettings) -> Self {
         let counters = settings.classes.iter().map(|_| Mutex::default()).collect();
+        let queue = |class: &JoinClass| Arc::new(ArrivalQueue::new(class.queue_events, class.queue_bytes));
+        let arrivals = settings.classes.iter().map(queue).collect();
         let subscribed = settings.classes.iter().map(|_| AtomicBool::default()).collect();
         let (stops, broker) = (AtomicBool::default(), Mutex::default());
-        Self { at, host, settings, counters, subscribed, stops, broker }
+        Self { at, host, settings, arrivals, counters, subscribed, stops, broker }
     }
 
     /// The sending thread of a class has subscribed, or the broker is gone again.
@@ -81,7 +85,11 @@ impl Sight {
     /// All counters, by class.
     pub(crate) fn statistics(&self) -> BTreeMap<&str, ClassCounters> {
         let names = self.settings.classes.iter().map(|class| class.name.as_str());
-        names.enumerate().map(|(class, name)| (name, self.counters(class).clone())).collect()
+        let of = |class: usize| {
+            // also while the receiving thread waits for the broker
+            ClassCounters { dropped_here: self.arrivals[class].dropped(), ..self.counters(class).clone() }
+        };
+        names.enumerate().map(|(class, name)| (name, of(class))).collect()
     }
 
     /// Says something about a class, in a line.

@@ -30,8 +30,6 @@ pub struct JoinArrivals {
     pub hosts: Vec<(JoinedHost, bool)>,
     /// Envelopes, each with when it came.
     pub envelopes: Vec<(Nanos, Vec<u8>)>,
-    /// Envelopes that were dropped since the beginning.
-    pub dropped: u64,
 }
 
 #[derive(Debug, Default)]
@@ -99,7 +97,13 @@ impl ArrivalQueue {
         let count = most.min(waiting.envelopes.len());
         let envelopes: Vec<_> = waiting.envelopes.drain(..count).collect();
         waiting.bytes -= envelopes.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
-        JoinArrivals { hosts: waiting.hosts.drain(..).collect(), envelopes, dropped: waiting.dropped }
+        JoinArrivals { hosts: waiting.hosts.drain(..).collect(), envelopes }
+    }
+
+    /// Envelopes that were dropped since the beginning.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.waiting().dropped
     }
 }
 
@@ -113,12 +117,13 @@ mod tests {
         for number in 1..=10_u8 {
             queue.push(Nanos(number.into()), vec![number; 10]);
         }
-        let JoinArrivals { envelopes, dropped, .. } = queue.take(2, Duration::ZERO);
-        assert_eq!((envelopes.iter().map(|(at, _)| at.0).collect::<Vec<_>>(), dropped), (vec![8, 9], 7));
+        let times = |most| -> Vec<u64> {
+            queue.take(most, Duration::ZERO).envelopes.iter().map(|(at, _)| at.0).collect()
+        };
+        assert_eq!((times(2), queue.dropped()), (vec![8, 9], 7));
         queue.push(Nanos(11), vec![0; 95]);
         queue.push(Nanos(12), vec![0; 6]);
-        let JoinArrivals { envelopes, dropped, .. } = queue.take(9, Duration::ZERO);
-        assert_eq!((envelopes.iter().map(|(at, _)| at.0).collect::<Vec<_>>(), dropped), (vec![12], 9));
+        assert_eq!((times(9), queue.dropped()), (vec![12], 9));
         queue.push(Nanos(13), vec![0; 1000]);
         assert_eq!(queue.take(9, Duration::ZERO).envelopes.len(), 1, "one always fits");
         assert_eq!(queue.waiting().bytes, 0);
