@@ -1,6 +1,9 @@
-//! `unisono gang`: runs programs as gangs, simulates the policy, and undoes what a killed scheduler left.
+//! `unisono gang`: runs programs as gangs, serves gangs, simulates the policy, and undoes what a killed
+//! scheduler left.
 
 use crate::exit::Failure;
+use crate::gang_install;
+use crate::gang_service::{self, failure};
 use crate::gang_simulate;
 use crate::gang_table;
 use crate::help::{Completed, owned};
@@ -11,10 +14,10 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
+use unisono_gang::GangWeight;
 use unisono_gang::host::{guardian, leftover, run as host};
 use unisono_gang::mechanism::MechanismKind;
 use unisono_gang::policy::Backfill;
-use unisono_gang::{Error, GangWeight};
 use unisono_linux::affinity::Tid;
 use unisono_linux::counted::counted;
 use unisono_measure::units;
@@ -23,6 +26,7 @@ use unisono_measure::units;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   sudo unisono gang run -- ./solver ::: make -j2     two programs in turns of 20 ms each
+  sudo unisono gang daemon                           let programs that run already take turns: gang add
   unisono gang simulate --cores 64 --programs 64x50us,64x0us
                                                      what gangs would gain on another machine
   sudo unisono gang restore                          when the scheduler and its guardian were killed")]
@@ -34,6 +38,15 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 enum GangCommand {
     Run(Box<RunArgs>),
+    Daemon(gang_service::DaemonArgs),
+    Add(gang_service::AddArgs),
+    List(gang_service::ListArgs),
+    Remove(gang_service::RemoveArgs),
+    Set(gang_service::SetArgs),
+    Top(gang_service::TopArgs),
+    Metrics(gang_service::MetricsArgs),
+    Install(gang_install::GangInstallArgs),
+    Uninstall(gang_install::GangUninstallArgs),
     Simulate(gang_simulate::Args),
     Restore(RestoreArgs),
     #[command(hide = true)]
@@ -154,18 +167,18 @@ struct GangGuardArgs {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         GangCommand::Run(args) => run_gangs(*args),
+        GangCommand::Daemon(args) => gang_service::daemon(args),
+        GangCommand::Add(args) => gang_service::add(args),
+        GangCommand::List(args) => gang_service::list(&args),
+        GangCommand::Remove(args) => gang_service::remove(args),
+        GangCommand::Set(args) => gang_service::set(args),
+        GangCommand::Top(args) => gang_service::top(&args),
+        GangCommand::Metrics(args) => gang_service::metrics(&args),
+        GangCommand::Install(args) => gang_install::install(&args),
+        GangCommand::Uninstall(args) => gang_install::uninstall(&args),
         GangCommand::Simulate(args) => gang_simulate::run(&args),
         GangCommand::Restore(args) => restore(&args),
         GangCommand::Guard(args) => guard(&args),
-    }
-}
-
-fn failure(error: Error) -> anyhow::Error {
-    match error {
-        Error::Input(text) => Failure::Usage(text).into(),
-        Error::Host(text) => Failure::Host(text).into(),
-        Error::Start { .. } => Failure::Usage(error.to_string()).into(),
-        other => other.into(),
     }
 }
 

@@ -1,8 +1,10 @@
 //! The tables that `unisono gang` prints.
 
 use std::fmt::Write;
+use std::time::Duration;
 use unisono_gang::host::run::RunSummary;
 use unisono_gang::mechanism::MechanismKind;
+use unisono_gang::service::request::ServiceView;
 use unisono_gang::simulate::Report;
 use unisono_linux::counted::counted;
 use unisono_measure::units::number;
@@ -34,6 +36,53 @@ pub(crate) fn summary(summary: &RunSummary) -> String {
     );
     let _ = writeln!(text, "  {}", others(summary));
     text
+}
+
+/// The gangs of the daemon, a line each. With an earlier view, also what happened since.
+pub(crate) fn served(view: &ServiceView, earlier: Option<(&ServiceView, Duration)>) -> String {
+    let mut text = String::new();
+    let gangs = counted(view.gangs.len(), "gang");
+    let _ = writeln!(
+        text,
+        "{gangs} on {} in slices of {} ms; {}",
+        counted(view.cores, "core"),
+        number(view.slice_ms),
+        counted(usize::try_from(view.switches).unwrap_or(usize::MAX), "switch")
+    );
+    if view.gangs.is_empty() {
+        let _ = writeln!(text, "add one: unisono gang add --pid PID");
+        return text;
+    }
+    let since = if earlier.is_some() { "  cores  turn %" } else { "" };
+    let _ =
+        writeln!(text, "  state    weight  width  threads   turns     had s     cpu s{since}  gang (what)");
+    for gang in &view.gangs {
+        let cpu = gang.cpu_s.map_or("-".into(), |cpu| format!("{cpu:.2}"));
+        let _ = write!(
+            text,
+            "  {:<7}  {:>6}  {:>5}  {:>7}  {:>6}  {:>8.2}  {:>8}",
+            gang.state.to_string(),
+            gang.weight,
+            gang.width,
+            gang.threads,
+            gang.turns,
+            gang.had_s,
+            cpu,
+        );
+        if let Some((earlier, passed)) = earlier {
+            let before = earlier.gangs.iter().find(|other| other.name == gang.name);
+            let passed = passed.as_secs_f64().max(1e-3);
+            let cores = before.and_then(|before| Some((gang.cpu_s? - before.cpu_s?).max(0.0) / passed));
+            let turn = before.map(|before| (gang.had_s - before.had_s).max(0.0) / passed * 100.0);
+            let _ = write!(text, "  {:>5}  {:>6}", shown(cores, 2), shown(turn, 0));
+        }
+        let _ = writeln!(text, "  {} ({})", gang.name, gang.target);
+    }
+    text
+}
+
+fn shown(value: Option<f64>, digits: usize) -> String {
+    value.map_or("-".into(), |value| format!("{value:.digits$}"))
 }
 
 /// How often the running gang changed, and how long a change took.

@@ -15,11 +15,12 @@ use std::time::Duration;
 use unisono_host_tests::program::{target, workspace};
 
 /// The crate, its targets as in its `Cargo.toml`, and files to begin with.
-const PROJECTS: [(&str, &[&str], Option<&str>); 6] = [
+const PROJECTS: [(&str, &[&str], Option<&str>); 7] = [
     ("crates/rma/fuzz", &["packet", "stream", "handshake"], None),
     ("crates/broker/fuzz", &["frame", "broker", "memory", "log", "mqtt", "join"], None),
     ("crates/eventchannel/fuzz", &["filter"], None),
     ("crates/enforce/fuzz", &["ethernet"], None),
+    ("crates/gang/fuzz", &["request"], None),
     (
         "crates/btin/fuzz",
         &["topology", "tree", "ibnetdiscover", "graphml", "dot", "lldp", "containerlab"],

@@ -12,7 +12,6 @@ mod record;
 mod replay;
 mod request;
 mod serve;
-mod service;
 mod show;
 mod subscribe;
 mod sweep;

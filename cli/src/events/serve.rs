@@ -3,12 +3,12 @@
 use super::log::LogFlags;
 use super::metrics::openmetrics;
 use super::policy::{mode, policy};
-use super::service::ServiceNotices;
 use super::show::counters;
 use super::user::{BecomeUser, NextUser};
 use crate::exit::Failure;
 use crate::flags::one_of;
 use crate::output;
+use crate::service::ServiceNotices;
 use anyhow::Context as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::OwnedFd;

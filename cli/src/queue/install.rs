@@ -3,6 +3,7 @@
 use super::side::direction;
 use crate::exit::Failure;
 use crate::output;
+use crate::service::{root_of, systemctl, utf8};
 use crate::tree::input::text_of;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
@@ -11,9 +12,6 @@ use unisono_enforce::journal::LinkSide;
 use unisono_enforce::unit::{self, DeviceUnit, UnitError};
 use unisono_fairqueue::{Policy, TrafficDirection};
 use unisono_linux::read::HAND_WRITTEN;
-
-/// This directory exists if the host was started by systemd.
-const SYSTEMD: &str = "/run/systemd/system";
 
 /// Let systemd apply a policy at every boot, and whenever the device comes back
 ///
@@ -159,40 +157,9 @@ fn checked(units: &[DeviceUnit], program: &Path, elsewhere: bool) -> anyhow::Res
     Ok(None)
 }
 
-fn root_of(root: Option<&Path>) -> anyhow::Result<&Path> {
-    if root.is_none() && !Path::new(SYSTEMD).exists() {
-        return Err(Failure::Host(
-            "this host was not started by systemd; --print shows the unit, and --root DIR writes it for another host"
-                .to_owned(),
-        )
-        .into());
-    }
-    Ok(root.unwrap_or(Path::new("/")))
-}
-
-fn utf8(path: &Path) -> anyhow::Result<String> {
-    path.to_str().map(str::to_owned).ok_or_else(|| {
-        Failure::Usage(format!("{} is not UTF-8, so a unit cannot name it; rename it", path.display())).into()
-    })
-}
-
 fn refused(error: UnitError) -> anyhow::Error {
     match error {
         UnitError::File { .. } => error.into(),
         other => Failure::Usage(other.to_string()).into(),
     }
-}
-
-fn systemctl(arguments: &[&str]) -> anyhow::Result<()> {
-    let status = Command::new("systemctl")
-        .args(arguments)
-        .status()
-        .context("cannot start systemctl; --print shows the unit, to install it by hand")?;
-    anyhow::ensure!(
-        status.success(),
-        "systemctl {} failed; see: journalctl -xe, systemctl status {}",
-        arguments.join(" "),
-        arguments.last().unwrap_or(&"")
-    );
-    Ok(())
 }

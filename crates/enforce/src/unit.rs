@@ -15,6 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use unisono_fairqueue::TrafficDirection;
 use unisono_linux::next_step::next_step;
+use unisono_linux::unit_file::{argument, program};
 
 /// The first line of our units. Other files are neither replaced nor removed.
 const MARK: &str = "# Written by `unisono queue install`; removed by `unisono queue uninstall`.";
@@ -79,29 +80,6 @@ fn escaped(text: &str) -> String {
     text.bytes()
         .map(|byte| if plain(&byte) { char::from(byte).to_string() } else { format!("\\x{byte:02x}") })
         .collect()
-}
-
-/// An argument of a command line in a unit: quoted, without specifiers (`%`) and variables (`$`).
-fn argument(text: &str) -> String {
-    program(text).replace('$', "$$")
-}
-
-/// The first word of a command line, where systemd replaces no variables.
-fn program(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => quoted.extend(['\\', letter]),
-            '%' => quoted.push_str("%%"),
-            letter if letter.is_control() => {
-                let mut bytes = [0; 4];
-                let bytes = letter.encode_utf8(&mut bytes).bytes();
-                quoted.extend(bytes.map(|byte| format!("\\x{byte:02x}")));
-            }
-            letter => quoted.push(letter),
-        }
-    }
-    quoted + "\""
 }
 
 impl DeviceUnit {

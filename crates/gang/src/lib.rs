@@ -13,6 +13,7 @@
 //! 2. `journal.rs`: what to undo, written before it is done; `arena.rs`: the control groups of the gangs.
 //! 3. `mechanism/`: how gangs are stopped and let run.
 //! 4. `host/run.rs`: one run from start to end; `host/scheduler.rs`: the thread that switches gangs.
+//! 5. `service/mod.rs`: the daemon, to which programs that run already are added.
 //!
 //! The crate does not change programs, does not know how the threads of real ones synchronize, and does not
 //! schedule across machines. Gangs do not help programs that block often or whose threads have unequal work;
@@ -28,6 +29,7 @@ pub mod journal;
 pub mod matrix;
 pub mod mechanism;
 pub mod policy;
+pub mod service;
 pub mod simulate;
 mod steering;
 

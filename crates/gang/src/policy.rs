@@ -7,6 +7,10 @@
 //! machine was suspended) the grid starts anew. Cores that a slot does not need are offered to the gangs that
 //! have waited longest (backfill).
 //!
+//! A gang can rest: it has no turns and always runs, because turns would not help it (it blocks, or is
+//! asleep). With a single slot there is nothing to switch ([`Rotation::is_contended`]), and the caller needs
+//! no timer.
+//!
 //! Property tests compare the policy with a slow reference. Every gang runs in each round. Over any number of
 //! rounds, gangs that have a slot alone receive time in proportion to their weights, within one slice. No
 //! core belongs to two gangs of a turn. A gang that is backfilled does not lose its turn.
@@ -32,6 +36,15 @@ struct Member {
     unsure: bool,
     /// The turn in which it last ran by right; 0: never.
     served: u64,
+    turns: TakesTurns,
+}
+
+/// Whether a gang takes part in the turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TakesTurns {
+    Yes,
+    /// It always runs, beside whoever has the turn.
+    Rests,
 }
 
 /// How much the newest observation of a gang counts. A single turn in which a gang kept half of two cores
@@ -110,6 +123,7 @@ impl Rotation {
                 busy: self.cores as f64,
                 unsure: false,
                 served,
+                turns: TakesTurns::Yes,
             });
             self.repack();
         }
@@ -119,6 +133,46 @@ impl Rotation {
     pub fn leave(&mut self, id: GangId) {
         self.members.retain(|member| member.id != id);
         self.repack();
+    }
+
+    /// Counts from the gang's next turn on.
+    pub fn set_weight(&mut self, id: GangId, weight: GangWeight) {
+        if let Some(member) = self.members.iter_mut().find(|member| member.id == id) {
+            member.weight = weight;
+        }
+    }
+
+    /// The length of a turn of weight 1, from the next turn on.
+    pub fn set_slice(&mut self, slice: Nanos) {
+        self.slice = Nanos(slice.0.max(1));
+    }
+
+    /// The gang takes no turns until it is woken; it may always run. Answers whether that is new.
+    pub fn rest(&mut self, id: GangId) -> bool {
+        self.take_part(id, TakesTurns::Rests)
+    }
+
+    /// The gang takes turns again, as one that has just been served. Answers whether that is new.
+    pub fn wake(&mut self, id: GangId) -> bool {
+        self.take_part(id, TakesTurns::Yes)
+    }
+
+    fn take_part(&mut self, id: GangId, turns: TakesTurns) -> bool {
+        let served = self.turns;
+        let changes = |member: &&mut Member| member.id == id && member.turns != turns;
+        let Some(member) = self.members.iter_mut().find(changes) else { return false };
+        (member.turns, member.served) = (turns, served);
+        self.repack();
+        true
+    }
+
+    pub fn is_resting(&self, id: GangId) -> bool {
+        self.member(id).is_some_and(|member| member.turns == TakesTurns::Rests)
+    }
+
+    /// Whether gangs have to wait for each other. If not, the present turn need not end.
+    pub fn is_contended(&self) -> bool {
+        self.slots() > 1
     }
 
     /// How many cores the gang can use at once. Answers whether that changed the packing.
@@ -158,7 +212,7 @@ impl Rotation {
         self.matrix.slots().len()
     }
 
-    /// The next turn, or `None` when there are no gangs.
+    /// The next turn, or `None` when no gang takes turns.
     pub fn next_turn(&mut self, now: Nanos) -> Option<Turn> {
         let slot = self.matrix.slots().iter().min_by_key(|slot| {
             let waited = slot
@@ -211,7 +265,7 @@ impl Rotation {
         let used: f64 = run.iter().filter_map(|place| self.member(place.gang)).map(demand).sum();
         let mut idle = self.cores as f64 - used;
         let mut waiting: Vec<&Member> =
-            self.members.iter().filter(|m| run.iter().all(|place| place.gang != m.id)).collect();
+            self.turn_takers().filter(|m| run.iter().all(|place| place.gang != m.id)).collect();
         waiting.sort_by_key(|member| (member.served, member.id));
         let mut fill = Vec::new();
         for member in waiting {
@@ -228,8 +282,12 @@ impl Rotation {
         self.members.iter().find(|member| member.id == id)
     }
 
+    fn turn_takers(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.turns == TakesTurns::Yes)
+    }
+
     fn repack(&mut self) {
-        let widths: Vec<_> = self.members.iter().map(|member| (member.id, member.width)).collect();
+        let widths: Vec<_> = self.turn_takers().map(|member| (member.id, member.width)).collect();
         self.matrix = Matrix::pack(self.cores, &widths);
     }
 }
@@ -238,7 +296,7 @@ impl Rotation {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     const SLICE: Nanos = Nanos(20_000_000);
 
@@ -335,6 +393,32 @@ mod tests {
         assert_eq!(rotation.next_turn(first.until), Some(ahead));
     }
 
+    #[test]
+    fn a_gang_that_rests_has_no_turns_and_keeps_its_weight() {
+        let mut rotation = rotation(2, &[3, 1]);
+        assert!(rotation.is_contended() && rotation.rest(GangId(0)) && !rotation.rest(GangId(0)));
+        assert!(rotation.is_resting(GangId(0)) && !rotation.is_contended());
+        let lone = rotation.next_turn(Nanos(0)).expect("a turn");
+        assert_eq!((ids(&lone), lone.backfill), (vec![1], vec![]), "nothing is lent to one that runs anyway");
+        assert!(rotation.rest(GangId(1)));
+        assert_eq!(rotation.next_turn(SLICE), None, "nobody takes turns");
+        assert!(rotation.wake(GangId(0)) && rotation.wake(GangId(1)) && !rotation.wake(GangId(1)));
+        let first = rotation.next_turn(SLICE).expect("a turn");
+        assert_eq!((ids(&first), first.until), (vec![0], SLICE.times(4)));
+    }
+
+    #[test]
+    fn a_new_weight_and_a_new_slice_count_from_the_next_turn() {
+        let mut rotation = rotation(2, &[1, 1]);
+        let first = rotation.next_turn(Nanos(0)).expect("a turn");
+        rotation.set_weight(GangId(1), GangWeight::new(4).expect("a weight"));
+        let second = rotation.next_turn(first.until).expect("a turn");
+        assert_eq!((ids(&second), second.until), (vec![1], SLICE.times(5)));
+        rotation.set_slice(Nanos(SLICE.0 / 4));
+        let third = rotation.next_turn(second.until).expect("a turn");
+        assert_eq!(third.until.since(third.from), Nanos(SLICE.0 / 4));
+    }
+
     /// The slow reference: hands out single slices, always to the gang with the least time for its weight.
     fn reference(weights: &[u32], slices: u64) -> Vec<u64> {
         let mut given = vec![0u64; weights.len()];
@@ -368,10 +452,11 @@ mod tests {
         #[test]
         fn every_gang_runs_in_each_round_whatever_comes_and_goes(
             cores in 1usize..9,
-            steps in proptest::collection::vec((0u8..4, 0usize..12, 0usize..10), 1..60)
+            steps in proptest::collection::vec((0u8..8, 0usize..12, 0usize..10), 1..60)
         ) {
             let mut rotation = Rotation::new(cores, SLICE, Backfill::Offer);
             let mut waited: BTreeMap<GangId, usize> = BTreeMap::new();
+            let mut rests = BTreeSet::new();
             let (mut now, mut next) = (Nanos(0), 0);
             for (kind, which, width) in steps {
                 let chosen = waited.keys().nth(which % waited.len().max(1)).copied();
@@ -381,13 +466,28 @@ mod tests {
                         waited.insert(GangId(next), 0);
                         next += 1;
                     }
-                    (1, Some(gang)) => { rotation.leave(gang); waited.remove(&gang); }
+                    (1, Some(gang)) => {
+                        rotation.leave(gang);
+                        waited.remove(&gang);
+                        rests.remove(&gang);
+                    }
                     (2, Some(gang)) => { rotation.set_width(gang, width); }
+                    (3, Some(gang)) => prop_assert_eq!(rotation.rest(gang), rests.insert(gang)),
+                    (4, Some(gang)) => {
+                        prop_assert_eq!(rotation.wake(gang), rests.remove(&gang));
+                        waited.insert(gang, 0);
+                    }
+                    (5, Some(gang)) => {
+                        rotation.set_weight(gang, GangWeight::new(width as u32 + 1).expect("a weight"));
+                        rotation.set_slice(Nanos(SLICE.0 * (width as u64 + 1)));
+                    }
                     _ => {
+                        let takers = waited.keys().filter(|gang| !rests.contains(gang)).count();
                         let Some(turn) = rotation.next_turn(now) else {
-                            prop_assert!(waited.is_empty());
+                            prop_assert_eq!(takers, 0);
                             continue;
                         };
+                        prop_assert!(rotation.is_contended() || turn.run.len() == takers);
                         prop_assert!(turn.until > now);
                         now = turn.until;
                         let mut taken = vec![false; cores];
@@ -395,6 +495,11 @@ mod tests {
                             prop_assert!(!std::mem::replace(&mut taken[core], true));
                         }
                         for (gang, turns) in &mut waited {
+                            if rests.contains(gang) {
+                                prop_assert!(turn.run.iter().all(|place| place.gang != *gang));
+                                prop_assert!(rotation.is_resting(*gang) && !turn.backfill.contains(gang));
+                                continue;
+                            }
                             let runs = turn.run.iter().any(|place| place.gang == *gang);
                             prop_assert!(!(runs && turn.backfill.contains(gang)));
                             *turns = if runs { 0 } else { *turns + 1 };

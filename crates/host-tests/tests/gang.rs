@@ -62,6 +62,9 @@ fn an_orderly_end_leaves_nothing_and_passes_output_and_exit_codes() -> TestOutco
     let shared = Path::new("/run/unisono");
     fs::create_dir_all(shared).expect("root may");
     fs::set_permissions(shared, Permissions::from_mode(0o755)).expect("root may");
+    // an empty directory would go with the journals
+    let of_others = shared.join("test-gang");
+    fs::write(&of_others, "").expect("root may");
     let script = "unisono gang run --json -- sh -c 'echo one; exit 0' ::: sh -c 'echo two >&2; exit 7'";
     let words =
         ["gang", "run", "--json", "--", "sh", "-c", "echo one", ":::", "sh", "-c", "echo two >&2; exit 7"];
@@ -77,6 +80,7 @@ fn an_orderly_end_leaves_nothing_and_passes_output_and_exit_codes() -> TestOutco
     assert_eq!(answer["gangs"][1]["exit_code"], 7);
     assert_nothing_is_left(scheduler);
     let mode = fs::metadata(shared).expect("it stays").permissions().mode();
+    fs::remove_file(of_others).expect("it is there");
     assert_eq!(mode & 0o777, 0o755, "others cannot reach what lies in {}", shared.display());
     Ok(())
 }

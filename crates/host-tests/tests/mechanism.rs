@@ -50,6 +50,7 @@ struct Stage {
     seen: BTreeSet<i32>,
     journal: PathBuf,
     flag: PathBuf,
+    arena: Option<Arc<Arena>>,
     _directory: tempfile::TempDir,
 }
 
@@ -77,6 +78,7 @@ impl Stage {
             seen: BTreeSet::new(),
             journal: path,
             flag,
+            arena: arena.clone(),
             _directory: directory,
         };
         for (gang, script) in scripts.iter().enumerate() {
@@ -340,6 +342,38 @@ fn dropping_it_frees_everybody(kind: MechanismKind) -> TestOutcome {
     Ok(())
 }
 
+fn a_gang_that_left_runs_and_is_unknown(kind: MechanismKind) -> TestOutcome {
+    let mut stage = Stage::new(kind, [SPIN, SPIN])?;
+    stage.turn_of(0);
+    stage.mechanism().leave(GangId(1));
+    stage.wait_for_progress(1);
+    let refused = stage.apply(Standing::Running, Standing::Waiting);
+    assert!(matches!(&refused, Err(Error::Input(why)) if why.contains("gang 2")), "{refused:?}");
+    stage.mechanism().apply(&[(GangId(0), Standing::Running)]).expect("the other one stays known");
+    stage.mechanism().leave(GangId(1));
+    stage.wait_for_progress(0);
+    stage.wait_for_progress(1);
+    Ok(())
+}
+
+fn a_gang_that_joins_later_takes_turns_or_is_refused(kind: MechanismKind) -> TestOutcome {
+    let mut stage = Stage::new(kind, [SPIN, SPIN])?;
+    let Some(arena) = stage.arena.clone() else {
+        return Err(Skipped::because("without groups nobody can join; use another mechanism"));
+    };
+    stage.mechanism().leave(GangId(1));
+    let joined = stage.mechanism().join(GangId(1), arena.of(GangId(1)));
+    if kind == MechanismKind::Freeze {
+        joined.expect("it joins");
+        stage.assert_only(0, 1);
+        stage.assert_only(1, 0);
+    } else {
+        assert!(joined.expect_err("it is refused").to_string().contains("use freeze"));
+        stage.wait_for_progress(1);
+    }
+    Ok(())
+}
+
 /// What `gang run` says about two programs.
 fn summary(kind: MechanismKind, options: &[&str], programs: [&str; 2]) -> serde_json::Value {
     let mechanism = kind.to_string();
@@ -439,6 +473,15 @@ mount![
     freeze_dropping_it_frees_everybody = dropping_it_frees_everybody(Freeze),
     real_time_dropping_it_frees_everybody = dropping_it_frees_everybody(RealTime),
     stop_dropping_it_frees_everybody = dropping_it_frees_everybody(Stop),
+    freeze_a_gang_that_left_runs_and_is_unknown = a_gang_that_left_runs_and_is_unknown(Freeze),
+    real_time_a_gang_that_left_runs_and_is_unknown = a_gang_that_left_runs_and_is_unknown(RealTime),
+    stop_a_gang_that_left_runs_and_is_unknown = a_gang_that_left_runs_and_is_unknown(Stop),
+    freeze_a_gang_that_joins_later_takes_turns_or_is_refused =
+        a_gang_that_joins_later_takes_turns_or_is_refused(Freeze),
+    real_time_a_gang_that_joins_later_takes_turns_or_is_refused =
+        a_gang_that_joins_later_takes_turns_or_is_refused(RealTime),
+    stop_a_gang_that_joins_later_takes_turns_or_is_refused =
+        a_gang_that_joins_later_takes_turns_or_is_refused(Stop),
     freeze_time_follows_the_weights = time_follows_the_weights(Freeze),
     real_time_time_follows_the_weights = time_follows_the_weights(RealTime),
     stop_time_follows_the_weights = time_follows_the_weights(Stop),

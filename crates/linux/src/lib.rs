@@ -53,6 +53,7 @@ pub mod timer;
 pub mod topology;
 pub mod tun;
 pub mod undo;
+pub mod unit_file;
 pub mod usage;
 pub mod xdp;
 

@@ -8,27 +8,24 @@
 //! Cost, with the files cold: 100 us a wake-up, of which there are four a second (more after a change), and
 //! 300 to 600 us a gang where threads are looked at.
 
-use super::placement::Thread;
+use super::board::Board;
 use super::program::GangProgram;
 use super::reserve::Reserve;
-use super::scheduler::{Notice, Places};
+use super::scheduler::Notice;
 use crate::arena::Arena;
 use crate::error::{Result, system};
 use crate::gang::GangId;
-use crate::journal::{GangJournal, UndoEntry};
+use crate::journal::GangJournal;
 use crate::mechanism::MechanismKind;
-use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::sync::PoisonError;
 use std::sync::mpsc::Sender as Channel;
 use std::time::{Duration, Instant};
-use unisono_linux::affinity::{self, CpuSet, Tid};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Nanos, now};
 use unisono_linux::counted::counted;
 use unisono_linux::process::{self, Sender, Signal, SignalFd};
 use unisono_linux::process_group::ProcessGroup;
 use unisono_linux::timer::Sleeper;
-use unisono_linux::{schedstat, usage};
+use unisono_linux::usage;
 
 /// How soon threads are looked at again after their number changed, and the longest pause between two looks.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -36,10 +33,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 /// What the main thread needs to know.
 pub(crate) struct Floor<'a> {
     pub(crate) arena: Option<&'a Arena>,
-    pub(crate) whole: &'a CpuSet,
     pub(crate) notices: &'a Channel<Notice>,
     pub(crate) alarm: &'a Sleeper,
-    pub(crate) places: &'a Places,
+    pub(crate) board: &'a Board,
     pub(crate) spread: bool,
     pub(crate) kind: MechanismKind,
 }
@@ -157,13 +153,12 @@ impl Floor<'_> {
         let looked = &mut program.looked;
         let counted = looked.gauge.as_ref().and_then(|gauge| gauge.read().ok());
         let count = counted.unwrap_or_else(|| arena.of(gang).control.threads().map_or(0, |t| t.len() as u64));
-        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         // held until its first turn it has the one thread with which it was started, and would count as
         // narrow
-        let Some(home) = places.get(&gang) else { return false };
-        if looked.count != count || looked.home.as_ref() != Some(home) {
+        let Some(home) = self.board.line(gang, now()).map(|line| line.cores) else { return false };
+        if looked.count != count || looked.home.as_ref() != Some(&home) {
             *changed = Instant::now();
-            (looked.count, looked.home) = (count, Some(home.clone()));
+            (looked.count, looked.home) = (count, Some(home));
             looked.pause = Duration::ZERO;
         }
         // a timer may be early by less than that
@@ -183,42 +178,14 @@ impl Floor<'_> {
         journal: &mut GangJournal,
     ) -> Result<()> {
         let Some(arena) = self.arena else { return Ok(()) };
-        let control = &arena.of(gang).control;
-        let many = 4 * self.whole.len();
-        let threads = control.threads().unwrap_or_default();
-        let width = if threads.len() > many {
-            program.width.count(threads.len())
-        } else {
-            // not how long they queued: a sleeper that freezing wakes may queue for a tick
-            let ran = |thread: &Tid| Some((*thread, Nanos(schedstat::of(*thread).ok()?.ran_ns)));
-            program.width.look(&threads.iter().filter_map(ran).collect::<BTreeMap<_, _>>())
-        };
-        if let Some(width) = width {
+        let groups = [arena.of(gang).control.clone()];
+        if let Some(width) = program.threads.measure(&groups) {
             let _ = self.notices.send(Notice::Width(gang, width));
             self.alarm.call();
         }
-        if !self.spread || self.whole.len() < 2 || threads.len() > many {
-            return Ok(());
+        match &program.looked.home {
+            Some(home) if self.spread => program.threads.place(&groups, home, journal),
+            _ => Ok(()),
         }
-        if let Some(range) = &program.looked.home {
-            let home = self.whole.iter().skip(range.start).take(range.len()).collect();
-            program.spread.set_home(home);
-        }
-        let mut threads = Vec::new();
-        for process in control.processes().unwrap_or_default() {
-            for thread in super::watch::threads_of(process) {
-                if let Ok(allowed) = affinity::allowed(thread) {
-                    let wants = program.width.wants(thread);
-                    threads.push(Thread { thread, process, allowed, wants });
-                }
-            }
-        }
-        for change in program.spread.look(&threads) {
-            if let Some(entry) = UndoEntry::affinity(change.thread, self.whole, &change.to) {
-                journal.write(&entry)?;
-                let _ = affinity::restrict(change.thread, &change.to); // it has ended
-            }
-        }
-        Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! Gangs of real programs on this machine: groups, journal, guardian, placement, and the run itself.
 
+pub(crate) mod board;
 mod floor;
 pub mod guardian;
 mod hold;
@@ -9,8 +10,9 @@ pub mod placement;
 mod program;
 mod reserve;
 pub mod run;
-mod scheduler;
+pub(crate) mod scheduler;
 mod summary;
+pub(crate) mod threads;
 mod trace;
 mod watch;
 mod width;

@@ -1,8 +1,7 @@
 //! The programs of the gangs: starting them inside their groups, and ending those of a run that cannot be.
 
 use super::options::Options;
-use super::placement::Spread;
-use super::width::Width;
+use super::threads::GangThreads;
 use crate::arena::Arena;
 use crate::error::{Error, Result, system};
 use crate::gang::GangId;
@@ -27,8 +26,7 @@ pub(crate) struct GangProgram {
     pub(crate) left: bool,
     pub(crate) cpu: Nanos,
     pub(crate) ended: Option<Instant>,
-    pub(crate) spread: Spread,
-    pub(crate) width: Width,
+    pub(crate) threads: GangThreads,
     pub(crate) looked: Looked,
 }
 
@@ -95,12 +93,12 @@ fn start_one(
         journal.write(&UndoEntry::Stopped { leader: leader.0, started })?;
     }
     let process = PidFd::open(leader).map_err(system("watch a program"))?;
-    let spread = Spread::new(whole.clone());
+    let threads = GangThreads::new(whole.clone());
     let bound = arena.and_then(|arena| arena.of(gang).pids.as_ref());
     let gauge = bound.and_then(|group| group.gauge("pids.current").ok());
     let looked = Looked { count: 0, home: None, at: Instant::now(), pause: Duration::ZERO, gauge };
-    let (status, ended, width) = (None, None, Width::default());
-    Ok(GangProgram { child, process, status, left: false, cpu: Nanos::ZERO, ended, spread, width, looked })
+    let (status, ended) = (None, None);
+    Ok(GangProgram { child, process, status, left: false, cpu: Nanos::ZERO, ended, threads, looked })
 }
 
 /// Ends programs that were started for a run that cannot be; nobody may hold them any more, because a process

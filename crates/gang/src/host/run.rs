@@ -12,6 +12,7 @@
 //! A gang ends when its program has ended and nobody is left in its group; when all programs have ended,
 //! processes that they left behind are released and the summary says so.
 
+use super::board::Board;
 use super::floor::Floor;
 use super::guardian;
 use super::leftover;
@@ -19,7 +20,7 @@ pub use super::options::Options;
 use super::options::check;
 use super::program::{GangProgram, end_all, start_all};
 use super::reserve::Reserve;
-use super::scheduler::{GangScheduler, Notice, Places, SchedulerOutcome};
+use super::scheduler::{GangScheduler, Notice, SchedulerOutcome};
 pub use super::summary::{GangSummary, Quantiles, RunSummary};
 use super::summary::{RunFacts, refused, summarize};
 use super::trace::{TraceWriter, Tracer};
@@ -146,7 +147,7 @@ fn run_guarded(
         Box::new(Stop::new(&leaders))
     });
     let (notices, inbox) = channel();
-    let places = Places::default();
+    let board = Arc::new(Board::default());
     let gangs: Vec<GangId> = (0..programs.len()).map(GangId).collect();
     let slice = Nanos::from(options.slice);
     let mut rotation = Rotation::new(cores, slice, options.backfill);
@@ -165,15 +166,17 @@ fn run_guarded(
             .inspect_err(|_| end_all(&mut programs))?,
         None => (None, None),
     };
+    let controls = arena.iter().flat_map(|arena| arena.gangs.iter().map(|groups| groups.control.clone()));
+    let controls = gangs.iter().copied().zip(controls).collect();
     let scheduler = GangScheduler {
         rotation,
         mechanism,
-        arena: arena.clone(),
+        controls,
         cpus,
         watcher,
         notices: inbox,
         alarm: alarm.clone(),
-        places: Arc::clone(&places),
+        board: Arc::clone(&board),
         gangs,
         tracer,
     };
@@ -183,10 +186,9 @@ fn run_guarded(
         thread.map_err(system("start the scheduler's thread")).inspect_err(|_| end_all(&mut programs))?;
     let floor = Floor {
         arena: arena.as_deref(),
-        whole,
         notices: &notices,
         alarm: &alarm,
-        places: &places,
+        board: &board,
         spread: options.spread,
         kind,
     };

@@ -1,28 +1,36 @@
 //! The scheduler's thread: asks the policy, applies the mechanism, keeps the beat, takes the samples.
 
+use super::board::Board;
 use super::hold::{self, Holders, Lead};
 use super::trace::{TraceEvent, Tracer};
 use super::watch::{self, Members, Samples, SwitchEffect, WatchedTurn, Watcher};
-use crate::arena::Arena;
+use crate::arena::GangGroups;
 use crate::error::Result;
-use crate::gang::GangId;
-use crate::matrix::SlotPlace;
+use crate::gang::{GangId, GangWeight};
 use crate::mechanism::{Crowd, Mechanism, MechanismKind, Standing};
 use crate::policy::{Rotation, Turn};
 use std::collections::BTreeMap;
-use std::ops::Range;
-use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 use unisono_linux::affinity::Tid;
-use unisono_linux::cgroup::CgroupVersion;
+use unisono_linux::cgroup::{CgroupVersion, ControlGroup};
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy, Urgency};
 use unisono_linux::timer::{Sleeper, Woken};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Notice {
+    /// A gang comes, which runs freely so far. Answered when it takes turns, or is refused by the mechanism.
+    Joins(GangId, GangWeight, Box<GangGroups>, Sender<Result<()>>),
     Left(GangId),
+    /// A gang that still runs is no gang any more. Answered when it runs and nobody will stop it again.
+    Released(GangId, Sender<()>),
+    Weight(GangId, GangWeight),
+    Slice(Nanos),
+    /// It always runs from now on, or takes turns again.
+    Rests(GangId),
+    Wakes(GangId),
     /// The gang can use this many cores at the same time.
     Width(GangId, usize),
     /// This process was continued after it had been stopped: the programs were, too, without regard to whose
@@ -31,9 +39,6 @@ pub(crate) enum Notice {
     /// Release everybody and end.
     Finish,
 }
-
-/// Where each gang's cores are, for those who place threads.
-pub(crate) type Places = Arc<Mutex<BTreeMap<GangId, Range<usize>>>>;
 
 /// What the thread found when it ended.
 #[derive(Debug, Default)]
@@ -52,16 +57,21 @@ pub(crate) struct SchedulerOutcome {
 pub(crate) struct GangScheduler {
     pub(crate) rotation: Rotation,
     pub(crate) mechanism: Box<dyn Mechanism>,
-    pub(crate) arena: Option<Arc<Arena>>,
+    /// Where the threads of each gang are listed; none without groups.
+    pub(crate) controls: BTreeMap<GangId, ControlGroup>,
     pub(crate) cpus: Vec<usize>,
     pub(crate) watcher: Option<Watcher>,
     pub(crate) notices: Receiver<Notice>,
     pub(crate) alarm: Sleeper,
-    pub(crate) places: Places,
+    pub(crate) board: Arc<Board>,
     pub(crate) gangs: Vec<GangId>,
     pub(crate) tracer: Option<Tracer>,
 }
 
+/// How long to wait when there is nothing to switch: a notice ends it.
+const IDLE: Nanos = Nanos(60_000_000_000);
+/// The switches of which it is kept how late they were: 8 MiB, half a day of turns of 20 ms.
+const MOST_SAMPLES: usize = 1 << 20;
 /// How long after a switch the scheduler looks up again: its own core has to run the new gang meanwhile.
 /// Later than the next tick, so that no timer has to be set earlier than it is, which takes 8 us in a virtual
 /// machine.
@@ -98,9 +108,12 @@ impl GangScheduler {
         let mut prepared = self.prepare(now(), &running);
         loop {
             let Some(next) = prepared.take() else {
-                // nobody is left; the end will be told
+                // nobody takes turns; what comes next will be told
                 self.trace_end();
-                let _ = self.alarm.wait_until(Nanos(1_000_000_000).after(now()));
+                running.clear();
+                self.mechanism.apply(&self.standings(None))?;
+                self.board.turn(now(), &[]);
+                let _ = self.alarm.wait_until(IDLE.after(now()));
                 if self.listen() == Listened::Finish {
                     return Ok(());
                 }
@@ -121,7 +134,7 @@ impl GangScheduler {
             self.mechanism.apply(&standings)?;
             let enforced = now();
             if let Some(holders) = holders {
-                holders.let_go(turn.from, (self.rotation.slots() > 1).then_some(turn.until));
+                holders.let_go(turn.from, self.rotation.is_contended().then_some(turn.until));
             }
             // whatever else there is to do can wait until this core runs the new gang; mostly until the next
             // switch is near
@@ -136,13 +149,12 @@ impl GangScheduler {
                 tracer.begin(enforced, enforced.since(turn.from), &turn.run, &turn.backfill);
             }
             if !incoming.is_empty() {
-                outcome.samples.enforced_us.push(enforced.since(turn.from).0 as f64 / 1e3);
+                if outcome.samples.enforced_us.len() < MOST_SAMPLES {
+                    outcome.samples.enforced_us.push(enforced.since(turn.from).0 as f64 / 1e3);
+                }
                 outcome.switches += 1;
             }
-            for place in &turn.run {
-                *outcome.slices.entry(place.gang).or_default() += 1;
-            }
-            self.publish(&turn.run);
+            self.board.turn(enforced, &turn.run);
             running = turn.run.iter().map(|place| place.gang).collect();
             if let Some(members) = members {
                 self.watch(members, &turn, &mut outcome.samples);
@@ -151,15 +163,27 @@ impl GangScheduler {
             prepared = self.prepare(turn.until, &running);
             let mut until = turn.until;
             loop {
-                let watch = watched.is_none()
+                // until somebody has to wait, there is nothing to do at the end of a turn
+                let lone = !self.rotation.is_contended()
+                    && prepared.as_ref().is_some_and(|next| next.incoming.is_empty());
+                let watch = !lone
+                    && watched.is_none()
+                    && self.watcher.is_some()
                     && prepared.as_ref().is_some_and(|next| next.is_watched(outcome, last_watched));
                 let planned = prepared.as_ref().filter(|next| !next.incoming.is_empty()).map(|_| until);
                 if let Some(holders) = holders {
                     holders.plan(planned);
                 }
-                let wake = if watch { watch::begin(until) } else { lead.before(until) };
+                let wake = match (lone, watch) {
+                    (true, _) => IDLE.after(now()),
+                    (_, true) => watch::begin(until),
+                    _ => lead.before(until),
+                };
                 let late_already = now() >= wake;
                 if self.alarm.wait_until(wake) == Woken::Time {
+                    if lone {
+                        continue;
+                    }
                     if !watch {
                         if !late_already {
                             lead.learn(now().since(wake));
@@ -172,7 +196,10 @@ impl GangScheduler {
                     continue;
                 }
                 match self.listen() {
-                    Listened::Finish => return Ok(()),
+                    Listened::Finish => {
+                        count_slices(outcome, &turn, until.min(now()));
+                        return Ok(());
+                    }
                     Listened::Nothing => {}
                     Listened::Continued => {
                         // what the mechanism did is undone for good, so that the next turn does all of it
@@ -183,17 +210,23 @@ impl GangScheduler {
                         self.rotation.take_back();
                         prepared = self.prepare(until, &running);
                     }
-                    Listened::Changed => {
+                    changed @ (Listened::Changed | Listened::Regrouped) => {
                         // the turn that was prepared may name gangs that are gone
-                        running.retain(|gang| self.gangs.contains(gang));
-                        if running.is_empty() {
+                        running.retain(|gang| self.gangs.contains(gang) && !self.rotation.is_resting(*gang));
+                        if running.is_empty() || lone {
                             until = now();
+                        }
+                        if changed == Listened::Regrouped {
+                            let standings = self.standings(Some(&turn));
+                            self.mechanism.apply(&standings)?;
+                            self.mechanism.lend(&standings)?;
                         }
                         self.rotation.take_back();
                         prepared = self.prepare(until, &running);
                     }
                 }
             }
+            count_slices(outcome, &turn, until);
             if now() > slept_through(&turn).after(until) {
                 self.rotation.take_back();
                 prepared = self.prepare(now(), &running);
@@ -204,18 +237,20 @@ impl GangScheduler {
     /// Decides the turn that begins at `from`.
     fn prepare(&mut self, from: Nanos, running: &[GangId]) -> Option<ReadyTurn> {
         let turn = self.rotation.next_turn(from)?;
-        let standings = self.standings(&turn);
+        let standings = self.standings(Some(&turn));
         let incoming =
             turn.run.iter().map(|place| place.gang).filter(|gang| !running.contains(gang)).collect();
         let unsure = turn.run.iter().any(|place| self.rotation.is_unsure(place.gang));
         Some(ReadyTurn { turn, standings, incoming, unsure })
     }
 
-    fn standings(&self, turn: &Turn) -> Vec<(GangId, Standing)> {
+    /// What becomes of each gang in a turn, or while nobody takes turns.
+    fn standings(&self, turn: Option<&Turn>) -> Vec<(GangId, Standing)> {
         let standing = |gang: &GangId| {
-            if turn.run.iter().any(|place| place.gang == *gang) {
+            let runs = turn.is_some_and(|turn| turn.run.iter().any(|place| place.gang == *gang));
+            if runs || self.rotation.is_resting(*gang) {
                 Standing::Running
-            } else if turn.backfill.contains(gang) {
+            } else if turn.is_some_and(|turn| turn.backfill.contains(gang)) {
                 Standing::Backfill
             } else {
                 Standing::Waiting
@@ -230,19 +265,10 @@ impl GangScheduler {
         }
     }
 
-    fn publish(&self, run: &[SlotPlace]) {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        for place in run {
-            if places.get(&place.gang) != Some(&place.cores) {
-                places.insert(place.gang, place.cores.clone());
-            }
-        }
-    }
-
     fn begin_to_watch(&mut self) -> Members {
         let mut members = Members::default();
-        if let (Some(arena), Some(watcher)) = (&self.arena, &mut self.watcher) {
-            members.look(arena, &self.gangs);
+        if let Some(watcher) = &mut self.watcher {
+            members.look(&self.controls);
             watcher.start();
         }
         members
@@ -250,7 +276,6 @@ impl GangScheduler {
 
     /// Reads what was recorded of this turn, shortly before its end.
     fn watch(&mut self, mut members: Members, turn: &Turn, samples: &mut Samples) {
-        let Some(arena) = self.arena.clone() else { return };
         let woken = self.alarm.wait_until(watch::end(turn.from, turn.until));
         let until = now();
         let records = self.watcher.as_mut().map(Watcher::stop);
@@ -267,9 +292,9 @@ impl GangScheduler {
             }
             Some(Some(records)) => records,
         };
-        members.look(&arena, &self.gangs);
+        members.look(&self.controls);
         let waits: Vec<GangId> = self
-            .standings(turn)
+            .standings(Some(turn))
             .into_iter()
             .filter_map(|(gang, standing)| (standing == Standing::Waiting).then_some(gang))
             .collect();
@@ -301,7 +326,7 @@ impl GangScheduler {
 
     /// What a switch does to threads of the gang that comes; a turn is watched only when its gang comes.
     fn arrival(&self) -> SwitchEffect {
-        let version = self.arena.as_ref().map(|arena| arena.control.version());
+        let version = self.controls.values().next().map(ControlGroup::version);
         if self.mechanism.kind() == MechanismKind::Freeze && version == Some(CgroupVersion::V2) {
             SwitchEffect::Woken
         } else {
@@ -311,28 +336,70 @@ impl GangScheduler {
 
     fn listen(&mut self) -> Listened {
         let mut listened = Listened::Nothing;
-        for notice in self.notices.try_iter() {
-            match notice {
+        let notices: Vec<Notice> = self.notices.try_iter().collect();
+        for notice in notices {
+            let means = match notice {
                 Notice::Finish => return Listened::Finish,
-                Notice::Continued => listened = Listened::Continued,
-                Notice::Left(gang) => {
-                    self.rotation.leave(gang);
-                    self.gangs.retain(|other| *other != gang);
-                    if let Some(tracer) = &self.tracer {
-                        tracer.tell(TraceEvent::Left { at: now(), gang });
+                Notice::Continued => Listened::Continued,
+                Notice::Joins(gang, weight, groups, told) => {
+                    let joined = self.mechanism.join(gang, &groups);
+                    if joined.is_ok() {
+                        self.controls.insert(gang, groups.control);
+                        self.gangs.push(gang);
+                        self.rotation.join(gang, weight);
                     }
-                    listened = listened.max(Listened::Changed);
+                    let _ = told.send(joined); // nobody waits any more
+                    Listened::Regrouped
                 }
+                Notice::Left(gang) => {
+                    self.leave(gang);
+                    Listened::Changed
+                }
+                Notice::Released(gang, told) => {
+                    self.leave(gang);
+                    let _ = told.send(()); // nobody waits any more
+                    Listened::Changed
+                }
+                Notice::Weight(gang, weight) => {
+                    self.rotation.set_weight(gang, weight);
+                    Listened::Changed
+                }
+                Notice::Slice(slice) => {
+                    self.rotation.set_slice(slice);
+                    Listened::Changed
+                }
+                Notice::Rests(gang) if self.rotation.rest(gang) => Listened::Regrouped,
+                Notice::Wakes(gang) if self.rotation.wake(gang) => Listened::Regrouped,
+                Notice::Rests(_) | Notice::Wakes(_) => Listened::Nothing,
                 Notice::Width(gang, width) => {
                     let crowd = if width > self.cpus.len() { Crowd::Queues } else { Crowd::Fits };
                     self.mechanism.crowd(gang, crowd);
-                    if self.rotation.set_width(gang, width) {
-                        listened = listened.max(Listened::Changed);
-                    }
+                    if self.rotation.set_width(gang, width) { Listened::Changed } else { Listened::Nothing }
                 }
-            }
+            };
+            listened = listened.max(means);
         }
         listened
+    }
+
+    fn leave(&mut self, gang: GangId) {
+        self.rotation.leave(gang);
+        self.gangs.retain(|other| *other != gang);
+        self.controls.remove(&gang);
+        self.mechanism.leave(gang);
+        self.board.leave(gang);
+        if let Some(tracer) = &self.tracer {
+            tracer.tell(TraceEvent::Left { at: now(), gang });
+        }
+    }
+}
+
+/// A turn that nobody waited for may have lasted many slices.
+fn count_slices(outcome: &mut SchedulerOutcome, turn: &Turn, until: Nanos) {
+    let planned = turn.until.since(turn.from).0.max(1);
+    let slices = until.since(turn.from).0.div_ceil(planned).max(1);
+    for place in &turn.run {
+        *outcome.slices.entry(place.gang).or_default() += slices;
     }
 }
 
@@ -362,6 +429,8 @@ fn slept_through(turn: &Turn) -> Nanos {
 enum Listened {
     Nothing,
     Changed,
+    /// Gangs came, rest, or take turns again: what the mechanism did for this turn is not right any more.
+    Regrouped,
     Continued,
     Finish,
 }

@@ -19,10 +19,10 @@
 //! then every 17th, of short turns one in 340 ms; a gang whose last two watched turns differed is watched
 //! again within 85 ms.
 
-use crate::arena::Arena;
 use crate::gang::GangId;
 use std::collections::{BTreeMap, BTreeSet};
 use unisono_linux::affinity::Tid;
+use unisono_linux::cgroup::ControlGroup;
 use unisono_linux::clock::Nanos;
 use unisono_linux::switches::{Left, Recorder, SwitchChange};
 
@@ -100,10 +100,10 @@ pub(crate) fn end(from: Nanos, until: Nanos) -> Nanos {
 pub(crate) struct Members(BTreeMap<GangId, BTreeSet<Tid>>);
 
 impl Members {
-    /// Adds the threads that the gangs have now.
-    pub(crate) fn look(&mut self, arena: &Arena, gangs: &[GangId]) {
-        for gang in gangs {
-            let threads = arena.of(*gang).control.threads().unwrap_or_default();
+    /// Adds the threads that are in these groups of gangs now.
+    pub(crate) fn look(&mut self, controls: &BTreeMap<GangId, ControlGroup>) {
+        for (gang, control) in controls {
+            let threads = control.threads().unwrap_or_default();
             self.0.entry(*gang).or_default().extend(threads);
         }
     }
@@ -251,13 +251,6 @@ impl WatchedTurn<'_> {
         let used = (running + interrupted.len()).min(cores) as u64;
         (self.until.since(before).times(used).after(wanted), self.until.since(from))
     }
-}
-
-pub(super) fn threads_of(process: Tid) -> Vec<Tid> {
-    let dir = std::fs::read_dir(format!("/proc/{process}/task"));
-    let names = dir.map(|dir| dir.filter_map(std::result::Result::ok).map(|e| e.file_name()));
-    let parse = |name: std::ffi::OsString| name.to_str()?.parse().ok().map(Tid);
-    names.map(|names| names.filter_map(parse).collect()).unwrap_or_default()
 }
 
 #[cfg(test)]

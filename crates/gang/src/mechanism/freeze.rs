@@ -19,11 +19,12 @@
 //! Reference: Documentation/admin-guide/cgroup-v2.rst, cgroup.freeze.
 
 use super::{Crowd, Idle, Mechanism, MechanismKind, Promise, Standing, known};
-use crate::arena::Arena;
+use crate::arena::{Arena, GangGroups};
 use crate::error::Result;
 use crate::gang::GangId;
+use std::collections::BTreeMap;
 use std::time::Duration;
-use unisono_linux::cgroup::{ControlGroup, Dial, Frozen, Valve};
+use unisono_linux::cgroup::{self, ControlGroup, Dial, Frozen, Valve};
 
 /// How a gang competes with its siblings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ struct FrozenCpu {
 
 #[derive(Debug)]
 pub struct Freeze {
-    gangs: Vec<Gang>,
+    gangs: BTreeMap<GangId, Gang>,
 }
 
 /// Weight of the gang whose turn it is inside the scheduler's group; the others have the least.
@@ -61,27 +62,43 @@ const FULL: f64 = 100.0;
 impl Freeze {
     /// Ready to freeze the gangs of this arena; nothing is frozen yet.
     pub fn new(arena: &Arena) -> Result<Freeze> {
-        let mut gangs = Vec::new();
-        for groups in &arena.gangs {
-            let cpu = match &groups.cpu {
-                Some(cpu) => {
-                    Some(FrozenCpu { group: cpu.clone(), dial: cpu.dial()?, can_idle: cpu.has("cpu.idle") })
-                }
-                None => None,
-            };
-            let (valve, crowd) = (groups.control.valve()?, Crowd::Fits);
-            let mut gang = Gang { valve, frozen: Frozen::No, cpu, rank: CpuRank::Last, crowd };
-            gang.rank(CpuRank::First)?;
-            gangs.push(gang);
+        let mut freeze = Freeze::empty();
+        for (gang, groups) in arena.gangs.iter().enumerate() {
+            freeze.join(GangId(gang), groups)?;
         }
-        Ok(Freeze { gangs })
+        Ok(freeze)
+    }
+
+    /// Without gangs so far.
+    pub fn empty() -> Freeze {
+        Freeze { gangs: BTreeMap::new() }
+    }
+
+    fn each(
+        &mut self,
+        standings: &[(GangId, Standing)],
+        meant: impl Fn(Standing) -> bool,
+        act: impl Fn(&mut Gang) -> Result<()>,
+    ) -> Result<()> {
+        for (id, _) in standings.iter().filter(|(_, standing)| meant(*standing)) {
+            self.gangs.get_mut(id).map_or(Ok(()), &act)?;
+        }
+        Ok(())
+    }
+}
+
+/// A group that others have removed has nobody in it who could run out of turn.
+fn unless_gone(result: std::result::Result<(), cgroup::Error>) -> Result<()> {
+    match result {
+        Err(error) if error.is_gone() => Ok(()),
+        other => Ok(other?),
     }
 }
 
 impl Gang {
     fn set(&mut self, frozen: Frozen) -> Result<()> {
         if self.frozen != frozen {
-            self.valve.set(frozen)?;
+            unless_gone(self.valve.set(frozen))?;
             self.frozen = frozen;
         }
         Ok(())
@@ -93,14 +110,14 @@ impl Gang {
             CpuRank::First => {
                 if self.rank == CpuRank::Idle && cpu.can_idle {
                     // this resets the weight to the default
-                    cpu.group.write("cpu.idle", "0")?;
+                    unless_gone(cpu.group.write("cpu.idle", "0"))?;
                 }
-                cpu.dial.set(FULL)?;
+                unless_gone(cpu.dial.set(FULL))?;
             }
             // idle is low enough
             CpuRank::Last if self.rank == CpuRank::Idle => return Ok(()),
-            CpuRank::Idle if cpu.can_idle => cpu.group.write("cpu.idle", "1")?,
-            CpuRank::Last | CpuRank::Idle => cpu.dial.set(0.0)?,
+            CpuRank::Idle if cpu.can_idle => unless_gone(cpu.group.write("cpu.idle", "1"))?,
+            CpuRank::Last | CpuRank::Idle => unless_gone(cpu.dial.set(0.0))?,
         }
         self.rank = rank;
         Ok(())
@@ -118,47 +135,70 @@ impl Mechanism for Freeze {
     }
 
     fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
-        known(standings, self.gangs.len())?;
-        for (id, _) in standings.iter().filter(|(_, standing)| *standing != Standing::Running) {
-            self.gangs[id.0].set(Frozen::Yes)?;
-        }
-        for (id, _) in standings.iter().filter(|(_, standing)| *standing != Standing::Running) {
-            let gang = &mut self.gangs[id.0];
-            // a gang without queues has stopped by now
-            if gang.crowd == Crowd::Queues {
-                gang.rank(CpuRank::Last)?;
-            }
-        }
-        for (id, _) in standings.iter().filter(|(_, standing)| *standing == Standing::Running) {
-            let gang = &mut self.gangs[id.0];
-            gang.rank(CpuRank::First)?;
-            gang.set(Frozen::No)?;
-        }
-        Ok(())
+        known(standings, |gang| self.gangs.contains_key(&gang))?;
+        let stops = |standing| standing != Standing::Running;
+        self.each(standings, stops, |gang| gang.set(Frozen::Yes))?;
+        self.each(standings, stops, |gang| match gang.crowd {
+            Crowd::Queues => gang.rank(CpuRank::Last),
+            Crowd::Fits => Ok(()), // it has stopped by now
+        })?;
+        self.each(
+            standings,
+            |standing| standing == Standing::Running,
+            |gang| {
+                gang.rank(CpuRank::First)?;
+                gang.set(Frozen::No)
+            },
+        )
     }
 
     fn crowd(&mut self, gang: GangId, crowd: Crowd) {
-        self.gangs[gang.0].crowd = crowd;
+        if let Some(gang) = self.gangs.get_mut(&gang) {
+            gang.crowd = crowd;
+        }
+    }
+
+    fn join(&mut self, gang: GangId, groups: &GangGroups) -> Result<()> {
+        let cpu = match &groups.cpu {
+            Some(cpu) => {
+                Some(FrozenCpu { group: cpu.clone(), dial: cpu.dial()?, can_idle: cpu.has("cpu.idle") })
+            }
+            None => None,
+        };
+        let (valve, crowd) = (groups.control.valve()?, Crowd::Fits);
+        let mut joining = Gang { valve, frozen: Frozen::No, cpu, rank: CpuRank::Last, crowd };
+        joining.rank(CpuRank::First)?;
+        self.gangs.insert(gang, joining);
+        Ok(())
+    }
+
+    fn leave(&mut self, gang: GangId) {
+        if let Some(mut gone) = self.gangs.remove(&gang) {
+            let _ = gone.set(Frozen::No); // what cannot be done now is in the journal
+        }
     }
 
     fn lend(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
-        for (id, _) in standings.iter().filter(|(_, standing)| *standing == Standing::Backfill) {
-            let gang = &mut self.gangs[id.0];
-            // without weights it would compete with the gang whose turn it is
-            if gang.cpu.is_some() {
+        self.each(
+            standings,
+            |standing| standing == Standing::Backfill,
+            |gang| {
+                // without weights it would compete with the gang whose turn it is
+                if gang.cpu.is_none() {
+                    return Ok(());
+                }
                 gang.rank(CpuRank::Idle)?;
-                gang.set(Frozen::No)?;
-            }
-        }
-        Ok(())
+                gang.set(Frozen::No)
+            },
+        )
     }
 
     fn release(&mut self) -> Result<()> {
         let mut result = Ok(());
-        for gang in &mut self.gangs {
-            // one that is gone must not keep the others frozen
-            if let Err(error) = gang.valve.set(Frozen::No) {
-                result = Err(error.into());
+        for gang in self.gangs.values_mut() {
+            // one that refuses must not keep the others frozen
+            if let Err(error) = unless_gone(gang.valve.set(Frozen::No)) {
+                result = Err(error);
             }
             gang.frozen = Frozen::No;
             result = result.and(gang.rank(CpuRank::First));

@@ -12,7 +12,8 @@
 //! Contract, which every mechanism mounts in `crates/host-tests/tests/mechanism.rs`: after
 //! [`Mechanism::apply`] gangs that are [`Standing::Running`] make progress and those [`Standing::Waiting`]
 //! make none but what the mechanism's [`Promise`] says, threads and children that are born later included.
-//! Gangs that end meanwhile are no error, a gang that it does not know is one and changes nothing. After
+//! Gangs that end meanwhile are no error, a gang that it does not know is one and changes nothing. A gang
+//! that leaves runs freely, and where gangs can join later they wait and run as the others. After
 //! [`Mechanism::release`], and when it is dropped, all make progress in the class in which they were; a
 //! second release is harmless, and a released mechanism can be applied again.
 
@@ -24,12 +25,12 @@ pub use freeze::Freeze;
 pub use real_time::RealTime;
 pub use stop::Stop;
 
+use crate::arena::GangGroups;
 use crate::error::{Error, Result};
 use crate::gang::GangId;
 use serde::Serialize;
 use std::str::FromStr;
 use std::time::Duration;
-use unisono_linux::counted::counted;
 use unisono_linux::named::named;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +86,20 @@ pub trait Mechanism: Send {
         let _ = (gang, crowd);
     }
 
+    /// Takes over one more gang, which runs until the next [`Mechanism::apply`]. Fails for a mechanism that
+    /// has to know its gangs from the start, and if the host refuses; then nothing was changed.
+    fn join(&mut self, gang: GangId, groups: &GangGroups) -> Result<()> {
+        let _ = groups;
+        Err(Error::Host(format!(
+            "{gang} cannot join while gangs run: the mechanism {} does not do it; use freeze",
+            self.kind()
+        )))
+    }
+
+    /// Lets a gang go: it runs, and standings that name it are refused from now on. One that is unknown is no
+    /// error.
+    fn leave(&mut self, gang: GangId);
+
     /// Lets the gangs that are backfilled run, where those whose turn it is leave cores idle. Called shortly
     /// after each [`Mechanism::apply`], which has stopped them; a mechanism that does not backfill does
     /// nothing. If the host refuses, the caller releases everybody.
@@ -98,12 +113,10 @@ pub trait Mechanism: Send {
     fn release(&mut self) -> Result<()>;
 }
 
-/// Refuses standings of gangs that a mechanism of `gangs` gangs does not know.
-fn known(standings: &[(GangId, Standing)], gangs: usize) -> Result<()> {
-    match standings.iter().find(|(gang, _)| gang.0 >= gangs) {
-        Some((gang, _)) => {
-            Err(Error::Input(format!("{gang} is unknown; this mechanism has {}", counted(gangs, "gang"))))
-        }
+/// Refuses standings of gangs that a mechanism does not know.
+fn known(standings: &[(GangId, Standing)], is_known: impl Fn(GangId) -> bool) -> Result<()> {
+    match standings.iter().find(|(gang, _)| !is_known(*gang)) {
+        Some((gang, _)) => Err(Error::Input(format!("{gang} is unknown to this mechanism"))),
         None => Ok(()),
     }
 }

@@ -29,6 +29,7 @@ pub struct RealTime {
     gangs: Vec<ControlGroup>,
     standings: Vec<Standing>,
     level: u8,
+    left: BTreeSet<GangId>,
 }
 
 const LOWEST: u8 = 1;
@@ -42,7 +43,12 @@ impl RealTime {
         for group in &gangs {
             journal.write(&UndoEntry::real_time(group))?;
         }
-        Ok(RealTime { standings: vec![Standing::Waiting; gangs.len()], gangs, level: LOWEST })
+        Ok(RealTime {
+            standings: vec![Standing::Waiting; gangs.len()],
+            gangs,
+            level: LOWEST,
+            left: BTreeSet::new(),
+        })
     }
 
     fn promote(&self, gang: usize, level: u8) -> Result<()> {
@@ -73,7 +79,7 @@ impl Mechanism for RealTime {
     }
 
     fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
-        known(standings, self.gangs.len())?;
+        known(standings, |gang| gang.0 < self.gangs.len() && !self.left.contains(&gang))?;
         if self.level >= HIGHEST {
             self.level = LOWEST;
             for (id, _) in standings {
@@ -94,6 +100,14 @@ impl Mechanism for RealTime {
             self.standings[id.0] = *standing;
         }
         Ok(())
+    }
+
+    fn leave(&mut self, gang: GangId) {
+        let Some(group) = self.gangs.get(gang.0).filter(|_| self.left.insert(gang)) else { return };
+        // one that is empty has nobody to wait for
+        if group.threads().is_ok_and(|threads| !threads.is_empty()) {
+            let _ = class::put_back(std::slice::from_ref(group)); // what cannot be done now is in the journal
+        }
     }
 
     fn release(&mut self) -> Result<()> {

@@ -11,6 +11,7 @@
 use super::{Idle, Mechanism, MechanismKind, Promise, Standing, known};
 use crate::error::Result;
 use crate::gang::GangId;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use unisono_linux::affinity::Tid;
 use unisono_linux::process_group::ProcessGroup;
@@ -20,12 +21,13 @@ use unisono_linux::signal::Signal;
 pub struct Stop {
     /// The leaders of the process groups, and what they were last told; `None`: nothing yet.
     gangs: Vec<(Tid, Option<Standing>)>,
+    left: BTreeSet<GangId>,
 }
 
 impl Stop {
     /// Ready to stop the process groups that these processes lead.
     pub fn new(leaders: &[Tid]) -> Stop {
-        Stop { gangs: leaders.iter().map(|leader| (*leader, None)).collect() }
+        Stop { gangs: leaders.iter().map(|leader| (*leader, None)).collect(), left: BTreeSet::new() }
     }
 
     fn signal(&mut self, gang: usize, standing: Standing) {
@@ -47,7 +49,7 @@ impl Mechanism for Stop {
     }
 
     fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
-        known(standings, self.gangs.len())?;
+        known(standings, |gang| gang.0 < self.gangs.len() && !self.left.contains(&gang))?;
         for now in [Standing::Running, Standing::Waiting] {
             for (id, standing) in standings {
                 // nothing can make a backfilled gang yield to the running one
@@ -61,9 +63,17 @@ impl Mechanism for Stop {
         Ok(())
     }
 
+    fn leave(&mut self, gang: GangId) {
+        if gang.0 < self.gangs.len() && self.left.insert(gang) {
+            self.signal(gang.0, Standing::Running);
+        }
+    }
+
     fn release(&mut self) -> Result<()> {
         for gang in 0..self.gangs.len() {
-            self.signal(gang, Standing::Running);
+            if !self.left.contains(&GangId(gang)) {
+                self.signal(gang, Standing::Running);
+            }
         }
         Ok(())
     }

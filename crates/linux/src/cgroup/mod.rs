@@ -29,6 +29,13 @@ pub struct Error {
     pub source: io::Error,
 }
 
+impl Error {
+    /// Whether the group was removed meanwhile: an open file of it answers `ENODEV`, its path `ENOENT`.
+    pub fn is_gone(&self) -> bool {
+        self.source.kind() == ErrorKind::NotFound || self.source.raw_os_error() == Some(libc::ENODEV)
+    }
+}
+
 fn wrong(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |source| Error { action, path: path.to_owned(), source }
 }

@@ -1,6 +1,8 @@
-//! The broker as a service of systemd: it says that it is ready and alive, and takes the sockets that are
-//! opened for it. Reference: sd_notify(3), sd_listen_fds(3), systemd.service(5) on `WatchdogSec`.
+//! A command as a service of systemd: it says that it is ready and alive; calling systemctl. Reference:
+//! sd_notify(3), systemd.service(5) on `WatchdogSec`.
 
+use crate::exit::Failure;
+use anyhow::Context;
 use sd_notify::NotifyState;
 use std::cell::Cell;
 use std::ffi::OsStr;
@@ -8,10 +10,12 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Tells systemd what this service does. Without systemd nobody is told.
-pub(super) struct ServiceNotices {
+pub(crate) struct ServiceNotices {
     /// Connected when the service began: a broker that has become another user may not reach it any more.
     manager: Option<UnixDatagram>,
     /// How often the watchdog wants to hear, if it does.
@@ -21,7 +25,7 @@ pub(super) struct ServiceNotices {
 
 impl ServiceNotices {
     /// Finds out who listens, and says nothing yet.
-    pub(super) fn connect() -> Self {
+    pub(crate) fn connect() -> Self {
         // half of the time, as sd_watchdog_enabled(3) asks
         let every = sd_notify::watchdog_enabled().map(|patience| patience / 2);
         let manager = std::env::var_os("NOTIFY_SOCKET").and_then(|place| manager(&place).ok());
@@ -29,12 +33,12 @@ impl ServiceNotices {
     }
 
     /// The service can be used.
-    pub(super) fn ready(&self) {
+    pub(crate) fn ready(&self) {
         self.tell(&NotifyState::Ready);
     }
 
     /// The service has had a turn.
-    pub(super) fn alive(&self) {
+    pub(crate) fn alive(&self) {
         if self.every.is_some_and(|every| self.last.get().elapsed() >= every) {
             self.last.set(Instant::now());
             self.tell(&NotifyState::Watchdog);
@@ -64,4 +68,39 @@ fn manager(place: &OsStr) -> io::Result<UnixDatagram> {
     let manager = UnixDatagram::unbound()?;
     manager.connect_addr(&address)?;
     Ok(manager)
+}
+
+/// This directory exists if the host was started by systemd.
+const SYSTEMD: &str = "/run/systemd/system";
+
+/// Where units are written: below a directory for another host, or on this host, if systemd runs it.
+pub(crate) fn root_of(root: Option<&Path>) -> anyhow::Result<&Path> {
+    if root.is_none() && !Path::new(SYSTEMD).exists() {
+        return Err(Failure::Host(
+            "this host was not started by systemd; --print shows the unit, and --root DIR writes it for another host"
+                .to_owned(),
+        )
+        .into());
+    }
+    Ok(root.unwrap_or(Path::new("/")))
+}
+
+pub(crate) fn utf8(path: &Path) -> anyhow::Result<String> {
+    path.to_str().map(str::to_owned).ok_or_else(|| {
+        Failure::Usage(format!("{} is not UTF-8, so a unit cannot name it; rename it", path.display())).into()
+    })
+}
+
+pub(crate) fn systemctl(arguments: &[&str]) -> anyhow::Result<()> {
+    let status = Command::new("systemctl")
+        .args(arguments)
+        .status()
+        .context("cannot start systemctl; --print shows the unit, to install it by hand")?;
+    anyhow::ensure!(
+        status.success(),
+        "systemctl {} failed; see: journalctl -xe, systemctl status {}",
+        arguments.join(" "),
+        arguments.last().unwrap_or(&"")
+    );
+    Ok(())
 }

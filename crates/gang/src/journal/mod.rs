@@ -5,90 +5,35 @@
 //! were killed. So undoing twice does no harm, and it touches only what is still as the scheduler left it. A
 //! thread whose affinity is another one now was moved by its program, and stays.
 //!
+//! A scheduler that runs for long undoes a part of it while it runs ([`GangJournal::undo`]), and writes the
+//! file anew when most of its lines are about threads that have ended ([`GangJournal::compact`]).
+//!
 //! Where: `/run/unisono/gang` for root, else `$XDG_RUNTIME_DIR/unisono/gang`, else `/tmp/unisono-UID/gang`. A
 //! journal names its scheduler by process number and start time, because numbers are used again.
 
-use crate::class;
-use crate::error::{Result, system};
-use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
+mod entry;
+mod undo;
+
+pub use entry::{UndoEntry, start_time};
+pub use undo::Restored;
+
+use crate::error::{Error, Result, system};
+use entry::parse;
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::path::{Component, Path, PathBuf};
-use unisono_linux::affinity::{self, CpuSet, Tid};
-use unisono_linux::cgroup::{self, CgroupHierarchy, CgroupVersion, ControlGroup, Frozen};
-use unisono_linux::file_system;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use undo::undo_all;
+use unisono_linux::affinity::Tid;
 use unisono_linux::local_socket::own_user;
-use unisono_linux::pidfd;
-use unisono_linux::process_group::ProcessGroup;
-use unisono_linux::signal::Signal;
-use unisono_linux::undo::{Author, UndoDirectory};
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum UndoEntry {
-    Scheduler(Author),
-    /// A group that may exist: thaw it, move who is in it back, remove it.
-    Group {
-        path: PathBuf,
-        /// 1 or 2.
-        version: u8,
-    },
-    /// A thread that was given a core.
-    Affinity {
-        thread: i32,
-        started: u64,
-        /// What it may use when this is undone.
-        before: String,
-        /// What we set; anything else is the program's own choice.
-        after: String,
-    },
-    /// The threads of this group were put into a real-time class.
-    RealTime {
-        path: PathBuf,
-        /// 1 or 2.
-        version: u8,
-    },
-    /// A process group that may be stopped.
-    Stopped {
-        leader: i32,
-        started: u64,
-    },
-}
-
-fn number(version: CgroupVersion) -> u8 {
-    if version == CgroupVersion::V1 { 1 } else { 2 }
-}
-
-fn version(number: u8) -> CgroupVersion {
-    if number == 1 { CgroupVersion::V1 } else { CgroupVersion::V2 }
-}
-
-impl UndoEntry {
-    pub(crate) fn group(path: &Path, version: CgroupVersion) -> UndoEntry {
-        UndoEntry::Group { path: path.to_owned(), version: number(version) }
-    }
-
-    pub(crate) fn real_time(group: &ControlGroup) -> UndoEntry {
-        UndoEntry::RealTime { path: group.path().to_owned(), version: number(group.version()) }
-    }
-
-    pub(crate) fn affinity(thread: Tid, before: &CpuSet, after: &CpuSet) -> Option<UndoEntry> {
-        let started = start_time(thread)?;
-        Some(UndoEntry::Affinity {
-            thread: thread.0,
-            started,
-            before: before.to_string(),
-            after: after.to_string(),
-        })
-    }
-}
-
-/// When a process or thread started, in the kernel's ticks since boot: with its number it names it for good.
-pub fn start_time(thread: Tid) -> Option<u64> {
-    pidfd::start_time(u32::try_from(thread.0).ok()?)
-}
+use unisono_linux::undo::{Author, DirectoryLock, UndoDirectory};
 
 const ENDING: &str = ".journal";
+/// How long to wait for another process that restores: emptying a group takes up to two seconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Lines about threads before it is looked which of them have ended.
+const LONG: usize = 1000;
 
 /// The directory of journals of this user.
 pub fn directory() -> PathBuf {
@@ -105,6 +50,9 @@ pub fn directory() -> PathBuf {
 pub struct GangJournal {
     path: PathBuf,
     file: File,
+    entries: Vec<UndoEntry>,
+    /// How many entries there may be before [`GangJournal::compact`] writes them anew.
+    most: usize,
 }
 
 impl GangJournal {
@@ -127,7 +75,7 @@ impl GangJournal {
             made => made,
         };
         let file = file.map_err(system("create the journal"))?;
-        let mut journal = GangJournal { path, file };
+        let mut journal = GangJournal { path, file, entries: Vec::new(), most: LONG };
         journal.write(&UndoEntry::Scheduler(scheduler))?;
         Ok(journal)
     }
@@ -140,19 +88,86 @@ impl GangJournal {
     pub fn write(&mut self, entry: &UndoEntry) -> Result<()> {
         let mut line = serde_json::to_vec(entry).map_err(|e| system("write the journal")(e.into()))?;
         line.push(b'\n');
-        self.file.write_all(&line).map_err(system("write the journal"))
+        self.file.write_all(&line).map_err(system("write the journal"))?;
+        self.entries.push(entry.clone());
+        Ok(())
+    }
+
+    /// Undoes what these entries say, and forgets them; if something is left, they stay.
+    pub fn undo(&mut self, chosen: impl Fn(&UndoEntry) -> bool) -> Result<Restored> {
+        let is_chosen = |entry: &UndoEntry| !matches!(entry, UndoEntry::Scheduler(_)) && chosen(entry);
+        let (_, name) = place_of(&self.path);
+        let name = name.to_owned();
+        let _lock = lock(&self.path)?;
+        let done = undo_all(self.entries.iter().filter(|entry| is_chosen(entry)).cloned().collect())?;
+        if done.left.is_empty() {
+            self.entries.retain(|entry| !is_chosen(entry));
+            self.write_anew(&name)?;
+        }
+        Ok(done)
+    }
+
+    /// Writes the journal anew without threads that have ended, if it has become long.
+    pub fn compact(&mut self) -> Result<()> {
+        if self.entries.len() <= self.most {
+            return Ok(());
+        }
+        let mut seen = BTreeSet::new();
+        let mut live: Vec<UndoEntry> = std::mem::take(&mut self.entries);
+        live.reverse();
+        // of several cores that a thread was given, it has the last
+        live.retain(|entry| match entry {
+            UndoEntry::Affinity { thread, started, .. } => {
+                seen.insert((*thread, *started)) && start_time(Tid(*thread)) == Some(*started)
+            }
+            _ => true,
+        });
+        live.reverse();
+        self.entries = live;
+        self.most = LONG.max(self.entries.len() * 2);
+        let (_, name) = place_of(&self.path);
+        let name = name.to_owned();
+        let _lock = lock(&self.path)?;
+        self.write_anew(&name)
+    }
+
+    /// Writes a file beside the journals, whole or not at all.
+    pub fn keep_beside(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let _lock = lock(&self.path)?;
+        place_of(&self.path).0.write(name, bytes).map_err(system("write beside the journal"))
+    }
+
+    /// What was written beside the journals, by this scheduler or one before it.
+    pub fn read_beside(&self, name: &str) -> Result<Option<String>> {
+        place_of(&self.path).0.read(name).map_err(system("read beside the journal"))
+    }
+
+    fn write_anew(&mut self, name: &str) -> Result<()> {
+        let mut text = Vec::new();
+        for entry in &self.entries {
+            serde_json::to_writer(&mut text, entry).map_err(|e| system("write the journal")(e.into()))?;
+            text.push(b'\n');
+        }
+        let (directory, _) = place_of(&self.path);
+        directory.write(name, &text).map_err(system("write the journal"))?;
+        // what was open is the file that was replaced
+        let file = OpenOptions::new().append(true).open(&self.path);
+        self.file = file.map_err(system("open the journal"))?;
+        Ok(())
     }
 }
 
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Restored {
-    pub groups: usize,
-    /// Processes moved out of them.
-    pub processes: usize,
-    /// Threads whose affinity or class was put back.
-    pub threads: usize,
-    /// What is still not as it was, in words.
-    pub left: Vec<String>,
+/// Keeps others from undoing what lies beside this journal.
+fn lock(path: &Path) -> Result<DirectoryLock> {
+    let (directory, _) = place_of(path);
+    let lock = directory.lock(PATIENCE).map_err(system("lock the journals"))?;
+    lock.ok_or_else(|| {
+        let who = directory.path().display();
+        Error::Host(format!(
+            "another process has been restoring from {who} for {} seconds; try again when it has ended",
+            PATIENCE.as_secs()
+        ))
+    })
 }
 
 /// The directory in which a journal lies, and its name there.
@@ -167,7 +182,15 @@ pub fn read(path: &Path) -> Result<Vec<UndoEntry>> {
     let (directory, name) = place_of(path);
     let text = directory.read(name).map_err(system("read the journal"))?;
     let text = text.ok_or_else(|| system("read the journal")(ErrorKind::NotFound.into()))?;
-    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    Ok(parse(&text))
+}
+
+/// Removes what was written beside the journals of this user.
+pub fn forget_beside(name: &str) -> Result<()> {
+    let directory = UndoDirectory::at(&directory());
+    directory.remove(name).map_err(system("remove what was beside the journal"))?;
+    directory.remove_if_empty();
+    Ok(())
 }
 
 /// Whether the scheduler that wrote these entries is alive.
@@ -176,138 +199,22 @@ pub fn is_alive(entries: &[UndoEntry]) -> bool {
 }
 
 /// Undoes everything in a journal and removes it if nothing is left. What could not be undone is in
-/// [`Restored::left`] and stays in the journal.
+/// [`Restored::left`] and stays in the journal. A journal that is gone was carried out by another process.
 pub fn restore(path: &Path) -> Result<Restored> {
-    let mut entries = read(path)?;
-    let mut done = Restored::default();
-    let all = cgroup::hierarchies()?;
-    entries.retain(|entry| match names_a_group_of_ours(entry, &all) {
-        Ok(()) => true,
-        Err(reason) => {
-            done.left.push(reason);
-            false
-        }
-    });
-    for entry in &entries {
-        undo_thread(entry, &mut done);
+    // before it is locked, which makes the directory
+    if !path.exists() {
+        return Ok(Restored::default());
     }
-    // first let everybody run, then move them out, inner groups before outer ones
-    let mut groups: Vec<ControlGroup> = entries
-        .iter()
-        .filter_map(|entry| match entry {
-            UndoEntry::Group { path, version: v } => Some(ControlGroup::at(path.clone(), version(*v))),
-            _ => None,
-        })
-        .filter(|group| group.path().exists())
-        .collect();
-    groups.sort_by_key(|group| std::cmp::Reverse(group.path().components().count()));
-    for group in &groups {
-        if let Ok(valve) = group.valve() {
-            let _ = valve.set(Frozen::No); // a parent without a valve, or gone meanwhile
-        }
-    }
-    for group in &groups {
-        match empty_and_remove(group, &all, &mut done.processes) {
-            Ok(()) => done.groups += 1,
-            Err(reason) => done.left.push(reason),
-        }
-    }
+    let _lock = lock(path)?;
+    let (journals, name) = place_of(path);
+    let Some(text) = journals.read(name).map_err(system("read the journal"))? else {
+        return Ok(Restored::default());
+    };
+    let done = undo_all(parse(&text))?;
     if done.left.is_empty() {
-        let (journals, name) = place_of(path);
         journals.remove(name).map_err(system("remove the journal"))?;
-        if journals.path() == directory() {
-            journals.remove_if_empty(); // others have their journals there
-        }
     }
     Ok(done)
-}
-
-/// Whether the group that an entry names, if it names one that is there, is one that a scheduler has made: a
-/// directory of a control group file system, reached without a detour, at or below one whose name begins with
-/// `unisono-`. A journal that says otherwise was not written by a scheduler, and its other groups may be
-/// anybody's.
-fn names_a_group_of_ours(entry: &UndoEntry, all: &[CgroupHierarchy]) -> std::result::Result<(), String> {
-    let (UndoEntry::Group { path, version: v } | UndoEntry::RealTime { path, version: v }) = entry else {
-        return Ok(());
-    };
-    let refused = |why: &str| Err(format!("{}: {why}; it is left alone", path.display()));
-    let detour = |part| !matches!(part, Component::RootDir | Component::Normal(_));
-    if !path.is_absolute() || path.components().any(detour) {
-        return refused("no plain path");
-    }
-    match fs::canonicalize(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()), // it is gone
-        Ok(real) if real == *path => {}
-        _ => return refused("a path with links"),
-    }
-    if !file_system::has_cgroups(path).unwrap_or(false) {
-        return refused("no control group");
-    }
-    match home_of(&ControlGroup::at(path.clone(), version(*v)), all) {
-        Some(home) if home.version() == version(*v) => Ok(()),
-        _ => refused("no control group of a gang scheduler"),
-    }
-}
-
-fn undo_thread(entry: &UndoEntry, done: &mut Restored) {
-    match entry {
-        UndoEntry::Affinity { thread, started, before, after } => {
-            let thread = Tid(*thread);
-            let (Ok(before), Ok(after)) = (before.parse(), after.parse()) else { return };
-            let ours = start_time(thread) == Some(*started)
-                && affinity::allowed(thread).is_ok_and(|now| now == after);
-            if ours && affinity::restrict(thread, &before).is_ok() {
-                done.threads += 1;
-            }
-        }
-        UndoEntry::RealTime { path, version: v } => {
-            let group = ControlGroup::at(path.clone(), version(*v));
-            done.threads += class::put_back(&[group]).0;
-        }
-        UndoEntry::Stopped { leader, started } => {
-            let leader = Tid(*leader);
-            // a group outlives its leader; its number is not used again while somebody is in it
-            if start_time(leader).is_none_or(|now| now == *started) {
-                // fails if everybody in it belongs to another user now
-                let _ = ProcessGroup::of_child(leader).map(|group| group.tell(Signal::Continue));
-            }
-        }
-        UndoEntry::Scheduler(_) | UndoEntry::Group { .. } => {}
-    }
-}
-
-fn empty_and_remove(
-    group: &ControlGroup,
-    all: &[CgroupHierarchy],
-    moved: &mut usize,
-) -> std::result::Result<(), String> {
-    let Some(home) = home_of(group, all) else {
-        return Err(format!("{}: its hierarchy is not mounted", group.path().display()));
-    };
-    let mut last = String::new();
-    // processes that end or fork meanwhile make several rounds necessary
-    for round in 0..200u64 {
-        for process in group.processes().unwrap_or_default() {
-            if home.admit(process).is_ok() {
-                *moved += 1;
-            }
-        }
-        match group.remove() {
-            Ok(()) => return Ok(()),
-            Err(error) => last = error.to_string(),
-        }
-        std::thread::sleep(std::time::Duration::from_millis(round.min(10)));
-    }
-    Err(last)
-}
-
-/// Where processes go: the group that holds the scheduler's parent group.
-fn home_of(group: &ControlGroup, all: &[CgroupHierarchy]) -> Option<ControlGroup> {
-    let hierarchy =
-        all.iter().filter(|h| group.path().starts_with(&h.root)).max_by_key(|h| h.root.as_os_str().len())?;
-    let ours = |part: &std::ffi::OsStr| part.to_str().is_some_and(|name| name.starts_with("unisono-"));
-    let home = group.path().ancestors().find(|dir| dir.file_name().is_some_and(ours))?.parent()?;
-    Some(ControlGroup::at(home.to_owned(), hierarchy.version))
 }
 
 /// The journals of this user's schedulers. Fails if users other than this one could have written into the
@@ -320,8 +227,12 @@ pub fn all() -> std::io::Result<Vec<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
+    use super::undo::may_be_undone;
     use super::*;
+    use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
+    use unisono_linux::affinity::{self, CpuSet};
+    use unisono_linux::cgroup::{self, CgroupVersion, ControlGroup};
 
     /// As a scheduler of this user writes it, whatever the umask.
     fn write(path: &Path, text: &str) {
@@ -363,6 +274,7 @@ mod tests {
             let one = CpuSet::single(before.iter().next().expect("a processor"));
             let entry = UndoEntry::affinity(me, &before, &one).expect("own start time");
             let path = dir.path().join("gang-2.journal");
+            fs::write(dir.path().join("another"), "").expect("there is room"); // so that the directory stays
             let write = || write(&path, &(serde_json::to_string(&entry).expect("serializes") + "\n"));
             write();
             affinity::restrict(me, &one).expect("restrict");
@@ -424,9 +336,78 @@ mod tests {
         assert!(elsewhere.exists() && path.exists());
         for hierarchy in cgroup::hierarchies().expect("mounts can be read") {
             let entry = UndoEntry::group(&hierarchy.root, hierarchy.version);
-            let why = names_a_group_of_ours(&entry, &[hierarchy]).expect_err("the root is nobody's");
+            let why = may_be_undone(&entry, &[hierarchy]).expect_err("the root is nobody's");
             assert!(why.contains("of a gang scheduler"), "{why}");
         }
+    }
+
+    #[test]
+    fn what_is_undone_is_forgotten_and_the_rest_stays_in_the_file() {
+        let dir = tempfile::tempdir().expect("directory");
+        let mut journal = GangJournal::create_in(dir.path()).expect("a new file");
+        let gone = |n: usize| UndoEntry::group(Path::new(&format!("/gone/unisono-1/{n}")), CgroupVersion::V2);
+        journal.write(&gone(1)).expect("room");
+        journal.write(&gone(2)).expect("room");
+        journal.undo(|entry| *entry == gone(1)).expect("nothing to do");
+        journal.write(&gone(3)).expect("room");
+        let now = read(journal.path()).expect("it is ours");
+        assert_eq!(now[1..], [gone(2), gone(3)]);
+        assert!(is_alive(&now), "its scheduler stays named");
+    }
+
+    #[test]
+    fn a_long_journal_keeps_the_last_core_of_threads_that_live() {
+        let dir = tempfile::tempdir().expect("directory");
+        let mut journal = GangJournal::create_in(dir.path()).expect("a new file");
+        let group = UndoEntry::group(Path::new("/gone/unisono-1"), CgroupVersion::V2);
+        journal.write(&group).expect("room");
+        let me = Tid::current();
+        let entry = |thread: i32, started, core: usize| UndoEntry::Affinity {
+            thread,
+            started,
+            before: "0-1".into(),
+            after: core.to_string(),
+        };
+        let started = start_time(me).expect("it runs");
+        for core in 0..LONG {
+            journal.write(&entry(me.0, started, core)).expect("room");
+            journal.write(&entry(me.0, started + 1, core)).expect("room");
+        }
+        journal.compact().expect("room");
+        let now = read(journal.path()).expect("it is ours");
+        // a thread of the same number that started at another time is another one, and has ended
+        assert_eq!(now[1..], [group, entry(me.0, started, LONG - 1)]);
+    }
+
+    #[test]
+    fn two_that_restore_at_once_do_it_once() {
+        let dir = tempfile::tempdir().expect("directory");
+        let mut journal = GangJournal::create_in(dir.path()).expect("a new file");
+        journal.write(&UndoEntry::Stopped { leader: 0, started: 0 }).expect("room");
+        let path = journal.path().to_owned();
+        let held = lock(&path).expect("nobody else has it");
+        let other = std::thread::spawn({
+            let path = path.clone();
+            move || restore(&path)
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(path.exists() && !other.is_finished(), "it restores although it is locked");
+        fs::remove_file(&path).expect("it is ours");
+        drop(held);
+        assert_eq!(other.join().expect("no panic").expect("gone is no error"), Restored::default());
+    }
+
+    #[test]
+    fn a_borrowed_group_is_left_alone_unless_it_is_a_control_group() {
+        let dir = tempfile::tempdir().expect("directory");
+        let (path, group) = (dir.path().join("gang-1.journal"), dir.path().join("group"));
+        fs::create_dir(&group).expect("directory");
+        fs::write(group.join("cgroup.freeze"), "1").expect("room");
+        let entry = UndoEntry::borrowed(&ControlGroup::at(group.clone(), CgroupVersion::V2)).expect("there");
+        write(&path, &(serde_json::to_string(&entry).expect("serializes") + "\n"));
+        let left = restore(&path).expect("it is ours").left;
+        assert!(left.len() == 1 && left[0].contains("no control group"), "{left:?}");
+        assert_eq!(fs::read_to_string(group.join("cgroup.freeze")).expect("it is there"), "1");
     }
 
     #[test]

@@ -1,0 +1,367 @@
+//! `unisono gang daemon` and the commands that talk to it.
+
+use crate::exit::Failure;
+use crate::gang_table;
+use crate::keyboard::{self, Keys};
+use crate::output;
+use crate::service::{ServiceNotices, utf8};
+use anyhow::Context;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+use unisono_enforce::metrics::{ScrapeListener, serve};
+use unisono_gang::Error;
+use unisono_gang::service::client;
+use unisono_gang::service::metrics::openmetrics;
+use unisono_gang::service::request::{GangName, GangTarget, ServiceReply, ServiceRequest, ServiceView};
+use unisono_gang::service::server::{self, DaemonNotice, DaemonOptions, SOCKET};
+use unisono_linux::cgroup::hierarchies;
+use unisono_linux::interrupt;
+use unisono_measure::units::duration;
+
+/// Let programs that run already take turns as gangs; `unisono gang add` names them
+///
+/// The daemon needs root. It stops and lets run the gangs that others add. It moves the processes that are
+/// named into a control group of their own, below the group where they were. So limits of that group hold on.
+/// A gang that leaves its cores idle rests: it takes no turns and runs whenever it likes, until it wants its
+/// cores again. A gang that has nobody to take turns with is left alone.
+///
+/// When the daemon ends, all gangs run on without turns. When it is killed, its guardian lets them run, and
+/// the next daemon takes them over again.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  sudo unisono gang daemon                         only root may add gangs
+  sudo unisono gang daemon --mode 666              every user may add processes of that user
+  sudo unisono gang daemon --slice 10ms &
+  sudo unisono gang add --pid $(pgrep solver)
+
+Other programs keep the share that Linux gives them: gangs of the daemon have no weight against them. Do not \
+pause a container whose group is a gang; remove the gang first.")]
+pub(crate) struct DaemonArgs {
+    /// Length of a slice (1ms to 10s). A gang runs for as many slices as its weight, then the next gang runs
+    #[arg(long, default_value = "20ms", value_parser = duration)]
+    slice: Duration,
+    /// Where to listen for the commands
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
+    socket: PathBuf,
+    /// Who may connect, as the permission bits of a file. Other users than root may then add what is theirs
+    /// alone, with a weight of 1
+    #[arg(long, default_value = "600", value_parser = mode)]
+    mode: u32,
+    /// Let Linux choose the core of each thread
+    #[arg(long)]
+    no_spread: bool,
+}
+
+impl DaemonArgs {
+    /// The command line that gives these.
+    pub(crate) fn options(&self) -> anyhow::Result<Vec<String>> {
+        let mut options = vec!["--slice".to_owned(), format!("{}us", self.slice.as_micros())];
+        options.extend(["--mode".to_owned(), format!("{:o}", self.mode)]);
+        options.extend(["--socket".to_owned(), utf8(&self.socket)?]);
+        options.extend(self.no_spread.then(|| "--no-spread".to_owned()));
+        Ok(options)
+    }
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    let bits = u32::from_str_radix(text, 8).ok().filter(|bits| *bits <= 0o777);
+    bits.ok_or_else(|| format!("{text:?} are no permission bits; write octal digits, such as 600 or 666"))
+}
+
+/// The daemon to talk to.
+#[derive(clap::Args)]
+pub(crate) struct Connection {
+    /// Where the daemon listens
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
+    socket: PathBuf,
+}
+
+impl Connection {
+    fn ask(&self, request: &ServiceRequest) -> anyhow::Result<ServiceReply> {
+        client::ask(&self.socket, request).map_err(failure)
+    }
+
+    fn view(&self) -> anyhow::Result<ServiceView> {
+        match self.ask(&ServiceRequest::List {})? {
+            ServiceReply::Gangs(view) => Ok(view),
+            other => anyhow::bail!("the daemon answered {other:?} to a list; is it of this version?"),
+        }
+    }
+}
+
+/// Make a process, or a control group, a gang of the daemon
+///
+/// A process comes with all that it has started, and all that it starts later. A control group comes with
+/// everybody in it and below it: a container, a service of systemd, a step of a Slurm job.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  sudo unisono gang add --pid 4242 --name solver
+  sudo unisono gang add --cgroup system.slice/simulation.service --weight 2
+  sudo unisono gang add --cgroup /sys/fs/cgroup/system.slice/docker-1f2e.scope
+The control group of a process: cat /proc/PID/cgroup")]
+pub(crate) struct AddArgs {
+    #[command(flatten)]
+    daemon: Connection,
+    /// The number of a process
+    #[arg(long, value_name = "PID", required_unless_present = "cgroup", conflicts_with = "cgroup")]
+    pid: Option<u32>,
+    /// A control group: its path, or as /proc/PID/cgroup names it
+    #[arg(long, value_name = "GROUP")]
+    cgroup: Option<PathBuf>,
+    /// What to call the gang [default: the program's or the group's name]
+    #[arg(long, value_parser = name)]
+    name: Option<GangName>,
+    /// How many slices it gets before the next gang runs
+    #[arg(long, default_value_t = 1)]
+    weight: u32,
+    /// Print the answer as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn name(text: &str) -> Result<GangName, String> {
+    GangName::try_from(text.to_owned())
+}
+
+/// List the gangs of the daemon
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono gang list
+  unisono gang list --json
+
+A gang is `running` in its turn, and if no other gang has to wait for it; `waiting` for its turn; or `resting`, because it \
+leaves its cores idle. `had s` is the time of its turns, `cpu s` the processor time that it used.")]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    daemon: Connection,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Remove a gang from the daemon; its processes run on, where they were before
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  sudo unisono gang remove solver")]
+pub(crate) struct RemoveArgs {
+    #[command(flatten)]
+    daemon: Connection,
+    /// Its name
+    #[arg(value_parser = name)]
+    gang: GangName,
+}
+
+/// Change the weight of a gang, or the slice of all gangs
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  sudo unisono gang set solver --weight 3
+  sudo unisono gang set --slice 5ms")]
+pub(crate) struct SetArgs {
+    #[command(flatten)]
+    daemon: Connection,
+    /// The gang's name
+    #[arg(value_parser = name, requires = "weight")]
+    gang: Option<GangName>,
+    /// How many slices it gets before the next gang runs
+    #[arg(long, requires = "gang")]
+    weight: Option<u32>,
+    /// Length of a slice (1ms to 10s)
+    #[arg(long, value_parser = duration, required_unless_present = "weight")]
+    slice: Option<Duration>,
+}
+
+/// Watch the gangs of the daemon: who runs, turns, processor time
+///
+/// The command prints a table at every interval until Ctrl-C. On a terminal the new table replaces the old
+/// one, and `q` and Esc end the command, too. `cores` is what a gang used of the processors since the last
+/// table, and `turn` the part of the time in which it might run.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono gang top
+  unisono gang top --once
+  unisono gang top --json          JSON Lines: what `unisono gang list --json` prints, at every interval")]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    daemon: Connection,
+    /// The time between two tables
+    #[arg(long, default_value = "1s", value_parser = duration)]
+    interval: Duration,
+    /// Print one table and end
+    #[arg(long)]
+    once: bool,
+    /// Print JSON Lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// Print statistics of the gangs in the OpenMetrics format, for monitoring programs
+///
+/// With --listen the command answers `GET /metrics` until Ctrl-C. There is no password: everybody who can
+/// connect can read.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono gang metrics
+  unisono gang metrics --listen 127.0.0.1:9470")]
+pub(crate) struct MetricsArgs {
+    #[command(flatten)]
+    daemon: Connection,
+    /// Answer HTTP requests at ADDRESS:PORT, or at the path of a Unix socket (a path has a / in it)
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+}
+
+pub(crate) fn failure(error: Error) -> anyhow::Error {
+    match error {
+        Error::Input(text) => Failure::Usage(text).into(),
+        Error::Host(text) => Failure::Host(text).into(),
+        Error::Start { .. } => Failure::Usage(error.to_string()).into(),
+        other => other.into(),
+    }
+}
+
+pub(crate) fn daemon(args: DaemonArgs) -> anyhow::Result<ExitCode> {
+    if !unisono_linux::process::is_root() {
+        let text =
+            "the gang daemon stops programs of all users, and needs root; try: sudo unisono gang daemon";
+        return Err(Failure::Host(text.into()).into());
+    }
+    let mut guardian = Command::new(std::env::current_exe().context("find this program for the guardian")?);
+    guardian.args(["gang", "guard"]);
+    let notices = ServiceNotices::connect();
+    let socket = args.socket.clone();
+    let options = DaemonOptions {
+        slice: args.slice,
+        socket: args.socket,
+        mode: args.mode,
+        spread: !args.no_spread,
+        guardian: Some(guardian),
+    };
+    server::serve(options, &mut |notice| match notice {
+        DaemonNotice::Ready => {
+            notices.ready();
+            eprintln!("unisono: gangs are served at {}; Ctrl-C ends it", socket.display());
+        }
+        DaemonNotice::Alive => notices.alive(),
+        DaemonNotice::Warning(text) => eprintln!("unisono: {text}"),
+    })
+    .map_err(failure)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn add(args: AddArgs) -> anyhow::Result<ExitCode> {
+    let target = match (args.pid, args.cgroup) {
+        (Some(number), _) => client::process(number).map_err(failure)?,
+        (None, Some(path)) => GangTarget::Group { path: group(path)? },
+        (None, None) => return Err(Failure::Usage("name a --pid or a --cgroup".into()).into()),
+    };
+    let reply = args.daemon.ask(&ServiceRequest::Add { target, name: args.name, weight: args.weight })?;
+    match reply {
+        ServiceReply::Added { gang } if args.json => {
+            output::answer(&serde_json::json!({ "gang": gang }).to_string())?
+        }
+        ServiceReply::Added { gang } => {
+            output::answer(&format!("{gang} is a gang; list all: unisono gang list"))?
+        }
+        other => anyhow::bail!("the daemon answered {other:?}; is it of this version?"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A group as a path of the file system. As `/proc/PID/cgroup` names it, it is below one of the mounts.
+fn group(path: PathBuf) -> anyhow::Result<PathBuf> {
+    let all = hierarchies()?;
+    if all.iter().any(|hierarchy| path.starts_with(&hierarchy.root)) {
+        return Ok(path);
+    }
+    let inside = path.strip_prefix("/").unwrap_or(&path);
+    let found =
+        all.iter().map(|hierarchy| (hierarchy, hierarchy.root.join(inside))).find(|(hierarchy, path)| {
+            let freezes =
+                path.join("cgroup.freeze").exists() || hierarchy.controllers.iter().any(|c| c == "freezer");
+            freezes && path.is_dir()
+        });
+    found.map(|(_, path)| path).ok_or_else(|| {
+        let text = format!(
+            "there is no control group {}; find it by a process: cat /proc/PID/cgroup",
+            path.display()
+        );
+        Failure::Usage(text).into()
+    })
+}
+
+pub(crate) fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
+    let view = args.daemon.view()?;
+    if args.json {
+        output::answer(&serde_json::to_string(&view)?)?;
+    } else {
+        output::answer(gang_table::served(&view, None).trim_end())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn remove(args: RemoveArgs) -> anyhow::Result<ExitCode> {
+    let said = format!("{} is no gang any more", args.gang);
+    args.daemon.ask(&ServiceRequest::Remove { gang: args.gang })?;
+    output::answer(&said)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn set(args: SetArgs) -> anyhow::Result<ExitCode> {
+    if let (Some(gang), Some(weight)) = (args.gang, args.weight) {
+        let said = format!("{gang} has the weight {weight}");
+        args.daemon.ask(&ServiceRequest::Weight { gang, weight })?;
+        output::answer(&said)?;
+    }
+    if let Some(slice) = args.slice {
+        let milliseconds = slice.as_secs_f64() * 1e3;
+        args.daemon.ask(&ServiceRequest::Slice { milliseconds })?;
+        output::answer(&format!("slices have {milliseconds} ms"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn top(args: &TopArgs) -> anyhow::Result<ExitCode> {
+    let mut earlier = args.daemon.view()?;
+    let redraw = !args.json && !args.once && std::io::stdout().is_terminal();
+    // signals are caught before the terminal is changed, so that none ends the program in between
+    let keys = if redraw { interrupt::catch().map(|()| Keys::begin())? } else { None };
+    let mut looked = std::time::Instant::now();
+    loop {
+        if keyboard::is_enough(keys.as_ref(), args.interval) {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let view = args.daemon.view()?;
+        let passed = std::mem::replace(&mut looked, std::time::Instant::now()).elapsed();
+        let text = if args.json {
+            serde_json::to_string(&view)?
+        } else {
+            gang_table::served(&view, Some((&earlier, passed)))
+        };
+        if redraw {
+            output::start_again()?;
+        }
+        if !output::is_read(text.trim_end())? || args.once {
+            return Ok(ExitCode::SUCCESS);
+        }
+        earlier = view;
+    }
+}
+
+pub(crate) fn metrics(args: &MetricsArgs) -> anyhow::Result<ExitCode> {
+    let Some(place) = &args.listen else {
+        output::answer(openmetrics(&args.daemon.view()?).trim_end())?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let listener = ScrapeListener::at(place).map_err(|error| {
+        Failure::Usage(format!(
+            "cannot listen at {place}: {error}; name an ADDRESS:PORT of this host that is free, or a path"
+        ))
+    })?;
+    interrupt::catch()?;
+    eprintln!("unisono: answering at {listener}; Ctrl-C ends it");
+    let answer = || args.daemon.view().map(|view| openmetrics(&view)).map_err(|error| error.to_string());
+    serve(&listener, answer, || interrupt::caught().is_some())?;
+    Ok(ExitCode::SUCCESS)
+}

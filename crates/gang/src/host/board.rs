@@ -1,0 +1,106 @@
+//! What the scheduler's thread has posted for the others: who runs, where, and how long each gang ran.
+//!
+//! The scheduler writes once a turn. Others read when they place threads, list gangs or judge whether turns
+//! help. Cost: an uncontended lock a turn; a reader holds it for as long as it takes to copy one gang's line.
+
+use crate::gang::GangId;
+use crate::matrix::SlotPlace;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use unisono_linux::clock::Nanos;
+
+#[derive(Debug, Default)]
+pub(crate) struct Board(Mutex<Posted>);
+
+#[derive(Debug, Default)]
+struct Posted {
+    gangs: BTreeMap<GangId, GangLine>,
+    /// When the present turn was enforced.
+    since: Nanos,
+    switches: u64,
+}
+
+/// What is posted of one gang.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GangLine {
+    /// Its cores, by position among the cores that are scheduled.
+    pub(crate) cores: Range<usize>,
+    pub(crate) turns: u64,
+    /// The sum of its turns, the present one included.
+    pub(crate) had: Nanos,
+    pub(crate) runs: bool,
+}
+
+impl Board {
+    /// These gangs run from `now` on, and no others.
+    pub(crate) fn turn(&self, now: Nanos, run: &[SlotPlace]) {
+        let mut posted = self.lock();
+        let had = now.since(posted.since);
+        posted.since = now;
+        let mut switched = false;
+        for (gang, line) in &mut posted.gangs {
+            if line.runs {
+                line.had = had.after(line.had);
+                line.runs = run.iter().any(|place| place.gang == *gang);
+            }
+        }
+        for place in run {
+            let line = posted.gangs.entry(place.gang).or_default();
+            if line.cores != place.cores {
+                line.cores = place.cores.clone();
+            }
+            switched |= !std::mem::replace(&mut line.runs, true);
+            line.turns += 1;
+        }
+        posted.switches += u64::from(switched);
+    }
+
+    pub(crate) fn leave(&self, gang: GangId) {
+        self.lock().gangs.remove(&gang);
+    }
+
+    /// `None`: the gang has had no turn yet.
+    pub(crate) fn line(&self, gang: GangId, now: Nanos) -> Option<GangLine> {
+        let posted = self.lock();
+        let mut line = posted.gangs.get(&gang)?.clone();
+        if line.runs {
+            line.had = now.since(posted.since).after(line.had);
+        }
+        Some(line)
+    }
+
+    /// How often the gang that runs changed.
+    pub(crate) fn switches(&self) -> u64 {
+        self.lock().switches
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Posted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(gang: usize) -> SlotPlace {
+        SlotPlace { gang: GangId(gang), cores: 0..2 }
+    }
+
+    #[test]
+    fn a_gang_has_had_its_turns_and_the_part_of_the_present_one_that_is_over() {
+        let board = Board::default();
+        assert_eq!(board.line(GangId(0), Nanos(5)), None);
+        board.turn(Nanos(10), &[place(0)]);
+        board.turn(Nanos(30), &[place(1)]);
+        board.turn(Nanos(35), &[place(0), place(1)]);
+        let line = |gang, now| board.line(GangId(gang), Nanos(now)).expect("it had a turn");
+        assert_eq!((line(0, 40).had, line(0, 40).turns), (Nanos(25), 2));
+        assert_eq!((line(1, 40).had, board.switches()), (Nanos(10), 3));
+        board.turn(Nanos(50), &[]);
+        assert_eq!((line(0, 90).had, line(0, 90).runs), (Nanos(35), false));
+        board.leave(GangId(0));
+        assert_eq!(board.line(GangId(0), Nanos(99)), None);
+    }
+}

@@ -1,0 +1,86 @@
+//! The threads of a gang: how many cores they can use at once, and a core for each.
+//!
+//! This module reads the threads and sets their affinities; `width.rs` and `placement.rs` decide. Cost: a
+//! file for each thread (about 10 us), so threads of gangs with more than four a core are only counted.
+
+use super::placement::{Spread, Thread};
+use super::width::Width;
+use crate::error::Result;
+use crate::journal::{GangJournal, UndoEntry};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::cgroup::ControlGroup;
+use unisono_linux::clock::Nanos;
+use unisono_linux::schedstat;
+
+/// Threads for each core that are looked at one by one.
+const MOST_A_CORE: usize = 4;
+
+pub(crate) struct GangThreads {
+    whole: CpuSet,
+    spread: Spread,
+    width: Width,
+}
+
+impl GangThreads {
+    /// Nothing is known yet; threads start with the affinity `whole`.
+    pub(crate) fn new(whole: CpuSet) -> Self {
+        Self { spread: Spread::new(whole.clone()), width: Width::default(), whole }
+    }
+
+    fn most(&self) -> usize {
+        MOST_A_CORE * self.whole.len()
+    }
+
+    /// How many cores the threads in these groups can use at once, if that changed.
+    pub(crate) fn measure(&mut self, groups: &[ControlGroup]) -> Option<usize> {
+        let threads = threads_in(groups);
+        if threads.len() > self.most() {
+            return self.width.count(threads.len());
+        }
+        // not how long they queued: a sleeper that freezing wakes may queue for a tick
+        let ran = |thread: &Tid| Some((*thread, Nanos(schedstat::of(*thread).ok()?.ran_ns)));
+        self.width.look(&threads.iter().filter_map(ran).collect::<BTreeMap<_, _>>())
+    }
+
+    /// Gives the threads in these groups cores of the gang's place, if there are not too many.
+    pub(crate) fn place(
+        &mut self,
+        groups: &[ControlGroup],
+        home: &Range<usize>,
+        journal: &mut GangJournal,
+    ) -> Result<()> {
+        if self.whole.len() < 2 || threads_in(groups).len() > self.most() {
+            return Ok(());
+        }
+        self.spread.set_home(self.whole.iter().skip(home.start).take(home.len()).collect());
+        let mut threads = Vec::new();
+        for process in groups.iter().flat_map(|group| group.processes().unwrap_or_default()) {
+            for thread in threads_of(process) {
+                if let Ok(allowed) = affinity::allowed(thread) {
+                    let wants = self.width.wants(thread);
+                    threads.push(Thread { thread, process, allowed, wants });
+                }
+            }
+        }
+        for change in self.spread.look(&threads) {
+            if let Some(entry) = UndoEntry::affinity(change.thread, &self.whole, &change.to) {
+                journal.write(&entry)?;
+                let _ = affinity::restrict(change.thread, &change.to); // it has ended
+            }
+        }
+        Ok(())
+    }
+}
+
+fn threads_in(groups: &[ControlGroup]) -> Vec<Tid> {
+    groups.iter().flat_map(|group| group.threads().unwrap_or_default()).collect()
+}
+
+fn threads_of(process: Tid) -> Vec<Tid> {
+    let dir = std::fs::read_dir(format!("/proc/{process}/task"));
+    let names = dir.map(|dir| dir.filter_map(std::result::Result::ok).map(|e| e.file_name()));
+    let parse = |name: std::ffi::OsString| name.to_str()?.parse().ok().map(Tid);
+    names.map(|names| names.filter_map(parse).collect()).unwrap_or_default()
+}

@@ -1,0 +1,160 @@
+//! Undoing what a journal's entries say.
+
+use super::entry::{UndoEntry, inode_of, start_time, version};
+use crate::class;
+use crate::error::Result;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Component;
+use std::time::Duration;
+use unisono_linux::affinity::{self, Tid};
+use unisono_linux::cgroup::{self, CgroupHierarchy, ControlGroup, Frozen};
+use unisono_linux::file_system;
+use unisono_linux::process_group::ProcessGroup;
+use unisono_linux::signal::Signal;
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    pub groups: usize,
+    /// Processes moved out of them.
+    pub processes: usize,
+    /// Threads whose affinity or class was put back.
+    pub threads: usize,
+    /// What is still not as it was, in words.
+    pub left: Vec<String>,
+}
+
+pub(super) fn undo_all(mut entries: Vec<UndoEntry>) -> Result<Restored> {
+    let mut done = Restored::default();
+    let all = cgroup::hierarchies()?;
+    entries.retain(|entry| match may_be_undone(entry, &all) {
+        Ok(()) => true,
+        Err(reason) => {
+            done.left.push(reason);
+            false
+        }
+    });
+    for entry in &entries {
+        undo_thread(entry, &mut done);
+    }
+    // first let everybody run, then move them out, inner groups before outer ones
+    let mut groups: Vec<ControlGroup> = entries
+        .iter()
+        .filter_map(|entry| match entry {
+            UndoEntry::Group { path, version: v } => Some(ControlGroup::at(path.clone(), version(*v))),
+            _ => None,
+        })
+        .filter(|group| group.path().exists())
+        .collect();
+    groups.sort_by_key(|group| std::cmp::Reverse(group.path().components().count()));
+    for group in &groups {
+        if let Ok(valve) = group.valve() {
+            let _ = valve.set(Frozen::No); // a parent without a valve, or gone meanwhile
+        }
+    }
+    for group in &groups {
+        match empty_and_remove(group, &all, &mut done.processes) {
+            Ok(()) => done.groups += 1,
+            Err(reason) => done.left.push(reason),
+        }
+    }
+    Ok(done)
+}
+
+/// Whether the group that an entry names, if it names one that is there, is a directory of a control group
+/// file system, reached without a detour. One that is to be removed is also at or below a directory whose
+/// name begins with `unisono-`. A journal that says otherwise was not written by a scheduler, and its groups
+/// may be anybody's.
+pub(super) fn may_be_undone(entry: &UndoEntry, all: &[CgroupHierarchy]) -> std::result::Result<(), String> {
+    let (path, v, is_ours) = match entry {
+        UndoEntry::Group { path, version } | UndoEntry::RealTime { path, version } => (path, *version, true),
+        UndoEntry::Borrowed { path, version, .. } => (path, *version, false),
+        _ => return Ok(()),
+    };
+    let refused = |why: &str| Err(format!("{}: {why}; it is left alone", path.display()));
+    let detour = |part| !matches!(part, Component::RootDir | Component::Normal(_));
+    if !path.is_absolute() || path.components().any(detour) {
+        return refused("no plain path");
+    }
+    match fs::canonicalize(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()), // it is gone
+        Ok(real) if real == *path => {}
+        _ => return refused("a path with links"),
+    }
+    if !file_system::has_cgroups(path).unwrap_or(false) {
+        return refused("no control group");
+    }
+    match home_of(&ControlGroup::at(path.clone(), version(v)), all) {
+        Some(home) if home.version() == version(v) => Ok(()),
+        _ if is_ours => refused("no control group of a gang scheduler"),
+        _ => Ok(()),
+    }
+}
+
+fn undo_thread(entry: &UndoEntry, done: &mut Restored) {
+    match entry {
+        UndoEntry::Affinity { thread, started, before, after } => {
+            let thread = Tid(*thread);
+            let (Ok(before), Ok(after)) = (before.parse(), after.parse()) else { return };
+            let ours = start_time(thread) == Some(*started)
+                && affinity::allowed(thread).is_ok_and(|now| now == after);
+            if ours && affinity::restrict(thread, &before).is_ok() {
+                done.threads += 1;
+            }
+        }
+        UndoEntry::RealTime { path, version: v } => {
+            let group = ControlGroup::at(path.clone(), version(*v));
+            done.threads += class::put_back(&[group]).0;
+        }
+        UndoEntry::Borrowed { path, version: v, inode } => {
+            if inode_of(path).is_ok_and(|now| now == *inode) {
+                // one that is gone has nobody in it
+                let _ =
+                    ControlGroup::at(path.clone(), version(*v)).valve().map(|valve| valve.set(Frozen::No));
+            }
+        }
+        UndoEntry::Stopped { leader, started } => {
+            let leader = Tid(*leader);
+            // a group outlives its leader; its number is not used again while somebody is in it
+            if start_time(leader).is_none_or(|now| now == *started) {
+                // fails if everybody in it belongs to another user now
+                let _ = ProcessGroup::of_child(leader).map(|group| group.tell(Signal::Continue));
+            }
+        }
+        UndoEntry::Scheduler(_) | UndoEntry::Group { .. } => {}
+    }
+}
+
+fn empty_and_remove(
+    group: &ControlGroup,
+    all: &[CgroupHierarchy],
+    moved: &mut usize,
+) -> std::result::Result<(), String> {
+    let Some(home) = home_of(group, all) else {
+        return Err(format!("{}: its hierarchy is not mounted", group.path().display()));
+    };
+    let mut last = String::new();
+    // processes that end or fork meanwhile make several rounds necessary
+    for round in 0..200u64 {
+        for process in group.processes().unwrap_or_default() {
+            if home.admit(process).is_ok() {
+                *moved += 1;
+            }
+        }
+        match group.remove() {
+            Ok(()) => return Ok(()),
+            Err(error) => last = error.to_string(),
+        }
+        std::thread::sleep(Duration::from_millis(round.min(10)));
+    }
+    Err(last)
+}
+
+/// Where processes go: the group that holds the scheduler's parent group.
+fn home_of(group: &ControlGroup, all: &[CgroupHierarchy]) -> Option<ControlGroup> {
+    let hierarchy =
+        all.iter().filter(|h| group.path().starts_with(&h.root)).max_by_key(|h| h.root.as_os_str().len())?;
+    let ours = |part: &std::ffi::OsStr| part.to_str().is_some_and(|name| name.starts_with("unisono-"));
+    let home = group.path().ancestors().find(|dir| dir.file_name().is_some_and(ours))?.parent()?;
+    Some(ControlGroup::at(home.to_owned(), hierarchy.version))
+}

@@ -1,0 +1,437 @@
+//! The gangs of the daemon: taking them in, looking at them in rounds, letting them go.
+
+use super::adopt::{self, GangHome, LookedAt, groups_below};
+use super::request::{
+    GangRefusal, GangRefusalKind, GangState, GangView, ServiceReply, ServiceRequest, ServiceView, slice_of,
+    weight_of,
+};
+use super::state::{AddWish, ServedGang, ServiceState};
+use super::worth::{GangTimes, TurnsVerdict, TurnsWorth};
+use crate::arena::GangGroups;
+use crate::error::{Error, Result, system};
+use crate::gang::{GangId, GangWeight};
+use crate::host::board::Board;
+use crate::host::scheduler::{GangScheduler, Notice, SchedulerOutcome};
+use crate::host::threads::GangThreads;
+use crate::journal::{GangJournal, UndoEntry};
+use crate::mechanism::Freeze;
+use crate::policy::{Backfill, Rotation};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::cgroup::{CgroupHierarchy, ControlGroup, GroupMeter, hierarchies};
+use unisono_linux::clock::{Nanos, now};
+use unisono_linux::process::PidFd;
+use unisono_linux::timer::Sleeper;
+
+/// The scheduler's thread answers between two switches, within milliseconds.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A round over the gangs that took a time is followed by so many times as much without one: rounds take at
+/// most a two-thousandth of a core.
+const SELDOM: u64 = 2000;
+/// The shortest and the longest time between two rounds.
+const PAUSES: (Nanos, Nanos) = (Nanos(1_000_000_000), Nanos(20_000_000_000));
+/// A round soon after something changed: threads are mostly born early.
+const SOON: Nanos = Nanos(100_000_000);
+/// Rounds after which it is looked for groups that were made below a gang's.
+const ROUNDS_A_WALK: u64 = 8;
+
+/// The file beside the journals that says what the daemon at this socket takes over again after a kill.
+pub(super) fn saved_name(socket: &Path) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let socket: String = socket.to_string_lossy().chars().map(letter).collect();
+    format!("daemon{socket}.state")
+}
+
+/// What the daemon needs to know of the host and of its user's wishes.
+pub(super) struct Terms {
+    pub(super) slice: Duration,
+    pub(super) spread: bool,
+    /// The file that says what to take over again after a kill.
+    pub(super) saved: String,
+}
+
+/// A gang, as this thread looks after it.
+struct Tended {
+    home: GangHome,
+    groups: Vec<ControlGroup>,
+    /// The process that was named; `None`: a group was, or it has ended.
+    leader: Option<PidFd>,
+    threads: GangThreads,
+    /// Whether its processes may use all of the daemon's cores. If not, their cores are their own affair.
+    everywhere: bool,
+    count: usize,
+    width: usize,
+    worth: TurnsWorth,
+    meter: Option<GroupMeter>,
+    used_before: u64,
+}
+
+pub(super) struct GangDaemon {
+    terms: Terms,
+    hierarchy: CgroupHierarchy,
+    whole: CpuSet,
+    state: ServiceState,
+    journal: GangJournal,
+    board: Arc<Board>,
+    notices: Sender<Notice>,
+    alarm: Sleeper,
+    thread: Option<JoinHandle<SchedulerOutcome>>,
+    tended: BTreeMap<GangId, Tended>,
+    next_round: Nanos,
+    rounds: u64,
+}
+
+impl GangDaemon {
+    /// Starts the scheduler's thread; there are no gangs so far.
+    pub(super) fn start(terms: Terms, journal: GangJournal) -> Result<GangDaemon> {
+        let all = hierarchies()?;
+        let hierarchy = adopt::freezing(&all)?.clone();
+        let whole = affinity::allowed(Tid::SELF).map_err(system("read which processors may be used"))?;
+        let alarm = Sleeper::new().map_err(system("make an alarm"))?;
+        let board = Arc::new(Board::default());
+        let (notices, inbox) = channel();
+        let slice = Nanos::from(terms.slice);
+        let scheduler = GangScheduler {
+            rotation: Rotation::new(whole.len(), slice, Backfill::Never),
+            mechanism: Box::new(Freeze::empty()),
+            controls: BTreeMap::new(),
+            cpus: whole.iter().collect(),
+            watcher: None,
+            notices: inbox,
+            alarm: alarm.clone(),
+            board: Arc::clone(&board),
+            gangs: Vec::new(),
+            tracer: None,
+        };
+        let thread =
+            std::thread::Builder::new().name("gang-scheduler".into()).spawn(move || scheduler.run(slice));
+        let thread = Some(thread.map_err(system("start the scheduler's thread"))?);
+        Ok(GangDaemon {
+            terms,
+            hierarchy,
+            whole,
+            state: ServiceState::default(),
+            journal,
+            board,
+            notices,
+            alarm,
+            thread,
+            tended: BTreeMap::new(),
+            next_round: now(),
+            rounds: 0,
+        })
+    }
+
+    /// Takes over the gangs that a killed daemon had; answers which could not be.
+    pub(super) fn take_over(&mut self, saved: &str) -> Vec<String> {
+        let gangs: Vec<ServedGang> = serde_json::from_str(saved).unwrap_or_default();
+        let mut lost = Vec::new();
+        for gang in gangs {
+            let Ok(weight) = weight_of(gang.weight) else { continue };
+            let name = gang.name.clone();
+            let wish = AddWish { target: gang.target, name: Some(gang.name), weight };
+            if let Err(refusal) = self.add(gang.user, wish) {
+                lost.push(format!("the gang {name} was not taken over: {refusal}"));
+            }
+        }
+        self.save().err().into_iter().for_each(|error| lost.push(error.to_string()));
+        lost
+    }
+
+    /// Carries a request out.
+    pub(super) fn answer(&mut self, user: u32, request: ServiceRequest) -> ServiceReply {
+        match self.carry_out(user, request) {
+            Ok(reply) => reply,
+            Err(refusal) => ServiceReply::Refused(refusal),
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        user: u32,
+        request: ServiceRequest,
+    ) -> std::result::Result<ServiceReply, GangRefusal> {
+        let reply = match request {
+            ServiceRequest::List {} => return Ok(ServiceReply::Gangs(self.view())),
+            ServiceRequest::Add { target, name, weight } => {
+                let wish = AddWish { target, name, weight: weight_of(weight)? };
+                let id = self.add(user, wish)?;
+                let gang = self.state.get(id).map(|gang| gang.name.clone());
+                gang.map_or(ServiceReply::Done {}, |gang| ServiceReply::Added { gang })
+            }
+            ServiceRequest::Remove { gang } => {
+                let id = self.state.removable(user, &gang)?;
+                self.release(id).map_err(refused)?;
+                ServiceReply::Done {}
+            }
+            ServiceRequest::Weight { gang, weight } => {
+                let weight = weight_of(weight)?;
+                let id = self.state.set_weight(user, &gang, weight)?;
+                self.tell(Notice::Weight(id, weight));
+                ServiceReply::Done {}
+            }
+            ServiceRequest::Slice { milliseconds } => {
+                ServiceState::may_set_slice(user)?;
+                self.terms.slice = slice_of(milliseconds)?;
+                self.tell(Notice::Slice(self.terms.slice.into()));
+                return Ok(ServiceReply::Done {});
+            }
+        };
+        self.save().map_err(refused)?;
+        Ok(reply)
+    }
+
+    fn tell(&self, notice: Notice) {
+        // the receiver lives until the daemon ends it, or notices that it has failed
+        let _ = self.notices.send(notice);
+        self.alarm.call();
+    }
+
+    fn save(&self) -> Result<()> {
+        let gangs: Vec<&ServedGang> = self.state.gangs().map(|(_, gang)| gang).collect();
+        let text = serde_json::to_vec(&gangs).map_err(|error| system("save the gangs")(error.into()))?;
+        self.journal.keep_beside(&self.terms.saved, &text)
+    }
+
+    fn add(&mut self, user: u32, wish: AddWish) -> std::result::Result<GangId, GangRefusal> {
+        let looked = adopt::look_at(&wish.target, &self.hierarchy)?;
+        let weight = wish.weight;
+        let id = self.state.add(user, wish, &looked.found)?;
+        let group = looked.found.group.clone();
+        if let Err(error) = self.begin(id, looked, weight) {
+            self.state.end(id);
+            self.tended.remove(&id);
+            let undone = self.journal.undo(|entry| is_of(entry, id, &group));
+            let left = undone.map_or_else(|why| vec![why.to_string()], |done| done.left);
+            let left: String = left.iter().map(|what| format!("; not undone: {what}")).collect();
+            return Err(GangRefusal::new(GangRefusalKind::Host, format!("{error}{left}")));
+        }
+        self.next_round = self.next_round.min(SOON.after(now()));
+        Ok(id)
+    }
+
+    fn begin(&mut self, id: GangId, looked: LookedAt, weight: GangWeight) -> Result<()> {
+        let process = looked.process();
+        let home = looked.take(id, &mut self.journal)?;
+        let (told, heard) = channel();
+        let groups = GangGroups { control: home.group().clone(), cpu: None, pids: None };
+        self.tell(Notice::Joins(id, weight, Box::new(groups), told));
+        heard.recv_timeout(PATIENCE).map_err(|_| silent())??;
+        let meter = home.group().meter().ok().filter(|meter| meter.used_ns().is_ok());
+        let groups = groups_below(home.group());
+        let one = groups.iter().find_map(|group| group.processes().ok()?.first().copied());
+        let may = one.and_then(|process| affinity::allowed(process).ok());
+        let may = may.unwrap_or_else(|| self.whole.clone());
+        let tended = Tended {
+            groups,
+            leader: process.and_then(|process| process.hold()),
+            threads: GangThreads::new(self.whole.clone()),
+            everywhere: may == self.whole,
+            count: 0,
+            width: may.len(),
+            worth: TurnsWorth::default(),
+            used_before: meter.as_ref().and_then(|meter| meter.used_ns().ok()).unwrap_or(0),
+            meter,
+            home,
+        };
+        self.tended.insert(id, tended);
+        Ok(())
+    }
+
+    /// The gang is no gang any more; its processes are where they were before.
+    fn release(&mut self, id: GangId) -> Result<()> {
+        let (told, heard) = channel();
+        self.tell(Notice::Released(id, told));
+        heard.recv_timeout(PATIENCE).map_err(|_| silent())?;
+        let Some(gang) = self.tended.get(&id) else { return Ok(()) };
+        let threads = threads_in(&groups_below(gang.home.group()));
+        let home = &gang.home;
+        let done = self.journal.undo(|entry| match entry {
+            UndoEntry::Affinity { thread, .. } => threads.contains(thread),
+            entry => adopt::is_about(entry, home),
+        })?;
+        if let Some(left) = done.left.first() {
+            return Err(Error::Host(format!("not all of it was put back: {left}; try again")));
+        }
+        self.tended.remove(&id);
+        self.state.end(id);
+        Ok(())
+    }
+
+    /// What ends a wait early: processes that were named and end.
+    pub(super) fn leaders(&self) -> impl Iterator<Item = &PidFd> {
+        self.tended.values().filter_map(|gang| gang.leader.as_ref())
+    }
+
+    /// When to look after the gangs; `None`: there are none.
+    pub(super) fn next_round(&self) -> Option<Nanos> {
+        (!self.tended.is_empty()).then_some(self.next_round)
+    }
+
+    /// Looks after the gangs, if it is time. Fails if the scheduler's thread has failed.
+    pub(super) fn tend(&mut self) -> Result<()> {
+        if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
+            let outcome = self.thread.take().and_then(|thread| thread.join().ok());
+            let why = outcome.and_then(|outcome| outcome.failure).unwrap_or_else(|| "it panicked".into());
+            return Err(Error::Host(format!("scheduling ended: {why}")));
+        }
+        let begun = now();
+        let ended = |gang: &mut Tended| {
+            let ended = |leader: &PidFd| leader.has_ended(Some(Duration::ZERO)).unwrap_or(true);
+            gang.leader.take_if(|leader| ended(leader)).is_some()
+        };
+        let any_ended = self.tended.values_mut().map(ended).fold(false, |any, one| any | one);
+        if begun < self.next_round && !any_ended {
+            return Ok(());
+        }
+        self.rounds += 1;
+        let ids: Vec<GangId> = self.tended.keys().copied().collect();
+        let mut changed = false;
+        for id in ids {
+            changed |= self.look_after(id)?;
+        }
+        self.journal.compact()?;
+        let took = now().since(begun);
+        let pause = took.times(SELDOM).clamp(PAUSES.0, PAUSES.1);
+        self.next_round = if changed { SOON.times(5).after(now()) } else { pause.after(now()) };
+        Ok(())
+    }
+
+    /// Looks at one gang. Answers whether its threads have changed.
+    fn look_after(&mut self, id: GangId) -> Result<bool> {
+        let walk = self.rounds.is_multiple_of(ROUNDS_A_WALK);
+        let Some(gang) = self.tended.get_mut(&id) else { return Ok(false) };
+        if walk {
+            gang.groups = groups_below(gang.home.group());
+        }
+        let count = threads_in(&gang.groups).len();
+        let changed = std::mem::replace(&mut gang.count, count) != count;
+        if count == 0 && is_over(&gang.home) {
+            self.release(id)?;
+            self.save()?;
+            return Ok(false);
+        }
+        if !gang.everywhere {
+            return self.judge(id).map(|()| changed);
+        }
+        if let Some(width) = gang.threads.measure(&gang.groups) {
+            gang.width = width;
+            let _ = self.notices.send(Notice::Width(id, width));
+            self.alarm.call();
+        }
+        if self.terms.spread
+            && !gang.worth.rests()
+            && let Some(line) = self.board.line(id, now())
+        {
+            gang.threads.place(&gang.groups, &line.cores, &mut self.journal)?;
+        }
+        self.judge(id).map(|()| changed)
+    }
+
+    /// Lets a gang rest that blocks, and wakes one that does not any more.
+    fn judge(&mut self, id: GangId) -> Result<()> {
+        let at = now();
+        let Some(gang) = self.tended.get_mut(&id) else { return Ok(()) };
+        let Some(used) = gang.meter.as_ref().and_then(|meter| meter.used_ns().ok()) else { return Ok(()) };
+        let had = self.board.line(id, at).map_or(Nanos::ZERO, |line| line.had);
+        let might = if gang.worth.rests() { at } else { had };
+        let times = GangTimes { might, used: Nanos(used), pressed: pressed(gang.home.group()) };
+        match gang.worth.look(times, gang.width.min(self.whole.len())) {
+            Some(TurnsVerdict::Wake) => self.tell(Notice::Wakes(id)),
+            Some(TurnsVerdict::Rest) => {
+                // it runs beside others now, and Linux finds its threads cores that are free
+                let threads = threads_in(&gang.groups);
+                gang.threads = GangThreads::new(self.whole.clone());
+                self.journal.undo(
+                    |entry| matches!(entry, UndoEntry::Affinity { thread, .. } if threads.contains(thread)),
+                )?;
+                self.tell(Notice::Rests(id));
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn view(&self) -> ServiceView {
+        let at = now();
+        let gangs = self.state.gangs().filter_map(|(id, gang)| {
+            let tended = self.tended.get(&id)?;
+            let line = self.board.line(id, at).unwrap_or_default();
+            let used = tended.meter.as_ref().and_then(|meter| meter.used_ns().ok());
+            let state = match (tended.worth.rests(), line.runs) {
+                (true, _) => GangState::Resting,
+                (_, true) => GangState::Running,
+                _ => GangState::Waiting,
+            };
+            Some(GangView {
+                name: gang.name.clone(),
+                target: gang.target.clone(),
+                user: gang.user,
+                weight: gang.weight,
+                state,
+                width: tended.width.min(self.whole.len()),
+                threads: threads_in(&tended.groups).len(),
+                turns: line.turns,
+                had_s: line.had.0 as f64 / 1e9,
+                cpu_s: used.map(|used| used.saturating_sub(tended.used_before) as f64 / 1e9),
+            })
+        });
+        ServiceView {
+            process: std::process::id(),
+            slice_ms: self.terms.slice.as_secs_f64() * 1e3,
+            cores: self.whole.len(),
+            switches: self.board.switches(),
+            gangs: gangs.collect(),
+        }
+    }
+
+    /// Ends the scheduler's thread, which lets everybody run.
+    pub(super) fn finish(mut self) {
+        self.tell(Notice::Finish);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // what it left is in the journal
+        }
+    }
+}
+
+fn refused(error: Error) -> GangRefusal {
+    GangRefusal::new(GangRefusalKind::Host, error.to_string())
+}
+
+fn silent() -> Error {
+    Error::Host("the scheduler's thread does not answer; look at the daemon's messages".into())
+}
+
+/// Whether an entry is about what was begun for this gang.
+fn is_of(entry: &UndoEntry, id: GangId, group: &Path) -> bool {
+    match entry {
+        UndoEntry::Group { path, .. } => *path == adopt::home_in(group, id),
+        UndoEntry::Borrowed { path, .. } => path == group,
+        _ => false,
+    }
+}
+
+fn threads_in(groups: &[ControlGroup]) -> BTreeSet<i32> {
+    groups.iter().flat_map(|group| group.threads().unwrap_or_default()).map(|thread| thread.0).collect()
+}
+
+/// Whether nobody will come any more. A group of others may be empty for a while.
+fn is_over(home: &GangHome) -> bool {
+    match home {
+        GangHome::Made(group) => threads_in(&groups_below(group)).is_empty(),
+        GangHome::Borrowed(group) => !group.path().exists(),
+    }
+}
+
+/// How long some thread of the group has waited for a processor. Nothing where the kernel does not count it.
+fn pressed(group: &ControlGroup) -> Nanos {
+    let text = group.read("cpu.pressure").unwrap_or_default();
+    let total =
+        text.lines().find(|line| line.starts_with("some ")).and_then(|line| line.rsplit_once("total="));
+    Nanos(total.and_then(|(_, micros)| micros.trim().parse::<u64>().ok()).unwrap_or(0) * 1000)
+}

@@ -1,0 +1,33 @@
+//! Gangs as a service: a daemon to which programs that run already are added, and from which they are
+//! removed.
+//!
+//! ```text
+//!   client --- a line of JSON ---> peers.rs    lines, floods                                  [pure]
+//!                                  request.rs  what is asked, checked                         [pure]
+//!                                  state.rs    which gangs, whose, who may                    [pure]
+//!                                  adopt.rs    processes and control groups become a gang's home
+//!   rounds over the gangs:         worth.rs    whether turns help a gang                      [pure]
+//!   daemon.rs                      ties them to the scheduler's thread of `host`
+//!   server.rs                      the socket, signals, the end
+//!   client.rs, metrics.rs          the other end of the socket; OpenMetrics
+//!   unit.rs                        the daemon as a unit of systemd
+//! ```
+//! `PROTOCOL.md` beside `Cargo.toml` says what goes through the socket, and what survives which end.
+//!
+//! Gangs of the daemon have no weight against other programs and are not lent idle cores: both would take
+//! their processes out of the groups whose limits hold for them. So other programs keep the share that Linux
+//! gives them.
+//!
+//! Cost: while no two gangs want the same cores, only rounds over the gangs, which take at most a
+//! two-thousandth of a core. With turns, `host/hold.rs` says the cost of a switch.
+
+pub mod adopt;
+pub mod client;
+mod daemon;
+pub mod metrics;
+pub mod peers;
+pub mod request;
+pub mod server;
+pub mod state;
+pub mod unit;
+pub mod worth;

@@ -1,0 +1,123 @@
+//! What a connection may do: lines of bounded length, and a bounded number of requests a second for each
+//! user.
+//!
+//! Who sends too fast is not refused but read later, so that the daemon has time for gangs and for others.
+//! Time is an argument. Cost: a few additions a line.
+
+use super::request::MOST_LINE;
+use std::collections::BTreeMap;
+use unisono_linux::clock::Nanos;
+
+/// Connections of all users, and of one user other than root.
+pub const MOST_PEERS: usize = 64;
+pub const MOST_OF_USER: usize = 8;
+/// Requests that a user may send at once, and how soon there may be one more. A request costs up to a
+/// millisecond (`/proc` is read), so a user takes at most a twentieth of a core.
+const AT_ONCE: u32 = 20;
+const EVERY: Nanos = Nanos(20_000_000);
+
+/// Bytes of a connection, cut into lines.
+#[derive(Debug, Default)]
+pub struct LineBuffer {
+    bytes: Vec<u8>,
+}
+
+/// The client has sent more without a line end than a request can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong;
+
+impl LineBuffer {
+    /// Takes bytes in. Fails once a line cannot be a request any more.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+        self.bytes.extend_from_slice(bytes);
+        let is_line = self.bytes.iter().take(MOST_LINE + 1).any(|byte| *byte == b'\n');
+        if is_line || self.bytes.len() <= MOST_LINE { Ok(()) } else { Err(TooLong) }
+    }
+
+    /// The next whole line, without its end.
+    pub fn next_line(&mut self) -> Option<Vec<u8>> {
+        let end = self.bytes.iter().position(|byte| *byte == b'\n')?;
+        let mut line: Vec<u8> = self.bytes.drain(..=end).collect();
+        line.pop();
+        Some(line)
+    }
+
+    pub fn has_line(&self) -> bool {
+        self.bytes.contains(&b'\n')
+    }
+}
+
+/// How many requests each user may still send.
+#[derive(Debug, Default)]
+pub struct Floodgate {
+    /// By user: requests in hand, and since when they have been filled up.
+    users: BTreeMap<u32, (u32, Nanos)>,
+}
+
+impl Floodgate {
+    /// Whether a request of this user may be carried out now; if so, it counts.
+    pub fn admits(&mut self, user: u32, now: Nanos) -> bool {
+        let (hand, since) = self.users.entry(user).or_insert((AT_ONCE, now));
+        let more = now.since(*since).0 / EVERY.0;
+        if more > 0 {
+            *hand = u32::try_from(more).unwrap_or(AT_ONCE).saturating_add(*hand).min(AT_ONCE);
+            *since = Nanos(more * EVERY.0).after(*since);
+        }
+        let admits = *hand > 0;
+        *hand -= u32::from(admits);
+        admits
+    }
+
+    /// Forgets users whose hand is full again.
+    pub fn forget(&mut self, now: Nanos) {
+        self.users
+            .retain(|_, (hand, since)| now.since(*since).0 / EVERY.0 + u64::from(*hand) < u64::from(AT_ONCE));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_line_without_an_end_is_given_up_and_many_lines_are_not() {
+        let mut buffer = LineBuffer::default();
+        assert_eq!(buffer.push(&vec![b'x'; MOST_LINE]), Ok(()));
+        assert_eq!(buffer.push(b"x"), Err(TooLong));
+        let mut buffer = LineBuffer::default();
+        assert_eq!(buffer.push(&b"{}\n".repeat(MOST_LINE)), Ok(()));
+        assert_eq!(std::iter::from_fn(|| buffer.next_line()).count(), MOST_LINE);
+        assert!(!buffer.has_line());
+    }
+
+    #[test]
+    fn one_user_who_floods_does_not_keep_another_out() {
+        let mut gate = Floodgate::default();
+        let admitted = (0..10_000).filter(|i| gate.admits(5, Nanos(i * 1_000_000))).count();
+        // 20 at once, and one each 20 ms of ten seconds
+        assert!((515..=520).contains(&admitted), "{admitted}");
+        assert!(gate.admits(6, Nanos(10_000_000_000)));
+        gate.forget(Nanos(10_100_000_000));
+        assert_eq!(gate.users.len(), 1, "the one who flooded has to wait longer");
+        gate.forget(Nanos(20_000_000_000));
+        assert!(gate.users.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn lines_are_the_same_however_they_are_cut(
+            lines in proptest::collection::vec("[a-z]{0,9}", 0..9), cut in 1usize..7
+        ) {
+            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            let mut buffer = LineBuffer::default();
+            let mut read = Vec::new();
+            for piece in text.as_bytes().chunks(cut) {
+                prop_assert!(buffer.push(piece).is_ok());
+                read.extend(std::iter::from_fn(|| buffer.next_line()));
+            }
+            let read: Vec<String> = read.into_iter().map(|l| String::from_utf8(l).expect("letters")).collect();
+            prop_assert_eq!(read, lines);
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! The daemon: its socket, its signals, and its end.
+//!
+//! One thread waits for clients, signals and the next round over the gangs; a second one, of `host`, makes
+//! the switches. A guardian restores if the daemon is killed. The next daemon takes the gangs over again. A
+//! daemon that ends in order lets all gangs go and forgets them.
+
+use super::daemon::{GangDaemon, Terms, saved_name};
+use super::peers::{Floodgate, LineBuffer, MOST_OF_USER, MOST_PEERS};
+use super::request::{GangRefusal, GangRefusalKind, ServiceReply, parse};
+use crate::error::{Error, Result, system};
+use crate::host::{guardian, leftover};
+use crate::journal::{self, GangJournal};
+use std::fs;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use unisono_linux::clock::{Nanos, now};
+use unisono_linux::local_socket;
+use unisono_linux::process::{self, Signal, SignalFd};
+
+/// Where the daemon of root listens.
+pub const SOCKET: &str = "/run/unisono/gang.sock";
+/// The longest wait: systemd's watchdog wants to hear from time to time.
+const PATIENCE: Nanos = Nanos(5_000_000_000);
+/// How soon it is tried again to read from who floods, and to write to who does not read.
+const AGAIN: Nanos = Nanos(20_000_000);
+/// Who says nothing, or does not take an answer, for so long is sent away.
+const IDLE: Nanos = Nanos(60_000_000_000);
+/// An answer that waits for its reader: some hundred gangs are listed in a tenth of it.
+const MOST_UNREAD: usize = 1 << 20;
+/// Places that users other than root leave to root.
+const KEPT_FOR_ROOT: usize = 8;
+
+#[derive(Debug)]
+pub struct DaemonOptions {
+    pub slice: Duration,
+    pub socket: PathBuf,
+    /// Who may connect, as of a file.
+    pub mode: u32,
+    /// A core for every thread.
+    pub spread: bool,
+    /// The program that becomes the guardian; the journal's path and our process number are added.
+    pub guardian: Option<Command>,
+}
+
+/// What the daemon tells whoever has started it.
+#[derive(Debug)]
+pub enum DaemonNotice {
+    /// Clients are answered from now on.
+    Ready,
+    /// It has gone round its loop.
+    Alive,
+    Warning(String),
+}
+
+/// Serves until a signal ends it. Everything is put back at the end. [`Error::Input`] and [`Error::Host`]:
+/// nothing was changed.
+pub fn serve(mut options: DaemonOptions, tell: &mut dyn FnMut(DaemonNotice)) -> Result<()> {
+    let signals = SignalFd::new(&Signal::FROM_OUTSIDE).map_err(system("receive signals"))?;
+    let listener = SocketFile::listen(&options.socket, options.mode)?;
+    let leftover = leftover::restore();
+    for left in leftover.left {
+        tell(DaemonNotice::Warning(format!("left by a killed scheduler and not restored: {left}")));
+    }
+    let journal = GangJournal::create()?;
+    let path = journal.path().to_owned();
+    let name = saved_name(&options.socket);
+    let saved = journal.read_beside(&name)?;
+    let mut guardian = options.guardian.take().map(|command| guardian::post(command, &path)).transpose()?;
+    let terms = Terms { slice: options.slice, spread: options.spread, saved: name.clone() };
+    let result = GangDaemon::start(terms, journal).and_then(|mut daemon| {
+        for lost in saved.iter().flat_map(|saved| daemon.take_over(saved)) {
+            tell(DaemonNotice::Warning(lost));
+        }
+        tell(DaemonNotice::Ready);
+        let mut peers = Peers::default();
+        let served = peers.serve(&listener.listener, &signals, &mut daemon, tell);
+        daemon.finish();
+        served
+    });
+    // whatever happened: put everything back, then let the guardian see that nothing is left to do
+    let restored = journal::restore(&path);
+    if let Some(guardian) = &mut guardian {
+        let _ = guardian.kill(); // it waits for our end; without a journal there is nothing it could do
+        let _ = guardian.wait();
+    }
+    // a daemon that failed is started again, and takes its gangs over
+    if result.is_ok() {
+        journal::forget_beside(&name)?;
+    }
+    match restored {
+        Ok(restored) => {
+            for left in restored.left {
+                let text = format!("not restored: {left}; try: unisono gang restore");
+                tell(DaemonNotice::Warning(text));
+            }
+        }
+        Err(error) => {
+            tell(DaemonNotice::Warning(format!("not restored: {error}; try: unisono gang restore")));
+        }
+    }
+    result
+}
+
+/// A listening socket at a path, which is removed at its end.
+struct SocketFile {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl SocketFile {
+    fn listen(path: &Path, mode: u32) -> Result<SocketFile> {
+        if let Some(above) = path.parent() {
+            fs::create_dir_all(above).map_err(system("make the directory of the socket"))?;
+        }
+        match fs::symlink_metadata(path) {
+            Ok(found) if !found.file_type().is_socket() => {
+                let text = format!("{} is there and is no socket; choose another --socket", path.display());
+                return Err(Error::Input(text));
+            }
+            Ok(_) if UnixStream::connect(path).is_ok() => {
+                let text = format!(
+                    "a gang daemon answers at {} already; list its gangs: unisono gang list",
+                    path.display()
+                );
+                return Err(Error::Input(text));
+            }
+            // of a daemon that was killed
+            Ok(_) => fs::remove_file(path).map_err(system("remove the socket of a killed daemon"))?,
+            Err(_) => {}
+        }
+        let listener = local_socket::listen(path, mode).map_err(|error| {
+            Error::Host(format!("cannot listen at {}: {error}; choose another --socket", path.display()))
+        })?;
+        // wider than the umask lets it be from the beginning; until now it was narrower
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
+            .map_err(system("open the socket to others"))?;
+        listener.set_nonblocking(true).map_err(system("prepare the socket"))?;
+        Ok(SocketFile { listener, path: path.to_owned() })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path); // somebody else has removed it
+    }
+}
+
+struct ServiceClient {
+    stream: UnixStream,
+    user: u32,
+    lines: LineBuffer,
+    unread: Vec<u8>,
+    /// When it last did something.
+    heard: Nanos,
+    /// It is not read before then, because its user floods.
+    later: Nanos,
+}
+
+#[derive(Default)]
+struct Peers {
+    all: Vec<ServiceClient>,
+    gate: Floodgate,
+}
+
+/// Whether a connection stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stays {
+    Yes,
+    No,
+}
+
+impl Peers {
+    fn serve(
+        &mut self,
+        listener: &UnixListener,
+        signals: &SignalFd,
+        daemon: &mut GangDaemon,
+        tell: &mut dyn FnMut(DaemonNotice),
+    ) -> Result<()> {
+        loop {
+            daemon.tend()?;
+            self.wait(listener, signals, daemon)?;
+            tell(DaemonNotice::Alive);
+            while let Some((signal, _)) = signals.next() {
+                if matches!(signal, Signal::Interrupt | Signal::Terminate | Signal::Hangup | Signal::Quit) {
+                    return Ok(());
+                }
+                // a daemon that is suspended would leave gangs frozen
+            }
+            self.accept(listener);
+            let gate = &mut self.gate;
+            self.all.retain_mut(|peer| peer.attend(daemon, gate) == Stays::Yes);
+            self.gate.forget(now());
+        }
+    }
+
+    fn wait(&self, listener: &UnixListener, signals: &SignalFd, daemon: &GangDaemon) -> Result<()> {
+        let at = now();
+        let mut until = PATIENCE.after(at);
+        until = daemon.next_round().map_or(until, |round| round.min(until));
+        let mut fds = vec![listener.as_fd(), signals.as_fd()];
+        fds.extend(daemon.leaders().map(AsFd::as_fd));
+        for peer in &self.all {
+            if peer.unread.is_empty() && peer.later <= at {
+                fds.push(peer.stream.as_fd());
+            } else {
+                until = until.min(AGAIN.after(at));
+            }
+        }
+        process::readable(&fds, Some(until.since(at).into())).map_err(system("wait for clients"))?;
+        Ok(())
+    }
+
+    fn accept(&mut self, listener: &UnixListener) {
+        // as many as can wait at once; the others come in the next turn
+        for _ in 0..MOST_PEERS {
+            let Ok((stream, _)) = listener.accept() else { return };
+            let (Ok(peer), Ok(())) = (local_socket::peer(&stream), stream.set_nonblocking(true)) else {
+                continue;
+            };
+            let of_user = self.all.iter().filter(|other| other.user == peer.user).count();
+            let of_users = self.all.iter().filter(|other| other.user != 0).count();
+            let is_root = peer.user == 0;
+            let is_full = self.all.len() >= MOST_PEERS
+                || (!is_root && (of_user >= MOST_OF_USER || of_users >= MOST_PEERS - KEPT_FOR_ROOT));
+            let mut peer = ServiceClient {
+                stream,
+                user: peer.user,
+                lines: LineBuffer::default(),
+                unread: Vec::new(),
+                heard: now(),
+                later: Nanos::ZERO,
+            };
+            if is_full {
+                let text = "too many connections; try again".to_owned();
+                peer.say(&ServiceReply::Refused(GangRefusal::new(GangRefusalKind::TooMany, text)));
+                peer.write();
+            } else {
+                self.all.push(peer);
+            }
+        }
+    }
+}
+
+impl ServiceClient {
+    fn attend(&mut self, daemon: &mut GangDaemon, gate: &mut Floodgate) -> Stays {
+        let at = now();
+        if at.since(self.heard) > IDLE || self.write() == Stays::No {
+            return Stays::No;
+        }
+        if !self.unread.is_empty() || self.later > at {
+            return Stays::Yes;
+        }
+        if !self.lines.has_line() && self.read(at) == Stays::No {
+            return Stays::No;
+        }
+        while self.unread.is_empty() && self.lines.has_line() {
+            if !gate.admits(self.user, now()) {
+                self.later = AGAIN.after(at);
+                break;
+            }
+            let Some(line) = self.lines.next_line() else { break };
+            let reply = match parse(&line) {
+                Ok(request) => daemon.answer(self.user, request),
+                Err(refusal) => ServiceReply::Refused(refusal),
+            };
+            self.say(&reply);
+            if self.write() == Stays::No {
+                return Stays::No;
+            }
+        }
+        Stays::Yes
+    }
+
+    fn read(&mut self, at: Nanos) -> Stays {
+        let mut bytes = [0; 4096];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => Stays::No,
+            Ok(count) => {
+                self.heard = at;
+                if self.lines.push(&bytes[..count]).is_ok() {
+                    return Stays::Yes;
+                }
+                let text = "a line is longer than a request can be".to_owned();
+                self.say(&ServiceReply::Refused(GangRefusal::new(GangRefusalKind::BadRequest, text)));
+                self.write();
+                Stays::No
+            }
+            Err(error) if is_for_later(&error) => Stays::Yes,
+            Err(_) => Stays::No,
+        }
+    }
+
+    fn say(&mut self, reply: &ServiceReply) {
+        // a reply has no maps with keys that are no text, so it can be written as JSON
+        self.unread.extend(serde_json::to_vec(reply).unwrap_or_default());
+        self.unread.push(b'\n');
+    }
+
+    fn write(&mut self) -> Stays {
+        while !self.unread.is_empty() {
+            match self.stream.write(&self.unread) {
+                Ok(count) => {
+                    self.unread.drain(..count);
+                    self.heard = now();
+                }
+                Err(error) if is_for_later(&error) => break,
+                Err(_) => return Stays::No,
+            }
+        }
+        if self.unread.len() > MOST_UNREAD { Stays::No } else { Stays::Yes }
+    }
+}
+
+fn is_for_later(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}

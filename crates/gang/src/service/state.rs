@@ -1,0 +1,334 @@
+//! Which gangs there are, whose they are, and who may change them: the rules of the service, without sockets,
+//! processes or a clock.
+//!
+//! The rules:
+//! - Root may do everything.
+//! - Another user may add processes that are all that user's own, and control groups that were handed to that
+//!   user and hold nobody else's processes. Only who added a gang may change or remove it.
+//! - A weight above 1 takes time from the gangs of others, and the slice is everybody's: both are root's.
+//! - A process is in one gang: a target inside another gang's group, or around it, is refused.
+//!
+//! Cost: a look at each gang for a request. A property test compares it with a slow list of rules.
+
+use super::request::{GangName, GangRefusal, GangRefusalKind, GangTarget};
+use crate::gang::{GangId, GangWeight};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Gangs of all users: a turn of 20 ms for each of them is five seconds.
+pub const MOST_GANGS: usize = 256;
+/// Gangs that one user other than root may have.
+pub const MOST_OF_USER: usize = 16;
+const ROOT: u32 = 0;
+
+/// What the host says of a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundTarget {
+    /// The group that the target is, or that its processes are in.
+    pub group: PathBuf,
+    /// Users whose processes they are.
+    pub owners: BTreeSet<u32>,
+    /// Who may move processes into the group: the user to whom it was handed.
+    pub group_owner: u32,
+    /// What to call it if the client does not say.
+    pub name: GangName,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServedGang {
+    pub name: GangName,
+    /// The user who added it.
+    pub user: u32,
+    pub weight: u32,
+    pub target: GangTarget,
+    /// The group that the target is, or that its processes were in.
+    pub group: PathBuf,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ServiceState {
+    gangs: BTreeMap<GangId, ServedGang>,
+    /// How many there ever were; numbers are not used again.
+    next: usize,
+}
+
+/// What a client asks to be added.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddWish {
+    pub target: GangTarget,
+    pub name: Option<GangName>,
+    pub weight: GangWeight,
+}
+
+impl ServiceState {
+    pub fn gangs(&self) -> impl Iterator<Item = (GangId, &ServedGang)> {
+        self.gangs.iter().map(|(id, gang)| (*id, gang))
+    }
+
+    pub fn get(&self, id: GangId) -> Option<&ServedGang> {
+        self.gangs.get(&id)
+    }
+
+    /// Takes a gang in. The caller then makes it one, or calls [`ServiceState::end`].
+    pub fn add(&mut self, user: u32, wish: AddWish, found: &FoundTarget) -> Result<GangId, GangRefusal> {
+        let refuse = |kind, text: String| Err(GangRefusal::new(kind, text));
+        if user != ROOT {
+            let own = found.owners.iter().all(|owner| *owner == user);
+            let handed = match wish.target {
+                GangTarget::Process { .. } => true,
+                GangTarget::Group { .. } => found.group_owner == user,
+            };
+            if !own || !handed {
+                let text = format!(
+                    "{} does not belong to user {user} alone; ask root, or add what is yours",
+                    wish.target
+                );
+                return refuse(GangRefusalKind::NotAllowed, text);
+            }
+            may_weigh(user, wish.weight)?;
+            if self.gangs.values().filter(|gang| gang.user == user).count() >= MOST_OF_USER {
+                let text =
+                    format!("user {user} has {MOST_OF_USER} gangs; remove one: unisono gang remove NAME");
+                return refuse(GangRefusalKind::TooMany, text);
+            }
+        }
+        if self.gangs.len() >= MOST_GANGS {
+            return refuse(GangRefusalKind::TooMany, format!("there are {MOST_GANGS} gangs; remove one"));
+        }
+        if let Some(other) = self.gangs.values().find(|gang| overlap(gang, &wish.target, found)) {
+            let text = format!("{} is in the gang {} already, or around it", wish.target, other.name);
+            return refuse(GangRefusalKind::InUse, text);
+        }
+        let name = match wish.name {
+            Some(name) if self.named(&name).is_some() => {
+                return refuse(
+                    GangRefusalKind::InUse,
+                    format!("there is a gang {name}; choose another name"),
+                );
+            }
+            Some(name) => name,
+            None => self.unused(&found.name),
+        };
+        let id = GangId(self.next);
+        self.next += 1;
+        let gang = ServedGang {
+            name,
+            user,
+            weight: wish.weight.number(),
+            target: wish.target,
+            group: found.group.clone(),
+        };
+        self.gangs.insert(id, gang);
+        Ok(id)
+    }
+
+    /// Which gang this user may remove by that name. The caller lets it go and calls [`ServiceState::end`].
+    pub fn removable(&self, user: u32, name: &GangName) -> Result<GangId, GangRefusal> {
+        let missing = || {
+            let text = format!("there is no gang {name}; list them: unisono gang list");
+            GangRefusal::new(GangRefusalKind::Unknown, text)
+        };
+        let id = self.named(name).ok_or_else(missing)?;
+        let owner = self.gangs[&id].user;
+        if user != ROOT && user != owner {
+            let text =
+                format!("the gang {name} was added by user {owner}; only that user and root may change it");
+            return Err(GangRefusal::new(GangRefusalKind::NotAllowed, text));
+        }
+        Ok(id)
+    }
+
+    pub fn set_weight(
+        &mut self,
+        user: u32,
+        name: &GangName,
+        weight: GangWeight,
+    ) -> Result<GangId, GangRefusal> {
+        let id = self.removable(user, name)?;
+        may_weigh(user, weight)?;
+        if let Some(gang) = self.gangs.get_mut(&id) {
+            gang.weight = weight.number();
+        }
+        Ok(id)
+    }
+
+    /// Whether this user may set what counts for all gangs.
+    pub fn may_set_slice(user: u32) -> Result<(), GangRefusal> {
+        if user == ROOT {
+            return Ok(());
+        }
+        let text = "the slice is the same for all gangs; only root may change it".into();
+        Err(GangRefusal::new(GangRefusalKind::NotAllowed, text))
+    }
+
+    /// It is no gang any more.
+    pub fn end(&mut self, id: GangId) -> Option<ServedGang> {
+        self.gangs.remove(&id)
+    }
+
+    fn named(&self, name: &GangName) -> Option<GangId> {
+        self.gangs.iter().find(|(_, gang)| gang.name == *name).map(|(id, _)| *id)
+    }
+
+    fn unused(&self, name: &GangName) -> GangName {
+        if self.named(name).is_none() {
+            return name.clone();
+        }
+        let mut number = 2;
+        // one of these is free, because there are fewer gangs than numbers
+        while self.named(&name.numbered(number)).is_some() {
+            number += 1;
+        }
+        name.numbered(number)
+    }
+}
+
+fn may_weigh(user: u32, weight: GangWeight) -> Result<(), GangRefusal> {
+    if user == ROOT || weight == GangWeight::ONE {
+        return Ok(());
+    }
+    let text = "a weight above 1 takes time from other gangs; only root may give it".into();
+    Err(GangRefusal::new(GangRefusalKind::NotAllowed, text))
+}
+
+/// Whether a process could be in both: in a gang that is there, and in what is asked for.
+fn overlap(there: &ServedGang, target: &GangTarget, found: &FoundTarget) -> bool {
+    let inside = |inner: &Path, outer: &Path| inner.starts_with(outer);
+    match (&there.target, target) {
+        (GangTarget::Process { .. }, GangTarget::Process { .. }) => there.target == *target,
+        // the processes of one are in a group below the other, or in it
+        (GangTarget::Process { .. }, GangTarget::Group { .. }) => inside(&there.group, &found.group),
+        (GangTarget::Group { .. }, GangTarget::Process { .. }) => inside(&found.group, &there.group),
+        (GangTarget::Group { .. }, GangTarget::Group { .. }) => {
+            inside(&found.group, &there.group) || inside(&there.group, &found.group)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name(text: &str) -> GangName {
+        GangName::like(text)
+    }
+
+    fn found(group: &str, owners: &[u32], group_owner: u32) -> FoundTarget {
+        FoundTarget {
+            group: group.into(),
+            owners: owners.iter().copied().collect(),
+            group_owner,
+            name: name("program"),
+        }
+    }
+
+    fn process(number: u32) -> AddWish {
+        let target = GangTarget::Process { number, started: 1 };
+        AddWish { target, name: None, weight: GangWeight::ONE }
+    }
+
+    fn group(path: &str) -> AddWish {
+        AddWish { target: GangTarget::Group { path: path.into() }, name: None, weight: GangWeight::ONE }
+    }
+
+    fn refused(result: Result<GangId, GangRefusal>) -> GangRefusalKind {
+        result.expect_err("it is refused").kind
+    }
+
+    #[test]
+    fn a_user_adds_only_what_is_that_users_alone() {
+        let mut state = ServiceState::default();
+        assert_eq!(refused(state.add(5, process(1), &found("/a", &[0], 0))), GangRefusalKind::NotAllowed);
+        assert_eq!(refused(state.add(5, process(1), &found("/a", &[5, 6], 0))), GangRefusalKind::NotAllowed);
+        assert!(state.add(5, process(1), &found("/a", &[5], 0)).is_ok());
+        assert_eq!(refused(state.add(5, group("/b"), &found("/b", &[5], 0))), GangRefusalKind::NotAllowed);
+        assert_eq!(refused(state.add(5, group("/b"), &found("/b", &[0], 5))), GangRefusalKind::NotAllowed);
+        assert!(state.add(5, group("/b"), &found("/b", &[5], 5)).is_ok());
+        let heavy = AddWish { weight: GangWeight::new(2).expect("a weight"), ..process(2) };
+        assert_eq!(refused(state.add(5, heavy.clone(), &found("/a", &[5], 0))), GangRefusalKind::NotAllowed);
+        assert!(state.add(0, heavy, &found("/a", &[5], 0)).is_ok());
+        assert!(ServiceState::may_set_slice(0).is_ok() && ServiceState::may_set_slice(5).is_err());
+    }
+
+    #[test]
+    fn only_root_and_who_added_a_gang_change_it() {
+        let mut state = ServiceState::default();
+        let id = state.add(5, process(1), &found("/a", &[5], 0)).expect("its own");
+        let called = name("program");
+        assert_eq!(refused(state.removable(6, &called)), GangRefusalKind::NotAllowed);
+        assert_eq!(refused(state.removable(5, &name("other"))), GangRefusalKind::Unknown);
+        let two = GangWeight::new(2).expect("a weight");
+        assert_eq!(refused(state.set_weight(5, &called, two)), GangRefusalKind::NotAllowed);
+        assert_eq!(state.set_weight(0, &called, two), Ok(id));
+        assert_eq!((state.removable(5, &called), state.removable(0, &called)), (Ok(id), Ok(id)));
+        assert_eq!(state.get(id).map(|gang| gang.weight), Some(2));
+        assert!(state.end(id).is_some() && state.end(id).is_none());
+    }
+
+    #[test]
+    fn one_user_cannot_take_all_places() {
+        let mut state = ServiceState::default();
+        for number in 0..MOST_OF_USER as u32 {
+            state.add(5, process(number), &found("/a", &[5], 0)).expect("there is room");
+        }
+        assert_eq!(refused(state.add(5, process(99), &found("/a", &[5], 0))), GangRefusalKind::TooMany);
+        assert!(state.add(6, process(99), &found("/a", &[6], 0)).is_ok());
+        for number in 100..100 + (MOST_GANGS - MOST_OF_USER - 1) as u32 {
+            state.add(0, process(number), &found("/a", &[0], 0)).expect("there is room");
+        }
+        assert_eq!(refused(state.add(0, process(9999), &found("/a", &[0], 0))), GangRefusalKind::TooMany);
+    }
+
+    proptest! {
+        /// The slow rule: walk up from each process to see which gangs it would be in.
+        #[test]
+        fn no_process_is_in_two_gangs_and_no_name_or_number_is_used_twice(
+            steps in proptest::collection::vec((0u8..4, 0usize..6, 0u32..4, 0u32..3), 1..80)
+        ) {
+            const GROUPS: [&str; 6] = ["/a", "/a/b", "/a/b/c", "/ab", "/d", "/d/e"];
+            let mut state = ServiceState::default();
+            let mut ids = BTreeSet::new();
+            for (kind, at, number, user) in steps {
+                let path = GROUPS[at];
+                let before: Vec<ServedGang> = state.gangs().map(|(_, gang)| gang.clone()).collect();
+                match kind {
+                    0 => {
+                        // a process is always in the same group
+                        let path = GROUPS[number as usize];
+                        if let Ok(id) = state.add(user, process(number), &found(path, &[user], user)) {
+                            prop_assert!(ids.insert(id));
+                        }
+                    }
+                    1 => {
+                        if let Ok(id) = state.add(user, group(path), &found(path, &[user], user)) {
+                            prop_assert!(ids.insert(id));
+                        }
+                    }
+                    2 => {
+                        let last = state.gangs().last().map(|(id, _)| id);
+                        last.map(|id| state.end(id));
+                    }
+                    _ => {
+                        for gang in &before {
+                            let may = user == 0 || user == gang.user;
+                            prop_assert_eq!(state.removable(user, &gang.name).is_ok(), may);
+                        }
+                    }
+                }
+                let gangs: Vec<&ServedGang> = state.gangs().map(|(_, gang)| gang).collect();
+                let names: BTreeSet<_> = gangs.iter().map(|gang| gang.name.clone()).collect();
+                prop_assert_eq!(names.len(), gangs.len());
+                for number in 0..4u32 {
+                    let home = Path::new(GROUPS[number as usize]);
+                    let holds = gangs.iter().filter(|gang| match &gang.target {
+                        GangTarget::Process { number: own, .. } => *own == number,
+                        GangTarget::Group { path } => home.ancestors().any(|above| above == path),
+                    });
+                    prop_assert!(holds.count() <= 1, "process {} of {:?}", number, gangs);
+                }
+            }
+        }
+    }
+}

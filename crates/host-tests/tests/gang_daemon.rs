@@ -1,0 +1,395 @@
+//! `unisono gang daemon` on this host: gangs that come and go while they run, who may change them, and that
+//! no end of the daemon leaves a program stopped.
+
+mod gang_shared;
+
+use gang_shared::{end, gangs, journal_of, kill, unisono};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+use unisono_host_tests::processes::{descendants, until};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests};
+use unisono_linux::affinity::{self, Tid};
+use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, hierarchies};
+use unisono_linux::privilege::NOBODY;
+use unisono_linux::process::Signal;
+use unisono_linux::schedstat;
+
+/// As many processes as two cores can run.
+const SPIN: &str = "while :; do :; done & while :; do :; done";
+
+struct Served {
+    child: Child,
+    directory: tempfile::TempDir,
+}
+
+impl Served {
+    fn start(options: &[&str]) -> Served {
+        let directory = tempfile::tempdir().expect("a directory");
+        let child = daemon(&directory.path().join("socket"), options);
+        let served = Served { child, directory };
+        served.wait();
+        served
+    }
+
+    fn wait(&self) {
+        until("an answer of the daemon", || self.ask(&["list"]).status.success());
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = unisono(&["gang"]);
+        command.args(words).arg("--socket").arg(self.socket());
+        command
+    }
+
+    fn ask(&self, words: &[&str]) -> Output {
+        self.command(words).output().expect("unisono starts")
+    }
+
+    fn told(&self, words: &[&str]) {
+        let output = self.ask(words);
+        assert!(output.status.success(), "{words:?}: {output:?}");
+    }
+
+    fn list(&self) -> Value {
+        let output = self.ask(&["list", "--json"]);
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+    }
+
+    fn gang(&self, name: &str) -> Value {
+        let list = self.list();
+        let gangs = list["gangs"].as_array().expect("gangs");
+        gangs.iter().find(|gang| gang["name"] == name).cloned().unwrap_or(Value::Null)
+    }
+
+    /// Ends it in order; nothing of it is left.
+    fn end(mut self) {
+        kill(self.child.id().cast_signed(), Signal::Terminate);
+        let status = self.child.wait().expect("it ends");
+        assert!(status.success(), "{status}");
+        assert!(!journal_of(self.child.id()).exists() && !self.socket().exists());
+        assert_eq!(homes_of(self.child.id()), Vec::<PathBuf>::new());
+    }
+}
+
+fn daemon(socket: &Path, options: &[&str]) -> Child {
+    let mut command = unisono(&["gang", "daemon", "--slice", "5ms", "--socket"]);
+    command.arg(socket).args(options).stdout(Stdio::null()).stderr(Stdio::inherit());
+    command.spawn().expect("unisono starts")
+}
+
+/// The groups that a daemon has made, where gangs are frozen.
+fn homes_of(daemon: u32) -> Vec<PathBuf> {
+    let begins = format!("unisono-{daemon}-gang-");
+    let entries = fs::read_dir(top().path()).expect("a hierarchy").flatten();
+    let names = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&begins));
+    names.map(|entry| entry.path()).collect()
+}
+
+fn top() -> unisono_linux::cgroup::ControlGroup {
+    let all = hierarchies().expect("mounts");
+    let second = CgroupHierarchy::of_version(&all, CgroupVersion::V2);
+    let hierarchy = second.or_else(|| CgroupHierarchy::with(&all, "freezer")).expect("gangs() has looked");
+    hierarchy.group_of(Tid::SELF).expect("own group")
+}
+
+fn second_version() -> TestOutcome {
+    gangs()?;
+    let all = hierarchies().expect("mounts");
+    let second = CgroupHierarchy::of_version(&all, CgroupVersion::V2);
+    if second.is_some() { Ok(()) } else { Err(Skipped::because("it needs cgroup version 2; mount cgroup2")) }
+}
+
+/// A shell that runs this, and all that it has started.
+struct Program {
+    shell: Child,
+    all: BTreeSet<i32>,
+}
+
+impl Program {
+    fn start(script: &str, processes: usize) -> Program {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Program::of(command, processes)
+    }
+
+    fn of(mut command: Command, processes: usize) -> Program {
+        let shell = command.spawn().expect("sh starts");
+        let mut all = BTreeSet::new();
+        until("its processes", || {
+            all = descendants(shell.id());
+            all.insert(shell.id().cast_signed());
+            all.len() == processes
+        });
+        Program { shell, all }
+    }
+
+    fn pid(&self) -> String {
+        self.shell.id().to_string()
+    }
+
+    fn used(&self) -> u64 {
+        self.all.iter().map(|pid| schedstat::refresh(Tid(*pid)).unwrap_or(0)).sum()
+    }
+
+    fn wait_for_progress(&self) {
+        let before = self.used();
+        until("progress", || self.used() > before + 20_000_000);
+    }
+
+    /// It runs on as before anything was done to it.
+    fn assert_free(&self) {
+        for pid in &self.all {
+            let group = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it runs");
+            assert!(!group.contains("unisono-"), "{pid} is in {group}");
+            let allowed = affinity::allowed(Tid(*pid)).expect("it runs");
+            assert_eq!(allowed, affinity::allowed(Tid::SELF).expect("own"), "{pid}");
+        }
+        self.wait_for_progress();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.all.iter().for_each(|pid| kill(*pid, Signal::Kill));
+        let _ = self.shell.wait();
+        end(&self.all);
+    }
+}
+
+/// Whether each of two groups is stopped, in moments at which neither changed.
+fn moments(groups: [&Path; 2]) -> Vec<[bool; 2]> {
+    let is_stopped = |group: &Path| {
+        let text = fs::read_to_string(group.join("cgroup.freeze"));
+        text.or_else(|_| fs::read_to_string(group.join("freezer.self_freezing"))).expect("its file").trim()
+            == "1"
+    };
+    let mut moments = Vec::new();
+    while moments.len() < 300 {
+        let (first, second) = (groups.map(is_stopped), groups.map(is_stopped));
+        if first == second {
+            moments.push(first);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    moments
+}
+
+fn gangs_that_are_added_while_they_run_take_turns_and_one_that_is_removed_is_free() -> TestOutcome {
+    gangs()?;
+    let (one, two) = (Program::start(SPIN, 2), Program::start(SPIN, 2));
+    let served = Served::start(&[]);
+    served.told(&["add", "--pid", &one.pid(), "--name", "one"]);
+    one.wait_for_progress();
+    let lone = served.list();
+    assert_eq!(
+        (&lone["gangs"][0]["state"], lone["gangs"][0]["threads"].as_u64()),
+        (&"running".into(), Some(2))
+    );
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(lone["switches"], served.list()["switches"], "nobody has to wait, so nothing is switched");
+    served.told(&["add", "--pid", &two.pid()]);
+    until("a hundred turns", || served.gang("sh")["turns"].as_u64() > Some(100));
+    let homes = homes_of(served.child.id());
+    let seen = moments([&homes[0], &homes[1]]);
+    let times = |what: [bool; 2]| seen.iter().filter(|moment| **moment == what).count();
+    let (together, turns) = (times([false, false]), (times([true, false]), times([false, true])));
+    assert!(
+        together < 30 && turns.0 > 60 && turns.1 > 60,
+        "{together} of 300 together, {turns:?} alone"
+    );
+    one.wait_for_progress();
+    two.wait_for_progress();
+    served.told(&["remove", "one"]);
+    one.assert_free();
+    two.wait_for_progress();
+    assert_eq!(served.list()["gangs"].as_array().map(Vec::len), Some(1));
+    served.end();
+    two.assert_free();
+    Ok(())
+}
+
+fn weights_and_slices_change_while_gangs_run() -> TestOutcome {
+    gangs()?;
+    let (one, two) = (Program::start(SPIN, 2), Program::start(SPIN, 2));
+    let served = Served::start(&[]);
+    served.told(&["add", "--pid", &one.pid(), "--name", "one"]);
+    served.told(&["add", "--pid", &two.pid(), "--name", "two", "--weight", "4"]);
+    let ratio = |for_a_while: Duration| {
+        let had = |name: &str| served.gang(name)["had_s"].as_f64().expect("a time");
+        let before = (had("one"), had("two"));
+        std::thread::sleep(for_a_while);
+        (had("two") - before.1) / (had("one") - before.0)
+    };
+    let heavy = ratio(Duration::from_secs(1));
+    assert!((2.5..6.0).contains(&heavy), "1 to 4 gave {heavy}");
+    served.told(&["set", "two", "--weight", "1"]);
+    served.told(&["set", "--slice", "2ms"]);
+    assert_eq!(served.list()["slice_ms"].as_f64(), Some(2.0));
+    let even = ratio(Duration::from_secs(1));
+    assert!((0.6..1.6).contains(&even), "1 to 1 gave {even}");
+    served.end();
+    Ok(())
+}
+
+fn a_control_group_becomes_a_gang_and_stays_where_it_is() -> TestOutcome {
+    second_version()?;
+    let group = top().create(&unisono_host_tests::groups::name("daemon")).expect("root may");
+    let inner = group.create("inner").expect("root may");
+    let (one, two) = (Program::start(SPIN, 2), Program::start(SPIN, 2));
+    one.all.iter().for_each(|pid| inner.admit(Tid(*pid)).expect("it runs"));
+    let served = Served::start(&[]);
+    served.told(&["add", "--cgroup", group.path().to_str().expect("letters"), "--name", "service"]);
+    served.told(&["add", "--pid", &two.pid()]);
+    let twice = served.ask(&["add", "--pid", &one.pid()]);
+    assert_eq!(twice.status.code(), Some(2), "{twice:?}");
+    assert!(
+        String::from_utf8_lossy(&twice.stderr).contains("in the gang service already"),
+        "{twice:?}"
+    );
+    until("turns", || served.gang("service")["turns"].as_u64() > Some(50));
+    let homes = homes_of(served.child.id());
+    let seen = moments([group.path(), &homes[0]]);
+    let together = seen.iter().filter(|moment| **moment == [false, false]).count();
+    assert!(together < 30, "{together} of 300 together");
+    served.told(&["remove", "service"]);
+    assert_eq!(group.read("cgroup.freeze").expect("it is there").trim(), "0");
+    one.wait_for_progress();
+    assert!(inner.processes().expect("it is there").len() == 2, "nobody was moved");
+    served.end();
+    drop(one);
+    inner.remove().expect("it is empty");
+    group.remove().expect("it is empty");
+    Ok(())
+}
+
+fn a_killed_daemon_leaves_nobody_stopped_and_the_next_one_takes_over() -> TestOutcome {
+    gangs()?;
+    let (one, two) = (Program::start(SPIN, 2), Program::start(SPIN, 2));
+    let mut served = Served::start(&[]);
+    served.told(&["add", "--pid", &one.pid(), "--name", "one", "--weight", "3"]);
+    served.told(&["add", "--pid", &two.pid(), "--name", "two"]);
+    until("turns", || served.gang("two")["turns"].as_u64() > Some(20));
+    let first = served.child.id();
+    kill(first.cast_signed(), Signal::Kill);
+    served.child.wait().expect("it was killed");
+    // by the guardian
+    until("the journal's end", || !journal_of(first).exists());
+    one.assert_free();
+    two.assert_free();
+    served.child = daemon(&served.socket(), &[]);
+    served.wait();
+    assert_eq!(
+        (served.gang("one")["weight"].as_u64(), served.gang("two")["user"].as_u64()),
+        (Some(3), Some(0))
+    );
+    let before = served.gang("two")["turns"].as_u64();
+    until("turns", || served.gang("two")["turns"].as_u64() > before.map(|turns| turns + 20));
+    served.end();
+    one.assert_free();
+    // a daemon that ended in order has nothing to take over
+    let served = Served::start(&[]);
+    assert_eq!(served.list()["gangs"].as_array().map(Vec::len), Some(0));
+    served.end();
+    Ok(())
+}
+
+fn what_a_daemon_and_its_guardian_left_is_restored_by_the_next_one() -> TestOutcome {
+    gangs()?;
+    let (one, two) = (Program::start(SPIN, 2), Program::start(SPIN, 2));
+    let mut served = Served::start(&[]);
+    served.told(&["add", "--pid", &one.pid(), "--name", "one"]);
+    served.told(&["add", "--pid", &two.pid(), "--name", "two"]);
+    until("turns", || served.gang("two")["turns"].as_u64() > Some(20));
+    let first = served.child.id();
+    // the guardian first, or it restores
+    descendants(first).into_iter().for_each(|pid| kill(pid, Signal::Kill));
+    kill(first.cast_signed(), Signal::Kill);
+    served.child.wait().expect("it was killed");
+    assert!(journal_of(first).exists() && !homes_of(first).is_empty(), "somebody restored");
+    served.child = daemon(&served.socket(), &[]);
+    served.wait();
+    assert!(!journal_of(first).exists() && homes_of(first).is_empty());
+    assert_eq!(served.list()["gangs"].as_array().map(Vec::len), Some(2));
+    served.end();
+    one.assert_free();
+    two.assert_free();
+    Ok(())
+}
+
+fn other_users_may_add_only_what_is_theirs() -> TestOutcome {
+    gangs()?;
+    let as_nobody = |mut command: Command| {
+        command.uid(NOBODY).gid(NOBODY);
+        command
+    };
+    let mut shell = Command::new("sh");
+    shell.args(["-c", SPIN]).stdin(Stdio::null()).stdout(Stdio::null());
+    let (roots, theirs) = (Program::start(SPIN, 2), Program::of(as_nobody(shell), 2));
+    let refused = |served: &Served, words: &[&str], why: &str| {
+        let output = as_nobody(served.command(words)).output().expect("unisono starts");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && text.contains(why), "{words:?}: {output:?}");
+    };
+    let closed = Served::start(&[]);
+    open(closed.directory.path());
+    refused(&closed, &["list"], "may not connect");
+    closed.end();
+    let served = Served::start(&["--mode", "666"]);
+    open(served.directory.path());
+    refused(&served, &["add", "--pid", &roots.pid()], "does not belong to user 65534");
+    refused(&served, &["add", "--pid", &theirs.pid(), "--weight", "2"], "only root may");
+    refused(&served, &["set", "--slice", "1ms"], "only root may");
+    let added = as_nobody(served.command(&["add", "--pid", &theirs.pid(), "--name", "theirs"])).output();
+    assert!(added.expect("unisono starts").status.success());
+    served.told(&["add", "--pid", &roots.pid(), "--name", "roots"]);
+    refused(&served, &["remove", "roots"], "added by user 0");
+    assert_eq!(served.gang("theirs")["user"].as_u64(), Some(NOBODY.into()));
+    until("turns", || served.gang("theirs")["turns"].as_u64() > Some(20));
+    let removed = as_nobody(served.command(&["remove", "theirs"])).output().expect("unisono starts");
+    assert!(removed.status.success(), "{removed:?}");
+    served.end();
+    Ok(())
+}
+
+/// Others reach what lies in the directory.
+fn open(directory: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("it is ours");
+}
+
+fn a_gang_that_blocks_rests_and_one_that_ends_is_gone() -> TestOutcome {
+    second_version()?;
+    let (sleeps, spins) = (Program::start("sleep 600; true", 2), Program::start(SPIN, 2));
+    let served = Served::start(&[]);
+    served.told(&["add", "--pid", &sleeps.pid(), "--name", "sleeps"]);
+    served.told(&["add", "--pid", &spins.pid(), "--name", "spins"]);
+    until("rest", || served.gang("sleeps")["state"] == "resting");
+    let before = served.list()["switches"].clone();
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(served.list()["switches"], before, "the other one is alone");
+    assert_eq!(served.gang("spins")["state"], "running");
+    drop(sleeps);
+    until("its end", || served.gang("sleeps").is_null());
+    served.end();
+    spins.assert_free();
+    Ok(())
+}
+
+host_tests![
+    gangs_that_are_added_while_they_run_take_turns_and_one_that_is_removed_is_free within 120,
+    weights_and_slices_change_while_gangs_run within 120,
+    a_control_group_becomes_a_gang_and_stays_where_it_is within 120,
+    a_killed_daemon_leaves_nobody_stopped_and_the_next_one_takes_over within 120,
+    what_a_daemon_and_its_guardian_left_is_restored_by_the_next_one within 120,
+    other_users_may_add_only_what_is_theirs within 120,
+    a_gang_that_blocks_rests_and_one_that_ends_is_gone within 180,
+];
