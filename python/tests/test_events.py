@@ -1,4 +1,5 @@
 import asyncio
+import os
 import selectors
 import signal
 import tempfile
@@ -19,7 +20,11 @@ needs_numpy = unittest.skipUnless(numpy, "skipped: numpy is not installed")
 
 def memory_of(event):
     """What the memory is of in which an event's payload lies."""
-    address = event._view.payload
+    return memory_at(event._view.payload)
+
+
+def memory_at(address):
+    """What the memory at an address is of: a file's name, or nothing."""
     with open("/proc/self/maps") as maps:
         for line in maps:
             span, _mode, _offset, _device, _inode, *name = line.split(maxsplit=5)
@@ -100,6 +105,56 @@ class Events(WithBroker):
         self.assertEqual(event.fields, {"number": 3})
         del event, again
         self.assertTrue((array == sent).all())
+
+    @needs_numpy
+    def test_an_array_of_an_event_is_no_copy_of_a_megabyte_in_shared_memory(self):
+        sent = numpy.arange(1 << 18, dtype="float32")
+        self.assertEqual(sent.nbytes, 1 << 20)
+        for direct in (True, False):
+            with self.subTest(direct=direct), unisono.Publisher("pictures", at=self.broker.shared) as supplier:
+                with unisono.Subscriber("pictures", at=self.broker.shared, direct=direct) as consumer:
+                    supplier.publish(sent)
+                    event = self.event(consumer)
+                    array = event.array("float32")
+                    # the numbers lie where the ring does: in memory that the supplier or the broker wrote
+                    self.assertTrue(memory_at(array.ctypes.data).startswith("/memfd:"))
+                    self.assertTrue(memory_at(array.ctypes.data + array.nbytes - 1).startswith("/memfd:"))
+                    self.assertFalse(memory_at(array.copy().ctypes.data).startswith("/memfd:"))
+                    self.assertTrue((array == sent).all())
+
+    def test_a_program_has_a_name_and_finds_itself_in_the_statistics(self):
+        with unisono.Client(self.at, name="line 1 ✓", wait="adaptive") as client:
+            self.assertEqual(client.name, "line 1 ✓")
+            consumer, supplier = unisono.Subscriber("named", client=client), unisono.Publisher("named", client=client)
+            supplier.publish(b"x")
+            self.event(consumer)
+            rows = [row for row in client.statistics()["consumers"] if row["name"] == client.name]
+            self.assertEqual([row["delivered"] for row in rows], [1])
+        with unisono.Client(self.at) as client:
+            self.assertTrue(client.name.endswith(f"[{os.getpid()}]"), client.name)
+        for options in ({"name": "x" * 65}, {"name": "a\nb"}, {"wait": "doze"}, {"lease": 0.001}):
+            with self.assertRaises(unisono.BadArgument):
+                unisono.Client(self.at, **options)
+
+    def test_a_program_that_spins_receives_what_comes_and_stops_in_time(self):
+        with unisono.Client(self.broker.shared, wait="spin") as client:
+            consumer, supplier = unisono.Subscriber("spun", client=client), self.publisher("spun")
+            self.assertIsNone(consumer.receive(0.25))
+            supplier.publish(b"x")
+            self.assertEqual(bytes(self.event(consumer)), b"x")
+
+    def test_who_waits_keeps_its_lease_and_who_is_silent_is_told(self):
+        listener = self.subscriber("leased")
+        with unisono.Client(self.at, lease=1.0) as client:
+            unisono.Publisher("leased", client=client)
+            consumer = unisono.Subscriber("other", client=client)
+            self.assertIsNone(consumer.receive(2.0))
+            self.assertIsNone(listener.receive(0))
+            client.alive()
+            gone = self.notice(listener)  # meanwhile this program calls nothing for the leased client
+            self.assertEqual((gone.kind, gone.died), ("gone", True))
+            with self.assertRaisesRegex(unisono.Gone, "lease of 1s ran out"):
+                consumer.receive(0)
 
     def test_a_filter_lets_through_what_it_says(self):
         consumer, supplier = self.subscriber("heat", filter="celsius > 80"), self.publisher("heat")
@@ -281,8 +336,23 @@ class Requests(WithBroker):
         self.assertFalse(server.is_alive())
 
     def test_nobody_answers(self):
-        with self.assertRaisesRegex(TimeoutError, "no reply"):
+        with self.assertRaisesRegex(TimeoutError, "nobody subscribes to nobody; start a program that replies"):
             unisono.request("nobody", timeout=0.05, at=self.at)
+
+    def test_who_fails_says_so_to_who_asked(self):
+        def answer(_request):
+            raise ZeroDivisionError("not today")
+
+        def serving():
+            with self.assertRaises(ZeroDivisionError):
+                unisono.serve("sums", answer, at=self.at)
+
+        server = threading.Thread(target=serving)
+        server.start()
+        with self.assertRaisesRegex(unisono.Refused, "ZeroDivisionError: not today"):
+            unisono.request("sums", "1 + 1", timeout=60, at=self.at)
+        server.join(60)
+        self.assertFalse(server.is_alive())
 
     def test_an_event_that_is_no_request_is_not_answered(self):
         consumer = self.subscriber("plain")

@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 
 import unisono
-from unisono import _library, errors, event, publisher
+from unisono import _library, client, errors, event, publisher
 
 PACKAGE = Path(unisono.__file__).resolve().parent
 
@@ -68,6 +68,7 @@ class Library(unittest.TestCase):
             "unisono_field": _library.Field,
             "unisono_topic": _library.Topic,
             "unisono_draft": _library.Draft,
+            "unisono_client_options": _library.ClientOptions,
             "unisono_published": _library.PublishedView,
             "unisono_subscription": _library.Subscription,
             "unisono_event": _library.EventView,
@@ -103,6 +104,7 @@ class Library(unittest.TestCase):
 
         self.assertEqual(dict(enumerate(publisher._OUTCOMES)), declared("unisono_outcome"))
         self.assertEqual(event._KINDS, declared("unisono_reception"))
+        self.assertEqual(dict(enumerate(client.WAITS)), declared("unisono_wait"))
         kinds = ("whole", "decimal", "bool", "text")
         self.assertEqual({getattr(_library, kind.upper()): kind for kind in kinds}, declared("unisono_field_kind"))
         statuses = declared("unisono_status")

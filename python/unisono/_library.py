@@ -56,6 +56,16 @@ class Draft(ctypes.Structure):
     ]
 
 
+class ClientOptions(ctypes.Structure):
+    _fields_ = [
+        ("address", c_char_p),
+        ("name", c_char_p),
+        ("token", c_char_p),
+        ("lease_ns", c_uint64),
+        ("wait", c_int),
+    ]
+
+
 class PublishedView(ctypes.Structure):
     _fields_ = [("sequence", c_uint64), ("consumers", c_uint32), ("outcome", c_int)]
 
@@ -109,7 +119,10 @@ LATE, RETAINED, ACKNOWLEDGE = 1, 2, 4
 _FUNCTIONS = {
     "unisono_version": (c_char_p, []),
     "unisono_error_text": (c_char_p, []),
-    "unisono_client_connect": (c_int, [c_char_p, POINTER(c_void_p)]),
+    "unisono_client_open": (c_int, [POINTER(ClientOptions), POINTER(c_void_p)]),
+    "unisono_client_name": (c_char_p, [c_void_p]),
+    "unisono_client_alive": (c_int, [c_void_p]),
+    "unisono_client_statistics": (c_int, [c_void_p, POINTER(c_char_p)]),
     "unisono_client_close": (c_int, [POINTER(c_void_p)]),
     "unisono_client_descriptor": (c_int, [c_void_p]),
     "unisono_client_largest": (c_size_t, [c_void_p]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import select
 import threading
@@ -11,7 +12,7 @@ from collections import deque
 from typing import Any, Deque, Dict, Optional, Union
 
 from . import _library as c
-from .errors import OK, TIMED_OUT, Gone
+from .errors import OK, TIMED_OUT, BadArgument, Gone
 from .event import Event, Notice, arrived, nanos, text
 
 Reception = Union[Event, Notice]
@@ -20,18 +21,50 @@ EXACTLY = 0.005
 """Seconds at the end of a wait that the library waits, to the nanosecond; poll(2) counts milliseconds."""
 
 
+INTERRUPTIBLE = 0.1
+"""Seconds that the library spins at a time: Python looks for Ctrl-C in between."""
+
+WAITS = ("sleep", "spin", "adaptive")
+
+
 class Client:
     """A connection, which Publishers and Subscribers of one thread can share: give it to them as `client`."""
 
-    def __init__(self, at: Union[str, os.PathLike[str], None] = None) -> None:
-        """`at`: the path of the broker's socket, "shm:PATH", "tcp:HOST:PORT" or
-        "tls:HOST:PORT?authority=FILE&certificate=FILE&key=FILE&token-file=FILE". None: this user's broker, or else the
-        host's at /run/unisono/events."""
+    def __init__(
+        self,
+        at: Union[str, os.PathLike[str], None] = None,
+        *,
+        name: Optional[str] = None,
+        token: Optional[str] = None,
+        lease: Optional[float] = None,
+        wait: str = "sleep",
+    ) -> None:
+        """Connects to a broker.
+
+        at: the path of its socket, "shm:PATH", "tcp:HOST:PORT" or
+            "tls:HOST:PORT?authority=FILE&certificate=FILE&key=FILE&token-file=FILE"; None: this user's broker, or else
+            the host's at /run/unisono/events
+        name: of this program in tables, metrics and errors; None: what ps shows and the process's number, as in
+            "python3[4711]"
+        token: the secret that says over TCP who the program is; instead of the one in the address's file
+        lease: seconds; the program calls the library at least this often, or the broker takes it for dead. Its next call
+            raises Gone then, and says so. Who waits in a call is not silent.
+        wait: "sleep", "spin" (needs a processor of its own) or "adaptive", until something comes
+        """
+        if wait not in WAITS:
+            raise BadArgument(f"wait is one of {', '.join(WAITS)}, not {wait!r}")
         self._library = c.library()
         self._lock = threading.Lock()
         self._handle = ctypes.c_void_p()
-        address = None if at is None else text(os.fspath(at), "an address")
-        c.check(self._library.unisono_client_connect(address, ctypes.byref(self._handle)))
+        options = c.ClientOptions(
+            address=None if at is None else text(os.fspath(at), "an address"),
+            name=None if name is None else text(name, "a name"),
+            token=None if token is None else text(token, "a token"),
+            lease_ns=0 if lease is None else max(nanos(lease), 1),
+            wait=WAITS.index(wait),
+        )
+        c.check(self._library.unisono_client_open(ctypes.byref(options), ctypes.byref(self._handle)))
+        self._sleeps, self._third = wait == "sleep", None if lease is None else lease / 3
         self._waiting: Dict[int, Deque[Reception]] = {}
         self._poll = select.poll()
         self._poll.register(self.fileno(), select.POLLIN)
@@ -63,6 +96,25 @@ class Client:
         """Bytes of the largest payload that the broker takes."""
         return self._library.unisono_client_largest(self._open())
 
+    @property
+    def name(self) -> str:
+        """By which the broker knows this program: in tables, metrics and errors."""
+        return self._library.unisono_client_name(self._open()).decode()
+
+    def alive(self) -> None:
+        """Says that this program lives, if it has a lease and calls nothing else in time."""
+        self.call("unisono_client_alive")
+
+    def statistics(self) -> Dict[str, Any]:
+        """What the broker has done for all programs, with the keys of `unisono events top --json`, without rates.
+
+        "consumers" has a row for each consumer, with the `name` of its program.
+        """
+        with self._lock:
+            told = ctypes.c_char_p()
+            c.check(self._library.unisono_client_statistics(self._open(), ctypes.byref(told)))
+            return json.loads(told.value or b"{}")
+
     def flush(self) -> None:
         """Lets all leave that was published later."""
         self.call("unisono_flush")
@@ -83,8 +135,11 @@ class Client:
             if left is not None and left <= EXACTLY:
                 if not self._take(max(left, 0.0)):
                     return None
+            elif not self._sleeps:
+                self._take(INTERRUPTIBLE if left is None else min(left, INTERRUPTIBLE))
             elif not self._take(0.0):
-                self._poll.poll(None if left is None else (left - EXACTLY) * 1000)
+                asleep = [time for time in (None if left is None else left - EXACTLY, self._third) if time is not None]
+                self._poll.poll(min(asleep) * 1000 if asleep else None)
         return mine.popleft()
 
     def _take(self, timeout: float) -> bool:

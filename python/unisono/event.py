@@ -242,6 +242,10 @@ class Event:
         made, _alive = draft(payload, None, fields, None, None, 0)
         self._client.call("unisono_reply", ctypes.byref(self._view), ctypes.byref(made))
 
+    def reply_failure(self, why: str) -> None:
+        """Answers a request that cannot be fulfilled: who asked gets Refused with these words."""
+        self.reply(fields={"reply_error": why})
+
     def __repr__(self) -> str:
         return f"<Event {self.topic} #{self.sequence} {self.fields} {len(self)} bytes>"
 

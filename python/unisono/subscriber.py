@@ -191,14 +191,19 @@ def serve(
 ) -> None:
     """Answers the requests on a topic by what `answer` makes of them: for ever, or `count` of them.
 
-    An exception of `answer` ends it, and who asked gets no reply. `options` are a Subscriber's; several servers share
+    An exception of `answer` ends it, and who asked is told of it (Refused). `options` are a Subscriber's; several servers share
     the requests by `group`.
     """
     with Subscriber(topic, at=at, **options) as requests:
         for request in requests:
             if not request.is_request:
                 continue
-            request.reply(answer(request))
+            try:
+                made = answer(request)
+            except BaseException as problem:
+                request.reply_failure(f"{type(problem).__name__}: {problem}")
+                raise
+            request.reply(made)
             count = None if count is None else count - 1
             if count == 0:
                 return

@@ -288,6 +288,16 @@ typedef enum unisono_reception {
         UNISONO_RECEPTION_LOST = 10,
 } unisono_reception;
 
+// How a program waits in unisono_receive and other calls.
+typedef enum unisono_wait {
+        // It sleeps until something comes.
+        UNISONO_WAIT_SLEEP = 0,
+        // It looks again and again, and needs a processor of its own.
+        UNISONO_WAIT_SPIN = 1,
+        // It spins while that is better, and sleeps otherwise.
+        UNISONO_WAIT_ADAPTIVE = 2,
+} unisono_wait;
+
 // A connection to a broker. One thread at a time uses it; other threads open their own.
 typedef struct unisono_client unisono_client;
 
@@ -303,6 +313,23 @@ typedef struct unisono_request unisono_request;
 
 // Memory of each member of a job that the other members read and write.
 typedef struct unisono_window unisono_window;
+
+// How to connect. What is zero or NULL is the default.
+typedef struct unisono_client_options {
+        // As unisono_client_connect takes it.
+        const char *address;
+        // The program's name in tables, metrics and errors: at most 64 characters. NULL: what ps shows, and the
+        // number of the process, such as "camera[4711]".
+        const char *name;
+        // The secret that says who the program is, over TCP; instead of the one in the address's file.
+        const char *token;
+        // The program makes a call at least this often, at least 300,000,000; 0: it may be silent. If it does
+        // not, the broker takes it for dead, and its next call is UNISONO_STATUS_GONE with a text that says so.
+        // A program that waits in a call is not silent.
+        uint64_t lease_ns;
+        // One of unisono_wait.
+        int wait;
+} unisono_client_options;
 
 // A topic to publish on, and what is offered for it. What is zero or NULL is the default.
 typedef struct unisono_topic {
@@ -484,6 +511,22 @@ uint64_t unisono_now(void);
 // at /run/unisono/events.
 enum unisono_status unisono_client_connect(const char *address,
                                            struct unisono_client **client);
+
+// Connects as the options say; `options` may be NULL.
+enum unisono_status unisono_client_open(const struct unisono_client_options *options,
+                                        struct unisono_client **client);
+
+// The name by which the broker knows this program, until the connection is closed; NULL if `client` is NULL.
+const char *unisono_client_name(const struct unisono_client *client);
+
+// Says that this program lives, if it has a lease and makes no other call in time.
+enum unisono_status unisono_client_alive(struct unisono_client *client);
+
+// What the broker has done for all programs, as a JSON object with the keys of `unisono events top --json`,
+// without rates: "consumers" has a row for each consumer with the "name" of its program. `*json` is the
+// library's, and valid until the next call of this function or the end of the connection.
+enum unisono_status unisono_client_statistics(struct unisono_client *client,
+                                              const char **json);
 
 // Ends the connection and sets `*client` to NULL. Its topics and subscriptions end; events that it has
 // received stay valid until they are freed. What unisono_publish_later holds back may be lost: flush first.

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define DO(call)                                                                                             \
 	do {                                                                                                 \
@@ -362,6 +363,61 @@ static void a_request_is_answered(void)
 	DO(unisono_client_close(&client));
 }
 
+static void names_leases_and_statistics(void)
+{
+	unisono_client_options options = { .address = address,
+					   .name = "line 1 \xc3\xbc",
+					   .wait = UNISONO_WAIT_ADAPTIVE };
+	struct timespec pause = { 2, 0 };
+	unisono_client *client, *leased;
+	unisono_event *event;
+	const char *json, *row;
+	char name[80];
+
+	DO(unisono_client_open(&options, &client));
+	CHECK(!strcmp(unisono_client_name(client), options.name) && unisono_client_name(NULL) == NULL);
+	subscribed(client, "statistics");
+	DO(unisono_publish(client, topic(client, "statistics"),
+			   &(unisono_draft){ .payload = "x", .bytes = 1 }));
+	event = next(client, UNISONO_RECEPTION_EVENT);
+	DO(unisono_event_free(&event));
+	DO(unisono_client_statistics(client, &json));
+	row = strstr(json, "\"name\":\"line 1 \xc3\xbc\"");
+	CHECK(row != NULL && strstr(row, "\"delivered\":1") != NULL);
+	REFUSED(unisono_client_statistics(client, NULL), ARG);
+	/* who says no name has one */
+	DO(unisono_client_open(&(unisono_client_options){ .address = address }, &leased));
+	snprintf(name, sizeof(name), "[%d]", (int)getpid());
+	CHECK(strstr(unisono_client_name(leased), name) != NULL && unisono_client_name(leased)[0] != '[');
+	DO(unisono_client_close(&leased));
+	options.name = "a\nb";
+	REFUSED(unisono_client_open(&options, &leased), ARG);
+	SAYS("control character");
+	options = (unisono_client_options){ .address = address, .wait = 3 };
+	REFUSED(unisono_client_open(&options, &leased), ARG);
+	SAYS("unisono_wait");
+	options = (unisono_client_options){ .address = address, .lease_ns = 1000 };
+	REFUSED(unisono_client_open(&options, &leased), ARG);
+	SAYS("300ms");
+	options.lease_ns = SECOND;
+	DO(unisono_client_open(&options, &leased));
+	subscribed(client, "leased");
+	topic(leased, "leased");
+	/* who waits in a call lives */
+	CHECK(unisono_receive(leased, 2 * SECOND, &event) == UNISONO_STATUS_TIMED_OUT);
+	CHECK(unisono_receive(client, 0, &event) == UNISONO_STATUS_TIMED_OUT);
+	DO(unisono_client_alive(leased));
+	/* who is silent does not, and is told */
+	nanosleep(&pause, NULL);
+	event = next(client, UNISONO_RECEPTION_GONE);
+	CHECK(event->died == 1);
+	DO(unisono_event_free(&event));
+	REFUSED(unisono_receive(leased, 0, &event), GONE);
+	SAYS("lease of 1s ran out");
+	DO(unisono_client_close(&leased));
+	DO(unisono_client_close(&client));
+}
+
 /* Publishes until the broker is gone; then waits for another one, and for an event through that. */
 static void until_the_broker_is_killed(void)
 {
@@ -426,6 +482,7 @@ int main(int argc, char **argv)
 	correlated_events_come_together();
 	requests_and_replies();
 	a_request_is_answered();
+	names_leases_and_statistics();
 	printf("every call about events answered as it should\n");
 	return 0;
 }

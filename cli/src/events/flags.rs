@@ -1,10 +1,12 @@
 //! What several subcommands of `unisono events` take.
 
 use crate::exit::Failure;
+use crate::flags::one_of;
 use std::path::PathBuf;
 use std::time::Duration;
 use unisono_broker::{
-    BrokerAddress, CertifiedFiles, Client, Error, EventDraft, FieldSet, FieldValue, default_socket,
+    BrokerAddress, CertifiedFiles, ChannelWait, Client, ClientOptions, Error, EventDraft, FieldSet,
+    FieldValue, default_socket,
 };
 use unisono_linux::read;
 use unisono_measure::units;
@@ -17,6 +19,10 @@ pub(crate) struct BrokerFlag {
     /// /run/unisono/events]
     #[arg(long, value_name = "ADDRESS")]
     at: Option<PathBuf>,
+    /// This program's name in `events top`, metrics and errors [default: what ps shows, and the number of the
+    /// process]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
     /// A file that holds a token, for a broker that asks for one over TCP
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -31,28 +37,56 @@ pub(crate) struct BrokerFlag {
     certificate_key: Option<PathBuf>,
 }
 
+/// How a program stays with its broker.
+#[derive(clap::Args)]
+pub(crate) struct StayFlags {
+    /// If this program is stopped or hangs for as long, the broker takes it for dead: a stand-by supplier
+    /// takes over, those who listen are told, and this program ends with an error when it goes on. At least
+    /// 300ms
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    pub(super) lease: Option<Duration>,
+    /// How it waits for the broker: spinning is fastest, and needs a processor of its own
+    #[arg(long, value_name = "HOW", value_parser = one_of(&ChannelWait::ALL), default_value = "sleep")]
+    wait: ChannelWait,
+}
+
 impl BrokerFlag {
     pub(super) fn client(&self) -> anyhow::Result<Client> {
+        self.connect(ClientOptions::new())
+    }
+
+    /// The same, with a lease and a way of waiting.
+    pub(super) fn staying(&self, stay: &StayFlags) -> anyhow::Result<Client> {
+        let options = ClientOptions::new().waiting(stay.wait);
+        self.connect(match stay.lease {
+            Some(lease) => options.leased(lease),
+            None => options,
+        })
+    }
+
+    fn connect(&self, mut options: ClientOptions) -> anyhow::Result<Client> {
         let address = self.address().map_err(Failure::Usage)?;
-        if self.at.is_none() && self.token_file.is_none() {
-            return Ok(Client::connect_default()?);
+        if let Some(name) = &self.name {
+            options = options.named(name);
         }
-        let token = self.token_file.as_ref().map(|path| {
-            let read = read::text(path, read::HAND_WRITTEN);
-            read.map_err(|error| Failure::Usage(format!("cannot read the token {}: {error}", path.display())))
-        });
-        let token = token.transpose()?;
-        match (&address, token.as_deref().map(str::trim)) {
-            (BrokerAddress::Tls(address), _) => Ok(Client::connect_tls(address).map_err(in_words)?),
-            (BrokerAddress::Udp(address), _) => Ok(Client::connect_udp(address).map_err(in_words)?),
-            (address, None) => Ok(Client::at(address)?),
-            (BrokerAddress::Tcp(address), Some(token)) => Ok(Client::connect_tcp_with(*address, token)?),
-            (other, Some(_)) => {
+        if self.at.is_none() && self.token_file.is_none() {
+            return options.connect_default().map_err(in_words);
+        }
+        match (&address, &self.token_file) {
+            (BrokerAddress::Tcp(_), Some(path)) => {
+                let read = read::text(path, read::HAND_WRITTEN).map_err(|error| {
+                    Failure::Usage(format!("cannot read the token {}: {error}", path.display()))
+                });
+                options = options.with_token(read?.trim());
+            }
+            (other @ (BrokerAddress::Unix(_) | BrokerAddress::Shared(_)), Some(_)) => {
                 let what =
                     format!("{other} needs no token: the kernel says who you are; leave --token-file out");
-                Err(Failure::Usage(what).into())
+                return Err(Failure::Usage(what).into());
             }
+            _ => {}
         }
+        options.connect(&address).map_err(in_words)
     }
 
     fn address(&self) -> Result<BrokerAddress, String> {
@@ -135,6 +169,7 @@ pub(super) fn in_words(error: Error) -> anyhow::Error {
         Error::Refused(_)
         | Error::Rejected(_)
         | Error::TooLong { .. }
+        | Error::Options(_)
         | Error::Tls(_)
         | Error::TokenFile { .. } => Failure::Usage(error.to_string()).into(),
         other => other.into(),

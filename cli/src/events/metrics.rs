@@ -6,9 +6,10 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::fmt;
-use unisono_broker::{ConsumerStatistics, LogStatistics, Statistics};
+use unisono_broker::{ConsumerStatistics, LogStatistics, OTHERS, Statistics};
 
-/// The text for a monitoring program. Consumers of one name are counted together.
+/// The text for a monitoring program. Consumers of one name are counted together. The number of series is
+/// bounded: the first consumers have their own, the others and those that have gone have one each.
 pub(super) fn openmetrics(statistics: Statistics) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(BrokerScrape(statistics)));
@@ -40,7 +41,7 @@ const OF_ALL: [FamilyOf<Statistics>; 4] = [
     ),
 ];
 
-const OF_CONSUMERS: [FamilyOf<ConsumerStatistics>; 8] = [
+const OF_CONSUMERS: [FamilyOf<ConsumerStatistics>; 11] = [
     (MetricType::Counter, "matched", "Events that matched", |of| of.matched),
     (MetricType::Counter, "delivered", "Events that were delivered", |of| of.delivered),
     (MetricType::Counter, "dropped_full", "Events dropped because the queue was full", |of| {
@@ -48,6 +49,16 @@ const OF_CONSUMERS: [FamilyOf<ConsumerStatistics>; 8] = [
     }),
     (MetricType::Counter, "dropped_late", "Events dropped because they were late", |of| {
         of.dropped_late
+    }),
+    (
+        MetricType::Counter,
+        "dropped_large",
+        "Events dropped because the reservation does not hold for them",
+        |of| of.dropped_large,
+    ),
+    (MetricType::Counter, "given_up", "Events that nobody acknowledged", |of| of.given_up),
+    (MetricType::Counter, "lost", "Events that matched and will never be delivered", |of| {
+        of.lost
     }),
     (MetricType::Counter, "missed_deadlines", "Deadlines that were missed", |of| of.missed),
     (MetricType::Counter, "repeated", "Deliveries that were repeated", |of| of.repeated),
@@ -79,14 +90,21 @@ impl Collector for BrokerScrape {
             family(&mut encoder, (kind, name, what), &one(of(&self.0)))?;
         }
         for (kind, name, what, of) in OF_CONSUMERS {
-            let mut by_name: BTreeMap<&str, u64> = BTreeMap::new();
-            for consumer in &self.0.consumers {
-                *by_name.entry(&consumer.name).or_default() += of(consumer);
-            }
-            let samples: Vec<_> =
-                by_name.into_iter().map(|(name, value)| (vec![("consumer", name)], value)).collect();
+            let samples = of_consumers(&self.0, of);
             family(&mut encoder, (kind, name, what), &samples)?;
         }
+        let counted = |label: &'static str, counts: &'_ BTreeMap<String, u64>| -> Vec<_> {
+            counts.iter().map(|(name, count)| (vec![(label, name.clone())], *count)).collect()
+        };
+        let refusals = counted("reason", &self.0.refusals);
+        family(
+            &mut encoder,
+            (MetricType::Counter, "refusals", "What was refused, by the reason"),
+            &refusals,
+        )?;
+        let missed = counted("topic", &self.0.missed_by_topic);
+        let what = "Deadlines that were missed, by the topic; the topics with the most";
+        family(&mut encoder, (MetricType::Counter, "missed_deadlines_by_topic", what), &missed)?;
         for (kind, name, what, of) in OF_LOG {
             if let Some(log) = &self.0.log {
                 family(&mut encoder, (kind, name, what), &one(of(log)))?;
@@ -96,13 +114,28 @@ impl Collector for BrokerScrape {
     }
 }
 
+/// Consumers that have series of their own.
+const MOST_CONSUMERS: usize = 200;
+
+/// The value of each consumer, of the others together, and of all that have gone.
+fn of_consumers(statistics: &Statistics, of: fn(&ConsumerStatistics) -> u64) -> Vec<LabelledValue> {
+    let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
+    for consumer in &statistics.consumers {
+        let is_own = by_name.len() < MOST_CONSUMERS || by_name.contains_key(&consumer.name);
+        *by_name.entry(if is_own { consumer.name.clone() } else { OTHERS.to_owned() }).or_default() +=
+            of(consumer);
+    }
+    by_name.insert("(departed)".to_owned(), of(&statistics.departed));
+    by_name.into_iter().map(|(name, value)| (vec![("consumer", name)], value)).collect()
+}
+
 /// A value with its labels.
-type LabelledValue<'a> = (Vec<(&'static str, &'a str)>, u64);
+type LabelledValue = (Vec<(&'static str, String)>, u64);
 
 fn family(
     encoder: &mut DescriptorEncoder<'_>,
     (kind, name, what): (MetricType, &str, &str),
-    samples: &[LabelledValue<'_>],
+    samples: &[LabelledValue],
 ) -> fmt::Result {
     if samples.is_empty() {
         return Ok(());
@@ -141,6 +174,9 @@ mod tests {
             clients: 3,
             consumers: vec![consumer(5), consumer(6)],
             log,
+            departed: ConsumerStatistics { lost: 7, ..ConsumerStatistics::default() },
+            refusals: BTreeMap::from([("admission".to_owned(), 2)]),
+            missed_by_topic: BTreeMap::from([("plant/1".to_owned(), 3)]),
             ..Statistics::default()
         };
         let text = openmetrics(statistics);
@@ -149,10 +185,27 @@ mod tests {
             "unisono_events_programs 3",
             "# TYPE unisono_events_delivered counter",
             "unisono_events_delivered_total{consumer=\"a\"} 11",
+            "unisono_events_lost_total{consumer=\"(departed)\"} 7",
+            "unisono_events_refusals_total{reason=\"admission\"} 2",
+            "unisono_events_missed_deadlines_by_topic_total{topic=\"plant/1\"} 3",
             "unisono_events_log_unsynced 5",
             "# EOF",
         ] {
             assert!(text.lines().any(|it| it == line), "{line} in\n{text}");
         }
+    }
+
+    #[test]
+    fn however_many_consumers_there_are_the_series_are_bounded_and_their_sum_is_right() {
+        let consumer = |number| ConsumerStatistics {
+            name: format!("consumer {number}"),
+            delivered: 1,
+            ..ConsumerStatistics::default()
+        };
+        let statistics = Statistics { consumers: (0..1000).map(consumer).collect(), ..Statistics::default() };
+        let text = openmetrics(statistics);
+        let lines = text.lines().filter(|line| line.starts_with("unisono_events_delivered_total"));
+        let values: Vec<f64> = lines.filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
+        assert_eq!((values.len(), values.iter().sum::<f64>()), (MOST_CONSUMERS + 2, 1000.0));
     }
 }

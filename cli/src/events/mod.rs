@@ -10,6 +10,7 @@ mod policy;
 mod publish;
 mod record;
 mod replay;
+mod reply;
 mod request;
 mod serve;
 mod show;

@@ -1,12 +1,13 @@
 //! `unisono events publish`: events of a topic, from the command line or line by line.
 
-use super::flags::{BrokerFlag, EventFlags, in_words};
+use super::flags::{BrokerFlag, EventFlags, StayFlags, in_words};
 use crate::flags::one_of;
 use crate::output;
 use std::io::{BufRead, IsTerminal as _};
 use std::process::ExitCode;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
-use unisono_broker::{Advertisement, Client, Durability, KeptHistory, PublishOutcome, TopicHandle};
+use unisono_broker::{Advertisement, Client, Durability, KeptHistory, Nanos, PublishOutcome, TopicHandle};
 use unisono_measure::units;
 
 const DURABILITY: [(Durability, &str, &str); 3] = [
@@ -24,7 +25,9 @@ const DURABILITY: [(Durability, &str, &str); 3] = [
   seq 1000 | unisono events publish counter --durability synced --writer counter
                                                      run it again: what the log has is not published again
   seq 1000 | unisono events publish speed --every 10ms --exclusive --strength 2
-                                                     heard alone; when it dies, the next strongest is heard")]
+                                                     heard alone; when it dies, the next strongest is heard
+  seq 1000 | unisono events publish speed --every 10ms --exclusive --lease 1s
+                                                     the same also when it is stopped or hangs for a second")]
 pub(crate) struct Args {
     /// The topic: levels with / between them
     #[arg(value_name = "TOPIC")]
@@ -40,6 +43,21 @@ pub(crate) struct Args {
     /// How many events the broker keeps for late subscribers; all suppliers of a topic must say the same
     #[arg(long, value_name = "N", default_value_t = 0)]
     keep: usize,
+    /// Keys of which the broker keeps the last event instead
+    #[arg(long, value_name = "KEYS", conflicts_with = "keep")]
+    keep_values: Option<usize>,
+    /// Offer that events may be delivered again until they are acknowledged
+    #[arg(long)]
+    reliable: bool,
+    /// Offer that each event is due this long after its publication, unless it has a deadline of its own
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    offer_deadline: Option<Duration>,
+    /// Offer that events come at least this far apart; faster ones are refused
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    period: Option<Duration>,
+    /// Events that may come at once all the same
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "period")]
+    burst: u32,
     /// Only the strongest living supplier of the topic is heard, and the others stand by. All suppliers of
     /// the topic must say this
     #[arg(long)]
@@ -66,17 +84,28 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    stay: StayFlags,
+    #[command(flatten)]
     broker: BrokerFlag,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut client = args.broker.client()?;
-    let history = if args.keep == 0 { KeptHistory::None } else { KeptHistory::Last(args.keep) };
+    let mut client = args.broker.staying(&args.stay)?;
+    let nanos = |duration: Duration| Nanos::from(duration).0;
+    let history = match (args.keep, args.keep_values) {
+        (_, Some(keys)) => KeptHistory::LastValue(keys),
+        (0, None) => KeptHistory::None,
+        (events, None) => KeptHistory::Last(events),
+    };
     let spec = Advertisement {
         event_type: args.event_type.clone(),
         history,
         exclusive: args.exclusive,
         strength: args.strength,
+        reliable: args.reliable,
+        deadline_ns: args.offer_deadline.map(nanos),
+        period_ns: args.period.map(nanos),
+        burst: args.burst,
         durability: args.durability,
         writer: args.writer.clone(),
         ..Advertisement::of(&args.topic)
@@ -87,7 +116,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut unheard = false;
     let mut publish = |client: &mut Client, payload: &[u8]| {
         if let Some(every) = args.every {
-            std::thread::sleep((every * number).saturating_sub(start.elapsed()));
+            rest(client, args.stay.lease, (every * number).saturating_sub(start.elapsed()))?;
         }
         let sequence = args.writer.as_ref().map(|_| args.number + u64::from(number));
         number += 1;
@@ -108,12 +137,51 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             if std::io::stdin().is_terminal() {
                 eprintln!("reading standard input: each line is an event of {}; Ctrl-D ends it", args.topic);
             }
-            for line in std::io::stdin().lock().lines() {
-                publish(&mut client, line?.as_bytes())?;
-            }
+            each_line(&mut client, args.stay.lease, publish)?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Sleeps. A program with a lease says meanwhile that it lives.
+fn rest(client: &mut Client, lease: Option<Duration>, time: Duration) -> anyhow::Result<()> {
+    let until = Instant::now() + time;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let most = lease.map_or(left, |lease| lease / 3);
+        std::thread::sleep(left.min(most));
+        if left <= most {
+            return Ok(());
+        }
+        client.alive()?;
+    }
+}
+
+/// Does something with each line of standard input. A program with a lease says that it lives while none
+/// comes.
+fn each_line(
+    client: &mut Client,
+    lease: Option<Duration>,
+    mut publish: impl FnMut(&mut Client, &[u8]) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let Some(lease) = lease else {
+        for line in std::io::stdin().lock().lines() {
+            publish(client, line?.as_bytes())?;
+        }
+        return Ok(());
+    };
+    let (sender, lines) = std::sync::mpsc::sync_channel(1);
+    std::thread::spawn(move || {
+        let mut lines = std::io::stdin().lock().lines();
+        while lines.next().is_some_and(|line| sender.send(line).is_ok()) {}
+    });
+    loop {
+        match lines.recv_timeout(lease / 3) {
+            Ok(line) => publish(client, line?.as_bytes())?,
+            Err(RecvTimeoutError::Timeout) => client.alive()?,
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+    }
 }
 
 /// Whether an event had a consumer.

@@ -1,6 +1,6 @@
 //! `unisono events request`: an event, and its answer.
 
-use super::flags::{BrokerFlag, EventFlags, in_words};
+use super::flags::{BrokerFlag, EventFlags, StayFlags, in_words};
 use super::show;
 use crate::output;
 use std::process::ExitCode;
@@ -11,9 +11,13 @@ use unisono_measure::units;
 /// Publish a request and print its reply
 ///
 /// A request carries the fields `reply_to` (a topic) and `request` (a number). Whoever answers publishes on
-/// that topic an event with the same number; in Rust, `Client::reply` does.
+/// that topic an event with the same number: `unisono events subscribe TOPIC --reply COMMAND` does, and so do
+/// `Client::reply` in Rust, `unisono_reply` in C and `unisono.serve` in Python. While nobody subscribes to
+/// the topic, the request waits.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
+  unisono events subscribe clock --reply date &         answers requests
+  unisono events request clock
   unisono events request pump/1/start now --timeout 100ms
   unisono events request pump/1/start now --json")]
 pub(crate) struct Args {
@@ -32,11 +36,13 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    stay: StayFlags,
+    #[command(flatten)]
     broker: BrokerFlag,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut client = args.broker.client()?;
+    let mut client = args.broker.staying(&args.stay)?;
     let topic = client.advertise(&Advertisement::of(&args.topic)).map_err(in_words)?;
     let draft = args.event.draft(args.payload.as_bytes());
     let reply = client.request(topic, draft, args.timeout).map_err(in_words)?;

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
-use unisono_broker::{FieldSet, FieldValue, ReceivedEvent, Reception, Statistics, now};
+use unisono_broker::{ConsumerStatistics, FieldSet, FieldValue, ReceivedEvent, Reception, Statistics, now};
 
 /// One line for what has come.
 pub(super) fn line(reception: &Reception, as_json: bool) -> String {
@@ -80,7 +80,7 @@ fn fields_as_json(fields: &FieldSet) -> Value {
     )
 }
 
-fn value_as_json(value: &FieldValue) -> Value {
+pub(super) fn value_as_json(value: &FieldValue) -> Value {
     match value {
         FieldValue::Number(number) => {
             number.to_whole().map_or_else(|| json!(number.to_f64()), |whole| json!(whole))
@@ -90,29 +90,70 @@ fn value_as_json(value: &FieldValue) -> Value {
     }
 }
 
+/// The name of a consumer; a group's has the number of its programs.
+pub(super) fn consumer(of: &ConsumerStatistics) -> String {
+    match (&*of.name, &of.programs) {
+        (name, Some(_)) => format!("{name} x{}", of.members),
+        ("", None) => "-".to_owned(),
+        (name, None) => name.to_owned(),
+    }
+}
+
+/// What was refused, by the reason, in brackets.
+pub(super) fn refusals(statistics: &Statistics) -> String {
+    match statistics.refusals.is_empty() {
+        true => String::new(),
+        false => {
+            let each = statistics.refusals.iter().map(|(kind, count)| format!("{kind} {count}"));
+            format!(" ({})", each.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// The topics whose deadlines were missed most, a line each.
+pub(super) fn missed_topics(statistics: &Statistics) -> String {
+    let mut missed: Vec<_> = statistics.missed_by_topic.iter().collect();
+    missed.sort_by(|(_, one), (_, other)| other.cmp(one));
+    let mut text = String::new();
+    for (place, (topic, missed)) in missed.into_iter().take(10).enumerate() {
+        if place == 0 {
+            text.push_str("\nmissed deadlines by topic:");
+        }
+        let _ = write!(text, "\n{topic:<46} {missed:>12}");
+    }
+    text
+}
+
 /// What each consumer has got, as a table.
 pub(super) fn counters(statistics: &Statistics) -> String {
     let mut text = format!(
-        "{:<24} {:>12} {:>12} {:>10} {:>10} {:>10} {:>8}\n",
-        "consumer", "matched", "delivered", "full", "late", "missed", "waiting"
+        "{:<24} {:>12} {:>12} {:>10} {:>10} {:>10} {:>10} {:>8}\n",
+        "consumer", "matched", "delivered", "full", "late", "lost", "missed", "waiting"
     );
-    for consumer in &statistics.consumers {
-        let name = if consumer.name.is_empty() { "-" } else { &consumer.name };
+    let departed =
+        (statistics.departed.matched > 0).then_some(("(departed)".to_owned(), &statistics.departed));
+    let consumers = statistics.consumers.iter().map(|of| (consumer(of), of));
+    for (name, consumer) in consumers.chain(departed) {
         let _ = writeln!(
             text,
-            "{name:<24} {:>12} {:>12} {:>10} {:>10} {:>10} {:>8}",
+            "{name:<24} {:>12} {:>12} {:>10} {:>10} {:>10} {:>10} {:>8}",
             consumer.matched,
             consumer.delivered,
             consumer.dropped_full,
             consumer.dropped_late,
+            consumer.lost,
             consumer.missed,
             consumer.waiting
         );
     }
     let _ = writeln!(
         text,
-        "{} programs, {} requests refused, {} programs sent away",
-        statistics.clients, statistics.refused, statistics.sent_away
+        "{} programs, {} requests refused{}, {} programs sent away{}",
+        statistics.clients,
+        statistics.refused,
+        refusals(statistics),
+        statistics.sent_away,
+        missed_topics(statistics)
     );
     text
 }

@@ -1,14 +1,15 @@
 //! `unisono events subscribe`: events as they come.
 
-use super::flags::{BrokerFlag, DirectChoice, in_words};
+use super::flags::{BrokerFlag, DirectChoice, StayFlags, in_words};
+use super::reply::{self, ReplyCourse, ReplyFlags};
 use super::show;
 use crate::flags::one_of;
 use crate::output;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use unisono_broker::{
-    AgainSpec, InterestSpec, PartRule, Reception, ReservedTime, ResumeSpec, SubscriptionSpec, TogetherSpec,
-    WhenFull, WhenLate,
+    AgainSpec, InterestSpec, KeptHistory, PartRule, Reception, ReservedTime, ResumeSpec, SubscriptionSpec,
+    TogetherSpec, WhenFull, WhenLate,
 };
 use unisono_linux::clock::Nanos;
 use unisono_measure::units;
@@ -27,7 +28,8 @@ const WHEN_LATE: [(WhenLate, &str, &str); 3] = [
     (WhenLate::Drop, "drop", "Drop them"),
     (WhenLate::Report, "report", "Drop them, and report the gap"),
 ];
-const TOGETHER: [(PartRule, &str, &str); 2] = [
+const TOGETHER: [(PartRule, &str, &str); 3] = [
+    (PartRule::Any, "any", "The first event of any pattern"),
     (PartRule::All, "all", "One event of each pattern, in any order"),
     (PartRule::Sequence, "sequence", "One event of each pattern, in the order of the patterns"),
 ];
@@ -45,7 +47,11 @@ Examples:
   unisono events subscribe feed --period 10ms --execution 2ms --due 5ms     admitted, or refused saying by how much
   unisono events subscribe jobs --group workers --acknowledge 1s            each event to one worker, until it is done
   unisono events subscribe door motion --together sequence --within 5s      both, in this order
-  unisono events subscribe 'orders/#' --resume billing                      go on where `billing` was")]
+  unisono events subscribe 'orders/#' --resume billing                      go on where `billing` was
+  unisono events subscribe state --last-values 100                          what the topic keeps, or refused if it keeps less
+  unisono events subscribe feed --deadline 10ms --share 0.5                 refused unless suppliers and the policy promise it
+  unisono events subscribe feed --silence 5s                                told when nothing comes
+  unisono events subscribe clock --reply date                               answers `unisono events request clock`")]
 pub(crate) struct Args {
     /// Topics
     #[arg(value_name = "PATTERN", required = true)]
@@ -71,6 +77,9 @@ pub(crate) struct Args {
     /// How many events may wait in the queue
     #[arg(long, value_name = "N", default_value_t = 1024)]
     queue: usize,
+    /// How many bytes of payload may wait in the queue
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    queue_bytes: Option<u64>,
     /// What happens when an event comes and the queue is full
     #[arg(long, value_name = "HOW", value_parser = one_of(&WHEN_FULL), default_value = "drop-oldest")]
     full: WhenFull,
@@ -86,9 +95,48 @@ pub(crate) struct Args {
     /// The longest time that the delivery of one event takes
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "1us")]
     execution: Duration,
+    /// In addition for each KiB of its payload
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    execution_per_kib: Option<Duration>,
+    /// The largest payload that the reservation is for; larger ones are dropped, and a gap is told
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes, default_value = "64KiB", requires = "period")]
+    largest: u64,
+    /// Refuse topics that do not keep so many events for those who subscribe late
+    #[arg(long, value_name = "N", conflicts_with = "last_values")]
+    last: Option<usize>,
+    /// Refuse topics that do not keep the last event of so many keys
+    #[arg(long, value_name = "KEYS")]
+    last_values: Option<usize>,
+    /// Refuse suppliers that do not offer redelivery (`publish --reliable`)
+    #[arg(long)]
+    reliable: bool,
+    /// Refuse suppliers that do not offer this deadline, or a sooner one (`publish --offer-deadline`)
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    deadline: Option<Duration>,
+    /// Refuse a class that the policy does not make sure of this part of the whole, such as 0.25
+    #[arg(long, value_name = "PART")]
+    share: Option<f64>,
+    /// A notice each period
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    every: Option<Duration>,
+    /// A notice when nothing came for so long
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    silence: Option<Duration>,
+    /// No events that come from the programs of another host's broker
+    #[arg(long)]
+    local_only: bool,
     /// Acknowledge each event; one that is not acknowledged in this time is delivered again
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     acknowledge: Option<Duration>,
+    /// Deliveries of one event, at most; then it is given up, and a gap is told
+    #[arg(long, value_name = "N", default_value_t = 16, requires = "acknowledge")]
+    attempts: u32,
+    /// Events that may be delivered and not acknowledged at a time
+    #[arg(long, value_name = "N", default_value_t = 64, requires = "acknowledge")]
+    window: usize,
+    /// How long the group's queue outlives its last consumer
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, requires = "group")]
+    linger: Option<Duration>,
     /// Continue as the consumer of this name: the broker's log delivers what that consumer has not
     /// acknowledged, also after the broker was started again
     #[arg(long, value_name = "NAME", conflicts_with_all = ["group", "together", "period", "full", "late"])]
@@ -105,9 +153,13 @@ pub(crate) struct Args {
     /// Whether events may come directly from their suppliers, through shared memory
     #[arg(long, value_name = "CHOICE", value_enum, default_value = "yes")]
     direct: DirectChoice,
+    #[command(flatten)]
+    replies: ReplyFlags,
     /// Print events and notices as JSON Lines
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    stay: StayFlags,
     #[command(flatten)]
     broker: BrokerFlag,
 }
@@ -127,13 +179,14 @@ impl Args {
         let reserve = self.period.zip(self.due).map(|(period, due)| ReservedTime {
             period_ns: nanos(period),
             deadline_ns: nanos(due),
-            largest: 64 << 10,
+            largest: usize::try_from(self.largest).unwrap_or(usize::MAX),
         });
         let together = self.together.map(|rule| TogetherSpec {
             rule,
             within_ns: nanos(self.within.unwrap_or_default()),
             report: true,
         });
+        let default = SubscriptionSpec::default();
         SubscriptionSpec {
             interests: self.topics.iter().map(interest).collect(),
             class: self.class.clone(),
@@ -143,22 +196,47 @@ impl Args {
             late: self.late,
             reserve,
             execution_ns: nanos(self.execution),
+            execution_per_kib_ns: nanos(self.execution_per_kib.unwrap_or_default()),
+            history: match (self.last, self.last_values) {
+                (Some(events), _) => KeptHistory::Last(events),
+                (_, Some(keys)) => KeptHistory::LastValue(keys),
+                _ => KeptHistory::None,
+            },
+            reliable: self.reliable,
+            deadline_ns: self.deadline.map(nanos),
+            share: self.share,
+            every_ns: self.every.map(nanos),
+            silence_ns: self.silence.map(nanos),
+            linger_ns: nanos(self.linger.unwrap_or_default()),
+            local_only: self.local_only,
             again: self.acknowledge.map(|after| AgainSpec {
                 after_ns: nanos(after),
-                attempts: 16,
-                window: 64,
+                attempts: self.attempts,
+                window: self.window,
             }),
             together,
             direct: self.direct == DirectChoice::Yes,
             resume: self.resume.clone().map(|name| ResumeSpec { name, after: self.after }),
-            ..SubscriptionSpec::default()
+            queue_bytes: self
+                .queue_bytes
+                .map_or(default.queue_bytes, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+            ..default
         }
     }
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut client = args.broker.client()?;
+    let mut client = args.broker.staying(&args.stay)?;
     client.subscribe(&args.spec()).map_err(in_words)?;
+    if let Some(command) = &args.replies.reply {
+        let (count, timeout, lease, json) = (args.count, args.timeout, args.stay.lease, args.json);
+        let course = ReplyCourse { count, timeout, lease, json };
+        let answered = reply::serve(&args.replies, command, &mut client, &course)?;
+        return match count {
+            Some(count) if answered < count => anyhow::bail!("{answered} of {count} requests came in time"),
+            _ => Ok(ExitCode::SUCCESS),
+        };
+    }
     let start = Instant::now();
     let mut events = 0;
     while args.count.is_none_or(|count| events < count) {

@@ -1,6 +1,7 @@
 //! `unisono events top`: what the broker does, live.
 
 use super::flags::BrokerFlag;
+use super::show;
 use crate::keyboard::{self, Keys};
 use crate::output;
 use serde_json::{Value, json};
@@ -16,7 +17,10 @@ use unisono_measure::units;
 /// Watch what each consumer gets: rates, drops, missed deadlines, what waits
 ///
 /// Two readings give rates; a new table every interval until Ctrl-C, in place on a terminal. There `q` and
-/// Esc end it, too. The busiest consumers come first.
+/// Esc end it, too. The busiest consumers come first; a group is one of them, with the number of its
+/// programs. `full`, `late`, `lost` and `missed` count since a consumer came: what its full queue dropped,
+/// what was dropped because it was late, all that it lost, and the deadlines that it missed. The missed
+/// deadlines of each topic follow. What consumers had that have gone is in `(departed)`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono events top
@@ -74,12 +78,12 @@ fn per_second(count: u64, earlier: u64, nanos: u64) -> f64 {
 /// In the broker's order. Consumers of one name are told apart by that order.
 fn rates<'a>(now: &'a Statistics, earlier: &'a Statistics) -> Vec<ConsumerRate<'a>> {
     let nanos = now.at_ns.saturating_sub(earlier.at_ns);
-    let mut before: HashMap<&str, Vec<&ConsumerStatistics>> = HashMap::new();
+    let mut before: HashMap<(&str, bool), Vec<&ConsumerStatistics>> = HashMap::new();
     for consumer in earlier.consumers.iter().rev() {
-        before.entry(&consumer.name).or_default().push(consumer);
+        before.entry((&consumer.name, consumer.programs.is_some())).or_default().push(consumer);
     }
     let rate = |of: &'a ConsumerStatistics| {
-        let known = before.get_mut(&*of.name).and_then(Vec::pop);
+        let known = before.get_mut(&(&*of.name, of.programs.is_some())).and_then(Vec::pop);
         let (matched, delivered) = known.map_or((0, 0), |of| (of.matched, of.delivered));
         ConsumerRate {
             of,
@@ -108,8 +112,12 @@ fn as_json(now: &Statistics, earlier: &Statistics) -> serde_json::Result<Value> 
 fn table(now: &Statistics, earlier: &Statistics, width: usize) -> String {
     let nanos = now.at_ns.saturating_sub(earlier.at_ns);
     let mut text = format!(
-        "{} programs, {} paths, {} refused, {} sent away\n",
-        now.clients, now.paths, now.refused, now.sent_away
+        "{} programs, {} paths, {} refused{}, {} sent away\n",
+        now.clients,
+        now.paths,
+        now.refused,
+        show::refusals(now),
+        now.sent_away
     );
     if let Some(log) = &now.log {
         let before = earlier.log.as_ref().map_or((0, 0), |log| (log.written, log.syncs));
@@ -127,24 +135,38 @@ fn table(now: &Statistics, earlier: &Statistics, width: usize) -> String {
     }
     let _ = write!(
         text,
-        "{:<24} {:>12} {:>12} {:>8} {:>10} {:>10} {:>10}",
-        "consumer", "matched/s", "delivered/s", "waiting", "full", "late", "missed"
+        "{:<24} {:>12} {:>12} {:>8} {:>10} {:>10} {:>10} {:>10}",
+        "consumer", "matched/s", "delivered/s", "waiting", "full", "late", "lost", "missed"
     );
     let mut rates = rates(now, earlier);
     rates.sort_by(|one, other| other.delivered.total_cmp(&one.delivered));
-    for ConsumerRate { of, matched, delivered } in rates {
-        let name: String =
-            if of.name.is_empty() { "-".to_owned() } else { of.name.chars().take(24).collect() };
+    let gone = ConsumerRate {
+        of: &now.departed,
+        matched: per_second(now.departed.matched, earlier.departed.matched, nanos),
+        delivered: per_second(now.departed.delivered, earlier.departed.delivered, nanos),
+    };
+    for ConsumerRate { of, matched, delivered } in rates.iter().chain((gone.of.matched > 0).then_some(&gone))
+    {
+        let name = match std::ptr::eq(*of, gone.of) {
+            true => "(departed)".to_owned(),
+            false => show::consumer(of),
+        };
         let _ = write!(
             text,
-            "\n{name:<24} {matched:>12.0} {delivered:>12.0} {:>8} {:>10} {:>10} {:>10}{}",
+            "\n{:<24} {matched:>12.0} {delivered:>12.0} {:>8} {:>10} {:>10} {:>10} {:>10}{}",
+            name.chars().take(24).collect::<String>(),
             of.waiting,
             of.dropped_full,
             of.dropped_late,
+            of.lost,
             of.missed,
             if of.paused { " paused" } else { "" }
         );
     }
+    if now.left_out > 0 {
+        let _ = write!(text, "\nand {} more", now.left_out);
+    }
+    text.push_str(&show::missed_topics(now));
     let lines: Vec<String> = text.lines().map(|line| line.chars().take(width).collect()).collect();
     lines.join("\n")
 }

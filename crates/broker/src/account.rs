@@ -21,14 +21,24 @@ pub struct Statistics {
     pub refused: u64,
     /// Programs that were sent away because of what they sent.
     pub sent_away: u64,
-    /// What clients were refused because they may not have it, by kind.
+    /// What was refused, by the reason: `admission` (a deadline that cannot be kept), `offered` (offered
+    /// against requested), `publish` and `subscribe` (permissions), and so on.
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub refusals: std::collections::BTreeMap<String, u64>,
     /// Leaves of the policy, in its order: what left on paths.
     pub classes: Vec<ClassStatistics>,
-    /// Consumers of programs.
+    /// Consumers of programs; a group is one of them.
     #[serde(default)]
     pub consumers: Vec<ConsumerStatistics>,
+    /// Consumers that do not fit into this answer.
+    #[serde(default)]
+    pub left_out: u64,
+    /// All consumers together that have gone.
+    #[serde(default)]
+    pub departed: ConsumerStatistics,
+    /// Of all consumers, also those that have gone: deadlines missed by topic; the topics with the most.
+    #[serde(default)]
+    pub missed_by_topic: std::collections::BTreeMap<String, u64>,
     /// None: it keeps no log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<LogStatistics>,
@@ -59,9 +69,15 @@ pub struct LogStatistics {
 
 /// What a consumer, or its group, has got.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ConsumerStatistics {
-    /// The name of its program.
+    /// The name of its program, or of the group.
     pub name: String,
+    /// The names of a group's programs, at most 16. None: it is alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub programs: Option<Vec<String>>,
+    /// Consumers in the group; 1 without one.
+    pub members: u64,
     /// Events that matched.
     pub matched: u64,
     pub delivered: u64,
@@ -69,9 +85,15 @@ pub struct ConsumerStatistics {
     pub dropped_full: u64,
     /// Not delivered because their deadline had passed.
     pub dropped_late: u64,
+    /// Not delivered because they were larger than its reservation holds for.
+    pub dropped_large: u64,
+    /// Given up after the last attempt, because nobody acknowledged them.
+    pub given_up: u64,
+    /// All that matched and will never be delivered: the sum of those four.
+    pub lost: u64,
     /// Deadlines that passed before or while the event was delivered.
     pub missed: u64,
-    /// The same by topic; those of topics that are gone under the empty name.
+    /// The same by topic; the topics with the most, the others under [`OTHERS`].
     pub missed_by_topic: std::collections::BTreeMap<String, u64>,
     /// Deliveries repeated because nobody acknowledged them.
     pub repeated: u64,
@@ -82,6 +104,9 @@ pub struct ConsumerStatistics {
     /// Whether its program reads nothing for now.
     pub paused: bool,
 }
+
+/// Stands for all that have no place of their own.
+pub const OTHERS: &str = "(others)";
 
 /// What a class has got.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

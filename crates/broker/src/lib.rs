@@ -45,6 +45,7 @@ mod limits;
 pub mod log;
 pub mod memory;
 mod mqtt;
+mod name;
 mod notice;
 mod outgoing;
 mod permissions;
@@ -57,13 +58,13 @@ mod topic_names;
 pub mod transport;
 mod trial;
 
-pub use account::{ClassStatistics, ConsumerStatistics, LogStatistics, Statistics};
+pub use account::{ClassStatistics, ConsumerStatistics, LogStatistics, OTHERS, Statistics};
 pub use address::{AddressError, BrokerAddress, HOST_SOCKET, TlsAddress, default_socket};
 pub use body::EventBody;
 pub use broker::Broker;
 pub use channel_wait::ChannelWait;
 pub use client::{
-    Client, Error, EventDraft, HandedIn, PathHandle, PublishedEvent, ReceivedEvent, Reception,
+    Client, ClientOptions, Error, EventDraft, HandedIn, PathHandle, PublishedEvent, ReceivedEvent, Reception,
     SubscriptionHandle, TopicHandle,
 };
 pub use destination::{Destination, PathTransport};

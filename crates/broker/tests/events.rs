@@ -369,8 +369,44 @@ fn requests_are_answered_and_a_request_that_nobody_answers_ends() {
             drop(server);
             let nobody = asker.advertise(&Advertisement::of("nobody")).expect("a topic");
             let reply = asker.request(nobody, EventDraft::new(b""), Duration::from_millis(20));
+            let said = reply.expect_err("nobody is there").to_string();
+            assert!(said.contains("nobody subscribes to nobody; start a program that replies"), "{said}");
+            // one that listens and says nothing is no reply, and one that fails says why
+            let mut server = addresses.client();
+            server.subscribe(&SubscriptionSpec::of("nobody")).expect("it fits");
+            let reply = asker.request(nobody, EventDraft::new(b""), Duration::from_millis(20));
             assert!(matches!(reply, Err(Error::NoReply(_))), "{reply:?}");
+            let _ = event(&mut server);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let request = event(&mut server);
+                    assert!(request.is_request());
+                    assert!(server.reply_failure(&request, "out of order").expect("it leaves"));
+                });
+                let reply = asker.request(nobody, EventDraft::new(b""), Duration::from_secs(20));
+                let said = reply.expect_err("it failed").to_string();
+                assert_eq!(said, "the request failed: out of order");
+            });
         }
+    });
+}
+
+#[test]
+fn a_request_waits_for_who_replies_and_reaches_them_once() {
+    with_broker(|addresses| {
+        let (mut asker, mut server) = (addresses.client(), addresses.client());
+        let topic = asker.advertise(&Advertisement::of("late")).expect("a topic");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(100));
+                server.subscribe(&SubscriptionSpec::of("late")).expect("it fits");
+                let request = event(&mut server);
+                server.reply(&request, EventDraft::new(b"here")).expect("it leaves");
+                assert!(server.receive(Some(Duration::from_millis(50))).expect("it lives").is_none());
+            });
+            let reply = asker.request(topic, EventDraft::new(b""), Duration::from_secs(20));
+            assert_eq!(*reply.expect("an answer").payload.bytes(), *b"here");
+        });
     });
 }
 

@@ -7,8 +7,8 @@ use common::{Addresses, broker, event, with_this_broker};
 use std::net::SocketAddr;
 use std::time::Duration;
 use unisono_broker::{
-    Advertisement, Broker, Client, Destination, Error, EventDraft, Limits, Permissions, SubscriptionSpec,
-    Tokens, now,
+    Advertisement, Broker, BrokerAddress, Client, ClientOptions, Destination, Error, EventDraft, Limits,
+    Permissions, SubscriptionSpec, Tokens, now,
 };
 use unisono_fairqueue::{LinkPace, Rate};
 use unisono_linux::local_socket::own_user;
@@ -36,6 +36,10 @@ fn with_rules(rules: &str, tokens: Option<&str>, test: impl FnOnce(&Addresses) +
 
 fn refusals(client: &mut Client, kind: &str) -> u64 {
     client.statistics().expect("it goes on").refusals.get(kind).copied().unwrap_or(0)
+}
+
+fn with_token(address: SocketAddr, token: &str) -> Result<Client, Error> {
+    ClientOptions::new().with_token(token).connect(&BrokerAddress::Tcp(address))
 }
 
 fn refused<T: std::fmt::Debug>(outcome: Result<T, Error>) -> String {
@@ -100,11 +104,11 @@ fn over_tcp_a_token_says_who_a_program_is_until_it_expires() {
     );
     let rules = "[[allow]]\nwho = [\"token:line1\"]\npublish = [\"line1/#\"]";
     with_rules(rules, Some(&expired), |at| {
-        let mut client = Client::connect_tcp_with(at.tcp, "test").expect("it knows the token");
+        let mut client = with_token(at.tcp, "test").expect("it knows the token");
         client.advertise(&Advertisement::of("line1/a")).expect("it may");
         assert!(refused(Client::connect_tcp(at.tcp)).contains("asks for one over TCP"));
-        assert!(refused(Client::connect_tcp_with(at.tcp, "guess")).contains("not one of the broker's"));
-        let old = refused(Client::connect_tcp_with(at.tcp, "old"));
+        assert!(refused(with_token(at.tcp, "guess")).contains("not one of the broker's"));
+        let old = refused(with_token(at.tcp, "old"));
         assert!(old.contains("the token `old` expired at 1969"), "{old}");
         assert_eq!(refusals(&mut client, "token"), 3);
     });
@@ -116,7 +120,7 @@ fn a_connection_ends_when_its_token_expires() {
     let expiring = format!("{TOKENS}expires = \"1970-01-01T00:00:02Z\"\n");
     let rules = "[[allow]]\nwho = [\"token:line1\", \"mqtt:line1\"]\nsubscribe = [\"#\"]";
     with_rules(rules, Some(&expiring), |at| {
-        let mut client = Client::connect_tcp_with(at.tcp, "test").expect("it is still good");
+        let mut client = with_token(at.tcp, "test").expect("it is still good");
         client.subscribe(&SubscriptionSpec::of("a")).expect("it may");
         let (mut mqtt, code) = Raw::open(at.mqtt, V5).log_in("c", "line1", "test");
         assert_eq!(code, 0);
@@ -124,7 +128,7 @@ fn a_connection_ends_when_its_token_expires() {
         assert!(said.contains("the token has expired; connect again with another"), "{said}");
         let (kind, body) = mqtt.packet();
         assert_eq!((kind, body[0]), (0xE0, 0x87), "DISCONNECT, not authorized");
-        assert!(refused(Client::connect_tcp_with(at.tcp, "test")).contains("expired at 1970"));
+        assert!(refused(with_token(at.tcp, "test")).contains("expired at 1970"));
     });
 }
 

@@ -93,7 +93,8 @@ mod value;
 
 pub use admission::{AdmissionError, ExecutionTime, Reservation};
 pub use channel::{
-    Acknowledged, ChannelLimits, ConsumerSpec, EventChannel, Published, RETAINED_ENTRY, TimerSpec,
+    Acknowledged, ChannelLimits, ConsumerSpec, DepartedInboxes, EventChannel, InboxAccount, Published,
+    RETAINED_ENTRY, TimerSpec,
 };
 pub use correlation::{Correlation, CorrelationRule, Incomplete, MOST_PARTS};
 pub use delivery::{ChannelNotice, DeliveredEvent, Delivery, Lateness};

@@ -73,7 +73,7 @@ const ROWS: &[(&str, &[&str])] = &[
         ],
     ),
     // nobody depends on these
-    ("examples", &["barrier", "broker", "rma", "study"]),
+    ("examples", &["barrier", "broker", "eventchannel", "fairqueue", "linux", "rma", "study"]),
     ("host-tests", &["linux"]),
     ("xtask", &["enforce", "host-tests", "linux", "measure"]),
 ];

@@ -15,10 +15,12 @@ pub mod receive;
 
 use crate::error::{CallStatus, answer_or, failed, guarded, keep, null};
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
-use unisono_broker::{AddressError, BrokerAddress, Client, SubscriptionHandle, TopicHandle, now};
+use unisono_broker::{
+    AddressError, BrokerAddress, ChannelWait, Client, ClientOptions, SubscriptionHandle, TopicHandle, now,
+};
 
 /// A connection to a broker. One thread at a time uses it; other threads open their own.
 #[derive(Debug)]
@@ -28,6 +30,9 @@ pub struct ClientHandle {
     numbers: u32,
     topics: BTreeMap<u32, TopicHandle>,
     subscriptions: BTreeMap<SubscriptionHandle, u32>,
+    name: CString,
+    /// What `unisono_client_statistics` answered last.
+    statistics: CString,
 }
 
 /// Why a call about events failed.
@@ -61,9 +66,12 @@ impl EventsError {
                 | Broker::NobodyShares { .. }
                 | Broker::SentAway(_)
                 | Broker::Broken(_) => CallStatus::Gone,
-                Broker::Refused(_) | Broker::Rejected(_) | Broker::Closed(_) => CallStatus::Refused,
+                Broker::Refused(_) | Broker::Rejected(_) | Broker::Closed(_) | Broker::RequestFailed(_) => {
+                    CallStatus::Refused
+                }
                 Broker::TooLong { .. } => CallStatus::Size,
-                Broker::NoReply(_) => CallStatus::TimedOut,
+                Broker::Options(_) => CallStatus::Arg,
+                Broker::NoReply(_) | Broker::NobodyReplies { .. } => CallStatus::TimedOut,
                 _ => CallStatus::Other,
             },
         }
@@ -136,6 +144,68 @@ pub extern "C" fn unisono_now() -> u64 {
     now().0
 }
 
+/// How a program waits in unisono_receive and other calls.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitCode {
+    /// It sleeps until something comes.
+    Sleep = 0,
+    /// It looks again and again, and needs a processor of its own.
+    Spin = 1,
+    /// It spins while that is better, and sleeps otherwise.
+    Adaptive = 2,
+}
+
+/// How to connect. What is zero or NULL is the default.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectOptions {
+    /// As unisono_client_connect takes it.
+    pub address: *const c_char,
+    /// The program's name in tables, metrics and errors: at most 64 characters. NULL: what ps shows, and the
+    /// number of the process, such as "camera[4711]".
+    pub name: *const c_char,
+    /// The secret that says who the program is, over TCP; instead of the one in the address's file.
+    pub token: *const c_char,
+    /// The program makes a call at least this often, at least 300,000,000; 0: it may be silent. If it does
+    /// not, the broker takes it for dead, and its next call is UNISONO_STATUS_GONE with a text that says so.
+    /// A program that waits in a call is not silent.
+    pub lease_ns: u64,
+    /// One of unisono_wait.
+    pub wait: c_int,
+}
+
+/// # Safety
+/// The texts in `given` are null or C strings.
+unsafe fn open(given: &ConnectOptions) -> Result<ClientHandle, EventsError> {
+    let mut options = ClientOptions::new();
+    // SAFETY: null or a C string, which the caller of this function says.
+    if let Some(name) = unsafe { text(given.name, "the name") }? {
+        options = options.named(name);
+    }
+    // SAFETY: as above.
+    if let Some(token) = unsafe { text(given.token, "the token") }? {
+        options = options.with_token(token);
+    }
+    if given.lease_ns > 0 {
+        options = options.leased(Duration::from_nanos(given.lease_ns));
+    }
+    options = options.waiting(match given.wait {
+        0 => ChannelWait::Sleep,
+        1 => ChannelWait::Spin,
+        2 => ChannelWait::Adaptive,
+        other => return Err(crate::error::argument(format!("{other} is no unisono_wait")).into()),
+    });
+    // SAFETY: as above.
+    let client = match unsafe { text(given.address, "the address") }? {
+        Some(address) => options.connect(&address.parse::<BrokerAddress>()?)?,
+        None => options.connect_default()?,
+    };
+    let name = CString::new(client.name()).unwrap_or_default();
+    let (topics, subscriptions) = (BTreeMap::new(), BTreeMap::new());
+    Ok(ClientHandle { client, numbers: 0, topics, subscriptions, name, statistics: CString::default() })
+}
+
 /// Connects to the broker at `address`: the path of its socket, "shm:PATH" to reach it through shared
 /// memory, "tcp:HOST:PORT", or "tls:HOST:PORT?authority=FILE", with "&certificate=FILE&key=FILE" behind
 /// it if the broker asks for certificates, and "&token-file=FILE" if it asks for tokens. NULL: this user's
@@ -146,17 +216,64 @@ pub unsafe extern "C" fn unisono_client_connect(
     address: *const c_char,
     client: *mut *mut ClientHandle,
 ) -> CallStatus {
+    let (name, token) = (std::ptr::null(), std::ptr::null());
+    // SAFETY: unisono.h asks for NULL or a C string, and for NULL or a place for the handle.
+    unsafe { unisono_client_open(&ConnectOptions { address, name, token, lease_ns: 0, wait: 0 }, client) }
+}
+
+/// Connects as the options say; `options` may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_client_open(
+    options: *const ConnectOptions,
+    client: *mut *mut ClientHandle,
+) -> CallStatus {
     told(|| {
         // SAFETY: unisono.h asks for NULL or a place for the handle.
         let to = unsafe { client.as_mut() }.ok_or_else(|| null("client"))?;
         *to = std::ptr::null_mut();
-        // SAFETY: unisono.h asks for NULL or a C string.
-        let client = match unsafe { text(address, "the address") }? {
-            Some(address) => Client::at(&address.parse::<BrokerAddress>()?)?,
-            None => Client::connect_default()?,
-        };
-        let (topics, subscriptions) = (BTreeMap::new(), BTreeMap::new());
-        *to = Box::into_raw(Box::new(ClientHandle { client, numbers: 0, topics, subscriptions }));
+        let (address, name, token) = (std::ptr::null(), std::ptr::null(), std::ptr::null());
+        let defaults = ConnectOptions { address, name, token, lease_ns: 0, wait: 0 };
+        // SAFETY: unisono.h asks for NULL or options with C strings.
+        let given = unsafe { options.as_ref() }.unwrap_or(&defaults);
+        // SAFETY: as above.
+        *to = Box::into_raw(Box::new(unsafe { open(given) }?));
+        Ok(())
+    })
+}
+
+/// The name by which the broker knows this program, until the connection is closed; NULL if `client` is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_client_name(client: *const ClientHandle) -> *const c_char {
+    // SAFETY: unisono.h asks for NULL or a live handle.
+    let handle = unsafe { client.as_ref() };
+    answer_or(std::ptr::null(), || Ok(handle.map_or(std::ptr::null(), |handle| handle.name.as_ptr())))
+}
+
+/// Says that this program lives, if it has a lease and makes no other call in time.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_client_alive(client: *mut ClientHandle) -> CallStatus {
+    // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+    told(|| Ok(unsafe { connection(client) }?.client.alive()?))
+}
+
+/// What the broker has done for all programs, as a JSON object with the keys of `unisono events top --json`,
+/// without rates: "consumers" has a row for each consumer with the "name" of its program. `*json` is the
+/// library's, and valid until the next call of this function or the end of the connection.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_client_statistics(
+    client: *mut ClientHandle,
+    json: *mut *const c_char,
+) -> CallStatus {
+    told(|| {
+        // SAFETY: unisono.h asks for NULL or a place for the text.
+        let to = unsafe { json.as_mut() }.ok_or_else(|| null("json"))?;
+        *to = std::ptr::null();
+        // SAFETY: unisono.h asks for a handle that is null or live, and that one thread uses.
+        let handle = unsafe { connection(client) }?;
+        // JSON has no zero in it: it is written as an escape
+        let text = serde_json::to_string(&handle.client.statistics()?)?;
+        handle.statistics = CString::new(text).unwrap_or_default();
+        *to = handle.statistics.as_ptr();
         Ok(())
     })
 }

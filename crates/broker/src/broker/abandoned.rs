@@ -11,7 +11,7 @@
 //! Cost: a look at all paths and programs once a second.
 
 use super::paths::PathState;
-use super::{Broker, answer};
+use super::{Broker, ConnectedClient, Outlet, answer};
 use crate::frame::Frame;
 use crate::mqtt::MqttFault;
 use crate::permissions::RefusalKind;
@@ -73,6 +73,34 @@ impl Broker {
         self.mqtt_look(now);
     }
 
+    /// Sends those away whose lease ran out: nothing is left of their topics and subscriptions, and a program
+    /// that lives has to learn it. Whether there were any.
+    pub(super) fn end_leases(&mut self, now: Nanos) -> bool {
+        let lapses = self.channel.lapses();
+        if std::mem::replace(&mut self.lapses, lapses) == lapses {
+            return false;
+        }
+        let has_lapsed = |client: &ConnectedClient| {
+            client.outlets.values().any(
+                |outlet| matches!(outlet, Outlet::Topic { supplier, .. } if !self.channel.has_supplier(*supplier)),
+            ) || client.consumers.values().any(|(consumer, _)| !self.channel.has_consumer(*consumer))
+        };
+        let clients = self.clients.iter();
+        let lapsed: Vec<(ClientId, Nanos)> = clients
+            .filter_map(|(id, client)| Some((*id, client.lease.filter(|_| has_lapsed(client))?)))
+            .collect();
+        for (id, lease) in lapsed {
+            self.access.count(RefusalKind::Lease);
+            let why = format!(
+                "the lease of {:?} ran out, because the program called nothing for as long; connect again, with a \
+                 longer lease or calling more often",
+                std::time::Duration::from_nanos(lease.0)
+            );
+            self.send_away(now, id, &why);
+        }
+        true
+    }
+
     /// Sends the one away that has waited longest with its greeting, of this peer if one is given: those who
     /// say nothing do not keep others out. Whether there is a place now.
     pub(super) fn make_place(&mut self, now: Nanos, of: Option<TransportPeer>) -> bool {
@@ -110,7 +138,7 @@ impl Broker {
             self.lose(class);
         }
         self.addressees.remove(&consumer);
-        self.channel.disconnect(now, consumer);
+        self.channel.disconnect_unseen(now, consumer);
         self.give_back(id, outstanding);
         self.forget_if_empty(id);
     }

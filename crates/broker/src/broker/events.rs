@@ -4,15 +4,17 @@ use super::elsewhere::FarName;
 use super::{Addressee, Broker, ConnectedClient, Outlet};
 use crate::body::EventBody;
 use crate::frame::{DeliverFlags, DeliverHead, Frame, PublishHead, PublishOutcome};
+use crate::name::check_program_name;
 use crate::notice::NoticeText;
+use crate::permissions::RefusalKind;
 use crate::spec::{Advertisement, InterestSpec, SubscriptionSpec};
 use crate::task::{ClientId, Received, Task};
 use crate::topic_names::{ALL_NAMES, NameTelling};
 use crate::transport::{SharedPayload, TransportPeer};
 use std::sync::Arc;
 use unisono_eventchannel::{
-    ChannelEvent, ConsumerId, Criticality, DeliveredEvent, Delivery, Lateness, NO_DEADLINE, Publication,
-    PublishError, Published, SupplierId, TimerSpec, TopicId,
+    ChannelError, ChannelEvent, ConsumerId, Criticality, DeliveredEvent, Delivery, Lateness, NO_DEADLINE,
+    Publication, PublishError, Published, SupplierId, TimerSpec, TopicId,
 };
 use unisono_linux::clock::Nanos;
 
@@ -57,26 +59,26 @@ impl Broker {
         outlets: usize,
     ) -> Result<Outlet, String> {
         if outlets >= self.limits.topics {
+            self.access.count(RefusalKind::Limit);
             return Err(format!("a program may have {} topics and paths; close one", self.limits.topics));
         }
         if spec.topic.starts_with('$') {
+            self.access.count(RefusalKind::Topic);
             return Err(format!(
                 "the topic `{}`: names that begin with `$` are the broker's own",
                 spec.topic
             ));
         }
         if let Some(refused) = self.refuses_durability(spec) {
+            self.access.count(RefusalKind::Log);
             return Err(refused);
         }
         self.check_publish(client, &spec.topic)?;
-        let told = |error: unisono_eventchannel::ChannelError| error.to_string();
-        let topic = match spec.from_elsewhere {
-            Some(_) => self.channel.declare_for_now(&spec.topic).map_err(told)?,
-            None => {
-                let topic = spec.topic_spec().map_err(|error| error.to_string())?;
-                self.channel.declare(topic).map_err(told)?
-            }
+        let declared = match spec.from_elsewhere {
+            Some(_) => self.channel.declare_for_now(&spec.topic),
+            None => spec.topic_spec().map_err(ChannelError::from).and_then(|it| self.channel.declare(it)),
         };
+        let topic = declared.map_err(|error| self.access.refuse(&error))?;
         let who = self.clients.get(&client).map(|connected| &connected.who);
         let far = spec.from_elsewhere.zip(who).map(|(origin, who)| FarName {
             who: who.clone(),
@@ -88,7 +90,7 @@ impl Broker {
         }
         // several programs may be one supplier of another broker: none of them lends it its lease
         let lease = lease.filter(|_| far.is_none());
-        let supplier = self.channel.supplier(now, lease).map_err(told)?;
+        let supplier = self.channel.supplier(now, lease).map_err(|error| self.access.refuse(&error))?;
         let mut offer = spec.offer(topic);
         if far.is_some() {
             offer.event_type = self.channel.topic_spec(topic).and_then(|spec| spec.event_type.clone());
@@ -104,7 +106,7 @@ impl Broker {
             }
             Err(error) => {
                 self.channel.withdraw(supplier);
-                Err(error.to_string())
+                Err(self.access.refuse(&error))
             }
         }
     }
@@ -176,7 +178,7 @@ impl Broker {
             }
             Err(error) => {
                 self.refused += 1;
-                let reason = error.to_string();
+                let reason = self.access.refuse(&error);
                 self.answer(client, &Frame::Rejected { topic, token, reason: &reason });
             }
             Ok(published) if head.flags.answer => {
@@ -233,11 +235,13 @@ impl Broker {
         consumers: usize,
     ) -> Result<ConsumerId, String> {
         if consumers >= self.limits.consumers {
+            self.access.count(RefusalKind::Limit);
             return Err(format!("a program may have {} consumers; unsubscribe one", self.limits.consumers));
         }
         let patterns: usize = spec.interests.iter().map(InterestSpec::patterns).sum();
         if !(1..=self.limits.interests).contains(&patterns) {
             let most = self.limits.interests;
+            self.access.count(RefusalKind::Limit);
             return Err(format!("{patterns} patterns of topics; a subscription has from 1 to {most}"));
         }
         for interest in &spec.interests {
@@ -245,18 +249,20 @@ impl Broker {
         }
         self.check_memory(client, spec.queue_bytes as u64)?;
         if let Some(refused) = self.refuses_memory(peer, spec.queue_bytes as u64) {
+            self.access.count(RefusalKind::Memory);
             return Err(refused);
         }
+        check_program_name(&spec.name)?;
         if spec.resume.is_some() {
             return self.follow(now, (lease, name), spec);
         }
-        let interests = spec.interests().map_err(|error| error.to_string())?;
+        let interests = spec.interests().map_err(|error| self.access.refuse(&error))?;
         let mut consumer = spec.consumer();
         consumer.lease = lease;
         if consumer.name.is_empty() {
             consumer.name = name.into();
         }
-        let id = self.channel.connect(now, consumer).map_err(|error| error.to_string())?;
+        let id = self.channel.connect(now, consumer).map_err(|error| self.access.refuse(&error))?;
         let asked = match spec.together {
             Some(together) => self.channel.correlate(id, together.correlation(interests)).map(drop),
             None => interests
@@ -276,8 +282,8 @@ impl Broker {
         match asked {
             Ok(()) => Ok(id),
             Err(error) => {
-                self.channel.disconnect(now, id);
-                Err(error.to_string())
+                self.channel.disconnect_unseen(now, id);
+                Err(self.access.refuse(&error))
             }
         }
     }

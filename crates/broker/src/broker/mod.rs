@@ -26,6 +26,7 @@ use crate::body::EventBody;
 use crate::frame::{Frame, VERSION};
 use crate::limits::Limits;
 use crate::mqtt::MqttFault;
+use crate::name::check_program_name;
 use crate::permissions::{
     AccessControl, ClientGrant, ClientIdentity, Permissions, RateBudget, RefusalKind, Tokens,
 };
@@ -113,6 +114,8 @@ pub struct Broker {
     access: AccessControl,
     sent_away: u64,
     refused: u64,
+    /// What [`EventChannel::lapses`] said last.
+    lapses: u64,
     /// Messages that an MQTT client was not sent because it takes no packets as large as that.
     mqtt_too_large: u64,
     /// When to look for programs and destinations that do nothing.
@@ -150,6 +153,7 @@ impl Broker {
             access: AccessControl::default(),
             sent_away: 0,
             refused: 0,
+            lapses: 0,
             mqtt_too_large: 0,
             next_look: Nanos::ZERO,
             in_service: None,
@@ -305,6 +309,7 @@ impl Broker {
         greeting: Greeting,
         same_clock: bool,
     ) -> Result<(), String> {
+        check_program_name(&greeting.name)?;
         let token = greeting.token.as_deref().map(|token| (None, token.as_bytes()));
         self.identify(now, client, token, None)?;
         if let Some(connected) = self.clients.get_mut(&client) {
@@ -418,6 +423,9 @@ impl Broker {
         let mut more = self.feed(now);
         loop {
             let Some(delivery) = self.channel.next(now) else {
+                if self.end_leases(now) {
+                    return Next::Delivered;
+                }
                 if more {
                     more = self.feed(now);
                     continue;

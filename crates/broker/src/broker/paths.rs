@@ -252,7 +252,7 @@ impl Broker {
             self.paths.remove(&id);
             self.addressees.remove(&consumer);
             self.channel.withdraw(supplier);
-            self.channel.disconnect(Nanos::ZERO, consumer);
+            self.channel.disconnect_unseen(Nanos::ZERO, consumer);
             self.channel.retire(topic).expect("its one supplier has been withdrawn on the lines above");
         }
     }

@@ -1,8 +1,10 @@
 //! What a broker has done, for those who ask.
 
 use super::{Addressee, Broker};
-use crate::account::{ClassStatistics, ConsumerStatistics, Statistics};
-use unisono_eventchannel::ConsumerId;
+use crate::account::{ClassStatistics, ConsumerStatistics, OTHERS, Statistics};
+use crate::name::shown;
+use std::collections::BTreeMap;
+use unisono_eventchannel::{ConsumerId, InboxAccount, InboxCounters, TopicId};
 use unisono_linux::clock::Nanos;
 
 impl Broker {
@@ -24,22 +26,17 @@ impl Broker {
             waiting: waiting(*id),
             delay_us: account.delay.distribution(1e3),
         });
-        let mut consumers: Vec<_> = self
-            .addressees
-            .iter()
-            .filter_map(|(id, addressee)| match addressee {
-                Addressee::Program { client, .. } => {
-                    let connected = self.clients.get(client)?;
-                    Some((*id, &*connected.name, connected.paused))
-                }
-                Addressee::Mqtt(session) => {
-                    let (name, paused) = self.mqtt.standing(*session)?;
-                    Some((*id, name, paused))
-                }
-                Addressee::Path(_) => None,
-            })
-            .collect();
-        consumers.sort_unstable();
+        let mut accounts: Vec<_> =
+            self.channel.inboxes().filter(|account| self.is_of_programs(account)).collect();
+        accounts.sort_unstable_by_key(|account| account.inbox);
+        let departed = self.channel.departed();
+        let mut missed_by_topic: BTreeMap<String, u64> = BTreeMap::new();
+        let all = accounts.iter().flat_map(|account| account.misses);
+        let all = all.map(|(topic, missed)| (self.shown_topic(*topic), *missed));
+        let gone = departed.misses.iter().map(|(name, missed)| (or_others(name), *missed));
+        for (topic, missed) in all.chain(gone) {
+            *missed_by_topic.entry(topic).or_default() += missed;
+        }
         Statistics {
             at_ns: now.0,
             clients: self.clients.len() as u64,
@@ -50,33 +47,61 @@ impl Broker {
             refusals: self.access.refusals(),
             classes: classes.collect(),
             log: self.log_statistics(),
-            consumers: consumers
-                .into_iter()
-                .filter_map(|(id, name, paused)| self.of_consumer(id, name, paused))
-                .collect(),
+            consumers: accounts.iter().map(|account| self.of_consumer(account)).collect(),
+            left_out: 0,
+            departed: counted(&departed.counters),
+            missed_by_topic: most(missed_by_topic, 64),
         }
     }
 
-    fn of_consumer(&self, id: ConsumerId, name: &str, paused: bool) -> Option<ConsumerStatistics> {
-        let counters = self.channel.counters(id)?;
-        let topic_name = |topic| self.topic_name(topic).map_or_else(String::new, |name| name.to_string());
-        Some(ConsumerStatistics {
-            name: name.to_owned(),
-            matched: counters.matched,
-            delivered: counters.delivered,
-            dropped_full: counters.dropped_full,
-            dropped_late: counters.dropped_late,
-            missed: counters.missed,
-            missed_by_topic: self
-                .channel
-                .misses(id)
-                .map(|(topic, missed)| (topic_name(topic), missed))
-                .collect(),
-            repeated: counters.repeated,
-            blocked: counters.blocked,
-            waiting: self.channel.waiting(id) as u64,
+    fn is_of_programs(&self, account: &InboxAccount<'_>) -> bool {
+        let is_path =
+            |consumer: &ConsumerId| matches!(self.addressees.get(consumer), Some(Addressee::Path(_)));
+        !account.members.iter().any(is_path)
+    }
+
+    fn shown_topic(&self, topic: TopicId) -> String {
+        self.topic_name(topic).map_or_else(|| OTHERS.to_owned(), |name| or_others(name))
+    }
+
+    /// The name of a consumer's program, and whether it reads nothing for now.
+    fn program(&self, consumer: ConsumerId) -> Option<(String, bool)> {
+        match self.addressees.get(&consumer)? {
+            Addressee::Program { client, .. } => {
+                let connected = self.clients.get(client)?;
+                Some((connected.name.clone(), connected.paused))
+            }
+            Addressee::Mqtt(session) => {
+                let (name, paused) = self.mqtt.standing(*session)?;
+                Some((shown(name), paused))
+            }
+            Addressee::Path(_) => None,
+        }
+    }
+
+    fn of_consumer(&self, account: &InboxAccount<'_>) -> ConsumerStatistics {
+        const MOST_NAMES: usize = 16;
+        let programs: Vec<_> = account.members.iter().filter_map(|member| self.program(*member)).collect();
+        let misses = account.misses.iter().map(|(topic, missed)| (self.shown_topic(*topic), *missed));
+        let mut missed_by_topic = BTreeMap::new();
+        for (topic, missed) in misses {
+            *missed_by_topic.entry(topic).or_default() += missed;
+        }
+        let paused = !programs.is_empty() && programs.iter().all(|(_, paused)| *paused);
+        let mut names = programs.into_iter().map(|(name, _)| name);
+        let (name, programs) = match account.group {
+            Some(group) => (shown(group), Some(names.take(MOST_NAMES).collect())),
+            None => (names.next().unwrap_or_default(), None),
+        };
+        ConsumerStatistics {
+            name,
+            programs,
+            members: account.members.len() as u64,
+            missed_by_topic: most(missed_by_topic, 32),
+            waiting: account.waiting as u64,
             paused,
-        })
+            ..counted(&account.counters)
+        }
     }
 
     /// The same as a text that fits into a frame; of a great many consumers the first ones.
@@ -95,10 +120,59 @@ impl Broker {
                 statistics.consumers.iter_mut().for_each(|consumer| consumer.missed_by_topic.clear());
                 continue;
             }
-            statistics.consumers.truncate(statistics.consumers.len() / 2);
+            let shown = statistics.consumers.len() / 2;
+            statistics.left_out += (statistics.consumers.len() - shown) as u64;
+            statistics.consumers.truncate(shown);
             if statistics.consumers.is_empty() {
                 statistics.classes.truncate(statistics.classes.len() / 2);
             }
         }
+    }
+}
+
+fn counted(counters: &InboxCounters) -> ConsumerStatistics {
+    ConsumerStatistics {
+        matched: counters.matched,
+        delivered: counters.delivered,
+        dropped_full: counters.dropped_full,
+        dropped_late: counters.dropped_late,
+        dropped_large: counters.dropped_large,
+        given_up: counters.given_up,
+        lost: counters.lost(),
+        missed: counters.missed,
+        repeated: counters.repeated,
+        blocked: counters.blocked,
+        ..ConsumerStatistics::default()
+    }
+}
+
+fn or_others(name: &str) -> String {
+    if name.is_empty() { OTHERS.to_owned() } else { name.to_owned() }
+}
+
+/// The greatest counters; the others become one.
+fn most(counters: BTreeMap<String, u64>, most: usize) -> BTreeMap<String, u64> {
+    let mut sorted: Vec<_> = counters.into_iter().collect();
+    sorted.sort_by(|(_, one), (_, other)| other.cmp(one));
+    let others: u64 = sorted.iter().skip(most).map(|(_, count)| count).sum();
+    sorted.truncate(most);
+    let mut kept: BTreeMap<String, u64> = sorted.into_iter().collect();
+    if others > 0 {
+        *kept.entry(OTHERS.to_owned()).or_default() += others;
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_greatest_counters_stay_and_the_sum_is_the_same() {
+        let counters: BTreeMap<String, u64> = (1..=10).map(|number| (format!("t{number}"), number)).collect();
+        let kept = most(counters.clone(), 3);
+        assert_eq!(kept.keys().map(String::as_str).collect::<Vec<_>>(), [OTHERS, "t10", "t8", "t9"]);
+        assert_eq!(kept.values().sum::<u64>(), 55);
+        assert_eq!(most(counters.clone(), 10), counters);
     }
 }

@@ -33,6 +33,9 @@ pub enum Error {
     Tls(#[from] TlsError),
     #[error("cannot read the token {}: {source}", path.display())]
     TokenFile { path: PathBuf, source: std::io::Error },
+    /// A name, a lease or the like that no program can have.
+    #[error("{0}")]
+    Options(String),
     /// A topic or a subscription was refused.
     #[error("the broker refuses: {0}")]
     Refused(String),
@@ -57,6 +60,15 @@ pub enum Error {
     /// Nobody answered a request in time.
     #[error("no reply within {0:?}")]
     NoReply(Duration),
+    /// The same, and nobody could: nobody got it.
+    #[error(
+        "no reply within {within:?}: nobody subscribes to {topic}; start a program that replies, such as: unisono \
+         events subscribe {topic} --reply COMMAND"
+    )]
+    NobodyReplies { topic: String, within: Duration },
+    /// Whoever got the request says why there is no reply.
+    #[error("the request failed: {0}")]
+    RequestFailed(String),
 }
 
 impl From<TransportError> for Error {

@@ -4,7 +4,7 @@ use super::{BrokerAnswer, Client, ClientOutlet, Error};
 use crate::body::EventBody;
 use crate::frame::{DeliverHead, Frame, PublishFlags, PublishHead, PublishOutcome};
 use crate::notice::NoticeText;
-use crate::spec::{Advertisement, SubscriptionSpec};
+use crate::spec::{Advertisement, Durability, KeptHistory, SubscriptionSpec};
 use crate::topic_names::TopicNames;
 use crate::transport::{PayloadRef, PayloadWriter, SharedPayload};
 use std::sync::Arc;
@@ -212,8 +212,15 @@ impl Client {
         let number = self.number();
         self.tell(&Frame::Advertise { number, spec: spec.clone() })?;
         self.agreed(number)?;
-        self.outlets
-            .insert(number, ClientOutlet { token: 0, deadline_ns: spec.deadline_ns, left_rings: false });
+        let outlet = ClientOutlet {
+            token: 0,
+            deadline_ns: spec.deadline_ns,
+            name: spec.topic.clone(),
+            keeps: spec.history != KeptHistory::None || spec.durability > Durability::Received,
+            is_heard: false,
+            left_rings: false,
+        };
+        self.outlets.insert(number, outlet);
         Ok(TopicHandle(number))
     }
 
@@ -309,7 +316,7 @@ impl Client {
         }
     }
 
-    fn token(&mut self, topic: TopicHandle) -> Result<u32, Error> {
+    pub(super) fn token(&mut self, topic: TopicHandle) -> Result<u32, Error> {
         let token = self.outlets.get_mut(&topic.0).map(|outlet| {
             outlet.token = outlet.token.wrapping_add(1).max(1);
             outlet.token

@@ -22,6 +22,7 @@ mod connect;
 mod direct;
 mod error;
 mod events;
+mod options;
 mod paths;
 mod reading;
 mod requests;
@@ -31,26 +32,20 @@ pub use error::Error;
 pub use events::{
     EventDraft, HandedIn, PublishedEvent, ReceivedEvent, Reception, SubscriptionHandle, TopicHandle,
 };
+pub use options::ClientOptions;
 pub use paths::PathHandle;
 
 use crate::account::Statistics;
-use crate::address::{BrokerAddress, HOST_SOCKET, TlsAddress, default_socket};
 use crate::channel_wait::ChannelWait;
 use crate::frame::Frame;
-use crate::memory::MemoryTransport;
 use crate::notice::NoticeText;
 use crate::spec::{Greeting, WelcomeTerms};
 use crate::topic_names::TopicNames;
-use crate::transport::{
-    Awaited, Drained, FrameTransport, MayWait, PayloadRef, StreamTransport, Taken, TransportError, wait,
-};
-use connect::{tcp, token_in, unix};
+use crate::transport::{Awaited, Drained, FrameTransport, MayWait, PayloadRef, Taken, TransportError, wait};
 use direct::ClientRings;
 use events::CorrelatedParts;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use unisono_eventchannel::NumberMap;
@@ -76,8 +71,21 @@ struct ClientOutlet {
     token: u32,
     /// When an event is due that has no deadline of its own, after its publication.
     deadline_ns: Option<u64>,
+    name: String,
+    /// Whether consumers that come later may get its events, too.
+    keeps: bool,
+    /// Whether somebody got its last request.
+    is_heard: bool,
     /// Whether its events go to the broker for good: what the broker still orders was sent before it knew.
     left_rings: bool,
+}
+
+/// How long the broker takes a silent program for living.
+#[derive(Clone, Copy, Debug)]
+struct ClientLease {
+    period: Nanos,
+    /// When it said last that it lives, while it waited.
+    renewed: Nanos,
 }
 
 /// A connection to a broker.
@@ -85,6 +93,8 @@ struct ClientOutlet {
 pub struct Client {
     transport: Box<dyn FrameTransport>,
     wait: ChannelWait,
+    name: String,
+    lease: Option<ClientLease>,
     terms: WelcomeTerms,
     /// The last number given to a topic, a path, a subscription or a request.
     numbers: u32,
@@ -119,104 +129,6 @@ pub(crate) fn glance(glances: &mut u32) {
 }
 
 impl Client {
-    /// Connects to the broker that listens at `path`.
-    ///
-    /// # Errors
-    /// Nobody is there, or something else is.
-    pub fn connect(path: &Path) -> Result<Self, Error> {
-        let nobody = |source| Error::Nobody { path: path.to_owned(), source };
-        let transport = StreamTransport::new(unix(path, nobody)?, LARGEST_FRAME)?;
-        Self::over(Box::new(transport), Greeting::default(), ChannelWait::Sleep)
-    }
-
-    /// Connects to this user's broker, at [`default_socket`]; if there is none, to the host's.
-    ///
-    /// # Errors
-    /// There is neither, or one of them is not for this user.
-    pub fn connect_default() -> Result<Self, Error> {
-        match Self::connect(&default_socket()) {
-            Err(Error::Nobody { path, source }) => match Self::connect(HOST_SOCKET.as_ref()) {
-                Err(Error::Nobody { .. }) => Err(Error::NobodyHere { path, source }),
-                of_host => of_host,
-            },
-            own => own,
-        }
-    }
-
-    /// Connects through shared memory to the broker whose socket for that is at `path`.
-    ///
-    /// # Errors
-    /// Nobody is there, or something else is.
-    pub fn connect_shared(path: &Path) -> Result<Self, Error> {
-        let nobody = |source| Error::NobodyShares { path: path.to_owned(), source };
-        let transport = MemoryTransport::join(unix(path, nobody)?)?;
-        Self::over(Box::new(transport), Greeting::default(), ChannelWait::Sleep)
-    }
-
-    /// Connects to the broker that listens at a TCP address.
-    ///
-    /// # Errors
-    /// Nobody is there, or something else is.
-    pub fn connect_tcp(address: SocketAddr) -> Result<Self, Error> {
-        Self::over(tcp(address)?, Greeting::default(), ChannelWait::Sleep)
-    }
-
-    /// Connects with TLS, as the owner of the token in the address's file if there is one.
-    ///
-    /// # Errors
-    /// A file cannot be read, nobody is there, or one of the two ends does not accept the other one's
-    /// certificate or token.
-    pub fn connect_tls(address: &TlsAddress) -> Result<Self, Error> {
-        Self::secured(address, TlsAddress::open)
-    }
-
-    /// The same over UDP. The program has to call a method of the client every 30 s at least, or the broker
-    /// takes it as gone.
-    ///
-    /// # Errors
-    /// As [`connect_tls`](Self::connect_tls).
-    pub fn connect_udp(address: &TlsAddress) -> Result<Self, Error> {
-        Self::secured(address, TlsAddress::open_datagrams)
-    }
-
-    fn secured(
-        address: &TlsAddress,
-        open: fn(&TlsAddress) -> Result<StreamTransport, Error>,
-    ) -> Result<Self, Error> {
-        let token = address.token.as_deref().map(token_in).transpose()?;
-        let greeting = Greeting { token, ..Greeting::default() };
-        let told = |error| match error {
-            // with TLS 1.3 a broker judges the program's certificate after the handshake
-            Error::Broken(TransportError::Tls(why)) => Error::Unsecured { address: address.address, why },
-            other => other,
-        };
-        Self::over(Box::new(open(address).map_err(told)?), greeting, ChannelWait::Sleep).map_err(told)
-    }
-
-    /// Connects to the broker at an address of any kind.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect), [`connect_shared`](Self::connect_shared),
-    /// [`connect_tcp`](Self::connect_tcp) and [`connect_tls`](Self::connect_tls).
-    pub fn at(address: &BrokerAddress) -> Result<Self, Error> {
-        match address {
-            BrokerAddress::Unix(path) => Self::connect(path),
-            BrokerAddress::Shared(path) => Self::connect_shared(path),
-            BrokerAddress::Tcp(address) => Self::connect_tcp(*address),
-            BrokerAddress::Tls(address) => Self::connect_tls(address),
-            BrokerAddress::Udp(address) => Self::connect_udp(address),
-        }
-    }
-
-    /// The same over TCP, as the owner of a token.
-    ///
-    /// # Errors
-    /// As [`connect_tcp`](Self::connect_tcp), or the broker does not know the token.
-    pub fn connect_tcp_with(address: SocketAddr, token: &str) -> Result<Self, Error> {
-        let greeting = Greeting { token: Some(token.to_owned()), ..Greeting::default() };
-        Self::over(tcp(address)?, greeting, ChannelWait::Sleep)
-    }
-
     /// Greets the broker at the other end of a transport.
     ///
     /// # Errors
@@ -226,11 +138,16 @@ impl Client {
         mut greeting: Greeting,
         wait: ChannelWait,
     ) -> Result<Self, Error> {
+        // a leased program has no rings: the broker could not see that it lives
         greeting.rings = transport.passes();
+        let lease =
+            greeting.lease_ns.map(|period| ClientLease { period: Nanos(period), renewed: clock::now() });
         let mut client = Self {
             direct: ClientRings::over(&*transport)?,
             transport,
             wait,
+            name: greeting.name.clone(),
+            lease,
             terms: WelcomeTerms::default(),
             numbers: 0,
             outlets: BTreeMap::new(),
@@ -262,7 +179,13 @@ impl Client {
         self.terms.largest as usize
     }
 
-    /// Says that this program lives, if it promised to by a lease and has nothing else to say.
+    /// The name by which the broker knows this program: in tables, metrics and errors.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Says that this program lives, if it has a lease. Publishing and waiting say so, too.
     ///
     /// # Errors
     /// The broker is gone.
@@ -341,8 +264,35 @@ impl Client {
         Ok(())
     }
 
-    /// Takes one frame, if one comes before the time is over; whether one came. None: for ever.
+    /// Takes one frame, if one comes before the time is over; whether one came. None: for ever. A program
+    /// that waits here lives, and says so as often as its lease needs it.
     fn hear(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
+        let Some(lease) = self.lease else { return self.hear_once(timeout) };
+        let until = timeout.map(|timeout| Nanos::from(timeout).after(clock::now()));
+        let third = Nanos(lease.period.0 / 3);
+        loop {
+            let now = clock::now();
+            if let Some(lease) = &mut self.lease
+                && third.after(lease.renewed) <= now
+            {
+                lease.renewed = now;
+                let mut head = Vec::new();
+                Frame::Alive.write(&mut head);
+                // a connection that takes nothing more, or is gone, shows itself by what comes
+                let _ = self.transport.send(&head, PayloadRef::Bytes(&[]));
+                let _ = self.transport.flush();
+            }
+            let left = until.map_or(third, |until| until.since(now).min(third));
+            if self.hear_once(Some(left.into()))? {
+                return Ok(true);
+            }
+            if until.is_some_and(|until| until <= clock::now()) {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn hear_once(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
         // Nearly always something is there: the clock is read only if not.
         if self.take()? {
             return Ok(true);

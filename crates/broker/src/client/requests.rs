@@ -2,14 +2,17 @@
 //! number.
 //!
 //! The fields `reply_to` (the topic) and `request` (the number) carry this; the answer has the same number.
+//! An answer with the field `reply_error` (a text) says why there is none.
 //! Any client library can do the same.
 
-use super::{Client, Error, EventDraft, ReceivedEvent, Reception, SubscriptionHandle, TopicHandle};
-use crate::frame::PublishFlags;
+use super::{
+    BrokerAnswer, Client, Error, EventDraft, ReceivedEvent, Reception, SubscriptionHandle, TopicHandle,
+};
+use crate::frame::{PublishFlags, PublishOutcome};
 use crate::spec::{Advertisement, SubscriptionSpec};
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
-use unisono_eventchannel::FieldValue;
+use unisono_eventchannel::{FieldSet, FieldValue};
 use unisono_linux::clock;
 
 /// Topics of replies.
@@ -21,14 +24,21 @@ pub(super) struct ReplyTopics {
     others: HashMap<String, TopicHandle>,
 }
 
+/// Time between two tries while nobody subscribes to the topic of a request.
+const ASK_AGAIN: Duration = Duration::from_millis(10);
+
+/// The field by which an answer says why it is none.
+const FAILURE: &str = "reply_error";
+
 /// Topics of other programs that one program keeps open to answer on; then it begins anew.
 const MOST_OTHERS: usize = 512;
 
 impl Client {
     /// Publishes a request and waits for its reply. Other events that come meanwhile are received later.
+    /// While nobody subscribes to the topic, the request is published again: nobody has it twice.
     ///
     /// # Errors
-    /// The request was refused, no reply came in time, or the broker is gone.
+    /// The request was refused, whoever got it failed, no reply came in time, or the broker is gone.
     pub fn request(
         &mut self,
         topic: TopicHandle,
@@ -38,9 +48,15 @@ impl Client {
         let (reply_to, subscription) = self.reply_topic()?;
         let number = i64::from(self.number());
         let fields = event.fields().clone().with("reply_to", reply_to.as_str()).with("request", number);
-        self.put_event(topic.0, &event.with_fields(fields), PublishFlags::default(), 0)?;
-        self.flush()?;
+        let event = event.with_fields(fields);
         let until = Instant::now() + timeout;
+        while !self.ask(topic, &event, (until, timeout))? {
+            if until.saturating_duration_since(Instant::now()) <= ASK_AGAIN {
+                let topic = self.outlets.get(&topic.0).map(|outlet| outlet.name.clone()).unwrap_or_default();
+                return Err(Error::NobodyReplies { topic, within: timeout });
+            }
+            std::thread::sleep(ASK_AGAIN);
+        }
         let mut others = VecDeque::new();
         let reply = loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -55,13 +71,54 @@ impl Client {
                     break Err(Error::Rejected(reason));
                 }
                 Ok(Some(other)) => others.push_back(other),
-                Ok(None) => break Err(Error::NoReply(timeout)),
+                Ok(None) => {
+                    // who replied may have gone: the next request finds out
+                    self.outlets.entry(topic.0).and_modify(|outlet| outlet.is_heard = false);
+                    break Err(Error::NoReply(timeout));
+                }
                 Err(error) => break Err(error),
             }
         };
         others.append(&mut self.received);
         self.received = others;
-        reply
+        match reply?.failure() {
+            Ok(reply) => Ok(reply),
+            Err(reason) => Err(Error::RequestFailed(reason)),
+        }
+    }
+
+    /// Publishes a request; whether somebody got it, or may get it later. A topic whose last request somebody
+    /// got is not asked about again: that would cost each request an answer of the broker.
+    fn ask(
+        &mut self,
+        topic: TopicHandle,
+        event: &EventDraft<'_>,
+        (until, timeout): (Instant, Duration),
+    ) -> Result<bool, Error> {
+        if self.outlets.get(&topic.0).is_some_and(|outlet| outlet.is_heard) {
+            self.put_event(topic.0, event, PublishFlags::default(), 0)?;
+            self.flush()?;
+            return Ok(true);
+        }
+        let token = self.token(topic)?;
+        self.put_event(topic.0, event, PublishFlags { answer: true, ..PublishFlags::default() }, token)?;
+        self.flush()?;
+        let outcome = loop {
+            match self.answers.remove(&(topic.0, token)) {
+                Some(BrokerAnswer::Published(published)) => break published.outcome,
+                Some(BrokerAnswer::Rejected(reason)) => return Err(Error::Rejected(reason)),
+                Some(other) => return Err(Error::Strange(format!("it answered {other:?} to an event"))),
+                None => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if !self.hear(Some(left))? {
+                        return Err(Error::NoReply(timeout));
+                    }
+                }
+            }
+        };
+        let Some(outlet) = self.outlets.get_mut(&topic.0) else { return Ok(true) };
+        outlet.is_heard = outcome != PublishOutcome::Taken(0) || outlet.keeps;
+        Ok(outlet.is_heard)
     }
 
     fn reply_topic(&mut self) -> Result<(String, SubscriptionHandle), Error> {
@@ -102,5 +159,32 @@ impl Client {
         let fields = event.fields().clone().with("request", number.clone());
         self.publish(handle, &event.with_fields(fields))?;
         Ok(true)
+    }
+
+    /// Answers a request that cannot be fulfilled; whether the event was one. Who asked gets
+    /// [`Error::RequestFailed`].
+    ///
+    /// # Errors
+    /// The answer is refused, or the broker is gone.
+    pub fn reply_failure(&mut self, request: &ReceivedEvent, why: &str) -> Result<bool, Error> {
+        let fields = FieldSet::new().with(FAILURE, why);
+        self.reply(request, EventDraft::new(b"").with_fields(fields))
+    }
+}
+
+impl ReceivedEvent {
+    /// Whether somebody waits for a reply.
+    #[must_use]
+    pub fn is_request(&self) -> bool {
+        matches!(self.fields.field("reply_to"), Some(FieldValue::Text(_)))
+            && self.fields.field("request").is_some()
+    }
+
+    /// The answer itself, or why there is none.
+    fn failure(self) -> Result<Self, String> {
+        match self.fields.field(FAILURE) {
+            Some(FieldValue::Text(why)) => Err(why.to_string()),
+            _ => Ok(self),
+        }
     }
 }

@@ -36,11 +36,12 @@ mod read;
 
 pub use read::PermissionsError;
 
+use crate::spec::InterestError;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
-use unisono_eventchannel::TopicPattern;
+use unisono_eventchannel::{ChannelError, PublishError, TopicPattern};
 use unisono_linux::clock::Nanos;
 
 /// Who a client is.
@@ -205,6 +206,24 @@ pub(crate) enum RefusalKind {
     Size,
     Memory,
     Paths,
+    Lease,
+    /// A topic's name or type, or what others declared.
+    Topic,
+    Filter,
+    Class,
+    Group,
+    /// Offered against requested.
+    Offered,
+    /// A deadline that cannot be kept.
+    Admission,
+    /// As many as may be are there already.
+    Limit,
+    /// A deadline in the past.
+    Deadline,
+    /// A consumer's queue is full, and it blocks its suppliers.
+    Full,
+    /// The log does not take it.
+    Log,
 }
 
 impl RefusalKind {
@@ -220,6 +239,53 @@ impl RefusalKind {
             Self::Size => "size",
             Self::Memory => "memory",
             Self::Paths => "paths",
+            Self::Lease => "lease",
+            Self::Topic => "topic",
+            Self::Filter => "filter",
+            Self::Class => "class",
+            Self::Group => "group",
+            Self::Offered => "offered",
+            Self::Admission => "admission",
+            Self::Limit => "limit",
+            Self::Deadline => "deadline",
+            Self::Full => "full",
+            Self::Log => "log",
+        }
+    }
+}
+
+impl From<&ChannelError> for RefusalKind {
+    fn from(error: &ChannelError) -> Self {
+        match error {
+            ChannelError::Class { .. } | ChannelError::NoDefaultClass => Self::Class,
+            ChannelError::GroupDiffers { .. } => Self::Group,
+            ChannelError::Mismatch { .. } | ChannelError::ShareMismatch { .. } => Self::Offered,
+            ChannelError::Admission(_) | ChannelError::TooLong { .. } => Self::Admission,
+            ChannelError::TooMany { .. } | ChannelError::Parts { .. } => Self::Limit,
+            _ => Self::Topic,
+        }
+    }
+}
+
+impl From<&InterestError> for RefusalKind {
+    fn from(error: &InterestError) -> Self {
+        match error {
+            InterestError::Name(_) => Self::Topic,
+            InterestError::Filter { .. } => Self::Filter,
+        }
+    }
+}
+
+impl From<&PublishError> for RefusalKind {
+    fn from(error: &PublishError) -> Self {
+        match error {
+            PublishError::TooLarge { .. } => Self::Size,
+            PublishError::PastDeadline { .. } => Self::Deadline,
+            PublishError::TooFast { .. } => Self::Rate,
+            PublishError::Full { .. } => Self::Full,
+            PublishError::NotKept { .. } => Self::Log,
+            PublishError::TooManyFields { .. } | PublishError::RetainedFull { .. } => Self::Limit,
+            _ => Self::Topic,
         }
     }
 }
@@ -235,6 +301,15 @@ pub(crate) struct AccessControl {
 impl AccessControl {
     pub(crate) fn count(&mut self, kind: RefusalKind) {
         *self.refusals.entry(kind).or_default() += 1;
+    }
+
+    /// Counts a refusal; its words.
+    pub(crate) fn refuse<E: fmt::Display>(&mut self, error: &E) -> String
+    where
+        for<'a> RefusalKind: From<&'a E>,
+    {
+        self.count(RefusalKind::from(error));
+        error.to_string()
     }
 
     /// The counters by name.

@@ -50,16 +50,7 @@ impl<P: EventPayload> EventChannel<P> {
     pub fn count_direct(&mut self, consumer: ConsumerId, topic: TopicId, counted: InboxCounters) {
         let inbox = self.consumers.get(&consumer).map(|member| member.inbox);
         let Some(receiver) = inbox.and_then(|inbox| self.receivers.get_mut(&inbox)) else { return };
-        let counters = &mut receiver.inbox.counters;
-        for (counter, more) in [
-            (&mut counters.matched, counted.matched),
-            (&mut counters.delivered, counted.delivered),
-            (&mut counters.dropped_full, counted.dropped_full),
-            (&mut counters.dropped_late, counted.dropped_late),
-            (&mut counters.missed, counted.missed),
-        ] {
-            *counter = counter.saturating_add(more);
-        }
+        receiver.inbox.counters.add(&counted);
         if counted.missed > 0 {
             let missed = receiver.inbox.misses.entry(topic).or_default();
             *missed = missed.saturating_add(counted.missed);

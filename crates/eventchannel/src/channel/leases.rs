@@ -65,7 +65,10 @@ impl<P: EventPayload> EventChannel<P> {
                     };
                     let end = lease.period.after(lease.renewed);
                     match end <= now {
-                        true => self.depart(supplier, Departed::Died),
+                        true => {
+                            self.lapses += 1;
+                            self.depart(supplier, Departed::Died);
+                        }
                         false => self.alarms.set(end, alarm),
                     }
                 }
@@ -75,7 +78,10 @@ impl<P: EventPayload> EventChannel<P> {
                     };
                     let end = lease.period.after(lease.renewed);
                     match end <= now {
-                        true => self.disconnect(now, consumer),
+                        true => {
+                            self.lapses += 1;
+                            self.disconnect(now, consumer);
+                        }
                         false => self.alarms.set(end, alarm),
                     }
                 }
@@ -89,6 +95,23 @@ impl<P: EventPayload> EventChannel<P> {
                 ChannelAlarm::Correlation(correlation) => self.run_out(now, correlation),
             }
         }
+    }
+
+    /// How many leases have run out. When the number has changed, [`has_supplier`](Self::has_supplier) and
+    /// [`has_consumer`](Self::has_consumer) say whose.
+    #[must_use]
+    pub fn lapses(&self) -> u64 {
+        self.lapses
+    }
+
+    #[must_use]
+    pub fn has_supplier(&self, supplier: SupplierId) -> bool {
+        self.suppliers.contains_key(&supplier)
+    }
+
+    #[must_use]
+    pub fn has_consumer(&self, consumer: ConsumerId) -> bool {
+        self.consumers.contains_key(&consumer)
     }
 
     /// A supplier is alive. Publishing says so too.

@@ -5,6 +5,7 @@
 //!   try_publish                          publish.rs    checked, matched, into inboxes, or refused by whom
 //!   next, finish                         deliver.rs    the class by shares, the inbox by deadline, its event
 //!   acknowledge                          acknowledge.rs   what is not acknowledged is delivered again
+//!   inboxes, departed                    accounts.rs   what each inbox has done
 //!   audience_of, count_direct            direct.rs     events that suppliers hand over themselves
 //!   next_wake, advance, renew            leases.rs     what happens by itself: leases, timers, redeliveries
 //! ```
@@ -12,6 +13,7 @@
 //! time never decreases. While the server that the policy divides (a processor, a link) is free, the caller
 //! asks for the next delivery ([`next`](EventChannel::next)).
 
+mod accounts;
 mod acknowledge;
 mod correlate;
 mod deliver;
@@ -40,6 +42,7 @@ use std::sync::Arc;
 use unisono_fairqueue::{ClassId, Hierarchy, Served};
 use unisono_linux::clock::Nanos;
 
+pub use accounts::{DepartedInboxes, InboxAccount};
 pub use acknowledge::Acknowledged;
 pub use leases::TimerSpec;
 pub use parties::ConsumerSpec;
@@ -197,6 +200,9 @@ pub struct EventChannel<P> {
     retained: usize,
     /// How often subscriptions came and went.
     audiences: u64,
+    /// Leases that ran out.
+    lapses: u64,
+    departed: DepartedInboxes,
     /// Kept for its memory.
     found: Vec<SubscriptionId>,
 }
@@ -224,6 +230,8 @@ impl<P: EventPayload> EventChannel<P> {
             numbers: 0,
             arrivals: 0,
             audiences: 0,
+            lapses: 0,
+            departed: DepartedInboxes::default(),
             publications: 0,
             retained: 0,
             found: Vec::new(),

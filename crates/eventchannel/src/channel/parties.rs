@@ -311,6 +311,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// Ends an inbox with all that belongs to it.
     pub(super) fn close(&mut self, inbox: InboxId) {
         let Some(receiver) = self.receivers.remove(&inbox) else { return };
+        self.keep_account(&receiver.inbox);
         self.dispatcher.place(receiver.class, inbox, (receiver.standing, None));
         for subscription in receiver.subscriptions {
             self.index.remove(subscription);

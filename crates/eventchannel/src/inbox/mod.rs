@@ -218,6 +218,33 @@ pub struct InboxCounters {
     pub blocked: u64,
 }
 
+impl InboxCounters {
+    /// Events that matched and that the consumer will never get.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        [self.dropped_full, self.dropped_late, self.dropped_large, self.given_up]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Adds what another inbox has done.
+    pub fn add(&mut self, other: &Self) {
+        for (counter, more) in [
+            (&mut self.matched, other.matched),
+            (&mut self.delivered, other.delivered),
+            (&mut self.dropped_full, other.dropped_full),
+            (&mut self.dropped_late, other.dropped_late),
+            (&mut self.dropped_large, other.dropped_large),
+            (&mut self.missed, other.missed),
+            (&mut self.repeated, other.repeated),
+            (&mut self.given_up, other.given_up),
+            (&mut self.blocked, other.blocked),
+        ] {
+            *counter = counter.saturating_add(more);
+        }
+    }
+}
+
 /// An event in an inbox.
 #[derive(Debug)]
 pub(crate) struct Parcel<P> {

@@ -76,7 +76,7 @@ impl Broker {
         let file = durable.log.acknowledged(&resume.name).map_err(|error| error.to_string())?;
         let next = durable.log.next();
         let after = resume.after.or(file.position()).unwrap_or(next - 1).min(next - 1);
-        let interests = spec.interests().map_err(|error| error.to_string())?;
+        let interests = spec.interests().map_err(|error| self.access.refuse(&error))?;
         // repeated until it is acknowledged: only an acknowledgement raises the floor
         let again = spec.again.unwrap_or(AgainSpec { after_ns: 30_000_000_000, attempts: 0, window: 256 });
         let again = AgainSpec { attempts: u32::MAX, ..again };
@@ -87,7 +87,7 @@ impl Broker {
         if consumer.name.is_empty() {
             consumer.name = if name.is_empty() { resume.name.as_str() } else { name }.into();
         }
-        let id = self.channel.connect(now, consumer).map_err(|error| error.to_string())?;
+        let id = self.channel.connect(now, consumer).map_err(|error| self.access.refuse(&error))?;
         let follower = LogFollower {
             name: resume.name.clone(),
             interests,

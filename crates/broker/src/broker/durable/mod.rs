@@ -312,7 +312,7 @@ impl Broker {
                     }
                     (Err(error), _) => {
                         self.refused += 1;
-                        let reason = error.to_string();
+                        let reason = self.access.refuse(&error);
                         self.answer(client, &Frame::Rejected { topic, token, reason: &reason });
                         return Ok(Received::Done);
                     }

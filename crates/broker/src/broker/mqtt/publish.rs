@@ -177,8 +177,12 @@ impl Broker {
             Ok((Published::Taken { inboxes, .. }, position)) => Ok((inboxes, position)),
             Ok((_, position)) => Ok((1, position)),
             Err(PublishError::Full { .. }) => Err(MqttRefusal::Blocked),
-            Err(PublishError::NotKept { reason }) => Err(MqttRefusal::NotKept(reason)),
+            Err(PublishError::NotKept { reason }) => {
+                self.access.count(RefusalKind::Log);
+                Err(MqttRefusal::NotKept(reason))
+            }
             Err(error) => {
+                self.access.count(RefusalKind::from(&error));
                 let reason = match error {
                     PublishError::TooLarge { .. } => MqttReason::TooLarge,
                     PublishError::RetainedFull { .. } | PublishError::TooFast { .. } => MqttReason::TooMuch,

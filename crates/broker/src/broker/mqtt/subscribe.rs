@@ -145,6 +145,7 @@ impl Broker {
             ));
         }
         if let Some(refused) = self.refuses_memory(session.peer, QUEUE_BYTES as u64) {
+            self.access.count(RefusalKind::Memory);
             return Err((MqttReason::TooMuch, refused));
         }
         // what is in flight belongs to the session: it is sent again when the client comes back, not before
@@ -162,7 +163,7 @@ impl Broker {
         let spec =
             ConsumerSpec { name: Arc::clone(&session.name), group: group.map(Arc::from), inbox, lease: None };
         let made = self.channel.connect(now, spec);
-        let consumer = made.map_err(|error| (MqttReason::TooMuch, error.to_string()))?;
+        let consumer = made.map_err(|error| (MqttReason::TooMuch, self.access.refuse(&error)))?;
         self.addressees.insert(consumer, Addressee::Mqtt(id));
         if group.is_none()
             && let Some(session) = self.mqtt.sessions.get_mut(&id)

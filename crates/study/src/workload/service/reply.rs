@@ -7,6 +7,7 @@ use crate::workload::Error;
 use crate::workload::patience::patiently;
 use std::io;
 use std::time::Duration;
+use unisono_broker::Error as Unanswered;
 use unisono_broker::{
     Advertisement, BrokerAddress, Client, EventDraft, ReceivedEvent, Reception, SubscriptionSpec,
     TopicHandle, WhenFull,
@@ -57,7 +58,7 @@ pub(super) fn reply(
     loop {
         match client.request(topic, EventDraft::new(&[]).keyed(HELLO), TURN) {
             Ok(_) => return Ok(Box::new(ReplyClient { client, topic, request: Vec::new() })),
-            Err(unisono_broker::Error::NoReply(_)) if clock::now() < until => {}
+            Err(Unanswered::NoReply(_) | Unanswered::NobodyReplies { .. }) if clock::now() < until => {}
             Err(error) => return Err(failed(error)),
         }
     }
@@ -105,7 +106,7 @@ impl Conversation for ReplyClient {
                 message.extend_from_slice(&answer.payload.bytes());
                 Ok(NextMessage::Message)
             }
-            Err(unisono_broker::Error::NoReply(_)) => Ok(NextMessage::Nothing),
+            Err(Unanswered::NoReply(_) | Unanswered::NobodyReplies { .. }) => Ok(NextMessage::Nothing),
             Err(error) => Err(io::Error::other(error)),
         }
     }

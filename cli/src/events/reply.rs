@@ -1,0 +1,181 @@
+//! `unisono events subscribe --reply`: a command answers each request.
+//!
+//! Each request starts a shell in a thread of its own, of which a bounded number run at once; further
+//! requests wait in the broker. This thread alone speaks with the broker. Whoever has finished a command
+//! wakes it through a pair of sockets.
+
+use super::show;
+use crate::output;
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+use unisono_broker::{Client, EventDraft, FieldValue, ReceivedEvent, Reception};
+use unisono_linux::process_group::ProcessGroup;
+use unisono_linux::signal::Signal;
+use unisono_linux::{parent_death, poll, read};
+use unisono_measure::units;
+
+/// How requests are answered.
+#[derive(clap::Args)]
+pub(super) struct ReplyFlags {
+    /// Answer each request by what this shell command prints. Its standard input is the payload;
+    /// UNISONO_TOPIC, UNISONO_KEY and UNISONO_FIELD_name hold the rest. If it fails, who asked is told so
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["together", "resume"])]
+    pub(super) reply: Option<String>,
+    /// Commands that run at once; further requests wait in the queue
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "reply",
+          value_parser = clap::value_parser!(u16).range(1..=256))]
+    reply_jobs: u16,
+    /// A command that takes longer is ended, and who asked is told so
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "10s", requires = "reply")]
+    reply_limit: Duration,
+}
+
+/// When to end, and how to print.
+pub(super) struct ReplyCourse {
+    pub(super) count: Option<u64>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) lease: Option<Duration>,
+    pub(super) json: bool,
+}
+
+/// A request, and what its command made of it.
+type AnsweredRequest = (ReceivedEvent, Result<Vec<u8>, String>);
+
+/// Answers requests until as many came, or the time is over; how many were answered.
+pub(super) fn serve(
+    flags: &ReplyFlags,
+    command: &str,
+    client: &mut Client,
+    course: &ReplyCourse,
+) -> anyhow::Result<u64> {
+    let command: Arc<str> = command.into();
+    let (wake, mut woken) = UnixStream::pair()?;
+    woken.set_nonblocking(true)?;
+    let (sender, answers): (Sender<AnsweredRequest>, Receiver<AnsweredRequest>) = channel();
+    let until = course.timeout.map(|timeout| Instant::now() + timeout);
+    let (mut running, mut came, mut answered) = (0_u16, 0_u64, 0_u64);
+    loop {
+        while let Ok((request, answer)) = answers.try_recv() {
+            running -= 1;
+            answered += 1;
+            match answer {
+                Ok(bytes) => client.reply(&request, EventDraft::new(&bytes))?,
+                Err(why) => {
+                    eprintln!("unisono: {why}");
+                    client.reply_failure(&request, &why)?
+                }
+            };
+            client.acknowledge(&request)?;
+        }
+        let all_came = course.count.is_some_and(|count| came >= count);
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if running == 0 && (all_came || left == Some(Duration::ZERO)) {
+            return Ok(answered);
+        }
+        let takes = running < flags.reply_jobs && !all_came && left != Some(Duration::ZERO);
+        if takes && let Some(reception) = client.receive(Some(Duration::ZERO))? {
+            if !output::is_read(&show::line(&reception, course.json))? {
+                return Ok(answered);
+            }
+            match reception {
+                Reception::Event(event) if event.is_request() => {
+                    came += 1;
+                    running += 1;
+                    let (command, sender, limit) = (Arc::clone(&command), sender.clone(), flags.reply_limit);
+                    let (mut wake, largest) = (wake.try_clone()?, client.largest());
+                    std::thread::spawn(move || {
+                        let answer = answer(&command, &event, limit, largest);
+                        // nobody takes it any more if this program ends
+                        let _ = sender.send((event, answer));
+                        let _ = wake.write_all(b"!");
+                    });
+                }
+                Reception::Event(event) => {
+                    came += 1;
+                    client.acknowledge(&event)?;
+                }
+                _ => {}
+            }
+            continue;
+        }
+        // a command that runs is waited for, also when the time is over
+        let left = left.filter(|left| !left.is_zero());
+        let patience = [left, course.lease.map(|lease| lease / 3)].into_iter().flatten().min();
+        match takes {
+            true => drop(poll::readable([woken.as_fd(), client.as_fd()], patience)?),
+            false => drop(poll::readable([woken.as_fd()], patience)?),
+        }
+        let mut bytes = [0; 64];
+        while woken.read(&mut bytes).is_ok_and(|count| count == bytes.len()) {}
+        if course.lease.is_some() {
+            client.alive()?;
+        }
+    }
+}
+
+/// What a command prints about a request.
+fn answer(
+    command: &str,
+    request: &ReceivedEvent,
+    limit: Duration,
+    largest: usize,
+) -> Result<Vec<u8>, String> {
+    let until = Instant::now() + limit;
+    let mut child = start(command, request).map_err(|error| format!("cannot start `{command}`: {error}"))?;
+    let group = ProcessGroup::of_child(child.id());
+    let (sender, printed) = channel();
+    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    let payload = request.payload.bytes().into_owned();
+    // a command need not read its input before it prints
+    std::thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(&payload)));
+    std::thread::spawn(move || sender.send(stdout.map(|stdout| read::all(stdout, largest as u64))));
+    let printed = printed.recv_timeout(limit);
+    let ended = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break Some(status),
+            Ok(None) if printed.is_ok() && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            _ => break None,
+        }
+    };
+    if ended.is_none()
+        && let Some(group) = group
+    {
+        // with what it started; one that ends just now needs no killing
+        let _ = group.tell(Signal::Kill);
+        let _ = child.wait();
+    }
+    match (printed, ended) {
+        (Ok(Some(Ok(bytes))), Some(status)) if status.success() => Ok(bytes),
+        (Ok(Some(Err(error))), _) => Err(format!("what `{command}` prints cannot be sent: {error}")),
+        (_, Some(status)) => Err(format!("`{command}` failed: {status}")),
+        (_, None) => Err(format!("`{command}` took longer than {limit:?} and was ended")),
+    }
+}
+
+fn start(command: &str, request: &ReceivedEvent) -> std::io::Result<Child> {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(command).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+    shell
+        .env("UNISONO_TOPIC", &*request.topic)
+        .env("UNISONO_KEY", request.key.as_deref().unwrap_or_default());
+    for (name, value) in request.fields.iter() {
+        // other names mean nothing to a shell
+        if name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_') {
+            let value = match value {
+                FieldValue::Text(text) => text.to_string(),
+                other => show::value_as_json(other).to_string(),
+            };
+            shell.env(format!("UNISONO_FIELD_{name}"), value);
+        }
+    }
+    parent_death::end_with_starter(&mut shell);
+    shell.spawn()
+}

@@ -1,0 +1,309 @@
+//! What the commands of `unisono events` can say: names, leases, replies, and a flag for each thing that the
+//! channel can do.
+
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use unisono_broker::{Client, ConsumerStatistics, Reception, SubscriptionSpec};
+use unisono_host_tests::processes::text;
+use unisono_host_tests::{TestOutcome, host_tests, program};
+
+/// A process that is killed when the test ends.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // one that has ended needs no killing
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A broker in a scratch directory.
+struct Site {
+    directory: tempfile::TempDir,
+    _broker: Killed,
+}
+
+impl Site {
+    fn new(options: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let socket = directory.path().join("events");
+        let mut command = Command::new(program::unisono());
+        command.args(["events", "serve", "--listen"]).arg(&socket).args(options);
+        let broker = Killed(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts"));
+        let start = Instant::now();
+        while Client::connect(&socket).is_err() {
+            assert!(start.elapsed() < Duration::from_secs(60), "no broker");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Self { directory, _broker: broker }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("events")
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&self.socket()).expect("it listens")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program::unisono());
+        command.arg("events").args(arguments).arg("--at").arg(self.socket()).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("it starts")
+    }
+
+    /// What a command says that fails.
+    fn fails(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(!output.status.success(), "{arguments:?} does it: {}", text(&output.stdout));
+        text(&output.stderr)
+    }
+
+    /// What a command says that succeeds.
+    fn says(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// Starts a command that subscribes under a name, and waits until the broker has it.
+    fn start(&self, arguments: &[&str], name: &str) -> Killed {
+        let mut command = self.command(arguments);
+        let started = command.args(["--name", name]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let started = Killed(started.expect("it starts"));
+        let (mut client, start) = (self.client(), Instant::now());
+        let is_it = |consumer: &ConsumerStatistics| {
+            consumer.name == name || consumer.programs.iter().flatten().any(|program| program == name)
+        };
+        while !client.statistics().expect("it answers").consumers.iter().any(is_it) {
+            assert!(start.elapsed() < Duration::from_secs(60), "{arguments:?} does not subscribe");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        started
+    }
+
+    /// Starts a supplier of the topic `state` that stays, and waits until the broker has it.
+    fn offer(&self, flags: &[&str]) -> (Killed, ChildStdin) {
+        let (arguments, start) = ([&["publish", "state", "--json"], flags].concat(), Instant::now());
+        loop {
+            let mut command = self.command(&arguments);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+            let mut supplier = Killed(command.spawn().expect("it starts"));
+            let mut lines = supplier.0.stdin.take().expect("piped");
+            let mut answer = String::new();
+            // it may have ended: the topic is what the supplier before it said until the broker knows that it
+            // has gone
+            let _ = lines.write_all(b"x\n");
+            BufReader::new(supplier.0.stdout.take().expect("piped")).read_line(&mut answer).expect("text");
+            if answer.contains("taken") {
+                return (supplier, lines);
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "{arguments:?} is not taken");
+        }
+    }
+}
+
+fn a_command_answers_requests_some_at_once_and_says_when_it_fails() -> TestOutcome {
+    let site = Site::new(&[]);
+    let said = site.fails(&["request", "sums", "1", "--timeout", "50ms"]);
+    assert!(said.contains("nobody subscribes to sums") && said.contains("--reply COMMAND"), "{said}");
+    let answer = "read a; case $a in slow) sleep 60;; bad) exit 3;; *) \
+                  echo \"$UNISONO_TOPIC $UNISONO_KEY $UNISONO_FIELD_x: $a\";; esac";
+    let replier = ["subscribe", "sums", "--reply", answer, "--reply-jobs", "2", "--reply-limit", "2s"];
+    let _replier = site.start(&replier, "replier");
+    let asked = ["request", "sums", "hello", "--key", "k", "--field", "x=7", "--timeout", "60s", "--json"];
+    let reply: Value = serde_json::from_str(&site.says(&asked)).expect("an object");
+    assert_eq!(reply["payload"], "sums k 7: hello\n");
+    let said = site.fails(&["request", "sums", "bad", "--timeout", "60s"]);
+    assert!(said.contains("the request failed: `read a") && said.contains("exit status: 3"), "{said}");
+    // two that take too long hold both places; the third waits for one of them
+    let slow: Vec<Child> = (0..2)
+        .map(|_| {
+            let mut asking = site.command(&["request", "sums", "slow", "--timeout", "60s"]);
+            asking.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+        })
+        .collect();
+    for asking in slow {
+        let output = asking.wait_with_output().expect("our child");
+        let said = text(&output.stderr);
+        assert!(said.contains("took longer than 2s and was ended"), "{said}");
+    }
+    assert!(site.says(&["request", "sums", "again", "--timeout", "60s"]).contains("sums  : again"));
+    Ok(())
+}
+
+fn a_replier_ends_after_its_count_and_prints_what_it_answered() -> TestOutcome {
+    let site = Site::new(&[]);
+    let replier = ["subscribe", "echo", "--reply", "cat", "--count", "2", "--json", "--acknowledge", "30s"];
+    let mut replier = site.start(&replier, "replier");
+    for payload in ["one", "two"] {
+        let said = site.says(&["request", "echo", payload, "--timeout", "60s"]);
+        assert!(said.trim_end().ends_with(payload), "{said}");
+    }
+    assert!(replier.0.wait().expect("our child").success());
+    let mut printed = String::new();
+    replier.0.stdout.take().expect("piped").read_to_string(&mut printed).expect("text");
+    assert_eq!(printed.lines().filter(|line| line.contains("\"reply_to\"")).count(), 2, "{printed}");
+    Ok(())
+}
+
+fn a_program_that_is_stopped_longer_than_its_lease_is_told_when_it_goes_on() -> TestOutcome {
+    let site = Site::new(&[]);
+    let mut leased = site.start(&["subscribe", "feed", "--lease", "1s"], "line 1");
+    let mut client = site.client();
+    // it waits, and keeps its lease
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(client.statistics().expect("it answers").consumers[0].name, "line 1");
+    let pid = rustix::process::Pid::from_child(&leased.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it runs");
+    let start = Instant::now();
+    while !client.statistics().expect("it answers").consumers.is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(60), "its lease does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("it is stopped");
+    assert!(!leased.0.wait().expect("our child").success());
+    let mut said = String::new();
+    leased.0.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+    assert!(said.contains("the lease of 1s ran out"), "{said}");
+    // a supplier that only waits for its next line keeps it, too
+    let mut command = site.command(&["publish", "speed", "--lease", "1s", "--json"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut supplier = Killed(command.spawn().expect("it starts"));
+    let (mut lines, answers) = (supplier.0.stdin.take(), supplier.0.stdout.take());
+    std::thread::sleep(Duration::from_secs(2));
+    lines.as_mut().expect("piped").write_all(b"fast\n").expect("it reads");
+    let mut answer = String::new();
+    BufReader::new(answers.expect("piped")).read_line(&mut answer).expect("text");
+    assert!(answer.contains("\"taken\""), "{answer}");
+    drop(lines);
+    assert!(supplier.0.wait().expect("our child").success());
+    Ok(())
+}
+
+fn names_misses_refusals_and_groups_are_in_top_and_in_the_metrics() -> TestOutcome {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let metrics = port.expect("a free port").to_string();
+    let site = Site::new(&["--metrics", &metrics]);
+    let group = ["subscribe", "jobs", "--group", "workers"];
+    let _one = site.start(&group, "one");
+    let _two = site.start(&group, "two");
+    let _alone = site.start(&["subscribe", "plant/#"], "alone");
+    site.says(&["publish", "plant/1", "x"]);
+    let refused = ["subscribe", "jobs", "--period", "1ms", "--due", "1ms", "--execution", "2ms"];
+    assert!(site.fails(&refused).contains("would need"), "by how much");
+    let table = site.says(&["top", "--once", "--interval", "10ms"]);
+    for word in ["workers x2", "alone", "(admission 1)", "lost", "missed"] {
+        assert!(table.contains(word), "{word} in\n{table}");
+    }
+    assert_eq!(table.matches("workers").count(), 1, "{table}");
+    let mut scrape = TcpStream::connect(&metrics).expect("it listens");
+    scrape.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("it reads");
+    let mut text = String::new();
+    scrape.read_to_string(&mut text).expect("text");
+    for line in [
+        "unisono_events_matched_total{consumer=\"alone\"} 1",
+        "unisono_events_matched_total{consumer=\"workers\"} 0",
+        "unisono_events_lost_total{consumer=\"(departed)\"} 0",
+        "unisono_events_refusals_total{reason=\"admission\"} 1",
+    ] {
+        assert!(text.contains(line), "{line} in\n{text}");
+    }
+    Ok(())
+}
+
+/// Each request that an offer does not meet is refused with both values, and is admitted where it does.
+fn each_quality_can_be_asked_for_and_offered_by_a_flag() -> TestOutcome {
+    let site = Site::new(&[]);
+    let asks: [(&[&str], &[&str], &str); 4] = [
+        (&["--keep", "10"], &["--last", "10"], "history: offered none"),
+        (&["--keep-values", "10"], &["--last-values", "10"], "history: offered none"),
+        (&["--reliable"], &["--reliable"], "reliability: offered best effort"),
+        (&["--offer-deadline", "5ms"], &["--deadline", "10ms"], "deadline: offered none"),
+    ];
+    for (offered, asked, why) in asks {
+        let once = [&["subscribe", "state", "--timeout", "1ms"], asked].concat();
+        // an offer lasts as long as its supplier
+        let plain = site.offer(&[]);
+        let said = site.fails(&once);
+        assert!(said.contains(why) && said.contains("requested"), "{asked:?}: {said}");
+        drop(plain);
+        let start = Instant::now();
+        let _supplier = site.offer(offered);
+        // until the broker knows that the plain one has gone
+        while !site.run(&once).status.success() {
+            assert!(start.elapsed() < Duration::from_secs(60), "{asked:?} is refused");
+        }
+    }
+    site.says(&["subscribe", "state", "--timeout", "1ms", "--share", "0.5"]);
+    // one class: it is sure of everything, and of no more
+    assert!(site.fails(&["subscribe", "state", "--share", "1.5"]).contains("requested 1.5"));
+    Ok(())
+}
+
+fn what_waits_what_is_acknowledged_and_what_time_does_can_be_said_by_flags() -> TestOutcome {
+    let site = Site::new(&[]);
+    let mut listener = site.client();
+    listener.subscribe(&SubscriptionSpec::of("fast")).expect("it fits");
+    // the rate: of five at once three are a burst
+    let output = site.run(&["publish", "fast", "x", "--count", "5", "--period", "1h", "--burst", "3"]);
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("more than the rate offered"), "{said}");
+    for _ in 0..3 {
+        let came = listener.receive(Some(Duration::from_secs(60))).expect("it serves");
+        assert!(matches!(came, Some(Reception::Event(_))), "{came:?}");
+    }
+    // time
+    let tick = site.says(&["subscribe", "t", "--every", "10ms", "--timeout", "500ms", "--json"]);
+    assert!(tick.contains("\"notice\":\"tick\""), "{tick}");
+    let silence = site.says(&["subscribe", "t", "--silence", "10ms", "--timeout", "500ms"]);
+    assert!(silence.contains("nothing has come"), "{silence}");
+    // the reservation: too large an event is a gap
+    let reserved =
+        ["subscribe", "big", "--period", "10ms", "--due", "10ms", "--largest", "4", "--json", "--count", "1"];
+    let mut small = site.start(&reserved, "small");
+    site.says(&["publish", "big", "too large"]);
+    site.says(&["publish", "big", "fits"]);
+    assert!(small.0.wait().expect("our child").success());
+    let mut said = String::new();
+    small.0.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
+    assert!(said.contains("\"too-large\"") && said.contains("\"fits\""), "{said}");
+    assert!(
+        site.fails(&["subscribe", "big", "--period", "1ms", "--due", "1ms", "--execution-per-kib", "1ms"])
+            .contains("would need"),
+        "the time for each KiB counts"
+    );
+    // a group's queue outlives its last consumer, and what one of any patterns makes comes alone
+    let group =
+        ["subscribe", "jobs", "--group", "g", "--linger", "60s", "--acknowledge", "60s", "--attempts", "2"];
+    drop(site.start(&[&group[..], &["--window", "1"]].concat(), "worker"));
+    site.says(&["publish", "jobs", "kept"]);
+    let got = site.says(&[&group[..], &["--window", "1", "--count", "1", "--timeout", "60s"]].concat());
+    assert!(got.contains("kept"), "{got}");
+    let any = ["subscribe", "a", "b", "--together", "any", "--within", "1s", "--count", "1", "--json"];
+    let mut any = site.start(&any, "any");
+    site.says(&["publish", "b", "one"]);
+    assert!(any.0.wait().expect("our child").success());
+    let queue = site.fails(&["subscribe", "a", "--queue-bytes", "1024GiB"]);
+    assert!(queue.contains("memory") || queue.contains("bytes of queues"), "{queue}");
+    site.says(&["subscribe", "a", "--local-only", "--timeout", "1ms"]);
+    Ok(())
+}
+
+host_tests![
+    a_command_answers_requests_some_at_once_and_says_when_it_fails within 240,
+    a_replier_ends_after_its_count_and_prints_what_it_answered within 240,
+    a_program_that_is_stopped_longer_than_its_lease_is_told_when_it_goes_on within 240,
+    names_misses_refusals_and_groups_are_in_top_and_in_the_metrics within 240,
+    each_quality_can_be_asked_for_and_offered_by_a_flag within 240,
+    what_waits_what_is_acknowledged_and_what_time_does_can_be_said_by_flags within 240,
+];

@@ -1,0 +1,117 @@
+//! The channel inside the supplier's own process: deadlines and shares without a broker.
+//!
+//! ```sh
+//! co-located
+//! ```
+//! A robot's camera and its control loop feed handlers of one thread. Nothing is sent and nothing is copied:
+//! the channel decides which handler runs next, and hands it the supplier's own bytes. Use it where suppliers
+//! and consumers are parts of one program. Where they are several programs, the broker serves the same
+//! channel.
+//!
+//! The example checks that control events come by deadline and not as they were published, that the camera
+//! gets its quarter of the time meanwhile, that no event is copied or missing, and that a handler whose
+//! deadline cannot be kept is refused.
+#![forbid(unsafe_code)]
+
+use anyhow::{Context as _, bail, ensure};
+use std::sync::Arc;
+use std::time::Instant;
+use unisono_eventchannel::{
+    ChannelLimits, ConsumerSpec, EventChannel, ExecutionTime, InboxCapacity, InboxSpec, Interest, Offer,
+    Publication, Reservation, TopicSpec,
+};
+use unisono_fairqueue::{ClassSpec, Hierarchy};
+use unisono_linux::clock::{Nanos, now};
+
+/// What is published: shared, and never copied.
+type Bytes = Arc<[u8]>;
+
+const CONTROL: usize = 300;
+const FRAMES: usize = 1000;
+/// What each handler takes at worst.
+const WORST: Nanos = Nanos(10_000);
+
+fn main() -> anyhow::Result<()> {
+    let control = ClassSpec::new("control").weighing("3".parse()?);
+    let camera = ClassSpec::new("camera").weighing("1".parse()?);
+    let classes = Hierarchy::new(ClassSpec::new("all").with([control, camera]))?.with_default("camera")?;
+    let mut channel: EventChannel<Bytes> = EventChannel::new(classes, ChannelLimits::default());
+
+    let start = now();
+    let supplier = channel.supplier(start, None)?;
+    let mut offer = |name: &str| -> anyhow::Result<_> {
+        let topic = channel.declare(TopicSpec::new(name)?)?;
+        channel.offer(supplier, Offer::of(topic))?;
+        Ok(topic)
+    };
+    let (arm, picture) = (offer("robot/arm")?, offer("robot/picture")?);
+
+    let inbox = |class: &str| InboxSpec {
+        class: Some(class.into()),
+        // all pictures are one piece of memory
+        capacity: InboxCapacity { events: FRAMES, bytes: usize::MAX },
+        execution: ExecutionTime::constant(WORST),
+        ..InboxSpec::default()
+    };
+    let mover = channel.connect(start, ConsumerSpec::new("mover").with(inbox("control")))?;
+    channel.subscribe(start, mover, Interest::in_topics("robot/arm".parse()?))?;
+    let watcher = channel.connect(start, ConsumerSpec::new("watcher").with(inbox("camera")))?;
+    channel.subscribe(start, watcher, Interest::in_topics("robot/picture".parse()?))?;
+
+    // one more handler that wants 9 us of every 10: no class is sure of as much
+    let (period, deadline) = (Nanos(10_000), Nanos(10_000));
+    let greedy = InboxSpec {
+        reservation: Some(Reservation { period, deadline, largest: 64 }),
+        execution: ExecutionTime::constant(Nanos(9_000)),
+        ..inbox("control")
+    };
+    match channel.connect(start, ConsumerSpec::new("greedy").with(greedy)) {
+        Ok(_) => bail!("a handler was admitted whose deadline cannot be kept"),
+        Err(refused) => println!("refused, as it has to be: {refused}"),
+    }
+
+    let began = Instant::now();
+    let frame: Bytes = vec![7; 1 << 20].into();
+    for _ in 0..FRAMES {
+        channel.try_publish(now(), supplier, picture, Publication::new(Arc::clone(&frame)))?;
+    }
+    let soon = Nanos::SECOND.after(now());
+    for number in 0..CONTROL {
+        let step: Bytes = (number as u32).to_le_bytes().to_vec().into();
+        channel.try_publish(
+            now(),
+            supplier,
+            arm,
+            Publication::new(step).due(Nanos(number as u64).after(soon)),
+        )?;
+    }
+
+    let (mut moved, mut watched) = (0, 0);
+    while let Some(delivery) = channel.next(now()) {
+        let event = delivery.event.context("nobody has gone, and nothing is lost")?.event;
+        if delivery.consumer == mover {
+            let step = event.payload.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+            ensure!(step == Some(moved), "{step:?} came where {moved} is due next");
+            moved += 1;
+        } else {
+            ensure!(Arc::ptr_eq(&event.payload, &frame), "a picture was copied");
+            watched += 1;
+        }
+        if moved == CONTROL as u32 / 2 && delivery.consumer == mover {
+            let share = f64::from(watched) / f64::from(moved + watched);
+            ensure!(
+                (share - 0.25).abs() < 0.02,
+                "the camera had {share:.3} of the time instead of a quarter"
+            );
+        }
+    }
+    ensure!(
+        (moved as usize, watched as usize) == (CONTROL, FRAMES),
+        "{moved} and {watched} events came"
+    );
+    let each = began.elapsed() / (CONTROL + FRAMES) as u32;
+    println!(
+        "co-located: {moved} control events by deadline, {watched} pictures in their share, {each:?} each"
+    );
+    Ok(())
+}
