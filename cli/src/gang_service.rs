@@ -259,10 +259,10 @@ pub(crate) fn add(args: AddArgs) -> anyhow::Result<ExitCode> {
     let reply = args.daemon.ask(&ServiceRequest::Add { target, name: args.name, weight: args.weight })?;
     match reply {
         ServiceReply::Added { gang } if args.json => {
-            output::answer(&serde_json::json!({ "gang": gang }).to_string())?
+            output::answer(&serde_json::json!({ "gang": gang }).to_string())?;
         }
         ServiceReply::Added { gang } => {
-            output::answer(&format!("{gang} is a gang; list all: unisono gang list"))?
+            output::answer(&format!("{gang} is a gang; list all: unisono gang list"))?;
         }
         other => anyhow::bail!("the daemon answered {other:?}; is it of this version?"),
     }
