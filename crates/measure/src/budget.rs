@@ -49,7 +49,7 @@ mod tests {
         let run = |variant: &str, repetition, value| RunLine {
             variant: variant.into(),
             repetition,
-            figures: vec![Figure { name: "mbit".into(), value, unit: "Mbit/s".into(), distribution: None }],
+            figures: vec![Figure::new("mbit", value, "Mbit/s")],
             ..RunLine::default()
         };
         let runs =
@@ -68,7 +68,7 @@ mod tests {
         let run = |bytes: u32, value| RunLine {
             variant: "engine-fence".into(),
             parameters: BTreeMap::from([("bytes".to_owned(), bytes.into())]),
-            figures: vec![Figure { name: "step_ns".into(), value, unit: "ns".into(), distribution: None }],
+            figures: vec![Figure::new("step_ns", value, "ns")],
             ..RunLine::default()
         };
         let runs = [run(16, 100.0), run(16, 120.0), run(16, 900.0), run(64, 1.0)];

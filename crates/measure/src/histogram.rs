@@ -48,6 +48,11 @@ impl Histogram {
         self.buckets.len()
     }
 
+    /// How many were at most this long, right to the histogram's three digits.
+    pub fn up_to(&self, longest: Duration) -> u64 {
+        self.buckets.count_between(0, u64::try_from(longest.as_nanos()).unwrap_or(LONGEST))
+    }
+
     pub fn is_empty(&self) -> bool {
         self.buckets.is_empty()
     }

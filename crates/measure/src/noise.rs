@@ -205,7 +205,7 @@ mod tests {
         RunLine {
             variant: "gang".into(),
             sequence,
-            figures: vec![Figure { name: "x".into(), value, unit: "1".into(), distribution: None }],
+            figures: vec![Figure::new("x", value, "1")],
             host: HostFacts { foreign_load: Some(foreign_load), ..HostFacts::default() },
             ..RunLine::default()
         }

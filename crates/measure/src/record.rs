@@ -148,7 +148,8 @@ pub enum Scale {
 pub struct Chart {
     pub title: String,
     pub kind: ChartKind,
-    /// For [`ChartKind::Line`] and [`ChartKind::Map`]: the parameter on the x axis.
+    /// For [`ChartKind::Line`] and [`ChartKind::Map`]: the parameter on the x axis. For a line also what the
+    /// curves of the figures are drawn over ([`Curve::over`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub x: Option<String>,
     /// Label and unit of the x axis.
@@ -307,11 +308,30 @@ pub struct Figure {
     /// The distribution within this run, where one was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distribution: Option<Distribution>,
+    /// How it went within this run, where that was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curve: Option<Box<Curve>>,
+}
+
+/// A figure within one run: bytes over time, frames over their delay.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// What it is drawn over, with its unit, for example `elapsed_s`. A chart of the kind `line` with this
+    /// `x` draws it.
+    pub over: String,
+    /// Place and value, ascending in place. The nth points of several runs belong together.
+    pub points: Vec<(f64, f64)>,
 }
 
 impl Figure {
     pub fn new(name: impl Into<String>, value: f64, unit: &str) -> Self {
-        Self { name: name.into(), value, unit: unit.to_owned(), distribution: None }
+        Self { name: name.into(), value, unit: unit.to_owned(), ..Self::default() }
+    }
+
+    /// The same with its curve over something.
+    #[must_use]
+    pub fn along(self, over: &str, points: Vec<(f64, f64)>) -> Self {
+        Self { curve: Some(Box::new(Curve { over: over.to_owned(), points })), ..self }
     }
 
     /// The median of a distribution, with the distribution.

@@ -21,6 +21,12 @@ impl RunLine {
             .filter(|v| v.is_finite())
     }
 
+    /// The curve of a figure over this, if this run measured it.
+    pub fn curve(&self, figure: &str, over: &str) -> Option<&[(f64, f64)]> {
+        let figure = self.figures.iter().find(|f| f.name == figure && self.outcome == Outcome::Measured)?;
+        figure.curve.as_ref().filter(|curve| curve.over == over).map(|curve| curve.points.as_slice())
+    }
+
     /// Whether its parameters have all these values.
     pub fn has(&self, only: &BTreeMap<String, serde_json::Value>) -> bool {
         only.iter().all(|(name, wanted)| self.parameters.get(name).is_some_and(|got| same_value(got, wanted)))
@@ -265,7 +271,7 @@ mod tests {
             variant: variant.into(),
             repetition,
             parameters: BTreeMap::from([("interval_us".to_owned(), interval.into())]),
-            figures: vec![Figure { name: "rate".into(), value, unit: "1/s".into(), distribution: None }],
+            figures: vec![Figure::new("rate", value, "1/s")],
             ..RunLine::default()
         }
     }

@@ -7,6 +7,7 @@ use crate::draw::look::{self, VariantLook};
 use crate::draw::svg::ViewPort;
 use crate::draw::{bars, map, strip};
 use crate::number;
+use crate::points::{curve, swept};
 use crate::said;
 use crate::study::{ChartRow, Study};
 use askama::Template;
@@ -225,16 +226,10 @@ fn draw_lines(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], figure: &
     let says_x = in_unit(number::unit_in_name(x));
     let mut series: Vec<Series> = Vec::new();
     for row in rows {
-        let mut points: Vec<Point> = Vec::new();
-        for run in &row.runs {
-            let place = run.parameters.get(x).and_then(serde_json::Value::as_f64).filter(|v| v.is_finite());
-            let Some((place, value)) = place.zip(run.value(figure)) else { continue };
-            match points.iter_mut().find(|point| point.x == place) {
-                Some(point) => point.runs.push(value),
-                None => points.push(Point { x: place, runs: vec![value], band: None, middle: None }),
-            }
+        let mut points = curve(row, x, figure);
+        if points.is_empty() {
+            points = swept(row, x, figure);
         }
-        points.sort_by(|a, b| a.x.total_cmp(&b.x));
         if !points.is_empty() {
             series.push(Series { name: row.name.clone(), look: study.looks.look(row.variant), points });
         }
@@ -435,6 +430,20 @@ struct NumbersRow {
 
 fn numbers(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], x: Option<&str>) -> Vec<NumbersRow> {
     let mut numbers = Vec::new();
+    for (row, figure) in rows.iter().flat_map(|row| chart.y.iter().map(move |figure| (row, figure))) {
+        let (Some(x), says) = (x, in_unit(&study.unit(figure))) else { break };
+        let says_x = in_unit(number::unit_in_name(x));
+        numbers.extend(curve(row, x, figure).into_iter().map(|point| NumbersRow {
+            name: row.name.clone(),
+            place: says_x(point.x),
+            figure: study.label(figure),
+            n: point.runs.len(),
+            values: in_numbers(&point.runs, &says).ok_or_else(String::new),
+        }));
+    }
+    if !numbers.is_empty() {
+        return numbers;
+    }
     for row in rows {
         for (place, runs) in places(row, x) {
             for figure in &chart.y {

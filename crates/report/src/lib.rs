@@ -27,6 +27,7 @@ mod middleware;
 mod number;
 mod one_sided;
 mod page;
+mod points;
 mod queues;
 mod read;
 mod said;

@@ -375,12 +375,7 @@ mod tests {
                     variant: variant.into(),
                     repetition,
                     parameters: BTreeMap::from([(parameter.to_owned(), value.clone())]),
-                    figures: vec![Figure {
-                        name: "rate".into(),
-                        value: rate,
-                        unit: "1/s".into(),
-                        distribution: None,
-                    }],
+                    figures: vec![Figure::new("rate", rate, "1/s")],
                     ..RunLine::default()
                 }))
             }));

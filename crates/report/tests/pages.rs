@@ -307,10 +307,8 @@ fn run() -> impl Strategy<Value = Line> {
                 (sequence, repetition, seconds),
                 warnings,
             )| {
-                let figures = figures
-                    .into_iter()
-                    .map(|(name, value, unit)| Figure { name, value, unit, distribution: None })
-                    .collect();
+                let figures =
+                    figures.into_iter().map(|(name, value, unit)| Figure::new(name, value, &unit)).collect();
                 Line::Run(Box::new(RunLine {
                     format: FORMAT.into(),
                     study,
@@ -504,12 +502,7 @@ fn field(rivals: usize) -> Vec<Line> {
                 variant: variant.into(),
                 repetition,
                 parameters: BTreeMap::from([("threads".to_owned(), threads.into())]),
-                figures: vec![Figure {
-                    name: "time_ns".into(),
-                    value,
-                    unit: "ns".into(),
-                    distribution: None,
-                }],
+                figures: vec![Figure::new("time_ns", value, "ns")],
                 ..RunLine::default()
             })));
         }

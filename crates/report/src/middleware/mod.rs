@@ -220,6 +220,7 @@ fn streams(study: &Study<'_>) -> Option<String> {
         ("tcp", "over TCP"),
         ("udp", "over UDP"),
         ("tcp-kernel", "over TCP with the kernel\u{2019}s shares"),
+        ("tcp-tun", "over TCP with the interposed place\u{2019}s shares"),
         ("channel", "over the event channel"),
     ]
     .into_iter()
@@ -260,14 +261,16 @@ fn console(study: &Study<'_>) -> Option<String> {
 fn beside_web(study: &Study<'_>) -> Option<String> {
     let connections = values(study, "web_connections");
     let most = connections.last().filter(|most| **most > 0)?.to_string();
-    let is_alone = connections.first() == Some(&0);
     let said = |(variant, name): &(&str, &str)| {
-        let at = |figure, connections: &str| {
+        let at = |variant: &str, figure, connections: &str| {
             median(study, variant, figure, Some(("web_connections", connections)))
         };
-        let late = number::quantity(at("late_rounds_percent", &most)?, "%");
-        let round = at("round_ms", &most)?;
-        let alone = at("round_ms", "0").filter(|alone| is_alone && *alone > 0.0);
+        let late = number::quantity(at(variant, "late_rounds_percent", &most)?, "%");
+        let round = at(variant, "round_ms", &most)?;
+        // alone: without requests, or the variant without a web server beside the same runs
+        let alone = at(variant, "round_ms", "0");
+        let alone = alone.or_else(|| at(&format!("{variant}-alone"), "round_ms", &most));
+        let alone = alone.filter(|alone| *alone > 0.0);
         let longer = alone.map(|alone| format!(", a round {:+.0} %", 100.0 * (round / alone - 1.0)));
         Some(format!("{late} under {name}{}", longer.unwrap_or_default()))
     };
@@ -290,11 +293,12 @@ fn beside_web(study: &Study<'_>) -> Option<String> {
 fn effort(study: &Study<'_>) -> Option<String> {
     let lines = |variant| median(study, variant, "communication_lines", None);
     Some(format!(
-        "To communicate, the applications need {} lines over TCP, {} over UDP and {} over the event channel; the {} lines of the applications are the \
-         same in each.",
+        "To communicate, the applications need {} lines over TCP, {} over UDP, {} over the event channel and {} by its request and reply; the {} lines of \
+         the applications are the same in each.",
         number::plain(lines("tcp")?),
         number::plain(lines("udp")?),
         number::plain(lines("channel")?),
+        number::plain(lines("reply")?),
         number::plain(median(study, "tcp", "application_lines", None)?)
     ))
 }
@@ -367,6 +371,16 @@ mod tests {
         assert!(said.contains("with 64 requests in flight"), "{said}");
         assert!(said.contains("0 % under the kernel (HTB), a round +5 %"), "{said}");
         assert!(said.contains("80 % under the event channel alone, a round +350 %"), "{said}");
+    }
+
+    #[test]
+    fn isolation_takes_the_round_alone_from_runs_without_a_web_server() {
+        let at = json!({ "web_connections": 64 });
+        let figures = |round_ms| [("late_rounds_percent", 0.0), ("round_ms", round_ms)];
+        let (alone, beside) = (figures(200.0), figures(206.0));
+        let runs = [("tun-alone", at.clone(), &alone[..]), ("tun", at, &beside[..])];
+        let said = page(&study("middleware-web", None, &runs));
+        assert!(said.contains("0 % under the interposed place over TUN, a round +3 %"), "{said}");
     }
 
     #[test]

@@ -30,6 +30,8 @@ impl PaperLine {
 }
 
 const SOCKET_AND_CHANNEL: (&str, &str) = ("tcp", "channel");
+/// As the paper's servers.
+const IN_THREADS: (&str, &str) = ("tcp-thread", "reply-thread");
 pub(super) const CONTROL: &str = "middleware-control";
 const RESPONSE: (&str, &str, &str) = (CONTROL, "response_us", "us");
 pub(super) const WITHOUT: &str = "false";
@@ -41,6 +43,18 @@ pub(super) const PAPER: &[PaperLine] = &[
         ("middleware-rpc", "response_us", "us"),
         ("tcp", "channel-tcp"),
         ("1277 us", "4806 us", "3.8"),
+    ),
+    PaperLine::new(
+        "Table 1, null RPC on one host, a thread for each request",
+        ("middleware-rpc", "response_us", "us"),
+        IN_THREADS,
+        ("1277 us", "4806 us", "3.8"),
+    ),
+    PaperLine::new(
+        "Table 1, null RPC over a link, a thread for each request",
+        ("middleware-remote", "response_us", "us"),
+        IN_THREADS,
+        ("1766 us", "5436 us", "3.1"),
     ),
     PaperLine::new(
         "Table 1, null RPC over a link",

@@ -113,7 +113,7 @@ impl Book {
 }
 
 fn one(name: &str, value: f64, unit: &str) -> Vec<Figure> {
-    vec![Figure { name: name.into(), value, unit: unit.into(), distribution: None }]
+    vec![Figure::new(name, value, unit)]
 }
 
 fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -196,12 +196,8 @@ fn waiting(book: &mut Book) {
                 p99: value * 2.0,
                 max: value * 9.0,
             };
-            let figure = Figure {
-                name: "ns_per_hand_over".into(),
-                value,
-                unit: "ns".into(),
-                distribution: Some(distribution),
-            };
+            let figure =
+                Figure { distribution: Some(distribution), ..Figure::new("ns_per_hand_over", value, "ns") };
             book.run("waiting", variant, repetition, json!({}), vec![figure]);
         }
     }

@@ -118,7 +118,7 @@ mod tests {
             variant: variant.into(),
             repetition,
             parameters: BTreeMap::from([("threads".to_owned(), 2.into())]),
-            figures: vec![Figure { name: "time".into(), value, unit: "ns".into(), distribution: None }],
+            figures: vec![Figure::new("time", value, "ns")],
             ..RunLine::default()
         }
     }

@@ -207,7 +207,7 @@ mod tests {
                 ("interval_us".to_owned(), interval.into()),
                 ("threads".to_owned(), 2.into()),
             ]),
-            figures: vec![Figure { name: "rate".into(), value, unit: "1/s".into(), distribution: None }],
+            figures: vec![Figure::new("rate", value, "1/s")],
             ..RunLine::default()
         }))
     }
@@ -273,12 +273,7 @@ mod tests {
         plan.runs
             .into_iter()
             .map(|planned| RunLine {
-                figures: vec![Figure {
-                    name: figure.to_owned(),
-                    value: number(&planned.variant, &planned.parameters),
-                    unit: "1".into(),
-                    distribution: None,
-                }],
+                figures: vec![Figure::new(figure, number(&planned.variant, &planned.parameters), "1")],
                 study: file.id.clone(),
                 variant: planned.variant,
                 parameters: planned.parameters,
