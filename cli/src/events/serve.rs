@@ -23,6 +23,7 @@ use unisono_broker::{
 };
 use unisono_enforce::metrics::{self, ScrapeListener};
 use unisono_fairqueue::{ClassSpec, Hierarchy, LinkPace};
+use unisono_linux::resource_limit::raise_open_files;
 use unisono_linux::{activation, interrupt};
 
 /// Serve events to programs, until Ctrl-C
@@ -96,6 +97,11 @@ pub(crate) struct Args {
     /// Answer monitoring programs there (GET /metrics): ADDRESS:PORT, or the path of a Unix socket
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<String>,
+    /// Programs at a time, all of one user if need be [default: 256, of which 128 may be of one user]
+    ///
+    /// What waits for them may then take 4 MiB for each.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    clients: Option<u32>,
     /// How the broker waits
     #[arg(long, value_name = "HOW", value_parser = one_of(&ChannelWait::ALL), default_value = "sleep")]
     wait: ChannelWait,
@@ -106,15 +112,16 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let user = NextUser::chosen(args.user.as_deref())?;
+    let limits = args.clients.map_or_else(|| Ok(Limits::default()), limits)?;
     let broker = match &args.policy {
         Some(path) => {
             let policy = policy(path)?;
             let pace = LinkPace::new(policy.rate, Limits::LATE);
-            Broker::new(policy.hierarchy, Limits::default()).with_paths(pace)
+            Broker::new(policy.hierarchy, limits).with_paths(pace)
         }
         None => {
             let tree = Hierarchy::new(ClassSpec::new("all"))?.with_default("rest")?;
-            Broker::new(tree, Limits::default())
+            Broker::new(tree, limits)
         }
     };
     let broker = args.log.add_to(broker)?;
@@ -161,6 +168,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         false => output::answer(counters(&statistics).trim_end())?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Limits of a broker for so many programs, and enough open files.
+fn limits(clients: u32) -> anyhow::Result<Limits> {
+    /// As many bytes as the defaults let wait for each program of a user.
+    const WAITING: u64 = 4 << 20;
+    // shared memory takes most: a socket, memory and bells
+    raise_open_files(u64::from(clients) * 8 + 256).context("cannot raise the limit of open files")?;
+    let (all, usual) = (u64::from(clients) * WAITING, Limits::default());
+    Ok(Limits {
+        clients: clients as usize,
+        clients_of_user: clients as usize,
+        memory: all.max(usual.memory),
+        memory_of_user: all.max(usual.memory_of_user),
+        ..usual
+    })
 }
 
 /// Serves at these addresses, and at the sockets that systemd has opened, until a signal.
