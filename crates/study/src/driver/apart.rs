@@ -1,13 +1,38 @@
 //! Makes a run in a thread of its own, which may change its network namespace, with files of its own.
 
 use super::{Context, NoResult, RunResult};
-use crate::child;
+use crate::child::{self, StudyChild};
 use crate::workload::Pin;
 use crate::workload::competitor::Competitors;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use unisono_linux::affinity::{self, CpuSet, Tid};
+
+/// A party of a measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Party {
+    /// A server, or who publishes.
+    Sender,
+    /// A client, or who subscribes.
+    Receiver,
+    /// What is between them, if anything: a broker.
+    Between,
+}
+
+impl Party {
+    /// The processor that it has alone among the parties, where there is one. With two processors a broker
+    /// has none of its own, and the kernel chooses each time.
+    fn cpu(self, cpus: &[usize]) -> Option<usize> {
+        match self {
+            Self::Sender => cpus.first(),
+            Self::Receiver => cpus.get(1),
+            Self::Between => cpus.get(2),
+        }
+        .copied()
+    }
+}
 
 pub(super) struct RunHost<'a> {
     unisono: &'a Path,
@@ -20,6 +45,20 @@ impl RunHost<'_> {
         let mut command = Command::new(self.unisono);
         command.args(arguments);
         command
+    }
+
+    /// Starts the program of a party; on a processor of its own if parties are `pinned`.
+    pub(super) fn start(&self, party: Party, pinned: bool, command: Command) -> Result<StudyChild, NoResult> {
+        let Some(cpu) = party.cpu(self.cpus).filter(|_| pinned) else {
+            return Ok(StudyChild::start(command)?);
+        };
+        let failed =
+            |error: std::io::Error| NoResult::Failed(format!("cannot run on processor {cpu} alone: {error}"));
+        // a program begins with the processors of the thread that starts it
+        affinity::restrict(Tid::SELF, &CpuSet::single(cpu)).map_err(failed)?;
+        let started = StudyChild::start(command);
+        affinity::restrict(Tid::SELF, &self.cpus.iter().copied().collect()).map_err(failed)?;
+        Ok(started?)
     }
 
     /// A busy loop on each processor; dropping them ends them.
@@ -99,5 +138,39 @@ impl Drop for RunFiles {
     fn drop(&mut self) {
         // the directory that it lies in goes with the study in any case
         std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn each_party_that_is_pinned_runs_on_its_processor_and_the_run_goes_on_with_all() {
+        let cpus = crate::host::cpus();
+        let directory = tempfile::tempdir().expect("a directory");
+        let host = RunHost {
+            unisono: Path::new("unisono"),
+            files: RunFiles::new(directory.path(), "pinned"),
+            cpus: &cpus,
+        };
+        host.files.write("here", "").expect("a directory");
+        let on = |party, pinned| {
+            let path = host.files.path("allowed");
+            let mut command = Command::new("sh");
+            let script = "exec grep Cpus_allowed_list /proc/self/status > \"$0\"";
+            command.args(["-c", script]).arg(&path);
+            let child = host.start(party, pinned, command).expect("started");
+            child::wait_all(&mut [child], Duration::from_secs(60), &|| None).expect("it says");
+            let said = std::fs::read_to_string(path).expect("said");
+            said.split_whitespace().last().and_then(|list| list.parse::<CpuSet>().ok()).expect("a list")
+        };
+        let all: CpuSet = cpus.iter().copied().collect();
+        for (at, party) in [Party::Sender, Party::Receiver, Party::Between].into_iter().enumerate() {
+            let own = cpus.get(at).map_or_else(|| all.clone(), |cpu| CpuSet::single(*cpu));
+            assert_eq!(on(party, true), own, "{party:?}");
+            assert_eq!(on(party, false), all, "{party:?}");
+        }
     }
 }

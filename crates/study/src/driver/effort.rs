@@ -33,9 +33,10 @@ macro_rules! sources {
 }
 
 /// The applications, which all versions share.
-const APPLICATIONS: [&str; 7] = sources![
+const APPLICATIONS: [&str; 8] = sources![
     "null_rpc.rs",
     "requests.rs",
+    "serving.rs",
     "events.rs",
     "download.rs",
     "control.rs",

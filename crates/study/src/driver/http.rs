@@ -3,6 +3,7 @@
 
 use super::NoResult;
 use super::apart::RunHost;
+use super::stage::{LinkStage, SENDER};
 use super::web::{PATIENCE, await_listener, program};
 use crate::child::{self, StudyChild};
 use crate::peer::PeerFile;
@@ -12,7 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 use unisono_measure::record::Figure;
 
-const PORT: u16 = 5080;
+pub(super) const PORT: u16 = 5080;
 
 /// What wrk writes at its end: counts, then times in microseconds.
 const SCRIPT: &str = "done = function(summary, latency, requests)\n  local e = summary.errors\n  \
@@ -39,6 +40,7 @@ impl HttpLoad<'_> {
     pub(super) fn run(
         &self,
         host: &RunHost<'_>,
+        stage: Option<&LinkStage>,
         seconds: f64,
         interrupted: child::Interrupted,
     ) -> Result<Vec<Figure>, NoResult> {
@@ -48,11 +50,12 @@ impl HttpLoad<'_> {
             Serving::OneThread => "event-driven",
             Serving::ThreadPerRequest => "thread-per-request",
         };
-        let address = format!("{}:{PORT}", Ipv4Addr::LOCALHOST);
+        let here = stage.map_or(Ipv4Addr::LOCALHOST, |_| SENDER);
+        let address = format!("{here}:{PORT}");
         let mut command = self.server.plain_command();
         command.args([serving, &address]);
         let mut server = StudyChild::start(command)?;
-        if let Err(error) = await_listener(Ipv4Addr::LOCALHOST, PORT) {
+        if let Err(error) = await_listener(here, PORT) {
             return Err(server.failure().map_or(error, NoResult::from));
         }
         let seconds = Self::seconds(seconds);
@@ -63,7 +66,11 @@ impl HttpLoad<'_> {
         command.args(["--threads", "1", "--connections", &self.clients.to_string()]);
         command.args(["--duration", &format!("{seconds}s"), "--timeout", "10s", "--script"]).arg(script);
         command.arg(format!("http://{address}/{}/{}", self.file_bytes, self.passes));
-        let clients = StudyChild::start(command)?;
+        let clients = || Ok(StudyChild::start(command)?);
+        let clients = match stage {
+            Some(stage) => stage.at_the_receiver(clients),
+            None => clients(),
+        }?;
         let longest = Duration::from_secs_f64(seconds) + PATIENCE * 2;
         child::wait_all(&mut [clients], longest, interrupted)?;
         figures(&std::fs::read_to_string(&path).map_err(failed)?)

@@ -37,6 +37,7 @@ pub mod single;
 mod stage;
 pub mod tree;
 pub mod tree_plans;
+mod video;
 pub mod wait_cost;
 mod web;
 
@@ -114,6 +115,8 @@ pub struct DriverKind {
     pub name: &'static str,
     /// Parameters of its records that are no settings.
     pub adds: &'static [&'static str],
+    /// What the curves of its figures are drawn over.
+    pub over: &'static [&'static str],
     /// Whether its figures are calculated, so that other load on the machine changes nothing.
     pub is_simulated: bool,
     read: fn(Settings) -> serde_json::Result<ReadSettings>,
@@ -125,7 +128,7 @@ type ReadSettings = (Box<dyn Driver>, Settings);
 impl DriverKind {
     /// A driver that measures and adds no parameters.
     const fn of<D: Driver + Default + Serialize + DeserializeOwned + 'static>(name: &'static str) -> Self {
-        Self { name, adds: &[], is_simulated: false, read: read_settings::<D> }
+        Self { name, adds: &[], over: &[], is_simulated: false, read: read_settings::<D> }
     }
 
     pub fn with(&self, settings: Settings) -> Result<Box<dyn Driver>, String> {

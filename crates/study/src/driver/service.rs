@@ -7,33 +7,38 @@
 //! The server is at the end whose way out the policy rules, because it sends the data. What the
 //! applications do: [`workload::service`](crate::workload::service).
 
-use super::apart::{RunHost, run_apart};
-use super::http::HttpLoad;
+use super::apart::{Party, RunHost, run_apart};
+use super::http::{self, HttpLoad};
 use super::link::place::{AppliedPolicy, EnforcedAt};
 use super::stage::{Cable, LinkStage, SENDER};
 use super::web::WebLoad;
-use super::{Context, Driver, DriverKind, NoResult, RunResult};
+use super::{Context, Driver, DriverKind, NoResult, RunResult, video};
 use crate::child::{self, StudyChild};
 use crate::workload::service::{Application, BrokerPlaces, ServiceCarrier, ServiceScene, Serving};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::time::Duration;
 use unisono_broker::ChannelWait;
 use unisono_linux::clock::{self, Nanos};
 use unisono_measure::record::Figure;
 
-pub const SERVICE: DriverKind = DriverKind::of::<ServiceDriver>("service");
+pub const SERVICE: DriverKind =
+    DriverKind { over: &["elapsed_s", "after_ms"], ..DriverKind::of::<ServiceDriver>("service") };
 
 /// Processes have to start and to find each other.
 const START: Duration = Duration::from_millis(150);
 /// Conversations are opened one after the other, and an attempt that comes too early is repeated after 10 ms.
 const OPENING: Duration = Duration::from_millis(15);
-/// A client of a server that is there asks once.
-const OPENING_BY_REQUEST: Duration = Duration::from_millis(2);
+/// A client of a server that is there asks or connects once. Where hundreds ask a broker, each takes longer.
+const OPENING_OF_MANY: Duration = Duration::from_millis(2);
 /// A round that is late, and the end of the processes.
 const AFTER: Duration = Duration::from_millis(100);
 const PORT: u16 = 5101;
 const BROKER_PORT: u16 = 5100;
+/// The broker takes 128 programs of one user unless it is told otherwise, and a conversation is two.
+const FEW_CLIENTS: u16 = 60;
 /// A download that takes this many times its measured seconds is given up.
 const LONGEST_DOWNLOAD: u32 = 20;
 
@@ -64,6 +69,9 @@ pub struct ServiceDriver {
     http: bool,
     /// How programs of the event channel wait, and its broker.
     wait: ChannelWait,
+    /// Whether the server and the client, and the broker where there is a third processor, have a processor
+    /// each.
+    pinned: bool,
     /// Busy loops beside the application, one for each processor.
     busy: bool,
     /// Requests in flight of a web server that cooperates with nobody and sends over the same link.
@@ -88,6 +96,7 @@ impl Default for ServiceDriver {
             sensor: false,
             http: false,
             wait: ChannelWait::Sleep,
+            pinned: false,
             busy: false,
             web_connections: 0,
         }
@@ -99,10 +108,10 @@ const HTTP_SERVER: &str = "web-hyper";
 
 impl Driver for ServiceDriver {
     fn around(&self, seconds: f64) -> Duration {
-        if self.http {
-            return START + Duration::from_secs_f64(HttpLoad::seconds(seconds) - seconds);
-        }
         let stage = Duration::from_millis(if self.link_mbit.is_some() { 400 } else { 50 });
+        if self.http {
+            return START + stage + Duration::from_secs_f64(HttpLoad::seconds(seconds) - seconds);
+        }
         let download = match (self.application, self.link_mbit) {
             (Application::Download, Some(mbit)) => Duration::from_secs_f64(self.file_mb * 8.0 / mbit),
             _ => Duration::ZERO,
@@ -114,24 +123,38 @@ impl Driver for ServiceDriver {
         if self.http { vec![HTTP_SERVER] } else { Vec::new() }
     }
 
+    fn chosen(&self, _: Context) -> Option<(&'static str, Value)> {
+        (self.application == Application::Streaming).then(|| ("video", video::source().into()))
+    }
+
     fn run(&self, context: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult> {
-        if self.http {
-            return self.over_http(context, seconds);
-        }
         if self.backend != EnforcedAt::Nowhere && self.link_mbit.is_none() {
             return Err(NoResult::Failed("a backend rules a link; give link_mbit too".to_owned()));
         }
         if self.web_connections > 0 && self.link_mbit.is_none() {
             return Err(NoResult::Failed("a web server needs a link to fill; give link_mbit too".to_owned()));
         }
-        run_apart(context, "service", |host, interrupted| self.on(host, seconds, seed, interrupted))
+        if self.http {
+            return self.over_http(context, seconds);
+        }
+        let video = match self.application {
+            Application::Streaming => video::encoded(context)?,
+            _ => None,
+        };
+        let scene = self.scene(seconds, seed, video);
+        run_apart(context, "service", |host, interrupted| {
+            self.staged(host, interrupted, |stage| match stage {
+                Some(stage) => self.beside_web(host, stage, scene, interrupted),
+                None => self.between(host, None, scene, interrupted),
+            })
+        })
     }
 }
 
 impl ServiceDriver {
     fn over_http(&self, context: Context, seconds: f64) -> Result<RunResult, NoResult> {
-        if self.application != Application::Requests || self.link_mbit.is_some() {
-            return Err(NoResult::Failed("http serves requests, on this host".to_owned()));
+        if self.application != Application::Requests || self.web_connections > 0 {
+            return Err(NoResult::Failed("http serves requests, and no other web server".to_owned()));
         }
         let server = context.bench.program(HTTP_SERVER)?;
         run_apart(context, "http", |host, interrupted| {
@@ -142,8 +165,10 @@ impl ServiceDriver {
                 file_bytes: self.message_bytes,
                 passes: self.passes,
             };
-            let figures = load.run(host, seconds, interrupted)?;
-            Ok(RunResult { figures, ..RunResult::default() })
+            self.staged(host, interrupted, |stage| {
+                let figures = load.run(host, stage, seconds, interrupted)?;
+                Ok(RunResult { figures, ..RunResult::default() })
+            })
         })
     }
 
@@ -153,44 +178,76 @@ impl ServiceDriver {
             Application::Streaming | Application::Requests => self.clients,
             _ => 2,
         };
-        let opening = if self.over == ServiceCarrier::Reply { OPENING_BY_REQUEST } else { OPENING };
+        let opening = match self.over {
+            ServiceCarrier::Reply if self.clients > FEW_CLIENTS => OPENING_OF_MANY * 3,
+            ServiceCarrier::Reply | ServiceCarrier::Tcp => OPENING_OF_MANY,
+            _ => OPENING,
+        };
         START + opening * u32::from(conversations)
     }
 
-    fn on(
+    /// Does something on the link and under the policy that the settings ask for, or on this host.
+    fn staged(
         &self,
         host: &RunHost<'_>,
-        seconds: f64,
-        seed: u64,
         interrupted: child::Interrupted,
+        act: impl FnOnce(Option<&LinkStage>) -> Result<RunResult, NoResult>,
     ) -> Result<RunResult, NoResult> {
-        let Some(mbit) = self.link_mbit else {
-            return self.between(host, None, seconds, seed, interrupted);
-        };
+        let Some(mbit) = self.link_mbit else { return act(None) };
         let bits_per_s = (mbit * 1e6) as u64;
         let is_link = self.backend == EnforcedAt::Nowhere;
         let stage = LinkStage::set(if is_link { Cable::Link(bits_per_s) } else { Cable::Free })?;
         let mut applied = AppliedPolicy::put(host, self.backend, &self.policy(bits_per_s), interrupted)?;
-        let result = self.beside_web(host, &stage, seconds, seed, interrupted);
+        let result = act(Some(&stage));
         let cleared = applied.clear(interrupted);
         let result = result?;
         cleared?;
         Ok(result)
     }
 
+    /// A run that is to be measured for so many seconds. Where its parts are, and when it begins, is not yet
+    /// known.
+    fn scene(&self, seconds: f64, seed: u64, video: Option<PathBuf>) -> ServiceScene {
+        let measured = Duration::from_secs_f64(seconds);
+        let longest = match self.application {
+            Application::Download => measured * LONGEST_DOWNLOAD,
+            _ => measured,
+        };
+        ServiceScene {
+            application: self.application,
+            carrier: self.over,
+            serving: self.serving,
+            server: Ipv4Addr::LOCALHOST.into(),
+            broker: None,
+            port: PORT,
+            congestion: self.congestion.clone(),
+            from: Nanos::ZERO,
+            until: longest.into(),
+            message_bytes: self.message_bytes,
+            events_per_s: self.events_per_s,
+            file_bytes: (self.file_mb * 1e6) as u64,
+            clients: self.clients,
+            video,
+            passes: self.passes,
+            round: Duration::from_secs_f64(self.round_ms / 1e3).into(),
+            sensor: self.sensor,
+            seed,
+            wait: self.wait,
+        }
+    }
+
     fn beside_web(
         &self,
         host: &RunHost<'_>,
         stage: &LinkStage,
-        seconds: f64,
-        seed: u64,
+        scene: ServiceScene,
         interrupted: child::Interrupted,
     ) -> Result<RunResult, NoResult> {
-        let time = self.start() + AFTER + Duration::from_secs_f64(seconds);
+        let time = self.start() + AFTER + Duration::from(scene.until.since(scene.from));
         let web = (self.web_connections > 0)
             .then(|| WebLoad::start(host, stage, self.web_connections, time))
             .transpose()?;
-        let mut result = self.between(host, Some(stage), seconds, seed, interrupted)?;
+        let mut result = self.between(host, Some(stage), scene, interrupted)?;
         if let Some(web) = web {
             result.figures.extend(web.end()?);
         }
@@ -199,7 +256,9 @@ impl ServiceDriver {
 
     /// The application has nine tenths of the link; what it does not use, others may.
     fn policy(&self, bits_per_s: u64) -> String {
-        let ports = std::iter::once(BROKER_PORT).chain((0..self.clients.max(2)).map(|number| PORT + number));
+        // conversations over UDP have a port each
+        let own = if self.over == ServiceCarrier::Udp { self.clients.max(2) } else { 1 };
+        let ports = [BROKER_PORT, http::PORT].into_iter().chain((0..own).map(|number| PORT + number));
         let ports: Vec<String> = ports.map(|port| format!("{{ port = {port} }}")).collect();
         format!(
             "rate = \"{}kbit\"\ndefault = \"rest\"\n\n[class.service]\nweight = 9\nmatch = [{}]\n\n[class.rest]\nweight = 1\n",
@@ -228,33 +287,17 @@ impl ServiceDriver {
         &self,
         host: &RunHost<'_>,
         stage: Option<&LinkStage>,
-        seconds: f64,
-        seed: u64,
+        scene: ServiceScene,
         interrupted: child::Interrupted,
     ) -> Result<RunResult, NoResult> {
+        let longest = scene.until.since(scene.from);
         let from = Nanos::from(self.start()).after(clock::now());
-        let measured = Duration::from_secs_f64(seconds);
-        let longest =
-            if self.application == Application::Download { measured * LONGEST_DOWNLOAD } else { measured };
         let scene = ServiceScene {
-            application: self.application,
-            carrier: self.over,
-            serving: self.serving,
             server: stage.map_or(Ipv4Addr::LOCALHOST, |_| SENDER).into(),
             broker: self.over.is_channel().then(|| self.broker(host, stage)),
-            port: PORT,
-            congestion: self.congestion.clone(),
             from,
-            until: Nanos::from(longest).after(from),
-            message_bytes: self.message_bytes,
-            events_per_s: self.events_per_s,
-            file_bytes: (self.file_mb * 1e6) as u64,
-            clients: self.clients,
-            passes: self.passes,
-            round: Duration::from_secs_f64(self.round_ms / 1e3).into(),
-            sensor: self.sensor,
-            seed,
-            wait: self.wait,
+            until: longest.after(from),
+            ..scene
         };
         // before the broker starts: its socket is in the directory that this makes
         let text = serde_json::to_string(&scene).map_err(|error| NoResult::Failed(error.to_string()))?;
@@ -266,7 +309,11 @@ impl ServiceDriver {
             if places.for_client != places.for_server {
                 command.args(["--listen", &places.for_client]);
             }
-            StudyChild::start(command)
+            if self.clients > FEW_CLIENTS {
+                // both ends of each conversation, and the server's others
+                command.args(["--clients", &(u32::from(self.clients) * 2 + 8).to_string()]);
+            }
+            host.start(Party::Between, self.pinned, command)
         });
         let mut broker = broker.transpose()?;
         let process = |end: &str| {
@@ -275,10 +322,10 @@ impl ServiceDriver {
             command
         };
         let _loops = self.busy.then(|| host.competitors()).transpose()?;
-        let server = StudyChild::start(process("server"))?;
-        let client = || Ok(StudyChild::start(process("client"))?);
+        let server = host.start(Party::Sender, self.pinned, process("server"))?;
+        let client = || host.start(Party::Receiver, self.pinned, process("client"));
         let client = stage.map_or_else(client, |stage| stage.at_the_receiver(client))?;
-        let longest = self.start() + longest * 2 + Duration::from_secs(10);
+        let longest = self.start() + Duration::from(longest) * 2 + Duration::from_secs(10);
         let ended = child::wait_all(&mut [server, client], longest, interrupted);
         // a broker that has failed is the reason why its programs have
         let failed = broker.as_mut().filter(|_| ended.is_err()).and_then(StudyChild::failure);
@@ -302,9 +349,13 @@ mod tests {
 
     #[test]
     fn the_policy_gives_every_conversation_the_class_of_the_application() {
-        let driver = ServiceDriver { clients: 3, ..ServiceDriver::default() };
-        let policy = unisono_fairqueue::Policy::parse(&driver.policy(100_000_000)).expect("it is sound");
-        assert_eq!(policy.rules.len(), 4, "three conversations, and the broker");
-        assert_eq!(policy.rate.bits_per_second(), 100_000_000);
+        let policy = |over| {
+            let driver = ServiceDriver { over, clients: 3, ..ServiceDriver::default() };
+            unisono_fairqueue::Policy::parse(&driver.policy(100_000_000)).expect("it is sound")
+        };
+        let over_udp = policy(ServiceCarrier::Udp);
+        assert_eq!(over_udp.rules.len(), 5, "three conversations, the broker and the web server");
+        assert_eq!(over_udp.rate.bits_per_second(), 100_000_000);
+        assert_eq!(policy(ServiceCarrier::Tcp).rules.len(), 3, "all connections have one port");
     }
 }

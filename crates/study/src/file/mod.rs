@@ -21,6 +21,9 @@
 //! parameter = "interval_us"
 //! values = { smoke = [0], quick = [0, 10], paper = [0, 10, 100] }
 //! ```
+//! A line chart's `x` is a swept parameter, or what the curve of a figure is drawn over (`elapsed_s`, where
+//! the driver has such curves).
+//!
 //! Charts and verdicts are those of the record format ([`unisono_measure::record`]). They are copied into the
 //! records, so a report needs nothing else. A wrong file is refused with line and column and, for an unknown
 //! key, the nearest known one.
@@ -268,12 +271,9 @@ impl StudyFile {
         if let Some(budget) = self.budgets.iter().find(|b| b.most.is_none() && b.least.is_none()) {
             return Err((budget.label.clone(), "a budget needs a limit; write `most` or `least`".to_owned()));
         }
-        for by in self
-            .verdicts
-            .iter()
-            .filter_map(|v| v.by.as_ref())
-            .chain(self.charts.iter().filter_map(|c| c.x.as_ref()))
-        {
+        let over = self.charts.iter().filter_map(|c| c.x.as_ref());
+        let over = over.filter(|x| !self.driver.over.contains(&x.as_str()));
+        for by in self.verdicts.iter().filter_map(|v| v.by.as_ref()).chain(over) {
             let is_added = self.driver.adds.contains(&by.as_str());
             if !is_added && !self.sweeps.iter().any(|s| &s.parameter == by) {
                 return Err((by.clone(), format!("{by:?} is not swept; write a [[sweep]] of it")));

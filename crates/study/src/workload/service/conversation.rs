@@ -13,8 +13,21 @@ pub enum NextMessage {
     Gone,
 }
 
+/// The answer to one request.
+pub trait AnswerApart: Send {
+    /// # Errors
+    /// The communication is broken.
+    fn send(&mut self, answer: &[u8]) -> io::Result<()>;
+}
+
 /// One end of a conversation.
 pub trait Conversation: Send {
+    /// What answers the request that was received last from another thread, while this end receives the next
+    /// one. `None`: the conversation has one request at a time.
+    fn answer_apart(&mut self) -> Option<Box<dyn AnswerApart>> {
+        None
+    }
+
     /// Sends one message. A carrier without reliability may lose it.
     ///
     /// # Errors

@@ -25,8 +25,8 @@ pub(super) fn serve(
     Ok(Vec::new())
 }
 
-/// Parts of the file whose arrival times draw the curve.
-const PARTS: u64 = 4;
+/// Parts of the file whose arrival times draw the curve; each quarter ends with one.
+const PARTS: u64 = 40;
 
 pub(super) fn fetch(
     scene: &ServiceScene,
@@ -36,6 +36,7 @@ pub(super) fn fetch(
     let mut block = Vec::new();
     for mut server in conversations {
         let (mut received, mut part) = (0, 1);
+        let mut curve = vec![(0.0, 0.0)];
         while received < scene.file_bytes {
             match server.receive(&mut block, scene.until)? {
                 NextMessage::Message => received += block.len() as u64,
@@ -48,7 +49,11 @@ pub(super) fn fetch(
             }
             while received >= scene.file_bytes * part / PARTS && part <= PARTS {
                 let seconds = Duration::from(clock::now().since(scene.from)).as_secs_f64();
-                figures.push(Figure::new(format!("seconds_to_{}_percent", 100 * part / PARTS), seconds, "s"));
+                curve.push((seconds, received as f64 / 1e6));
+                if part % (PARTS / 4) == 0 {
+                    let name = format!("seconds_to_{}_percent", 100 * part / PARTS);
+                    figures.push(Figure::new(name, seconds, "s"));
+                }
                 if part == PARTS {
                     let megabits = scene.file_bytes as f64 * 8.0 / 1e6;
                     figures.push(Figure::new("download_mbit", megabits / seconds, "Mbit/s"));
@@ -56,6 +61,7 @@ pub(super) fn fetch(
                 part += 1;
             }
         }
+        figures.push(Figure::new("received_mb", received as f64 / 1e6, "MB").along("elapsed_s", curve));
     }
     Ok(figures)
 }

@@ -27,20 +27,24 @@ mod frames;
 mod null_rpc;
 mod reply;
 mod requests;
+mod serving;
 mod socket;
 mod streaming;
 mod tcp;
 mod udp;
+mod video;
 
-pub use conversation::{Conversation, NextMessage};
+pub use conversation::{AnswerApart, Conversation, NextMessage};
 pub(super) use tcp::TcpConversation;
 
 use crate::workload::Error;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 use unisono_broker::{AddressError, BrokerAddress, ChannelWait};
 use unisono_linux::clock::Nanos;
+use unisono_linux::resource_limit::raise_open_files;
 use unisono_measure::record::{Distribution, Figure};
 
 /// An application of the paper.
@@ -115,7 +119,7 @@ pub struct ServiceScene {
     pub server: IpAddr,
     /// Where the broker listens, if the carrier needs one.
     pub broker: Option<BrokerPlaces>,
-    /// Conversation `n` uses port `port + n`.
+    /// Of TCP connections; over UDP, conversation `n` uses port `port + n`.
     pub port: u16,
     /// The congestion control of TCP connections; `None`: the host's own.
     pub congestion: Option<String>,
@@ -131,6 +135,8 @@ pub struct ServiceScene {
     pub file_bytes: u64,
     /// Viewers of the stream, or clients that request.
     pub clients: u16,
+    /// The encoded video that is streamed; `None`: frames come from a generator.
+    pub video: Option<PathBuf>,
     /// How often the server reads the whole file before it answers a request with it.
     pub passes: u32,
     /// Length of a streaming round.
@@ -151,6 +157,9 @@ pub struct BrokerPlaces {
 
 /// How long the other end may take to appear.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// So many conversations fit the usual limit of 1,024 open files.
+const FEW: u16 = 100;
 
 impl ServiceScene {
     /// Conversations of the run.
@@ -177,15 +186,21 @@ impl ServiceScene {
             };
             place.parse().map_err(|error: AddressError| Error::Options(error.to_string()))
         };
-        let open = |number| match self.carrier {
-            ServiceCarrier::Tcp => tcp::tcp(self, end, number),
-            ServiceCarrier::Udp => udp::udp(self, end, number),
-            ServiceCarrier::Reply => reply::reply(self, &broker()?, end),
+        let conversations = self.conversations(end);
+        if conversations > FEW {
+            // sockets of both ends of a broker, and of a listener
+            raise_open_files(u64::from(conversations) * 4 + 256)
+                .map_err(|error| Error::Exchange(format!("the limit of open files: {error}")))?;
+        }
+        let all = 0..conversations;
+        match self.carrier {
+            ServiceCarrier::Tcp => tcp::tcp(self, end, conversations),
+            ServiceCarrier::Udp => all.map(|number| udp::udp(self, end, number)).collect(),
+            ServiceCarrier::Reply => all.map(|_| reply::reply(self, &broker()?, end)).collect(),
             ServiceCarrier::Channel | ServiceCarrier::ChannelTcp | ServiceCarrier::ChannelShm => {
-                channel::channel(self, &broker()?, end, number)
+                all.map(|number| channel::channel(self, &broker()?, end, number)).collect()
             }
-        };
-        (0..self.conversations(end)).map(open).collect()
+        }
     }
 
     /// Does one process's part.

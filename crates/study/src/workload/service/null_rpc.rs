@@ -1,6 +1,7 @@
 //! Null RPC (section 3.2, Table 1): the client sends an empty request, the server an empty answer.
 
-use super::{Conversation, NextMessage, ServiceScene, Serving, distributed};
+use super::serving::{Send, serve_requests};
+use super::{Conversation, NextMessage, ServiceScene, distributed};
 use std::io;
 use std::time::Duration;
 use unisono_linux::clock;
@@ -11,18 +12,8 @@ pub(super) fn serve(
     scene: &ServiceScene,
     conversations: Vec<Box<dyn Conversation>>,
 ) -> io::Result<Vec<Figure>> {
-    let mut request = Vec::new();
-    for mut client in conversations {
-        while clock::now() < scene.until && client.receive(&mut request, scene.until)? == NextMessage::Message
-        {
-            match scene.serving {
-                Serving::OneThread => client.send(&request)?,
-                Serving::ThreadPerRequest => std::thread::scope(|scope| {
-                    let answer = scope.spawn(|| client.send(&request));
-                    answer.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
-                })?,
-            }
-        }
+    for client in conversations {
+        serve_requests(scene, client, &|request: &[u8], send: Send<'_>| send(request))?;
     }
     Ok(Vec::new())
 }

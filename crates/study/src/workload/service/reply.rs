@@ -2,10 +2,11 @@
 //!
 //! What a client sends leaves when it waits for the answer, because a request is both.
 
-use super::{Conversation, NextMessage, PATIENCE, ServiceEnd, ServiceScene};
+use super::{AnswerApart, Conversation, NextMessage, PATIENCE, ServiceEnd, ServiceScene, Serving};
 use crate::workload::Error;
 use crate::workload::patience::patiently;
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use unisono_broker::Error as Unanswered;
 use unisono_broker::{
@@ -26,6 +27,13 @@ struct ReplyServer {
     client: Client,
     /// The request that was received last.
     request: Option<ReceivedEvent>,
+    /// Answers of other threads leave through a client of their own, because this one waits for requests.
+    answers: Option<Arc<Mutex<Client>>>,
+}
+
+struct ReplyApart {
+    client: Arc<Mutex<Client>>,
+    request: ReceivedEvent,
 }
 
 struct ReplyClient {
@@ -41,8 +49,12 @@ pub(super) fn reply(
     end: ServiceEnd,
 ) -> Result<Box<dyn Conversation>, Error> {
     let failed = |error: unisono_broker::Error| Error::Exchange(error.to_string());
-    let mut client = patiently(PATIENCE, || Client::at(address)).map_err(failed)?;
-    client.set_wait(scene.wait);
+    let connect = || -> Result<Client, Error> {
+        let mut client = patiently(PATIENCE, || Client::at(address)).map_err(failed)?;
+        client.set_wait(scene.wait);
+        Ok(client)
+    };
+    let mut client = connect()?;
     if end == ServiceEnd::Server {
         let listening = SubscriptionSpec {
             full: WhenFull::BlockSupplier,
@@ -50,7 +62,9 @@ pub(super) fn reply(
             ..SubscriptionSpec::of(TOPIC)
         };
         client.subscribe(&listening).map_err(failed)?;
-        return Ok(Box::new(ReplyServer { client, request: None }));
+        let in_threads = scene.serving == Serving::ThreadPerRequest;
+        let answers = in_threads.then(connect).transpose()?.map(|client| Arc::new(Mutex::new(client)));
+        return Ok(Box::new(ReplyServer { client, request: None, answers }));
     }
     let topic = client.advertise(&Advertisement::of(TOPIC)).map_err(failed)?;
     let until = Nanos::from(PATIENCE).after(clock::now());
@@ -65,6 +79,12 @@ pub(super) fn reply(
 }
 
 impl Conversation for ReplyServer {
+    fn answer_apart(&mut self) -> Option<Box<dyn AnswerApart>> {
+        let client = Arc::clone(self.answers.as_ref()?);
+        let request = self.request.take()?;
+        Some(Box::new(ReplyApart { client, request }))
+    }
+
     fn send(&mut self, message: &[u8]) -> io::Result<()> {
         let Some(request) = self.request.take() else { return Err(io::Error::other("no request to answer")) };
         self.client.reply(&request, EventDraft::new(message)).map(drop).map_err(io::Error::other)
@@ -88,6 +108,13 @@ impl Conversation for ReplyServer {
                 None => return Ok(NextMessage::Nothing),
             }
         }
+    }
+}
+
+impl AnswerApart for ReplyApart {
+    fn send(&mut self, answer: &[u8]) -> io::Result<()> {
+        let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        client.reply(&self.request, EventDraft::new(answer)).map(drop).map_err(io::Error::other)
     }
 }
 

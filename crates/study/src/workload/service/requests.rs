@@ -3,7 +3,8 @@
 //!
 //! The head of HTTP is left out: it would be equal text over every carrier.
 
-use super::{Conversation, NextMessage, ServiceScene, Serving, distributed};
+use super::serving::{Send, serve_requests};
+use super::{Conversation, NextMessage, ServiceScene, distributed};
 use std::hint::black_box;
 use std::io;
 use std::time::Duration;
@@ -25,25 +26,14 @@ pub(super) fn serve(
     Ok(Vec::new())
 }
 
-fn answer_all(scene: &ServiceScene, mut client: Box<dyn Conversation>) -> io::Result<()> {
+fn answer_all(scene: &ServiceScene, client: Box<dyn Conversation>) -> io::Result<()> {
     let file = vec![0x5a; scene.message_bytes];
-    let mut request = Vec::new();
-    let answer = |client: &mut Box<dyn Conversation>| {
+    serve_requests(scene, client, &|_: &[u8], send: Send<'_>| {
         for _ in 0..scene.passes {
             black_box(file.iter().fold(0_u64, |sum, byte| sum.rotate_left(5) ^ u64::from(*byte)));
         }
-        client.send(&file)
-    };
-    while clock::now() < scene.until && client.receive(&mut request, scene.until)? == NextMessage::Message {
-        match scene.serving {
-            Serving::OneThread => answer(&mut client)?,
-            Serving::ThreadPerRequest => std::thread::scope(|scope| {
-                let answered = scope.spawn(|| answer(&mut client));
-                answered.join().unwrap_or_else(|_| Err(io::Error::other("a request's thread panicked")))
-            })?,
-        }
-    }
-    Ok(())
+        send(&file)
+    })
 }
 
 pub(super) fn ask(
@@ -60,6 +50,9 @@ pub(super) fn ask(
     })?;
     let mut all = Histogram::new();
     times.iter().for_each(|times| all.merge(times));
+    if all.is_empty() {
+        return Err(io::Error::other("no request was answered in the time; let the run take longer"));
+    }
     let seconds = Duration::from(scene.until.since(scene.from)).as_secs_f64();
     let requests = Figure::new("requests_per_s", all.len() as f64 / seconds, "1/s");
     Ok(distributed("response_us", all.distribution(1e3), "us").into_iter().chain([requests]).collect())

@@ -2,9 +2,12 @@
 //! must have arrived when the round ends.
 
 use super::frames::{FRAMES_PER_S, FrameSizes};
+use super::video::picture_sizes;
 use super::{Conversation, NextMessage, ServiceScene, distributed};
 use crate::workload::stamp::{STAMP, stamp, stamped};
 use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::time::Duration;
 use unisono_linux::clock::{self, Nanos};
 use unisono_linux::timer;
 use unisono_measure::Histogram;
@@ -23,10 +26,19 @@ pub(super) fn serve(
     scene: &ServiceScene,
     conversations: Vec<Box<dyn Conversation>>,
 ) -> io::Result<Vec<Figure>> {
+    let encoded = scene.video.as_deref().map(encoded_sizes).transpose()?;
     std::thread::scope(|scope| {
-        let viewers = (0..).zip(conversations);
-        let viewers: Vec<_> =
-            viewers.map(|(viewer, to)| scope.spawn(move || stream(scene, viewer, to))).collect();
+        let viewers: Vec<_> = (0..)
+            .zip(conversations)
+            .map(|(viewer, to)| {
+                let sizes: Box<dyn Iterator<Item = usize> + Send + '_> = match &encoded {
+                    // viewers began at different times, so a moment's frames are not all of one kind
+                    Some(sizes) => Box::new(sizes.iter().copied().cycle().skip(viewer * APART)),
+                    None => Box::new(FrameSizes::new(scene.seed.wrapping_add(viewer as u64))),
+                };
+                scope.spawn(move || stream(scene, sizes, to))
+            })
+            .collect();
         viewers.into_iter().try_for_each(|viewer| {
             viewer.join().unwrap_or_else(|_| Err(io::Error::other("a server's thread panicked")))
         })
@@ -34,8 +46,21 @@ pub(super) fn serve(
     Ok(Vec::new())
 }
 
-fn stream(scene: &ServiceScene, viewer: u64, mut to: Box<dyn Conversation>) -> io::Result<()> {
-    let mut sizes = FrameSizes::new(scene.seed.wrapping_add(viewer));
+/// Frames between the beginnings of two viewers of an encoded video: no multiple of a group of pictures.
+const APART: usize = 37;
+
+pub(super) fn encoded_sizes(video: &Path) -> io::Result<Vec<usize>> {
+    let failed = |what: &str| io::Error::other(format!("{}: {what}", video.display()));
+    let stream = std::fs::read(video).map_err(|error| failed(&error.to_string()))?;
+    let sizes = picture_sizes(&stream);
+    if sizes.is_empty() { Err(failed("no picture is in it")) } else { Ok(sizes) }
+}
+
+fn stream(
+    scene: &ServiceScene,
+    mut sizes: impl Iterator<Item = usize>,
+    mut to: Box<dyn Conversation>,
+) -> io::Result<()> {
     let per_round = frames_per_round(scene);
     for round in 0..rounds(scene) {
         let begins = scene.round.times(round).after(scene.from);
@@ -149,5 +174,40 @@ fn figures(scene: &ServiceScene, seen: &[Viewing]) -> Vec<Figure> {
     ];
     figures.extend(distributed("round_ms", delivery.distribution(1e6), "ms"));
     figures.extend(distributed("frame_ms", arrivals.distribution(1e6), "ms"));
+    let in_time = percent(arrivals.up_to(scene.round.into()), frames);
+    let bins = bins(&arrivals).map(|(after_ms, count)| (after_ms, percent(count, frames))).collect();
+    figures.push(Figure::new("arrivals_percent", in_time, "%").along("after_ms", bins));
     figures
+}
+
+/// How many frames arrived in each bin of the time after their round began: 1 ms, ten bins for each tenfold
+/// up to 1 s, and all that came later. A bin is named by its end (ms).
+fn bins(arrivals: &Histogram) -> impl Iterator<Item = (f64, u64)> {
+    const BINS: i32 = 31;
+    let mut before = 0;
+    (0..=BINS).map(move |bin| {
+        let end_ms = 10_f64.powf(f64::from(bin) / 10.0);
+        let end = Duration::from_secs_f64(end_ms / 1e3);
+        let by_then = if bin < BINS { arrivals.up_to(end) } else { arrivals.len() };
+        let count = by_then - before;
+        before = by_then;
+        (end_ms, count)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_frame_is_in_one_bin_of_the_histogram_and_late_ones_in_the_last() {
+        let mut arrivals = Histogram::new();
+        for ms in [0.4, 3.0, 3.1, 900.0, 1500.0, 4000.0] {
+            arrivals.record(Duration::from_secs_f64(ms / 1e3));
+        }
+        let bins: Vec<(f64, u64)> = bins(&arrivals).collect();
+        let at = |ms: f64| bins.iter().find(|(end, _)| (end / ms - 1.0).abs() < 0.01).expect("a bin").1;
+        assert_eq!((at(1.0), at(3.16), at(1000.0), bins[bins.len() - 1].1), (1, 2, 1, 2), "{bins:?}");
+        assert_eq!(bins.iter().map(|(_, count)| count).sum::<u64>(), 6);
+    }
 }

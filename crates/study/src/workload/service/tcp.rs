@@ -5,6 +5,7 @@ use super::{Conversation, NextMessage, PATIENCE, ServiceEnd, ServiceScene};
 use crate::workload::Error;
 use crate::workload::patience::patiently;
 use crate::workload::traffic::connect;
+use rustix::net::sockopt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use unisono_linux::clock::{self, Nanos};
@@ -12,30 +13,44 @@ use unisono_linux::clock::{self, Nanos};
 /// Bytes of a TCP message's length.
 const LENGTH: usize = 4;
 
-/// Opens conversation `number` over TCP.
+/// Opens conversations over TCP, all at one port, one after the other.
 pub(super) fn tcp(
     scene: &ServiceScene,
     end: ServiceEnd,
-    number: u16,
-) -> Result<Box<dyn Conversation>, Error> {
-    let address = address(scene, number);
-    let open = || -> io::Result<TcpConversation> {
-        let stream = match end {
-            ServiceEnd::Client => patiently(PATIENCE, || connect(address, scene.congestion.as_deref()))?,
+    conversations: u16,
+) -> Result<Vec<Box<dyn Conversation>>, Error> {
+    let address = address(scene, 0);
+    let congestion = scene.congestion.as_deref();
+    let open = || -> io::Result<Vec<Box<dyn Conversation>>> {
+        let mut next: Box<dyn FnMut() -> io::Result<TcpStream>> = match end {
+            ServiceEnd::Client => Box::new(|| connect(address, congestion)),
             ServiceEnd::Server => {
                 let listener = TcpListener::bind(any(scene.server, address.port()))?;
-                if let Some(name) = &scene.congestion {
-                    rustix::net::sockopt::set_tcp_congestion(&listener, name)?;
+                if let Some(name) = congestion {
+                    sockopt::set_tcp_congestion(&listener, name)?;
                 }
-                listener.set_nonblocking(true)?;
-                let (stream, _) = patiently(PATIENCE, || listener.accept())?;
-                stream.set_nonblocking(false)?;
-                stream
+                sockopt::set_socket_timeout(&listener, sockopt::Timeout::Recv, Some(PATIENCE))?;
+                Box::new(move || listener.accept().map(|(stream, _)| stream))
             }
         };
-        TcpConversation::over(stream)
+        let mut open = || -> io::Result<Box<dyn Conversation>> {
+            let stream = patiently(PATIENCE, &mut next)?;
+            let mut conversation = TcpConversation::over(stream)?;
+            // the client opens the next one when this is accepted; otherwise a lost packet could exchange two
+            match end {
+                ServiceEnd::Server => conversation.send(&[])?,
+                ServiceEnd::Client => {
+                    let by = Nanos::from(PATIENCE).after(clock::now());
+                    if conversation.receive(&mut Vec::new(), by)? != NextMessage::Message {
+                        return Err(io::Error::new(ErrorKind::TimedOut, "the server does not accept"));
+                    }
+                }
+            }
+            Ok(Box::new(conversation))
+        };
+        (0..conversations).map(|_| open()).collect()
     };
-    Ok(Box::new(open().map_err(|error| failed(address, &error))?))
+    open().map_err(|error| failed(address, &error))
 }
 
 pub(in crate::workload) struct TcpConversation {

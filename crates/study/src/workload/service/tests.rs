@@ -2,7 +2,7 @@ use super::*;
 use std::thread;
 use unisono_linux::clock;
 
-fn scene(application: Application, carrier: ServiceCarrier, port: u16) -> ServiceScene {
+pub(super) fn scene(application: Application, carrier: ServiceCarrier, port: u16) -> ServiceScene {
     let from = Nanos(200_000_000).after(clock::now());
     ServiceScene {
         application,
@@ -18,6 +18,7 @@ fn scene(application: Application, carrier: ServiceCarrier, port: u16) -> Servic
         events_per_s: 200.0,
         file_bytes: 300_001,
         clients: 2,
+        video: None,
         passes: 1,
         round: Nanos(200_000_000),
         sensor: true,
@@ -71,6 +72,10 @@ fn a_file_arrives_whole_and_its_curve_rises() {
     let times: Vec<f64> =
         [25, 50, 75, 100].iter().map(|part| value(&figures, &format!("seconds_to_{part}_percent"))).collect();
     assert!(times.is_sorted() && times[0] > 0.0, "{times:?}");
+    let received = figures.iter().find(|figure| figure.name == "received_mb").expect("the curve");
+    let points = &received.curve.as_ref().expect("a curve").points;
+    assert!(points.len() > 20 && points.is_sorted_by(|a, b| a.0 <= b.0 && a.1 < b.1), "{points:?}");
+    assert!((points[points.len() - 1].1 - 0.300_001).abs() < 1e-9, "{points:?}");
 }
 
 #[test]
@@ -94,11 +99,38 @@ fn the_viewers_see_every_frame_of_every_round() {
             let frame = figures.iter().find(|figure| figure.name == "frame_ms").expect("frames");
             let seen = frame.distribution.expect("frames").n as f64;
             let lost = value(&figures, "lost_frames_percent");
+            let arrivals = figures.iter().find(|figure| figure.name == "arrivals_percent").expect("frames");
+            let bins = &arrivals.curve.as_ref().expect("a histogram").points;
+            let came: f64 = bins.iter().map(|(_, percent)| percent).sum();
+            assert!((came + lost - 100.0).abs() < 1e-6, "{came} % are in bins, {lost} % are lost");
             assert!((seen + FRAMES * lost / 100.0 - FRAMES).abs() < 1e-6, "{seen} came, {lost} % are lost");
             lost == 0.0
         });
         assert!(without_loss, "{carrier:?}");
     }
+}
+
+#[test]
+fn the_frames_of_an_encoded_video_are_streamed_and_one_without_pictures_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let video = directory.path().join("video");
+    // two pictures, each with a slice
+    std::fs::write(&video, [[0, 0, 1, 0, 0, 0, 1, 1].as_slice(), &[7; 900]].concat().repeat(2))
+        .expect("written");
+    let scene = |video: &std::path::Path| ServiceScene {
+        video: Some(video.to_owned()),
+        ..scene(Application::Streaming, ServiceCarrier::Tcp, ports())
+    };
+    let figures = run(&scene(&video));
+    assert!(value(&figures, "round_ms") > 0.0, "{figures:?}");
+    std::fs::write(&video, [7; 900]).expect("written");
+    assert!(
+        streaming::encoded_sizes(&video).expect_err("nothing to show").to_string().contains("no picture")
+    );
+    assert_eq!(
+        streaming::encoded_sizes(&directory.path().join("none")).expect_err("none").kind(),
+        std::io::ErrorKind::Other
+    );
 }
 
 #[test]
@@ -151,15 +183,18 @@ fn run_with_broker(scene: impl Fn(BrokerPlaces) -> ServiceScene, is_shared: bool
 
 #[test]
 fn one_server_answers_all_clients_by_request_and_reply() {
-    let figures = run_with_broker(
-        |places| ServiceScene {
-            broker: Some(places),
-            message_bytes: 20_000,
-            ..scene(Application::Requests, ServiceCarrier::Reply, ports())
-        },
-        false,
-    );
-    assert!(value(&figures, "requests_per_s") > 4.0, "{figures:?}");
+    for serving in [Serving::OneThread, Serving::ThreadPerRequest] {
+        let figures = run_with_broker(
+            |places| ServiceScene {
+                broker: Some(places),
+                message_bytes: 20_000,
+                serving,
+                ..scene(Application::Requests, ServiceCarrier::Reply, ports())
+            },
+            false,
+        );
+        assert!(value(&figures, "requests_per_s") > 4.0, "{serving:?}: {figures:?}");
+    }
 }
 
 #[test]

@@ -3,20 +3,18 @@
 //! ```text
 //!   publisher -- middleware (and its broker, if it has one) --> subscriber [, and one that is stopped]
 //! ```
-//! One run of one middleware, in five parts: paced events for the delay; the same beside busy loops on every
+//! One run of one middleware, in parts: paced events for the delay; the same beside busy loops on every
 //! processor, for the deadlines that are missed; as many as are taken, for the throughput; the same beside a
-//! subscriber that is stopped (SIGSTOP); and all killed by SIGKILL in the middle. Then the files that are
-//! left are counted, and a paced stream shows whether all works again.
+//! subscriber that is stopped (SIGSTOP); and each party, and all, killed by SIGKILL in the middle
+//! (`killed`). At the end a paced stream shows whether all works again.
 
-use super::apart::{RunHost, run_apart};
+use super::apart::{Party, RunHost, run_apart};
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use crate::child::{self, StudyChild};
 use crate::peer::PeerFile;
 use crate::workload::rival::RivalStream;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpStream};
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use unisono_broker::ChannelWait;
@@ -25,6 +23,8 @@ use unisono_linux::programs::on_path;
 use unisono_linux::signal::Signal;
 use unisono_measure::record::Figure;
 use unisono_measure::{Histogram, quantile};
+
+mod killed;
 
 pub const RIVALS: DriverKind = DriverKind::of::<RivalsDriver>("rivals");
 
@@ -37,8 +37,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PORT: u16 = 5190;
 /// A publisher that nobody stops closes its connection within this time.
 const CLOSING: Duration = Duration::from_secs(1);
-/// Where middleware leaves what it shares: POSIX shared memory, and iceoryx2's directory.
-const SHARED: [&str; 2] = ["/dev/shm", "/tmp/iceoryx2"];
 
 /// Cyclone DDS as it must be told where there is no multicast: on loopback.
 const CYCLONE: &str = "<General><Interfaces><NetworkInterface name=\"lo\" multicast=\"false\"/></Interfaces>\
@@ -59,6 +57,9 @@ pub struct RivalsDriver {
     deadline_ms: f64,
     /// How the event channel's programs and its broker wait.
     wait: ChannelWait,
+    /// Whether publisher and subscriber, and the broker where there is a third processor, have a processor
+    /// each.
+    pinned: bool,
 }
 
 impl Default for RivalsDriver {
@@ -71,6 +72,7 @@ impl Default for RivalsDriver {
             events_per_s: 500.0,
             deadline_ms: 5.0,
             wait: ChannelWait::Sleep,
+            pinned: false,
         }
     }
 }
@@ -99,13 +101,16 @@ enum RivalBroker {
     /// The ends find each other.
     None,
     Unisono,
+    /// The event channel's listener for MQTT clients.
+    UnisonoMqtt,
     Mosquitto,
 }
 
 impl Driver for RivalsDriver {
     fn around(&self, seconds: f64) -> Duration {
-        // the parts after the first, and the start of each
-        self.start() * 6 + Duration::from_secs_f64(seconds * 4.0)
+        // the parts after the first, of which the last is cut in two, and the start of each
+        let kills = u32::from(self.broker != RivalBroker::None) + 3;
+        self.start() * (5 + kills) + Duration::from_secs_f64(seconds * (3.5 + f64::from(kills)))
     }
 
     fn programs(&self) -> Vec<&str> {
@@ -165,7 +170,7 @@ impl RivalRun<'_> {
         let beside = self.per_s(OtherSubscriber::Stopped)?;
         figures.push(Figure::new("beside_stopped_per_s", beside, "1/s"));
         figures.push(Figure::new("beside_stopped_percent", 100.0 * beside / alone.max(1.0), "%"));
-        figures.push(Figure::new("left_files", self.killed()? as f64, "1"));
+        figures.extend(self.killed()?);
         let again = self.stream(self.driver.events_per_s, OtherSubscriber::Alone);
         let again = again.map_or(0.0, |again| again.events as f64);
         let after = 100.0 * again / self.paced_events();
@@ -218,27 +223,10 @@ impl RivalRun<'_> {
         Ok(stream)
     }
 
-    /// Kills all in the middle of a stream; how many files more than before are there afterwards.
-    fn killed(&self) -> Result<usize, NoResult> {
-        // the brokers of the parts before were killed, too, and may have left it
-        std::fs::remove_file(self.host.files.path("meet")).ok();
-        let before = self.files();
-        let mut processes = self.start(0.0, OtherSubscriber::Alone)?;
-        std::thread::sleep(self.driver.start() + self.measured / 2);
-        let RivalProcesses { publisher, subscribers, broker, .. } = &mut processes;
-        for child in std::iter::once(publisher).chain(subscribers).chain(broker) {
-            if let Some(group) = child.group() {
-                group.tell(Signal::Kill).map_err(|error| NoResult::Failed(error.to_string()))?;
-            }
-        }
-        drop(processes);
-        Ok(self.files().difference(&before).count())
-    }
-
     fn start(&self, events_per_s: f64, company: OtherSubscriber) -> Result<RivalProcesses, NoResult> {
         let broker = self.broker()?;
         let from = Nanos::from(self.driver.start()).after(clock::now());
-        let process = |role: &str, result: &str| {
+        let process = |party: Party, role: &str, result: &str| {
             let mut command = self.program.plain_command();
             command.env("CYCLONEDDS_URI", CYCLONE);
             command.args([role, &self.address(), &self.driver.message_bytes.to_string()]);
@@ -246,14 +234,14 @@ impl RivalRun<'_> {
             command
                 .arg(Nanos::from(self.measured).after(from).0.to_string())
                 .arg(self.host.files.path(result));
-            StudyChild::start(command)
+            self.host.start(party, self.driver.pinned, command)
         };
         // a result that is there from the part before would be read as this one's
         std::fs::remove_file(self.host.files.path("subscriber")).ok();
-        let publisher = process("publish", "publisher")?;
-        let mut subscribers = vec![process("subscribe", "subscriber")?];
+        let publisher = process(Party::Sender, "publish", "publisher")?;
+        let mut subscribers = vec![process(Party::Receiver, "subscribe", "subscriber")?];
         if company == OtherSubscriber::Stopped {
-            subscribers.push(process("stopped", "stopped")?);
+            subscribers.push(process(Party::Receiver, "stopped", "stopped")?);
         }
         Ok(RivalProcesses { publisher, subscribers, broker, from })
     }
@@ -285,6 +273,12 @@ impl RivalRun<'_> {
                 command.args(["--wait", self.driver.wait.name()]);
                 command
             }
+            RivalBroker::UnisonoMqtt => {
+                let own = self.host.files.write("here", "")?.with_file_name("own");
+                let mut command = self.host.unisono(&["events", "serve", "--listen"]);
+                command.arg(own).args(["--mqtt", &format!("127.0.0.1:{PORT}")]);
+                command
+            }
             RivalBroker::Mosquitto => {
                 let missing = "there is no mosquitto on PATH; install it (Debian: apt-get install mosquitto)";
                 let mosquitto = on_path("mosquitto").ok_or_else(|| NoResult::Skipped(missing.to_owned()))?;
@@ -295,7 +289,7 @@ impl RivalRun<'_> {
                 command
             }
         };
-        let broker = StudyChild::start(command)?;
+        let broker = self.host.start(Party::Between, self.driver.pinned, command)?;
         self.await_broker()?;
         Ok(Some(broker))
     }
@@ -316,19 +310,6 @@ impl RivalRun<'_> {
         }
         Ok(())
     }
-
-    /// Files where middleware leaves some.
-    fn files(&self) -> BTreeSet<PathBuf> {
-        let mut found = BTreeSet::new();
-        for directory in SHARED {
-            collect(Path::new(directory), &mut found);
-        }
-        let meeting = self.host.files.path("meet");
-        if meeting.exists() {
-            found.insert(meeting);
-        }
-        found
-    }
 }
 
 /// Who else is there.
@@ -337,18 +318,6 @@ enum OtherSubscriber {
     Alone,
     /// A second subscriber, stopped when measuring begins.
     Stopped,
-}
-
-fn collect(directory: &Path, found: &mut BTreeSet<PathBuf>) {
-    // what is not there, or goes meanwhile, is not left
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            collect(&path, found);
-        } else {
-            found.insert(path);
-        }
-    }
 }
 
 fn delays(stream: &RivalStream) -> Vec<Figure> {

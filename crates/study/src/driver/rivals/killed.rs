@@ -1,0 +1,128 @@
+//! What is left when a party of a stream is killed by SIGKILL, and when all are: files, shared memory,
+//! processes.
+//!
+//! The others then have the time that was meant for the stream, and a second more, to end by themselves; a
+//! broker is asked by SIGTERM. A party that has not ended counts as a process that is left, and is killed
+//! before the files are counted.
+
+use super::{OtherSubscriber, RivalBroker, RivalProcesses, RivalRun};
+use crate::child::{STEP, StudyChild};
+use crate::driver::NoResult;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use unisono_linux::signal::Signal;
+use unisono_measure::record::Figure;
+
+/// Where middleware leaves what it shares: POSIX shared memory, and iceoryx2's directory.
+const SHARED: [&str; 2] = ["/dev/shm", "/tmp/iceoryx2"];
+/// Beyond its time, a party may take this long to end.
+const ENDING: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum KilledParty {
+    Publisher,
+    Subscriber,
+    Broker,
+    All,
+}
+
+/// What was not there before.
+#[derive(Debug)]
+struct LeftBehind {
+    files: BTreeSet<PathBuf>,
+    processes: usize,
+}
+
+impl RivalRun<'_> {
+    pub(super) fn killed(&self) -> Result<Vec<Figure>, NoResult> {
+        use KilledParty::{All, Broker, Publisher, Subscriber};
+        let mut figures = Vec::new();
+        let mut processes = 0;
+        for (party, name) in [(Publisher, "publisher"), (Subscriber, "subscriber"), (Broker, "broker")] {
+            if let Some(left) = self.kill(party)? {
+                let name = format!("left_files_by_{name}");
+                figures.push(Figure::new(name, left.files.len() as f64, "1"));
+                processes += left.processes;
+            }
+        }
+        if let Some(left) = self.kill(All)? {
+            let shared = left.files.iter().filter(|file| SHARED.iter().any(|place| file.starts_with(place)));
+            figures.push(Figure::new("left_shared_files", shared.count() as f64, "1"));
+            figures.push(Figure::new("left_files", left.files.len() as f64, "1"));
+            processes += left.processes;
+        }
+        figures.push(Figure::new("left_processes", processes as f64, "1"));
+        Ok(figures)
+    }
+
+    /// Kills in the middle of a stream. `None`: there is no such party.
+    fn kill(&self, party: KilledParty) -> Result<Option<LeftBehind>, NoResult> {
+        // the brokers of the parts before were killed, too, and may have left it
+        std::fs::remove_file(self.host.files.path("meet")).ok();
+        if party == KilledParty::Broker && self.driver.broker == RivalBroker::None {
+            return Ok(None);
+        }
+        let before = self.files();
+        let RivalProcesses { publisher, subscribers, broker, .. } =
+            self.start(0.0, OtherSubscriber::Alone)?;
+        std::thread::sleep(self.driver.start() + self.measured / 2);
+        let mut ends = vec![(KilledParty::Publisher, publisher)];
+        ends.extend(subscribers.into_iter().map(|subscriber| (KilledParty::Subscriber, subscriber)));
+        let mut broker: Vec<_> = broker.into_iter().map(|broker| (KilledParty::Broker, broker)).collect();
+        for (which, child) in ends.iter().chain(&broker) {
+            if party == *which || party == KilledParty::All {
+                tell(child, Signal::Kill)?;
+            }
+        }
+        let mut processes = still_there(&mut ends, self.measured / 2 + ENDING);
+        for (_, child) in &broker {
+            tell(child, Signal::Terminate)?;
+        }
+        processes += still_there(&mut broker, ENDING);
+        drop((ends, broker));
+        Ok(Some(LeftBehind { files: self.files().difference(&before).cloned().collect(), processes }))
+    }
+
+    /// Files where middleware leaves some.
+    fn files(&self) -> BTreeSet<PathBuf> {
+        let mut found = BTreeSet::new();
+        for directory in SHARED {
+            collect(Path::new(directory), &mut found);
+        }
+        let meeting = self.host.files.path("meet");
+        if meeting.exists() {
+            found.insert(meeting);
+        }
+        found
+    }
+}
+
+fn tell(child: &StudyChild, signal: Signal) -> Result<(), NoResult> {
+    let told = child.group().map_or(Ok(()), |group| group.tell(signal));
+    told.map_err(|error| NoResult::Failed(error.to_string()))
+}
+
+/// How many have not ended within a time.
+fn still_there(children: &mut [(KilledParty, StudyChild)], time: Duration) -> usize {
+    let by = Instant::now() + time;
+    loop {
+        let there = children.iter_mut().map(|(_, child)| usize::from(child.failure().is_none())).sum();
+        if there == 0 || Instant::now() >= by {
+            return there;
+        }
+        std::thread::sleep(STEP);
+    }
+}
+
+fn collect(directory: &Path, found: &mut BTreeSet<PathBuf>) {
+    // what is not there, or goes meanwhile, is not left
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            collect(&path, found);
+        } else {
+            found.insert(path);
+        }
+    }
+}
