@@ -11,7 +11,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let tree = Hierarchy::new(tree).and_then(|tree| tree.with_default("b")).expect("it is sound");
     let limits =
         Limits { clients: 2, topics: 3, credit: 2000, memory: 6000, path_largest: 200, ..Limits::default() };
-    let mut broker = Broker::new(tree, limits).with_paths(LinkPace::new(Rate::new(8_000_000_000).expect("a positive rate"), Limits::LATE));
+    let mut broker = Broker::new(tree, limits)
+        .with_paths(LinkPace::new(Rate::new(8_000_000_000).expect("a positive rate"), Limits::LATE));
     let (client, mut now, mut rest) = (ClientId(1), Nanos::ZERO, bytes);
     assert!(broker.connected(Nanos::ZERO, client, TransportPeer::User(0)));
     let mut hello = Vec::new();
