@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn one_program_gets_all_processors_and_of_two_each_its_part_and_half_of_the_strangers() {
-        let affinity: CpuSet = (0..2).collect();
+        let affinity: CpuSet = (0..4).collect();
         let limits = ProcessorLimits { affinity: affinity.clone(), ..ProcessorLimits::default() };
         let host = FitHost { effective: effective(&limits), limits, others: Some(3) };
         let one = || (vec!["a".into()], ProgramTraits { name: "a".into(), ..ProgramTraits::default() });
@@ -78,7 +78,8 @@ mod tests {
         let two = host.fit(vec![one(), one()], |_| None);
         assert_eq!(two.len(), 2);
         for fitted in &two {
-            assert_eq!((fitted.part.cpus.len(), fitted.part.threads), (1, 1), "{fitted:?}");
+            assert_eq!((fitted.part.cpus.len(), fitted.part.threads), (2, 2), "{fitted:?}");
+            // two threads of its own and two strangers want two processors
             assert!(fitted.plan.set.iter().any(|set| set.name == "OMP_WAIT_POLICY"), "{fitted:?}");
         }
     }
