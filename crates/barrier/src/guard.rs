@@ -12,16 +12,7 @@ use crate::roll_call::RollCall;
 use unisono_linux::clock::Nanos;
 use unisono_linux::futex::Scope;
 use unisono_sync::atomics::now;
-use unisono_sync::{Watch, WatchVerdict};
-
-/// How long a sleeper sleeps at most before it looks, and how often a waiter checks that the other processes
-/// live. A tenth of a second: the contract names a killed process within a second, and ten wake-ups a second
-/// cost nothing.
-const SLICE: Nanos = Nanos(100_000_000);
-
-/// Looks between two readings of the clock where there is no deadline: a reading costs 20 to 40 ns, a look
-/// one.
-const LOOKS_PER_CLOCK: u32 = 16;
+use unisono_sync::{LONGEST_SLEEP, SparseLooks, Watch, WatchVerdict};
 
 /// Why a wait ended without its episode.
 #[derive(Clone, Debug)]
@@ -36,7 +27,8 @@ pub(crate) struct Guard<'a> {
     /// `None` for a member that joins: it cannot join once any member is gone, from any episode on.
     episode: Option<u32>,
     deadline: Option<Nanos>,
-    looks: u32,
+    /// Where there is no deadline: the members' flags are one cached line, the clock costs 20 times as much.
+    looks: SparseLooks<16>,
     roll_call: Option<(Nanos, RollCall)>,
     pub(crate) stopped: Option<Stopped>,
 }
@@ -44,7 +36,14 @@ pub(crate) struct Guard<'a> {
 impl<'a> Guard<'a> {
     #[inline]
     pub(crate) fn new(control: &'a Control, episode: u32, deadline: Option<Nanos>) -> Self {
-        Self { control, episode: Some(episode), deadline, looks: 0, roll_call: None, stopped: None }
+        Self {
+            control,
+            episode: Some(episode),
+            deadline,
+            looks: SparseLooks::default(),
+            roll_call: None,
+            stopped: None,
+        }
     }
 
     /// For a process that waits to join.
@@ -78,11 +77,12 @@ impl<'a> Guard<'a> {
         if self.control.scope == Scope::Private {
             return WatchVerdict::Continue;
         }
-        let (next, roll_call) = self.roll_call.get_or_insert_with(|| (SLICE.after(now), RollCall::default()));
+        let (next, roll_call) =
+            self.roll_call.get_or_insert_with(|| (LONGEST_SLEEP.after(now), RollCall::default()));
         if now < *next {
             return WatchVerdict::Continue;
         }
-        *next = SLICE.after(now);
+        *next = LONGEST_SLEEP.after(now);
         roll_call.call(self.control, self.episode.unwrap_or(0));
         self.look_at_members()
     }
@@ -93,20 +93,16 @@ impl Watch for Guard<'_> {
         if self.look_at_members() == WatchVerdict::Stop {
             return WatchVerdict::Stop;
         }
-        self.looks += 1;
-        if self.deadline.is_none() && !self.looks.is_multiple_of(LOOKS_PER_CLOCK) {
-            return WatchVerdict::Continue;
+        if self.looks.is_thorough() || self.deadline.is_some() {
+            return self.look_at_clock();
         }
-        self.look_at_clock()
+        WatchVerdict::Continue
     }
 
     fn sleep_until(&mut self) -> Option<Nanos> {
         if self.control.scope == Scope::Private {
             return self.deadline;
         }
-        // A sleeper looks rarely, so its next look has to read the clock.
-        self.looks |= LOOKS_PER_CLOCK - 1;
-        let slice = SLICE.after(now());
-        Some(self.deadline.map_or(slice, |deadline| deadline.min(slice)))
+        Some(self.looks.sleep_until(now(), self.deadline))
     }
 }

@@ -1,7 +1,8 @@
 //! How a broker and its programs wait for the next frame.
 
 use serde::{Deserialize, Serialize};
-use unisono_sync::Wait;
+use unisono_linux::clock;
+use unisono_sync::{PollBudget, SpinBudget, Wait};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -40,5 +41,16 @@ impl ChannelWait {
             Self::Spin => Wait::Spin,
             Self::Adaptive => Wait::Adaptive,
         }
+    }
+
+    /// How long to look for the next frame before a sleep, from now on.
+    pub(crate) fn budget(self) -> PollBudget {
+        let mut budget = match self {
+            Self::Sleep => PollBudget::Nothing,
+            Self::Spin => PollBudget::Endless,
+            Self::Adaptive => PollBudget::lasting(SpinBudget::DEFAULT.nanos()),
+        };
+        budget.renew(clock::now);
+        budget
     }
 }

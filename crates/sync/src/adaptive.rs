@@ -13,10 +13,11 @@
 //! al., SOSP 1991 (adaptive budgets); Kontothanassis et al., TOCS 1997 (know who runs).
 
 use crate::atomics::{give_way, now, ticks};
+use crate::budget::SpinBudget;
 use crate::flag::{Flag, Wakeups};
 use crate::policies::{Block, poll, spin_for};
 use crate::regime::{Regime, RegimeAdvice};
-use crate::wait::{SpinBudget, WaitPolicy};
+use crate::wait::WaitPolicy;
 use crate::watch::{Watch, WatchVerdict};
 use crate::whereabouts::Whereabouts;
 use unisono_linux::clock::{Nanos, Ticks};

@@ -13,6 +13,7 @@
 //!    threads last ran.
 //! 5. `waiter.rs`: all of this in one value, which a barrier or a window holds ([`Waiter`]).
 //!
+//! `budget.rs` is for waits that are not for a flag: it says how long to poll before the caller sleeps.
 //! `glance.rs` is the fast path before any of this: a waiter first polls a few dozen times. `line.rs` is the
 //! memory of flags, private or shared between processes ([`Lines`]); `published.rs` is memory that one
 //! process writes and others only read ([`PublishedWords`]).
@@ -29,6 +30,7 @@
 
 mod adaptive;
 pub mod atomics;
+mod budget;
 mod controller;
 mod flag;
 mod glance;
@@ -44,6 +46,7 @@ mod whereabouts;
 mod wide;
 
 pub use adaptive::{Adaptive, Among, Company, LONG_YIELD};
+pub use budget::{BadSpinBudget, BriefBudget, PollBudget, SpinBudget, poll_briefly};
 pub use controller::{Controller, ControllerMode, ControllerStep};
 pub use flag::{Flag, Sleep, Wakeups};
 pub use glance::{Glance, Stretch};
@@ -52,8 +55,8 @@ pub use policies::{Block, Spin, SpinBlock, Yield};
 pub use prefetch::prefetch;
 pub use published::{ForeignWords, PublishedWords};
 pub use regime::{Learner, Regime, RegimeAdvice};
-pub use wait::{BadSpinBudget, SpinBudget, Wait, WaitPolicy, Waited};
+pub use wait::{Wait, WaitPolicy, Waited};
 pub use waiter::{Fellows, Waiter, WaiterAmong};
-pub use watch::{Until, Unwatched, Watch, WatchVerdict};
+pub use watch::{LONGEST_SLEEP, SparseLooks, Until, Unwatched, Watch, WatchVerdict};
 pub use whereabouts::{Notes, Whereabouts};
 pub use wide::{Wide, vectorized};

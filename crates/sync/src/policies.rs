@@ -15,8 +15,9 @@
 //! ACM TOCS 15(1), 1997.
 
 use crate::atomics::{give_way, now, pause, ticks};
+use crate::budget::SpinBudget;
 use crate::flag::{Flag, Sleep, Wakeups};
-use crate::wait::{SpinBudget, WaitPolicy};
+use crate::wait::WaitPolicy;
 use crate::watch::{Watch, WatchVerdict};
 use unisono_linux::clock::{Nanos, Ticks};
 

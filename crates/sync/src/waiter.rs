@@ -13,10 +13,11 @@
 
 use crate::adaptive::{Adaptive, Company};
 use crate::atomics::now;
+use crate::budget::SpinBudget;
 use crate::flag::{Flag, Wakeups};
 use crate::policies::{Block, Spin, SpinBlock, Yield};
 use crate::regime::{Learner, Regime};
-use crate::wait::{SpinBudget, Wait, WaitPolicy};
+use crate::wait::{Wait, WaitPolicy};
 use crate::watch::{Watch, WatchVerdict};
 use crate::whereabouts::{Notes, Whereabouts};
 use unisono_linux::clock::Nanos;

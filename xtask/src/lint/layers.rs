@@ -26,7 +26,7 @@ const ROWS: &[(&str, &[&str])] = &[
     // adapters
     ("broker", &["eventchannel", "fairqueue", "linux", "measure", "sync"]),
     ("fabric", &["btin", "linux", "measure"]),
-    ("enforce", &["fairqueue", "linux", "measure"]),
+    ("enforce", &["fairqueue", "linux", "measure", "sync"]),
     ("launch", &["linux", "rma"]),
     ("c", &["broker", "linux", "rma"]),
     ("mpi-preload", &["linux"]),

@@ -2,14 +2,12 @@
 
 use super::reading::{DirectReading, ReadingEnd};
 use super::{Client, Error, Reception, glance};
-use crate::channel_wait::ChannelWait;
 use crate::frame::Frame;
 use crate::ring::RingReport;
 use crate::transport::{Awaited, MayWait, PayloadRef, Taken};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
-use unisono_sync::SpinBudget;
 
 /// How often a consumer tells the broker what it took from rings.
 const COUNTED_EVERY: Nanos = Nanos(100_000_000);
@@ -234,20 +232,14 @@ impl Client {
     /// Waits until a ring or the broker may have something; false: the time is over, and the descriptor
     /// becomes ready with the next event.
     fn wait_direct(&mut self, until: Option<Nanos>) -> Result<bool, Error> {
-        let awake_until = SpinBudget::DEFAULT.nanos().after(now());
-        let mut glances = 0;
+        let (budget, mut glances) = (self.wait.budget(), 0);
         loop {
             if self.ring_has_something() {
                 return Ok(true);
             }
             let now = now();
             let over = until.is_some_and(|until| until <= now);
-            let looks = match self.wait {
-                ChannelWait::Spin => true,
-                ChannelWait::Adaptive => now < awake_until,
-                ChannelWait::Sleep => false,
-            };
-            if looks && !over {
+            if budget.is_left(|| now) && !over {
                 for _ in 0..16 {
                     glance(&mut glances);
                     if self.ring_has_something() {

@@ -50,7 +50,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use unisono_eventchannel::NumberMap;
 use unisono_linux::clock::{self, Nanos};
-use unisono_sync::SpinBudget;
 
 /// Bytes of the largest frame of a broker that has not said how much it takes: its default, and more.
 const LARGEST_FRAME: usize = 64 << 20;
@@ -298,8 +297,7 @@ impl Client {
             return Ok(true);
         }
         let until = timeout.map(|timeout| Nanos::from(timeout).after(clock::now()));
-        let awake_until = SpinBudget::DEFAULT.nanos().after(clock::now());
-        let mut glances = 0;
+        let (budget, mut glances) = (self.wait.budget(), 0);
         loop {
             self.send_reports();
             let _ = self.transport.flush()?;
@@ -313,11 +311,13 @@ impl Client {
                 }
                 left => left.map(Duration::from),
             };
-            match self.wait {
-                way if self.transport.wait_by(way.policy(), until)? => {}
-                ChannelWait::Spin => glance(&mut glances),
-                ChannelWait::Adaptive if clock::now() < awake_until => glance(&mut glances),
-                ChannelWait::Sleep | ChannelWait::Adaptive => drop(wait(&mut *self.transport, left)?),
+            if self.transport.wait_by(self.wait.policy(), until)? {
+                continue;
+            }
+            if budget.is_left(clock::now) {
+                glance(&mut glances);
+            } else {
+                wait(&mut *self.transport, left)?;
             }
         }
     }

@@ -29,7 +29,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use unisono_linux::clock::{Nanos, now};
-use unisono_sync::{Watch, WatchVerdict};
+use unisono_sync::{SparseLooks, Watch, WatchVerdict};
 
 /// Rings that are taken away at once.
 const RINGS: usize = 256;
@@ -231,30 +231,27 @@ impl Doorbell {
     }
 }
 
-/// Between two looks of a sleeper whether the other end is there.
-const SLICE: Nanos = Nanos(100_000_000);
-
 /// Ends a wait when the other end is gone or a moment has come. For waits at the ring; who polls the doorbell
 /// sees both there.
 #[derive(Debug)]
 pub struct DoorbellWatch<'a> {
     doorbell: &'a Doorbell,
     until: Option<Nanos>,
-    looks: u32,
+    /// A waiter that polls looks once a microsecond or so, and a thorough look is a system call, which takes
+    /// a third of one: one in 64 costs half a hundredth of the polling.
+    looks: SparseLooks<64>,
 }
 
 impl<'a> DoorbellWatch<'a> {
     #[must_use]
     pub fn new(doorbell: &'a Doorbell, until: Option<Nanos>) -> Self {
-        Self { doorbell, until, looks: 0 }
+        Self { doorbell, until, looks: SparseLooks::default() }
     }
 }
 
 impl Watch for DoorbellWatch<'_> {
     fn look(&mut self) -> WatchVerdict {
-        self.looks += 1;
-        // Who spins looks once a microsecond or so; a system call takes a third of one.
-        if !self.looks.is_multiple_of(64) {
+        if !self.looks.is_thorough() {
             return WatchVerdict::Continue;
         }
         let over = self.until.is_some_and(|until| now() >= until);
@@ -263,10 +260,7 @@ impl Watch for DoorbellWatch<'_> {
     }
 
     fn sleep_until(&mut self) -> Option<Nanos> {
-        // Who sleeps looks rarely: let its next look be a thorough one.
-        self.looks |= 63;
-        let slice = SLICE.after(now());
-        Some(self.until.map_or(slice, |until| until.min(slice)))
+        Some(self.looks.sleep_until(now(), self.until))
     }
 }
 

@@ -39,7 +39,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use unisono_eventchannel::NumberMap;
 use unisono_linux::clock::{self, Nanos};
-use unisono_sync::SpinBudget;
+use unisono_sync::PollBudget;
 
 const CLIENT: u64 = 2 << 32;
 const PATH: u64 = 4 << 32;
@@ -53,7 +53,8 @@ const GLANCE: Nanos = Nanos(100_000_000);
 #[derive(Debug)]
 pub struct Server {
     broker: Broker,
-    wait: ChannelWait,
+    /// How long it looks for the next frame.
+    budget: PollBudget,
     listeners: Vec<Box<dyn TransportListener>>,
     /// Names to remove at the end.
     names: Vec<PathBuf>,
@@ -61,8 +62,6 @@ pub struct Server {
     clients: NumberMap<ClientId, ServedClient>,
     paths: NumberMap<PathId, OutgoingSocket>,
     next_client: u32,
-    /// Until when a broker that waits adaptively looks for the next frame.
-    awake_until: Nanos,
     /// Programs with frames that have come and were not taken.
     unfinished: BTreeSet<ClientId>,
     /// Programs with frames to flush.
@@ -88,7 +87,7 @@ impl Server {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         Ok(Self {
             broker,
-            wait,
+            budget: wait.budget(),
             listeners: Vec::new(),
             names: Vec::new(),
             epoll,
@@ -98,7 +97,6 @@ impl Server {
             clients: NumberMap::default(),
             paths: NumberMap::default(),
             next_client: 0,
-            awake_until: Nanos::ZERO,
             unfinished: BTreeSet::new(),
             spoken_to: BTreeSet::new(),
             links: NumberMap::default(),
@@ -198,17 +196,13 @@ impl Server {
 
     /// Whether it looks for the next frame, and does not sleep.
     fn looks(&self) -> bool {
-        match self.wait {
-            ChannelWait::Sleep => false,
-            ChannelWait::Spin => true,
-            ChannelWait::Adaptive => clock::now() < self.awake_until,
-        }
+        self.budget.is_left(clock::now)
     }
 
-    /// A broker that waits adaptively looks for one more while after something has come.
+    /// It looks for one more while after something has come.
     fn stay_awake(&mut self, something_came: bool) {
-        if something_came && self.wait == ChannelWait::Adaptive {
-            self.awake_until = SpinBudget::DEFAULT.nanos().after(clock::now());
+        if something_came {
+            self.budget.renew(clock::now);
         }
     }
 

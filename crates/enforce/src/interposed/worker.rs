@@ -23,6 +23,8 @@ use unisono_fairqueue::{Live, Policy, TrafficDirection};
 use unisono_linux::bpf::Words;
 use unisono_linux::clock::{self, Nanos};
 use unisono_linux::poll;
+use unisono_sync::PollBudget;
+use unisono_sync::atomics::pause;
 
 /// Frames taken before some are sent, and the other way round.
 const BURST: usize = 64;
@@ -68,13 +70,23 @@ impl Default for Patience {
     }
 }
 
+impl From<Patience> for PollBudget {
+    fn from(patience: Patience) -> Self {
+        match patience {
+            Patience::Spin => Self::Endless,
+            Patience::SpinBlock(budget) => Self::lasting(budget.into()),
+            Patience::Block => Self::Nothing,
+        }
+    }
+}
+
 pub(super) struct Worker<W: Way> {
     way: W,
     engine: Engine<W::Frame>,
     classifier: Classifier,
     counters: Counters,
     device: String,
-    patience: Patience,
+    budget: PollBudget,
     master: Dialogue,
     alive: Words,
     /// When to end at the latest, once the worker was told to.
@@ -103,7 +115,7 @@ impl<W: Way> Worker<W> {
             classifier: Classifier::new(named),
             counters: Counters::default(),
             device,
-            patience,
+            budget: patience.into(),
             master,
             alive,
             ending: None,
@@ -122,7 +134,8 @@ impl<W: Way> Worker<W> {
     /// guard is.
     pub(super) fn run(&mut self) -> io::Result<()> {
         self.master.answer(&QueueAnswer::Done)?;
-        let (mut beat, mut listen, mut worked) = (Nanos::ZERO, Nanos::ZERO, clock::now());
+        let (mut beat, mut listen) = (Nanos::ZERO, Nanos::ZERO);
+        self.budget.renew(clock::now);
         loop {
             let now = clock::now();
             if now >= beat {
@@ -141,24 +154,19 @@ impl<W: Way> Worker<W> {
                 return self.master.answer(&QueueAnswer::Done);
             }
             if came > 0 || sent > 0 {
-                worked = now;
+                self.budget.renew(|| now);
                 continue;
             }
-            let spins = match self.patience {
-                Patience::Spin => true,
-                Patience::SpinBlock(budget) => now < Nanos::from(budget).after(worked),
-                Patience::Block => false,
-            };
             // until a frame may leave it is not worth sleeping for less than it takes to wake up
-            if spins {
-                std::hint::spin_loop();
+            if self.budget.is_left(|| now) {
+                pause();
                 continue;
             }
             let until = wait_until.min(beat);
-            let pause = until.since(now).into();
-            let [arrived, asked] = poll::readable([self.way.arrivals(), self.master.as_fd()], Some(pause))?;
+            let rest = until.since(now).into();
+            let [arrived, asked] = poll::readable([self.way.arrivals(), self.master.as_fd()], Some(rest))?;
             if arrived {
-                worked = clock::now();
+                self.budget.renew(clock::now);
             }
             if asked {
                 listen = Nanos::ZERO;

@@ -10,12 +10,9 @@ use super::HostMembers;
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::Scope;
 use unisono_sync::{
-    Company, Flag, Glance, Lines, Regime, SpinBudget, Unwatched, Wait, WaitPolicy, Waiter, Wakeups, Watch,
-    WatchVerdict,
+    Company, Flag, Glance, Lines, Regime, SparseLooks, SpinBudget, Unwatched, Wait, WaitPolicy, Waiter,
+    Wakeups, Watch, WatchVerdict,
 };
-
-/// The longest sleep of a waiter before it checks whether a member is gone.
-const SLICE: Nanos = Nanos(100_000_000);
 
 #[derive(Debug)]
 pub(crate) struct Waiting {
@@ -71,7 +68,11 @@ impl Waiting {
     ) -> WatchVerdict {
         let regime = Regime::new(self.lines.line(0));
         let company = || Company { regime, crowded: host.crowded, whereabouts: None };
-        let verdict = self.waiter.among(company).wait(flag, target, &mut FlagLook { host, until, looks: 0 });
+        let verdict = self.waiter.among(company).wait(
+            flag,
+            target,
+            &mut FlagLook { host, until, looks: SparseLooks::default() },
+        );
         self.waiter.learn(regime);
         verdict
     }
@@ -80,13 +81,13 @@ impl Waiting {
 struct FlagLook<'a> {
     host: &'a HostMembers,
     until: Option<Nanos>,
-    looks: u32,
+    /// To ask who is gone reads a line of each member, so 16: about one thorough look in 16 us of polling.
+    looks: SparseLooks<16>,
 }
 
 impl Watch for FlagLook<'_> {
     fn look(&mut self) -> WatchVerdict {
-        self.looks += 1;
-        if !self.looks.is_multiple_of(16) {
+        if !self.looks.is_thorough() {
             return WatchVerdict::Continue;
         }
         let over = self.until.is_some_and(|until| now() >= until);
@@ -94,9 +95,6 @@ impl Watch for FlagLook<'_> {
     }
 
     fn sleep_until(&mut self) -> Option<Nanos> {
-        // A sleeper looks rarely, so its next look is a full check.
-        self.looks |= 15;
-        let slice = SLICE.after(now());
-        Some(self.until.map_or(slice, |until| until.min(slice)))
+        Some(self.looks.sleep_until(now(), self.until))
     }
 }

@@ -14,9 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::{self, Scope, WakeCount};
-
-/// The longest sleep before a waiter checks whether a peer is gone.
-const SLICE: Nanos = Nanos(100_000_000);
+use unisono_sync::LONGEST_SLEEP;
 
 #[derive(Debug, Default)]
 struct Mailbox {
@@ -153,7 +151,7 @@ impl Transport for Loopback {
     }
 
     fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
-        let slice = SLICE.after(now());
+        let slice = LONGEST_SLEEP.after(now());
         let until = until.map_or(slice, |until| until.min(slice));
         self.own().listen(self.seen, Some(until));
         self.look_who_is_gone();

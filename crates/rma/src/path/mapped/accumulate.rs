@@ -9,18 +9,16 @@
 use super::atomic;
 use super::execute::TargetPart;
 use super::gate::{Length, TargetGate};
+use super::lock_word::POLLS;
 use crate::memory::combine::{combine, compare_and_swap};
 use crate::model::{Element, Error, Operation};
 use unisono_linux::clock::{Nanos, now, ticks};
 use unisono_linux::futex::{self, Scope, WakeCount};
 use unisono_sync::atomics::{AtomicU32, Ordering};
+use unisono_sync::{LONGEST_SLEEP, poll_briefly};
 
 /// Elements up to which atomic instructions are faster than the gate's lock.
 const FEW: usize = 4;
-/// Polls of the lock before a sleep, if there is a processor for every member. They take some microseconds.
-const POLLS: u32 = 200;
-/// The longest sleep before a waiter checks whether a member is gone.
-const SLICE: Nanos = Nanos(100_000_000);
 
 impl TargetPart<'_> {
     /// Combines `brought` into the part from byte `offset` on, and stores what the part held in `result`.
@@ -201,13 +199,8 @@ impl TargetPart<'_> {
 
     fn lock_in_earnest(&self, gate: &TargetGate<'_>, asleep: &mut Nanos) -> Result<(), Error> {
         let me = self.me as u32;
-        if !self.host.crowded {
-            for _ in 0..POLLS {
-                std::hint::spin_loop();
-                if gate.try_lock(me) {
-                    return Ok(());
-                }
-            }
+        if !self.host.crowded && poll_briefly(POLLS, || gate.try_lock(me)) {
+            return Ok(());
         }
         gate.announce_sleeper();
         let taken = loop {
@@ -217,7 +210,7 @@ impl TargetPart<'_> {
             let holder = gate.holder.load(Ordering::Relaxed);
             if holder != 0 {
                 let before = now();
-                futex::wait(gate.holder, holder, Some(SLICE.after(before)), Scope::Shared);
+                futex::wait(gate.holder, holder, Some(LONGEST_SLEEP.after(before)), Scope::Shared);
                 *asleep = now().since(before).after(*asleep);
                 if let Some(gone) = self.host.who_is_gone() {
                     break Err(gone.into());
@@ -254,17 +247,22 @@ impl TargetPart<'_> {
     }
 }
 
-/// Sleeps while `word` stays as it is, at most a millisecond. Returns how long.
+/// Polls before a waiter sleeps until ranks have left the gate: a rank inside executes a few instructions, so
+/// it has left after one transfer of the line, or it has lost its core. As many as a
+/// [`Glance`](unisono_sync::Glance) makes, for the same reason.
+const LEAVING: u32 = 64;
+/// A rank that leaves the gate wakes nobody, so the sleep ends by itself: a rank that has lost its core gets it
+/// back after a slice of 2 to 4 ms. A longer sleep delays the waiter by as much; a shorter one wakes it in
+/// vain.
+const AWAY: Nanos = Nanos(1_000_000);
+
+/// Sleeps while `word` stays as it is, at most for [`AWAY`]. Returns how long.
 fn nap(word: &AtomicU32) -> Nanos {
     let seen = word.load(Ordering::Relaxed);
-    for _ in 0..64 {
-        if word.load(Ordering::Relaxed) != seen {
-            return Nanos::ZERO;
-        }
-        std::hint::spin_loop();
+    if poll_briefly(LEAVING, || word.load(Ordering::Relaxed) != seen) {
+        return Nanos::ZERO;
     }
-    // A rank that leaves wakes nobody: the wait ends by its deadline.
     let before = now();
-    futex::wait(word, seen, Some(Nanos(1_000_000).after(before)), Scope::Shared);
+    futex::wait(word, seen, Some(AWAY.after(before)), Scope::Shared);
     now().since(before)
 }

@@ -17,6 +17,7 @@ use super::{After, LockHeld, MappedPath};
 use crate::memory::copy::copy;
 use crate::memory::op::Op;
 use crate::model::{Element, EpochKind, Error, Lock, Operation, Verb};
+use unisono_sync::poll_briefly;
 
 /// Bytes of a put from which a look whether the target has posted is worth its cost.
 const FEW: usize = 256;
@@ -231,10 +232,7 @@ impl MappedPath {
         if self.host.crowded || !self.peers[target].queue.is_empty() {
             return false;
         }
-        (0..POLLS).any(|_| {
-            std::hint::spin_loop();
-            self.is_open(EpochKind::Started, target)
-        })
+        poll_briefly(POLLS, || self.is_open(EpochKind::Started, target))
     }
 
     /// The target is in its epoch: does what was staged, and lets operations go directly from now on.

@@ -46,9 +46,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
-
-/// The longest sleep of a waiter before it looks at its packets again.
-const SLICE: Nanos = Nanos(100_000_000);
+use unisono_sync::LONGEST_SLEEP;
 
 /// What all windows of a job share.
 pub(crate) struct MessageEngine {
@@ -180,7 +178,7 @@ impl MessageEngine {
         ready: impl FnMut(&mut EngineState) -> Result<Option<T>, Error>,
     ) -> Result<T, Error> {
         self.waiters.fetch_add(1, Ordering::Relaxed);
-        let answer = self.wait_and_serve(SLICE, ready);
+        let answer = self.wait_and_serve(LONGEST_SLEEP, ready);
         self.waiters.fetch_sub(1, Ordering::Relaxed);
         answer
     }

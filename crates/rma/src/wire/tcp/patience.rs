@@ -11,9 +11,10 @@
 //! where memory is shared.
 
 use unisono_linux::clock::{Nanos, Ticks, ticks};
+use unisono_sync::SpinBudget;
 
-/// About what a wake-up across processors costs (28 to 60 us, measured in `unisono-sync`).
-const BUDGET: Nanos = Nanos(50_000);
+/// What a wake-up across processors costs, as everywhere.
+const BUDGET: Nanos = SpinBudget::DEFAULT.nanos();
 /// Below this, polling is not worth its first system call.
 const LEAST: Nanos = Nanos(5_000);
 /// Waits that sleep at once before polling is tried again: a try costs [`LEAST`], 0.3 % of 32 sleeps of 50

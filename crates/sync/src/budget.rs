@@ -1,0 +1,185 @@
+//! How long to poll before a sleep, where the awaited is no [`Flag`](crate::Flag).
+//!
+//! A [`WaitPolicy`](crate::WaitPolicy) waits for a flag and sleeps on it. Some callers wait for something
+//! else: a lock word with a protocol of its own, a socket, frames of a device. They sleep by their own call,
+//! and only ask here whether one more poll is worth it before. There is one form for each length of a poll:
+//!
+//! | form | for polls that | the clock is read |
+//! |---|---|---|
+//! | [`poll_briefly`] | load a word and are given up after microseconds | never |
+//! | [`BriefBudget`] | do a little work, for some microseconds | every eighth poll |
+//! | [`PollBudget`] | make a system call | at each poll |
+//!
+//! When not to use: where the awaited thread may need this core. The caller knows that; see
+//! [`Waiter`](crate::Waiter) for one that finds it out.
+
+use crate::atomics::{pause, ticks};
+use unisono_linux::clock::{Nanos, Ticks};
+
+/// How long spin-block spins before it sleeps.
+///
+/// A waiter that spins as long as a sleep costs, and then sleeps, pays at most twice the better of the two
+/// (Karlin, Li, Manasse, Owicki 1991). Peter et al. tuned to 50 us, about the price of a wake-up across
+/// halted CPUs (28 to 60 us measured on two virtual CPUs of an AMD EPYC, Linux 6.18).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SpinBudget(Nanos);
+
+impl SpinBudget {
+    pub const DEFAULT: Self = Self(Nanos(50_000));
+    /// A second: a longer spin is no budget but a policy, and that one is called `spin`.
+    pub const MAX: Self = Self(Nanos(1_000_000_000));
+
+    /// A budget of at most [`SpinBudget::MAX`]; zero means to sleep at once. A longer budget is an error.
+    pub fn new(budget: Nanos) -> Result<Self, BadSpinBudget> {
+        if budget > Self::MAX.0 { Err(BadSpinBudget { budget }) } else { Ok(Self(budget)) }
+    }
+
+    pub const fn nanos(self) -> Nanos {
+        self.0
+    }
+}
+
+impl Default for SpinBudget {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// A spin budget beyond [`SpinBudget::MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a spin budget of {:?} is too long: at most 1s, or wait by 'spin', which never sleeps",
+    std::time::Duration::from(*budget)
+)]
+pub struct BadSpinBudget {
+    budget: Nanos,
+}
+
+/// Asks `ready` up to `polls` times, with a pause before each; whether it was ready. In a model, where each
+/// poll is a branch, once.
+#[inline]
+pub fn poll_briefly(polls: u32, mut ready: impl FnMut() -> bool) -> bool {
+    let polls = if cfg!(loom) { 1 } else { polls };
+    (0..polls).any(|_| {
+        pause();
+        ready()
+    })
+}
+
+/// Polls between two readings of the clock. Eight pauses take 50 to 400 ns, depending on the processor: the
+/// error of a budget of some microseconds. A reading takes 8 to 20 ns; with one at each poll the clock would
+/// take as long as the poll.
+const POLLS_PER_CLOCK: u32 = 8;
+
+/// A budget of some microseconds for one wait.
+#[derive(Debug)]
+pub struct BriefBudget {
+    start: Ticks,
+    budget: Ticks,
+    polls: u32,
+}
+
+impl BriefBudget {
+    /// Begins now.
+    #[inline]
+    pub fn begin(budget: Nanos) -> Self {
+        Self { start: ticks(), budget: budget.to_ticks(), polls: 0 }
+    }
+
+    /// Pauses before the next poll. False: the budget is spent, and a sleep is cheaper. A caller that polls on
+    /// after its sleep hears false after every eight polls.
+    #[inline]
+    pub fn goes_on(&mut self) -> bool {
+        pause();
+        self.polls = self.polls.wrapping_add(1);
+        !self.polls.is_multiple_of(POLLS_PER_CLOCK) || ticks().since(self.start) < self.budget
+    }
+}
+
+/// How long a thread that serves others looks for more work before it sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PollBudget {
+    /// Sleep as soon as there is no work.
+    Nothing,
+    /// Never sleep.
+    Endless,
+    /// Look for `budget` after the last work, which came at `until - budget`.
+    Lasting { budget: Nanos, until: Nanos },
+}
+
+impl PollBudget {
+    /// A budget that is spent until some work [renews](Self::renew) it.
+    pub const fn lasting(budget: Nanos) -> Self {
+        Self::Lasting { budget, until: Nanos::ZERO }
+    }
+
+    /// There was work. The clock is read only if that matters.
+    #[inline]
+    pub fn renew(&mut self, now: impl FnOnce() -> Nanos) {
+        if let Self::Lasting { budget, until } = self {
+            *until = budget.after(now());
+        }
+    }
+
+    /// Whether to look once more. The clock is read only if that matters.
+    #[inline]
+    pub fn is_left(&self, now: impl FnOnce() -> Nanos) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Endless => true,
+            Self::Lasting { until, .. } => now() < *until,
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spin_budget_beyond_a_second_is_refused() {
+        assert_eq!(SpinBudget::new(Nanos(50_000)), Ok(SpinBudget::DEFAULT));
+        assert!(SpinBudget::new(SpinBudget::MAX.nanos()).is_ok());
+        assert!(SpinBudget::new(Nanos(1_000_000_001)).is_err());
+    }
+
+    #[test]
+    fn polls_end_with_the_first_success_or_when_all_are_made() {
+        for (polls, ready_at, made) in [(8, 3, 3), (8, 8, 8), (8, 9, 8), (0, 1, 0)] {
+            let mut count = 0;
+            let found = poll_briefly(polls, || {
+                count += 1;
+                count == ready_at
+            });
+            assert_eq!((found, count), (ready_at <= polls, made));
+        }
+    }
+
+    #[test]
+    fn a_spent_brief_budget_says_so_after_every_eight_polls() {
+        let mut spent = BriefBudget::begin(Nanos::ZERO);
+        let answers: Vec<bool> = (0..24).map(|_| spent.goes_on()).collect();
+        assert_eq!(answers, (1..=24).map(|poll| poll % 8 != 0).collect::<Vec<_>>());
+        let mut hour = BriefBudget::begin(Nanos(3_600_000_000_000));
+        assert!((0..100).all(|_| hour.goes_on()));
+    }
+
+    #[test]
+    fn a_budget_lasts_from_the_last_work_on() {
+        let mut budget = PollBudget::lasting(Nanos(50));
+        assert!(!budget.is_left(|| Nanos(0)), "there was no work yet");
+        budget.renew(|| Nanos(100));
+        assert!(budget.is_left(|| Nanos(149)) && !budget.is_left(|| Nanos(150)));
+        budget.renew(|| Nanos(160));
+        assert!(budget.is_left(|| Nanos(209)));
+    }
+
+    #[test]
+    fn without_a_budget_in_time_nobody_reads_the_clock() {
+        let clock = || unreachable!("the clock was read");
+        for (mut budget, left) in [(PollBudget::Nothing, false), (PollBudget::Endless, true)] {
+            budget.renew(clock);
+            assert_eq!(budget.is_left(clock), left);
+        }
+    }
+}
