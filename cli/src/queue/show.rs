@@ -2,7 +2,7 @@
 
 use super::failure;
 use super::side::WantedSides;
-use super::view::{cut, fold, table};
+use super::view::{cut, fold, table, wait_of};
 use crate::exit::Failure;
 use crate::keyboard::{self, Keys};
 use crate::output;
@@ -186,14 +186,6 @@ fn json(reading: &Reading, paces: &[Pace], time: &[Gets<'_>]) -> String {
         "rate": live.rate, "classes": classes, "counters": reading.counters, "cpu": time,
     })
     .to_string()
-}
-
-/// How long the packets that wait now need at the present rate of their class. None if the rate is zero.
-pub(super) fn wait_of(class: &LiveClass, pace: &Pace) -> Option<u64> {
-    let bits = class.backlog.bytes as f64 * 8.0;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; `as` saturates")]
-    let wait = |rate: f64| (bits / rate * 1e9) as u64;
-    if bits > 0.0 { Some(pace.rate).filter(|rate| *rate > 0.0).map(wait) } else { Some(0) }
 }
 
 /// Whether the flows of a class take turns, if that depends on the kernel.

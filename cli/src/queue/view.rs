@@ -1,6 +1,5 @@
 //! The table of `queue show`, in lines that fit a terminal.
 
-use super::show::wait_of;
 use super::units;
 use unisono_fairqueue::{Live, LiveClass, Pace, TrafficDirection};
 
@@ -47,6 +46,14 @@ pub(super) fn table(live: &Live, paces: &[Pace], width: usize) -> String {
     let names = names.chain(["the link".to_owned()]).enumerate();
     let lines = names.map(|(at, name)| line(&name, &|column| column.cells[at].clone()));
     [head].into_iter().chain(lines).collect::<Vec<_>>().join("\n")
+}
+
+/// How long the packets that wait now need at the present rate of their class. None if the rate is zero.
+pub(super) fn wait_of(class: &LiveClass, pace: &Pace) -> Option<u64> {
+    let bits = class.backlog.bytes as f64 * 8.0;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; `as` saturates")]
+    let wait = |rate: f64| (bits / rate * 1e9) as u64;
+    if bits > 0.0 { Some(pace.rate).filter(|rate| *rate > 0.0).map(wait) } else { Some(0) }
 }
 
 fn columns(live: &Live, paces: &[Pace]) -> Vec<Column> {

@@ -1,6 +1,6 @@
 //! `unisono tree convert`: converts a network from another program's file to a topology file.
 
-use super::input::{self, ReadingFlags, at};
+use super::input::{self, ReadingFlags, at, say};
 use crate::exit::Failure;
 use crate::help::{Completed, owned};
 use crate::output;
@@ -63,9 +63,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// If a file has more attributes, they are only counted.
-const MOST_NAMED: usize = 20;
-
 fn language(text: &str) -> Result<Language, String> {
     let names = Language::ALL.map(Language::name);
     let known = Language::ALL.into_iter().find(|language| language.name() == text);
@@ -108,26 +105,4 @@ fn summarize(name: &str, report: &ReadReport) {
         report.parallel_links,
         report.self_loops,
     );
-}
-
-/// Prints on standard error what was assumed about a file and left out, one line each.
-pub(super) fn say(name: &str, report: &ReadReport) {
-    if report.parts > 1 && report.language != Language::BtinTopo1 {
-        eprintln!("unisono: {name}: {} parts that are not connected with each other", report.parts);
-    }
-    if report.ports_assigned > 0 {
-        let ends = report.ports_assigned;
-        eprintln!("unisono: {name}: {ends} ends of cables do not name a port and got the lowest free one");
-    }
-    for note in &report.notes {
-        eprintln!("unisono: {name}: {note}");
-    }
-    if !report.unknown.is_empty() {
-        let named = report.unknown.iter().take(MOST_NAMED).map(|(what, times)| format!("{what} ({times})"));
-        let mut unknown: Vec<_> = named.collect();
-        if let Some(more) = report.unknown.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
-            unknown.push(format!("and {more} more"));
-        }
-        eprintln!("unisono: {name}: left out, because it means nothing here: {}", unknown.join(", "));
-    }
 }

@@ -66,7 +66,7 @@ impl NetworkSource {
         let (name, text) = self.reading.text(&self.network)?;
         let assume = Assume { roles: self.reading.role.clone(), ..Assume::default() };
         let (mut topology, report) = read::read(&text, None, &assume).map_err(|error| at(&name, &error))?;
-        super::convert::say(&name, &report);
+        say(&name, &report);
         let group = GroupId(self.group);
         if let Some(members) = &self.members {
             let nodes = nodes(&topology, members)
@@ -209,4 +209,29 @@ pub(super) fn nodes(topology: &NetworkFile, list: &str) -> Result<Vec<NodeId>, S
         nodes.extend((first..=last).map(NodeId));
     }
     Ok(nodes)
+}
+
+/// If a file has more attributes, they are only counted.
+const MOST_NAMED: usize = 20;
+
+/// Prints on standard error what was assumed about a file and left out, one line each.
+pub(super) fn say(name: &str, report: &ReadReport) {
+    if report.parts > 1 && report.language != Language::BtinTopo1 {
+        eprintln!("unisono: {name}: {} parts that are not connected with each other", report.parts);
+    }
+    if report.ports_assigned > 0 {
+        let ends = report.ports_assigned;
+        eprintln!("unisono: {name}: {ends} ends of cables do not name a port and got the lowest free one");
+    }
+    for note in &report.notes {
+        eprintln!("unisono: {name}: {note}");
+    }
+    if !report.unknown.is_empty() {
+        let named = report.unknown.iter().take(MOST_NAMED).map(|(what, times)| format!("{what} ({times})"));
+        let mut unknown: Vec<_> = named.collect();
+        if let Some(more) = report.unknown.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
+            unknown.push(format!("and {more} more"));
+        }
+        eprintln!("unisono: {name}: left out, because it means nothing here: {}", unknown.join(", "));
+    }
 }

@@ -6,29 +6,32 @@ use proc_macro2::{Delimiter, Ident, LexError, TokenStream, TokenTree};
 /// A name and its line.
 pub(super) type At = (String, usize);
 
+/// Segments from the crate's root on.
+pub(super) type CratePath = Vec<String>;
+
 #[derive(Default)]
 pub(super) struct Code {
     /// Types, traits and aliases, those inside functions excepted.
     pub(super) types: Vec<At>,
-    /// First segments of paths from the crate's root: `a` of `crate::a::B`, and of `super::a::B` one level
-    /// below the root.
-    pub(super) from_root: Vec<At>,
-    /// What the root file offers under another path, as (`a`, `B`) for `pub use a::B`.
-    pub(super) offers: Vec<(String, String)>,
+    /// Paths of the own crate, from its root: `a::B` for `crate::a::B`, and for `super::B` in `a::c`.
+    pub(super) paths: Vec<(CratePath, usize)>,
+    /// What the file imports, by name: modules inside it reach these names through it.
+    pub(super) offers: Vec<(String, CratePath)>,
     pub(super) test_modules: Vec<String>,
     /// Parameters of functions that are a bare `u64`, and functions that return one.
     pub(super) bare_numbers: Vec<At>,
 }
 
 impl Code {
-    /// Reads a file that is `depth` modules below the crate's root. The error means that it is not Rust.
-    pub(super) fn read(text: &str, depth: usize) -> Result<Self, LexError> {
+    /// Reads the file of the module `own`. The error means that it is not Rust.
+    pub(super) fn read(text: &str, own: &[&str]) -> Result<Self, LexError> {
         let mut code = Self::default();
-        code.walk(&trees(text.parse()?), depth, Level::Module);
+        let own: CratePath = own.iter().map(|name| (*name).to_owned()).collect();
+        code.walk(&trees(text.parse()?), &own, Level::Module);
         Ok(code)
     }
 
-    fn walk(&mut self, trees: &[TokenTree], depth: usize, level: Level) {
+    fn walk(&mut self, trees: &[TokenTree], own: &[String], level: Level) {
         let mut at = 0;
         while let Some(tree) = trees.get(at) {
             match tree {
@@ -38,24 +41,34 @@ impl Code {
                 }
                 TokenTree::Ident(word) if level == Level::Module && word == "mod" => {
                     if let Some(TokenTree::Group(body)) = trees.get(at + 2) {
-                        self.walk(&trees_of(body), depth + 1, Level::Module);
+                        let inner = trees.get(at + 1).map(ToString::to_string);
+                        let inner: CratePath = own.iter().cloned().chain(inner).collect();
+                        self.walk(&trees_of(body), &inner, Level::Module);
                         at += 2;
                     }
                 }
-                TokenTree::Ident(word) if depth == 0 && word == "use" && is_public(&trees[..at]) => {
+                TokenTree::Ident(word) if level == Level::Module && word == "use" => {
                     let end = trees[at..].iter().position(|t| is(t, ';')).map_or(trees.len(), |n| at + n);
-                    self.offers.extend(leaves(&trees[at + 1..end]));
+                    for (path, name) in paths(&trees[at + 1..end]) {
+                        let known = absolute(&path, own);
+                        // what a module hands on it does not use itself
+                        if !is_public(&trees[..at]) {
+                            let line = word.span().start().line;
+                            self.paths.extend(known.clone().map(|path| (path, line)));
+                        }
+                        self.offers.push((name, known.unwrap_or_else(|| [own, &path].concat())));
+                    }
                     at = end;
                 }
-                TokenTree::Ident(word) => self.word(trees, at, word, depth, level),
-                TokenTree::Group(group) => self.walk(&trees_of(group), depth, Level::Item),
+                TokenTree::Ident(word) => self.word(trees, at, word, own, level),
+                TokenTree::Group(group) => self.walk(&trees_of(group), own, Level::Item),
                 _ => {}
             }
             at += 1;
         }
     }
 
-    fn word(&mut self, trees: &[TokenTree], at: usize, word: &Ident, depth: usize, level: Level) {
+    fn word(&mut self, trees: &[TokenTree], at: usize, word: &Ident, own: &[String], level: Level) {
         let name = word.to_string();
         if name == "fn" {
             self.bare_numbers.extend(bare_numbers(&trees[at..]));
@@ -70,19 +83,8 @@ impl Code {
             return; // within a path
         }
         let line = word.span().start().line;
-        let mut next = at;
-        let mut supers = 0;
-        while matches!(trees.get(next), Some(TokenTree::Ident(word)) if word == "super") {
-            supers += 1;
-            next += 3;
-        }
-        if supers > 0 && supers == depth {
-            self.from_root.extend(first_words(trees.get(next)).map(|name| (name, line)));
-        } else if name == "crate" && trees.get(at + 1).is_some_and(|t| is(t, ':')) {
-            self.from_root.extend(first_words(trees.get(at + 3)).map(|name| (name, line)));
-        } else if depth == 0 && trees.get(at + 1).is_some_and(|t| is(t, ':')) {
-            self.from_root.push((name, line));
-        }
+        let known = paths(&trees[at..]).into_iter().filter_map(|(path, _)| absolute(&path, own));
+        self.paths.extend(known.map(|path| (path, line)));
     }
 
     /// Where the item that begins at `at` ends.
@@ -159,45 +161,58 @@ fn is_public(before: &[TokenTree]) -> bool {
     matches!(before.last(), Some(TokenTree::Ident(word)) if word == "pub")
 }
 
-/// `a` of `a::b`, or `a` and `c` of `{a::b, c}`.
-fn first_words(tree: Option<&TokenTree>) -> impl Iterator<Item = String> {
-    let words = match tree {
-        Some(TokenTree::Ident(word)) => vec![word.to_string()],
-        Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => {
-            let trees = trees_of(group);
-            trees.split(|tree| is(tree, ',')).filter_map(|part| Some(part.first()?.to_string())).collect()
+/// The paths that begin here, each with the name that it brings in: `a::b` with `b` and `a::c` with `d` for
+/// `a::{b, c as d}`.
+fn paths(trees: &[TokenTree]) -> Vec<(CratePath, String)> {
+    let mut path = CratePath::new();
+    let mut at = 0;
+    loop {
+        match trees.get(at) {
+            Some(TokenTree::Ident(word)) => path.push(word.to_string()),
+            Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => {
+                let within = trees_of(group);
+                let inner = within.split(|tree| is(tree, ',')).flat_map(paths);
+                return inner.map(|(rest, name)| ([path.as_slice(), &rest].concat(), name)).collect();
+            }
+            _ => break,
         }
-        _ => Vec::new(),
+        at += 1;
+        if !matches!(&trees[at..], [one, two, ..] if is(one, ':') && is(two, ':')) {
+            break;
+        }
+        at += 2;
+    }
+    let alias = match &trees[at.min(trees.len())..] {
+        [TokenTree::Ident(word), TokenTree::Ident(alias), ..] if word == "as" => Some(alias.to_string()),
+        _ => None,
     };
-    words.into_iter()
+    path.last().cloned().map(|last| (path, alias.unwrap_or(last))).into_iter().collect()
 }
 
-/// The first segment and the last name of everything that a `use` brings in.
-fn leaves(tree: &[TokenTree]) -> Vec<(String, String)> {
-    let words = tree.iter().filter_map(|t| match t {
-        TokenTree::Ident(word) if !["crate", "self", "as"].contains(&word.to_string().as_str()) => {
-            Some(word.to_string())
+/// A path that the module `own` names, from the crate's root. `None`: it may lead out of the crate, or names a
+/// module without anything in it, as `pub(super)` does.
+fn absolute(path: &[String], own: &[String]) -> Option<CratePath> {
+    let first = path.first()?;
+    let (base, rest) = match first.as_str() {
+        "crate" => (&[][..], &path[1..]),
+        "self" => (own, &path[1..]),
+        "super" => {
+            let up = path.iter().take_while(|word| *word == "super").count();
+            (&own[..own.len().checked_sub(up)?], &path[up..])
         }
-        _ => None,
-    });
-    let words: Vec<String> = words.collect();
-    let first = words.first().cloned();
-    let within = match tree.last() {
-        Some(TokenTree::Group(group)) => {
-            let trees = trees_of(group);
-            trees.split(|t| is(t, ',')).flat_map(leaves).collect()
-        }
-        _ => words.last().map(|last| vec![(last.clone(), last.clone())]).unwrap_or_default(),
+        // in the root a name of one of its modules, or of another crate
+        _ if own.is_empty() && path.len() > 1 => (own, path),
+        _ => return None,
     };
-    within.into_iter().map(|(begin, leaf)| (first.clone().unwrap_or(begin), leaf)).collect()
+    (!rest.is_empty()).then(|| [base, rest].concat())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(text: &str, depth: usize) -> Code {
-        Code::read(text, depth).expect("Rust")
+    fn read(text: &str, own: &[&str]) -> Code {
+        Code::read(text, own).expect("Rust")
     }
 
     fn names(found: &[At]) -> Vec<&str> {
@@ -209,7 +224,7 @@ mod tests {
         let code = read(
             "pub struct A; mod b { pub(crate) enum B {} } impl C { type D = u8; } fn f() { struct E; }\n\
              type F = u8;\n#[cfg(test)]\nmod tests { struct G; }\n#[cfg(test)] mod oracle;\ntrait H {}",
-            1,
+            &["x"],
         );
         assert_eq!(names(&code.types), ["A", "B", "F", "H"]);
         assert_eq!(code.types[2].1, 2);
@@ -218,17 +233,29 @@ mod tests {
 
     #[test]
     fn paths_from_the_root_are_found_wherever_they_stand() {
-        let text = "use crate::{a::B, c}; use super::d::E; use super::super::f; fn g() { crate::h::i(); }\n\
-            pub(crate) fn j() { println!(\"{}\", crate::k); } use other::crate_name;";
-        assert_eq!(names(&read(text, 1).from_root), ["a", "c", "d", "h", "k"]);
-        assert_eq!(names(&read(text, 2).from_root), ["a", "c", "f", "h", "k"]);
+        let text = "use crate::{a::B, c as x}; use super::d::E; use super::super::f; use self::l::M;\n\
+            fn g() { crate::h::i(); }\n\
+            pub(super) fn j() { println!(\"{}\", crate::k); } use other::crate_name; use super::*;";
+        let paths = |own: &[&str]| -> Vec<String> {
+            read(text, own).paths.iter().map(|(path, _)| path.join("::")).collect()
+        };
+        assert_eq!(paths(&["m"]), ["a::B", "c", "d::E", "m::l::M", "h::i", "k"]);
+        assert_eq!(paths(&["m", "n"]), ["a::B", "c", "m::d::E", "f", "m::n::l::M", "h::i", "k"]);
     }
 
     #[test]
-    fn what_the_root_offers_is_known_by_its_module() {
-        let code = read("mod a; pub use a::{B, c::D}; pub(crate) use e::F as G; use h::I;", 0);
-        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
-        assert_eq!(code.offers, [pair("a", "B"), pair("a", "D"), pair("e", "G")]);
-        assert_eq!(names(&code.from_root), ["h"]);
+    fn what_a_module_imports_is_known_by_its_path_and_is_used_only_if_it_is_private() {
+        let code = read("mod a; pub use a::{B, c::D}; pub(crate) use e::F as G; use h::I;", &[]);
+        let pair =
+            |name: &str, path: &[&str]| (name.to_owned(), path.iter().map(ToString::to_string).collect());
+        let offers = [
+            pair("B", &["a", "B"]),
+            pair("D", &["a", "c", "D"]),
+            pair("G", &["e", "F"]),
+            pair("I", &["h", "I"]),
+        ];
+        assert_eq!(code.offers, offers);
+        assert_eq!(code.paths, [(vec!["h".to_owned(), "I".to_owned()], 1)]);
+        assert_eq!(read("pub use a::B;", &["x"]).offers, [pair("B", &["x", "a", "B"])]);
     }
 }

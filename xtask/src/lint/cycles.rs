@@ -1,12 +1,16 @@
-//! The modules of a crate form no cycle: what two of them share is in a third, below both. A module here is
-//! one that the crate's root declares, with everything inside it.
+//! The modules of a folder form no cycle: what two of them share is in a third, below both.
+//!
+//! A module is compared with those beside it, with everything inside each. The file of a folder itself
+//! (`mod.rs`) may name the modules in it, and they may name it: it holds what they have in common, such as a
+//! trait, and they are read together with it. The root of a crate is stricter. It names its modules, and these
+//! must not need anything that it defines.
 
 use super::Problem;
-use super::code::Code;
+use super::code::{Code, CratePath};
 use super::sources::{SourceFile, Sources};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// For each module, the modules that it names, each with a file and line.
+/// For each module, the modules beside it that it names, each with a file and line.
 type Uses = BTreeMap<String, BTreeMap<String, String>>;
 
 pub(super) fn check(sources: &Sources) -> Vec<Problem> {
@@ -18,52 +22,84 @@ pub(super) fn check(sources: &Sources) -> Vec<Problem> {
             crates.entry(folder).or_default().push(file);
         }
     }
-    crates.iter().flat_map(|(folder, files)| cycles(folder, &uses(folder, files))).collect()
+    let folders = crates.iter().flat_map(|(folder, files)| CrateModules::read(folder, files).uses());
+    folders.flat_map(|(folder, uses)| cycles(&folder, &uses)).collect()
 }
 
-fn uses(folder: &str, files: &[&SourceFile]) -> Uses {
-    let mut codes = Vec::new();
-    for file in files {
-        let path: Vec<&str> =
-            file.path[folder.len() + "/src/".len()..].trim_end_matches(".rs").split('/').collect();
-        let path = match path[..] {
-            ["lib" | "main"] => vec![],
-            [ref inner @ .., "mod"] => inner.to_vec(),
-            ref all => all.to_vec(),
-        };
-        codes.push((Code::read(&file.text, path.len()).unwrap_or_default(), path, file));
-    }
-    let for_tests: Vec<Vec<&str>> = codes
-        .iter()
-        .flat_map(|(code, path, _)| {
-            code.test_modules.iter().map(|name| path.iter().copied().chain([name.as_str()]).collect())
-        })
-        .collect();
-    let modules: BTreeSet<&str> = codes.iter().filter_map(|(_, path, _)| path.first().copied()).collect();
-    let offers = codes.iter().filter(|(_, path, _)| path.is_empty()).flat_map(|(code, ..)| &code.offers);
-    let offered: BTreeMap<&str, &str> =
-        offers.map(|(module, name)| (name.as_str(), module.as_str())).collect();
-    let mut uses = Uses::new();
-    for (code, path, file) in &codes {
-        if for_tests.iter().any(|inner| path.starts_with(inner)) {
-            continue;
+/// The modules of one crate, without those for tests.
+struct CrateModules<'a> {
+    folder: &'a str,
+    /// By path from the root.
+    modules: BTreeMap<CratePath, (Code, &'a SourceFile)>,
+}
+
+impl<'a> CrateModules<'a> {
+    fn read(folder: &'a str, files: &[&'a SourceFile]) -> Self {
+        let mut modules = BTreeMap::new();
+        for file in files {
+            let path: Vec<&str> =
+                file.path[folder.len() + "/src/".len()..].trim_end_matches(".rs").split('/').collect();
+            let path = match path[..] {
+                ["lib" | "main"] => &[],
+                [ref inner @ .., "mod"] => inner,
+                ref all => all,
+            };
+            let code = Code::read(&file.text, path).unwrap_or_default();
+            modules.insert(path.iter().map(ToString::to_string).collect(), (code, *file));
         }
-        let own = path.first().copied().unwrap_or(ROOT);
-        for (name, line) in &code.from_root {
-            let name = name.as_str();
-            let module =
-                match modules.get(name).or_else(|| offered.get(name).filter(|m| modules.contains(**m))) {
-                    Some(module) => module,
-                    None if own == ROOT => continue, // another crate, or its own
-                    None => ROOT,
-                };
-            if module != own {
-                let place = || format!("{}:{line}", file.path);
-                uses.entry(own.to_owned()).or_default().entry(module.to_owned()).or_insert_with(place);
+        let for_tests: Vec<CratePath> = modules
+            .iter()
+            .flat_map(|(path, (code, _)): (&CratePath, &(Code, _))| {
+                code.test_modules.iter().map(|name| [path.as_slice(), std::slice::from_ref(name)].concat())
+            })
+            .collect();
+        modules.retain(|path, _| !for_tests.iter().any(|inner| path.starts_with(inner)));
+        Self { folder, modules }
+    }
+
+    /// The module in which what `path` names is defined: names that a module imports are followed. `None`: the
+    /// path leads out of the crate.
+    fn home(&self, path: &[String]) -> Option<CratePath> {
+        let mut path = path.to_vec();
+        // no name is handed on so often
+        for _ in 0..8 {
+            let inside = (0..=path.len()).rev().find(|end| self.modules.contains_key(&path[..*end]))?;
+            let offers = &self.modules[&path[..inside]].0.offers;
+            let handed_on = path.get(inside).and_then(|name| offers.iter().find(|(offer, _)| offer == name));
+            match handed_on {
+                // a name of another crate leads to the root of this one, which is no module of it
+                Some((_, target)) if self.modules.contains_key(&target[..1]) => {
+                    path = [target, &path[inside + 1..]].concat();
+                }
+                _ => return Some(path[..inside].to_vec()),
             }
         }
+        None
     }
-    uses
+
+    /// For each folder, how its modules use one another.
+    fn uses(&self) -> BTreeMap<String, Uses> {
+        let mut folders: BTreeMap<String, Uses> = BTreeMap::new();
+        for (own, (code, file)) in &self.modules {
+            for (path, line) in &code.paths {
+                let Some(home) = self.home(path) else { continue };
+                let shared = own.iter().zip(&home).take_while(|(one, other)| one == other).count();
+                let (from, to) = match (own.get(shared), home.get(shared)) {
+                    (Some(from), Some(to)) => (from.as_str(), to.as_str()),
+                    (None, Some(to)) if shared == 0 => (ROOT, to.as_str()),
+                    (Some(from), None) if shared == 0 => (from.as_str(), ROOT),
+                    _ => continue,
+                };
+                let folder = match shared {
+                    0 => self.folder.to_owned(),
+                    _ => format!("{}/src/{}", self.folder, own[..shared].join("/")),
+                };
+                let uses = folders.entry(folder).or_default().entry(from.to_owned()).or_default();
+                uses.entry(to.to_owned()).or_insert_with(|| format!("{}:{line}", file.path));
+            }
+        }
+        folders
+    }
 }
 
 /// What the root file itself defines and names.
@@ -156,6 +192,34 @@ mod tests {
             ("x/src/c.rs", "use crate::a::A; use crate::b::B;"),
         ];
         assert_eq!(problems(&layered), Vec::<String>::new());
+    }
+
+    #[test]
+    fn modules_inside_a_module_are_compared_with_those_beside_them() {
+        let found = problems(&[
+            ("x/src/lib.rs", "mod a;"),
+            ("x/src/a/mod.rs", "mod b; mod c; mod d; use b::B; pub trait T {}"),
+            ("x/src/a/b.rs", "use super::T; use super::c::C;"),
+            ("x/src/a/c.rs", "use super::d::e::E;"),
+            ("x/src/a/d/mod.rs", "pub mod e; #[cfg(test)] mod tests { use crate::a::c::C; }"),
+            ("x/src/a/d/e.rs", "use super::super::B;"),
+        ]);
+        assert_eq!(
+            found,
+            ["x/src/a: 3 modules name one another in a cycle; the shortest: b -> c (x/src/a/b.rs:1) -> d \
+                 (x/src/a/c.rs:1) -> b (x/src/a/d/e.rs:1)"]
+        );
+    }
+
+    #[test]
+    fn a_folders_own_file_belongs_to_each_module_in_it() {
+        let files = [
+            ("x/src/lib.rs", "mod a;"),
+            ("x/src/a/mod.rs", "mod b; mod c; use b::B; use c::C; pub trait T {}"),
+            ("x/src/a/b.rs", "use super::{T, c::C};"),
+            ("x/src/a/c.rs", "use super::T;"),
+        ];
+        assert_eq!(problems(&files), Vec::<String>::new());
     }
 
     #[test]

@@ -16,7 +16,7 @@ fn is_ours(file: &SourceFile) -> bool {
 }
 
 fn of_file(file: &SourceFile) -> Vec<String> {
-    let code = match Code::read(&file.text, 1) {
+    let code = match Code::read(&file.text, &["of a crate"]) {
         Ok(code) => code,
         Err(error) => return vec![format!("{}: {error}", file.path)],
     };

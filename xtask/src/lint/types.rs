@@ -11,7 +11,7 @@ const ALLOWED: [&str; 3] = ["Error", "Args", "Options"];
 pub(super) fn check(sources: &Sources) -> Vec<Problem> {
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in sources.rust().filter(|file| is_shipped(file)) {
-        let code = match Code::read(&file.text, 1) {
+        let code = match Code::read(&file.text, &["of a crate"]) {
             Ok(code) => code,
             Err(error) => {
                 return vec![Problem { key: String::new(), text: format!("{}: {error}", file.path) }];

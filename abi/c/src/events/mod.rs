@@ -10,6 +10,7 @@
 //! Topics and subscriptions are numbers of their connection: a number that means nothing is an error and not
 //! a crash. All times are nanoseconds; points in time are of `CLOCK_MONOTONIC`.
 
+pub mod field;
 pub mod publish;
 pub mod receive;
 

@@ -1,5 +1,6 @@
 //! Topics, events to publish, requests and replies.
 
+use super::field::EventField;
 use super::receive::{EventView, give, received};
 use super::{ClientHandle, EventsError, connection, limit, text, told};
 use crate::error::{CallStatus, argument, null};
@@ -35,33 +36,6 @@ pub struct TopicOptions {
     /// Further options in JSON, such as "{\"period_ns\": 1000000, \"burst\": 4}": the keys of an ADVERTISE
     /// frame (crates/broker/PROTOCOL.md).
     pub more: *const c_char,
-}
-
-/// What a field holds.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FieldKind {
-    Whole = 1,
-    /// A decimal with a whole value arrives as WHOLE.
-    Decimal = 2,
-    /// `whole` is 0 or 1.
-    Bool = 3,
-    Text = 4,
-}
-
-/// A named value of an event, by which filters decide.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct EventField {
-    /// At most 255 bytes.
-    pub name: *const c_char,
-    /// One of unisono_field_kind.
-    pub kind: c_int,
-    pub whole: i64,
-    /// In events that arrive also set for WHOLE.
-    pub decimal: f64,
-    /// At most 65,535 bytes.
-    pub text: *const c_char,
 }
 
 /// An event to publish. What is zero or NULL is left out.

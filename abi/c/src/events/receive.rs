@@ -1,6 +1,6 @@
 //! Subscriptions, and what has come.
 
-use super::publish::{EventField, FieldKind};
+use super::field::{EventField, FieldKind};
 use super::{ClientHandle, EventsError, connection, limit, text, told};
 use crate::error::{CallStatus, argument, null};
 use std::borrow::Cow;

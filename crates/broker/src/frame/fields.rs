@@ -8,6 +8,7 @@
 //! A decimal with a whole value of 64 bits is a whole number, and there is one pattern for what is no
 //! number, so that each value has one form.
 
+use super::MOST_KEY;
 use super::reader::{Bad, FrameReader};
 use unisono_eventchannel::{FieldSet, FieldValue, Numeric};
 
@@ -41,7 +42,18 @@ pub(crate) fn write(bytes: &mut Vec<u8>, key: &str, fields: &FieldSet) {
     }
 }
 
-pub(crate) fn read(reader: &mut FrameReader<'_>, count: u16) -> Result<FieldSet, Bad> {
+impl<'a> FrameReader<'a> {
+    /// A key after its length, and fields after their count.
+    pub(crate) fn key_and_fields(&mut self) -> Result<(&'a str, FieldSet), Bad> {
+        let (length, count) = (usize::from(self.short()?), self.short()?);
+        if length > MOST_KEY {
+            return Err(self.bad("a key longer than 1024 bytes"));
+        }
+        Ok((self.text_of(length)?, read(self, count)?))
+    }
+}
+
+fn read(reader: &mut FrameReader<'_>, count: u16) -> Result<FieldSet, Bad> {
     let mut fields = FieldSet::new();
     let mut last: Option<&str> = None;
     for _ in 0..count {

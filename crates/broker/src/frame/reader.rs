@@ -1,8 +1,6 @@
 //! Reading a frame: bytes are taken from the front, or the frame is refused.
 
-use super::{MOST_KEY, fields};
 use std::borrow::Cow;
-use unisono_eventchannel::FieldSet;
 
 /// Why bytes are no frame.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -67,15 +65,6 @@ impl<'a> FrameReader<'a> {
 
     pub(crate) fn json<T: serde::Deserialize<'a>>(&mut self) -> Result<T, Bad> {
         serde_json::from_slice(self.rest()).map_err(|error| self.bad(error.to_string()))
-    }
-
-    /// A key after its length, and fields after their count.
-    pub(crate) fn key_and_fields(&mut self) -> Result<(&'a str, FieldSet), Bad> {
-        let (length, count) = (usize::from(self.short()?), self.short()?);
-        if length > MOST_KEY {
-            return Err(self.bad("a key longer than 1024 bytes"));
-        }
-        Ok((self.text_of(length)?, fields::read(self, count)?))
     }
 
     pub(crate) fn end(&self) -> Result<(), Bad> {

@@ -7,8 +7,8 @@
 //! | other user properties | fields of that name: numbers, truth values, texts |
 //! | QoS, RETAIN, payload format, content type | carried along for other MQTT clients |
 
-use super::packet::{MqttFault, MqttQos, MqttVersion};
 use super::reply::{push_length, push_text};
+use super::terms::{MqttFault, MqttQos, MqttVersion};
 use mqtt_protocol_core::mqtt::packet::{Properties, PropertiesParse, Property};
 use std::sync::Arc;
 use unisono_eventchannel::{FieldSet, FieldValue};

@@ -22,17 +22,17 @@
 mod message;
 mod packet;
 mod reply;
+mod terms;
 
 pub(crate) use message::{
     IncomingMessage, MessageOrigin, OutgoingMessage, publish_packet, with_duplicate_flag,
 };
-pub(crate) use packet::{
-    ConnectRequest, FilterRequest, LastWill, MqttFault, MqttPacket, MqttQos, MqttVersion, PastPolicy, packet,
-};
+pub(crate) use packet::{ConnectRequest, FilterRequest, LastWill, MqttPacket, PastPolicy, packet};
 pub(crate) use reply::{
     Connected, MqttReason, connect_refused, connected, disconnect, ping_answer, published, subscribed,
     unsubscribed,
 };
+pub(crate) use terms::{MqttFault, MqttQos, MqttVersion};
 
 /// The length of the packet at the front of `bytes`: `None` if its header is not whole yet.
 ///

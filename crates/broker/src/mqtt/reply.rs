@@ -1,6 +1,6 @@
 //! What the broker answers, of both versions.
 
-use super::packet::{MqttFault, MqttVersion};
+use super::terms::{MqttFault, MqttVersion};
 
 /// What becomes of a request: MQTT 5's reason code, and what 3.1.1 has in its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,10 +1,9 @@
 //! What carries the bytes of a stream: a socket as it is, TLS over it, or QUIC in datagrams.
 
 use super::datagrams::DatagramChannel;
+use super::socket::{self, Intake};
 use super::{PollFor, TransportError, tls::TlsChannel};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg, shutdown};
-use std::io::IoSlice;
+use rustix::net::{Shutdown, shutdown};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 #[derive(Debug)]
@@ -14,24 +13,11 @@ pub(super) enum ByteChannel {
     Datagrams(Box<DatagramChannel>),
 }
 
-/// What came of reading.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Intake {
-    Nothing,
-    /// The other end sends no more.
-    Ended,
-    Bytes {
-        count: usize,
-        /// The kernel had no more at that moment.
-        all: bool,
-    },
-}
-
 impl ByteChannel {
     /// How many bytes were taken; 0: all would have to wait.
     pub(super) fn write(&mut self, pieces: &[&[u8]]) -> Result<usize, TransportError> {
         match self {
-            Self::Plain(socket) => write(socket.as_fd(), pieces),
+            Self::Plain(plain) => socket::write(plain.as_fd(), pieces),
             Self::Tls(tls) => tls.write(pieces),
             Self::Datagrams(channel) => channel.write(pieces),
         }
@@ -48,7 +34,7 @@ impl ByteChannel {
 
     pub(super) fn read(&mut self, into: &mut [u8]) -> Result<Intake, TransportError> {
         match self {
-            Self::Plain(socket) => read(socket.as_fd(), into),
+            Self::Plain(plain) => socket::read(plain.as_fd(), into),
             Self::Tls(tls) => tls.read(into),
             Self::Datagrams(channel) => match channel.read(into) {
                 Ok(Some(count)) => Ok(Intake::Bytes { count, all: false }),
@@ -94,26 +80,5 @@ impl AsFd for ByteChannel {
             Self::Tls(tls) => tls.as_fd(),
             Self::Datagrams(channel) => channel.as_fd(),
         }
-    }
-}
-
-/// How much was taken; nothing where all would have to wait.
-pub(super) fn write(socket: BorrowedFd<'_>, pieces: &[&[u8]]) -> Result<usize, TransportError> {
-    let slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    match sendmsg(socket, &slices, &mut SendAncillaryBuffer::default(), flags) {
-        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
-        sent => Ok(sent?),
-    }
-}
-
-pub(super) fn read(socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<Intake, TransportError> {
-    match recv(socket, &mut *into, RecvFlags::DONTWAIT) {
-        Ok((_, 0)) => Ok(Intake::Ended),
-        Ok((_, count)) => Ok(Intake::Bytes { count, all: count < into.len() }),
-        Err(Errno::AGAIN | Errno::INTR) => Ok(Intake::Nothing),
-        // what came before the reset has been received; a frame that it cut off is nobody's
-        Err(Errno::CONNRESET) => Ok(Intake::Ended),
-        Err(error) => Err(error.into()),
     }
 }

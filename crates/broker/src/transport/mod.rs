@@ -44,6 +44,7 @@
 mod channel;
 mod datagram_listener;
 mod datagrams;
+mod socket;
 mod stream;
 mod tls;
 

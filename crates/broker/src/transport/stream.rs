@@ -5,8 +5,9 @@
 //! least [`DIRECT`] bytes leaves from where it is. On the way in, one system call takes as many frames as
 //! have come.
 
-use super::channel::{ByteChannel, Intake};
+use super::channel::ByteChannel;
 use super::datagrams::DatagramChannel;
+use super::socket::Intake;
 use super::tls::TlsChannel;
 use super::{
     AcceptedTransport, Drained, FrameTransport, IncomingFrame, PayloadRef, PollFor, Taken, TransportError,

@@ -10,7 +10,7 @@
 //! arrived.
 
 use super::TransportError;
-use super::channel::{self, Intake};
+use super::socket::{self, Intake};
 use crate::tls;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::pki_types::ServerName;
@@ -129,7 +129,7 @@ impl TlsChannel {
 
     pub(super) fn write(&mut self, pieces: &[&[u8]]) -> Result<usize, TransportError> {
         if self.speech == OtherEnd::Plain {
-            return channel::write(self.socket.as_fd(), pieces);
+            return socket::write(self.socket.as_fd(), pieces);
         }
         let mut taken = 0;
         for piece in pieces {
@@ -190,7 +190,7 @@ impl TlsChannel {
             if std::mem::take(&mut self.drained) {
                 return Ok(CiphertextIntake::Nothing);
             }
-            match channel::read(self.socket.as_fd(), &mut self.arrived)? {
+            match socket::read(self.socket.as_fd(), &mut self.arrived)? {
                 Intake::Nothing => return Ok(CiphertextIntake::Nothing),
                 Intake::Ended => self.ended = true,
                 Intake::Bytes { count, all } => (self.start, self.end, self.drained) = (0, count, all),
@@ -267,7 +267,7 @@ struct CiphertextSink<'a>(BorrowedFd<'a>);
 
 impl Write for CiphertextSink<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        match channel::write(self.0, &[bytes]) {
+        match socket::write(self.0, &[bytes]) {
             Ok(0) => Err(ErrorKind::WouldBlock.into()),
             Ok(count) => Ok(count),
             Err(TransportError::Failed(error)) => Err(error),

@@ -1,27 +1,7 @@
 //! The draft that readers fill: vertices and cables as the file has them.
 
-use super::role::{RoleWords, VertexRole};
+use super::words::{RoleWords, VertexKind, VertexRole};
 use std::collections::{BTreeMap, HashMap};
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum VertexKind {
-    Switch,
-    Node,
-    Unsaid,
-}
-
-impl VertexKind {
-    /// From an attribute like `type=switch`.
-    pub(super) fn of(word: &str) -> Option<Self> {
-        match word.to_ascii_lowercase().as_str() {
-            "switch" | "sw" | "router" | "bridge" => Some(Self::Switch),
-            "node" | "host" | "ca" | "hca" | "server" | "terminal" | "endpoint" | "compute" => {
-                Some(Self::Node)
-            }
-            _ => None,
-        }
-    }
-}
 
 #[derive(Clone, Debug)]
 pub(super) struct Vertex {

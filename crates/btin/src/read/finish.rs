@@ -1,8 +1,9 @@
 //! From a reader's draft to a network: gives switches and nodes numbers, gives cables ports, and records what
 //! was left out.
 
-use super::draft::{Draft, Plug, VertexKind};
+use super::draft::{Draft, Plug};
 use super::plugs::Plugs;
+use super::words::VertexKind;
 use super::{Assume, Language, LeafVertices, LeftOut, ReadReport};
 use crate::format::ReadError;
 use crate::names::Names;

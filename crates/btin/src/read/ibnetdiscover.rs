@@ -18,7 +18,8 @@
 //! `w=4` behind it. A file into which standard error was also written is read, too. The notes then say that
 //! cables may be missing.
 
-use super::draft::{Draft, DraftCable, Plug, VertexKind};
+use super::draft::{Draft, DraftCable, Plug};
+use super::words::VertexKind;
 use crate::format::ReadError;
 use std::collections::HashMap;
 use unisono_linux::counted::counted;

@@ -13,8 +13,8 @@
 //! not say what it can do, because adapters that speak LLDP themselves do not say it. A host that bridges for
 //! its containers looks like a switch; `--role name=NAME:host` corrects that.
 
-use super::draft::{Draft, DraftCable, Plug, VertexKind};
-use super::role::VertexRole;
+use super::draft::{Draft, DraftCable, Plug};
+use super::words::{VertexKind, VertexRole};
 use crate::format::ReadError;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;

@@ -14,6 +14,7 @@ mod ibnetdiscover;
 mod lldp;
 mod plugs;
 mod role;
+mod words;
 
 use crate::format::ReadError;
 use crate::reach::Components;
@@ -22,7 +23,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use unisono_linux::named::named;
 
-pub use role::{BadRole, VertexRole};
+pub use words::{BadRole, VertexRole};
 
 named! {
     #[derive(Serialize)]

@@ -1,7 +1,8 @@
 //! Which port of a switch each cable takes: the one that the file names, or the lowest free one.
 
 use super::Assume;
-use super::draft::{Draft, Plug, VertexKind};
+use super::draft::{Draft, Plug};
+use super::words::VertexKind;
 use crate::format::ReadError;
 use crate::names::{Names, PortNames};
 use crate::{End, Port, SwitchId};

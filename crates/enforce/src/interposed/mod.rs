@@ -35,6 +35,7 @@ mod flows;
 mod follow;
 pub mod merge;
 mod namespace;
+mod options;
 pub mod parse;
 mod plumbing;
 mod program;
@@ -49,7 +50,8 @@ pub use crate::background::READY;
 pub use classify::{Classifier, Named, NoClass, TAG, TAG_AT, TAG_TYPE, untag};
 pub use engine::{Choice, Engine, EngineChangeError, NextFrame};
 pub use flows::FlowNumber;
-pub use service::{Options, serve};
+pub use options::Options;
+pub use service::serve;
 pub use worker::Patience;
 
 use crate::background;

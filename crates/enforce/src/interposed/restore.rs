@@ -1,7 +1,7 @@
 //! What is put back when a queue ends: the program, its clsact discipline if there was none, and the queue's
 //! own device.
 
-use super::service::Options;
+use super::options::Options;
 use super::{NAME, PATIENCE};
 use crate::error::interposed::{Error, failed};
 use crate::journal::{Journal, Record};

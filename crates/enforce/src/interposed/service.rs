@@ -19,20 +19,19 @@ use super::classify::Named;
 use super::confine;
 use super::control::{PATIENCE_WITH_WORKER, QueueAnswer, QueueQuestion, say};
 use super::dialogue::Dialogue;
-use super::engine::Choice;
 use super::follow::{DeviceChange, Followed};
 use super::namespace::Namespace;
+use super::options::Options;
 use super::plumbing::{self, FAR, Plumbing};
 use super::program;
 use super::restore::{BeforeQueue, put_back, put_back_leftovers, socket_of};
 use super::sender::{GroupTags, PROGRAM, load, named};
 use super::visitors::Visitors;
 use super::way::{AfXdp, Tun};
-use super::worker::{Patience, Worker, WorkerParts};
+use super::worker::{Worker, WorkerParts};
 use super::{NAME, WayName};
 use crate::error::interposed::{Error, failed};
 use crate::journal::{Journal, Phase, Record};
-use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -54,26 +53,6 @@ use unisono_linux::{descriptors, poll, privilege};
 const BEGIN: u8 = b'!';
 /// How often control groups are looked at: a group that was made anew has another number.
 const LOOK: Duration = Duration::from_secs(1);
-
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Options {
-    pub device: String,
-    pub way: WayName,
-    pub choice: Choice,
-    pub patience: Patience,
-    /// The processor that the queue may use. `None`: any.
-    pub processor: Option<usize>,
-    /// For a program that [`Interposed`](super::Interposed) has started in the background: the descriptor of
-    /// the journals' lock. The program ends with its starter until the policy holds.
-    #[serde(skip)]
-    pub lock: Option<i32>,
-}
-
-impl Options {
-    pub fn at(device: &str) -> Self {
-        Self { device: device.to_owned(), ..Self::default() }
-    }
-}
 
 /// Sets a queue up and looks after it until it is told to end. Calls `ready` when the policy holds. From then
 /// on the calling process can do little else (`confine.rs`), so it must end when this returns. If the queue

@@ -15,8 +15,8 @@
 //! that notice drops slow down. It is not known yet which process a packet is for. Packets that the device
 //! has merged (GRO) are scheduled whole, up to 64 KiB.
 
-use super::site::HostDevice;
-use super::steps::KernelStep;
+use super::site::{HostDevice, block_of, name_of};
+use super::step::KernelStep;
 use crate::error::Error;
 use crate::journal::{Journal, LinkSide};
 use std::os::fd::AsFd;
@@ -31,17 +31,7 @@ use unisono_linux::netlink::{NetlinkSocket, capture, egress, ingress, qdisc, tra
 pub(super) const MERGED: u64 = 65_536;
 const ENOENT: i32 = Errno::NOENT.raw_os_error();
 const FILTER: &str = "unisono_detour";
-const FIRST_NUMBER: u32 = 1 << 30;
 const CLSACT: &str = "clsact";
-
-/// The number of the IFB for what a device receives.
-pub(super) fn block_of(device: Index) -> Index {
-    Index(device.0 | FIRST_NUMBER)
-}
-
-pub(super) fn name_of(device: Index) -> String {
-    format!("ifb-u{}", device.0)
-}
 
 /// Whether incoming packets can be told apart as the policy asks.
 pub(super) fn suits(policy: &Policy) -> Result<(), Error> {
@@ -184,6 +174,6 @@ mod tests {
     #[test]
     fn the_name_of_an_intermediate_device_fits_whatever_the_number() {
         assert!(name_of(Index(u32::MAX)).len() < 16);
-        assert_eq!(block_of(Index(5)), Index(FIRST_NUMBER + 5));
+        assert_eq!(block_of(Index(5)), Index(super::super::site::FIRST_NUMBER + 5));
     }
 }

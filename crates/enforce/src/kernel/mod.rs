@@ -27,6 +27,7 @@ mod incoming;
 mod program;
 mod saved;
 mod site;
+mod step;
 mod steps;
 mod tree;
 

@@ -1,13 +1,26 @@
 //! What the places in the kernel share: the device, the notes for the user, and how an unfinished change is
 //! undone.
 
-use super::incoming;
 use crate::error::Error;
 use crate::journal::{Journal, LinkSide, Phase, Record};
 use serde::de::DeserializeOwned;
 use unisono_fairqueue::TrafficDirection;
 use unisono_linux::netlink::NetlinkSocket;
 use unisono_linux::netlink::link::{self, Index, NetworkDevice};
+
+/// The kernel counts the numbers of devices up from 1, and a number that is asked for has to be free. No host
+/// makes a thousand million devices, so the upper half is ours, and the device of a block is known without a
+/// note about it.
+pub(super) const FIRST_NUMBER: u32 = 1 << 30;
+
+/// The number of the IFB for what a device receives.
+pub(super) fn block_of(device: Index) -> Index {
+    Index(device.0 | FIRST_NUMBER)
+}
+
+pub(super) fn name_of(device: Index) -> String {
+    format!("ifb-u{}", device.0)
+}
 
 pub(crate) struct HostDevice {
     pub(super) socket: NetlinkSocket,
@@ -60,7 +73,7 @@ impl KernelSite {
         };
         let queue = match self.side.direction {
             TrafficDirection::Out => link.index,
-            TrafficDirection::In => incoming::block_of(link.index),
+            TrafficDirection::In => block_of(link.index),
         };
         let has_queue = links.iter().any(|link| link.index == queue);
         Ok(HostDevice { socket, link, queue, has_queue })
@@ -125,7 +138,7 @@ pub(crate) trait KernelPlace {
             self.put_back(host, &record)?;
             format!(
                 "somebody else has removed {}, where packets waited that {device} receives; they have no policy now",
-                incoming::name_of(host.link.index)
+                name_of(host.link.index)
             )
         };
         self.site().note(note);

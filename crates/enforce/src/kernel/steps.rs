@@ -1,39 +1,23 @@
 //! The steps from what is there to a policy. After each step the change may stop and be undone.
 
-use super::saved::{BeforeKernel, SegmentSize};
+use super::saved::BeforeKernel;
 use super::site::HostDevice;
+use super::step::KernelStep;
 use super::tree::{self, HANDLE, LeafDiscipline};
 use super::{Kernel, PlannedPolicy, incoming};
-use crate::cpu::controller::{self, GroupWeight};
+use crate::cpu::controller;
 use crate::error::Error;
 use crate::journal::Phase;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use unisono_linux::Errno;
-use unisono_linux::netlink::{NetlinkRequest, Refused, htb, qdisc, traffic};
+use unisono_linux::netlink::{Refused, htb, qdisc, traffic};
 
 const ENOENT: i32 = Errno::NOENT.raw_os_error();
 const EOPNOTSUPP: i32 = Errno::OPNOTSUPP.raw_os_error();
 /// How long classes that are gone may take to empty: at a device that is down nothing ever leaves.
 const MOST_DRAIN: Duration = Duration::from_secs(3);
 const DRAIN_LOOK: Duration = Duration::from_millis(2);
-
-pub(super) enum KernelStep {
-    Ask(Box<NetlinkRequest>),
-    /// It is no error if the thing is not there.
-    Remove(Box<NetlinkRequest>),
-    /// As `Ask`, for packets that come in.
-    Detour(Box<NetlinkRequest>),
-    /// It does not matter whether the kernel refuses.
-    Try(Box<NetlinkRequest>),
-    /// Serve classes that get no more packets until none waits in them.
-    Drain(Vec<u32>),
-    /// A device that refuses the limit is no reason to stop.
-    Limit(SegmentSize),
-    Unlimit(SegmentSize),
-    Set(GroupWeight),
-    PutBack(GroupWeight),
-}
 
 impl Kernel {
     /// Carries out steps until one fails or somebody stops the change.

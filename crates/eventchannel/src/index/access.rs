@@ -15,8 +15,7 @@
 //! Reference: access predicates in Ji, Jacobsen, "A-Tree: A Dynamic Data Structure for Efficiently Indexing
 //! Arbitrary Boolean Expressions" (SIGMOD 2018), sections 3 and 4.
 
-use super::content::ClauseId;
-use super::intervals::IntervalIndex;
+use super::intervals::{ClauseId, IntervalIndex};
 use crate::filter::{Clause, NumericRange, Predicate};
 use crate::value::{FieldSet, FieldValue};
 use std::collections::{BTreeMap, HashMap};

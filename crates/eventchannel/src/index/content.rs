@@ -23,14 +23,11 @@
 //! Reference: as `access.rs`.
 
 use super::access::{AccessIndex, AccessPath};
+use super::intervals::ClauseId;
 use crate::filter::{Clause, Predicate};
 use crate::number_map::NumberMap;
 use crate::value::FieldSet;
 use std::collections::{HashMap, VecDeque};
-
-/// A node of the graph.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct ClauseId(pub(crate) u32);
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum ClauseNode {

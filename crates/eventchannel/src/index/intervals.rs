@@ -15,11 +15,13 @@
 //! Reference: Cormen, Leiserson, Rivest, Stein, "Introduction to Algorithms", interval trees (a search tree
 //! by the lower end, with the maximum of the upper ends); here with the nodes of a B+-tree.
 
-use super::content::ClauseId;
-
 /// Ranges of a leaf, and branches of another node, at most. Tests have nodes so narrow that a few ranges
 /// make many levels.
 const WIDTH: usize = if cfg!(test) { 4 } else { 32 };
+
+/// A node of the graph.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct ClauseId(pub(crate) u32);
 
 /// From, to, whose; both ends are within the range.
 type KeyRange = (u64, u64, ClauseId);

@@ -1,8 +1,7 @@
 //! What threads do one after the other: compute, pause, meet at a barrier, take the next job.
 
-use super::engine::{CoreSimulation, Event};
 use super::model::{Meets, Sharing, SimulatedWait};
-use super::program::Doing;
+use super::state::{CoreSimulation, Doing, Event};
 use rand::Rng;
 
 /// Threads of a program start this far apart where the kernel places them (ns): about a clone(2).

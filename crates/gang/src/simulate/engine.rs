@@ -16,105 +16,13 @@
 use super::cores::CoreSet;
 use super::kernel::{Tunables, weight_of};
 use super::model::{Sharing, SimulatedMachine, SimulatedProgram};
-use super::program::{Doing, ProgramState};
-use super::queue::Joining;
-use super::turns::GangTurns;
+use super::state::{
+    CoreSimulation, CoreState, Doing, Event, GangTurns, Joining, NEVER, ProgramState, ThreadState,
+};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-
-/// A moment that never comes.
-pub(super) const NEVER: u64 = u64::MAX;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Event {
-    Arrive(usize),
-    /// The number is that of the core's last change; an older one says nothing.
-    Core(usize, u64),
-    Wake(usize),
-    Job(usize),
-    Together(usize, u64),
-    Turn(u64),
-    Period(usize),
-    Tick,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct ThreadState {
-    pub(super) program: usize,
-    /// The core it runs on, waits for, or ran on last.
-    pub(super) core: usize,
-    /// First core and number of cores that it may use.
-    pub(super) allowed: (usize, usize),
-    pub(super) weight: i64,
-    /// 0: the fair class.
-    pub(super) priority: u8,
-    /// A gang that uses cores which another's turn leaves idle: it gives way to all others.
-    pub(super) is_filler: bool,
-    /// It does not wait for anything.
-    pub(super) wants: bool,
-    /// Its gang waits for a turn.
-    pub(super) held: bool,
-    pub(super) queued: bool,
-    pub(super) doing: Doing,
-    /// Overhead that it has to pay before it goes on.
-    pub(super) overhead: u64,
-    pub(super) woken_from: Option<usize>,
-    pub(super) virtual_time: i64,
-    pub(super) lag: i64,
-    pub(super) deadline: i64,
-    pub(super) protected_until: i64,
-    /// Time since it was chosen.
-    pub(super) run: u64,
-    /// When it last ran, for "is it still in the cache".
-    pub(super) ran_until: u64,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct CoreState {
-    pub(super) current: Option<usize>,
-    pub(super) last: Option<usize>,
-    pub(super) queue: Vec<usize>,
-    /// Sum of the weights, with the running thread's.
-    pub(super) load: i64,
-    /// The least virtual time of its threads, which never goes back (CFS: min_vruntime).
-    pub(super) least: i64,
-    /// Up to when its time is charged.
-    pub(super) charged: u64,
-    pub(super) change: u64,
-    pub(super) idle: u64,
-    pub(super) idle_since: u64,
-    pub(super) average_idle: u64,
-    pub(super) next_balance: u64,
-}
-
-impl CoreState {
-    pub(super) fn running(&self) -> usize {
-        self.queue.len() + usize::from(self.current.is_some())
-    }
-}
-
-pub(super) struct CoreSimulation<'a> {
-    pub(super) machine: &'a SimulatedMachine,
-    pub(super) sharing: Sharing,
-    pub(super) tunables: Tunables,
-    pub(super) now: u64,
-    pub(super) end: u64,
-    pub(super) programs: Vec<ProgramState<'a>>,
-    pub(super) threads: Vec<ThreadState>,
-    pub(super) cores: Vec<CoreState>,
-    /// Cores that run nothing, and cores on which somebody waits.
-    pub(super) idle: CoreSet,
-    pub(super) crowded: CoreSet,
-    pub(super) turns: GangTurns,
-    pub(super) chance: Pcg64Mcg,
-    pub(super) switches: u64,
-    pub(super) migrations: u64,
-    pub(super) events: u64,
-    queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
-    number: u64,
-}
 
 impl<'a> CoreSimulation<'a> {
     pub(super) fn new(

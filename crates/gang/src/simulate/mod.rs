@@ -23,7 +23,7 @@
 //! # Ok::<(), unisono_gang::Error>(())
 //! ```
 //!
-//! Read `model.rs` (what goes in), `engine.rs` (events), `queue.rs` and `place.rs` (the kernels),
+//! Read `model.rs` (what goes in), `state.rs` (what is known), `engine.rs` (events), `queue.rs` and `place.rs` (the kernels),
 //! `barrier.rs` and `together.rs` (the programs), `turns.rs` (gangs) and `outcome.rs` (what comes out).
 //! `spec.rs` reads a machine and programs from JSON.
 //!
@@ -44,11 +44,11 @@ mod program;
 mod queue;
 mod quota;
 mod spec;
+mod state;
 mod together;
 mod turns;
 
 use crate::error::{Error, Result};
-use engine::CoreSimulation;
 pub use kernel::KernelModel;
 pub use model::{
     CpuQuota, JobArrivals, MOST_CORES, Meets, Sharing, SimulatedMachine, SimulatedProgram, SimulatedWait,
@@ -56,6 +56,7 @@ pub use model::{
 };
 pub use outcome::{Fate, Latencies, Report};
 pub use spec::{GangSpec, Simulation, SimulationSpec};
+use state::CoreSimulation;
 use unisono_linux::clock::Nanos;
 
 /// Runs programs on a machine for `length`, or until all of them have done their work.

@@ -1,7 +1,7 @@
 //! What a simulation found.
 
-use super::engine::CoreSimulation;
 use super::model::SimulatedMachine;
+use super::state::CoreSimulation;
 use serde::Serialize;
 
 /// What a program did. Times of processors are sums over its threads, in seconds.

@@ -10,9 +10,8 @@
 //! References: select_task_rq_fair, wake_affine, select_idle_sibling, load_balance and idle_balance of
 //! kernel/sched_fair.c (2.6.32) and of kernel/sched/fair.c (6.18).
 
-use super::engine::CoreSimulation;
 use super::kernel::KernelModel;
-use super::queue::Joining;
+use super::state::{CoreSimulation, Joining};
 
 impl CoreSimulation<'_> {
     /// A thread that waited wants to run.

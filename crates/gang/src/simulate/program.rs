@@ -1,64 +1,10 @@
 //! A program while it is simulated: how far it is, and what its threads do.
 
 use super::model::{Meets, SimulatedProgram};
-use super::quota::QuotaState;
-use super::together::Together;
+use super::state::{ProgramState, QuotaState};
 use rand::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::collections::VecDeque;
-
-/// What a thread does while it runs, or why it does not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doing {
-    /// The time left.
-    Compute(u64),
-    /// Spins at a barrier up to this moment, then blocks.
-    Spin(u64),
-    /// Blocked at a barrier, or until the next job.
-    Wait,
-    /// Sleeps between two computations.
-    Pause,
-    /// Has not come, or has ended.
-    Absent,
-}
-
-pub(super) struct ProgramState<'a> {
-    pub(super) description: &'a SimulatedProgram,
-    /// Its first thread; the others follow.
-    pub(super) first: usize,
-    pub(super) generator: Pcg64Mcg,
-    /// 0 before a barrier with computation, then one for each light barrier.
-    pub(super) phase: u32,
-    /// Threads that are at the barrier.
-    pub(super) arrived: usize,
-    /// Barriers passed; of threads that meet nobody: rounds.
-    pub(super) barriers: u64,
-    /// To the end of the program or of the job. `None`: no end.
-    pub(super) barriers_left: Option<u64>,
-    /// Computation left for each thread, if they meet nobody.
-    pub(super) to_do: Vec<u64>,
-    pub(super) threads_ended: usize,
-    /// Moments at which jobs arrived that have not begun.
-    pub(super) jobs: VecDeque<u64>,
-    pub(super) job: Option<u64>,
-    pub(super) latencies: Vec<u64>,
-    pub(super) quota: Option<QuotaState>,
-    pub(super) together: Option<Together>,
-    pub(super) together_number: u64,
-    /// Processor time in this turn.
-    pub(super) used: u64,
-    pub(super) filled: u64,
-    pub(super) work: u64,
-    pub(super) spun: u64,
-    pub(super) overhead: u64,
-    pub(super) blocks: u64,
-    pub(super) slices: u64,
-    pub(super) is_here: bool,
-    pub(super) ended: Option<u64>,
-    /// Looks at how many of the cores it could use its threads are on, and the sum of these parts.
-    pub(super) looks: u64,
-    pub(super) unstacked: f64,
-}
 
 impl<'a> ProgramState<'a> {
     pub(super) fn new(

@@ -16,17 +16,8 @@
 //! References: kernel/sched_fair.c of 2.6.32, kernel/sched/fair.c of 6.18; Stoica and Abdel-Wahab, "Earliest
 //! eligible virtual deadline first", 1995.
 
-use super::engine::{CoreSimulation, CoreState, ThreadState};
 use super::kernel::{IDLE_WEIGHT, KernelModel, NICE_0};
-
-/// Why a thread joins a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Joining {
-    New,
-    Woken,
-    /// From another core's queue.
-    Moved,
-}
+use super::state::{CoreSimulation, CoreState, Joining, ThreadState};
 
 /// Time on a core as virtual time of a thread.
 fn virtual_time(time: i64, weight: i64) -> i64 {

@@ -6,27 +6,9 @@
 //!
 //! Reference: Turner, Rao, Rao, "CPU bandwidth control for CFS", 2010; kernel/sched/fair.c.
 
-use super::engine::{CoreSimulation, Event};
 use super::kernel::QUOTA_SLICE;
 use super::model::CpuQuota;
-use super::program::ProgramState;
-use super::queue::Joining;
-
-#[derive(Clone, Debug)]
-pub(super) struct QuotaState {
-    rule: CpuQuota,
-    pool: u64,
-    /// What each core has taken and not used.
-    taken: Vec<u64>,
-    throttled: Vec<bool>,
-    pub(super) periods: u64,
-    /// Periods in which some core was stopped.
-    pub(super) stopped: u64,
-    stopped_now: bool,
-    used: u64,
-    /// The most that was used in a period.
-    pub(super) most: u64,
-}
+use super::state::{CoreSimulation, Event, Joining, ProgramState, QuotaState};
 
 impl QuotaState {
     pub(super) fn new(rule: CpuQuota, cores: usize) -> Self {

@@ -9,32 +9,12 @@
 //! Cost: with variance, one random draw for each thread at each barrier. Without variance, a barrier costs
 //! nothing.
 
-use super::engine::{CoreSimulation, Event, NEVER};
 use super::model::{Meets, SimulatedWait};
-use super::program::{Doing, ProgramState, draw};
-use rand_pcg::Pcg64Mcg;
+use super::program::draw;
+use super::state::{CoreSimulation, Doing, EpisodeRow, Event, NEVER, ProgramState, Together};
 
 /// Episodes with variance that are computed ahead. This bounds how many are computed twice.
 const AHEAD: u64 = 4096;
-
-/// A row of episodes that follow one another.
-#[derive(Clone, Debug)]
-struct EpisodeRow {
-    /// The end of the last one.
-    end: u64,
-    generator: Pcg64Mcg,
-    phase: u32,
-    count: u64,
-    /// Computation of all threads.
-    work: u64,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Together {
-    since: u64,
-    before: EpisodeRow,
-    ahead: EpisodeRow,
-}
 
 impl ProgramState<'_> {
     /// How long a thread spins before it blocks.

@@ -7,9 +7,8 @@
 //! with one, if both together need no more than the machine; the kernel shares the cores between the two.
 //! Reference: Wiseman and Feitelson, "Paired gang scheduling", 2003.
 
-use super::engine::{CoreSimulation, Event};
 use super::model::Sharing;
-use super::queue::Joining;
+use super::state::{CoreSimulation, Event, GangTurns, Joining, Part};
 use crate::gang::GangId;
 use crate::policy::{Backfill, Rotation};
 use unisono_linux::clock::Nanos;
@@ -19,30 +18,6 @@ use unisono_linux::clock::Nanos;
 const PAIR_FITS: f64 = 1.1;
 /// Turns of a program after which its use of the cores is known.
 const TURNS_BEFORE_PAIRING: u64 = 2;
-
-/// A program's part in the present turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Held,
-    /// First core and number of cores.
-    Runs(usize, usize),
-    Fills,
-}
-
-pub(super) struct GangTurns {
-    rotation: Option<Rotation>,
-    is_batch: bool,
-    /// By program: who takes its turns, itself or its partner.
-    leader: Vec<usize>,
-    parts: Vec<Part>,
-    /// Batch: programs that had their share of the time.
-    served: Vec<bool>,
-    /// Part of the machine that each program used in its turns.
-    busy: Vec<f64>,
-    since: u64,
-    number: u64,
-    pub(super) taken: u64,
-}
 
 impl GangTurns {
     pub(super) fn new(sharing: Sharing, cores: usize, programs: usize) -> Self {

@@ -1,7 +1,6 @@
 //! The regime `gang`: the programs run under `unisono gang run`, unmodified and unpinned.
 
 use super::launch::{self, App, PreparedProgram, StartedBy};
-use super::regime::RegimeSettings;
 use super::{Context, NoResult};
 use crate::child::{self, StudyChild};
 use crate::workload::Measurement;
@@ -13,28 +12,19 @@ use unisono_measure::record::Figure;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-pub const SLICE_MS: f64 = 20.0;
-
-/// Answers what each program measured, and the scheduler's own figures. If the host lacks something, the run
+/// Runs the programs with the scheduler's `options`. Answers what each program measured, and the scheduler's
+/// own figures. If the host lacks something, the run
 /// is skipped with the scheduler's reason.
 pub fn run(
     context: Context,
-    settings: &RegimeSettings,
+    options: &[String],
     apps: Vec<App>,
     seconds: f64,
     lead: Duration,
 ) -> Result<(Vec<Measurement>, Vec<Figure>), NoResult> {
     let summary = context.directory.join("gang-summary.json");
     let mut command = Command::new(context.unisono);
-    command.args(["gang", "run", "--slice", &format!("{}ms", settings.slice_ms.unwrap_or(SLICE_MS))]);
-    if let Some(weights) = &settings.weights {
-        let weights: Vec<String> = weights.iter().map(ToString::to_string).collect();
-        command.args(["--weights", &weights.join(",")]);
-    }
-    if let Some(mechanism) = &settings.mechanism {
-        command.args(["--mechanism", mechanism]);
-    }
-    command.arg("--json").arg("--summary").arg(&summary).arg("--");
+    command.args(["gang", "run"]).args(options).arg("--json").arg("--summary").arg(&summary).arg("--");
     let begin = launch::begin_after(lead);
     let mut prepared = Vec::new();
     for (i, mut app) in apps.into_iter().enumerate() {

@@ -44,12 +44,15 @@ pub enum SharingRegime {
     Fit,
 }
 
+/// The slice of `unisono gang run` if nobody says another.
+const SLICE_MS: f64 = 20.0;
+
 /// Settings of drivers whose programs share the processors.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RegimeSettings {
     pub regime: SharingRegime,
-    /// The slice of gangs, or of each thread. `None`: [`gang_run::SLICE_MS`].
+    /// The slice of gangs, or of each thread. `None`: [`SLICE_MS`].
     pub slice_ms: Option<f64>,
     /// One for each program.
     pub weights: Option<Vec<u32>>,
@@ -74,6 +77,23 @@ impl RegimeSettings {
         around + self.preparation()
     }
 
+    fn slice_ms(&self) -> f64 {
+        self.slice_ms.unwrap_or(SLICE_MS)
+    }
+
+    /// Options of `unisono gang run`.
+    fn of_scheduler(&self) -> Vec<String> {
+        let mut options = vec!["--slice".to_owned(), format!("{}ms", self.slice_ms())];
+        if let Some(weights) = &self.weights {
+            let weights: Vec<String> = weights.iter().map(ToString::to_string).collect();
+            options.extend(["--weights".to_owned(), weights.join(",")]);
+        }
+        if let Some(mechanism) = &self.mechanism {
+            options.extend(["--mechanism".to_owned(), mechanism.clone()]);
+        }
+        options
+    }
+
     fn preparation(&self) -> Duration {
         Duration::from_secs_f64(self.preparation_ms.unwrap_or(0.0).clamp(0.0, 60e3) / 1e3)
     }
@@ -94,7 +114,7 @@ pub fn under(
         SharingRegime::Batch => return Ok((batch(context, apps, seconds)?, Vec::new())),
         SharingRegime::Gang => {
             let lead = GANG_LEAD + settings.preparation();
-            return gang_run::run(context, settings, apps, seconds, lead);
+            return gang_run::run(context, &settings.of_scheduler(), apps, seconds, lead);
         }
         SharingRegime::Spread | SharingRegime::Slices => {
             apps.iter_mut().for_each(|app| app.options.pin = Pin::Spread);
@@ -134,7 +154,7 @@ pub fn under(
 }
 
 fn ask_for_slices(process: Tid, settings: &RegimeSettings) -> Result<(), NoResult> {
-    let slice = Duration::from_secs_f64(settings.slice_ms.unwrap_or(gang_run::SLICE_MS) / 1e3);
+    let slice = Duration::from_secs_f64(settings.slice_ms() / 1e3);
     match scheduling::ask_for_slice(process, slice) {
         Ok(given) if given == slice => Ok(()),
         Ok(_) => Err(NoResult::Skipped(

@@ -20,8 +20,8 @@
 
 mod yaml;
 
-use super::draft::{Draft, DraftCable, Plug, VertexKind};
-use super::role::VertexRole;
+use super::draft::{Draft, DraftCable, Plug};
+use super::words::{VertexKind, VertexRole};
 use crate::format::ReadError;
 use std::collections::{BTreeSet, HashMap};
 use unisono_linux::counted::counted;

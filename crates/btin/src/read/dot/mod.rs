@@ -10,7 +10,7 @@
 mod lex;
 
 use super::draft::{Draft, DraftCable, Plug};
-use super::role::VertexRole;
+use super::words::VertexRole;
 use crate::format::ReadError;
 use lex::{Lexer, Token};
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@
 mod limits;
 
 use super::draft::{Draft, DraftCable, Plug};
-use super::role::VertexRole;
+use super::words::VertexRole;
 use crate::format::ReadError;
 use roxmltree::{Document, Error, Node, ParsingOptions};
 use std::collections::HashMap;

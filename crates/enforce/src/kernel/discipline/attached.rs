@@ -11,7 +11,7 @@
 use super::Error;
 use super::delays::{self, DelayHistogram};
 use super::layout::{self, Counted};
-use super::loaded::{KIND, Setup};
+use super::setup::{KIND, PRIORITIES, Setup};
 use unisono_fairqueue::{ClassId, Hierarchy};
 use unisono_linux::bpf::Array;
 use unisono_linux::bpf::compile::ProgramError;
@@ -19,7 +19,7 @@ use unisono_linux::bpf::compile::ProgramError;
 /// Classes of two generations may have histograms at a time.
 const HISTOGRAMS: usize = 2 * layout::MOST_CLASSES;
 /// `struct plan`: the rate, the others' class, classes by priority, and the classes themselves.
-const PLAN: usize = 16 + 4 * super::PRIORITIES + layout::PLAN_SIZE;
+const PLAN: usize = 16 + 4 * PRIORITIES + layout::PLAN_SIZE;
 /// The bits of a class's minor number above these are its generation.
 const MINOR_BITS: u32 = 11;
 /// The class of the packet that starts a change.

@@ -8,39 +8,19 @@
 use super::attached::Attached;
 use super::kernel_types::{KernelTypes, Structure};
 use super::layout::{self, Counted};
+use super::setup::{KIND, PRIORITIES, Setup};
 use super::{Error, FAIRQUEUE};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use unisono_fairqueue::{ClassId, Hierarchy, Rate};
 use unisono_linux::bpf::compile::{ProgramError, compile};
 use unisono_linux::bpf::object::{self, Meaning};
 use unisono_linux::bpf::{Array, LoadedOperations, Operations, TypeInformation};
 use unisono_linux::clock::Nanos;
 
-/// How many priorities of sockets and packets can stand for classes.
-pub const PRIORITIES: usize = 16;
-
 const WRAPPER: &str = "bpf_struct_ops_Qdisc_ops";
 const OPERATIONS: [&str; 5] = ["enqueue", "dequeue", "init", "reset", "destroy"];
-/// Prefix of the names of all our disciplines.
-pub const KIND: &str = "unisono_";
 /// `struct link`: rate, when it is free, a rest, devices, the others' class, classes by priority.
 const LINK: u32 = 32 + 4 * PRIORITIES as u32;
 const HELD: u32 = 8;
-
-#[derive(Clone, Debug)]
-pub struct Setup<'a> {
-    pub hierarchy: &'a Hierarchy,
-    /// What the link carries. `None`: as much as the device takes.
-    pub rate: Option<Rate>,
-    /// The leaf for packets of no class.
-    pub others: ClassId,
-    /// Leaves for packets of a priority (`SO_PRIORITY`). A packet may also name its class as `MAJOR:MINOR`:
-    /// the number of the device's discipline, and the class's number plus 1.
-    pub by_priority: [Option<ClassId>; PRIORITIES],
-    /// How many bytes may wait in each class, by number, where neither the class nor one above it has a
-    /// limit; further packets are dropped. Without `room` only [`layout::MOST_PACKETS`] limits them.
-    pub room: Option<&'a [u64]>,
-}
 
 /// A queueing discipline that devices can be given by its [`kind`](Self::kind).
 #[derive(Debug)]
@@ -148,27 +128,6 @@ impl LoadedDiscipline {
 
     pub fn counted(&self) -> Result<Vec<Counted>, ProgramError> {
         self.maps.counted()
-    }
-}
-
-impl Setup<'_> {
-    fn link(&self) -> Vec<u8> {
-        let number = |class: ClassId| class.index() as u32;
-        let words = [0, number(self.others)].into_iter().chain(self.by_priority());
-        let long = [self.rate.map_or(0, Rate::bits_per_second), 0, 0];
-        let long = long.into_iter().flat_map(u64::to_ne_bytes);
-        long.chain(words.flat_map(u32::to_ne_bytes)).collect()
-    }
-
-    /// The beginning of a plan for other classes.
-    pub(super) fn plan_head(&self) -> Vec<u8> {
-        let words = [self.others.index() as u32, 0].into_iter().chain(self.by_priority());
-        let rate = self.rate.map_or(0, Rate::bits_per_second).to_ne_bytes().into_iter();
-        rate.chain(words.flat_map(u32::to_ne_bytes)).collect()
-    }
-
-    fn by_priority(&self) -> [u32; PRIORITIES] {
-        self.by_priority.map(|class| class.unwrap_or(self.others).index() as u32)
     }
 }
 

@@ -16,10 +16,12 @@ mod delays;
 mod kernel_types;
 pub mod layout;
 mod loaded;
+mod setup;
 
 pub use attached::{Attached, DisciplineFigures, kick, priority};
 pub use delays::DelayHistogram;
-pub use loaded::{KIND, LoadedDiscipline, PRIORITIES, Setup, supported};
+pub use loaded::{LoadedDiscipline, supported};
+pub use setup::{KIND, PRIORITIES, Setup};
 
 use unisono_linux::bpf::compile::{CSource, ProgramError};
 

@@ -15,15 +15,11 @@
 //! Rabenseifner 2004), and the operations. The naive form: each fence completes all operations, acknowledged,
 //! and is a barrier. Reference: the paper, section 4.1.
 
+use super::port::{FOLD, RESULT, TargetState};
 use super::{EngineState, MessageEngine};
 use crate::memory::op::Op;
 use crate::model::{Error, Rank};
 use crate::wire::packet::{Header, PacketFlags, PacketKind};
-
-/// Steps of the reduce-scatter that are no distance: a rank lends its vector to a partner, and gets the
-/// result back.
-pub(super) const FOLD: i64 = -1;
-pub(super) const RESULT: i64 = -2;
 
 impl MessageEngine {
     /// The deferred form.
@@ -33,7 +29,7 @@ impl MessageEngine {
             let (size, rank) = (core.size, core.rank);
             let port = core.port(window);
             port.epoch = port.epoch.wrapping_add(1);
-            let take = |peer: &mut super::port::TargetState| std::mem::take(&mut peer.queue);
+            let take = |peer: &mut TargetState| std::mem::take(&mut peer.queue);
             let queues: Vec<Vec<Op>> = port.peers.iter_mut().map(take).collect();
             (port.epoch, queues, size, rank)
         };

@@ -1,10 +1,14 @@
 //! What one member keeps for one window of the message path: as a target, and as an origin.
 
-use super::fence::{FOLD, RESULT};
 use crate::memory::op::{Back, Op};
 use crate::model::{Error, Layout, Lock, Rank};
 use crate::wire::packet::{Header, PacketFlags};
 use std::collections::{HashMap, VecDeque};
+
+/// Steps of the reduce-scatter that are no distance: a rank lends its vector to a partner, and gets the
+/// result back.
+pub(super) const FOLD: i64 = -1;
+pub(super) const RESULT: i64 = -2;
 
 /// This member's memory in the window.
 #[derive(Debug)]

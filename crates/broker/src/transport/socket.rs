@@ -1,0 +1,41 @@
+//! Bytes of a connected socket, without blocking.
+
+use super::TransportError;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
+use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
+
+/// What came of reading.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Intake {
+    Nothing,
+    /// The other end sends no more.
+    Ended,
+    Bytes {
+        count: usize,
+        /// The kernel had no more at that moment.
+        all: bool,
+    },
+}
+
+/// How much was taken; nothing where all would have to wait.
+pub(super) fn write(socket: BorrowedFd<'_>, pieces: &[&[u8]]) -> Result<usize, TransportError> {
+    let slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    match sendmsg(socket, &slices, &mut SendAncillaryBuffer::default(), flags) {
+        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+        sent => Ok(sent?),
+    }
+}
+
+pub(super) fn read(socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<Intake, TransportError> {
+    match recv(socket, &mut *into, RecvFlags::DONTWAIT) {
+        Ok((_, 0)) => Ok(Intake::Ended),
+        Ok((_, count)) => Ok(Intake::Bytes { count, all: count < into.len() }),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(Intake::Nothing),
+        // what came before the reset has been received; a frame that it cut off is nobody's
+        Err(Errno::CONNRESET) => Ok(Intake::Ended),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,103 @@
+//! What a file says about its vertices that may mean a role, and what a user says it means.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum VertexKind {
+    Switch,
+    Node,
+    Unsaid,
+}
+
+impl VertexKind {
+    /// From an attribute like `type=switch`.
+    pub(super) fn of(word: &str) -> Option<Self> {
+        match word.to_ascii_lowercase().as_str() {
+            "switch" | "sw" | "router" | "bridge" => Some(Self::Switch),
+            "node" | "host" | "ca" | "hca" | "server" | "terminal" | "endpoint" | "compute" => {
+                Some(Self::Node)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What vertices with a certain value of an attribute are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VertexRole {
+    pub(super) attribute: String,
+    pub(super) value: String,
+    pub(super) kind: VertexKind,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("expected ATTRIBUTE=VALUE:switch or ATTRIBUTE=VALUE:host, such as kind=linux:host")]
+pub struct BadRole;
+
+impl FromStr for VertexRole {
+    type Err = BadRole;
+
+    fn from_str(text: &str) -> Result<Self, BadRole> {
+        let (said, kind) = text.rsplit_once(':').ok_or(BadRole)?;
+        let (attribute, value) = said.split_once('=').ok_or(BadRole)?;
+        let kind = match kind {
+            "switch" => VertexKind::Switch,
+            "host" => VertexKind::Node,
+            _ => return Err(BadRole),
+        };
+        let (attribute, value) = (attribute.trim().to_ascii_lowercase(), value.trim().to_owned());
+        if attribute.is_empty() { Err(BadRole) } else { Ok(Self { attribute, value, kind }) }
+    }
+}
+
+impl fmt::Display for VertexRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.kind == VertexKind::Switch { "switch" } else { "host" };
+        write!(f, "{}={}:{kind}", self.attribute, self.value)
+    }
+}
+
+/// Attributes that mean roles without being asked, if their values do.
+pub(super) const ATTRIBUTES: [&str; 3] = ["role", "type", "kind"];
+
+/// Attributes that may mean roles: which vertex has which value of which attribute.
+#[derive(Default, Debug)]
+pub(super) struct RoleWords {
+    /// Attributes that [`VertexRole`]s name, in lower case.
+    pub(super) asked: Vec<String>,
+    /// Attribute and value; each pair once.
+    pub(super) words: Vec<(String, String)>,
+    pub(super) numbers: BTreeMap<(String, String), u32>,
+    /// Which vertex has which word, in the order of the file.
+    pub(super) pairs: Vec<(usize, u32)>,
+}
+
+impl RoleWords {
+    pub(super) fn new(roles: &[VertexRole]) -> Self {
+        Self { asked: roles.iter().map(|role| role.attribute.clone()).collect(), ..Self::default() }
+    }
+
+    /// Keeps what an attribute says about a vertex, if it may mean a role.
+    pub(super) fn keep(&mut self, vertex: usize, key: &str, value: &str) -> bool {
+        let key = key.to_ascii_lowercase();
+        if !ATTRIBUTES.contains(&key.as_str()) && !self.asked.contains(&key) {
+            return false;
+        }
+        let word = (key, value.trim().to_owned());
+        let next = u32::try_from(self.words.len()).unwrap_or(u32::MAX);
+        let number = *self.numbers.entry(word.clone()).or_insert(next);
+        if number == next {
+            self.words.push(word);
+        }
+        self.pairs.push((vertex, number));
+        true
+    }
+
+    /// As [`keep`](Self::keep), only for attributes that a [`VertexRole`] names: where the language itself
+    /// says what is a host.
+    pub(super) fn keep_asked(&mut self, vertex: usize, key: &str, value: &str) -> bool {
+        self.asked.contains(&key.to_ascii_lowercase()) && self.keep(vertex, key, value)
+    }
+}

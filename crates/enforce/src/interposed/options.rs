@@ -1,0 +1,26 @@
+//! What a queue between programs and device is asked for beside its policy.
+
+use super::WayName;
+use super::engine::Choice;
+use super::worker::Patience;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Options {
+    pub device: String,
+    pub way: WayName,
+    pub choice: Choice,
+    pub patience: Patience,
+    /// The processor that the queue may use. `None`: any.
+    pub processor: Option<usize>,
+    /// For a program that [`Interposed`](super::Interposed) has started in the background: the descriptor of
+    /// the journals' lock. The program ends with its starter until the policy holds.
+    #[serde(skip)]
+    pub lock: Option<i32>,
+}
+
+impl Options {
+    pub fn at(device: &str) -> Self {
+        Self { device: device.to_owned(), ..Self::default() }
+    }
+}
