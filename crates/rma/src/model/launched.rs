@@ -8,7 +8,7 @@
 //! `srun`. Reference: srun(1), "Output environment variables".
 
 use super::Error;
-use super::place::{JobMembership, Meeting, environment, incomplete};
+use super::membership::{JobMembership, Meeting, environment, incomplete};
 
 /// Ports that Linux does not give out by itself: `ip_local_port_range` begins at 32768.
 const PORTS: std::ops::Range<u64> = 20_000..32_000;
