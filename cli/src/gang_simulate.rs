@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use unisono_gang::simulate::{GangSpec, KernelModel, Report, Simulation, SimulationSpec};
 use unisono_linux::clock::Nanos;
+use unisono_linux::nearest::nearest;
 use unisono_linux::read::HAND_WRITTEN;
-use unisono_study::peer::nearest;
 
 const SCHEDULERS: [&str; 6] = ["linux", "spread", "gang", "paired", "partition", "batch"];
 
@@ -171,8 +171,11 @@ fn bad_spec(name: &str, error: &serde_json::Error) -> String {
     let mut quoted = what.split('`').skip(1).step_by(2);
     let what = match (what.starts_with("unknown field"), quoted.next()) {
         (true, Some(key)) => {
-            let meant = nearest(key, &quoted.collect::<Vec<_>>()).unwrap_or("gangs");
-            format!("unknown key `{key}`; did you mean `{meant}`?")
+            let known: Vec<&str> = quoted.collect();
+            match nearest(key, known.iter().copied()) {
+                Some(meant) => format!("unknown key `{key}`; did you mean `{meant}`?"),
+                None => format!("unknown key `{key}`; expected one of {};", known.join(", ")),
+            }
         }
         _ => format!("{what};"),
     };

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+use unisono_linux::process_stat::{ProcessStat, is_gone};
 
 const UNISONO: &str = env!("CARGO_BIN_EXE_unisono");
 
@@ -94,15 +95,8 @@ fn kernels_and_requests_write_measurements() {
     }
 }
 
-/// State and processor ticks of a process that is there.
-fn stat(process: u32) -> Option<(String, u64)> {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
-    Some((fields.first()?.to_string(), fields.get(11)?.parse().ok()?))
-}
-
 fn is_alive(process: u32) -> bool {
-    stat(process).is_some_and(|(state, _)| state != "Z" && state != "X")
+    !is_gone(process)
 }
 
 fn children(process: u32) -> Vec<u32> {
@@ -131,7 +125,7 @@ fn killing_the_measurement_leaves_no_competitor_and_no_measured_program() {
     wait_until("two competitors and one measured program", || children(parent.id()).len() == 3);
     let started = children(parent.id());
     // Before they run their own code they have not asked for their parent's fate.
-    let under_way = |child: &u32| stat(*child).is_some_and(|(_, ticks)| ticks > 0);
+    let under_way = |child: &u32| ProcessStat::of(child).is_some_and(|stat| stat.user_ticks > 0);
     wait_until("the children to be under way", || started.iter().all(under_way));
     parent.kill().expect("it is there");
     parent.wait().expect("it is there");

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
+use unisono_linux::nearest::nearest;
 use unisono_measure::record::{Line, Outcome};
 use unisono_study::driver::Context;
 use unisono_study::file::StudyFile;
@@ -141,9 +142,10 @@ fn studies(args: &Args) -> anyhow::Result<Vec<StudyFile>> {
         if !all.iter().any(|file| file.is_named(name)) {
             let topics: BTreeSet<&str> = all.iter().map(|f| f.topic.as_str()).collect();
             let known: Vec<&str> = topics.into_iter().chain(all.iter().map(|f| f.id.as_str())).collect();
-            let meant = peer::nearest(name, &known).unwrap_or("barrier");
+            let hint = nearest(name, known.iter().copied());
+            let hint = hint.map_or(String::new(), |meant| format!("did you mean {meant:?}? "));
             return Err(Failure::Usage(format!(
-                "there is no topic or study {name:?}; did you mean {meant:?}? `unisono study --list` shows all"
+                "there is no topic or study {name:?}; {hint}`unisono study --list` shows all"
             ))
             .into());
         }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use unisono_linux::affinity::Tid;
 use unisono_linux::clock::Nanos;
 use unisono_linux::process_list::with_descendants;
+use unisono_linux::processor_ticks::ProcessorTicks;
 use unisono_linux::schedstat;
 
 /// What one thread has done since it began.
@@ -64,15 +65,8 @@ fn voluntary(status: &str) -> Option<u64> {
 
 /// Processor time of everybody since this machine started, from the first line of `/proc/stat`.
 pub fn machine() -> Option<Duration> {
-    busy(&fs::read_to_string("/proc/stat").ok()?)
-}
-
-/// Hundredths of a second: user, nice, system, idle, waiting for a disk, interrupts, soft interrupts.
-fn busy(stat: &str) -> Option<Duration> {
-    let line = stat.lines().next()?.strip_prefix("cpu ")?;
-    let times: Vec<u64> = line.split_ascii_whitespace().map_while(|number| number.parse().ok()).collect();
-    let used: u64 = [0, 1, 2, 5, 6].iter().filter_map(|at| times.get(*at)).sum();
-    Some(Duration::from_millis(used * 10))
+    // a tick is a hundredth of a second
+    Some(Duration::from_millis(ProcessorTicks::now()?.busy * 10))
 }
 
 /// Runtimes that a process has loaded and that decide how its threads wait, by the file's name with its
@@ -107,12 +101,6 @@ pub fn runtimes(leaders: &[i32]) -> BTreeSet<String> {
 mod tests {
     use super::*;
     use std::process::{Command, Stdio};
-
-    #[test]
-    fn the_machines_time_leaves_out_idle_and_stolen_time() {
-        assert_eq!(busy("cpu  1 2 3 400 50 6 7 8 0 0\ncpu0 1\n"), Some(Duration::from_millis(190)));
-        assert_eq!(busy("cpu0 1 2 3\n"), None);
-    }
 
     #[test]
     fn what_a_child_of_a_child_computes_is_read() {

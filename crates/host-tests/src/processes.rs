@@ -1,23 +1,17 @@
 //! Processes that tests start or look at: signals, their ends, what they printed.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::process::Output;
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::Tid;
 use unisono_linux::process::{PidFd, Signal};
 use unisono_linux::process_list::with_descendants;
+pub use unisono_linux::process_stat::is_gone;
 
 /// # Panics
 /// When the process has ended.
 pub fn send(pid: i32, signal: Signal) {
     PidFd::open(Tid(pid)).and_then(|process| process.send(signal)).expect("it runs");
-}
-
-/// Also true of a process that has ended and that its parent has not yet waited for.
-#[must_use]
-pub fn is_gone(pid: i32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
 }
 
 /// Waits for `done`.

@@ -15,6 +15,7 @@ use unisono_host_tests::{Skipped, TestOutcome, host_tests, program};
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::cgroup::hierarchies;
 use unisono_linux::process::Signal;
+use unisono_linux::process_stat::ProcessStat;
 use unisono_linux::schedstat;
 
 const SPIN: &str = "while :; do :; done & while :; do :; done";
@@ -120,8 +121,7 @@ fn an_alarm_and_a_new_size_of_the_terminal_are_passed_on() -> TestOutcome {
 
 /// The letter of a process's state.
 fn state(pid: i32) -> char {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('?')
+    ProcessStat::of(pid).map_or('?', |stat| stat.state)
 }
 
 fn a_suspended_run_stops_its_programs_and_goes_on_when_it_is_continued() -> TestOutcome {

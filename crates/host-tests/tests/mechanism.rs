@@ -21,6 +21,7 @@ use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, require};
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::cgroup::{CgroupVersion, hierarchies};
 use unisono_linux::process::{self, Family, PidFd, Signal};
+use unisono_linux::process_stat::ProcessStat;
 use unisono_linux::schedstat;
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy, Urgency};
 
@@ -209,8 +210,7 @@ fn send(pid: i32, signal: Signal) {
 }
 
 fn is_stopped(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['T', 'Z', 'X']))
+    ProcessStat::of(pid).is_none_or(|stat| matches!(stat.state, 'T' | 'Z' | 'X'))
 }
 
 fn a_waiting_gang_makes_no_progress(kind: MechanismKind) -> TestOutcome {

@@ -18,6 +18,7 @@ use unisono_fairqueue::{
     ClassId, ClassSpec, Discipline as _, Hierarchy, Limit, Overflow, Packet, Policy, Rate, Scheduler,
 };
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, one_in, require};
+use unisono_linux::Errno;
 use unisono_linux::bpf::compile::{ProgramError, compile};
 use unisono_linux::clock::Nanos;
 use unisono_linux::netlink::{NetlinkSocket, link, qdisc};
@@ -266,7 +267,10 @@ fn one_set_of_classes_serves_one_device_and_goes_with_it() -> TestOutcome {
     let discipline = load(&setup(&hierarchy, leaves(&hierarchy)[0]))?;
     cable.give(&discipline).expect("the device takes it");
     let error = cable.netlink.run(&[qdisc::root(FAR, discipline.kind(), 1)]);
-    assert!(error.is_err_and(|error| error.errno == 16), "a second device cannot have it");
+    assert!(
+        error.is_err_and(|error| error.errno == Errno::BUSY.raw_os_error()),
+        "a second device cannot have it"
+    );
     let kind = discipline.kind().to_owned();
     drop(discipline);
     assert!(Attached::open(&kind).is_some_and(|maps| maps.is_ok()), "the device still has it");

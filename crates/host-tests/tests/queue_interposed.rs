@@ -17,6 +17,7 @@ use unisono_host_tests::{Skipped, TestOutcome, groups, host_tests, program};
 use unisono_linux::ethtool::{self, Offload, On};
 use unisono_linux::interface::Interface;
 use unisono_linux::packet::PacketSocket;
+use unisono_linux::process_stat::is_gone;
 use unisono_linux::socket::set_priority;
 
 fn filters_that_others_have_put_beside_ours_outlive_a_policy() -> TestOutcome {
@@ -94,12 +95,6 @@ fn the_traffic_flows_on_when_the_queue_is_killed() -> TestOutcome {
     Ok(())
 }
 
-/// Whether it has not ended; who became its parent may take its time to ask how.
-fn is_running(process: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat"));
-    stat.is_ok_and(|stat| stat.rsplit_once(") ").is_none_or(|(_, rest)| !rest.starts_with(['Z', 'X'])))
-}
-
 fn the_next_command_puts_back_what_a_killed_guard_left() -> TestOutcome {
     let place = QueueUnderTest::new(POLICY)?;
     let before = place.looks();
@@ -110,7 +105,7 @@ fn the_next_command_puts_back_what_a_killed_guard_left() -> TestOutcome {
         let (guard, worker) = place.processes();
         kill(guard, "-KILL");
         flow.wait_for(5_000_000);
-        while is_running(worker) {
+        while !is_gone(worker) {
             thread::sleep(Duration::from_millis(5));
         }
         assert_ne!(place.looks(), before, "the program at the device is still there");

@@ -11,6 +11,7 @@ use unisono_enforce::EnforcingPlace as _;
 use unisono_enforce::interposed::Interposed;
 use unisono_host_tests::hosts::{Hosts, ip};
 use unisono_host_tests::{TestOutcome, host_tests, program};
+use unisono_linux::process_stat::is_gone;
 
 /// Changes the device of a host.
 fn set(place: &QueueUnderTest, host: usize, words: &[&str]) {
@@ -118,11 +119,7 @@ fn the_queue_of_a_device_that_is_removed_ends_and_leaves_no_journal() -> TestOut
         let journal = unisono_enforce::journal::Journal::of(DEVICE).expect("proc is mounted");
         ip(&["-n", place.hosts.name(0), "link", "del", DEVICE]).expect("ip can");
         // who became its parent may take its time to ask how it ended
-        let is_there = |process: u32| {
-            let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
-            stat.is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
-        };
-        while journal.path().exists() || is_there(guard) || is_there(worker) {
+        while journal.path().exists() || !is_gone(guard) || !is_gone(worker) {
             thread::sleep(Duration::from_millis(10));
         }
         assert!(!journal.path().with_extension("socket").exists());

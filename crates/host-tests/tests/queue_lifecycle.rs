@@ -17,6 +17,7 @@ use unisono_host_tests::hosts::ip;
 use unisono_host_tests::processes::words;
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, one_in, program, require};
 use unisono_linux::network_namespace::NetworkNamespace;
+use unisono_linux::process_stat::is_gone;
 
 const JOURNALS: &str = "/run/unisono/queue";
 
@@ -55,13 +56,7 @@ fn serving() -> Vec<u32> {
         command.split(|byte| *byte == 0).any(|word| word == b"interpose")
             && fs::read_link(format!("/proc/{process}/ns/net")).is_ok_and(|namespace| namespace == own)
     };
-    all.filter(serves).filter(|process| is_running(*process)).collect()
-}
-
-/// Whether it has not ended; the process that became its parent may take its time to collect it.
-fn is_running(process: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat"));
-    stat.is_ok_and(|stat| stat.rsplit_once(") ").is_none_or(|(_, rest)| !rest.starts_with(['Z', 'X'])))
+    all.filter(serves).filter(|process| !is_gone(*process)).collect()
 }
 
 fn a_command_that_is_killed_anywhere_has_no_effect_once_clear_has_answered() -> TestOutcome {
@@ -181,9 +176,9 @@ fn the_processes_of_a_queue_end_when_their_namespace_is_deleted() -> TestOutcome
     // a name in the namespaces of mounts that were made meanwhile does not count
     home.enter().expect("root may");
     thread::sleep(Duration::from_secs(5));
-    assert!(processes.into_iter().all(is_running), "the namespace has a name");
+    assert!(processes.into_iter().all(|process| !is_gone(process)), "the namespace has a name");
     ip(&["netns", "delete", hosts.name(0)]).expect("it is there");
-    while processes.into_iter().any(is_running) {
+    while processes.into_iter().any(|process| !is_gone(process)) {
         thread::sleep(Duration::from_millis(20));
     }
     assert!(!journal.exists());
@@ -202,7 +197,7 @@ fn a_queue_with_a_stopped_process_is_cleared() -> TestOutcome {
         let said = cleared(&["--dev", DEVICE]);
         assert_eq!(said.contains("did not answer"), stopped == 0, "{said}");
         wait_until_it_looks(&before);
-        assert!(!processes.into_iter().any(is_running));
+        assert!(processes.into_iter().all(is_gone));
         assert_eq!(files(), [""; 0]);
     }
     Ok(())
@@ -217,7 +212,7 @@ fn the_next_command_of_whatever_kind_puts_back_what_two_killed_processes_left() 
         applied(&policy, &["--backend", "interposed"])?;
         let processes = processes();
         processes.into_iter().for_each(|process| kill(process, "-KILL"));
-        while processes.into_iter().any(is_running) {
+        while processes.into_iter().any(|process| !is_gone(process)) {
             thread::sleep(Duration::from_millis(5));
         }
         let output = unisono(&[&["queue"][..], command].concat());

@@ -11,6 +11,7 @@ use std::time::Duration;
 use unisono_host_tests::processes::{is_gone, send, text, until};
 use unisono_host_tests::{TestOutcome, host_tests, program, require};
 use unisono_linux::process::Signal;
+use unisono_linux::process_stat::ProcessStat;
 
 fn unisono(arguments: &[&str]) -> Command {
     let mut command = Command::new(program::unisono());
@@ -177,13 +178,13 @@ fn a_stopped_job_goes_on_together() -> TestOutcome {
     // no loop of sleeps: a shell that has called vfork shows as D, not T, when its child is stopped before it
     // has become sleep
     let (mut child, numbers, _output) = start(&[], "echo $$; exec sleep 100", 2);
-    let state = |pid: i32| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let is_stopped = |pid: i32| ProcessStat::of(pid).is_some_and(|stat| stat.state == 'T');
     let launcher = child.id() as i32;
     send(child.id() as i32, Signal::Suspend);
     let all = || numbers.iter().copied().chain([launcher]);
-    until("everybody stopped", || all().all(|pid| state(pid).contains(") T ")));
+    until("everybody stopped", || all().all(|pid| is_stopped(pid)));
     send(child.id() as i32, Signal::Continue);
-    until("everybody goes on", || all().all(|pid| !state(pid).contains(") T ")));
+    until("everybody goes on", || all().all(|pid| !is_stopped(pid)));
     send(child.id() as i32, Signal::Terminate);
     assert_eq!(child.wait().expect("it ends").code(), Some(128 + 15));
     Ok(())

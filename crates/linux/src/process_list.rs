@@ -5,6 +5,7 @@
 //!
 //! Reference: proc_pid_stat(5).
 
+use crate::process_stat::ProcessStat;
 use std::collections::BTreeSet;
 use std::fs;
 
@@ -32,13 +33,8 @@ pub fn with_descendants(is_first: impl Fn(&ListedProcess) -> bool) -> BTreeSet<i
 }
 
 fn listed(number: i32) -> Option<ListedProcess> {
-    parse(number, &fs::read_to_string(format!("/proc/{number}/stat")).ok()?)
-}
-
-/// Fields 4 and 5, counted after the command's name, which may hold spaces and parentheses.
-fn parse(number: i32, stat: &str) -> Option<ListedProcess> {
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(1);
-    Some(ListedProcess { number, parent: fields.next()?.parse().ok()?, group: fields.next()?.parse().ok()? })
+    let ProcessStat { parent, group, .. } = ProcessStat::of(number)?;
+    Some(ListedProcess { number, parent, group })
 }
 
 #[cfg(test)]
@@ -46,13 +42,6 @@ mod tests {
     use super::*;
     use std::io::Read;
     use std::process::{Command, Stdio};
-
-    #[test]
-    fn a_name_with_parentheses_does_not_hide_the_parent() {
-        let read = parse(7, "7 (a) R 5 (x) S 1 42 42 0").map(|one| (one.parent, one.group));
-        assert_eq!(read, Some((1, 42)));
-        assert_eq!(parse(7, "7 (a"), None);
-    }
 
     #[test]
     fn the_children_of_a_child_are_found_and_strangers_are_not() {

@@ -6,6 +6,7 @@
 //! Reference: Documentation/scheduler/sched-stats.rst; clock_getcpuclockid(3).
 
 use crate::affinity::Tid;
+use crate::process_stat::ProcessStat;
 use std::fs;
 use std::io;
 
@@ -36,12 +37,7 @@ fn parse(text: &str) -> io::Result<RunTime> {
 
 /// Whether a thread runs or waits for a processor; one that has ended does not. Another read of about 2 us.
 pub fn is_runnable(thread: Tid) -> bool {
-    fs::read_to_string(format!("/proc/{thread}/stat")).is_ok_and(|text| state(&text) == Some('R'))
-}
-
-/// The field after the command's name, which may hold spaces and parentheses.
-fn state(stat: &str) -> Option<char> {
-    stat.rsplit_once(')')?.1.trim_start().chars().next()
+    ProcessStat::of(thread).is_some_and(|stat| stat.state == 'R')
 }
 
 /// Brings the figures of a process's running threads up to date and answers their sum in nanoseconds.
@@ -75,7 +71,6 @@ mod tests {
     #[test]
     fn who_reads_is_runnable_and_who_sleeps_is_not() {
         assert!(is_runnable(Tid::current()));
-        assert_eq!(state("7 (a) R (c) S 1 7"), Some('S'));
         let (tell, told) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let sleeper = std::thread::spawn(move || {

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 use unisono_barrier::{Algorithm, SpinBudget, Wait};
 use unisono_linux::clock::Nanos;
+use unisono_linux::nearest::nearest;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -178,11 +179,9 @@ fn or_nothing(names: &[String]) -> Vec<Option<&str>> {
 }
 
 fn unknown(what: &str, name: &str, known: &[&str]) -> workload::Error {
-    let nearest = peer::nearest(name, known).unwrap_or_default();
-    workload::Error::Options(format!(
-        "there is no {what} {name:?}; did you mean {nearest}? known are: {}",
-        known.join(", ")
-    ))
+    let meant = nearest(name, known.iter().copied());
+    let hint = meant.map_or(String::new(), |meant| format!("did you mean {meant}? "));
+    workload::Error::Options(format!("there is no {what} {name:?}; {hint}known are: {}", known.join(", ")))
 }
 
 /// Builds the wanted peers. `say` is told what is being compiled, and which peers are left out because this

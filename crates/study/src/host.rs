@@ -11,6 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 use unisono_linux::affinity::{self, Tid};
+use unisono_linux::processor_ticks::ProcessorTicks;
 use unisono_measure::record::HostFacts;
 
 /// The pause before each run in which the others' load is seen.
@@ -56,45 +57,6 @@ fn virtualization(cpuinfo: &str) -> Option<String> {
     }
 }
 
-/// The counters of `/proc/stat`, in ticks, of all processors together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ProcessorTicks {
-    pub busy: u64,
-    pub idle: u64,
-    /// Taken by the hypervisor.
-    pub steal: u64,
-}
-
-impl ProcessorTicks {
-    /// `None`: `/proc/stat` is not readable.
-    pub fn now() -> Option<Self> {
-        Self::parse(&fs::read_to_string("/proc/stat").ok()?)
-    }
-
-    fn parse(stat: &str) -> Option<Self> {
-        let line = stat.lines().find_map(|l| l.strip_prefix("cpu "))?;
-        let fields: Vec<u64> = line.split_whitespace().filter_map(|f| f.parse().ok()).collect();
-        let at = |i: usize| fields.get(i).copied().unwrap_or(0);
-        (fields.len() >= 4).then(|| Self {
-            busy: at(0) + at(1) + at(2) + at(5) + at(6),
-            idle: at(3) + at(4),
-            steal: at(7),
-        })
-    }
-
-    fn since(self, start: Self) -> Self {
-        Self {
-            busy: self.busy.saturating_sub(start.busy),
-            idle: self.idle.saturating_sub(start.idle),
-            steal: self.steal.saturating_sub(start.steal),
-        }
-    }
-
-    fn all(self) -> u64 {
-        self.busy + self.idle + self.steal
-    }
-}
-
 #[derive(Debug, Default)]
 pub struct LoadWatch {
     gaps: VecDeque<ProcessorTicks>,
@@ -114,7 +76,7 @@ impl LoadWatch {
     fn note(&mut self, gap: ProcessorTicks) -> Option<f64> {
         self.gaps.push_back(gap);
         let sum = |gaps: &VecDeque<ProcessorTicks>| {
-            gaps.iter().fold((0, 0), |(b, a), g| (b + g.busy + g.steal, a + g.all()))
+            gaps.iter().fold((0, 0), |(b, a), g| (b + g.busy + g.steal.unwrap_or(0), a + g.all()))
         };
         while self.gaps.len() > 1 && sum(&self.gaps).1 - self.gaps[0].all() >= WINDOW_TICKS {
             self.gaps.pop_front();
@@ -126,7 +88,7 @@ impl LoadWatch {
     /// The steal since [`before_run`](Self::before_run).
     pub fn steal(&self) -> Option<f64> {
         let during = ProcessorTicks::now()?.since(self.run_began?);
-        (during.all() > 0).then(|| during.steal as f64 / during.all() as f64)
+        (during.all() > 0).then(|| during.steal.unwrap_or(0) as f64 / during.all() as f64)
     }
 }
 
@@ -135,19 +97,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_counters_are_read_by_their_places() {
-        let text = "cpu  100 20 30 400 50 6 7 8 0 0\ncpu0 1 1 1 1\n";
-        assert_eq!(ProcessorTicks::parse(text), Some(ProcessorTicks { busy: 163, idle: 450, steal: 8 }));
-        assert_eq!(ProcessorTicks::parse("intr 1 2 3\n"), None);
-    }
-
-    #[test]
     fn load_is_stated_once_enough_gaps_have_been_seen_and_forgets_old_ones() {
         let mut watch = LoadWatch::default();
-        assert_eq!(watch.note(ProcessorTicks { busy: 15, idle: 15, steal: 0 }), None, "30 ticks are too few");
-        assert_eq!(watch.note(ProcessorTicks { busy: 0, idle: 30, steal: 0 }), Some(0.25));
         assert_eq!(
-            watch.note(ProcessorTicks { busy: 0, idle: 30, steal: 0 }),
+            watch.note(ProcessorTicks { busy: 15, idle: 15, steal: None }),
+            None,
+            "30 ticks are too few"
+        );
+        assert_eq!(watch.note(ProcessorTicks { busy: 0, idle: 30, steal: None }), Some(0.25));
+        assert_eq!(
+            watch.note(ProcessorTicks { busy: 0, idle: 30, steal: None }),
             Some(0.0),
             "the first gap is forgotten"
         );

@@ -5,6 +5,7 @@ pub(crate) mod interposed;
 use crate::journal::JournalError;
 use std::path::PathBuf;
 use unisono_fairqueue::{PolicyError, Position};
+use unisono_linux::Errno;
 use unisono_linux::bpf::NotLoaded;
 use unisono_linux::cgroup;
 use unisono_linux::netlink::Refused;
@@ -104,7 +105,7 @@ impl Error {
     }
 
     pub fn blame(&self) -> Blame {
-        const NOT_PERMITTED: [i32; 2] = [1, 13]; // EPERM, EACCES
+        const NOT_PERMITTED: [i32; 2] = [Errno::PERM.raw_os_error(), Errno::ACCESS.raw_os_error()];
         let denied = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
         match self {
             Self::NoDevice { .. }

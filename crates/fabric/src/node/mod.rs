@@ -21,6 +21,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use unisono_btin::{BarrierFrame, GroupMember, NodeId};
+use unisono_linux::Errno;
 use unisono_linux::affinity::Tid;
 use unisono_linux::clock::{self, Nanos};
 use unisono_linux::current_cpu;
@@ -229,15 +230,9 @@ fn header(ethertype: u16) -> [u8; ETHERNET] {
 
 /// A cable that is down, or a kernel without room, loses a frame; the frame will be sent again.
 fn tolerate(sent: std::io::Result<()>, what: &str) -> Result<(), Error> {
-    match sent {
-        Err(error) if !matches!(error.raw_os_error(), Some(LOST_DOWN | LOST_ROOM | LOST_LINK)) => {
-            Err(Error::io(what.to_owned())(error))
-        }
-        _ => Ok(()),
+    let Err(error) = sent else { return Ok(()) };
+    match Errno::from_io_error(&error) {
+        Some(Errno::NETDOWN | Errno::NOBUFS | Errno::NXIO) => Ok(()),
+        _ => Err(Error::io(what.to_owned())(error)),
     }
 }
-
-/// `ENETDOWN`, `ENOBUFS` and `ENXIO`.
-const LOST_DOWN: i32 = 100;
-const LOST_ROOM: i32 = 105;
-const LOST_LINK: i32 = 6;

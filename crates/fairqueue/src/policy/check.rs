@@ -1,6 +1,6 @@
 //! From classes as they were written to a policy: checks the rules that concern several classes.
 
-use super::error::{Position, Wrong, nearest, wrong};
+use super::error::{Position, Wrong, wrong};
 use super::read::{MOST_DEPTH, Placed, Written, WrittenClass, is_name};
 use super::shadow::shadows_of;
 use super::units::Rate;
@@ -8,6 +8,7 @@ use super::{CpuPolicy, CpuShare, Flows, LeafQueue, Policy, ROOT, Rule};
 use crate::hierarchy::{ClassId, ClassSpec, Hierarchy, Order};
 use crate::weight::Weight;
 use std::collections::HashMap;
+use unisono_linux::nearest::nearest;
 
 /// The default class, where none is named.
 const DEFAULT: &str = "default";

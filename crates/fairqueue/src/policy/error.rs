@@ -1,6 +1,7 @@
 //! Where a policy is wrong, and what to write instead.
 
 use std::fmt;
+use unisono_linux::nearest::nearest;
 
 /// A place in the text of a policy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -46,19 +47,6 @@ pub(super) struct Wrong {
 /// Refuses what is at a byte of the text.
 pub(super) fn wrong<T>(at: usize, what: impl Into<String>) -> Result<T, Wrong> {
     Err(Wrong { at, what: what.into() })
-}
-
-/// The known word that an unknown one was probably meant to be.
-pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    known
-        .into_iter()
-        // a word may be as long as the file; only one of about the same length can be meant
-        .filter(|candidate| candidate.len().abs_diff(word.len()) <= 8)
-        // two letters swapped are one edit
-        .map(|candidate| (strsim::osa_distance(word, candidate), candidate))
-        .min()
-        .filter(|(edits, candidate)| *edits <= 1.max(candidate.len().min(word.len()) / 3))
-        .map(|(_, candidate)| candidate)
 }
 
 /// "did you mean `x`?", or all that there is.

@@ -6,6 +6,7 @@
 use super::scratch::{close, errno_of, words};
 use super::{ProbedHost, TrialFinding};
 use crate::affinity::{self, Tid};
+use crate::processor_ticks::ProcessorTicks;
 use crate::topology::Topology;
 
 pub(super) fn cores(_: &ProbedHost) -> TrialFinding {
@@ -119,19 +120,14 @@ fn kind(host: &ProbedHost) -> Option<String> {
 
 /// Found means: the kernel can tell how much time the hypervisor took.
 pub(super) fn steal(host: &ProbedHost) -> TrialFinding {
-    let stat = host.read("proc/stat").unwrap_or_default();
-    let fields: Vec<u64> = stat
-        .lines()
-        .find_map(|line| line.strip_prefix("cpu "))
-        .map(|line| line.split_ascii_whitespace().filter_map(|field| field.parse().ok()).collect())
-        .unwrap_or_default();
-    let (Some(stolen), all) = (fields.get(7), fields.iter().take(8).sum::<u64>()) else {
+    let ticks = ProcessorTicks::parse(&host.read("proc/stat").unwrap_or_default()).unwrap_or_default();
+    let Some(stolen) = ticks.steal else {
         return TrialFinding::missing(
             "/proc/stat has no steal column",
             "time taken by a hypervisor cannot be told apart",
         );
     };
-    let share = 100.0 * *stolen as f64 / all.max(1) as f64;
+    let share = 100.0 * stolen as f64 / ticks.all().max(1) as f64;
     TrialFinding::found(format!("accounted; {share:.2} % since boot"))
 }
 

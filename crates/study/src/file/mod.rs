@@ -28,8 +28,8 @@
 //! records, so a report needs nothing else. A wrong file is refused with line and column and, for an unknown
 //! key, the nearest known one.
 
-mod nearest;
 mod settings;
+mod unknown;
 
 use crate::driver::{Driver, DriverKind, Settings};
 use crate::profile::{PerProfile, Profile};
@@ -38,6 +38,7 @@ use serde_json::Value;
 pub use settings::WrittenSettings;
 use std::collections::BTreeMap;
 use std::path::Path;
+use unisono_linux::nearest::nearest;
 use unisono_linux::read::HAND_WRITTEN;
 use unisono_measure::record::{Budget, Chart, FORMAT, Paper, Question, StudyLine, Verdict};
 
@@ -158,7 +159,7 @@ impl StudyFile {
         };
         let mut file: Self = toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
-            wrong(at, nearest::explain(error.message()))
+            wrong(at, unknown::explain(error.message()))
         })?;
         let written = file.variants.iter_mut().map(|variant| &mut variant.settings);
         for settings in std::iter::once(&mut file.settings).chain(written) {
@@ -261,11 +262,11 @@ impl StudyFile {
         let limited = limited.flatten();
         for name in asked.chain(drawn).chain(limited) {
             if !names.contains(&name.as_str()) {
-                let nearest = nearest::nearest(name, names.iter().copied()).unwrap_or(names[0]);
-                return Err((
-                    name.clone(),
-                    format!("there is no variant {name:?}; did you mean {nearest:?}?"),
-                ));
+                let hint = match nearest(name, names.iter().copied()) {
+                    Some(meant) => format!("did you mean {meant:?}?"),
+                    None => format!("there are {}", names.join(", ")),
+                };
+                return Err((name.clone(), format!("there is no variant {name:?}; {hint}")));
             }
         }
         if let Some(budget) = self.budgets.iter().find(|b| b.most.is_none() && b.least.is_none()) {

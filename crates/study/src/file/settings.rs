@@ -1,11 +1,12 @@
 //! Settings in a study file, each with its position in the text.
 
-use super::nearest;
+use super::unknown;
 use crate::driver::{DriverKind, Settings};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use toml::Spanned;
+use unisono_linux::nearest::nearest;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(transparent)]
@@ -23,7 +24,7 @@ impl WrittenSettings {
             known(driver, name.get_ref()).map_err(|problem| (name.span().start, problem))?;
             let understood = driver
                 .understand(name.get_ref(), value.get_ref())
-                .map_err(|error| (value.span().start, nearest::explain(&error.to_string())))?;
+                .map_err(|error| (value.span().start, unknown::explain(&error.to_string())))?;
             *value.get_mut() = understood;
         }
         Ok(())
@@ -37,7 +38,7 @@ pub(super) fn known(driver: &DriverKind, name: &str) -> Result<(), String> {
     if names().any(|known| known == name) {
         return Ok(());
     }
-    let meant = nearest::nearest(name, names()).map_or(String::new(), |n| format!("; did you mean `{n}`?"));
+    let meant = nearest(name, names()).map_or(String::new(), |n| format!("; did you mean `{n}`?"));
     Err(format!(
         "the driver `{}` has no setting `{name}`{meant} (it has {})",
         driver.name,

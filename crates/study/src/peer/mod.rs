@@ -22,6 +22,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use unisono_linux::nearest::nearest;
 use unisono_linux::parent_death::end_with_starter;
 use unisono_linux::private_directory::PrivateDirectory;
 
@@ -68,11 +69,11 @@ pub struct Unavailable {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    #[error("there is no program {name:?}; did you mean {nearest}? known are: {known}")]
+    #[error("there is no program {name:?}; {hint}known are: {known}")]
     Unknown {
         name: String,
-        /// The known name that resembles it most.
-        nearest: String,
+        /// The known name that was probably meant, as a question; may be empty.
+        hint: String,
         known: String,
     },
     #[error("{name} cannot be run here: {reason}; {remedy}")]
@@ -153,8 +154,9 @@ impl Bench {
             return Err(Error::Unavailable { name, reason, remedy });
         }
         let known: Vec<&str> = catalogue::names().collect();
-        let nearest = nearest(name, &known).unwrap_or("unisono").to_owned();
-        Err(Error::Unknown { name: name.to_owned(), nearest, known: known.join(", ") })
+        let hint = nearest(name, known.iter().copied());
+        let hint = hint.map_or(String::new(), |meant| format!("did you mean {meant}? "));
+        Err(Error::Unknown { name: name.to_owned(), hint, known: known.join(", ") })
     }
 }
 
@@ -232,11 +234,6 @@ pub fn default_cache() -> Result<PathBuf, Error> {
         .map_err(|source| Error::Io { what: "keep compiled programs".to_owned(), source })
 }
 
-/// The known name that resembles `name` most.
-pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
-    known.iter().copied().min_by_key(|candidate| (strsim::levenshtein(name, candidate), *candidate))
-}
-
 fn run_and_wait(name: &str, mut command: Command, expected: Duration) -> Result<String, Error> {
     let patience = expected * 4 + Duration::from_secs(30);
     let failed = |what: String| move |source| Error::Io { what, source };
@@ -287,13 +284,6 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_nearest_name_is_the_one_with_the_fewest_edits() {
-        assert_eq!(nearest("libgom", &["libomp", "libgomp", "std"]), Some("libgomp"));
-        assert_eq!(nearest("ptread", &["libomp", "pthread"]), Some("pthread"));
-        assert_eq!(nearest("x", &[]), None);
-    }
 
     #[test]
     fn an_unknown_program_is_answered_with_the_nearest_and_all() {

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
+use unisono_linux::Errno;
 use unisono_linux::netlink::link::Index;
 use unisono_linux::packet::{Below, LargePacketSocket, Segmentation};
 use unisono_linux::xdp::{Chunk, DeviceQueue, Umem, XdpMode, XdpSocket};
@@ -156,10 +157,7 @@ fn chunk(mtu: u32) -> usize {
 }
 
 fn is_unable(error: &io::Error) -> bool {
-    const IO: i32 = 5;
-    const INVALID: i32 = 22;
-    const NOT_SUPPORTED: i32 = 95;
-    matches!(error.raw_os_error(), Some(IO | INVALID | NOT_SUPPORTED))
+    matches!(Errno::from_io_error(error), Some(Errno::IO | Errno::INVAL | Errno::OPNOTSUPP))
 }
 
 impl Way for AfXdp {

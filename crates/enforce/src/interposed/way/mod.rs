@@ -13,6 +13,7 @@ pub(super) use tun::Tun;
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use unisono_linux::Errno;
 
 /// Bytes of a frame beside the MTU: Ethernet header, our tag, one tag of the frame's own.
 pub(super) const HEADERS: u32 = 14 + 4 + 4;
@@ -66,13 +67,11 @@ pub(super) struct Lost {
 
 /// Whether the device has no room at the moment.
 fn is_full(error: &io::Error) -> bool {
-    const NO_BUFFERS: i32 = 105;
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-        || error.raw_os_error() == Some(NO_BUFFERS)
+        || Errno::from_io_error(error) == Some(Errno::NOBUFS)
 }
 
 /// Whether the device does not carry frames of this length.
 fn is_too_long(error: &io::Error) -> bool {
-    const MESSAGE_SIZE: i32 = 90;
-    error.raw_os_error() == Some(MESSAGE_SIZE)
+    Errno::from_io_error(error) == Some(Errno::MSGSIZE)
 }

@@ -1,13 +1,6 @@
-//! Suggests a known key for an unknown one.
+//! What serde says about an unknown key or value, with the known one that was probably meant.
 
-/// The candidate with the least edit distance, if it is near enough to be meant.
-pub(super) fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    known
-        .map(|candidate| (strsim::levenshtein(wrong, candidate), candidate))
-        .min()
-        .filter(|(d, candidate)| *d <= 2.max(candidate.len() / 3))
-        .map(|(_, candidate)| candidate)
-}
+use unisono_linux::nearest::nearest;
 
 /// Adds the nearest known key to serde's "unknown field `x`, expected one of `a`, `b`".
 pub(super) fn explain(message: &str) -> String {
@@ -26,13 +19,6 @@ pub(super) fn explain(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_typing_error_is_recognized_and_nonsense_is_not() {
-        let known = ["interval_us", "variance_us", "threads"];
-        assert_eq!(nearest("intervall_us", known.into_iter()), Some("interval_us"));
-        assert_eq!(nearest("xyzzy", known.into_iter()), None);
-    }
 
     #[test]
     fn an_explanation_names_the_key_that_was_meant() {

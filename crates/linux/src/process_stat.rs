@@ -1,0 +1,75 @@
+//! What the kernel says in one line about a process or a thread: `/proc/PID/stat`.
+//!
+//! Cost: about 2 us (open, read, close); 10 us where the kernel has to add up the times of many threads.
+//!
+//! Reference: proc_pid_stat(5).
+
+use std::fmt::Display;
+use std::fs;
+
+/// A process, or a thread by its own number, when it was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessStat {
+    /// `R`: runs or waits for a processor; `T`: stopped; `Z`, `X`: has ended, and nobody has asked how.
+    pub state: char,
+    pub parent: i32,
+    /// The number of the process that leads, or led, its group.
+    pub group: i32,
+    /// Processor time outside the kernel, in clock ticks.
+    pub user_ticks: u64,
+    /// When it started, in clock ticks since boot.
+    pub started: u64,
+}
+
+impl ProcessStat {
+    /// `None`: there is no such process.
+    pub fn of(number: impl Display) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{number}/stat")).ok()?)
+    }
+
+    /// The fields are counted after the command's name, which may hold spaces and parentheses.
+    fn parse(stat: &str) -> Option<Self> {
+        let (_, rest) = stat.rsplit_once(')')?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        // proc_pid_stat(5) counts from 1, and the state is field 3
+        let field = |number: usize| fields.get(number - 3);
+        Some(Self {
+            state: field(3)?.chars().next()?,
+            parent: field(4)?.parse().ok()?,
+            group: field(5)?.parse().ok()?,
+            user_ticks: field(14)?.parse().ok()?,
+            started: field(22)?.parse().ok()?,
+        })
+    }
+
+    /// Whether it has ended. It stays in the list of processes until its parent asks how, which in a container
+    /// may be never.
+    pub fn has_ended(self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
+}
+
+/// Whether there is no such process, or only its end is not yet asked for.
+pub fn is_gone(number: impl Display) -> bool {
+    ProcessStat::of(number).is_none_or(ProcessStat::has_ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_does_not_hide_the_fields() {
+        let stat = "7 (a) R 5 (x) S 1 42 42 0 -1 4194304 6 7 8 9 140 15 16 17 20 0 1 0 22 23";
+        let read = ProcessStat { state: 'S', parent: 1, group: 42, user_ticks: 140, started: 22 };
+        assert_eq!(ProcessStat::parse(stat), Some(read));
+        assert_eq!(ProcessStat::parse("7 (a"), None);
+        assert_eq!(ProcessStat::parse("7 (a) S 1 42"), None);
+    }
+
+    #[test]
+    fn this_process_runs_and_one_that_is_not_there_is_gone() {
+        assert_eq!(ProcessStat::of("thread-self").map(|stat| stat.state), Some('R'));
+        assert!(!is_gone(std::process::id()) && is_gone(i32::MAX));
+    }
+}
