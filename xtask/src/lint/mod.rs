@@ -55,6 +55,7 @@ const YOUNG_CHECKS: &[(&str, &str, YoungCheck)] = &[
     ("types", "a type's name means one thing", types::check),
     ("modules", "one style of modules", style::modules),
     ("width", "comments as wide as code", style::width),
+    ("prose", "documents have one width", style::prose),
     ("documents", "documents say something", documents::check),
 ];
 

@@ -1,4 +1,5 @@
-//! One style: a module with files of its own is `name/mod.rs`, and comments are as wide as code.
+//! One style: a module with files of its own is `name/mod.rs`, comments are as wide as code, and documents have
+//! one width.
 
 use super::Problem;
 use super::sources::{SourceFile, Sources};
@@ -42,6 +43,32 @@ pub(super) fn width(sources: &Sources) -> Vec<Problem> {
     problems
 }
 
+/// The widest line of prose in a document. Two windows of this width fit beside each other on a usual screen,
+/// and a longer line is hard to follow. Wider than code, because sentences have no indentation.
+const PROSE: usize = 120;
+
+/// Lines of documents that are wider than [`PROSE`] and could be broken: not rows of tables, code, headings or
+/// long addresses.
+pub(super) fn prose(sources: &Sources) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for file in sources.files.iter().filter(|file| file.is(".md") && !file.is_made()) {
+        let mut is_code = false;
+        for (number, line) in (1..).zip(file.text.lines()) {
+            let text = line.trim_start();
+            is_code ^= text.starts_with("```");
+            let stays = is_code || text.starts_with(['|', '#', '<']) || line.starts_with("    ");
+            let first: String = text.chars().take(PROSE).collect();
+            if !stays && line.chars().count() > PROSE && first.trim_start_matches(['-', ' ']).contains(' ') {
+                problems.push(Problem {
+                    key: file.path.clone(),
+                    text: format!("{}:{number}: a line wider than {PROSE} columns", file.path),
+                });
+            }
+        }
+    }
+    problems
+}
+
 fn max_width(file: &SourceFile) -> Option<usize> {
     file.text.lines().find_map(|line| line.strip_prefix("max_width = ")?.parse().ok())
 }
@@ -62,6 +89,16 @@ mod tests {
         ]));
         let keys: Vec<&str> = found.iter().map(|problem| problem.key.as_str()).collect();
         assert_eq!(keys, ["x/src/a.rs"]);
+    }
+
+    #[test]
+    fn a_line_of_a_document_that_could_be_broken_is_not_too_wide() {
+        let long = "word ".repeat(25);
+        let address = format!("- https://{}", "x".repeat(PROSE));
+        let text = format!("{long}\n| {long} |\n```\n{long}\n```\n# {long}\n{address}\n- {long}\nshort\n");
+        let found = prose(&Sources::of(&[("a.md", &text), ("b.txt", &long), ("c.md", "short")]));
+        let texts: Vec<&str> = found.iter().map(|problem| problem.text.as_str()).collect();
+        assert_eq!(texts, ["a.md:1: a line wider than 120 columns", "a.md:8: a line wider than 120 columns"]);
     }
 
     #[test]
