@@ -25,17 +25,26 @@ use unisono_linux::process_group::ProcessGroup;
 use unisono_linux::quota::{self, QuotaPeriods};
 use unisono_linux::usage;
 
-/// Reading `/proc` takes at most one part in this many of the time.
+/// Reading `/proc` takes at most one part in this many of the time: so much is below what `AS_GOOD`
+/// (judge.rs) ignores, also if the reader takes a core from the program.
 const WATCHED: u32 = 100;
+/// No reading comes sooner after another: times are counted in hundredths of a second, so that ten of these
+/// fit in between.
 const OFTEN: Duration = Duration::from_millis(100);
 /// The first reading comes early, so that short runs are seen.
 const EARLY: Duration = Duration::from_millis(10);
-/// How long programs that are told to end may take.
+/// How long programs that are told to end may take, before they are killed: time to write what they have.
+/// Chosen, not measured.
 const GRACE: Duration = Duration::from_secs(2);
-/// A way is stopped in its first run when it takes this many times as long as the best so far.
+/// A way is stopped in its first run when it takes this many times as long as the best so far. It cannot win
+/// then, and a way that never ends (threads that spin on one core) would take the whole limit. With 3, a
+/// first run that includes compilation or a cold disk could lose by accident. Chosen, not measured.
 const FAR: u32 = 10;
-/// No run is stopped earlier.
+/// No run is stopped earlier: at ten times a run of 10 ms, a pause of the host would decide.
 const LEAST: Duration = Duration::from_secs(2);
+/// Rounds at most. When eight of nine agree, that is no chance (two-sided sign test: 4 %), so that one
+/// disturbed round does no harm. With six or seven all would have to agree; with twice as many a trial takes
+/// twice as long.
 pub const MOST_ROUNDS: usize = 9;
 
 #[derive(Debug, thiserror::Error)]

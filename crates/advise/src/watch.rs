@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use unisono_linux::clock::Nanos;
 use unisono_measure::noise::coefficient_of_variation;
 
-/// A thread below this part of the run's time was idle: it is none of the team.
+/// A thread below this part of the run's time was idle: it is none of the team. Helpers of runtimes wake a
+/// few times a second; a thread of a team that gets a hundredth of a run has nothing to wait for. Chosen, not
+/// measured.
 const WORKS: f64 = 0.01;
 /// The kernel counts the machine's time in hundredths of a second: a shorter run says nothing of others.
 const TELLING: f64 = 0.2;

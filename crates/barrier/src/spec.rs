@@ -16,7 +16,9 @@ pub struct GroupSpec {
 }
 
 impl GroupSpec {
-    /// The most participants a group can have.
+    /// The most participants a group can have: more than any host has processors. The lines of as many
+    /// members take about a megabyte of memory, and a count of them fits into 13 bits of a lock word of
+    /// `unisono-rma`.
     pub const MAX_PARTICIPANTS: usize = 4096;
 
     /// A barrier as [`recommended`] for the CPUs this thread may use: waiting adaptively, with 50 us to spin.

@@ -42,8 +42,8 @@ impl ProcessStat {
         })
     }
 
-    /// Whether it has ended. It stays in the list of processes until its parent asks how, which in a container
-    /// may be never.
+    /// Whether it has ended. It stays in the list of processes until its parent asks how, which in a
+    /// container may be never.
     pub fn has_ended(self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }

@@ -71,7 +71,7 @@ pub fn poll_briefly(polls: u32, mut ready: impl FnMut() -> bool) -> bool {
 /// take as long as the poll.
 const POLLS_PER_CLOCK: u32 = 8;
 
-/// A budget of some microseconds for one wait.
+/// For one wait in which each poll does some work, such as serving others.
 #[derive(Debug)]
 pub struct BriefBudget {
     start: Ticks,
@@ -80,14 +80,13 @@ pub struct BriefBudget {
 }
 
 impl BriefBudget {
-    /// Begins now.
     #[inline]
     pub fn begin(budget: Nanos) -> Self {
         Self { start: ticks(), budget: budget.to_ticks(), polls: 0 }
     }
 
-    /// Pauses before the next poll. False: the budget is spent, and a sleep is cheaper. A caller that polls on
-    /// after its sleep hears false after every eight polls.
+    /// Pauses before the next poll. False: the budget is spent, and a sleep is cheaper. A caller that polls
+    /// on after its sleep hears false after every eight polls.
     #[inline]
     pub fn goes_on(&mut self) -> bool {
         pause();
@@ -101,10 +100,12 @@ impl BriefBudget {
 pub enum PollBudget {
     /// Sleep as soon as there is no work.
     Nothing,
-    /// Never sleep.
     Endless,
     /// Look for `budget` after the last work, which came at `until - budget`.
-    Lasting { budget: Nanos, until: Nanos },
+    Lasting {
+        budget: Nanos,
+        until: Nanos,
+    },
 }
 
 impl PollBudget {

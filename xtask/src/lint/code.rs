@@ -189,8 +189,8 @@ fn paths(trees: &[TokenTree]) -> Vec<(CratePath, String)> {
     path.last().cloned().map(|last| (path, alias.unwrap_or(last))).into_iter().collect()
 }
 
-/// A path that the module `own` names, from the crate's root. `None`: it may lead out of the crate, or names a
-/// module without anything in it, as `pub(super)` does.
+/// A path that the module `own` names, from the crate's root. `None`: it may lead out of the crate, or names
+/// a module without anything in it, as `pub(super)` does.
 fn absolute(path: &[String], own: &[String]) -> Option<CratePath> {
     let first = path.first()?;
     let (base, rest) = match first.as_str() {

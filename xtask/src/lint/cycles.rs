@@ -2,8 +2,8 @@
 //!
 //! A module is compared with those beside it, with everything inside each. The file of a folder itself
 //! (`mod.rs`) may name the modules in it, and they may name it: it holds what they have in common, such as a
-//! trait, and they are read together with it. The root of a crate is stricter. It names its modules, and these
-//! must not need anything that it defines.
+//! trait, and they are read together with it. The root of a crate is stricter. It names its modules, and
+//! these must not need anything that it defines.
 
 use super::Problem;
 use super::code::{Code, CratePath};
@@ -57,8 +57,8 @@ impl<'a> CrateModules<'a> {
         Self { folder, modules }
     }
 
-    /// The module in which what `path` names is defined: names that a module imports are followed. `None`: the
-    /// path leads out of the crate.
+    /// The module in which what `path` names is defined: names that a module imports are followed. `None`:
+    /// the path leads out of the crate.
     fn home(&self, path: &[String]) -> Option<CratePath> {
         let mut path = path.to_vec();
         // no name is handed on so often

@@ -20,9 +20,11 @@ use unisono_linux::process::{Family, PidFd, Signal, SignalFd, start};
 use unisono_linux::undo::Author;
 
 const NAME: &str = "cpu";
-/// How often groups that have gone are looked for (ns).
+/// How often groups that have gone are looked for. A group that was made anew under its old name has no share
+/// until then.
 const LOOK: Nanos = Nanos::SECOND;
-/// How long a process may take to let everybody run and to end.
+/// How long a process may take to let everybody run and to end. It writes one file for each group; a stopped
+/// or stuck process is killed afterwards, and the next command puts back what its journal says.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]

@@ -20,7 +20,9 @@
 use unisono_fairqueue::{ClassId, Hierarchy, Processor, Wants};
 
 /// A group that seems to want little gets a whole turn once in this many. Otherwise an always busy group
-/// beside a group of many threads would look like one that sleeps, because the kernel gives it as little.
+/// beside a group of many threads would look like one that sleeps, because the kernel gives it as little. A
+/// group that really sleeps wastes one turn of 16, 6 %, at most; with twice as many a busy group is found out
+/// half as fast. Chosen by this, and checked by the simulation in the tests below.
 const ASK: u32 = 16;
 
 type Micros = u64;

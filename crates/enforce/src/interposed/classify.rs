@@ -22,7 +22,9 @@ pub const TAG: usize = 4;
 pub const TAG_AT: usize = 12;
 /// The EtherType that begins the tag.
 pub const TAG_TYPE: u16 = 0x8100;
-/// Packets whose first fragment is remembered.
+/// Packets whose first fragment is remembered. The fragments of a packet leave a host one after the other, so
+/// 64 is the number of hosts or sockets that may send fragments at the same time; of more, later fragments go
+/// to the default class. Each costs 40 bytes and a comparison. Chosen, not measured.
 const REMEMBERED: usize = 64;
 
 /// The control groups, priorities and marks that a policy names, in the order of their numbers.

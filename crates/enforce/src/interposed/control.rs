@@ -10,7 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 use unisono_fairqueue::Live;
 
-/// A longer line is refused; a policy has at most 1 MiB.
+/// A longer line is refused; a policy has at most 1 MiB, and JSON writes a quote or the end of a line as two
+/// bytes.
 pub(super) const MOST: u64 = 4 << 20;
 /// A guard that does not answer within this time is stuck.
 const PATIENCE: Duration = Duration::from_secs(10);

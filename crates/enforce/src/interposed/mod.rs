@@ -77,7 +77,8 @@ pub static KIND: PlaceKind = PlaceKind {
     hooks: &[DeviceHook::Egress],
     at: |side, _| Box::new(Interposed::at(&side.device)),
 };
-/// How long a queue may take to send what waits and to end.
+/// How long a queue may take to send what waits and to end: the worker sends for 2 s at most, the guard waits
+/// 4 s for it and then puts back what was there. The rest is for a busy host.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How frames come to the queue and leave it.

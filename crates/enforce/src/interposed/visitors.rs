@@ -14,7 +14,8 @@ use unisono_linux::{local_socket, socket};
 
 /// How long a visitor may take to send its question, and to take the answer. `unisono queue` sends at once.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Each visitor costs a descriptor; a process has 1,024 by default.
+/// Each visitor costs a descriptor; a process has 1,024 by default, and the queue needs some dozens for
+/// itself.
 const MOST: usize = 512;
 
 #[derive(Debug)]

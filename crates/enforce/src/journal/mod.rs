@@ -36,7 +36,8 @@ const DIRECTORY: &str = "/run/unisono/queue";
 /// Prefix of the names of journals of shares of processor time.
 const SHARES: &str = "cpu-";
 /// How long to wait for another command that changes a queue. Draining the classes of the policy before takes
-/// up to 3 s, everything else milliseconds.
+/// up to 3 s, everything else milliseconds. Two such commands and a host that is busy fit in; a person does
+/// not wait longer without a word.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Suffix of a journal's name.
 const ENDING: &str = "json";

@@ -31,9 +31,13 @@ const WAIT_NS: f64 = 20e6;
 /// this decides how long it takes until every class had its turn. With 1 ms, a hundredth of a link that was
 /// lent went round once in 1.5 s, and classes were off their shares by 2 % within that time.
 const PIECE_NS: f64 = 250e3;
-/// The longest turn (ns).
+/// The longest turn. With weights far apart (1:1000) the smallest class would otherwise wait for a turn of
+/// many milliseconds of the largest. Half of it limits the ratio of weights that turns can express. Chosen,
+/// not measured.
 const TURN_NS: f64 = 50e6;
-/// A class may have been idle, or the kernel late, for this long without losing its share (ns).
+/// A class may have been idle, or the kernel late, for this long without losing its share: a tick, at 250 a
+/// second, which is as late as a timer of the kernel's may be. More lets a class that was idle send that much
+/// at the link's rate at once. Chosen by this, not measured.
 const BURST_NS: u64 = 4_000_000;
 /// How long packets may wait where flows take turns, and for how long they may wait longer than that, unless
 /// the longest packet takes longer. Both are what RFC 8289 recommends for the Internet.

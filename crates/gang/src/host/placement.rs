@@ -47,7 +47,8 @@ pub struct Spread {
     looks: BTreeMap<Tid, u32>,
 }
 
-/// A process with one thread is left alone for this many looks, because it may be about to start its threads.
+/// A process with one thread is left alone for this many looks, because it may be about to start its threads:
+/// moved at once, they would all begin on the core of the first. Chosen, not measured.
 const PATIENCE: u32 = 5;
 
 impl Spread {

@@ -28,7 +28,8 @@ use unisono_linux::switches::{Left, Recorder, SwitchChange};
 
 /// How long after a switch what a gang uses is counted, and how long before the end recording stops.
 const LOOK: Nanos = Nanos(1_000_000);
-/// The least time between two watched turns after the first ten.
+/// The least time between two watched turns after the first ten: 17 turns of the default slice. Watching
+/// costs 0.5 ms, so this is 0.15 % of one core.
 const OFTEN: Nanos = Nanos(340_000_000);
 /// The least time before a turn is watched because the policy is unsure of its gang: watching costs 0.5 ms,
 /// so this is 0.6 % of one core at most.

@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use unisono_linux::affinity::Tid;
 use unisono_linux::clock::Nanos;
 
-/// A comparison says something once the busiest thread got this much in between.
+/// A comparison says something once the busiest thread got this much in between: two ticks and more, because
+/// the times of a running thread are as old as its last tick (up to 4 ms).
 const TELLING: Nanos = Nanos(10_000_000);
 /// A thread wants to run when it got so much less than the busiest. Freezing and thawing wakes sleepers, for
 /// a few microseconds a switch; that is not wanting to run.

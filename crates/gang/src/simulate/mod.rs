@@ -23,9 +23,9 @@
 //! # Ok::<(), unisono_gang::Error>(())
 //! ```
 //!
-//! Read `model.rs` (what goes in), `state.rs` (what is known), `engine.rs` (events), `queue.rs` and `place.rs` (the kernels),
-//! `barrier.rs` and `together.rs` (the programs), `turns.rs` (gangs) and `outcome.rs` (what comes out).
-//! `spec.rs` reads a machine and programs from JSON.
+//! Read `model.rs` (what goes in), `state.rs` (what is known), `engine.rs` (events), `queue.rs` and
+//! `place.rs` (the kernels), `barrier.rs` and `together.rs` (the programs), `turns.rs` (gangs) and
+//! `outcome.rs` (what comes out). `spec.rs` reads a machine and programs from JSON.
 //!
 //! The same seed gives the same answer. Cost: an event each time a thread begins to wait or to run, about
 //! 0.2 us; none while all threads of a program run at the same time. When not: where caches, memory

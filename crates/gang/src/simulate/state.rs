@@ -1,7 +1,7 @@
 //! All that a simulation knows: its cores, its threads and its programs.
 //!
-//! The other files hold the rules, each the methods of one concern. They change this state and know nothing of
-//! one another's types.
+//! The other files hold the rules, each the methods of one concern. They change this state and know nothing
+//! of one another's types.
 
 use super::cores::CoreSet;
 use super::kernel::Tunables;

@@ -19,9 +19,14 @@ use crate::memory::op::Op;
 use crate::model::{Element, EpochKind, Error, Lock, Operation, Verb};
 use unisono_sync::poll_briefly;
 
-/// Bytes of a put from which a look whether the target has posted is worth its cost.
+/// Bytes of a put from which a look whether the target has posted is worth its cost. A look is a line
+/// transfer, 30 to 100 ns; staging copies the data twice, which takes as long for about 256 bytes. Computed,
+/// not measured.
 const FEW: usize = 256;
-/// Looks for the post of a target that is about to make it. They take half a microsecond.
+/// Looks for the post of a target that is about to make it. They take half a microsecond. Two ranks that post
+/// and put at the same time otherwise each find the other's post on its way, queue, and copy only in
+/// complete. Step of four puts, 2 pinned ranks, three interleaved runs: 16 KB 0.94 to 1.07 us without looks
+/// and 0.84 to 0.86 with them, 64 KB 2.9 to 3.4 and 2.7 to 2.8; no difference at 16 B, 1 KB and 256 KB.
 const POLLS: u32 = 32;
 
 impl MappedPath {

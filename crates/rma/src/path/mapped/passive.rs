@@ -21,9 +21,9 @@ use unisono_sync::{BriefBudget, LONGEST_SLEEP, poll_briefly};
 /// epoch begins or ends, some 20 ns for a line that is in no near cache: 16 members cost a third of a
 /// microsecond, and an offer that is taken saves about 1 us (below). Chosen by this sum; measured with 2.
 pub(super) const MANY: usize = 16;
-/// Longer puts go through the kernel. A target that takes an offer copies it at a moment that it did not choose:
-/// 512 KB keep it for some 50 us, as long as a wake-up takes, and are a quarter of the longest ring (2 MB): an
-/// origin can stage the next put while one is offered. Chosen, not measured.
+/// Longer puts go through the kernel. A target that takes an offer copies it at a moment that it did not
+/// choose: 512 KB keep it for some 50 us, as long as a wake-up takes, and are a quarter of the longest ring
+/// (2 MB): an origin can stage the next put while one is offered. Chosen, not measured.
 pub(super) const LONGEST: usize = 512 << 10;
 /// An offer stands for twice the time of a copy by the kernel: 2 us, and a nanosecond for each 11 bytes. A
 /// target that goes through the kernel itself comes back to the library within that time. With half of it two
@@ -32,8 +32,8 @@ pub(super) const LONGEST: usize = 512 << 10;
 const COPY: Nanos = Nanos(2_000);
 const COPIED_A_NANO: u64 = 11;
 /// Epochs in which a target that did not take an offer is made none. A target that computes costs each 32nd
-/// epoch the time of an offer in vain, 2 us of about 32 x 1 us: 6 %. With 16 it would be twice that; with 64 a
-/// target that has come back is missed for longer. Chosen by this sum, not measured.
+/// epoch the time of an offer in vain, 2 us of about 32 x 1 us: 6 %. With 16 it would be twice that; with 64
+/// a target that has come back is missed for longer. Chosen by this sum, not measured.
 const PASSED_OVER: u8 = 32;
 /// A target that has claimed an offer wakes nobody when it has applied it, so the sleep ends by itself. It
 /// copies at most [`LONGEST`] bytes, so that 0.1 ms pass only if it has lost its processor.

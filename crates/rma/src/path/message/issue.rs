@@ -15,10 +15,14 @@ use crate::model::{Error, Layout, Rank, Verb};
 use crate::wire::packet::{HEADER, Header, PacketFlags, PacketKind};
 use std::io::IoSlice;
 
-/// Bytes of data up to which operations share one message.
+/// Bytes of data up to which operations share one message. A message costs its header, a system call over TCP
+/// and its place in the target's queue, some microseconds together; 1 KB is copied into the batch in 0.1 us.
+/// Chosen by this sum, not measured.
 pub(crate) const SHORT: u64 = 1024;
 
-/// Bytes from which on a batch is sent.
+/// Bytes from which on a batch is sent: beyond a few pages the header and the system call are shared by so
+/// many operations that waiting for more gains nothing, and the target could have begun. Chosen, not
+/// measured.
 const FULL_BATCH: usize = 16 << 10;
 
 /// Several operations that become one message.

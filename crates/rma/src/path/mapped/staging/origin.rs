@@ -6,10 +6,15 @@ use super::{FILLER, HEAD, Head, LONG, MOST, StagingRing, Stamp, after, data_of, 
 use crate::memory::copy::copy;
 use unisono_sync::atomics::Ordering;
 
-/// Bytes written since the ring was begun again, from which on that position is renewed.
+/// Bytes written since the ring was begun again, from which on that position is renewed. Positions are 32
+/// bits wide and compared by their difference: 2^31 bytes behind, the beginning seems to lie ahead, and the
+/// reader loses what was staged. Half of that leaves room for what is written until the next look.
 const OLD: u32 = 1 << 30;
 
-/// Bytes of short entries after which a look whether the ring is empty is worth its cost.
+/// Bytes of short entries after which a look whether the ring is empty is worth its cost: an origin that
+/// finds it empty begins at its start again, so that it writes what its cache holds. The first level's cache
+/// holds 32 KB or more, of which the ring may have half. The look is a transfer of the target's line. Chosen,
+/// not measured.
 const LAP: usize = 16 << 10;
 
 /// The origin's end of a ring.
