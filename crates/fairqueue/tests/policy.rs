@@ -199,7 +199,7 @@ fn everything_bad_is_refused_with_its_place_and_what_to_write_instead() {
         ),
         (
             "[class.a]\nflows = \"fare\"",
-            "3:9: flows: unknown word `fare`; expected one of together, fair",
+            "3:9: flows: unknown word `fare`; did you mean `fair`?",
         ),
         (
             "[class.a]\norder = \"deadline\"\nflows = \"fair\"",
