@@ -197,10 +197,7 @@ fn everything_bad_is_refused_with_its_place_and_what_to_write_instead() {
             "[class.a]\norder = \"deadline\"\n[class.a.b]",
             "3:9: class `a` has children; say the order at its leaves",
         ),
-        (
-            "[class.a]\nflows = \"fare\"",
-            "3:9: flows: unknown word `fare`; did you mean `fair`?",
-        ),
+        ("[class.a]\nflows = \"fare\"", "3:9: flows: unknown word `fare`; did you mean `fair`?"),
         (
             "[class.a]\norder = \"deadline\"\nflows = \"fair\"",
             "4:9: packets leave by their deadlines or by turns of their flows; take `order` or `flows` out",
