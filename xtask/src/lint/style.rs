@@ -1,5 +1,5 @@
-//! One style: a module with files of its own is `name/mod.rs`, comments are as wide as code, and documents have
-//! one width.
+//! One style: a module with files of its own is `name/mod.rs`, comments are as wide as code, and documents
+//! have one width.
 
 use super::Problem;
 use super::sources::{SourceFile, Sources};
@@ -47,8 +47,8 @@ pub(super) fn width(sources: &Sources) -> Vec<Problem> {
 /// and a longer line is hard to follow. Wider than code, because sentences have no indentation.
 const PROSE: usize = 120;
 
-/// Lines of documents that are wider than [`PROSE`] and could be broken: not rows of tables, code, headings or
-/// long addresses.
+/// Lines of documents that are wider than [`PROSE`] and could be broken: not rows of tables, code, headings
+/// or long addresses.
 pub(super) fn prose(sources: &Sources) -> Vec<Problem> {
     let mut problems = Vec::new();
     for file in sources.files.iter().filter(|file| file.is(".md") && !file.is_made()) {
