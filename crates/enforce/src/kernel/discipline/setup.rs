@@ -19,7 +19,8 @@ pub struct Setup<'a> {
     /// the number of the device's discipline, and the class's number plus 1.
     pub by_priority: [Option<ClassId>; PRIORITIES],
     /// How many bytes may wait in each class, by number, where neither the class nor one above it has a
-    /// limit; further packets are dropped. Without `room` only [`MOST_PACKETS`](super::layout::MOST_PACKETS) limits them.
+    /// limit; further packets are dropped. Without `room` only [`MOST_PACKETS`](super::layout::MOST_PACKETS)
+    /// limits them.
     pub room: Option<&'a [u64]>,
 }
 
