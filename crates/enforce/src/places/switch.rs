@@ -4,8 +4,7 @@
 //!   classes of the kernel <--> queue in front of the device      the new place begins beside the old one
 //!       journal of the old place put aside --> new place holds --> old place goes --> its journal goes
 //!                  |                              |
-//!                  |                              +-- failed, killed: new place undone, journal of the old
-//! one back
+//!                  |                              +-- failed, killed: new place undone, journal of the old one back
 //!                  +-- whoever finds a journal aside: a new place that holds stays, any other is undone
 //!
 //!   any other change      both need the same hook: old place goes --> new place begins
