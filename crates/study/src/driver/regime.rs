@@ -52,7 +52,7 @@ const SLICE_MS: f64 = 20.0;
 #[serde(default)]
 pub struct RegimeSettings {
     pub regime: SharingRegime,
-    /// The slice of gangs, or of each thread. `None`: [`SLICE_MS`].
+    /// The slice of gangs, or of each thread. `None`: `SLICE_MS`.
     pub slice_ms: Option<f64>,
     /// One for each program.
     pub weights: Option<Vec<u32>>,
