@@ -31,6 +31,7 @@ const FRAMES: usize = 1000;
 /// What each handler takes at worst.
 const WORST: Nanos = Nanos(10_000);
 
+#[allow(clippy::print_stdout, reason = "a program speaks")]
 fn main() -> anyhow::Result<()> {
     let control = ClassSpec::new("control").weighing("3".parse()?);
     let camera = ClassSpec::new("camera").weighing("1".parse()?);
