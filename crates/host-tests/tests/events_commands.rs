@@ -91,9 +91,9 @@ impl Site {
         started
     }
 
-    /// Starts a supplier of the topic `state` that stays, and waits until the broker has it.
-    fn offer(&self, flags: &[&str]) -> (Killed, ChildStdin) {
-        let (arguments, start) = ([&["publish", "state", "--json"], flags].concat(), Instant::now());
+    /// Starts a supplier of a topic that stays, and waits until the broker has it.
+    fn offer(&self, topic: &str, flags: &[&str]) -> (Killed, ChildStdin) {
+        let (arguments, start) = ([&["publish", topic, "--json"], flags].concat(), Instant::now());
         loop {
             let mut command = self.command(&arguments);
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -230,23 +230,24 @@ fn each_quality_can_be_asked_for_and_offered_by_a_flag() -> TestOutcome {
         (&["--reliable"], &["--reliable"], "reliability: offered best effort"),
         (&["--offer-deadline", "5ms"], &["--deadline", "10ms"], "deadline: offered none"),
     ];
-    for (offered, asked, why) in asks {
-        let once = [&["subscribe", "state", "--timeout", "1ms"], asked].concat();
-        // an offer lasts as long as its supplier
-        let plain = site.offer(&[]);
+    for (number, (offered, asked, why)) in asks.into_iter().enumerate() {
+        // what a topic keeps outlives its supplier, and with it the offer: each case has a topic of its own
+        let topic = format!("state/{number}");
+        let once = [&["subscribe", &topic, "--timeout", "1ms"], asked].concat();
+        let plain = site.offer(&topic, &[]);
         let said = site.fails(&once);
         assert!(said.contains(why) && said.contains("requested"), "{asked:?}: {said}");
         drop(plain);
         let start = Instant::now();
-        let _supplier = site.offer(offered);
+        let _supplier = site.offer(&topic, offered);
         // until the broker knows that the plain one has gone
         while !site.run(&once).status.success() {
             assert!(start.elapsed() < Duration::from_secs(60), "{asked:?} is refused");
         }
     }
-    site.says(&["subscribe", "state", "--timeout", "1ms", "--share", "0.5"]);
+    site.says(&["subscribe", "all", "--timeout", "1ms", "--share", "0.5"]);
     // one class: it is sure of everything, and of no more
-    assert!(site.fails(&["subscribe", "state", "--share", "1.5"]).contains("requested 1.5"));
+    assert!(site.fails(&["subscribe", "all", "--share", "1.5"]).contains("requested 1.5"));
     Ok(())
 }
 
