@@ -35,6 +35,11 @@ pub fn of_this_process() -> Usage {
     of(libc::RUSAGE_SELF)
 }
 
+/// What the calling thread has used until now.
+pub fn of_this_thread() -> Usage {
+    of(libc::RUSAGE_THREAD)
+}
+
 /// What the children of this process have used that it has waited for, with all descendants for which those
 /// waited.
 pub fn of_collected_children() -> Usage {
@@ -43,7 +48,7 @@ pub fn of_collected_children() -> Usage {
 
 fn of(whom: libc::c_int) -> Usage {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: `usage` is valid for writes of one rusage; both values that callers pass are always accepted.
+    // SAFETY: `usage` is valid for writes of one rusage; the values that callers pass are always accepted.
     unsafe { libc::getrusage(whom, usage.as_mut_ptr()) };
     // SAFETY: an all-zero rusage is a valid value, and the call only writes valid fields.
     let usage = unsafe { usage.assume_init() };

@@ -27,11 +27,12 @@ use unisono_linux::cgroup::{CgroupHierarchy, ControlGroup, GroupMeter, hierarchi
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::process::PidFd;
 use unisono_linux::timer::Sleeper;
+use unisono_linux::usage;
 
 /// The scheduler's thread answers between two switches, within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A round over the gangs that took a time is followed by so many times as much without one: rounds take at
-/// most a two-thousandth of a core.
+/// A round over the gangs that took some processor time is followed by so many times as much without one:
+/// rounds take at most a two-thousandth of a core. On a busy machine a round lasts longer than it computes.
 const SELDOM: u64 = 2000;
 /// The shortest and the longest time between two rounds.
 const PAUSES: (Nanos, Nanos) = (Nanos(1_000_000_000), Nanos(20_000_000_000));
@@ -280,13 +281,13 @@ impl GangDaemon {
             let why = outcome.and_then(|outcome| outcome.failure).unwrap_or_else(|| "it panicked".into());
             return Err(Error::Host(format!("scheduling ended: {why}")));
         }
-        let begun = now();
+        let used = usage::of_this_thread();
         let ended = |gang: &mut Tended| {
             let ended = |leader: &PidFd| leader.has_ended(Some(Duration::ZERO)).unwrap_or(true);
             gang.leader.take_if(|leader| ended(leader)).is_some()
         };
         let any_ended = self.tended.values_mut().map(ended).fold(false, |any, one| any | one);
-        if begun < self.next_round && !any_ended {
+        if now() < self.next_round && !any_ended {
             return Ok(());
         }
         self.rounds += 1;
@@ -296,7 +297,7 @@ impl GangDaemon {
             changed |= self.look_after(id)?;
         }
         self.journal.compact()?;
-        let took = now().since(begun);
+        let took = Nanos::from(usage::of_this_thread().since(used).cpu);
         let pause = took.times(SELDOM).clamp(PAUSES.0, PAUSES.1);
         self.next_round = if changed { SOON.times(5).after(now()) } else { pause.after(now()) };
         Ok(())
