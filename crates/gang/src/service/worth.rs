@@ -20,6 +20,10 @@ const LITTLE: f64 = 0.5;
 const MUCH: f64 = 0.8;
 /// Its threads wait for a processor if one of them did so for this part of the time.
 const PRESSED: f64 = 0.25;
+/// A gang that uses less than this part of its cores does not want them, whatever its pressure: threads that
+/// only sleep are woken by each thaw, and wait for a moment to sleep again (seen: 0.36 of their turns on a
+/// machine whose cores were busy). A gang that computes gets more than this beside twenty others.
+const NEXT_TO_NOTHING: f64 = 0.05;
 /// The least time in which it might run that says something: several turns.
 const TELLING: Nanos = Nanos(200_000_000);
 const LOOKS_TO_REST: u32 = 3;
@@ -68,7 +72,7 @@ impl TurnsWorth {
         self.before = Some(now);
         let part = |time: Nanos| time.0 as f64 / might.0 as f64;
         let used = part(now.used.since(before.used)) / cores.max(1) as f64;
-        let pressed = part(now.pressed.since(before.pressed)) >= PRESSED;
+        let pressed = used >= NEXT_TO_NOTHING && part(now.pressed.since(before.pressed)) >= PRESSED;
         let speaks =
             if self.rests { used >= MUCH || (used >= LITTLE && pressed) } else { used < LITTLE && !pressed };
         self.looks = if speaks { self.looks + 1 } else { 0 };
@@ -115,6 +119,12 @@ mod tests {
     #[test]
     fn time_that_other_programs_took_is_no_blocking() {
         assert_eq!(looks(&mut TurnsWorth::default(), &[(0.3, 0.9); 9]), [None; 9]);
+    }
+
+    #[test]
+    fn threads_that_only_sleep_rest_however_long_they_wait_to_sleep_again() {
+        let rest = Some(TurnsVerdict::Rest);
+        assert_eq!(looks(&mut TurnsWorth::default(), &[(0.004, 0.36); 4]), [None, None, None, rest]);
     }
 
     #[test]
