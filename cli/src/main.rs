@@ -89,6 +89,7 @@ Exit codes: 0 done; 1 the work failed; 2 bad usage or bad input; 3 this host can
 Every table has --json; answers go to standard output, progress and warnings to standard error.";
 
 #[derive(Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one, read once")]
 enum Command {
     Doctor(doctor::Args),
     Study(study::Args),
