@@ -541,6 +541,9 @@ proptest! {
 
 #[test]
 fn a_default_class_of_its_own_has_a_name_as_others_have() {
+    let policy =
+        Policy::parse("rate = \"1mbit\"\ndefault = \"rest\"\n[class.post]").expect("`rest` is no `post`");
+    assert_eq!(policy.hierarchy.class(policy.default).name, "rest");
     for name in ["x\\u001b[31m", "two words", &"x".repeat(65)] {
         let text = format!("rate = \"1mbit\"\ndefault = \"{name}\"\n[class.a]\n");
         let said = Policy::parse(&text).expect_err(name).to_string();

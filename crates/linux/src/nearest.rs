@@ -5,6 +5,21 @@
 /// letters or more, a third of longer names. Chosen by examples, not measured: with one edit for four letters
 /// `pear` would not find `pair`, and with two for three letters `udp` would be proposed for `tcp`.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    closest(word, known, |shorter| 1.max((shorter / 2).min(2)).max(shorter / 3))
+}
+
+/// As [`nearest`], with one edit only in names of up to five letters: where a new name is as good as a known
+/// one, so that a guess refuses what may be meant. `rest` may stand beside `post`; `rst` is a typing error.
+pub fn misspelt<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    closest(word, known, |shorter| 1.max(shorter / 3))
+}
+
+/// The known name that needs the fewest edits, if those are no more than `most` allows the shorter of the two.
+fn closest<'a>(
+    word: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    most: impl Fn(usize) -> usize,
+) -> Option<&'a str> {
     known
         .into_iter()
         // a word may be as long as the file; only one of about the same length can be meant
@@ -12,10 +27,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         // two letters swapped are one edit
         .map(|candidate| (strsim::osa_distance(word, candidate), candidate))
         .min()
-        .filter(|(edits, candidate)| {
-            let shorter = candidate.len().min(word.len());
-            *edits <= 1.max((shorter / 2).min(2)).max(shorter / 3)
-        })
+        .filter(|(edits, candidate)| *edits <= most(candidate.len().min(word.len())))
         .map(|(_, candidate)| candidate)
 }
 
@@ -34,5 +46,8 @@ mod tests {
         assert_eq!(nearest("pear", ["link", "pair"]), Some("pair"));
         assert_eq!(nearest("tcp", ["udp", "icmp"]), None);
         assert_eq!(nearest("x", []), None);
+        assert_eq!(nearest("rest", ["post"]), Some("post"), "a hint costs nothing");
+        assert_eq!(misspelt("rest", ["post"]), None, "it may be a name of its own");
+        assert_eq!(misspelt("rst", ["post", "rest"]), Some("rest"));
     }
 }

@@ -8,7 +8,7 @@ use super::{CpuPolicy, CpuShare, Flows, LeafQueue, Policy, ROOT, Rule};
 use crate::hierarchy::{ClassId, ClassSpec, Hierarchy, Order};
 use crate::weight::Weight;
 use std::collections::HashMap;
-use unisono_linux::nearest::nearest;
+use unisono_linux::nearest::{misspelt, nearest};
 
 /// The default class, where none is named.
 const DEFAULT: &str = "default";
@@ -196,7 +196,7 @@ fn default_fits(
             default.at,
             format!("default: {name:?} is no class; name a leaf, as in default = \"rest\""),
         ),
-        None => match nearest(name, names.keys().copied()) {
+        None => match misspelt(name, names.keys().copied()) {
             Some(near) => wrong(
                 default.at,
                 format!(
