@@ -182,7 +182,7 @@ fn a_stopped_job_goes_on_together() -> TestOutcome {
     let launcher = child.id() as i32;
     send(child.id() as i32, Signal::Suspend);
     let all = || numbers.iter().copied().chain([launcher]);
-    until("everybody stopped", || all().all(|pid| is_stopped(pid)));
+    until("everybody stopped", || all().all(&is_stopped));
     send(child.id() as i32, Signal::Continue);
     until("everybody goes on", || all().all(|pid| !is_stopped(pid)));
     send(child.id() as i32, Signal::Terminate);

@@ -8,13 +8,14 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     closest(word, known, |shorter| 1.max((shorter / 2).min(2)).max(shorter / 3))
 }
 
-/// As [`nearest`], with one edit only in names of up to five letters: where a new name is as good as a known
-/// one, so that a guess refuses what may be meant. `rest` may stand beside `post`; `rst` is a typing error.
+/// As [`nearest`], with one edit only in names of up to five letters: where a new name is as good as a
+/// known one, so that a guess refuses what may be meant. `rest` may stand beside `post`; `rst` is a typing
+/// error.
 pub fn misspelt<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     closest(word, known, |shorter| 1.max(shorter / 3))
 }
 
-/// The known name that needs the fewest edits, if those are no more than `most` allows the shorter of the two.
+/// The known name that needs the fewest edits, if that is no more than `most` allows the shorter of the two.
 fn closest<'a>(
     word: &str,
     known: impl IntoIterator<Item = &'a str>,
