@@ -5,7 +5,6 @@
 //! trait, and they are read together with it. The root of a crate is stricter. It names its modules, and
 //! these must not need anything that it defines.
 
-use super::Problem;
 use super::code::{Code, CratePath};
 use super::sources::{SourceFile, Sources};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// For each module, the modules beside it that it names, each with a file and line.
 type Uses = BTreeMap<String, BTreeMap<String, String>>;
 
-pub(super) fn check(sources: &Sources) -> Vec<Problem> {
+pub(super) fn check(sources: &Sources) -> Vec<String> {
     let mut crates: BTreeMap<&str, Vec<&SourceFile>> = BTreeMap::new();
     for file in sources.rust() {
         if let Some((folder, rest)) = file.path.split_once("/src/")
@@ -106,7 +105,7 @@ impl<'a> CrateModules<'a> {
 const ROOT: &str = "the root";
 
 /// One problem for each set of modules that reach one another: its shortest cycle.
-fn cycles(folder: &str, uses: &Uses) -> Vec<Problem> {
+fn cycles(folder: &str, uses: &Uses) -> Vec<String> {
     let mut known = BTreeSet::new();
     let mut problems = Vec::new();
     for module in uses.keys() {
@@ -121,15 +120,12 @@ fn cycles(folder: &str, uses: &Uses) -> Vec<Problem> {
         if let Some(cycle) = tied.iter().filter_map(|start| way(uses, start, start)).min_by_key(Vec::len) {
             let arrows: Vec<String> =
                 cycle.windows(2).map(|pair| format!("{} ({})", pair[1], uses[pair[0]][pair[1]])).collect();
-            problems.push(Problem {
-                key: folder.to_owned(),
-                text: format!(
-                    "{folder}: {} modules name one another in a cycle; the shortest: {} -> {}",
-                    tied.len(),
-                    cycle[0],
-                    arrows.join(" -> ")
-                ),
-            });
+            problems.push(format!(
+                "{folder}: {} modules name one another in a cycle; the shortest: {} -> {}",
+                tied.len(),
+                cycle[0],
+                arrows.join(" -> ")
+            ));
         }
     }
     problems
@@ -163,7 +159,7 @@ mod tests {
     use super::*;
 
     fn problems(files: &[(&str, &str)]) -> Vec<String> {
-        check(&Sources::of(files)).into_iter().map(|problem| problem.text).collect()
+        check(&Sources::of(files))
     }
 
     #[test]

@@ -38,44 +38,13 @@ const CHECKS: &[(&str, Check)] = &[
     ("no file too long", length::check),
     ("times are Nanos", times::check),
     ("links in documents resolve", links::check),
+    ("modules form no cycle", cycles::check),
+    ("a type's name means one thing", types::check),
+    ("one style of modules", style::modules),
+    ("comments as wide as code", style::width),
+    ("documents have one width", style::prose),
+    ("documents say something", documents::check),
 ];
-
-/// What breaks a rule, and the name under which `not-yet.txt` may still allow it.
-struct Problem {
-    key: String,
-    text: String,
-}
-
-/// A check with exceptions.
-type YoungCheck = fn(&Sources) -> Vec<Problem>;
-
-/// The first word names the check in `not-yet.txt`.
-const YOUNG_CHECKS: &[(&str, &str, YoungCheck)] = &[
-    ("cycles", "modules form no cycle", cycles::check),
-    ("types", "a type's name means one thing", types::check),
-    ("modules", "one style of modules", style::modules),
-    ("width", "comments as wide as code", style::width),
-    ("prose", "documents have one width", style::prose),
-    ("documents", "documents say something", documents::check),
-];
-
-/// Violations of rules that are younger than the code. This list may only shrink: an entry that nothing needs
-/// any more is a problem, too.
-const NOT_YET: &str = include_str!("not-yet.txt");
-
-/// The problems that `list` does not allow, and the entries that are not needed any more.
-fn beyond(list: &str, check: &str, problems: Vec<Problem>) -> Vec<String> {
-    let entries = list.lines().filter_map(|line| line.split_once(' ')).filter(|(of, _)| *of == check);
-    let entries: Vec<&str> = entries.map(|(_, key)| key).collect();
-    let unneeded = entries.iter().filter(|key| !problems.iter().any(|problem| problem.key == **key));
-    let unneeded: Vec<String> = unneeded
-        .map(|key| {
-            format!("xtask/src/lint/not-yet.txt: nothing needs \"{check} {key}\" any more; delete the line")
-        })
-        .collect();
-    let new = problems.into_iter().filter(|problem| !entries.contains(&problem.key.as_str()));
-    new.map(|problem| problem.text).chain(unneeded).collect()
-}
 
 /// Runs all checks. Answers whether none failed.
 pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
@@ -108,9 +77,6 @@ fn of_this_project(summary: &mut StepSummary) -> anyhow::Result<()> {
     let sources = Sources::read(&workspace()).context("the sources cannot be read")?;
     for (name, check) in CHECKS {
         summary.step(name, || verdict(check(&sources)));
-    }
-    for (check, name, problems) in YOUNG_CHECKS {
-        summary.step(name, || verdict(beyond(NOT_YET, check, problems(&sources))));
     }
     summary.step("format of C sources", || c_format::check(&sources));
     Ok(())
@@ -204,19 +170,4 @@ fn deny(install: Install) -> StepVerdict {
         "bans",
         "sources",
     ])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_list_of_exceptions_can_only_shrink() {
-        let problem = |key: &str| Problem { key: key.to_owned(), text: format!("{key} is wrong") };
-        let list = "types Place\ntypes Kind\ncycles rma\n";
-        let found = beyond(list, "types", vec![problem("Place"), problem("Place"), problem("Row")]);
-        assert_eq!(found[0], "Row is wrong");
-        assert!(found[1].contains("nothing needs \"types Kind\" any more"), "{found:?}");
-        assert_eq!(found.len(), 2);
-    }
 }

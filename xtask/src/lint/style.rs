@@ -1,12 +1,11 @@
 //! One style: a module with files of its own is `name/mod.rs`, comments are as wide as code, and documents
 //! have one width.
 
-use super::Problem;
 use super::sources::{SourceFile, Sources};
 use std::collections::BTreeSet;
 
 /// `name.rs` beside `name/`.
-pub(super) fn modules(sources: &Sources) -> Vec<Problem> {
+pub(super) fn modules(sources: &Sources) -> Vec<String> {
     let mut folders: BTreeSet<&str> = BTreeSet::new();
     for file in sources.rust() {
         folders.extend(file.path.match_indices('/').map(|(at, _)| &file.path[..at]));
@@ -15,19 +14,18 @@ pub(super) fn modules(sources: &Sources) -> Vec<Problem> {
         file.path.contains("/src/")
             && file.path.strip_suffix(".rs").is_some_and(|name| folders.contains(name))
     };
-    let problem = |file: &SourceFile| Problem {
-        key: file.path.clone(),
-        text: format!("{}:1: move it to {}/mod.rs", file.path, file.path.trim_end_matches(".rs")),
+    let problem = |file: &SourceFile| {
+        format!("{}:1: move it to {}/mod.rs", file.path, file.path.trim_end_matches(".rs"))
     };
     sources.rust().filter(beside).map(problem).collect()
 }
 
 /// Comment lines wider than `max_width` of rustfmt.toml, which rustfmt applies to code. A row of a table may
 /// be wider, because it cannot be broken.
-pub(super) fn width(sources: &Sources) -> Vec<Problem> {
+pub(super) fn width(sources: &Sources) -> Vec<String> {
     let Some(width) = sources.files.iter().find(|file| file.path == "rustfmt.toml").and_then(max_width)
     else {
-        return vec![Problem { key: String::new(), text: "rustfmt.toml:1: it sets no max_width".to_owned() }];
+        return vec!["rustfmt.toml:1: it sets no max_width".to_owned()];
     };
     let mut problems = Vec::new();
     for file in sources.rust() {
@@ -35,10 +33,9 @@ pub(super) fn width(sources: &Sources) -> Vec<Problem> {
         let comment = |line: &str| line.trim_start().starts_with("//") && !row(line);
         let wide = |line: &str| comment(line) && line.chars().count() > width;
         let lines = (1..).zip(file.text.lines()).filter(|(_, line)| wide(line));
-        problems.extend(lines.map(|(number, _)| Problem {
-            key: file.path.clone(),
-            text: format!("{}:{number}: a comment wider than {width} columns", file.path),
-        }));
+        problems.extend(
+            lines.map(|(number, _)| format!("{}:{number}: a comment wider than {width} columns", file.path)),
+        );
     }
     problems
 }
@@ -49,7 +46,7 @@ const PROSE: usize = 120;
 
 /// Lines of documents that are wider than [`PROSE`] and could be broken: not rows of tables, code, headings
 /// or long addresses.
-pub(super) fn prose(sources: &Sources) -> Vec<Problem> {
+pub(super) fn prose(sources: &Sources) -> Vec<String> {
     let mut problems = Vec::new();
     for file in sources.files.iter().filter(|file| file.is(".md") && !file.is_made()) {
         let mut is_code = false;
@@ -59,10 +56,7 @@ pub(super) fn prose(sources: &Sources) -> Vec<Problem> {
             let stays = is_code || text.starts_with(['|', '#', '<']) || line.starts_with("    ");
             let first: String = text.chars().take(PROSE).collect();
             if !stays && line.chars().count() > PROSE && first.trim_start_matches(['-', ' ']).contains(' ') {
-                problems.push(Problem {
-                    key: file.path.clone(),
-                    text: format!("{}:{number}: a line wider than {PROSE} columns", file.path),
-                });
+                problems.push(format!("{}:{number}: a line wider than {PROSE} columns", file.path));
             }
         }
     }
@@ -87,8 +81,7 @@ mod tests {
             ("x/tests/e.rs", ""),
             ("x/tests/e/f.rs", ""),
         ]));
-        let keys: Vec<&str> = found.iter().map(|problem| problem.key.as_str()).collect();
-        assert_eq!(keys, ["x/src/a.rs"]);
+        assert_eq!(found, ["x/src/a.rs:1: move it to x/src/a/mod.rs"]);
     }
 
     #[test]
@@ -97,15 +90,13 @@ mod tests {
         let address = format!("- https://{}", "x".repeat(PROSE));
         let text = format!("{long}\n| {long} |\n```\n{long}\n```\n# {long}\n{address}\n- {long}\nshort\n");
         let found = prose(&Sources::of(&[("a.md", &text), ("b.txt", &long), ("c.md", "short")]));
-        let texts: Vec<&str> = found.iter().map(|problem| problem.text.as_str()).collect();
-        assert_eq!(texts, ["a.md:1: a line wider than 120 columns", "a.md:8: a line wider than 120 columns"]);
+        assert_eq!(found, ["a.md:1: a line wider than 120 columns", "a.md:8: a line wider than 120 columns"]);
     }
 
     #[test]
     fn a_comment_wider_than_code_may_be_is_a_problem() {
         let text = "// 0123456789\nlet x = \"0123456789\";\n  /// é234\n//! | 0123456789 |\n";
         let found = width(&Sources::of(&[("a.rs", text), ("rustfmt.toml", "max_width = 10\n")]));
-        let texts: Vec<&str> = found.iter().map(|problem| problem.text.as_str()).collect();
-        assert_eq!(texts, ["a.rs:1: a comment wider than 10 columns"]);
+        assert_eq!(found, ["a.rs:1: a comment wider than 10 columns"]);
     }
 }

@@ -1,6 +1,5 @@
 //! The name of a type means one thing in the whole workspace, so that a reader who has met it once knows it.
 
-use super::Problem;
 use super::code::Code;
 use super::sources::{SourceFile, Sources};
 use std::collections::BTreeMap;
@@ -8,13 +7,13 @@ use std::collections::BTreeMap;
 /// Names that mean the same thing in each crate or subcommand.
 const ALLOWED: [&str; 3] = ["Error", "Args", "Options"];
 
-pub(super) fn check(sources: &Sources) -> Vec<Problem> {
+pub(super) fn check(sources: &Sources) -> Vec<String> {
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in sources.rust().filter(|file| is_shipped(file)) {
         let code = match Code::read(&file.text, &["of a crate"]) {
             Ok(code) => code,
             Err(error) => {
-                return vec![Problem { key: String::new(), text: format!("{}: {error}", file.path) }];
+                return vec![format!("{}: {error}", file.path)];
             }
         };
         for (name, line) in code.types {
@@ -22,9 +21,8 @@ pub(super) fn check(sources: &Sources) -> Vec<Problem> {
         }
     }
     places.retain(|name, places| places.len() > 1 && !ALLOWED.contains(&name.as_str()));
-    let problem = |(name, places): (String, Vec<String>)| Problem {
-        text: format!("{}: {name} is a type elsewhere, too: {}", places[0], places[1..].join(", ")),
-        key: name,
+    let problem = |(name, places): (String, Vec<String>)| {
+        format!("{}: {name} is a type elsewhere, too: {}", places[0], places[1..].join(", "))
     };
     places.into_iter().map(problem).collect()
 }
@@ -47,7 +45,6 @@ mod tests {
             ("crates/b/src/lib.rs", "struct Error;\npub enum Place {}"),
             ("crates/b/tests/b.rs", "struct Place;"),
         ]));
-        let texts: Vec<&str> = found.iter().map(|problem| problem.text.as_str()).collect();
-        assert_eq!(texts, ["crates/a/src/lib.rs:1: Place is a type elsewhere, too: crates/b/src/lib.rs:2"]);
+        assert_eq!(found, ["crates/a/src/lib.rs:1: Place is a type elsewhere, too: crates/b/src/lib.rs:2"]);
     }
 }
