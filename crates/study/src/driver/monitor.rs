@@ -109,8 +109,12 @@ fn of_streams(measured: &[Measurement]) -> Result<RunResult, NoResult> {
     let streams: Vec<&Distribution> = measured.iter().filter_map(|m| m.latency_us.as_ref()).collect();
     let chunks: u64 = streams.iter().map(|d| d.n).sum();
     let updates: u64 = measured.iter().filter_map(|m| m.requests).sum();
-    if updates == 0 {
-        return Err(NoResult::Failed("no clusters were updated in time; use longer runs (--paper)".into()));
+    // Chunks that nobody clustered have waited, and are a result: without them a regime that starves all
+    // streams would have no bad runs.
+    if chunks == 0 {
+        return Err(NoResult::Failed(
+            "no chunk of packets was complete in time; use longer runs (--paper)".into(),
+        ));
     }
     let unfinished: u64 = measured.iter().filter_map(|m| m.unfinished).sum();
     let weighted = |of: fn(&Distribution) -> f64| {
@@ -128,22 +132,26 @@ fn of_streams(measured: &[Measurement]) -> Result<RunResult, NoResult> {
     };
     let mean = |of: fn(&Measurement) -> Option<f64>| {
         let values: Vec<f64> = measured.iter().filter_map(of).collect();
-        values.iter().sum::<f64>() / values.len().max(1) as f64
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     };
     let mut result = RunResult {
         figures: vec![
             Figure::median("latency_ms", "ms", distribution),
             Figure::new("latency_max_ms", distribution.max, "ms"),
             Figure::new("latency_spread_ms", distribution.max - distribution.min, "ms"),
-            Figure::new("barriers_per_s", mean(|m| Some(m.barriers_per_s)), "1/s"),
-            Figure::new("processing_us", mean(|m| m.processing_us), "us"),
-            Figure::new("waiting_us", mean(|m| m.waiting_us), "us"),
             Figure::new("updates", updates as f64, "1"),
             Figure::new("unfinished", unfinished as f64, "1"),
             Figure::new("streams", measured.len() as f64, "1"),
         ],
         ..RunResult::default()
     };
+    let barriers = [
+        ("barriers_per_s", mean(|m| m.processing_us.map(|_| m.barriers_per_s)), "1/s"),
+        ("processing_us", mean(|m| m.processing_us), "us"),
+        ("waiting_us", mean(|m| m.waiting_us), "us"),
+    ];
+    let barriers = barriers.into_iter().filter_map(|(name, mean, unit)| Some(Figure::new(name, mean?, unit)));
+    result.figures.extend(barriers);
     if unfinished > 0 {
         result.warnings.push(format!(
             "{unfinished} of {} updates had not begun in time and count as long as they had waited: this regime cannot keep up with the packets",
@@ -178,5 +186,15 @@ mod tests {
         assert_eq!(figure("processing_us"), Some(30.0));
         assert!(result.warnings[0].contains("2 of 40 updates"), "{result:?}");
         assert!(of_streams(&[Measurement::default()]).is_err());
+    }
+
+    #[test]
+    fn streams_that_nobody_served_are_shown_with_the_time_that_they_waited() {
+        let starved = Measurement { processing_us: None, ..stream(3, 5e6, 6e6, 3) };
+        let result = of_streams(&[starved]).expect("they waited");
+        let figure = |name: &str| result.figures.iter().find(|f| f.name == name).map(|f| f.value);
+        assert_eq!((figure("latency_ms"), figure("updates")), (Some(5000.0), Some(0.0)));
+        assert_eq!(figure("processing_us"), None, "nobody met at a barrier");
+        assert!(result.warnings[0].contains("3 of 3 updates"), "{result:?}");
     }
 }

@@ -157,8 +157,7 @@ fn serve(
         latency_us: quantile::distribution(&latencies),
         requests: Some(latencies.len() as u64),
         unfinished: Some((arrivals.len() - latencies.len()) as u64),
-        start_ns: origin.0,
-        ..measured
+        ..measured.over(origin, clock::now())
     };
     Ok(choice.label(&group, chosen_because, measured, "bursts-unisono"))
 }
@@ -210,6 +209,19 @@ mod tests {
         let expected = load.arrivals(0.2, options.seed).len() as u64;
         assert_eq!((measured.requests, measured.unfinished), (Some(0), Some(expected)));
         assert!(measured.latency_us.is_none());
+    }
+
+    #[test]
+    fn a_stream_with_a_single_request_is_measured_too() {
+        let one = |load: &BurstLoad| load.arrivals(0.2, 7).len() == 1;
+        let rates =
+            (1..100).map(|rate| BurstLoad { rate: f64::from(rate), rounds: 1, ..BurstLoad::default() });
+        let load = rates.into_iter().find(one).expect("a rate at which one request comes");
+        let options = Options { threads: 2, seconds: 0.2, seed: 7, size: Some(100), ..Options::default() };
+        let patience = Duration::from_secs(3600);
+        let measured = serve(&load, &BarrierChoice::default(), &options, patience).expect("measured");
+        let arrival = load.arrivals(0.2, 7)[0].as_secs_f64();
+        assert!(measured.requests == Some(1) && measured.elapsed_s >= arrival, "{measured:?}");
     }
 
     #[test]

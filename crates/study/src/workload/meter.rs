@@ -236,6 +236,15 @@ pub struct Measurement {
 }
 
 impl Measurement {
+    /// The same, measured from `start` to `end`. For work that is counted from its first arrival to its last
+    /// end: the meter's own time of so many iterations ends when the last one begins, and is none of a single
+    /// one.
+    #[must_use]
+    pub fn over(self, start: Nanos, end: Nanos) -> Self {
+        let elapsed_s = end.since(start).0 as f64 / 1e9;
+        Self { start_ns: start.0, end_ns: end.0, elapsed_s, ..self }
+    }
+
     /// Processors used on average while it was measured.
     pub fn cpu_share(&self) -> f64 {
         if self.elapsed_s > 0.0 { self.cpu_s / self.elapsed_s } else { 0.0 }

@@ -172,8 +172,7 @@ fn serve(
         latency_us: quantile::distribution(&latencies),
         requests: Some(updates),
         unfinished: arrivals.map(|arrivals| arrivals.len() as u64 - updates),
-        start_ns: origin.0,
-        ..together(&meters, measured)
+        ..together(&meters, measured).over(origin, clock::now())
     };
     Ok(place.label(barrier, measured))
 }
@@ -342,6 +341,23 @@ mod tests {
         assert_eq!(measured.requests, Some(0));
         assert!(measured.unfinished.is_some_and(|n| n > 0));
         assert_eq!(measured.latency_us.map(|latency| latency.n), measured.unfinished);
+    }
+
+    #[test]
+    fn a_stream_with_a_single_chunk_is_measured_too() {
+        let options = Options { threads: 2, seconds: 0.2, ..Options::default() };
+        let many = load(600.0);
+        let ChunkTimes::Packets(rate) = many.times else { unreachable!("load() says so") };
+        let in_time = |at: &Duration| at.as_secs_f64() < options.seconds;
+        let packets = PacketTimes::new(rate, 0, options.seed).take_while(in_time).count();
+        let one = MonitorLoad { chunk: packets, ..many };
+        for patience in [Duration::from_secs(3600), Duration::ZERO] {
+            let measured = serve(&one, BARRIERS[0], &options, patience).expect("measured");
+            assert_eq!(measured.latency_us.map(|latency| latency.n), Some(1), "{measured:?}");
+            // to the end of the last chunk, which came after the last packet
+            let last = PacketTimes::new(rate, 0, options.seed).nth(packets - 1).expect("it came");
+            assert!(measured.elapsed_s >= last.as_secs_f64(), "{measured:?}");
+        }
     }
 
     #[test]
