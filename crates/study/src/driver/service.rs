@@ -13,13 +13,15 @@ use super::link::place::{AppliedPolicy, EnforcedAt};
 use super::stage::{Cable, LinkStage, SENDER};
 use super::web::WebLoad;
 use super::{Context, Driver, DriverKind, NoResult, RunResult, video};
-use crate::child::{self, StudyChild};
-use crate::workload::service::{Application, BrokerPlaces, ServiceCarrier, ServiceScene, Serving};
+use crate::child::{self, ChildError, StudyChild};
+use crate::workload::service::{
+    Application, BrokerPlaces, ServiceCarrier, ServiceMeeting, ServiceScene, Serving,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use unisono_broker::ChannelWait;
 use unisono_linux::clock::{self, Nanos};
 use unisono_measure::record::Figure;
@@ -27,7 +29,7 @@ use unisono_measure::record::Figure;
 pub const SERVICE: DriverKind =
     DriverKind { over: &["elapsed_s", "after_ms"], ..DriverKind::of::<ServiceDriver>("service") };
 
-/// Processes have to start and to find each other.
+/// What the progress expects: processes have to start and to find each other.
 const START: Duration = Duration::from_millis(150);
 /// Conversations are opened one after the other, and an attempt that comes too early is repeated after 10 ms.
 const OPENING: Duration = Duration::from_millis(15);
@@ -35,6 +37,15 @@ const OPENING: Duration = Duration::from_millis(15);
 const OPENING_OF_MANY: Duration = Duration::from_millis(2);
 /// A round that is late, and the end of the processes.
 const AFTER: Duration = Duration::from_millis(100);
+/// From the moment at which both ends are ready to the start of measuring: they look every millisecond.
+const LEAD: Duration = Duration::from_millis(50);
+/// The same beside a web server, whose clients have to fill the link first.
+const LEAD_BESIDE_WEB: Duration = Duration::from_millis(400);
+/// What an end of a conversation may take to appear and to answer. A busy machine starts a program in
+/// seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What opening all conversations may take.
+const LONGEST_OPENING: Duration = Duration::from_secs(120);
 const PORT: u16 = 5101;
 const BROKER_PORT: u16 = 5100;
 /// The broker takes 128 programs of one user unless it is told otherwise, and a conversation is two.
@@ -143,10 +154,7 @@ impl Driver for ServiceDriver {
         };
         let scene = self.scene(seconds, seed, video);
         run_apart(context, "service", |host, interrupted| {
-            self.staged(host, interrupted, |stage| match stage {
-                Some(stage) => self.beside_web(host, stage, scene, interrupted),
-                None => self.between(host, None, scene, interrupted),
-            })
+            self.staged(host, interrupted, |stage| self.between(host, stage, scene, interrupted))
         })
     }
 }
@@ -172,7 +180,7 @@ impl ServiceDriver {
         })
     }
 
-    /// From the start of the processes to the start of measuring.
+    /// From the start of the processes to the start of measuring, as the progress expects it.
     fn start(&self) -> Duration {
         let conversations = match self.application {
             Application::Streaming | Application::Requests => self.clients,
@@ -205,8 +213,8 @@ impl ServiceDriver {
         Ok(result)
     }
 
-    /// A run that is to be measured for so many seconds. Where its parts are, and when it begins, is not yet
-    /// known.
+    /// A run that is to be measured for so many seconds after its ends have met. Where its parts are is not
+    /// yet known.
     fn scene(&self, seconds: f64, seed: u64, video: Option<PathBuf>) -> ServiceScene {
         let measured = Duration::from_secs_f64(seconds);
         let longest = match self.application {
@@ -223,6 +231,8 @@ impl ServiceDriver {
             congestion: self.congestion.clone(),
             from: Nanos::ZERO,
             until: longest.into(),
+            meeting: None,
+            patience: PATIENCE,
             message_bytes: self.message_bytes,
             events_per_s: self.events_per_s,
             file_bytes: (self.file_mb * 1e6) as u64,
@@ -234,24 +244,6 @@ impl ServiceDriver {
             seed,
             wait: self.wait,
         }
-    }
-
-    fn beside_web(
-        &self,
-        host: &RunHost<'_>,
-        stage: &LinkStage,
-        scene: ServiceScene,
-        interrupted: child::Interrupted,
-    ) -> Result<RunResult, NoResult> {
-        let time = self.start() + AFTER + Duration::from(scene.until.since(scene.from));
-        let web = (self.web_connections > 0)
-            .then(|| WebLoad::start(host, stage, self.web_connections, time))
-            .transpose()?;
-        let mut result = self.between(host, Some(stage), scene, interrupted)?;
-        if let Some(web) = web {
-            result.figures.extend(web.end()?);
-        }
-        Ok(result)
     }
 
     /// The application has nine tenths of the link; what it does not use, others may.
@@ -290,13 +282,14 @@ impl ServiceDriver {
         scene: ServiceScene,
         interrupted: child::Interrupted,
     ) -> Result<RunResult, NoResult> {
-        let longest = scene.until.since(scene.from);
-        let from = Nanos::from(self.start()).after(clock::now());
+        let measured = Duration::from(scene.until.since(scene.from));
+        let meeting = host.files.path("meeting");
+        let meeting = ServiceMeeting::at(&meeting)
+            .map_err(|error| NoResult::Failed(format!("{}: {error}", meeting.display())))?;
         let scene = ServiceScene {
             server: stage.map_or(Ipv4Addr::LOCALHOST, |_| SENDER).into(),
             broker: self.over.is_channel().then(|| self.broker(host, stage)),
-            from,
-            until: longest.after(from),
+            meeting: Some(meeting.clone()),
             ..scene
         };
         // before the broker starts: its socket is in the directory that this makes
@@ -325,22 +318,59 @@ impl ServiceDriver {
         let server = host.start(Party::Sender, self.pinned, process("server"))?;
         let client = || host.start(Party::Receiver, self.pinned, process("client"));
         let client = stage.map_or_else(client, |stage| stage.at_the_receiver(client))?;
-        let longest = self.start() + Duration::from(longest) * 2 + Duration::from_secs(10);
-        let ended = child::wait_all(&mut [server, client], longest, interrupted);
+        let mut ends = [server, client];
+        let ended = opened(&meeting, &mut ends, interrupted).and_then(|()| {
+            // the link is filled for as long as it is measured, and not while conversations are opened
+            let web = stage.filter(|_| self.web_connections > 0);
+            let lead = if web.is_some() { LEAD_BESIDE_WEB } else { LEAD };
+            let load = |stage| WebLoad::start(host, stage, self.web_connections, lead + measured + AFTER);
+            let web = web.map(load).transpose()?;
+            let told = meeting.begin_at(Nanos::from(lead).after(clock::now()));
+            told.map_err(|error| NoResult::Failed(error.to_string()))?;
+            let longest = lead + measured * 2 + PATIENCE;
+            child::wait_all(&mut ends, longest, interrupted)?;
+            web.map_or(Ok(Vec::new()), WebLoad::end)
+        });
+        drop(ends);
         // a broker that has failed is the reason why its programs have
         let failed = broker.as_mut().filter(|_| ended.is_err()).and_then(StudyChild::failure);
         drop(broker);
         if let Some(failed) = failed {
             return Err(failed.into());
         }
-        ended?;
+        let of_web = ended?;
         let mut figures: Vec<Figure> = host.files.read("client")?;
         figures.extend(host.files.read::<Vec<Figure>>("server")?);
         if figures.is_empty() {
             return Err(NoResult::Failed("the client measured nothing".to_owned()));
         }
+        figures.extend(of_web);
         Ok(RunResult { figures, ..RunResult::default() })
     }
+}
+
+/// Waits until both ends have opened their conversations.
+fn opened(
+    meeting: &ServiceMeeting,
+    ends: &mut [StudyChild],
+    interrupted: child::Interrupted,
+) -> Result<(), NoResult> {
+    let start = Instant::now();
+    while !meeting.is_complete() {
+        if let Some(signal) = interrupted() {
+            return Err(ChildError::Interrupted(signal).into());
+        }
+        if let Some(failed) = ends.iter_mut().find_map(StudyChild::failure) {
+            return Err(failed.into());
+        }
+        if start.elapsed() > LONGEST_OPENING {
+            return Err(NoResult::Failed(format!(
+                "the ends have not opened their conversations within {LONGEST_OPENING:?}; let the machine rest"
+            )));
+        }
+        std::thread::sleep(child::STEP);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Conversations over the event channel: each end publishes on a topic of its own and subscribes to the
 //! other's.
 
-use super::{Conversation, NextMessage, PATIENCE, ServiceEnd, ServiceScene};
+use super::{Conversation, NextMessage, ServiceEnd, ServiceScene};
 use crate::workload::Error;
 use crate::workload::patience::patiently;
 use std::io;
@@ -32,8 +32,8 @@ pub(super) fn channel(
     number: u16,
 ) -> Result<Box<dyn Conversation>, Error> {
     let failed = |error: unisono_broker::Error| Error::Exchange(error.to_string());
-    let until = Nanos::from(PATIENCE).after(clock::now());
-    let mut client = patiently(PATIENCE, || Client::at(address)).map_err(failed)?;
+    let until = Nanos::from(scene.patience).after(clock::now());
+    let mut client = patiently(scene.patience, || Client::at(address)).map_err(failed)?;
     client.set_wait(scene.wait);
     let (own, other) = match end {
         ServiceEnd::Server => ("server", "client"),

@@ -18,12 +18,14 @@
 //!
 //! What this module does not do: start the processes or the network (the driver does), or judge.
 
+mod asking;
 mod channel;
 mod control;
 mod conversation;
 mod download;
 mod events;
 mod frames;
+mod meeting;
 mod null_rpc;
 mod reply;
 mod requests;
@@ -35,6 +37,7 @@ mod udp;
 mod video;
 
 pub use conversation::{AnswerApart, Conversation, NextMessage};
+pub use meeting::ServiceMeeting;
 pub(super) use tcp::TcpConversation;
 
 use crate::workload::Error;
@@ -123,10 +126,14 @@ pub struct ServiceScene {
     pub port: u16,
     /// The congestion control of TCP connections; `None`: the host's own.
     pub congestion: Option<String>,
-    /// When measuring begins, on the monotonic clock.
+    /// When measuring begins, on the monotonic clock; where there is a meeting, after its moment.
     pub from: Nanos,
-    /// When it ends. A download ends with the file.
+    /// When it ends, in the same way. A download ends with the file.
     pub until: Nanos,
+    /// Where the ends hear when to begin. `None`: `from` is that moment, whoever is late.
+    pub meeting: Option<ServiceMeeting>,
+    /// How long the other end may take to appear, and to answer what opens a conversation.
+    pub patience: Duration,
     /// Bytes of an event or of a block of the download.
     pub message_bytes: usize,
     /// Events per second.
@@ -154,9 +161,6 @@ pub struct BrokerPlaces {
     pub for_server: String,
     pub for_client: String,
 }
-
-/// How long the other end may take to appear.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// So many conversations fit the usual limit of 1,024 open files.
 const FEW: u16 = 100;
@@ -206,9 +210,22 @@ impl ServiceScene {
     /// Does one process's part.
     ///
     /// # Errors
-    /// The other end does not appear within 5 s, or the communication breaks.
+    /// The other end does not appear in the scene's patience, or the communication breaks.
     pub fn run(&self, end: ServiceEnd) -> Result<Vec<Figure>, Error> {
         let conversations = self.open(end)?;
+        let Some(meeting) = &self.meeting else { return self.measure(end, conversations) };
+        // the other end may have hundreds of conversations still to open
+        let longest = self.patience * (u32::from(self.clients) / u32::from(FEW) + 2);
+        let moment = meeting.wait(end, longest)?;
+        let begun = Self { from: self.from.after(moment), until: self.until.after(moment), ..self.clone() };
+        begun.measure(end, conversations)
+    }
+
+    fn measure(
+        &self,
+        end: ServiceEnd,
+        conversations: Vec<Box<dyn Conversation>>,
+    ) -> Result<Vec<Figure>, Error> {
         let done = match (self.application, end) {
             (Application::NullRpc, ServiceEnd::Server) => null_rpc::serve(self, conversations),
             (Application::NullRpc, ServiceEnd::Client) => null_rpc::call(self, conversations),

@@ -1,10 +1,10 @@
 //! Null RPC (section 3.2, Table 1): the client sends an empty request, the server an empty answer.
 
+use super::asking::ask_until;
 use super::serving::{Send, serve_requests};
-use super::{Conversation, NextMessage, ServiceScene, distributed};
+use super::{Conversation, ServiceScene, distributed};
 use std::io;
 use std::time::Duration;
-use unisono_linux::clock;
 use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
 
@@ -23,20 +23,13 @@ pub(super) fn call(
     conversations: Vec<Box<dyn Conversation>>,
 ) -> io::Result<Vec<Figure>> {
     let mut times = Histogram::new();
-    let mut answer = Vec::new();
-    for mut server in conversations {
-        while clock::now() < scene.until {
-            let sent = clock::now();
-            server.send(&[])?;
-            if server.receive(&mut answer, scene.until)? != NextMessage::Message {
-                break;
-            }
-            if sent >= scene.from {
-                times.record(clock::now().since(sent).into());
-            }
-        }
+    let mut answered = 0;
+    for server in conversations {
+        let asked = ask_until(scene, server, b"", 0)?;
+        times.merge(&asked.times);
+        answered += asked.answered;
     }
     let seconds = Duration::from(scene.until.since(scene.from)).as_secs_f64();
-    let calls = Figure::new("calls_per_s", times.len() as f64 / seconds, "1/s");
+    let calls = Figure::new("calls_per_s", answered as f64 / seconds, "1/s");
     Ok(distributed("response_us", times.distribution(1e3), "us").into_iter().chain([calls]).collect())
 }

@@ -2,7 +2,7 @@
 //!
 //! What a client sends leaves when it waits for the answer, because a request is both.
 
-use super::{AnswerApart, Conversation, NextMessage, PATIENCE, ServiceEnd, ServiceScene, Serving};
+use super::{AnswerApart, Conversation, NextMessage, ServiceEnd, ServiceScene, Serving};
 use crate::workload::Error;
 use crate::workload::patience::patiently;
 use std::io;
@@ -16,9 +16,8 @@ use unisono_broker::{
 use unisono_linux::clock::{self, Nanos};
 
 const TOPIC: &str = "service/requests";
-/// A client asks again after this time whether the server is there.
-const TURN: Duration = Duration::from_millis(100);
-/// The key of such a request, which the server answers with nothing.
+/// The key of the request with which a client finds out that the server is there, and which the server
+/// answers with nothing.
 const HELLO: &str = "hello";
 /// Requests that may wait (bytes).
 const QUEUE: usize = 4 << 20;
@@ -50,7 +49,7 @@ pub(super) fn reply(
 ) -> Result<Box<dyn Conversation>, Error> {
     let failed = |error: unisono_broker::Error| Error::Exchange(error.to_string());
     let connect = || -> Result<Client, Error> {
-        let mut client = patiently(PATIENCE, || Client::at(address)).map_err(failed)?;
+        let mut client = patiently(scene.patience, || Client::at(address)).map_err(failed)?;
         client.set_wait(scene.wait);
         Ok(client)
     };
@@ -64,16 +63,34 @@ pub(super) fn reply(
         client.subscribe(&listening).map_err(failed)?;
         let in_threads = scene.serving == Serving::ThreadPerRequest;
         let answers = in_threads.then(connect).transpose()?.map(|client| Arc::new(Mutex::new(client)));
-        return Ok(Box::new(ReplyServer { client, request: None, answers }));
+        let mut server = ReplyServer { client, request: None, answers };
+        for number in 0..scene.conversations(ServiceEnd::Client) {
+            if !server.greet(scene.patience).map_err(failed)? {
+                return Err(Error::Exchange(format!("{number} clients came, and no other one")));
+            }
+        }
+        return Ok(Box::new(server));
     }
     let topic = client.advertise(&Advertisement::of(TOPIC)).map_err(failed)?;
-    let until = Nanos::from(PATIENCE).after(clock::now());
-    // a request that nobody subscribes to yet has no reply
-    loop {
-        match client.request(topic, EventDraft::new(&[]).keyed(HELLO), TURN) {
-            Ok(_) => return Ok(Box::new(ReplyClient { client, topic, request: Vec::new() })),
-            Err(Unanswered::NoReply(_) | Unanswered::NobodyReplies { .. }) if clock::now() < until => {}
-            Err(error) => return Err(failed(error)),
+    // A request waits for the server to subscribe, and the server has it once. On a busy machine the answer
+    // may come late, but it comes.
+    client.request(topic, EventDraft::new(&[]).keyed(HELLO), scene.patience).map_err(failed)?;
+    Ok(Box::new(ReplyClient { client, topic, request: Vec::new() }))
+}
+
+impl ReplyServer {
+    /// Answers the next client's greeting; whether one came.
+    fn greet(&mut self, patience: Duration) -> Result<bool, Unanswered> {
+        let until = Nanos::from(patience).after(clock::now());
+        loop {
+            let left = until.since(clock::now());
+            match self.client.receive(Some(left.into()))? {
+                Some(Reception::Event(event)) if event.key.as_deref() == Some(HELLO) => {
+                    return self.client.reply(&event, EventDraft::new(&[]));
+                }
+                Some(_) => {}
+                None => return Ok(false),
+            }
         }
     }
 }
@@ -94,9 +111,6 @@ impl Conversation for ReplyServer {
         loop {
             let left = until.since(clock::now());
             match self.client.receive(Some(left.into())).map_err(io::Error::other)? {
-                Some(Reception::Event(event)) if event.key.as_deref() == Some(HELLO) => {
-                    self.client.reply(&event, EventDraft::new(&[])).map_err(io::Error::other)?;
-                }
                 Some(Reception::Event(event)) => {
                     message.clear();
                     message.extend_from_slice(&event.payload.bytes());

@@ -157,13 +157,13 @@ fn figures(scene: &ServiceScene, seen: &[Viewing]) -> Vec<Figure> {
     let (mut all, mut late, mut lost) = (0, 0, 0);
     for viewing in seen {
         arrivals.merge(&viewing.arrivals);
-        for (frames, last) in &viewing.rounds {
+        for (round, (frames, last)) in (0..).zip(&viewing.rounds) {
             all += 1;
             lost += viewing.per_round - frames.min(&viewing.per_round);
             late += u64::from(*frames < viewing.per_round || *last > scene.round);
-            if *frames > 0 {
-                delivery.record((*last).into());
-            }
+            // a round of which nothing came counts as long as the viewer has waited for it
+            let waited = scene.round.times(rounds(scene) + 1 - round);
+            delivery.record((if *frames > 0 { *last } else { waited }).into());
         }
     }
     let frames: u64 = seen.iter().map(|viewing| viewing.per_round * viewing.rounds.len() as u64).sum();
@@ -198,6 +198,18 @@ fn bins(arrivals: &Histogram) -> impl Iterator<Item = (f64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rounds_of_which_nothing_came_count_as_long_as_the_viewer_has_waited() {
+        use crate::workload::service::tests::scene;
+        use crate::workload::service::{Application, ServiceCarrier};
+        let scene = scene(Application::Streaming, ServiceCarrier::Tcp, 0);
+        let figures = figures(&scene, &[Viewing::new(&scene)]);
+        let round = figures.iter().find(|figure| figure.name == "round_ms").expect("it has a figure");
+        let times = round.distribution.expect("times");
+        // three rounds of 200 ms, and one more for those who are late
+        assert_eq!((times.n, times.min.round(), times.max.round()), (3, 400.0, 800.0));
+    }
 
     #[test]
     fn each_frame_is_in_one_bin_of_the_histogram_and_late_ones_in_the_last() {

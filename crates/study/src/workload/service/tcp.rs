@@ -1,7 +1,7 @@
 //! Conversations over TCP, with a length before each message.
 
 use super::socket::{LONGEST, LOOK, address, any, failed, outcome};
-use super::{Conversation, NextMessage, PATIENCE, ServiceEnd, ServiceScene};
+use super::{Conversation, NextMessage, ServiceEnd, ServiceScene};
 use crate::workload::Error;
 use crate::workload::patience::patiently;
 use crate::workload::traffic::connect;
@@ -29,18 +29,18 @@ pub(super) fn tcp(
                 if let Some(name) = congestion {
                     sockopt::set_tcp_congestion(&listener, name)?;
                 }
-                sockopt::set_socket_timeout(&listener, sockopt::Timeout::Recv, Some(PATIENCE))?;
+                sockopt::set_socket_timeout(&listener, sockopt::Timeout::Recv, Some(scene.patience))?;
                 Box::new(move || listener.accept().map(|(stream, _)| stream))
             }
         };
         let mut open = || -> io::Result<Box<dyn Conversation>> {
-            let stream = patiently(PATIENCE, &mut next)?;
+            let stream = patiently(scene.patience, &mut next)?;
             let mut conversation = TcpConversation::over(stream)?;
             // the client opens the next one when this is accepted; otherwise a lost packet could exchange two
             match end {
                 ServiceEnd::Server => conversation.send(&[])?,
                 ServiceEnd::Client => {
-                    let by = Nanos::from(PATIENCE).after(clock::now());
+                    let by = Nanos::from(scene.patience).after(clock::now());
                     if conversation.receive(&mut Vec::new(), by)? != NextMessage::Message {
                         return Err(io::Error::new(ErrorKind::TimedOut, "the server does not accept"));
                     }

@@ -14,6 +14,8 @@ pub(super) fn scene(application: Application, carrier: ServiceCarrier, port: u16
         congestion: None,
         from,
         until: Nanos(700_000_000).after(from),
+        meeting: None,
+        patience: std::time::Duration::from_secs(60),
         message_bytes: 1024,
         events_per_s: 200.0,
         file_bytes: 300_001,
@@ -135,7 +137,10 @@ fn the_frames_of_an_encoded_video_are_streamed_and_one_without_pictures_is_refus
 
 #[test]
 fn a_server_that_does_not_come_is_said_with_its_address() {
-    let scene = scene(Application::NullRpc, ServiceCarrier::Tcp, ports());
+    let scene = ServiceScene {
+        patience: std::time::Duration::from_millis(100),
+        ..scene(Application::NullRpc, ServiceCarrier::Tcp, ports())
+    };
     let said = scene.run(ServiceEnd::Client).expect_err("nobody listens").to_string();
     assert!(said.contains(&scene.port.to_string()), "{said}");
 }

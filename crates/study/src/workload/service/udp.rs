@@ -1,7 +1,7 @@
 //! Conversations over UDP, in datagrams that carry a part of a message each.
 
 use super::socket::{LONGEST, LOOK, address, any, failed, outcome};
-use super::{Conversation, NextMessage, PATIENCE, ServiceEnd, ServiceScene};
+use super::{Conversation, NextMessage, ServiceEnd, ServiceScene};
 use crate::workload::Error;
 use crate::workload::patience::patiently;
 use std::io;
@@ -32,7 +32,7 @@ pub(super) fn udp(
             ServiceEnd::Client => any(scene.server, 0),
         })?;
         socket.set_read_timeout(Some(LOOK))?;
-        patiently(PATIENCE, || match end {
+        patiently(scene.patience, || match end {
             ServiceEnd::Server => {
                 let (_, client) = socket.recv_from(&mut [0; PART_HEAD])?;
                 socket.connect(client)?;

@@ -1,0 +1,77 @@
+//! How a client asks: one request after the other, each as soon as it has the answer to the last one.
+
+use super::{Conversation, NextMessage, ServiceScene};
+use std::io;
+use unisono_linux::clock;
+use unisono_measure::Histogram;
+
+/// What one client has measured.
+pub(super) struct AnsweredRequests {
+    /// From a request to its answer. A client that has got no answer at all counts with the time that it has
+    /// waited: without it, what serves some clients and starves the others would look fast.
+    pub(super) times: Histogram,
+    pub(super) answered: u64,
+}
+
+/// Asks until the time is over or the server has gone. Each answer has `bytes`.
+pub(super) fn ask_until(
+    scene: &ServiceScene,
+    mut server: Box<dyn Conversation>,
+    request: &[u8],
+    bytes: usize,
+) -> io::Result<AnsweredRequests> {
+    let mut asked = AnsweredRequests { times: Histogram::new(), answered: 0 };
+    let mut answer = Vec::new();
+    while clock::now() < scene.until {
+        let sent = clock::now();
+        server.send(request)?;
+        if server.receive(&mut answer, scene.until)? != NextMessage::Message {
+            if asked.times.is_empty() {
+                asked.times.record(clock::now().since(sent).into());
+            }
+            break;
+        }
+        if answer.len() != bytes {
+            return Err(io::Error::other(format!("{} of {bytes} bytes came", answer.len())));
+        }
+        if sent >= scene.from {
+            asked.times.record(clock::now().since(sent).into());
+            asked.answered += 1;
+        }
+    }
+    Ok(asked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::service::tests::scene;
+    use crate::workload::service::{Application, ServiceCarrier};
+    use unisono_linux::clock::Nanos;
+
+    /// Answers so many requests, and none after them.
+    struct Answers(u64);
+
+    impl Conversation for Answers {
+        fn send(&mut self, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn receive(&mut self, message: &mut Vec<u8>, _: Nanos) -> io::Result<NextMessage> {
+            message.clear();
+            let Some(left) = self.0.checked_sub(1) else { return Ok(NextMessage::Nothing) };
+            self.0 = left;
+            Ok(NextMessage::Message)
+        }
+    }
+
+    #[test]
+    fn a_client_without_any_answer_counts_with_the_time_that_it_has_waited() {
+        let mut scene = scene(Application::NullRpc, ServiceCarrier::Reply, 0);
+        (scene.from, scene.until) = (Nanos::ZERO, Nanos::NEVER);
+        for (answers, times) in [(0, 1), (1, 1), (3, 3)] {
+            let asked = ask_until(&scene, Box::new(Answers(answers)), b"", 0).expect("asked");
+            assert_eq!((asked.answered, asked.times.len()), (answers, times));
+        }
+    }
+}

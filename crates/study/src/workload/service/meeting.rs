@@ -1,0 +1,120 @@
+//! When measuring begins: as soon as both ends have opened their conversations, however long that took.
+//!
+//! ```text
+//!   an end: opens its conversations, makes `server` or `client` ----> the driver sees both
+//!   an end: reads `begin`, and measures from that moment on    <---- the driver writes `begin`
+//! ```
+//! A moment that is appointed before passes on a busy machine while the ends still start: then a run is too
+//! short, or over before it begins.
+//!
+//! Cost: nothing while it is measured. An end looks every [`STEP`] before.
+
+use super::ServiceEnd;
+use crate::workload::Error;
+use crate::workload::options::write_result;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use unisono_linux::clock::Nanos;
+
+/// Time between two looks.
+const STEP: Duration = Duration::from_millis(1);
+
+/// A directory through which the ends of a run and its driver agree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ServiceMeeting(PathBuf);
+
+impl ServiceMeeting {
+    /// Makes the directory.
+    ///
+    /// # Errors
+    /// The directory cannot be made.
+    pub fn at(directory: &Path) -> io::Result<Self> {
+        std::fs::create_dir_all(directory)?;
+        Ok(Self(directory.to_owned()))
+    }
+
+    fn ready(&self, end: ServiceEnd) -> PathBuf {
+        self.0.join(match end {
+            ServiceEnd::Server => "server",
+            ServiceEnd::Client => "client",
+        })
+    }
+
+    fn begin(&self) -> PathBuf {
+        self.0.join("begin")
+    }
+
+    /// Whether both ends have opened their conversations.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        ServiceEnd::ALL.iter().all(|(end, ..)| self.ready(*end).exists())
+    }
+
+    /// Tells the ends when measuring begins.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn begin_at(&self, moment: Nanos) -> Result<(), Error> {
+        write_result(&self.begin(), &moment.0.to_string())
+    }
+
+    /// Says that this end is ready, and waits to hear when measuring begins.
+    ///
+    /// # Errors
+    /// A file cannot be written or read, or nothing is heard in that time.
+    pub(super) fn wait(&self, end: ServiceEnd, patience: Duration) -> Result<Nanos, Error> {
+        write_result(&self.ready(end), "")?;
+        let since = Instant::now();
+        while !self.begin().exists() {
+            if since.elapsed() > patience {
+                return Err(Error::Exchange(format!("not told to begin within {patience:?}")));
+            }
+            std::thread::sleep(STEP);
+        }
+        let path = self.begin();
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| Error::Exchange(format!("{}: {error}", path.display())))?;
+        text.trim()
+            .parse()
+            .map(Nanos)
+            .map_err(|_| Error::Exchange(format!("{} says no time", path.display())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_hear_the_moment_once_both_are_ready() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let meeting = &ServiceMeeting::at(&directory.path().join("meeting")).expect("a directory");
+        let long = Duration::from_secs(600);
+        std::thread::scope(|scope| {
+            let client = scope.spawn(|| meeting.wait(ServiceEnd::Client, long));
+            while !meeting.ready(ServiceEnd::Client).exists() {
+                std::thread::sleep(STEP);
+            }
+            assert!(!meeting.is_complete(), "the server is not there");
+            let server = scope.spawn(|| meeting.wait(ServiceEnd::Server, long));
+            while !meeting.is_complete() {
+                std::thread::sleep(STEP);
+            }
+            meeting.begin_at(Nanos(77)).expect("written");
+            for end in [client, server] {
+                assert_eq!(end.join().expect("no panic").expect("told"), Nanos(77));
+            }
+        });
+    }
+
+    #[test]
+    fn an_end_that_is_not_told_gives_up() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let meeting = ServiceMeeting::at(&directory.path().join("meeting")).expect("a directory");
+        let waited = meeting.wait(ServiceEnd::Client, Duration::ZERO);
+        assert!(waited.expect_err("nobody told it").to_string().contains("not told to begin"));
+    }
+}
