@@ -2,6 +2,8 @@
 //! summary.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub(crate) mod served;
+
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
