@@ -17,6 +17,12 @@ pub struct Statistics {
     /// Ways from a supplier to a consumer that do not lead through the broker.
     #[serde(default)]
     pub direct: u64,
+    /// Bytes that queues and the credit of paths may come to hold.
+    #[serde(default)]
+    pub granted_bytes: u64,
+    /// Bytes that topics keep for consumers that come late.
+    #[serde(default)]
+    pub kept_bytes: u64,
     /// Publications, topics and subscriptions that were refused.
     pub refused: u64,
     /// Programs that were sent away because of what they sent.

@@ -65,4 +65,8 @@ impl EventPayload for EventBody {
     fn length(&self) -> usize {
         self.as_payload().length()
     }
+
+    fn memory(&self) -> usize {
+        self.length().saturating_add(self.origin.properties.as_ref().map_or(0, |properties| properties.len()))
+    }
 }

@@ -56,7 +56,7 @@ fn a_program_may_do_what_its_rule_says_and_no_more() {
         assert!(refused(client.subscribe(&SubscriptionSpec::of("#"))).contains("may not subscribe to `#`"));
         client.subscribe(&SubscriptionSpec::of("mine/a")).expect("it may");
         let second = client.subscribe(&SubscriptionSpec::of("news"));
-        assert!(refused(second).contains("queues of 5000000 bytes"), "4 MiB each");
+        assert!(refused(second).contains("5000000 bytes of queues"), "4 MiB each");
         let topic = client.advertise(&Advertisement::of("mine/a")).expect("it may");
         let large = client.try_publish(topic, &EventDraft::new(&[0; 11]));
         assert!(refused(large).contains("11 bytes; the permissions allow 10"));

@@ -4,6 +4,7 @@ use crate::admission::AdmissionError;
 use crate::pattern::NameError;
 use crate::quality::Mismatch;
 use crate::topic::TopicSpec;
+use std::fmt;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
@@ -54,6 +55,24 @@ fn kind(event_type: &Option<Arc<str>>) -> String {
     event_type.as_ref().map_or_else(|| "no type".to_owned(), |name| format!("`{name}`"))
 }
 
+/// Whose kept events are as many as may be.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum KeptBy {
+    Client,
+    User,
+    All,
+}
+
+impl fmt::Display for KeptBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Client => "this client",
+            Self::User => "the programs of one user",
+            Self::All => "all together",
+        })
+    }
+}
+
 /// Why an event is refused to its supplier. Nobody has got it then.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -72,8 +91,11 @@ pub enum PublishError {
     PastDeadline { by: Nanos },
     #[error("more than the rate offered; try again in {} ns", after.0)]
     TooFast { after: Nanos },
-    #[error("retained events have {most} bytes already, as many as may be; remove one")]
-    RetainedFull { most: usize },
+    #[error(
+        "the topic keeps events for those who come late, and {whose} may have {most} bytes kept beside the \
+         queues; remove retained events, or publish on a topic that keeps fewer"
+    )]
+    KeptFull { whose: KeptBy, most: usize },
     #[error("the queue of the consumer `{consumer}` is full; try again when it has taken something")]
     Full { consumer: Arc<str> },
     #[error("it cannot be kept: {reason}")]

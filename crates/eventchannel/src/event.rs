@@ -8,6 +8,7 @@
 
 use crate::ids::SupplierId;
 use crate::ids::TopicId;
+use crate::kept::KeepingTerms;
 use crate::quality::EventOrigin;
 use crate::value::FieldSet;
 use std::sync::Arc;
@@ -18,6 +19,11 @@ use unisono_linux::clock::Nanos;
 pub trait EventPayload {
     /// How many bytes a consumer is given; what queues count and what delivery is charged by.
     fn length(&self) -> usize;
+
+    /// About how many bytes it takes while it is kept.
+    fn memory(&self) -> usize {
+        self.length()
+    }
 }
 
 impl EventPayload for Arc<[u8]> {
@@ -66,6 +72,8 @@ pub struct Publication<P> {
     /// goes to nobody.
     pub sequence: Option<u64>,
     pub retention: Retention,
+    /// Who pays if the topic keeps the event.
+    pub keeping: KeepingTerms,
 }
 
 impl<P> Publication<P> {
@@ -79,6 +87,7 @@ impl<P> Publication<P> {
             criticality: Criticality::default(),
             sequence: None,
             retention: Retention::AsTopic,
+            keeping: KeepingTerms::default(),
         }
     }
 

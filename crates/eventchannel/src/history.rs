@@ -3,6 +3,7 @@
 //! Bounded by [`HistoryDepth::most`]. Cost: a logarithm an event; nothing for topics without history.
 
 use crate::event::ChannelEvent;
+use crate::kept::KeptCharge;
 use crate::topic::HistoryDepth;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 pub(crate) struct TopicHistory<P> {
     depth: HistoryDepth,
     /// By when they came, the oldest first.
-    events: BTreeMap<u64, Arc<ChannelEvent<P>>>,
+    events: BTreeMap<u64, (Arc<ChannelEvent<P>>, KeptCharge)>,
     came: u64,
     /// For each key its event's place among the events.
     keys: HashMap<Option<Arc<str>>, u64>,
@@ -22,27 +23,53 @@ impl<P> TopicHistory<P> {
         Self { depth, events: BTreeMap::new(), came: 0, keys: HashMap::new() }
     }
 
-    pub(crate) fn push(&mut self, event: &Arc<ChannelEvent<P>>) {
-        if self.depth.most() == 0 {
+    fn is_by_key(&self) -> bool {
+        matches!(self.depth, HistoryDepth::LastValue { .. })
+    }
+
+    /// Whether it would keep the next event.
+    pub(crate) fn keeps(&self) -> bool {
+        self.depth.most() > 0
+    }
+
+    /// The place of the event that goes when one of this key comes.
+    fn displaced_place(&self, key: Option<&Arc<str>>) -> Option<u64> {
+        let former = self.is_by_key().then(|| self.keys.get(&key.cloned()).copied()).flatten();
+        let oldest = || self.events.first_key_value().map(|(place, _)| *place);
+        former.or_else(|| if self.events.len() >= self.depth.most() { oldest() } else { None })
+    }
+
+    /// What is released when an event of this key comes.
+    pub(crate) fn displaced(&self, key: Option<&Arc<str>>) -> Option<KeptCharge> {
+        self.events.get(&self.displaced_place(key)?).map(|(_, charge)| *charge)
+    }
+
+    /// Keeps an event, if it keeps any.
+    pub(crate) fn push(&mut self, event: &Arc<ChannelEvent<P>>, charge: KeptCharge) {
+        if !self.keeps() {
             return;
         }
-        self.came += 1;
-        self.events.insert(self.came, Arc::clone(event));
-        let by_key = matches!(self.depth, HistoryDepth::LastValue { .. });
-        if by_key && let Some(former) = self.keys.insert(event.key.clone(), self.came) {
-            self.events.remove(&former);
-        }
-        if self.events.len() > self.depth.most()
-            && let Some((_, oldest)) = self.events.pop_first()
-            && by_key
+        if let Some(place) = self.displaced_place(event.key.as_ref())
+            && let Some((displaced, _)) = self.events.remove(&place)
+            && self.is_by_key()
         {
-            self.keys.remove(&oldest.key);
+            self.keys.remove(&displaced.key);
+        }
+        self.came += 1;
+        self.events.insert(self.came, (Arc::clone(event), charge));
+        if self.is_by_key() {
+            self.keys.insert(event.key.clone(), self.came);
         }
     }
 
     /// What is kept, the oldest first.
     pub(crate) fn events(&self) -> impl Iterator<Item = &Arc<ChannelEvent<P>>> {
-        self.events.values()
+        self.events.values().map(|(event, _)| event)
+    }
+
+    /// What is released when it goes.
+    pub(crate) fn charges(&self) -> impl Iterator<Item = KeptCharge> {
+        self.events.values().map(|(_, charge)| *charge)
     }
 }
 
@@ -51,6 +78,7 @@ mod tests {
     use super::*;
     use crate::event::{Criticality, NO_DEADLINE};
     use crate::ids::{SupplierId, TopicId};
+    use crate::kept::KeepingTerms;
     use crate::quality::EventOrigin;
     use crate::value::FieldSet;
     use proptest::prelude::*;
@@ -83,7 +111,8 @@ mod tests {
             let mut history = TopicHistory::new(depth);
             let mut all: Vec<(u8, u64)> = Vec::new();
             for (sequence, key) in (0..).zip(keys) {
-                history.push(&event(key, sequence));
+                let (event, terms) = (event(key, sequence), KeepingTerms::default());
+                history.push(&event, KeptCharge::of(&terms, 0));
                 if by_key {
                     all.retain(|(other, _)| *other != key);
                 }

@@ -16,7 +16,7 @@
 //!                               next --> Delivery: consumer, notices, event
 //! ```
 //! Read `topic.rs` and `event.rs` first, then `filter/mod.rs`, `index/mod.rs`, `inbox.rs`, `dispatch.rs`,
-//! `admission.rs` and `correlation.rs`. `channel/mod.rs`, which puts them together, comes last.
+//! `admission.rs`, `correlation.rs` and `kept.rs`. `channel/mod.rs`, which puts them together, comes last.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -84,6 +84,7 @@ mod history;
 mod ids;
 mod inbox;
 mod index;
+mod kept;
 mod number_map;
 mod pattern;
 mod quality;
@@ -94,16 +95,19 @@ mod value;
 pub use admission::{AdmissionError, ExecutionTime, Reservation};
 pub use channel::{
     Acknowledged, ChannelLimits, ConsumerSpec, DepartedInboxes, EventChannel, InboxAccount, Published,
-    RETAINED_ENTRY, TimerSpec,
+    TimerSpec,
 };
 pub use correlation::{Correlation, CorrelationRule, Incomplete, MOST_PARTS};
 pub use delivery::{ChannelNotice, DeliveredEvent, Delivery, Lateness};
-pub use error::{ChannelError, PublishError};
+pub use error::{ChannelError, KeptBy, PublishError};
 pub use event::{ChannelEvent, Criticality, EventPayload, NO_DEADLINE, Publication, Retention};
 pub use filter::{ContentFilter, FilterError, MOST_FILTER};
-pub use ids::{ConsumerId, CorrelationId, InboxId, SubscriptionId, SupplierId, TimerId, TopicId};
+pub use ids::{
+    ConsumerId, CorrelationId, FIRST_FOREIGN, InboxId, SubscriptionId, SupplierId, TimerId, TopicId,
+};
 pub use inbox::{FullInbox, Gap, GapCause, InboxCapacity, InboxCounters, InboxSpec, LateEvents, Redelivery};
 pub use index::{ExceptedTopics, Interest, SubscriptionIndex, TopicRoute};
+pub use kept::{KEPT_ENTRY, KeepingAccount, KeepingTerms};
 pub use number_map::{NumberHasher, NumberHashing, NumberMap, NumberSet};
 pub use pattern::{MOST_LEVELS, MOST_NAME, NameError, TopicPattern, check_name};
 pub use quality::{

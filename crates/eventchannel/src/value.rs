@@ -222,6 +222,15 @@ impl FieldSet {
         self.fields.is_empty()
     }
 
+    /// About how many bytes they take.
+    pub(crate) fn memory(&self) -> usize {
+        let of = |(name, value): &(Arc<str>, FieldValue)| {
+            let text = if let FieldValue::Text(text) = value { text.len() } else { 0 };
+            size_of::<(Arc<str>, FieldValue)>() + name.len() + text
+        };
+        self.fields.iter().map(of).sum()
+    }
+
     fn place(&self, name: &str) -> Result<usize, usize> {
         self.fields.binary_search_by(|(other, _)| (**other).cmp(name))
     }

@@ -431,7 +431,7 @@ fn a_retained_event_reaches_late_consumers_until_it_is_replaced_removed_or_past_
 #[test]
 fn retained_events_have_a_bound_and_what_replaces_one_is_not_counted_twice() {
     let classes = classes(&[("rest", 1)]);
-    let limits = ChannelLimits { retained: 2 * RETAINED_ENTRY + 10, ..ChannelLimits::default() };
+    let limits = ChannelLimits { kept: 2 * KEPT_ENTRY + 10, ..ChannelLimits::default() };
     let mut channel: EventChannel<Bytes> = EventChannel::new(classes, limits);
     let supplier = channel.supplier(Nanos(0), None).expect("there is room");
     let topics = ["a", "b"].map(|name| {
@@ -447,7 +447,7 @@ fn retained_events_have_a_bound_and_what_replaces_one_is_not_counted_twice() {
         retain(topics[0], 10, Retention::Retain).expect("it replaces the one before");
     }
     let refused = retain(topics[1], 1, Retention::Retain).expect_err("one byte too many");
-    assert!(refused.to_string().contains("remove one"), "{refused}");
+    assert!(refused.to_string().contains("remove retained events"), "{refused}");
     retain(topics[0], 0, Retention::Remove).expect("it removes");
     retain(topics[1], 10, Retention::Retain).expect("there is room again");
 }

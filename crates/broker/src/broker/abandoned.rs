@@ -42,6 +42,7 @@ impl Broker {
         }
         self.next_look = LOOK.after(now);
         self.expire(now);
+        self.ledger.look(now);
         let patience = self.limits.patience;
         let is_over = |since: Nanos| now.since(since) >= patience;
         let paths = self.paths.iter();

@@ -94,20 +94,6 @@ impl Broker {
         Err(format!("{} may not subscribe to `{pattern}`", connected.who))
     }
 
-    /// Whether a program's queues may have so many bytes more.
-    pub(super) fn check_memory(&mut self, client: ClientId, bytes: u64) -> Result<(), String> {
-        let connected = self.clients.get(&client).ok_or("it is gone")?;
-        let queues = connected.consumers.values().map(|(_, bytes)| *bytes);
-        if queues.fold(bytes, u64::saturating_add) <= connected.grant.memory {
-            return Ok(());
-        }
-        self.access.count(RefusalKind::Memory);
-        Err(format!(
-            "the permissions allow {} queues of {} bytes",
-            connected.who, connected.grant.memory
-        ))
-    }
-
     /// Whether a program may publish an event of so many bytes now.
     pub(super) fn check_event(&mut self, now: Nanos, client: ClientId, bytes: usize) -> Result<(), String> {
         let connected = self.clients.get_mut(&client).ok_or("it is gone")?;

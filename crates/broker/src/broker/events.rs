@@ -1,6 +1,7 @@
 //! Programs as suppliers and consumers of the channel.
 
 use super::elsewhere::FarName;
+use super::ledger::QueueGrant;
 use super::{Addressee, Broker, ConnectedClient, Outlet};
 use crate::body::EventBody;
 use crate::frame::{DeliverFlags, DeliverHead, Frame, PublishHead, PublishOutcome};
@@ -164,6 +165,7 @@ impl Broker {
         publication.key = (!head.key.is_empty()).then(|| head.key.into());
         publication.deadline = (deadline != NO_DEADLINE).then_some(deadline);
         publication.sequence = head.sequence;
+        publication.keeping = self.terms_of_program(client, topic_id);
         if self.is_kept(supplier) {
             let kept = self.publish_kept(now, (client, supplier, topic_id), &head, publication)?;
             if kept == Received::Blocked {
@@ -218,7 +220,9 @@ impl Broker {
                 self.addressees.insert(consumer, Addressee::Program { client, number });
                 self.may_read((client, number), consumer, spec);
                 if let Some(connected) = self.clients.get_mut(&client) {
-                    connected.consumers.insert(number, (consumer, spec.queue_bytes as u64));
+                    let grant = QueueGrant::of(spec);
+                    connected.consumers.insert(number, (consumer, grant));
+                    self.ledger.book(connected.peer, grant.bytes);
                 }
                 self.answer(client, &Frame::Accepted { number });
             }
@@ -247,8 +251,9 @@ impl Broker {
         for interest in &spec.interests {
             self.check_subscribe(client, &interest.topics)?;
         }
-        self.check_memory(client, spec.queue_bytes as u64)?;
-        if let Some(refused) = self.refuses_memory(peer, spec.queue_bytes as u64) {
+        let grant = QueueGrant::of(spec);
+        self.check_memory(client, grant.bytes)?;
+        if let Some(refused) = self.refuses_memory(peer, grant.bytes) {
             self.access.count(RefusalKind::Memory);
             return Err(refused);
         }
@@ -300,8 +305,10 @@ impl Broker {
     }
 
     pub(super) fn unsubscribe(&mut self, now: Nanos, client: ClientId, number: u32) -> Result<(), String> {
-        let known = self.clients.get_mut(&client).and_then(|client| client.consumers.remove(&number));
-        let (consumer, _) = known.ok_or_else(|| format!("the consumer {number} was never there"))?;
+        let connected = self.clients.get_mut(&client).ok_or("it is gone")?;
+        let (peer, known) = (connected.peer, connected.consumers.remove(&number));
+        let (consumer, granted) = known.ok_or_else(|| format!("the consumer {number} was never there"))?;
+        self.ledger.release_queue(now, peer, granted);
         self.addressees.remove(&consumer);
         self.reads_no_more(consumer);
         self.unfollow(consumer);

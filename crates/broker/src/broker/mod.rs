@@ -17,6 +17,7 @@ mod direct;
 mod durable;
 mod elsewhere;
 mod events;
+mod ledger;
 mod mqtt;
 mod paths;
 mod statistics;
@@ -37,6 +38,7 @@ use crate::transport::{SharedPayload, TransportPeer};
 use direct::DirectRings;
 use durable::DurableEvents;
 use elsewhere::FarSuppliers;
+use ledger::{MemoryLedger, QueueGrant};
 use mqtt::{MqttSessionId, MqttSessions};
 use paths::{ForwardingPath, PathInService};
 use std::collections::{BTreeMap, VecDeque};
@@ -63,8 +65,7 @@ struct ConnectedClient {
     name: String,
     lease: Option<Nanos>,
     outlets: BTreeMap<u32, Outlet>,
-    /// Each with the bytes that its queue may hold.
-    consumers: BTreeMap<u32, (ConsumerId, u64)>,
+    consumers: BTreeMap<u32, (ConsumerId, QueueGrant)>,
     /// Topics whose names it has been told.
     named: ToldTopics,
     /// Whether it takes no events for now.
@@ -111,6 +112,7 @@ pub struct Broker {
     mqtt: MqttSessions,
     direct: DirectRings,
     far: FarSuppliers,
+    ledger: MemoryLedger,
     access: AccessControl,
     sent_away: u64,
     refused: u64,
@@ -150,6 +152,7 @@ impl Broker {
             mqtt: MqttSessions::default(),
             direct: DirectRings::default(),
             far: FarSuppliers::default(),
+            ledger: MemoryLedger::default(),
             access: AccessControl::default(),
             sent_away: 0,
             refused: 0,
@@ -339,7 +342,8 @@ impl Broker {
                 Outlet::Path(path) => self.leave(now, path),
             }
         }
-        for (consumer, _) in connected.consumers.into_values() {
+        for (consumer, granted) in connected.consumers.into_values() {
+            self.ledger.release_queue(now, connected.peer, granted);
             self.addressees.remove(&consumer);
             self.reads_no_more(consumer);
             self.unfollow(consumer);
@@ -450,27 +454,6 @@ impl Broker {
                 None => {} // its program has just gone
             }
         }
-    }
-
-    /// Bytes that the paths and queues of a peer may hold, or those of all.
-    fn memory(&self, of: Option<TransportPeer>) -> u64 {
-        let is_theirs = |peer: TransportPeer| of.is_none_or(|of| of == peer);
-        let paths = self.paths.values().filter(|path| is_theirs(path.peer)).count() as u64;
-        let clients = self.clients.values().filter(|client| is_theirs(client.peer));
-        let queues = clients.flat_map(|client| client.consumers.values()).map(|(_, bytes)| *bytes);
-        let sessions = self.mqtt.memory(is_theirs);
-        queues.fold(paths * u64::from(self.limits.credit) + sessions, u64::saturating_add)
-    }
-
-    /// Whether a peer may have so many bytes more; the answer is why not.
-    fn refuses_memory(&self, peer: TransportPeer, bytes: u64) -> Option<String> {
-        let Limits { memory, memory_of_user, .. } = self.limits;
-        if self.memory(None).saturating_add(bytes) > memory {
-            return Some(format!("the broker has given all memory it may ({memory} bytes); try later"));
-        }
-        (self.memory(Some(peer)).saturating_add(bytes) > memory_of_user).then(|| {
-            format!("one user may have {memory_of_user} bytes of queues and credit together; close something")
-        })
     }
 
     fn answer(&mut self, client: ClientId, frame: &Frame<'_>) {

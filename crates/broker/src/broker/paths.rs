@@ -164,6 +164,7 @@ impl Broker {
             kept: 0,
         };
         self.paths.insert(id, path);
+        self.ledger.book(peer, self.limits.credit.into());
         self.tasks.push_back(Task::Open { path: id, destination });
         Ok(id)
     }
@@ -249,6 +250,7 @@ impl Broker {
                 self.tasks.push_back(Task::Release { path: id });
             }
             let (supplier, consumer, topic) = (path.supplier, path.consumer, path.topic);
+            self.ledger.release(path.peer, self.limits.credit.into());
             self.paths.remove(&id);
             self.addressees.remove(&consumer);
             self.channel.withdraw(supplier);

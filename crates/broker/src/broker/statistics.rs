@@ -42,6 +42,8 @@ impl Broker {
             clients: self.clients.len() as u64,
             paths: self.paths.len() as u64,
             direct: self.direct_links(),
+            granted_bytes: self.granted(),
+            kept_bytes: self.channel.kept() as u64,
             sent_away: self.sent_away,
             refused: self.refused,
             refusals: self.access.refusals(),

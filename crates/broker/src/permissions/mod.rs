@@ -7,7 +7,7 @@
 //! subscribe = ["plant/#"]
 //! rate = 1000                                # events in a second
 //! size = 65536                               # bytes of a payload
-//! memory = 16777216                          # bytes of all its queues
+//! memory = 16777216                          # bytes of all its queues and kept events
 //! connections = 4
 //! paths = true                               # may open paths to addresses
 //!

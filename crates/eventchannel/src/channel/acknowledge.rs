@@ -3,6 +3,9 @@
 //! The channel keeps an event that it has delivered until the consumer acknowledges it. If that takes too
 //! long, or the consumer leaves, the event returns to the inbox. Then another consumer of the group may get
 //! it. Events that are delivered again may come in another order.
+//!
+//! A consumer with as many bytes unacknowledged as its queue may hold is delivered nothing more, as one with
+//! a full window. One event beyond may be among them, because its size is known when it is delivered.
 
 use super::EventChannel;
 use crate::alarms::ChannelAlarm;
@@ -25,7 +28,8 @@ impl<P: EventPayload> EventChannel<P> {
     /// A consumer has done with an event; the number is that of the delivery.
     pub fn acknowledge(&mut self, consumer: ConsumerId, number: u64) -> Acknowledged {
         let Some(member) = self.consumers.get_mut(&consumer) else { return Acknowledged::Unknown };
-        let Some((again, _)) = member.outstanding.remove(&number) else { return Acknowledged::Unknown };
+        let Some((again, parcel)) = member.outstanding.remove(&number) else { return Acknowledged::Unknown };
+        member.outstanding_bytes -= parcel.memory();
         let inbox = member.inbox;
         self.alarms.clear(again, ChannelAlarm::Redelivery(consumer, number));
         self.place(inbox);
@@ -38,6 +42,12 @@ impl<P: EventPayload> EventChannel<P> {
         self.consumers.get(&consumer).map_or(0, |member| member.outstanding.len())
     }
 
+    /// About how many bytes the deliveries take that a consumer has not acknowledged.
+    #[must_use]
+    pub fn unacknowledged_bytes(&self, consumer: ConsumerId) -> usize {
+        self.consumers.get(&consumer).map_or(0, |member| member.outstanding_bytes)
+    }
+
     /// Keeps what is delivered until it is acknowledged; answers its number.
     pub(super) fn keep(
         &mut self,
@@ -48,6 +58,7 @@ impl<P: EventPayload> EventChannel<P> {
     ) -> Option<u64> {
         let member = self.consumers.get_mut(&consumer)?;
         member.delivered += 1;
+        member.outstanding_bytes += parcel.memory();
         let again = redelivery.after.after(now);
         member.outstanding.insert(member.delivered, (again, parcel));
         self.alarms.set(again, ChannelAlarm::Redelivery(consumer, member.delivered));
@@ -59,6 +70,7 @@ impl<P: EventPayload> EventChannel<P> {
         let Some(member) = self.consumers.get_mut(&consumer) else { return };
         let inbox = member.inbox;
         if let Some((_, parcel)) = member.outstanding.remove(&number) {
+            member.outstanding_bytes -= parcel.memory();
             self.give_back(now, inbox, parcel);
         }
     }

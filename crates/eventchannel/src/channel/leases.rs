@@ -57,6 +57,7 @@ impl<P: EventPayload> EventChannel<P> {
 
     /// Time has passed.
     pub fn advance(&mut self, now: Nanos) {
+        self.clock = self.clock.max(now);
         while let Some((at, alarm)) = self.alarms.due(now) {
             match alarm {
                 ChannelAlarm::SupplierLease(supplier) => {
@@ -139,6 +140,9 @@ impl<P: EventPayload> EventChannel<P> {
     /// A supplier goes, of its own or not.
     pub(super) fn depart(&mut self, supplier: SupplierId, why: Departed) {
         let Some(state) = self.suppliers.remove(&supplier) else { return };
+        if let Some(barren) = &mut self.barren {
+            barren.withdrawn += state.offers.len();
+        }
         for id in state.offers.into_keys() {
             if let Some(topic) = self.topics.get_mut(&id) {
                 topic.suppliers.remove(&supplier);

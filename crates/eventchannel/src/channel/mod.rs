@@ -27,11 +27,15 @@ use crate::alarms::Alarms;
 use crate::correlation::{Correlator, Incomplete};
 use crate::delivery::ChannelNotice;
 use crate::dispatch::{ClassStanding, Dispatcher};
+use crate::error::KeptBy;
 use crate::event::{ChannelEvent, EventPayload};
 use crate::history::TopicHistory;
-use crate::ids::{ConsumerId, CorrelationId, InboxId, SubscriptionId, SupplierId, TimerId, TopicId};
+use crate::ids::{
+    ConsumerId, CorrelationId, FIRST_FOREIGN, InboxId, SubscriptionId, SupplierId, TimerId, TopicId,
+};
 use crate::inbox::{Inbox, InboxCounters, Parcel};
 use crate::index::{SubscriptionIndex, TopicRoute};
+use crate::kept::{KeepingAccount, KeptCharge, KeptMemory};
 use crate::number_map::NumberMap;
 use crate::quality::{Offer, RateMeter};
 use crate::topic::TopicSpec;
@@ -62,12 +66,10 @@ pub struct ChannelLimits {
     pub fields: usize,
     /// Events that one topic may keep.
     pub history: usize,
-    /// Bytes of the retained events of all topics; an empty one counts as [`RETAINED_ENTRY`].
-    pub retained: usize,
+    /// Bytes of all that topics keep, history and retained events; each counts as
+    /// [`KEPT_ENTRY`](crate::KEPT_ENTRY) more.
+    pub kept: usize,
 }
-
-/// What a retained event costs beside its payload, so that empty ones cost something too.
-pub const RETAINED_ENTRY: usize = 256;
 
 impl Default for ChannelLimits {
     fn default() -> Self {
@@ -79,7 +81,7 @@ impl Default for ChannelLimits {
             payload: 16 << 20,
             fields: 256,
             history: 65_536,
-            retained: 64 << 20,
+            kept: 1 << 30,
         }
     }
 }
@@ -88,7 +90,7 @@ impl Default for ChannelLimits {
 struct Topic<P> {
     spec: TopicSpec,
     history: TopicHistory<P>,
-    retained: Option<Arc<ChannelEvent<P>>>,
+    retained: Option<(Arc<ChannelEvent<P>>, KeptCharge)>,
     route: TopicRoute,
     suppliers: BTreeSet<SupplierId>,
     /// Who is heard, if ownership is exclusive.
@@ -100,6 +102,11 @@ struct Topic<P> {
 }
 
 impl<P> Topic<P> {
+    /// What is released when it goes.
+    fn charges(&self) -> impl Iterator<Item = KeptCharge> {
+        self.history.charges().chain(self.retained.iter().map(|(_, charge)| *charge))
+    }
+
     /// Whether it has events for those who subscribe later.
     fn keeps(&self) -> bool {
         self.retained.is_some() || self.history.events().next().is_some()
@@ -110,8 +117,8 @@ impl<P> Topic<P> {
 struct OfferState {
     offer: Offer,
     meter: RateMeter,
-    /// When it came, by the channel's numbers: of equal strength the first is heard.
-    since: u32,
+    /// When it came, by the count of arrivals: of equal strength the first is heard.
+    since: u64,
     /// The last event's number; 0: none yet.
     sequence: u64,
 }
@@ -145,6 +152,8 @@ struct AttachedConsumer<P> {
     lease: Option<Lease>,
     /// Delivered and not acknowledged, by number, with when they will be delivered again.
     outstanding: BTreeMap<u64, (Nanos, Parcel<P>)>,
+    /// About how many bytes these take.
+    outstanding_bytes: usize,
     /// The last number of a delivery.
     delivered: u64,
 }
@@ -173,6 +182,14 @@ struct CorrelationState<P> {
     alarm: Option<Nanos>,
 }
 
+/// A look for topics that are not used, which found none.
+#[derive(Clone, Copy, Debug)]
+struct BarrenLook {
+    at: Nanos,
+    /// Offers that were withdrawn since.
+    withdrawn: usize,
+}
+
 /// The event channel.
 #[derive(Debug)]
 pub struct EventChannel<P> {
@@ -196,13 +213,16 @@ pub struct EventChannel<P> {
     /// Events and gaps that have entered inboxes.
     arrivals: u64,
     publications: u64,
-    /// What the retained events of all topics count as, in bytes.
-    retained: usize,
+    kept: KeptMemory,
     /// How often subscriptions came and went.
     audiences: u64,
     /// Leases that ran out.
     lapses: u64,
     departed: DepartedInboxes,
+    /// The last look for topics that are not used found none.
+    barren: Option<BarrenLook>,
+    /// The latest time that was given.
+    clock: Nanos,
     /// Kept for its memory.
     found: Vec<SubscriptionId>,
 }
@@ -233,7 +253,9 @@ impl<P: EventPayload> EventChannel<P> {
             lapses: 0,
             departed: DepartedInboxes::default(),
             publications: 0,
-            retained: 0,
+            kept: KeptMemory::default(),
+            barren: None,
+            clock: Nanos::ZERO,
             found: Vec::new(),
         }
     }
@@ -284,15 +306,45 @@ impl<P: EventPayload> EventChannel<P> {
         misses.into_iter().flatten().map(|(topic, missed)| (*topic, *missed))
     }
 
+    /// Whether the topic keeps the events that come, for consumers that subscribe late.
+    #[must_use]
+    pub fn keeps(&self, topic: TopicId) -> bool {
+        self.topics.get(&topic).is_some_and(|topic| topic.history.keeps())
+    }
+
+    /// Bytes that topics keep, of all accounts.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.kept.all()
+    }
+
+    /// Bytes that topics keep of an account, as client or as user.
+    #[must_use]
+    pub fn kept_of(&self, whose: KeptBy, account: KeepingAccount) -> usize {
+        self.kept.of(whose, account)
+    }
+
     fn receiver(&self, consumer: ConsumerId) -> Option<&Receiver<P>> {
         self.receivers.get(&self.consumers.get(&consumer)?.inbox)
     }
 
     fn number(&mut self) -> u32 {
-        // 2^32 parties and subscriptions later the numbers would come again; until then a channel at a
-        // million a day runs for 11 years
-        self.numbers += 1;
-        self.numbers
+        loop {
+            self.numbers = if self.numbers + 1 < FIRST_FOREIGN { self.numbers + 1 } else { 1 };
+            if !self.is_in_use(self.numbers) {
+                return self.numbers;
+            }
+        }
+    }
+
+    fn is_in_use(&self, number: u32) -> bool {
+        self.topics.contains_key(&TopicId(number))
+            || self.suppliers.contains_key(&SupplierId(number))
+            || self.consumers.contains_key(&ConsumerId(number))
+            || self.receivers.contains_key(&InboxId(number))
+            || self.subscriptions.contains_key(&SubscriptionId(number))
+            || self.correlations.contains_key(&CorrelationId(number))
+            || self.timers.contains_key(&TimerId(number))
     }
 
     fn arrival(&mut self) -> u64 {
@@ -336,8 +388,11 @@ impl<P: EventPayload> Receiver<P> {
     /// The place among its consumers of the first one that may be pushed something now.
     fn free_member(&self, consumers: &NumberMap<ConsumerId, AttachedConsumer<P>>) -> Option<usize> {
         let window = self.inbox.spec.redelivery.map_or(usize::MAX, |redelivery| redelivery.window.max(1));
-        let is_free =
-            |consumer: &AttachedConsumer<P>| !consumer.paused && consumer.outstanding.len() < window;
+        let most = self.inbox.spec.capacity.bytes;
+        let is_free = |consumer: &AttachedConsumer<P>| {
+            let waits = consumer.outstanding.len();
+            !consumer.paused && waits < window && (waits == 0 || consumer.outstanding_bytes < most)
+        };
         self.members.iter().position(|member| consumers.get(member).is_some_and(is_free))
     }
 
@@ -361,5 +416,32 @@ impl<P: EventPayload> Receiver<P> {
         };
         let behind = !reserved || !events;
         Some(ClassStanding { behind, turn })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quality::Offer;
+    use unisono_fairqueue::ClassSpec;
+
+    #[test]
+    fn numbers_that_come_again_are_never_those_in_use_or_of_the_caller() {
+        let classes = Hierarchy::new(ClassSpec::new("all")).and_then(|all| all.with_default("all"));
+        let mut channel: EventChannel<Vec<u8>> =
+            EventChannel::new(classes.expect("one class"), ChannelLimits::default());
+        let topic = channel.declare(TopicSpec::new("t").expect("a name")).expect("room");
+        let supplier = channel.supplier(Nanos(0), None).expect("room");
+        channel.offer(supplier, Offer::of(topic)).expect("no type");
+        channel.numbers = FIRST_FOREIGN - 3;
+        let mut given = vec![topic.0, supplier.0];
+        for at in 0..4 {
+            let topic = channel.declare(TopicSpec::new(&format!("t/{at}")).expect("a name")).expect("room");
+            given.push(topic.0);
+            given.push(channel.supplier(Nanos(0), None).expect("room").0);
+        }
+        assert!(given.iter().all(|number| (1..FIRST_FOREIGN).contains(number)), "{given:?}");
+        let different: BTreeSet<_> = given.iter().collect();
+        assert_eq!(different.len(), given.len(), "{given:?}");
     }
 }

@@ -1,7 +1,8 @@
 //! Topics, suppliers, consumers and subscriptions: how each is added and removed.
 
-use super::publish::retained_cost;
-use super::{AttachedConsumer, Destined, EventChannel, OfferState, Receiver, SupplierState, Topic};
+use super::{
+    AttachedConsumer, BarrenLook, Destined, EventChannel, OfferState, Receiver, SupplierState, Topic,
+};
 use crate::alarms::ChannelAlarm;
 use crate::delivery::ChannelNotice;
 use crate::dispatch::MOST_CHARGE;
@@ -86,6 +87,7 @@ impl<P: EventPayload> EventChannel<P> {
                 let (declared, asked) = (Box::new(topic.spec.clone()), Box::new(spec));
                 return Err(ChannelError::TopicDiffers { declared, asked });
             }
+            topic.history.charges().for_each(|charge| self.kept.release(charge));
             // events and notices that wait go on with the number that they have
             topic.history = TopicHistory::new(depth);
             (topic.spec, topic.route, topic.provisional) = (spec, TopicRoute::default(), false);
@@ -94,7 +96,7 @@ impl<P: EventPayload> EventChannel<P> {
             self.tell_mismatches(id, |request| request.meets_topic(depth));
             return Ok(id);
         }
-        if self.topics.len() >= self.limits.topics && self.retire_unused() == 0 {
+        if self.topics.len() >= self.limits.topics && !self.makes_room_for_a_topic() {
             return Err(ChannelError::TooMany { what: "topics", most: self.limits.topics });
         }
         let id = TopicId(self.number());
@@ -113,6 +115,21 @@ impl<P: EventPayload> EventChannel<P> {
         self.topics.insert(id, topic);
         self.tell_mismatches(id, |request| request.meets_topic(depth));
         Ok(id)
+    }
+
+    /// Retires the topics that are not used; whether there is room now. A look that found none is not repeated
+    /// for a second, unless many offers were withdrawn meanwhile: else somebody who holds all topics could
+    /// have the channel look at them all, and at all that waits, for each topic that is refused.
+    fn makes_room_for_a_topic(&mut self) -> bool {
+        if let Some(BarrenLook { at, withdrawn }) = self.barren
+            && self.clock.since(at) < Nanos::SECOND
+            && withdrawn <= self.topics.len() / 64
+        {
+            return false;
+        }
+        let found = self.retire_unused() > 0;
+        self.barren = (!found).then_some(BarrenLook { at: self.clock, withdrawn: 0 });
+        found
     }
 
     /// Finds a topic, whatever it is like, or makes one without type and history. Whoever declares it
@@ -141,7 +158,7 @@ impl<P: EventPayload> EventChannel<P> {
             return Err(ChannelError::InUse { suppliers });
         }
         if let Some(topic) = self.topics.remove(&topic) {
-            self.retained -= topic.retained.as_deref().map_or(0, retained_cost);
+            topic.charges().for_each(|charge| self.kept.release(charge));
             self.topic_names.remove(&topic.spec.name);
         }
         for receiver in self.receivers.values_mut() {
@@ -169,7 +186,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// # Errors
     /// One of them does not exist, or the types differ.
     pub fn offer(&mut self, supplier: SupplierId, offer: Offer) -> Result<(), ChannelError> {
-        let since = self.number();
+        let since = self.arrival();
         let topic = self.topics.get_mut(&offer.topic).ok_or(unknown("topic", offer.topic.0))?;
         let offers = &mut self.suppliers.get_mut(&supplier).ok_or(unknown("supplier", supplier.0))?.offers;
         if topic.spec.event_type.is_some() && topic.spec.event_type != offer.event_type {
@@ -232,8 +249,14 @@ impl<P: EventPayload> EventChannel<P> {
         };
         let id = ConsumerId(self.number());
         let lease = self.lease(now, spec.lease, ChannelAlarm::ConsumerLease(id));
-        let member =
-            AttachedConsumer { inbox, paused: false, lease, outstanding: BTreeMap::new(), delivered: 0 };
+        let member = AttachedConsumer {
+            inbox,
+            paused: false,
+            lease,
+            outstanding: BTreeMap::new(),
+            outstanding_bytes: 0,
+            delivered: 0,
+        };
         self.consumers.insert(id, member);
         if let Some(receiver) = self.receivers.get_mut(&inbox) {
             receiver.members.push_back(id);
@@ -443,10 +466,10 @@ impl<P: EventPayload> EventChannel<P> {
                 hears.hears(event.origin) && filter.is_none_or(|filter| filter.matches(&event.fields))
             };
             let history = || topic.history.events();
-            let retained = topic
-                .retained
-                .iter()
-                .filter(|event| event.deadline >= now && !history().any(|other| Arc::ptr_eq(other, event)));
+            let retained =
+                topic.retained.iter().map(|(event, _)| event).filter(|event| {
+                    event.deadline >= now && !history().any(|other| Arc::ptr_eq(other, event))
+                });
             past.extend(history().chain(retained).filter(passes).map(Arc::clone));
         }
         past.sort_by_key(|event| event.published);

@@ -3,11 +3,12 @@
 //! Either all of these inboxes take the event or none does. The channel finds out whether one of them blocks
 //! before it puts the event into the first.
 
-use super::{Destined, EventChannel, RETAINED_ENTRY};
+use super::{Destined, EventChannel};
 use crate::error::PublishError;
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE, Publication, Retention};
 use crate::ids::{CorrelationId, SupplierId, TopicId};
 use crate::inbox::{Gap, GapCause, Parcel};
+use crate::kept::{KeptCharge, cost, kept_cost};
 use crate::quality::EventOrigin;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
@@ -22,11 +23,6 @@ pub enum Published {
     Standby { sequence: u64 },
     /// An event of this number, or a later one, has come already; nobody gets it again.
     Duplicate { last: u64 },
-}
-
-/// What a retained event counts as, in bytes.
-pub(super) fn retained_cost<P: EventPayload>(event: &ChannelEvent<P>) -> usize {
-    RETAINED_ENTRY + event.payload.length()
 }
 
 impl<P: EventPayload> EventChannel<P> {
@@ -90,14 +86,16 @@ impl<P: EventPayload> EventChannel<P> {
             (state.meter, state.sequence) = (meter, sequence);
             return Ok(Published::Standby { sequence });
         }
-        let formerly = at.retained.as_deref().map_or(0, retained_cost);
-        let retained = match publication.retention {
-            Retention::AsTopic => self.retained,
-            Retention::Remove => self.retained - formerly,
-            Retention::Retain => self.retained - formerly + RETAINED_ENTRY + bytes,
-        };
-        if publication.retention == Retention::Retain && retained > self.limits.retained {
-            return Err(PublishError::RetainedFull { most: self.limits.retained });
+        let copies =
+            usize::from(at.history.keeps()) + usize::from(publication.retention == Retention::Retain);
+        if copies > 0 {
+            let Publication { payload, key, fields, keeping, .. } = &publication;
+            let each = cost(payload.memory(), key.as_deref(), fields.memory());
+            let former =
+                at.retained.as_ref().filter(|_| publication.retention != Retention::AsTopic).map(|it| it.1);
+            let displaced = at.history.displaced(key.as_ref());
+            let freed: Vec<KeptCharge> = former.into_iter().chain(displaced).collect();
+            self.kept.check(keeping, self.limits.kept, copies.saturating_mul(each), &freed)?;
         }
         let name = (&*at.spec.name, at.spec.event_type.as_deref());
         self.index.matching(name, &mut at.route, &publication.fields, &mut self.found);
@@ -121,7 +119,7 @@ impl<P: EventPayload> EventChannel<P> {
             return Err(PublishError::Full { consumer });
         }
 
-        let Publication { key, fields, payload, criticality, retention, .. } = publication;
+        let Publication { key, fields, payload, criticality, retention, keeping, .. } = publication;
         let mut event = ChannelEvent {
             topic,
             key,
@@ -140,12 +138,22 @@ impl<P: EventPayload> EventChannel<P> {
         }
         (state.meter, state.sequence) = (meter, sequence);
         let event = Arc::new(event);
-        at.history.push(&event);
-        self.retained = retained;
-        match retention {
-            Retention::AsTopic => {}
-            Retention::Retain => at.retained = Some(Arc::clone(&event)),
-            Retention::Remove => at.retained = None,
+        if copies > 0 || retention == Retention::Remove {
+            let charge = KeptCharge::of(&keeping, kept_cost(&event));
+            if at.history.keeps() {
+                at.history.displaced(event.key.as_ref()).into_iter().for_each(|it| self.kept.release(it));
+                at.history.push(&event, charge);
+                self.kept.charge(charge);
+            }
+            let former = match retention {
+                Retention::AsTopic => None,
+                Retention::Retain => at.retained.replace((Arc::clone(&event), charge)),
+                Retention::Remove => at.retained.take(),
+            };
+            former.into_iter().for_each(|(_, former)| self.kept.release(former));
+            if retention == Retention::Retain {
+                self.kept.charge(charge);
+            }
         }
         // numbers may begin anywhere: nothing is missing before the first
         if last > 0 && sequence - last > 1 {

@@ -15,6 +15,7 @@ mod waiting;
 use crate::admission::{ExecutionTime, Reservation};
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
 use crate::ids::{SubscriptionId, SupplierId, TopicId};
+use crate::kept::kept_cost;
 use crate::number_map::NumberMap;
 use crate::quality::{Departed, HeardOrigins, QualityRequest};
 use ascending::AscendingQueue;
@@ -84,7 +85,8 @@ pub struct Redelivery {
     pub after: Nanos,
     /// Deliveries of one event, at most; at least one. Then it is given up, which is told as a gap.
     pub attempts: u32,
-    /// Deliveries to one consumer that are not acknowledged, at most; at least one.
+    /// Deliveries to one consumer that are not acknowledged, at most; at least one. Their bytes have the
+    /// bound of the queue, too.
     pub window: usize,
 }
 
@@ -265,6 +267,11 @@ impl<P: EventPayload> Parcel<P> {
 
     pub(crate) fn events(&self) -> impl Iterator<Item = &Arc<ChannelEvent<P>>> {
         self.with.iter().chain([&self.event])
+    }
+
+    /// About how many bytes it takes.
+    pub(crate) fn memory(&self) -> usize {
+        self.events().map(|event| kept_cost(event)).fold(0, usize::saturating_add)
     }
 
     pub(crate) fn bytes(&self) -> usize {

@@ -31,15 +31,15 @@ use crate::task::{ClientId, Received};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use unisono_eventchannel::{
-    ChannelEvent, ConsumerId, Criticality, EventOrigin, NO_DEADLINE, Publication, PublishError, Published,
-    SupplierId, TopicId, TopicPattern,
+    ChannelEvent, ConsumerId, Criticality, EventOrigin, FIRST_FOREIGN, NO_DEADLINE, Publication,
+    PublishError, Published, SupplierId, TopicId, TopicPattern,
 };
 use unisono_linux::clock::Nanos;
 
 /// Events handed to followers before the broker looks after others.
 const TURN: usize = 256;
 /// Numbers of topics and writers of the log in deliveries begin here; the channel's own are below.
-const LOGGED: u32 = 1 << 31;
+const LOGGED: u32 = FIRST_FOREIGN;
 
 /// What a supplier's events in the log need to say.
 #[derive(Debug)]

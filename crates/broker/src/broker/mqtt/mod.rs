@@ -47,10 +47,16 @@ pub(super) struct MqttSessions {
 }
 
 impl MqttSessions {
-    /// Bytes that the queues of a peer's sessions may hold, or those of all.
-    pub(super) fn memory(&self, is_theirs: impl Fn(TransportPeer) -> bool) -> u64 {
-        let theirs = self.sessions.values().filter(|session| is_theirs(session.peer));
-        theirs.map(|session| session.all_consumers().count() as u64 * subscribe::QUEUE_BYTES as u64).sum()
+    /// Bytes that were granted to the queues of all sessions.
+    pub(super) fn memory(&self) -> u64 {
+        self.sessions.values().map(MqttSession::granted).sum()
+    }
+
+    /// Whose session it is, and how much memory its queues leave of what it may have.
+    pub(super) fn account(&self, id: MqttSessionId) -> Option<(ClientIdentity, u64, TransportPeer)> {
+        let session = self.sessions.get(&id)?;
+        let left = session.grant.memory.saturating_sub(session.granted());
+        Some((session.owner.clone(), left, session.peer))
     }
 
     /// How many messages of a session wait for the disk before they are confirmed.
@@ -325,6 +331,7 @@ impl Broker {
         let Some(session) = self.mqtt.sessions.remove(&id) else { return };
         self.mqtt.by_name.remove(&session.name);
         let consumers: Vec<_> = session.all_consumers().collect();
+        self.ledger.release(session.peer, session.granted());
         for (consumer, _) in consumers {
             self.mqtt_disconnect(now, consumer);
         }

@@ -173,6 +173,9 @@ impl Broker {
             (true, false) => Retention::Retain,
             (true, true) => Retention::Remove,
         };
+        if publication.retention == Retention::Retain || self.channel.keeps(topic) {
+            publication.keeping = self.terms_of_session(id);
+        }
         match self.publish_message(now, (supplier, topic), message.origin.qos, publication) {
             Ok((Published::Taken { inboxes, .. }, position)) => Ok((inboxes, position)),
             Ok((_, position)) => Ok((1, position)),
@@ -185,7 +188,7 @@ impl Broker {
                 self.access.count(RefusalKind::from(&error));
                 let reason = match error {
                     PublishError::TooLarge { .. } => MqttReason::TooLarge,
-                    PublishError::RetainedFull { .. } | PublishError::TooFast { .. } => MqttReason::TooMuch,
+                    PublishError::KeptFull { .. } | PublishError::TooFast { .. } => MqttReason::TooMuch,
                     _ => MqttReason::Refused,
                 };
                 Err(MqttRefusal::Refused(reason, error.to_string()))

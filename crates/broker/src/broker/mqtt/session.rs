@@ -1,5 +1,6 @@
 //! What the broker remembers of an MQTT client, whether it is connected or not.
 
+use super::subscribe::QUEUE_BYTES;
 use crate::body::EventBody;
 use crate::mqtt::{
     FilterRequest, LastWill, MqttQos, MqttVersion, OutgoingMessage, publish_packet, with_duplicate_flag,
@@ -108,6 +109,12 @@ pub(super) struct SentMessage {
     pub(super) identifiers: Vec<u32>,
 }
 
+/// Bytes that are granted to a queue: what waits, and as much that the client has not confirmed.
+pub(super) fn queue_grant(acknowledges: bool) -> u64 {
+    let queue = QUEUE_BYTES as u64;
+    if acknowledges { 2 * queue } else { queue }
+}
+
 impl MqttSession {
     pub(super) fn new(
         name: Arc<str>,
@@ -149,6 +156,11 @@ impl MqttSession {
         let own = self.consumers.iter().enumerate();
         let own = own.filter_map(|(qos, consumer)| Some(((*consumer)?, qos > 0)));
         own.chain(self.subscriptions.values().filter_map(|subscription| Some((subscription.shared?, true))))
+    }
+
+    /// Bytes that were granted to all its queues.
+    pub(super) fn granted(&self) -> u64 {
+        self.all_consumers().map(|(_, acknowledges)| queue_grant(acknowledges)).sum()
     }
 
     /// Whether the client may be sent no more messages of QoS 1 and 2 for now.

@@ -2,7 +2,7 @@
 
 use super::super::{Addressee, Broker};
 use super::MqttSessionId;
-use super::session::MqttSubscription;
+use super::session::{MqttSubscription, queue_grant};
 use crate::mqtt::{FilterRequest, MqttQos, MqttReason, PastPolicy, subscribed, unsubscribed};
 use crate::permissions::RefusalKind;
 use crate::task::ClientId;
@@ -112,7 +112,15 @@ impl Broker {
             true => self.channel.subscribe(now, consumer, interest),
             false => self.channel.subscribe_afresh(now, consumer, interest),
         };
-        let subscription = made.map_err(|error| (MqttReason::Refused, error.to_string()))?;
+        let subscription = match made {
+            Ok(subscription) => subscription,
+            Err(error) => {
+                if group.is_some() && known.is_none() {
+                    self.mqtt_leave_group(now, id, consumer);
+                }
+                return Err((MqttReason::Refused, error.to_string()));
+            }
+        };
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(()) };
         let filter = request.filter.clone();
         session.filters.insert(subscription, filter.clone());
@@ -136,15 +144,18 @@ impl Broker {
         let Some(session) = self.mqtt.sessions.get(&id) else {
             return Err((MqttReason::Refused, String::new()));
         };
-        let queues = session.all_consumers().count() as u64 * QUEUE_BYTES as u64;
-        if queues + QUEUE_BYTES as u64 > session.grant.memory {
+        let (name, peer, most) = (Arc::clone(&session.name), session.peer, session.grant.memory);
+        let acknowledges = group.is_some() || qos != MqttQos::AtMostOnce;
+        let more = queue_grant(acknowledges);
+        let all = session.granted() + more + self.kept_of_session(id);
+        if all > most {
             self.access.count(RefusalKind::Memory);
-            return Err((
-                MqttReason::TooMuch,
-                format!("the permissions allow queues of {} bytes", session.grant.memory),
-            ));
+            let text = format!(
+                "the permissions allow queues and retained messages of {most} bytes, and these would be {all}"
+            );
+            return Err((MqttReason::TooMuch, text));
         }
-        if let Some(refused) = self.refuses_memory(session.peer, QUEUE_BYTES as u64) {
+        if let Some(refused) = self.refuses_memory(peer, more) {
             self.access.count(RefusalKind::Memory);
             return Err((MqttReason::TooMuch, refused));
         }
@@ -157,14 +168,14 @@ impl Broker {
         let inbox = InboxSpec {
             capacity: InboxCapacity { events: QUEUE_EVENTS, bytes: QUEUE_BYTES },
             late: LateEvents::Drop,
-            redelivery: (group.is_some() || qos != MqttQos::AtMostOnce).then_some(redelivery),
+            redelivery: acknowledges.then_some(redelivery),
             ..InboxSpec::default()
         };
-        let spec =
-            ConsumerSpec { name: Arc::clone(&session.name), group: group.map(Arc::from), inbox, lease: None };
+        let spec = ConsumerSpec { name, group: group.map(Arc::from), inbox, lease: None };
         let made = self.channel.connect(now, spec);
         let consumer = made.map_err(|error| (MqttReason::TooMuch, self.access.refuse(&error)))?;
         self.addressees.insert(consumer, Addressee::Mqtt(id));
+        self.ledger.book(peer, more);
         if group.is_none()
             && let Some(session) = self.mqtt.sessions.get_mut(&id)
         {
@@ -193,10 +204,17 @@ impl Broker {
         for entry in left {
             self.channel.unsubscribe(entry.subscription);
             if let Some(consumer) = entry.shared {
-                self.mqtt_disconnect(now, consumer);
+                self.mqtt_leave_group(now, id, consumer);
             }
         }
         self.mqtt_answer(client, unsubscribed(version, number, &codes));
+    }
+
+    fn mqtt_leave_group(&mut self, now: Nanos, id: MqttSessionId, consumer: ConsumerId) {
+        if let Some(session) = self.mqtt.sessions.get(&id) {
+            self.ledger.release(session.peer, queue_grant(true));
+        }
+        self.mqtt_disconnect(now, consumer);
     }
 
     /// Ends a consumer; what it has not confirmed goes to the others of its group.
