@@ -76,8 +76,8 @@ pub use ring::{DirectCounts, RingOrder, RingReport};
 pub use server::{Exposure, OWNER, ServeError, Server, StatisticsWindow};
 pub use spec::{
     Advertisement, AgainSpec, Durability, ExceptSpec, Greeting, InterestSpec, KeptHistory, PartRule,
-    PathSpec, RemoteSupplier, ReservedTime, ResumeSpec, SubscriptionSpec, TogetherSpec, WelcomeTerms,
-    WhenFull, WhenLate,
+    PathSpec, RemoteSupplier, ReservedTime, ResumeSpec, SubscriptionSpec, SupplierOrder, TogetherSpec,
+    WelcomeTerms, WhenFull, WhenLate,
 };
 pub use task::{ClientId, Next, PathId, Received, Sent, Task};
 pub use tls::{CertifiedFiles, TlsCertificates, TlsError, TlsService, Uncertified};

@@ -1,7 +1,7 @@
 //! What the broker and programs tell each other of direct rings, in JSON. `PROTOCOL.md` says
 //! in which order the messages come, and which topics may use a ring.
 
-use crate::spec::{KeptHistory, SubscriptionSpec, WhenFull};
+use crate::spec::{KeptHistory, SubscriptionSpec, SupplierOrder, WhenFull};
 use serde::{Deserialize, Serialize};
 
 /// What the broker tells a program.
@@ -84,6 +84,7 @@ impl SubscriptionSpec {
             && (self.share, self.reliable, self.history) == (None, false, KeptHistory::None);
         self.direct
             && plain
+            && self.between == SupplierOrder::Deadlines
             && matches!(self.full, WhenFull::DropOldest | WhenFull::BlockSupplier)
             && (LEAST_EVENTS..=MOST_EVENTS).contains(&self.queue_events)
             && self.interests.iter().all(|interest| interest.filter.is_none())

@@ -5,10 +5,10 @@ use crate::destination::Destination;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use unisono_eventchannel::{
-    ConsumerSpec, Correlation, CorrelationRule, EventOrigin, ExceptedTopics, ExecutionTime, FilterError,
-    FullInbox, HeardOrigins, HistoryDepth, InboxCapacity, InboxSpec, Incomplete, Interest, LateEvents,
-    NameError, Offer, Ownership, QualityRequest, Redelivery, Reliability, Reservation, SupplyRate, TopicId,
-    TopicSpec,
+    BetweenSuppliers, ConsumerSpec, Correlation, CorrelationRule, EventOrigin, ExceptedTopics, ExecutionTime,
+    FilterError, FullInbox, HeardOrigins, HistoryDepth, InboxCapacity, InboxSpec, Incomplete, Interest,
+    LateEvents, NameError, Offer, Ownership, QualityRequest, Redelivery, Reliability, Reservation,
+    SupplyRate, TopicId, TopicSpec,
 };
 use unisono_linux::clock::Nanos;
 
@@ -108,6 +108,9 @@ pub struct Advertisement {
     /// Whether only the strongest living supplier of the topic is heard.
     pub exclusive: bool,
     pub strength: u32,
+    /// How much of the time of consumers that share theirs out its events get; left out: 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<u32>,
     /// Whether events may be redelivered until they are acknowledged.
     pub reliable: bool,
     /// When an event is due that has no deadline of its own, after its publication.
@@ -154,6 +157,7 @@ impl Advertisement {
             deadline: self.deadline_ns.map(Nanos),
             rate: self.period_ns.map(|period| SupplyRate { period: Nanos(period), burst: self.burst.max(1) }),
             strength: self.strength,
+            share: self.share.unwrap_or(1).max(1),
             origin: match self.from_elsewhere {
                 Some(_) => EventOrigin::Elsewhere,
                 None => EventOrigin::Here,
@@ -219,6 +223,23 @@ pub enum WhenFull {
     BlockSupplier,
 }
 
+/// Which supplier's events a consumer gets first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SupplierOrder {
+    /// What is due first, whoever published it.
+    #[default]
+    Deadlines,
+    /// Suppliers have the consumer's time and queue in proportion to their shares.
+    Shares,
+}
+
+impl SupplierOrder {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// What happens to events whose deadline has passed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -281,6 +302,8 @@ pub struct SubscriptionSpec {
     pub queue_events: usize,
     pub queue_bytes: usize,
     pub full: WhenFull,
+    #[serde(skip_serializing_if = "SupplierOrder::is_default")]
+    pub between: SupplierOrder,
     pub late: WhenLate,
     /// Worst-case time for an event, and in addition for each KiB of its payload.
     pub execution_ns: u64,
@@ -330,6 +353,7 @@ impl Default for SubscriptionSpec {
             queue_events: 1024,
             queue_bytes: 4 << 20,
             full: WhenFull::default(),
+            between: SupplierOrder::default(),
             late: WhenLate::default(),
             execution_ns: 1000,
             execution_per_kib_ns: 0,
@@ -426,6 +450,10 @@ impl SubscriptionSpec {
                 window: again.window,
             }),
             linger: Nanos(self.linger_ns),
+            between: match self.between {
+                SupplierOrder::Deadlines => BetweenSuppliers::Deadlines,
+                SupplierOrder::Shares => BetweenSuppliers::Shares,
+            },
             hears: if self.local_only { HeardOrigins::Here } else { HeardOrigins::All },
         };
         let group = self.group.as_deref().map(Arc::from);

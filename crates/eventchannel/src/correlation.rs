@@ -150,6 +150,7 @@ mod tests {
             payload: Vec::new(),
             supplier: SupplierId(0),
             origin: EventOrigin::Here,
+            share: 1,
             sequence,
             published: Nanos(published),
             deadline: NO_DEADLINE,

@@ -43,6 +43,11 @@ pub enum ChannelError {
     TooLong { longest: u64, most: u64 },
     #[error("there are {most} {what} already, as many as may be")]
     TooMany { what: &'static str, most: usize },
+    #[error(
+        "a consumer that reserves time and shares it out among suppliers; leave out one of the two, because what \
+         was reserved is kept by deadlines"
+    )]
+    SharedReservation,
     #[error("a timer needs a period above zero")]
     ZeroPeriod,
     #[error("a correlation of {parts} parts; from 1 to {most}")]

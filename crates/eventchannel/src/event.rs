@@ -131,6 +131,8 @@ pub struct ChannelEvent<P> {
     pub payload: P,
     pub supplier: SupplierId,
     pub origin: EventOrigin,
+    /// Its supplier's share beside others; see [`BetweenSuppliers::Shares`](crate::BetweenSuppliers).
+    pub share: u32,
     /// Ascending for each supplier on each topic, from 1 if the channel numbers.
     pub sequence: u64,
     pub published: Nanos,

@@ -92,6 +92,7 @@ mod tests {
             payload: Vec::new(),
             supplier: SupplierId(0),
             origin: EventOrigin::Here,
+            share: 1,
             sequence,
             published: Nanos::ZERO,
             deadline: NO_DEADLINE,

@@ -105,7 +105,10 @@ pub use filter::{ContentFilter, FilterError, MOST_FILTER};
 pub use ids::{
     ConsumerId, CorrelationId, FIRST_FOREIGN, InboxId, SubscriptionId, SupplierId, TimerId, TopicId,
 };
-pub use inbox::{FullInbox, Gap, GapCause, InboxCapacity, InboxCounters, InboxSpec, LateEvents, Redelivery};
+pub use inbox::{
+    BetweenSuppliers, FullInbox, Gap, GapCause, InboxCapacity, InboxCounters, InboxSpec, LateEvents,
+    Redelivery,
+};
 pub use index::{ExceptedTopics, Interest, SubscriptionIndex, TopicRoute};
 pub use kept::{KEPT_ENTRY, KeepingAccount, KeepingTerms};
 pub use number_map::{NumberHasher, NumberHashing, NumberMap, NumberSet};

@@ -85,6 +85,9 @@ pub struct Offer {
     pub rate: Option<SupplyRate>,
     /// Who is heard on a topic with exclusive ownership: the strongest; of equals the one that offered first.
     pub strength: u32,
+    /// How much of a consumer's time its events get beside those of other suppliers, where the consumer
+    /// shares it out; 0 counts as 1.
+    pub share: u32,
     pub origin: EventOrigin,
 }
 
@@ -99,6 +102,7 @@ impl Offer {
             deadline: None,
             rate: None,
             strength: 0,
+            share: 1,
             origin: EventOrigin::Here,
         }
     }

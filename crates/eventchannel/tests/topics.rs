@@ -116,6 +116,28 @@ fn too_many_topics_in_use_are_refused() {
 }
 
 #[test]
+fn a_look_that_found_no_unused_topic_is_repeated_after_a_second_or_when_offers_were_withdrawn() {
+    let (mut channel, supplier) = bounded(2);
+    let [a, b] = ["a", "b"].map(|name| channel.declare(spec(name)).expect("room"));
+    channel.offer(supplier, Offer::of(a)).expect("no type");
+    let other = channel.supplier(Nanos(0), None).expect("room");
+    channel.offer(other, Offer::of(b)).expect("no type");
+    let reader = channel.connect(Nanos(0), ConsumerSpec::new("reader")).expect("room");
+    channel.subscribe(Nanos(0), reader, all("b")).expect("room");
+    channel.try_publish(Nanos(0), other, b, event()).expect("taken");
+    channel.withdraw(other);
+    channel.declare(spec("c")).expect_err("an event of b waits");
+    while channel.next(Nanos(10)).is_some() {}
+    channel.declare(spec("c")).expect_err("nobody looks again so soon");
+    channel.advance(Nanos::SECOND);
+    let c = channel.declare(spec("c")).expect("b is not used");
+    channel.offer(supplier, Offer::of(c)).expect("no type");
+    channel.declare(spec("d")).expect_err("both are offered");
+    channel.withdraw(supplier);
+    channel.declare(spec("d")).expect("they were withdrawn");
+}
+
+#[test]
 fn a_topic_stays_while_somebody_is_still_to_be_told_of_it() {
     let mut bench = Bench::new(&[("rest", 1)]);
     let topic = bench.topic("t");

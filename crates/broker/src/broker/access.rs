@@ -2,6 +2,7 @@
 
 use super::Broker;
 use crate::permissions::{ClientIdentity, RefusalKind};
+use crate::spec::Advertisement;
 use crate::task::ClientId;
 use crate::transport::TransportPeer;
 use std::sync::Arc;
@@ -83,6 +84,20 @@ impl Broker {
         }
         self.access.count(RefusalKind::Publish);
         Err(format!("{} may not publish `{topic}`", connected.who))
+    }
+
+    /// Whether a program may have the share that it states for a topic.
+    pub(super) fn check_share(&mut self, client: ClientId, spec: &Advertisement) -> Result<(), String> {
+        let connected = self.clients.get(&client).ok_or("it is gone")?;
+        let (asked, most) = (spec.share.unwrap_or(1), connected.grant.share);
+        if asked <= most {
+            return Ok(());
+        }
+        self.access.count(RefusalKind::Publish);
+        Err(format!(
+            "a share of {asked}; the permissions allow {} {most}; add `share = {asked}` to its rule",
+            connected.who
+        ))
     }
 
     pub(super) fn check_subscribe(&mut self, client: ClientId, pattern: &str) -> Result<(), String> {

@@ -75,6 +75,7 @@ impl Broker {
             return Err(refused);
         }
         self.check_publish(client, &spec.topic)?;
+        self.check_share(client, spec)?;
         let declared = match spec.from_elsewhere {
             Some(_) => self.channel.declare_for_now(&spec.topic),
             None => spec.topic_spec().map_err(ChannelError::from).and_then(|it| self.channel.declare(it)),

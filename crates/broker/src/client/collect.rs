@@ -167,6 +167,10 @@ impl Client {
                 self.stays_ready(true)?;
                 return Ok(None);
             }
+            // the next ring may have been offered already, and no descriptor tells of it again
+            if skipped {
+                continue;
+            }
             if !self.wait_direct(until)? {
                 return Ok(None);
             }

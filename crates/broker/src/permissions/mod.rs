@@ -9,6 +9,7 @@
 //! size = 65536                               # bytes of a payload
 //! memory = 16777216                          # bytes of all its queues and kept events
 //! connections = 4
+//! share = 4                                  # of consumers that share out their time; left out: 1
 //! paths = true                               # may open paths to addresses
 //!
 //! [[allow]]
@@ -90,6 +91,8 @@ pub struct ClientGrant {
     /// Bytes of all its queues.
     pub(crate) memory: u64,
     pub(crate) connections: usize,
+    /// The greatest share of a topic that it publishes on.
+    pub(crate) share: u32,
     pub(crate) paths: bool,
 }
 
@@ -103,6 +106,7 @@ impl ClientGrant {
             size: usize::MAX,
             memory: u64::MAX,
             connections: usize::MAX,
+            share: u32::MAX,
             paths: true,
         }
     }

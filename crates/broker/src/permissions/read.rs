@@ -46,6 +46,7 @@ struct WrittenRule {
     size: Option<usize>,
     memory: Option<u64>,
     connections: Option<usize>,
+    share: Option<u32>,
     #[serde(default)]
     paths: bool,
 }
@@ -73,6 +74,7 @@ impl Permissions {
                 size: rule.size.unwrap_or(usize::MAX),
                 memory: rule.memory.unwrap_or(u64::MAX),
                 connections: rule.connections.unwrap_or(usize::MAX),
+                share: rule.share.unwrap_or(1).max(1),
                 paths: rule.paths,
             };
             rules.push((subjects, Arc::new(grant)));

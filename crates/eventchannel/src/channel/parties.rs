@@ -10,7 +10,7 @@ use crate::error::ChannelError;
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
 use crate::history::TopicHistory;
 use crate::ids::{ConsumerId, InboxId, SubscriptionId, SupplierId, TopicId};
-use crate::inbox::{Inbox, InboxSpec, Parcel};
+use crate::inbox::{BetweenSuppliers, Inbox, InboxSpec, Parcel};
 use crate::index::{Interest, TopicRoute};
 use crate::number_map::NumberSet;
 use crate::pattern::check_name;
@@ -267,6 +267,9 @@ impl<P: EventPayload> EventChannel<P> {
 
     /// Makes an inbox.
     fn open(&mut self, spec: &ConsumerSpec) -> Result<InboxId, ChannelError> {
+        if spec.inbox.reservation.is_some() && spec.inbox.between == BetweenSuppliers::Shares {
+            return Err(ChannelError::SharedReservation);
+        }
         let class = self.leaf(spec.inbox.class.as_ref())?;
         let hierarchy = self.dispatcher.hierarchy();
         spec.inbox.request.meets_share(hierarchy.share(class)).map_err(|mismatch| {

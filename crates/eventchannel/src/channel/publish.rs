@@ -102,7 +102,7 @@ impl<P: EventPayload> EventChannel<P> {
         let mut found = std::mem::take(&mut self.found);
         // who is served first, or named as the one who refuses, does not depend on how they were found
         found.sort_unstable();
-        let origin = state.offer.origin;
+        let (origin, share) = (state.offer.origin, state.offer.share);
         if origin == EventOrigin::Elsewhere {
             found.retain(|subscription| {
                 let destined = self.subscriptions.get(subscription);
@@ -127,6 +127,7 @@ impl<P: EventPayload> EventChannel<P> {
             payload,
             supplier,
             origin,
+            share,
             sequence,
             published: now,
             deadline,

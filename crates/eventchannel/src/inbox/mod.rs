@@ -10,6 +10,7 @@
 //! bounds the memory of events; the number of suppliers times topics bounds the memory of gaps.
 
 mod ascending;
+mod shares;
 mod waiting;
 
 use crate::admission::{ExecutionTime, Reservation};
@@ -19,6 +20,7 @@ use crate::kept::kept_cost;
 use crate::number_map::NumberMap;
 use crate::quality::{Departed, HeardOrigins, QualityRequest};
 use ascending::AscendingQueue;
+use shares::SharedParcels;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
@@ -49,6 +51,18 @@ pub enum LateEvents {
     Report,
 }
 
+/// Which supplier's event goes first in an inbox, and which one loses where it is full.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum BetweenSuppliers {
+    /// The event that is due first, whoever published it.
+    #[default]
+    Deadlines,
+    /// Each supplier gets the consumer's time in proportion to its [share](crate::Offer::share), and a full
+    /// inbox drops what the supplier sent that holds the most for its share. Among the events of one supplier
+    /// the deadline decides.
+    Shares,
+}
+
 /// How much may wait.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct InboxCapacity {
@@ -76,6 +90,7 @@ pub struct InboxSpec {
     /// with what waits. Zero: not at all.
     pub linger: Nanos,
     pub hears: HeardOrigins,
+    pub between: BetweenSuppliers,
 }
 
 /// Delivery at least once: until it is acknowledged an event is kept, and delivered again.
@@ -105,6 +120,7 @@ impl Default for InboxSpec {
             redelivery: None,
             linger: Nanos::ZERO,
             hears: HeardOrigins::All,
+            between: BetweenSuppliers::Deadlines,
         }
     }
 }
@@ -141,6 +157,7 @@ impl InboxSpec {
                     }),
                 ),
                 ("lingers", format!("{} ns", spec.linger.0)),
+                ("between suppliers", in_words(spec.between)),
             ]
         };
         let pairs = stated(self).into_iter().zip(stated(asked)).filter(|(ours, theirs)| ours != theirs);
@@ -283,10 +300,75 @@ impl<P: EventPayload> Parcel<P> {
 /// By when an event is to be dispatched, then the channel's count of arrivals.
 pub(crate) type DueTurn = (Nanos, u64);
 
+/// What waits, by how suppliers stand beside each other.
+#[derive(Debug)]
+enum InboxQueue<P> {
+    Deadlines(WaitingParcels<P>),
+    Shares(SharedParcels<P>),
+}
+
+impl<P: EventPayload> InboxQueue<P> {
+    fn new(between: BetweenSuppliers) -> Self {
+        match between {
+            BetweenSuppliers::Deadlines => Self::Deadlines(WaitingParcels::new()),
+            BetweenSuppliers::Shares => Self::Shares(SharedParcels::new()),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Deadlines(queue) => queue.len(),
+            Self::Shares(queue) => queue.len(),
+        }
+    }
+
+    fn first(&self) -> Option<DueTurn> {
+        match self {
+            Self::Deadlines(queue) => queue.first(),
+            Self::Shares(queue) => queue.first(),
+        }
+    }
+
+    fn insert(&mut self, turn: DueTurn, parcel: Parcel<P>) {
+        match self {
+            Self::Deadlines(queue) => queue.insert(turn, parcel),
+            Self::Shares(queue) => queue.insert(turn, parcel),
+        }
+    }
+
+    fn take_first(&mut self) -> Option<(DueTurn, Parcel<P>)> {
+        match self {
+            Self::Deadlines(queue) => {
+                let turn = queue.first()?;
+                Some((turn, queue.remove(turn)?))
+            }
+            Self::Shares(queue) => queue.take_first(),
+        }
+    }
+
+    /// Takes what goes because the inbox is full.
+    fn take_victim(&mut self, now: Nanos, full: FullInbox) -> Option<(DueTurn, Parcel<P>)> {
+        match self {
+            Self::Deadlines(queue) => {
+                let turn = queue.victim(now, full)?;
+                Some((turn, queue.remove(turn)?))
+            }
+            Self::Shares(queue) => queue.take_victim(now, full),
+        }
+    }
+
+    fn iter(&self) -> Box<dyn Iterator<Item = &Parcel<P>> + '_> {
+        match self {
+            Self::Deadlines(queue) => Box::new(queue.iter()),
+            Self::Shares(queue) => Box::new(queue.iter()),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Inbox<P> {
     pub(crate) spec: InboxSpec,
-    queue: WaitingParcels<P>,
+    queue: InboxQueue<P>,
     bytes: usize,
     /// Of each supplier on each topic: the turns that wait. They ascend as they came.
     flows: NumberMap<(TopicId, SupplierId), AscendingQueue<DueTurn, ()>>,
@@ -312,8 +394,8 @@ const FORMER_TOPICS: TopicId = TopicId(0);
 impl<P: EventPayload> Inbox<P> {
     pub(crate) fn new(spec: InboxSpec) -> Self {
         Self {
+            queue: InboxQueue::new(spec.between),
             spec,
-            queue: WaitingParcels::new(),
             bytes: 0,
             flows: NumberMap::default(),
             spare: AscendingQueue::default(),
@@ -380,16 +462,15 @@ impl<P: EventPayload> Inbox<P> {
         self.bytes += bytes;
         self.queue.insert(turn, parcel);
         while self.is_over(0, 0) {
-            let Some(turn) = self.queue.victim(now, self.spec.full) else { break };
-            if let Some(parcel) = self.take(turn) {
-                self.counters.dropped_full += 1;
-                self.lose(arrival, &parcel.event, GapCause::Full);
-            }
+            let Some((turn, parcel)) = self.queue.take_victim(now, self.spec.full) else { break };
+            self.took(turn, &parcel);
+            self.counters.dropped_full += 1;
+            self.lose(arrival, &parcel.event, GapCause::Full);
         }
     }
 
-    fn take(&mut self, turn: DueTurn) -> Option<Parcel<P>> {
-        let parcel = self.queue.remove(turn)?;
+    /// A parcel has left the queue.
+    fn took(&mut self, turn: DueTurn, parcel: &Parcel<P>) {
         self.bytes -= parcel.bytes();
         let flow = (parcel.event.topic, parcel.event.supplier);
         if let Some(turns) = self.flows.get_mut(&flow) {
@@ -402,7 +483,6 @@ impl<P: EventPayload> Inbox<P> {
                 self.departed.extend(why.map(|why| (flow.0, flow.1, why)));
             }
         }
-        Some(parcel)
     }
 
     fn lose(&mut self, arrival: u64, event: &ChannelEvent<P>, cause: GapCause) {
@@ -435,8 +515,8 @@ impl<P: EventPayload> Inbox<P> {
     /// way.
     pub(crate) fn pop(&mut self, now: Nanos, arrival: u64) -> Option<(Parcel<P>, bool)> {
         loop {
-            let turn = self.queue.first()?;
-            let parcel = self.take(turn)?;
+            let (turn, parcel) = self.queue.take_first()?;
+            self.took(turn, &parcel);
             let late = !parcel.retained && parcel.event.deadline < now;
             if late {
                 self.miss(parcel.event.topic);
@@ -453,6 +533,10 @@ impl<P: EventPayload> Inbox<P> {
                 }
             }
             self.counters.delivered += 1;
+            if let InboxQueue::Shares(queue) = &mut self.queue {
+                let took = self.spec.execution.of(parcel.bytes());
+                queue.charge(parcel.event.supplier, parcel.event.share, took);
+            }
             return Some((parcel, late));
         }
     }

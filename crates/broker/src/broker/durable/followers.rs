@@ -5,7 +5,7 @@ use crate::broker::{Addressee, answer};
 use crate::frame::Frame;
 use crate::log::{AcknowledgedFile, LogCursor, LogEntry, LoggedEvent};
 use crate::notice::NoticeText;
-use crate::spec::{AgainSpec, SubscriptionSpec, WhenFull, WhenLate};
+use crate::spec::{AgainSpec, SubscriptionSpec, SupplierOrder, WhenFull, WhenLate};
 use std::collections::{BTreeMap, HashMap};
 use unisono_eventchannel::{Acknowledged, ConsumerId, InboxCapacity, Interest};
 use unisono_linux::clock::Nanos;
@@ -58,6 +58,7 @@ impl Broker {
             (spec.group.is_some(), "be of a group"),
             (spec.together.is_some(), "ask for events together"),
             (spec.reserve.is_some(), "reserve time"),
+            (spec.between != SupplierOrder::Deadlines, "share its time out among suppliers"),
             (spec.late != WhenLate::Deliver, "drop what is late"),
             (
                 spec.full != WhenFull::DropOldest,

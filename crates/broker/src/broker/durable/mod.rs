@@ -167,6 +167,7 @@ impl DurableEvents {
             fields: event.fields,
             payload,
             supplier: SupplierId(supplier),
+            share: 1,
             origin: EventOrigin::Here, // unknown: who hears those from here alone cannot resume
             sequence: event.sequence,
             published,

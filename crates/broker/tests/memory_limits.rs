@@ -1,0 +1,201 @@
+//! What a program, a user and all together may make the broker hold: each refusal is told to the one who
+//! asked, and counted, and others go on.
+
+mod common;
+
+use common::mqtt::{Raw, V5};
+use common::{event, with_this_broker};
+use std::time::Duration;
+use unisono_broker::{
+    Advertisement, AgainSpec, Broker, Client, Error, EventDraft, KeptHistory, Limits, Permissions, Reception,
+    SubscriptionSpec, SupplierOrder,
+};
+use unisono_fairqueue::{ClassSpec, Hierarchy};
+
+const MIB: usize = 1 << 20;
+
+/// 16 MiB for all, 8 MiB for each user.
+fn small() -> Broker {
+    let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
+    let limits = Limits { memory: 16 << 20, memory_of_user: 8 << 20, ..Limits::default() };
+    Broker::new(tree.expect("it is sound"), limits)
+}
+
+fn refused<T: std::fmt::Debug>(outcome: Result<T, Error>) -> String {
+    outcome.expect_err("it is too much").to_string()
+}
+
+fn memory_refusals(client: &mut Client) -> u64 {
+    client.statistics().expect("it goes on").refusals.get("memory").copied().unwrap_or(0)
+}
+
+fn keeping(topic: &str, events: usize) -> Advertisement {
+    Advertisement { history: KeptHistory::Last(events), ..Advertisement::of(topic) }
+}
+
+#[test]
+fn history_counts_as_memory_of_its_user_also_when_the_program_has_gone() {
+    with_this_broker(small(), |at| {
+        let mut first = at.client();
+        let topic = first.advertise(&keeping("kept", 100)).expect("a topic");
+        let payload = vec![1; MIB];
+        for _ in 0..7 {
+            first.try_publish(topic, &EventDraft::new(&payload)).expect("it is kept");
+        }
+        let said = refused(first.try_publish(topic, &EventDraft::new(&payload)));
+        assert!(said.contains("the programs of one user may have 8388608 bytes kept"), "{said}");
+        let said = refused(first.subscribe(&SubscriptionSpec::of("a")));
+        assert!(
+            said.contains("one user may have 8388608 bytes of queues, credit and kept events"),
+            "{said}"
+        );
+        assert_eq!(memory_refusals(&mut first), 2);
+        drop(first);
+        // the same user, by another program, and another user
+        let mut second = at.client();
+        assert!(second.statistics().expect("it answers").kept_bytes > 7 * MIB as u64);
+        refused(second.subscribe(&SubscriptionSpec::of("a")));
+        let mut other = Client::connect_tcp(at.tcp).expect("it listens");
+        let topic = other.advertise(&keeping("other", 100)).expect("a topic");
+        for _ in 0..7 {
+            other.try_publish(topic, &EventDraft::new(&payload)).expect("it is kept");
+        }
+        // what only replaces is kept however much there is
+        let topic = second.advertise(&keeping("small", 1)).expect("a topic");
+        for _ in 0..3 {
+            second.try_publish(topic, &EventDraft::new(&[1; 1000])).expect("it is kept");
+        }
+        let small = SubscriptionSpec { queue_bytes: 1000, queue_events: 1, ..SubscriptionSpec::of("kept") };
+        second.subscribe(&small).expect("there is so much");
+    });
+}
+
+#[test]
+fn retained_messages_count_until_they_are_removed() {
+    with_this_broker(small(), |at| {
+        let mut program = at.client();
+        let mut writer = Raw::connect(at.mqtt, V5, "writer");
+        writer.publish_full("lamp", &[1; 100_000], 1, true, None, &[]);
+        assert!(program.statistics().expect("it answers").kept_bytes > 100_000);
+        writer.publish_full("lamp", &[1; 1000], 1, true, None, &[]);
+        let kept = program.statistics().expect("it answers").kept_bytes;
+        assert!((1000..10_000).contains(&kept), "{kept}");
+        drop(writer);
+        let mut writer = Raw::connect(at.mqtt, V5, "writer");
+        writer.publish_full("lamp", b"", 1, true, None, &[]);
+        assert_eq!(program.statistics().expect("it answers").kept_bytes, 0);
+    });
+}
+
+#[test]
+fn a_rule_bounds_queues_and_kept_events_of_a_client_together() {
+    let rules = "[[allow]]\nwho = [\"*\"]\npublish = [\"#\"]\nsubscribe = [\"#\"]\nmemory = 3145728";
+    let broker = small().with_permissions(Permissions::parse(rules, &|_| None).expect("it is sound"));
+    with_this_broker(broker, |at| {
+        let mut client = at.client();
+        let queue = SubscriptionSpec { queue_bytes: MIB, ..SubscriptionSpec::of("else") };
+        client.subscribe(&queue).expect("it fits");
+        let topic = client.advertise(&keeping("kept", 100)).expect("a topic");
+        client.try_publish(topic, &EventDraft::new(&vec![1; MIB])).expect("it is kept");
+        let said = refused(client.try_publish(topic, &EventDraft::new(&vec![1; MIB])));
+        assert!(said.contains("this client may have 2097152 bytes kept beside the queues"), "{said}");
+        let said = refused(client.subscribe(&queue));
+        assert!(said.contains("3145728 bytes of queues and kept events"), "{said}");
+        assert_eq!(memory_refusals(&mut client), 2);
+        let share = Advertisement { share: Some(2), ..Advertisement::of("u") };
+        assert!(refused(client.advertise(&share)).contains("add `share = 2` to its rule"));
+    });
+}
+
+#[test]
+fn what_a_consumer_does_not_acknowledge_is_bounded_by_its_queue() {
+    with_this_broker(small(), |at| {
+        let mut supplier = at.client();
+        let topic = supplier.advertise(&Advertisement::of("work")).expect("a topic");
+        let mut reader = at.client();
+        let again = Some(AgainSpec { after_ns: 60_000_000_000, attempts: 2, window: 1000 });
+        let spec = SubscriptionSpec { again, queue_bytes: MIB, ..SubscriptionSpec::of("work") };
+        reader.subscribe(&spec).expect("it fits");
+        let granted = supplier.statistics().expect("it answers").granted_bytes;
+        assert_eq!(granted, 2 * MIB as u64, "for what waits, and for what is not acknowledged");
+        for _ in 0..30 {
+            supplier.try_publish(topic, &EventDraft::new(&vec![1; MIB / 4])).expect("it drops the oldest");
+        }
+        let mut delivered = Vec::new();
+        while let Some(came) = reader.receive(Some(Duration::from_millis(300))).expect("it goes on") {
+            if let Reception::Event(event) = came {
+                delivered.push(event);
+            }
+        }
+        assert_eq!(delivered.len(), 4, "a quarter of its queue each");
+        reader.acknowledge(&delivered[0]).expect("the broker is there");
+        event(&mut reader);
+        drop(reader);
+        let start = std::time::Instant::now();
+        while supplier.statistics().expect("it answers").granted_bytes > 0 {
+            assert!(start.elapsed() < Duration::from_secs(20), "what was granted comes back");
+        }
+    });
+}
+
+#[test]
+fn the_queue_of_a_group_that_outlives_its_consumers_stays_granted() {
+    with_this_broker(small(), |at| {
+        let mut watcher = Client::connect_tcp(at.tcp).expect("it listens");
+        let spec = SubscriptionSpec {
+            group: Some("workers".to_owned()),
+            linger_ns: 2_000_000_000,
+            queue_bytes: 6 * MIB,
+            ..SubscriptionSpec::of("work")
+        };
+        let mut one = at.client();
+        one.subscribe(&spec).expect("it fits");
+        drop(one);
+        let mut other = at.client();
+        let second = SubscriptionSpec { group: Some("others".to_owned()), ..spec };
+        refused(other.subscribe(&second));
+        assert_eq!(watcher.statistics().expect("it answers").granted_bytes, 6 * MIB as u64);
+        let start = std::time::Instant::now();
+        while other.subscribe(&second).is_err() {
+            assert!(start.elapsed() < Duration::from_secs(20), "its time is over");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+}
+
+#[test]
+fn a_consumer_shares_its_queue_out_among_suppliers() {
+    with_this_broker(small(), |at| {
+        let [mut flood, mut quiet] = [at.client(), at.client()];
+        let heavy = Advertisement { share: Some(3), ..Advertisement::of("flood") };
+        let (flooded, its) =
+            (flood.advertise(&heavy).expect("a topic"), quiet.advertise(&Advertisement::of("quiet")));
+        let its = its.expect("a topic");
+        let mut reader = at.client();
+        let spec = SubscriptionSpec {
+            between: SupplierOrder::Shares,
+            queue_events: 40,
+            queue_bytes: 8 * MIB / 2,
+            ..SubscriptionSpec::of("#")
+        };
+        reader.subscribe(&spec).expect("it fits");
+        // it reads nothing meanwhile: the kernel holds some, and the queue 40
+        let payload = vec![1; 50_000];
+        for _ in 0..10 {
+            quiet.try_publish(its, &EventDraft::new(&payload)).expect("it waits");
+        }
+        for _ in 0..200 {
+            flood.try_publish(flooded, &EventDraft::new(&payload)).expect("it drops the oldest");
+        }
+        let (mut quiet_came, mut flood_came) = (0, 0);
+        while let Some(came) = reader.receive(Some(Duration::from_millis(500))).expect("it goes on") {
+            let Reception::Event(event) = came else { continue };
+            match &*event.topic {
+                "quiet" => quiet_came += 1,
+                _ => flood_came += 1,
+            }
+        }
+        assert_eq!(quiet_came, 10, "a quarter of the queue is its own");
+        assert!((30..100).contains(&flood_came), "{flood_came}");
+    });
+}

@@ -1,0 +1,105 @@
+//! Suppliers that share a consumer's time and queue. One sentence each.
+
+mod common;
+
+use common::{Bench, all, event, sized};
+use unisono_eventchannel::*;
+use unisono_linux::clock::Nanos;
+
+/// A consumer of all, and suppliers of these shares with a topic each.
+fn suppliers(bench: &mut Bench, shares: &[u32], inbox: InboxSpec) -> Vec<(SupplierId, TopicId)> {
+    bench.reader("#", inbox);
+    let offered = shares.iter().enumerate().map(|(at, share)| {
+        let topic = bench.channel.declare(TopicSpec::new(&format!("t/{at}")).expect("a name")).expect("room");
+        let supplier = bench.channel.supplier(Nanos(0), None).expect("room");
+        bench.channel.offer(supplier, Offer { share: *share, ..Offer::of(topic) }).expect("no type");
+        (supplier, topic)
+    });
+    offered.collect()
+}
+
+fn sharing() -> InboxSpec {
+    InboxSpec { between: BetweenSuppliers::Shares, ..InboxSpec::default() }
+}
+
+#[test]
+fn suppliers_of_whom_events_wait_are_served_by_their_shares_and_each_by_its_deadlines() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let parties = suppliers(&mut bench, &[3, 1], sharing());
+    // the second one gives its events the shorter time, which is of no use to it
+    for (at, (supplier, topic)) in parties.iter().enumerate() {
+        for number in 0..400_u64 {
+            let due = Nanos(if at == 0 { 2_000_000 } else { 1_000_000 } - number);
+            let key = format!("{number}");
+            let late_first = Publication { key: Some(key.into()), ..event() }.due(due);
+            bench.channel.try_publish(Nanos(0), *supplier, *topic, late_first).expect("room");
+        }
+    }
+    let served: Vec<SupplierId> =
+        (0..400).map(|_| bench.next(1).and_then(|it| it.event).expect("it waits").event.supplier).collect();
+    let first = served.iter().filter(|supplier| **supplier == parties[0].0).count();
+    assert!((299..=301).contains(&first), "{first} of 400");
+}
+
+/// Of a supplier that publishes once each time that another one publishes ten times, and the consumer takes
+/// two events: how many of its 1000 events arrive.
+fn arrived_beside_a_flood(inbox: InboxSpec) -> usize {
+    let capacity = InboxCapacity { events: 100, bytes: 1 << 20 };
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let parties = suppliers(&mut bench, &[1, 1], InboxSpec { capacity, ..inbox });
+    let [(flood, flooded), (quiet, its)] = parties[..] else { panic!("two") };
+    let mut arrived = 0;
+    for round in 0..1000 {
+        for _ in 0..10 {
+            bench.channel.try_publish(Nanos(round), flood, flooded, sized(10)).expect("it drops the oldest");
+        }
+        bench.channel.try_publish(Nanos(round), quiet, its, sized(10)).expect("it drops the oldest");
+        for _ in 0..2 {
+            let event = bench.next(round).and_then(|it| it.event);
+            arrived += usize::from(event.is_some_and(|it| it.event.supplier == quiet));
+        }
+    }
+    arrived
+}
+
+#[test]
+fn who_publishes_the_most_takes_neither_time_nor_queue_from_who_keeps_to_its_share() {
+    let (by_deadlines, by_shares) =
+        (arrived_beside_a_flood(InboxSpec::default()), arrived_beside_a_flood(sharing()));
+    assert!(by_shares >= 999, "{by_shares} of 1000, and {by_deadlines} without shares");
+    assert!(by_deadlines < 250, "{by_deadlines}: there is nothing to share out");
+    println!(
+        "beside a supplier that publishes ten times as much, of 1000 events arrive {by_shares}, and \
+              {by_deadlines} without shares"
+    );
+}
+
+#[test]
+fn the_numbers_of_each_supplier_ascend_whatever_the_shares() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let parties = suppliers(&mut bench, &[5, 2, 1], sharing());
+    let mut dice = common::Dice(7);
+    let mut last = [0; 3];
+    for now in 0..3000 {
+        let at = dice.below(3) as usize;
+        let (supplier, topic) = parties[at];
+        let due = Nanos(now + 1 + dice.below(50));
+        bench.channel.try_publish(Nanos(now), supplier, topic, event().due(due)).expect("room");
+        if now % 3 > 0 {
+            let got = bench.next(now).and_then(|it| it.event).expect("it waits").event;
+            let at = parties.iter().position(|(supplier, _)| *supplier == got.supplier).expect("known");
+            assert!(got.sequence > last[at]);
+            last[at] = got.sequence;
+        }
+    }
+}
+
+#[test]
+fn a_consumer_cannot_reserve_time_and_share_it_out() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let reservation = Some(Reservation { period: Nanos(1_000_000), deadline: Nanos(1_000_000), largest: 10 });
+    let spec = ConsumerSpec::new("both").with(InboxSpec { reservation, ..sharing() });
+    let refused = bench.channel.connect(Nanos(0), spec).expect_err("one of the two");
+    assert!(refused.to_string().contains("leave out one of the two"), "{refused}");
+    bench.channel.subscribe(Nanos(0), ConsumerId(1), all("t")).expect_err("nobody was let in");
+}
