@@ -338,6 +338,10 @@ pub struct SubscriptionSpec {
     /// Whether it is given no events that come from another broker's programs.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub local_only: bool,
+    /// Whether its events may be lost between broker and program, where the connection can lose some (UDP).
+    /// None of them waits for one that was lost; each loss is told as a gap.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub best_effort: bool,
 }
 
 impl Default for SubscriptionSpec {
@@ -369,6 +373,7 @@ impl Default for SubscriptionSpec {
             resume: None,
             direct: true,
             local_only: false,
+            best_effort: false,
         }
     }
 }
@@ -458,6 +463,17 @@ impl SubscriptionSpec {
         };
         let group = self.group.as_deref().map(Arc::from);
         ConsumerSpec { name: self.name.as_str().into(), group, inbox, lease: None }
+    }
+
+    /// What it asks for that cannot be had if events may be lost on the way.
+    pub(crate) fn contradicts_best_effort(&self) -> Option<&'static str> {
+        let odd = [
+            (self.reliable, "ask for reliable suppliers"),
+            (self.again.is_some(), "have events delivered again"),
+            (self.together.is_some(), "ask for events together"),
+            (self.resume.is_some(), "resume"),
+        ];
+        odd.into_iter().find(|(is, _)| self.best_effort && *is).map(|(_, what)| what)
     }
 
     pub(crate) fn interests(&self) -> Result<Vec<Interest>, InterestError> {

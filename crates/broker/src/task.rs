@@ -17,6 +17,8 @@ pub struct PathId(pub u32);
 pub enum Task {
     /// Send a program a frame; the body is its payload.
     Answer { client: ClientId, head: Vec<u8>, body: Option<EventBody> },
+    /// Send a program a frame that may be lost on the way, and waits for no other one.
+    Loosely { client: ClientId, head: Vec<u8>, body: EventBody },
     /// Send a program an order about a ring. It has to know before the next task that there is one, also if
     /// its connection is full.
     Order { client: ClientId, head: Vec<u8> },

@@ -2,6 +2,7 @@
 
 use super::elsewhere::FarName;
 use super::ledger::QueueGrant;
+use super::loosely::DeliveryWay;
 use super::{Addressee, Broker, ConnectedClient, Outlet};
 use crate::body::EventBody;
 use crate::frame::{DeliverFlags, DeliverHead, Frame, PublishHead, PublishOutcome};
@@ -9,13 +10,13 @@ use crate::name::check_program_name;
 use crate::notice::NoticeText;
 use crate::permissions::RefusalKind;
 use crate::spec::{Advertisement, InterestSpec, SubscriptionSpec};
-use crate::task::{ClientId, Received, Task};
+use crate::task::{ClientId, Received};
 use crate::topic_names::{ALL_NAMES, NameTelling};
 use crate::transport::{SharedPayload, TransportPeer};
 use std::sync::Arc;
 use unisono_eventchannel::{
-    ChannelError, ChannelEvent, ConsumerId, Criticality, DeliveredEvent, Delivery, Lateness, NO_DEADLINE,
-    Publication, PublishError, Published, SupplierId, TimerSpec, TopicId,
+    ChannelError, ChannelEvent, ConsumerId, Criticality, DeliveredEvent, Delivery, EventPayload, Lateness,
+    NO_DEADLINE, Publication, PublishError, Published, SupplierId, TimerSpec, TopicId,
 };
 use unisono_linux::clock::Nanos;
 
@@ -220,6 +221,7 @@ impl Broker {
                 }
                 self.addressees.insert(consumer, Addressee::Program { client, number });
                 self.may_read((client, number), consumer, spec);
+                self.may_be_lost((client, number), consumer, spec);
                 if let Some(connected) = self.clients.get_mut(&client) {
                     let grant = QueueGrant::of(spec);
                     connected.consumers.insert(number, (consumer, grant));
@@ -248,6 +250,11 @@ impl Broker {
             let most = self.limits.interests;
             self.access.count(RefusalKind::Limit);
             return Err(format!("{patterns} patterns of topics; a subscription has from 1 to {most}"));
+        }
+        if let Some(what) = spec.contradicts_best_effort() {
+            return Err(format!(
+                "a consumer whose events may be lost on the way cannot {what}; leave out one of the two"
+            ));
         }
         for interest in &spec.interests {
             self.check_subscribe(client, &interest.topics)?;
@@ -311,6 +318,7 @@ impl Broker {
         let (consumer, granted) = known.ok_or_else(|| format!("the consumer {number} was never there"))?;
         self.ledger.release_queue(now, peer, granted);
         self.addressees.remove(&consumer);
+        self.loose.forget(consumer);
         self.reads_no_more(consumer);
         self.unfollow(consumer);
         self.channel.disconnect(now, consumer);
@@ -327,6 +335,9 @@ impl Broker {
         let consumer = delivery.consumer;
         for notice in &delivery.notices {
             let Some(notice) = NoticeText::of(notice) else { continue };
+            if let NoticeText::Gone { topic, supplier, .. } = &notice {
+                self.end_loosely(consumer, (*topic, *supplier));
+            }
             if let Some(topic) = notice.topic() {
                 self.name_topic(client, TopicId(topic));
             }
@@ -335,7 +346,8 @@ impl Broker {
         let Some(delivered) = delivery.event else { return };
         for event in &delivered.with {
             let flags = DeliverFlags { part: true, ..DeliverFlags::default() };
-            self.hand_over(now, (client, number), event, DeliverHead { flags, ..DeliverHead::default() });
+            let head = DeliverHead { flags, ..DeliverHead::default() };
+            self.hand_over(now, (client, number, None), event, head);
         }
         let DeliveredEvent { event, lateness, retained, acknowledgement, repeated, .. } = delivered;
         let position = event.payload.position;
@@ -352,13 +364,14 @@ impl Broker {
             delivery: acknowledgement.unwrap_or_default(),
             ..DeliverHead::default()
         };
-        self.hand_over(now, (client, number), &event, head);
+        let counted = self.loose.concerns(consumer) && !retained;
+        self.hand_over(now, (client, number, counted.then_some(consumer)), &event, head);
     }
 
     fn hand_over(
         &mut self,
         now: Nanos,
-        (client, consumer): (ClientId, u32),
+        (client, consumer, loosely): (ClientId, u32, Option<ConsumerId>),
         event: &Arc<ChannelEvent<EventBody>>,
         mut head: DeliverHead<'_>,
     ) {
@@ -370,7 +383,7 @@ impl Broker {
             true if event.deadline == NO_DEADLINE => (NO_DEADLINE, now.since(event.published)),
             true => (event.deadline.since(now), now.since(event.published)),
         };
-        let head = DeliverHead {
+        let mut head = DeliverHead {
             criticality: event.criticality.0,
             consumer,
             topic: event.topic.0,
@@ -382,7 +395,14 @@ impl Broker {
         };
         let mut bytes = Vec::with_capacity(crate::frame::DELIVER_HEAD + 16);
         head.write(&mut bytes);
-        self.tasks.push_back(Task::Answer { client, head: bytes, body: Some(event.payload.clone()) });
+        let mut way = DeliveryWay::Stream;
+        if let Some(consumer) = loosely {
+            let of = (head.topic, head.supplier, head.sequence);
+            (way, head.delivery) = self.loose.count(now, consumer, of, bytes.len() + event.payload.length());
+            bytes.clear();
+            head.write(&mut bytes);
+        }
+        self.send_by(way, (client, bytes, event.payload.clone()));
     }
 
     pub(super) fn topic_name(&self, topic: TopicId) -> Option<&Arc<str>> {

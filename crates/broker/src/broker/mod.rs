@@ -18,6 +18,7 @@ mod durable;
 mod elsewhere;
 mod events;
 mod ledger;
+mod loosely;
 mod mqtt;
 mod paths;
 mod statistics;
@@ -39,6 +40,7 @@ use direct::DirectRings;
 use durable::DurableEvents;
 use elsewhere::FarSuppliers;
 use ledger::{MemoryLedger, QueueGrant};
+use loosely::LooseDeliveries;
 use mqtt::{MqttSessionId, MqttSessions};
 use paths::{ForwardingPath, PathInService};
 use std::collections::{BTreeMap, VecDeque};
@@ -72,6 +74,8 @@ struct ConnectedClient {
     paused: bool,
     takes_descriptors: bool,
     understands_rings: bool,
+    /// Whether its connection carries datagrams, which can be lost.
+    may_lose: bool,
     protocol: ClientProtocol,
     who: ClientIdentity,
     grant: Arc<ClientGrant>,
@@ -113,6 +117,7 @@ pub struct Broker {
     direct: DirectRings,
     far: FarSuppliers,
     ledger: MemoryLedger,
+    loose: LooseDeliveries,
     access: AccessControl,
     sent_away: u64,
     refused: u64,
@@ -153,6 +158,7 @@ impl Broker {
             direct: DirectRings::default(),
             far: FarSuppliers::default(),
             ledger: MemoryLedger::default(),
+            loose: LooseDeliveries::default(),
             access: AccessControl::default(),
             sent_away: 0,
             refused: 0,
@@ -228,6 +234,7 @@ impl Broker {
                 paused: false,
                 takes_descriptors: false,
                 understands_rings: false,
+                may_lose: false,
                 protocol: ClientProtocol::Frames,
                 who: ClientIdentity::Anonymous,
                 grant: Arc::new(ClientGrant::all()),
@@ -345,6 +352,7 @@ impl Broker {
         for (consumer, granted) in connected.consumers.into_values() {
             self.ledger.release_queue(now, connected.peer, granted);
             self.addressees.remove(&consumer);
+            self.loose.forget(consumer);
             self.reads_no_more(consumer);
             self.unfollow(consumer);
             self.channel.disconnect(now, consumer);
@@ -423,6 +431,9 @@ impl Broker {
             return Next::Wait(pace.free_at());
         }
         self.let_read();
+        if self.tell_counts(now) {
+            return Next::Delivered;
+        }
         self.end_service(now);
         let mut more = self.feed(now);
         loop {
@@ -435,7 +446,8 @@ impl Broker {
                     continue;
                 }
                 self.rest();
-                return self.channel.next_wake().map_or(Next::Idle, Next::Wait);
+                let wake = [self.channel.next_wake(), self.loose.due()].into_iter().flatten().min();
+                return wake.map_or(Next::Idle, Next::Wait);
             };
             match self.addressees.get(&delivery.consumer).copied() {
                 Some(Addressee::Program { client, number }) => {

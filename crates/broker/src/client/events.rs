@@ -398,6 +398,7 @@ impl Client {
     pub fn unsubscribe(&mut self, subscription: SubscriptionHandle) -> Result<(), Error> {
         self.count_readings();
         self.direct.unsubscribed(subscription.0);
+        self.loosely.end_all(subscription.0);
         self.tell(&Frame::Unsubscribe { number: subscription.0 })
     }
 

@@ -22,6 +22,7 @@ mod connect;
 mod direct;
 mod error;
 mod events;
+mod loosely;
 mod options;
 mod paths;
 mod reading;
@@ -44,6 +45,7 @@ use crate::topic_names::TopicNames;
 use crate::transport::{Awaited, Drained, FrameTransport, MayWait, PayloadRef, Taken, TransportError, wait};
 use direct::ClientRings;
 use events::CorrelatedParts;
+use loosely::LooseReading;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -107,6 +109,7 @@ pub struct Client {
     topics: TopicNames,
     received: VecDeque<Reception>,
     parts: CorrelatedParts,
+    loosely: LooseReading,
     /// Publications that were refused and not waited for.
     rejected: u64,
     replies: requests::ReplyTopics,
@@ -155,6 +158,7 @@ impl Client {
             topics: TopicNames::default(),
             received: VecDeque::new(),
             parts: CorrelatedParts::default(),
+            loosely: LooseReading::default(),
             rejected: 0,
             replies: requests::ReplyTopics::default(),
             statistics: None,
@@ -334,6 +338,11 @@ impl Client {
         let read = Frame::read(frame.bytes).map_err(|bad| Error::Strange(bad.to_string()))?;
         match read {
             Frame::Deliver { head, payload } if self.direct.readings.is_empty() => {
+                match self.loosely.take(&head, &self.topics) {
+                    // it was told as lost
+                    None => return Ok(true),
+                    Some(gap) => self.received.extend(gap),
+                }
                 let (topics, same_clock) = (&self.topics, self.terms.same_clock);
                 if let Some(event) = self.parts.deliver(topics, same_clock, head, (payload, frame.apart)) {
                     self.received.push_back(Reception::Event(event));
@@ -350,6 +359,7 @@ impl Client {
             Frame::Notice { consumer, notice } => {
                 if let NoticeText::Gone { topic, supplier, .. } = notice {
                     self.empty_rings((consumer, topic, supplier), None);
+                    self.loosely.end((consumer, topic, supplier));
                 }
                 let topic = notice.topic().and_then(|topic| self.topics.name(topic)).map(Arc::clone);
                 self.received.push_back(Reception::Notice {
@@ -357,6 +367,10 @@ impl Client {
                     topic,
                     notice,
                 });
+            }
+            Frame::Sent { consumer, topic, supplier, count, last } => {
+                let gap = self.loosely.sent((consumer, topic, supplier), (count, last), &self.topics);
+                self.received.extend(gap);
             }
             Frame::Topic { number, name } => self.topics.told(number, name),
             Frame::Published { topic, token, sequence, outcome } => {

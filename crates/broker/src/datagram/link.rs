@@ -181,6 +181,17 @@ impl DatagramLink {
         Ok(taken + self.write_within(window - window / 8, last)?)
     }
 
+    /// Takes bytes for a datagram of their own, which may be lost. They are lost at once if they are too many,
+    /// or if the other end takes none; too many that wait to leave lose the oldest.
+    pub fn send_loosely(&mut self, bytes: Vec<u8>) {
+        let _ = self.connection.datagrams().send(bytes.into(), true);
+    }
+
+    /// The bytes of the next datagram that the other end sent so.
+    pub fn take_loose(&mut self) -> Option<Vec<u8>> {
+        self.connection.datagrams().recv().map(|bytes| bytes.to_vec())
+    }
+
     /// Takes bytes as long as fewer are on their way.
     fn write_within(&mut self, most: u64, bytes: &[u8]) -> Result<usize, LinkEnd> {
         let Some(stream) = self.stream else { return Ok(0) };

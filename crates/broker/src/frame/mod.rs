@@ -89,7 +89,8 @@ pub struct DeliverHead<'a> {
     pub sequence: u64,
     pub deadline: Nanos,
     pub published: Nanos,
-    /// What to acknowledge.
+    /// What to acknowledge; or, without that flag, the count of deliveries of this supplier and topic that may
+    /// be lost on the way. 0: neither.
     pub delivery: u64,
     pub key: &'a str,
     pub fields: FieldSet,
@@ -152,6 +153,9 @@ pub enum Frame<'a> {
     Deliver { head: DeliverHead<'a>, payload: &'a [u8] },
     /// Broker: what a consumer should know beside its events.
     Notice { consumer: u32, notice: NoticeText },
+    /// Broker: so many deliveries of a supplier and topic were sent that may be lost on the way, the last one
+    /// with the supplier's number `last`.
+    Sent { consumer: u32, topic: u32, supplier: u32, count: u64, last: u64 },
     /// Broker: the path is there.
     Opened {
         number: u32,
@@ -197,6 +201,7 @@ mod kind {
     pub(super) const STATISTICS: u8 = 140;
     pub(super) const BYE: u8 = 141;
     pub(super) const RING: u8 = 142;
+    pub(super) const SENT: u8 = 143;
 }
 
 impl<'a> Frame<'a> {
@@ -273,6 +278,10 @@ impl<'a> Frame<'a> {
                 Self::Deliver { head: DeliverHead { key, fields, ..head }, payload: reader.rest() }
             }
             kind::NOTICE => Self::Notice { consumer: number, notice: reader.json()? },
+            kind::SENT => {
+                let (topic, supplier) = (reader.word()?, reader.word()?);
+                Self::Sent { consumer: number, topic, supplier, count: reader.long()?, last: reader.long()? }
+            }
             kind::OPENED => Self::Opened { number, credit: reader.word()? },
             kind::CLOSED => Self::Closed { number, reason: reader.text()? },
             kind::CREDIT => Self::Credit { number, bytes: reader.word()? },
@@ -376,6 +385,11 @@ impl<'a> Frame<'a> {
             Self::Notice { consumer, notice } => {
                 head(kind::NOTICE, *consumer);
                 write_json(bytes, notice);
+            }
+            Self::Sent { consumer, topic, supplier, count, last } => {
+                head(kind::SENT, *consumer);
+                bytes.extend([*topic, *supplier].iter().flat_map(|word| word.to_le_bytes()));
+                bytes.extend([*count, *last].iter().flat_map(|long| long.to_le_bytes()));
             }
             Self::Opened { number, credit } => {
                 head(kind::OPENED, *number);

@@ -46,6 +46,7 @@ proptest! {
             Frame::Rejected { topic: number, token: 1, reason: &text }, Frame::Topic { number, name: &text },
             Frame::Deliver { head: deliver, payload: &payload },
             Frame::Notice { consumer: number, notice: NoticeText::Tick { at_ns: long } },
+            Frame::Sent { consumer: number, topic: 1, supplier: 2, count: long, last: 3 },
             Frame::Opened { number, credit: number }, Frame::Closed { number, reason: &text },
             Frame::Credit { number, bytes: number }, Frame::Statistics { json: &text },
             Frame::Bye { reason: &text },
@@ -62,7 +63,7 @@ proptest! {
     #[test]
     fn a_binary_frame_has_one_reading(
         bytes in proptest::collection::vec(any::<u8>(), 0..80),
-        kind in proptest::sample::select(vec![3_u8, 5, 6, 8, 132, 135, 137, 139]),
+        kind in proptest::sample::select(vec![3_u8, 5, 6, 8, 132, 135, 137, 139, 143]),
     ) {
         let mut bytes = bytes;
         if let [first, a, b, c, ..] = &mut bytes[..] {

@@ -288,7 +288,8 @@ impl From<&PublishError> for RefusalKind {
             PublishError::TooFast { .. } => Self::Rate,
             PublishError::Full { .. } => Self::Full,
             PublishError::NotKept { .. } => Self::Log,
-            PublishError::TooManyFields { .. } | PublishError::RetainedFull { .. } => Self::Limit,
+            PublishError::KeptFull { .. } => Self::Memory,
+            PublishError::TooManyFields { .. } => Self::Limit,
             _ => Self::Topic,
         }
     }

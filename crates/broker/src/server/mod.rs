@@ -306,6 +306,11 @@ impl Server {
         while let Some(task) = self.broker.task() {
             match task {
                 Task::Answer { client, head, body } => self.say(client, (head, body)),
+                Task::Loosely { client: id, head, body } => {
+                    let Some(client) = self.clients.get_mut(&id) else { continue };
+                    let said = client.transport.send_loosely(&head, body.as_payload());
+                    self.said(id, &said);
+                }
                 Task::Order { client, head } => self.order(client, head),
                 Task::Introduce { client, link, head } => self.introduce(client, link, head),
                 Task::Pass { client, link, head } => {
@@ -401,6 +406,9 @@ impl Server {
         {
             if transport.passes() {
                 self.broker.passes_descriptors(id);
+            }
+            if transport.may_lose() {
+                self.broker.may_lose(id);
             }
             self.clients.insert(id, ServedClient::new(transport));
         }

@@ -45,6 +45,14 @@ impl ByteChannel {
         }
     }
 
+    /// The next bytes that came apart from the stream.
+    pub(super) fn take_loose(&mut self) -> Option<Vec<u8>> {
+        match self {
+            Self::Plain(_) | Self::Tls(_) => None,
+            Self::Datagrams(channel) => channel.take_loose(),
+        }
+    }
+
     /// What to poll its descriptor for, if `unsent` says whether bytes wait for room.
     pub(super) fn poll_for(&self, unsent: bool) -> PollFor {
         let wants_room = match self {

@@ -194,8 +194,23 @@ impl DatagramChannel {
         if taken == 0 {
             // acknowledgements make room
             self.pump()?;
+        } else if taken < pieces.iter().map(|piece| piece.len()).sum() {
+            // the caller waits for room: what was taken has to be on its way, or nothing would make any
+            self.push()?;
         }
         Ok(taken)
+    }
+
+    /// Takes bytes for a datagram of their own, which leaves with the next flush and may be lost.
+    pub(crate) fn send_loosely(&mut self, bytes: Vec<u8>) {
+        self.link.send_loosely(bytes);
+    }
+
+    /// The bytes of the next datagram that the other end sent so. A program's alone are looked at.
+    pub(crate) fn take_loose(&mut self) -> Option<Vec<u8>> {
+        let bytes = self.link.take_loose();
+        // a broker is sent none
+        bytes.filter(|_| self._claim.is_none())
     }
 
     /// Lets leave what was taken; whether all did.

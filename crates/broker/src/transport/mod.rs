@@ -321,6 +321,21 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         0
     }
 
+    /// Whether [`send_loosely`](Self::send_loosely) sends what may be lost on the way.
+    fn may_lose(&self) -> bool {
+        false
+    }
+
+    /// Lets a small frame leave that need not arrive, and waits for no frame before it. The other end receives
+    /// it whole, at most once, in any order. A frame that finds no room goes in place of an older one.
+    ///
+    /// # Errors
+    /// The other end is gone, or this transport loses nothing.
+    fn send_loosely(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<(), TransportError> {
+        let _ = (head, payload);
+        Err(TransportError::Failed(std::io::ErrorKind::Unsupported.into()))
+    }
+
     /// What TLS knows of the other end, once its handshake is done: the names in its certificate; none, if it
     /// showed none. `None`: there is no TLS.
     fn peer_names(&self) -> Option<Vec<Arc<str>>> {

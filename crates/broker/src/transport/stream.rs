@@ -92,6 +92,8 @@ pub struct StreamTransport {
     ended: bool,
     /// Whether the kernel gave less than there was room for: it had no more.
     drained: bool,
+    /// The last frame that came in a datagram.
+    loose: Vec<u8>,
 }
 
 impl StreamTransport {
@@ -145,6 +147,7 @@ impl StreamTransport {
             end: 0,
             ended: false,
             drained: false,
+            loose: Vec::new(),
         }
     }
 
@@ -279,14 +282,33 @@ impl FrameTransport for StreamTransport {
                 Some(span) => break span,
                 None if self.ended => return Err(TransportError::Closed),
                 None => {
-                    if !self.take_in()? && !self.ended {
-                        return Ok(None);
+                    if self.take_in()? || self.ended {
+                        continue;
                     }
+                    // what came apart from the stream, once the stream has no more
+                    let Some(loose) = self.channel.take_loose() else { return Ok(None) };
+                    self.loose = loose;
+                    return Ok(Some(IncomingFrame { bytes: &self.loose, apart: None }));
                 }
             }
         };
         (self.start, self.recognises_tls) = (end, false);
         Ok(Some(IncomingFrame { bytes: &self.inbox[begin..end], apart: None }))
+    }
+
+    fn may_lose(&self) -> bool {
+        matches!(self.channel, ByteChannel::Datagrams(_))
+    }
+
+    fn send_loosely(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<(), TransportError> {
+        let ByteChannel::Datagrams(channel) = &mut self.channel else {
+            return Err(TransportError::Failed(std::io::ErrorKind::Unsupported.into()));
+        };
+        let mut frame = vec![0; head.len() + payload.length()];
+        frame[..head.len()].copy_from_slice(head);
+        payload.put(&mut frame[head.len()..]);
+        channel.send_loosely(frame);
+        Ok(())
     }
 
     fn poll_for(&self) -> PollFor {
