@@ -8,7 +8,7 @@
 
 use crate::ids::SupplierId;
 use crate::ids::TopicId;
-use crate::kept::KeepingTerms;
+use crate::kept::{KeepingTerms, cost};
 use crate::quality::EventOrigin;
 use crate::value::FieldSet;
 use std::sync::Arc;
@@ -139,4 +139,11 @@ pub struct ChannelEvent<P> {
     /// [`NO_DEADLINE`] if it has none.
     pub deadline: Nanos,
     pub criticality: Criticality,
+}
+
+impl<P: EventPayload> ChannelEvent<P> {
+    /// About how many bytes it takes while it is kept.
+    pub(crate) fn memory(&self) -> usize {
+        cost(self.payload.memory(), self.key.as_deref(), self.fields.memory())
+    }
 }

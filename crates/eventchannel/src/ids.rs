@@ -1,7 +1,7 @@
 //! The numbers by which topics, parties and the rest are named. All modules that use them depend on this one.
 //!
-//! The channel gives a number once, until 2^31 of them were given. Then it begins again, and passes over those
-//! that are in use.
+//! The channel gives a number once, until 2^31 of them were given. Then it begins again, and passes
+//! over those that are in use.
 
 /// Numbers from this one on are the caller's, for topics and suppliers that the channel does not know.
 pub const FIRST_FOREIGN: u32 = 1 << 31;

@@ -14,7 +14,6 @@
 //! Cost: three additions for an event that is kept; nothing for others.
 
 use crate::error::{KeptBy, PublishError};
-use crate::event::{ChannelEvent, EventPayload};
 use std::collections::HashMap;
 
 /// What an event costs that is kept, beside its bytes, so that empty ones cost something too.
@@ -56,11 +55,6 @@ impl KeptCharge {
 }
 
 /// What an event costs that is kept.
-pub(crate) fn kept_cost<P: EventPayload>(event: &ChannelEvent<P>) -> usize {
-    cost(event.payload.memory(), event.key.as_deref(), event.fields.memory())
-}
-
-/// The same, before it is an event.
 pub(crate) fn cost(payload: usize, key: Option<&str>, fields: usize) -> usize {
     KEPT_ENTRY.saturating_add(payload).saturating_add(key.map_or(0, str::len)).saturating_add(fields)
 }

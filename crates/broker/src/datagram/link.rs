@@ -181,8 +181,8 @@ impl DatagramLink {
         Ok(taken + self.write_within(window - window / 8, last)?)
     }
 
-    /// Takes bytes for a datagram of their own, which may be lost. They are lost at once if they are too many,
-    /// or if the other end takes none; too many that wait to leave lose the oldest.
+    /// Takes bytes for a datagram of their own, which may be lost. They are lost at once if they are
+    /// too many, or if the other end takes none; too many that wait to leave lose the oldest.
     pub fn send_loosely(&mut self, bytes: Vec<u8>) {
         let _ = self.connection.datagrams().send(bytes.into(), true);
     }

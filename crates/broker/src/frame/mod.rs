@@ -89,8 +89,8 @@ pub struct DeliverHead<'a> {
     pub sequence: u64,
     pub deadline: Nanos,
     pub published: Nanos,
-    /// What to acknowledge; or, without that flag, the count of deliveries of this supplier and topic that may
-    /// be lost on the way. 0: neither.
+    /// What to acknowledge; or, without that flag, the count of deliveries of this supplier and topic
+    /// that may be lost on the way. 0: neither.
     pub delivery: u64,
     pub key: &'a str,
     pub fields: FieldSet,

@@ -326,8 +326,9 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         false
     }
 
-    /// Lets a small frame leave that need not arrive, and waits for no frame before it. The other end receives
-    /// it whole, at most once, in any order. A frame that finds no room goes in place of an older one.
+    /// Lets a small frame leave that need not arrive, and waits for no frame before it. The other
+    /// end receives it whole, at most once, in any order. A frame that finds no room goes in place of
+    /// an older one.
     ///
     /// # Errors
     /// The other end is gone, or this transport loses nothing.

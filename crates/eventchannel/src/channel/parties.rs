@@ -117,9 +117,10 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(id)
     }
 
-    /// Retires the topics that are not used; whether there is room now. A look that found none is not repeated
-    /// for a second, unless many offers were withdrawn meanwhile: else somebody who holds all topics could
-    /// have the channel look at them all, and at all that waits, for each topic that is refused.
+    /// Retires the topics that are not used; whether there is room now. A look that found none is
+    /// not repeated for a second, unless many offers were withdrawn meanwhile: else somebody who holds
+    /// all topics could have the channel look at them all, and at all that waits, for each topic that is
+    /// refused.
     fn makes_room_for_a_topic(&mut self) -> bool {
         if let Some(BarrenLook { at, withdrawn }) = self.barren
             && self.clock.since(at) < Nanos::SECOND

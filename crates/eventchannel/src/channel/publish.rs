@@ -8,7 +8,7 @@ use crate::error::PublishError;
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE, Publication, Retention};
 use crate::ids::{CorrelationId, SupplierId, TopicId};
 use crate::inbox::{Gap, GapCause, Parcel};
-use crate::kept::{KeptCharge, cost, kept_cost};
+use crate::kept::{KeptCharge, cost};
 use crate::quality::EventOrigin;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
@@ -140,7 +140,7 @@ impl<P: EventPayload> EventChannel<P> {
         (state.meter, state.sequence) = (meter, sequence);
         let event = Arc::new(event);
         if copies > 0 || retention == Retention::Remove {
-            let charge = KeptCharge::of(&keeping, kept_cost(&event));
+            let charge = KeptCharge::of(&keeping, event.memory());
             if at.history.keeps() {
                 at.history.displaced(event.key.as_ref()).into_iter().for_each(|it| self.kept.release(it));
                 at.history.push(&event, charge);

@@ -16,7 +16,6 @@ mod waiting;
 use crate::admission::{ExecutionTime, Reservation};
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
 use crate::ids::{SubscriptionId, SupplierId, TopicId};
-use crate::kept::kept_cost;
 use crate::number_map::NumberMap;
 use crate::quality::{Departed, HeardOrigins, QualityRequest};
 use ascending::AscendingQueue;
@@ -288,7 +287,7 @@ impl<P: EventPayload> Parcel<P> {
 
     /// About how many bytes it takes.
     pub(crate) fn memory(&self) -> usize {
-        self.events().map(|event| kept_cost(event)).fold(0, usize::saturating_add)
+        self.events().map(|event| event.memory()).fold(0, usize::saturating_add)
     }
 
     pub(crate) fn bytes(&self) -> usize {

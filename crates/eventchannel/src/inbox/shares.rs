@@ -10,14 +10,15 @@
 //! to its share, counted by the consumer's execution time. A full queue drops an event of the supplier that
 //! holds the most for its share.
 //!
-//! When a supplier comes that had nothing waiting, its tag is the virtual time (the tag of the supplier served
-//! last), or its own finish tag if that is later: what it did not use before is not saved up. When nothing
-//! waits, all tags end. The scheduler of `unisono-fairqueue` does the same for classes that a policy lists;
+//! When a supplier comes that had nothing waiting, its tag is the virtual time (the tag of the
+//! supplier served last), or its own finish tag if that is later: what it did not use before is not saved
+//! up. When nothing waits, all tags end. The scheduler of `unisono-fairqueue` does the same for classes that
+//! a policy lists;
 //! suppliers come and go with each connection, so they are a map here.
 //!
 //! Cost: some logarithms of the number of suppliers, beside those of [`WaitingParcels`]. When not to use:
-//! where deadlines of several suppliers have to be met together; then the earliest deadline of all has to come
-//! first, as it does without shares.
+//! where deadlines of several suppliers have to be met together; then the earliest deadline of all has
+//! to come first, as it does without shares.
 //!
 //! Reference: Goyal, Vin, Cheng, "Start-time fair queuing" (SIGCOMM 1996); for the queue, McKenney,
 //! "Stochastic fairness queueing" (INFOCOM 1990), section 3: the longest queue loses.
