@@ -404,27 +404,6 @@ fn losses_that_were_not_told_and_then_an_end_are_counted_by_the_broker_alone() {
 }
 
 #[test]
-fn a_consumer_that_passed_over_closed_rings_does_not_sleep_before_the_next_one() {
-    watchdog::within_a_minute(|| {
-        let (mut broker, mut client, _) = Pretender::of_supplier();
-        let (mut ring, bell) = broker.reading(&mut client, 64);
-        // two steps for each of them, and 64 in a call: it ends at the last one's end, with nothing to count
-        for _ in 0..32 {
-            drop(ring);
-            let geometry = MemoryGeometry::new(64, 256, 1).expect("it is small");
-            ring = MemorySupplier::create(geometry, wait_for_nobody()).expect("memory is left");
-            ring.offer(WhenBehind::LosesOldest, 0, &bell).expect("the socket has room");
-            // each time it wakes, the client takes an offer into its own memory
-            client.receive(Some(Duration::from_millis(1))).expect("the broker lives");
-        }
-        write(&mut ring, 1..=1);
-        broker.say(&Frame::Ring { number: 2, order: RingOrder::Begin { link: 9 } });
-        let came = client.receive(Some(Duration::from_secs(10))).expect("the broker lives");
-        assert!(matches!(&came, Some(Reception::Event(event)) if event.sequence == 1), "{came:?}");
-    });
-}
-
-#[test]
 fn a_report_of_an_older_consumer_does_not_say_how_many_events_it_had() {
     let read = serde_json::from_str::<RingReport>(r#"{"ring":"broken","link":9}"#);
     assert_eq!(
