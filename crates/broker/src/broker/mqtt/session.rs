@@ -1,6 +1,5 @@
 //! What the broker remembers of an MQTT client, whether it is connected or not.
 
-use super::subscribe::QUEUE_BYTES;
 use crate::body::EventBody;
 use crate::mqtt::{
     FilterRequest, LastWill, MqttQos, MqttVersion, OutgoingMessage, publish_packet, with_duplicate_flag,
@@ -14,6 +13,9 @@ use unisono_eventchannel::{
     ChannelEvent, ConsumerId, NO_DEADLINE, SubscriptionId, SupplierId, TopicId, TopicPattern,
 };
 use unisono_linux::clock::Nanos;
+
+/// Bytes that may wait for the subscriptions of one QoS, or of one membership in a group.
+pub(super) const QUEUE_BYTES: usize = 1 << 20;
 
 /// A session, by the broker's number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -2,7 +2,7 @@
 
 use super::super::{Addressee, Broker};
 use super::MqttSessionId;
-use super::session::{MqttSubscription, queue_grant};
+use super::session::{MqttSubscription, QUEUE_BYTES, queue_grant};
 use crate::mqtt::{FilterRequest, MqttQos, MqttReason, PastPolicy, subscribed, unsubscribed};
 use crate::permissions::RefusalKind;
 use crate::task::ClientId;
@@ -15,7 +15,6 @@ use unisono_linux::clock::Nanos;
 /// What may wait for the subscriptions of one QoS, or of one membership in a group: as many messages as
 /// mosquitto queues (`max_queued_messages`), rounded.
 const QUEUE_EVENTS: usize = 1024;
-pub(super) const QUEUE_BYTES: usize = 1 << 20;
 
 /// A member of a group gets so many messages before it has to confirm one, whatever its receive maximum:
 /// the others wait for whoever takes them first.
