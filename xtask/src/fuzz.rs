@@ -17,7 +17,11 @@ use unisono_host_tests::program::{target, workspace};
 /// The crate, its targets as in its `Cargo.toml`, and files to begin with.
 const PROJECTS: [(&str, &[&str], Option<&str>); 7] = [
     ("crates/rma/fuzz", &["packet", "stream", "handshake"], None),
-    ("crates/broker/fuzz", &["frame", "broker", "memory", "log", "mqtt", "join"], None),
+    (
+        "crates/broker/fuzz",
+        &["frame", "broker", "memory", "log", "mqtt", "join", "stream"],
+        None,
+    ),
     ("crates/eventchannel/fuzz", &["filter"], None),
     ("crates/enforce/fuzz", &["ethernet"], None),
     ("crates/gang/fuzz", &["request"], None),

@@ -124,7 +124,15 @@ fn udp() -> (End, End) {
     (Box::new(program.join().expect("it does not panic")), broker)
 }
 
+/// A stream on which both ends compress the heads of their frames.
+fn compressed() -> (End, End) {
+    let (mut one, other) = unix();
+    one.compress_heads();
+    (one, other)
+}
+
 conforms!(datagrams, crate::udp);
+conforms!(compressed_stream, crate::compressed);
 conforms!(tls_stream, crate::tls);
 conforms!(unix_stream, crate::unix);
 conforms!(tcp_stream, crate::tcp);
@@ -146,6 +154,53 @@ fn a_length_beyond_the_largest_breaks_the_stream_and_half_a_frame_reaches_nobody
     assert!(end.receive().expect("it may come yet").is_none());
     drop(socket);
     assert!(matches!(end.receive(), Err(TransportError::Closed)));
+}
+
+#[test]
+fn heads_are_compressed_both_ways_once_an_end_that_can_has_begun() {
+    let (mut one, mut other) = unix();
+    let measured = |from: &mut End, to: &mut End, number: u8| {
+        let head = [[9; 40].as_slice(), &[number], &[9; 11]].concat();
+        let taken = from.send(&head, PayloadRef::Bytes(&[5; 100])).expect("the other end is there");
+        assert_eq!((taken, from.flush().expect("it is there")), (Taken::Taken, Drained::All));
+        let bytes = rustix::io::ioctl_fionread(&**to).expect("a socket");
+        let frame = to.receive().expect("it is sound").expect("it has come");
+        assert_eq!(frame.bytes, [&head[..], &[5; 100]].concat());
+        assert!(to.receive().expect("it is sound").is_none());
+        bytes - 100
+    };
+    assert_eq!(measured(&mut one, &mut other, 1), 4 + 52, "nobody has begun");
+    assert_eq!(measured(&mut other, &mut one, 2), 4 + 52);
+    one.compress_heads();
+    assert_eq!(measured(&mut one, &mut other, 3), 4 + 2 + 1 + 52, "the announcement and a whole head");
+    assert_eq!(measured(&mut one, &mut other, 4), 1 + 1 + 1);
+    assert_eq!(measured(&mut other, &mut one, 5), 4 + 2 + 1 + 52, "the other end has seen it");
+    assert_eq!(measured(&mut other, &mut one, 6), 1 + 1 + 1);
+}
+
+#[test]
+fn compressed_frames_that_are_wrong_break_the_stream() {
+    let refused = |bytes: &[u8]| {
+        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .expect("two sockets");
+        let mut end = StreamTransport::new(other, 1000).expect("a transport");
+        send(&one, &[&[0xff, 0xff, 0xff, 0xfe], bytes].concat(), SendFlags::NOSIGNAL).expect("sent");
+        loop {
+            match end.receive() {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("nothing is wrong with {bytes:?}"),
+                Err(error) => break error.to_string(),
+            }
+        }
+    };
+    let what = |what: &str| format!("the other end breaks the protocol: {what}");
+    assert_eq!(refused(&[0xff; 5]), what("a length that does not end"));
+    assert_eq!(refused(&[0xea, 7]), what("a frame of 1001 bytes; the largest has 1000"));
+    assert_eq!(refused(&[0]), what("a frame of no bytes"));
+    assert_eq!(refused(&[1, 3]), what("changes of a head that was never sent"));
+    // the second frame is short enough, but not with the part of its head that it leaves out
+    let second = [&[101, 0x80 | 100][..], &[1; 100], &[0xb2, 7, 0], &[1; 945]].concat();
+    assert_eq!(refused(&second), what("a frame of 1001 bytes; the largest has 1000"));
 }
 
 #[test]

@@ -165,6 +165,7 @@ impl Client {
             head: Vec::new(),
         };
         client.tell(&Frame::Hello(greeting))?;
+        client.transport.compress_heads();
         while client.terms.version == 0 {
             client.hear(None)?;
         }

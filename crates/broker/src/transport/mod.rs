@@ -44,6 +44,7 @@
 mod channel;
 mod datagram_listener;
 mod datagrams;
+mod heads;
 mod socket;
 mod stream;
 mod tls;
@@ -320,6 +321,11 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
     fn announced_orders(&self) -> u32 {
         0
     }
+
+    /// From the next frame on, heads leave as what has changed since an earlier one, if this transport saves
+    /// anything by that. The other end does the same when it has seen the first. For programs whose broker
+    /// understands it; a broker never begins.
+    fn compress_heads(&mut self) {}
 
     /// Whether [`send_loosely`](Self::send_loosely) sends what may be lost on the way.
     fn may_lose(&self) -> bool {

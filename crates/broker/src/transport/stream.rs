@@ -1,5 +1,7 @@
 //! Frames over a stream: a Unix or a TCP socket, TLS over a TCP socket, or QUIC over UDP. Each frame follows
-//! its length in four bytes, little-endian.
+//! its length in four bytes, little-endian. An end that sends [`COMPRESSED`] in place of a length compresses
+//! the heads of what follows (`heads.rs`), and says so that it understands compressed heads; the other end
+//! then does the same. The first frame is never compressed: an end that does not know of this never gets it.
 //!
 //! Cost: frames are gathered in a buffer and leave with one system call for each flush; a payload of at
 //! least [`DIRECT`] bytes leaves from where it is. On the way in, one system call takes as many frames as
@@ -7,6 +9,7 @@
 
 use super::channel::ByteChannel;
 use super::datagrams::DatagramChannel;
+use super::heads::{self, HEADROOM, HeadHistory};
 use super::socket::Intake;
 use super::tls::TlsChannel;
 use super::{
@@ -40,6 +43,10 @@ const KEPT: usize = 1 << 20;
 const LENGTH: usize = 4;
 /// Bytes after which the length of a frame is known in any case: MQTT has up to four behind the first byte.
 const LONGEST_LENGTH: usize = 5;
+
+/// Stands for a length once: from here on heads are compressed. No frame is as long, and who sends garbage
+/// will hardly send this, and so gets an answer without compression.
+const COMPRESSED: [u8; LENGTH] = [0xff, 0xff, 0xff, 0xfe];
 
 /// How a program that speaks TLS begins. As a length it would belong to a greeting of 65 KiB or more.
 const CLIENT_HELLO: [u8; 3] = [0x16, 3, 1];
@@ -78,13 +85,18 @@ pub struct StreamTransport {
     largest: usize,
     /// Whether a frame of TLS is recognised: at the broker's end, until the first frame has come.
     recognises_tls: bool,
+    /// What the heads of the frames that leave, and of those that come, are compressed against.
+    outgoing: Option<HeadHistory>,
+    incoming: Option<HeadHistory>,
+    /// Whether the other end has yet to be told that the heads of what follows are compressed.
+    announces: bool,
     /// Lengths and frames that have not left; those before `sent` have.
     outbox: Vec<u8>,
     sent: usize,
     /// How many bytes waited when the kernel last had no room for all. 0: it has taken all since. Frames that
     /// come without a flush ask again only after a further batch: each of them would ask in vain.
     refused: usize,
-    /// What has come: `inbox[start..end]` has not been received.
+    /// What has come: `inbox[start..end]` has not been received. In front of it there is room for a head.
     inbox: Vec<u8>,
     start: usize,
     end: usize,
@@ -139,12 +151,15 @@ impl StreamTransport {
             framing,
             largest,
             recognises_tls: false,
+            outgoing: None,
+            incoming: None,
+            announces: false,
             outbox: Vec::new(),
             sent: 0,
             refused: 0,
-            inbox: vec![0; INTAKE],
-            start: 0,
-            end: 0,
+            inbox: vec![0; HEADROOM + INTAKE],
+            start: HEADROOM,
+            end: HEADROOM,
             ended: false,
             drained: false,
             loose: Vec::new(),
@@ -155,40 +170,89 @@ impl StreamTransport {
         self.outbox.len() - self.sent
     }
 
+    /// Where the frame at the front begins and ends, once that is known.
+    fn span(&self) -> Result<Option<(usize, usize)>, TransportError> {
+        let bytes = &self.inbox[self.start..self.end];
+        match &self.incoming {
+            Some(_) => heads::span(bytes).map_err(|what| TransportError::Broken(what.to_owned())),
+            None => self.framing.span(bytes),
+        }
+    }
+
     /// Where the frame at the front begins and ends in what has come, once it is whole.
-    fn whole(&self) -> Result<Option<(usize, usize)>, TransportError> {
-        if self.recognises_tls && self.inbox[self.start..self.end].starts_with(&CLIENT_HELLO) {
+    fn whole(&mut self) -> Result<Option<(usize, usize)>, TransportError> {
+        let bytes = &self.inbox[self.start..self.end];
+        if self.recognises_tls && bytes.starts_with(&CLIENT_HELLO) {
             let what = "it speaks TLS, and this address does not; connect to tcp:HOST:PORT";
             return Err(TransportError::Broken(what.to_owned()));
         }
-        let Some((begin, end)) = self.framing.span(&self.inbox[self.start..self.end])? else {
-            return Ok(None);
-        };
-        let length = end - begin;
+        if self.framing == Framing::Length && self.incoming.is_none() && bytes.starts_with(&COMPRESSED) {
+            self.start += LENGTH;
+            self.incoming = Some(HeadHistory::new());
+            self.compress_heads();
+        }
+        let Some((begin, end)) = self.span()? else { return Ok(None) };
+        // a compressed head has at most its form more
+        let length = end - begin - usize::from(self.incoming.is_some()).min(end - begin);
         if length > self.largest {
-            return Err(TransportError::Broken(format!(
-                "a frame of {length} bytes; the largest has {}",
-                self.largest
-            )));
+            return Err(self.too_long(length));
         }
         Ok((self.end - self.start >= end).then_some((self.start + begin, self.start + end)))
+    }
+
+    fn too_long(&self, length: usize) -> TransportError {
+        TransportError::Broken(format!("a frame of {length} bytes; the largest has {}", self.largest))
+    }
+
+    /// The same once its head is whole again.
+    fn decompressed(&mut self, (begin, end): (usize, usize)) -> Result<(usize, usize), TransportError> {
+        let Some(incoming) = &mut self.incoming else { return Ok((begin, end)) };
+        let broken = |what: &str| TransportError::Broken(what.to_owned());
+        let begin = match incoming.read(&self.inbox[begin..end]).map_err(broken)? {
+            (_, None) => begin + 1,
+            (front, Some(head)) => {
+                let payload = begin + front;
+                self.inbox[payload - head.len()..payload].copy_from_slice(head);
+                payload - head.len()
+            }
+        };
+        if end - begin > self.largest { Err(self.too_long(end - begin)) } else { Ok((begin, end)) }
+    }
+
+    /// Appends all of a frame that comes before its payload.
+    fn put_front(&mut self, head: &[u8], payload: usize, into: &mut Vec<u8>) {
+        match &mut self.outgoing {
+            Some(outgoing) => {
+                if std::mem::take(&mut self.announces) {
+                    into.extend_from_slice(&COMPRESSED);
+                }
+                outgoing.write(head, payload, into);
+            }
+            None => {
+                if self.framing == Framing::Length {
+                    let length = u32::try_from(head.len() + payload).unwrap_or(u32::MAX);
+                    into.extend_from_slice(&length.to_le_bytes());
+                }
+                into.extend_from_slice(head);
+            }
+        }
     }
 
     /// Makes room for the rest of the frame at the front, then takes from the kernel; whether anything came.
     fn take_in(&mut self) -> Result<bool, TransportError> {
         if self.start == self.end {
-            (self.start, self.end) = (0, 0);
+            (self.start, self.end) = (HEADROOM, HEADROOM);
             if self.inbox.len() > KEPT {
-                self.inbox = vec![0; INTAKE];
+                self.inbox = vec![0; HEADROOM + INTAKE];
             }
         }
-        let front = self.framing.span(&self.inbox[self.start..self.end])?;
+        let front = self.span()?;
         let needed = front.map_or(LONGEST_LENGTH, |(_, end)| end);
         if self.inbox.len() - self.start < needed {
-            self.inbox.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-            if self.inbox.len() < needed {
-                self.inbox.resize(needed.max(INTAKE), 0);
+            self.inbox.copy_within(self.start..self.end, HEADROOM);
+            (self.start, self.end) = (HEADROOM, HEADROOM + self.end - self.start);
+            if self.inbox.len() < HEADROOM + needed {
+                self.inbox.resize(HEADROOM + needed.max(INTAKE), 0);
             }
         }
         // What came since makes the descriptor ready: asking again now would be a system call in vain for
@@ -227,31 +291,26 @@ impl FrameTransport for StreamTransport {
         if self.waiting() > 0 && self.waiting() + LENGTH + bytes > OUTBOX && self.flush()? == Drained::Part {
             return Ok(Taken::Full);
         }
-        let length = u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes();
-        let length = if self.framing == Framing::Length { &length[..] } else { &[] };
+        let leaves_from_where_it_is = payload.length() >= DIRECT
+            && matches!(payload, PayloadRef::Bytes(_))
+            && self.flush()? == Drained::All;
+        let mut outbox = std::mem::take(&mut self.outbox);
+        self.put_front(head, payload.length(), &mut outbox);
         match payload {
-            PayloadRef::Bytes(payload) if payload.len() >= DIRECT && self.flush()? == Drained::All => {
-                let pieces = [length, head, payload];
-                let mut sent = self.channel.write(&pieces)?;
-                for piece in pieces {
-                    let skipped = sent.min(piece.len());
-                    sent -= skipped;
-                    self.outbox.extend(&piece[skipped..]);
-                }
+            PayloadRef::Bytes(payload) if leaves_from_where_it_is => {
+                let sent = self.channel.write(&[&outbox, payload])?;
+                let of_payload = sent.saturating_sub(outbox.len());
+                outbox.drain(..sent - of_payload);
+                outbox.extend_from_slice(&payload[of_payload..]);
             }
-            PayloadRef::Bytes(payload) => {
-                self.outbox.extend_from_slice(length);
-                self.outbox.extend_from_slice(head);
-                self.outbox.extend_from_slice(payload);
-            }
+            PayloadRef::Bytes(payload) => outbox.extend_from_slice(payload),
             PayloadRef::Shared(_) | PayloadRef::Written(_) => {
-                self.outbox.extend_from_slice(length);
-                self.outbox.extend_from_slice(head);
-                let at = self.outbox.len();
-                self.outbox.resize(at + payload.length(), 0);
-                payload.put(&mut self.outbox[at..]);
+                let at = outbox.len();
+                outbox.resize(at + payload.length(), 0);
+                payload.put(&mut outbox[at..]);
             }
         }
+        self.outbox = outbox;
         Ok(Taken::Taken)
     }
 
@@ -293,7 +352,14 @@ impl FrameTransport for StreamTransport {
             }
         };
         (self.start, self.recognises_tls) = (end, false);
+        let (begin, end) = self.decompressed((begin, end))?;
         Ok(Some(IncomingFrame { bytes: &self.inbox[begin..end], apart: None }))
+    }
+
+    fn compress_heads(&mut self) {
+        if self.framing == Framing::Length && self.outgoing.is_none() {
+            (self.outgoing, self.announces) = (Some(HeadHistory::new()), true);
+        }
     }
 
     fn may_lose(&self) -> bool {
