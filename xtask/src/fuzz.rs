@@ -19,7 +19,7 @@ const PROJECTS: [(&str, &[&str], Option<&str>); 7] = [
     ("crates/rma/fuzz", &["packet", "stream", "handshake"], None),
     (
         "crates/broker/fuzz",
-        &["frame", "broker", "memory", "log", "mqtt", "join", "stream"],
+        &["frame", "broker", "memory", "log", "mqtt", "join", "event_stream"],
         None,
     ),
     ("crates/eventchannel/fuzz", &["filter"], None),

@@ -34,9 +34,9 @@ Usage: cargo xtask COMMAND [OPTIONS]
   miri                  the tests of crates/sync and crates/barrier under Miri, where it is installed
   fuzz [SECONDS [NAME...]]
                         run every fuzz target, or those named, for 60 s or SECONDS each, guided by
-                        coverage. Targets: packet, stream, handshake (TCP transport); frame, broker, mqtt
-                        (the broker's clients); filter (filters of subscribers); ethernet (frames that a queue
-                        receives); request (the gang daemon's clients); topology, tree, ibnetdiscover,
+                        coverage. Targets: packet, stream, handshake (TCP transport); frame, broker, mqtt,
+                        event_stream (the broker's clients); filter (filters of subscribers); ethernet (frames
+                        that a queue receives); request (the gang daemon's clients); topology, tree, ibnetdiscover,
                         graphml, dot, lldp, containerlab, trace, policy (files). Needs g++ for libFuzzer and, once, crates.io
   vm [NAME...]          boot a virtual machine with the kernel of Debian unstable, and run there the tests
                         that need a newer kernel than most machines have (fair queuing as a BPF queueing
