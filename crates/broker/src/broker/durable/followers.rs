@@ -1,13 +1,14 @@
 //! Followers: consumers that are given what the log has, event by event, as far as they have room.
 
 use super::{Broker, TURN};
+use crate::body::EventBody;
 use crate::broker::{Addressee, answer};
 use crate::frame::Frame;
 use crate::log::{AcknowledgedFile, LogCursor, LogEntry, LoggedEvent};
 use crate::notice::NoticeText;
 use crate::spec::{AgainSpec, SubscriptionSpec, SupplierOrder, WhenFull, WhenLate};
 use std::collections::{BTreeMap, HashMap};
-use unisono_eventchannel::{Acknowledged, ConsumerId, InboxCapacity, Interest};
+use unisono_eventchannel::{Acknowledged, ChannelEvent, ConsumerId, EventPayload, InboxCapacity, Interest};
 use unisono_linux::clock::Nanos;
 
 /// A consumer that is given what the log has.
@@ -18,8 +19,8 @@ pub(super) struct LogFollower {
     pub(super) cursor: LogCursor,
     /// Events before this position were there before the consumer.
     pub(super) new_from: u64,
-    /// Handed to its inbox and not acknowledged, with their bytes.
-    pub(super) pending: BTreeMap<u64, usize>,
+    /// Handed to its inbox and not acknowledged.
+    pub(super) pending: BTreeMap<u64, PendingEvent>,
     pub(super) pending_bytes: usize,
     /// For each pending event, the channel's number of its last delivery.
     pub(super) deliveries: HashMap<u64, u64>,
@@ -28,7 +29,23 @@ pub(super) struct LogFollower {
     pub(super) file: AcknowledgedFile,
 }
 
+/// An event on its way to a follower.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PendingEvent {
+    bytes: usize,
+    /// Numbers of names of the log, which are kept as long.
+    pub(super) topic: u32,
+    pub(super) writer: u32,
+}
+
 impl LogFollower {
+    fn pend(&mut self, position: u64, event: &ChannelEvent<EventBody>) {
+        let bytes = event.payload.length();
+        let (topic, writer) = (event.topic.0, event.supplier.0);
+        self.pending.insert(position, PendingEvent { bytes, topic, writer });
+        self.pending_bytes += bytes;
+    }
+
     pub(super) fn floor(&self) -> u64 {
         let first = self.pending.first_key_value().map_or(self.cursor.position(), |(first, _)| *first);
         first - 1
@@ -143,14 +160,14 @@ impl Broker {
                                     interest.matches(event.topic, event.event_type, &event.fields)
                                 };
                                 if follower.interests.iter().any(asked) {
-                                    let bytes = event.payload.len();
-                                    follower.pending.insert(position, bytes);
-                                    follower.pending_bytes += bytes;
                                     let retained = position < follower.new_from;
-                                    if let Some(event) = durable.event(now, &body, position)
-                                        && !self.channel.hand(now, id, event, retained)
-                                    {
-                                        durable.leave(id); // its lease has run out
+                                    if let Some(event) = durable.event(now, &body, position) {
+                                        if let Some(follower) = durable.followers.get_mut(&id) {
+                                            follower.pend(position, &event);
+                                        }
+                                        if !self.channel.hand(now, id, event, retained) {
+                                            durable.leave(id); // its lease has run out
+                                        }
                                     }
                                 } else {
                                     durable.unsaved.insert(id);
@@ -191,7 +208,7 @@ impl Broker {
             && self.channel.acknowledge(consumer, delivery) == Acknowledged::Done
         {
             follower.deliveries.remove(&position);
-            follower.pending_bytes -= follower.pending.remove(&position).unwrap_or_default();
+            follower.pending_bytes -= follower.pending.remove(&position).map_or(0, |event| event.bytes);
             durable.hungry.insert(consumer);
             durable.unsaved.insert(consumer);
         }

@@ -18,8 +18,10 @@
 
 mod followers;
 mod messages;
+mod names;
 
 use self::followers::LogFollower;
+use self::names::LogNames;
 use super::Broker;
 use super::mqtt::MqttSessionId;
 use crate::account::LogStatistics;
@@ -100,9 +102,7 @@ pub(super) struct DurableEvents {
     hungry: BTreeSet<ConsumerId>,
     /// Followers whose floor has risen.
     unsaved: BTreeSet<ConsumerId>,
-    /// Numbers of the topics and writers of the log.
-    numbers: HashMap<Arc<str>, u32>,
-    names: Vec<Arc<str>>,
+    names: LogNames,
 }
 
 /// Writes an event of the channel to the log.
@@ -135,34 +135,28 @@ fn append(
 }
 
 impl DurableEvents {
-    fn number(&mut self, name: &str) -> u32 {
-        if let Some(number) = self.numbers.get(name) {
-            return *number;
-        }
-        let (name, number) = (Arc::<str>::from(name), LOGGED | self.names.len() as u32);
-        self.names.push(Arc::clone(&name));
-        self.numbers.insert(name, number);
-        number
-    }
-
     /// The name of a topic by its number, if that is one of the log's.
     pub(super) fn name(&self, topic: TopicId) -> Option<&Arc<str>> {
-        self.names.get(topic.0.checked_sub(LOGGED)? as usize)
+        self.names.name(topic.0)
     }
 
     /// An event of the log as the channel has it.
     fn event(&mut self, now: Nanos, body: &[u8], position: u64) -> Option<ChannelEvent<EventBody>> {
         let event = LoggedEvent::read(body).ok()?;
+        if self.names.is_full() {
+            let pending = self.followers.values().flat_map(|follower| follower.pending.values());
+            self.names.forget_but(&pending.flat_map(|event| [event.topic, event.writer]).collect());
+        }
         let age = self.epoch.after(now).since(event.published);
         let published = now.since(age);
         let supplier = match event.writer {
             "" => event.supplier,
-            writer => self.number(writer),
+            writer => self.names.number(writer),
         };
         let mut payload = EventBody::new(event.payload, None);
         payload.position = position;
         Some(ChannelEvent {
-            topic: TopicId(self.number(event.topic)),
+            topic: TopicId(self.names.number(event.topic)),
             key: (!event.key.is_empty()).then(|| event.key.into()),
             fields: event.fields,
             payload,
@@ -213,8 +207,7 @@ impl Broker {
             followers: HashMap::new(),
             hungry: BTreeSet::new(),
             unsaved: BTreeSet::new(),
-            numbers: HashMap::new(),
-            names: Vec::new(),
+            names: LogNames::new(),
         });
         self
     }

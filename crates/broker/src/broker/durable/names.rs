@@ -1,0 +1,178 @@
+//! Numbers of the topics and writers of the log, for deliveries.
+//!
+//! A log holds events of any number of topics and writers, one after another. So names that no pending event
+//! needs are forgotten when there are many. A name that comes again gets another number: programs may have
+//! been told the former one, and keep it.
+//!
+//! Cost: a look at all pending events, each time that as many names have come as there were.
+
+use super::LOGGED;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Names that are kept whether they are needed or not. As many topics as a channel has at a time.
+const ENOUGH: usize = if cfg!(test) { 32 } else { 65_536 };
+
+#[derive(Debug)]
+pub(super) struct LogNames {
+    numbers: HashMap<Arc<str>, u32>,
+    names: HashMap<u32, Arc<str>>,
+    /// The number that the next name gets. Numbers come again after 2^31 names.
+    next: u32,
+    /// With so many names, those that are not needed are forgotten.
+    most: usize,
+}
+
+impl LogNames {
+    pub(super) fn new() -> Self {
+        Self { numbers: HashMap::new(), names: HashMap::new(), next: LOGGED, most: ENOUGH }
+    }
+
+    pub(super) fn number(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        while self.names.contains_key(&self.next) {
+            self.pass();
+        }
+        let (name, number) = (Arc::<str>::from(name), self.next);
+        self.pass();
+        self.names.insert(number, Arc::clone(&name));
+        self.numbers.insert(name, number);
+        number
+    }
+
+    fn pass(&mut self) {
+        self.next = self.next.checked_add(1).unwrap_or(LOGGED);
+    }
+
+    pub(super) fn name(&self, number: u32) -> Option<&Arc<str>> {
+        self.names.get(&number)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.names.len() >= self.most
+    }
+
+    /// Forgets all names but those of these numbers.
+    pub(super) fn forget_but(&mut self, needed: &HashSet<u32>) {
+        self.names.retain(|number, _| needed.contains(number));
+        self.numbers.retain(|_, number| needed.contains(number));
+        self.most = ENOUGH.max(2 * self.names.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::Broker;
+    use crate::frame::{Frame, PublishHead};
+    use crate::log::{EventLog, LogBounds};
+    use crate::spec::{Advertisement, AgainSpec, Durability, Greeting, ResumeSpec, SubscriptionSpec};
+    use crate::task::{ClientId, Next, Task};
+    use crate::topic_names::TopicNames;
+    use crate::transport::TransportPeer;
+    use crate::{Limits, NO_DEADLINE};
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+    use unisono_fairqueue::{ClassSpec, Hierarchy};
+    use unisono_linux::clock::Nanos;
+
+    proptest! {
+        #[test]
+        fn a_number_means_its_name_as_long_as_it_is_needed_and_few_others_are_kept(
+            came in prop::collection::vec(0..400_u32, 0..1500), pending in 1..60_usize,
+        ) {
+            let mut names = LogNames::new();
+            // what waits, oldest first
+            let mut waiting: VecDeque<(u32, String)> = VecDeque::new();
+            for name in came.into_iter().map(|name| format!("t/{name}")) {
+                if names.is_full() {
+                    names.forget_but(&waiting.iter().map(|(number, _)| *number).collect());
+                }
+                waiting.push_back((names.number(&name), name));
+                if waiting.len() > pending {
+                    waiting.pop_front();
+                }
+                for (number, name) in &waiting {
+                    prop_assert_eq!(names.name(*number).map(|it| &**it), Some(&**name));
+                    prop_assert_eq!(names.numbers.get(&**name), Some(number), "it has one number");
+                }
+                prop_assert!(names.names.len() <= ENOUGH.max(2 * pending) + 1);
+                prop_assert_eq!(names.names.len(), names.numbers.len());
+            }
+        }
+    }
+
+    const READER: ClientId = ClientId(1);
+    const WRITER: ClientId = ClientId(2);
+
+    fn say(broker: &mut Broker, now: Nanos, client: ClientId, frame: &Frame<'_>) {
+        let mut bytes = Vec::new();
+        frame.write(&mut bytes);
+        let _ = broker.received(now, client, &bytes, None);
+    }
+
+    /// Takes what the reader is sent: the topics of events, with the numbers of the deliveries.
+    fn hear(broker: &mut Broker, now: Nanos, names: &mut TopicNames) -> Vec<(String, u64)> {
+        let mut came = Vec::new();
+        loop {
+            while let Some(task) = broker.task() {
+                let Task::Answer { client: READER, head, .. } = task else { continue };
+                match Frame::read(&head) {
+                    Ok(Frame::Topic { number, name }) => names.told(number, name),
+                    Ok(Frame::Deliver { head, .. }) => {
+                        let name = names.name(head.topic).expect("it was told").to_string();
+                        came.push((name, head.delivery));
+                    }
+                    _ => {}
+                }
+            }
+            if !matches!(broker.next(now), Next::Delivered) {
+                return came;
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_of_ever_new_topics_and_writers_is_delivered_by_name_and_few_names_are_kept() {
+        let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let log = EventLog::open(directory.path(), LogBounds::default()).expect("it is empty");
+        let mut broker = Broker::new(tree.expect("it is sound"), Limits::default());
+        broker = broker.with_log(log, Nanos(0), Vec::new());
+        for client in [READER, WRITER] {
+            assert!(broker.connected(Nanos(1), client, TransportPeer::User(0)));
+            say(&mut broker, Nanos(1), client, &Frame::Hello(Greeting::default()));
+        }
+        let spec = SubscriptionSpec {
+            resume: Some(ResumeSpec { name: "reader".to_owned(), after: Some(0) }),
+            again: Some(AgainSpec { after_ns: 1_000_000, attempts: u32::MAX, window: 1000 }),
+            ..SubscriptionSpec::of("#")
+        };
+        say(&mut broker, Nanos(1), READER, &Frame::Subscribe { number: 1, spec: Box::new(spec) });
+        let (mut names, mut first) = (TopicNames::default(), None);
+        for number in 1..=500_u32 {
+            let (now, topic) = (Nanos(u64::from(number)), format!("t/{number}"));
+            let (durability, writer) = (Durability::Written, Some(format!("w{number}")));
+            let spec = Advertisement { durability, writer, ..Advertisement::of(&topic) };
+            say(&mut broker, now, WRITER, &Frame::Advertise { number, spec });
+            let head = PublishHead { topic: number, deadline: NO_DEADLINE, ..PublishHead::default() };
+            say(&mut broker, now, WRITER, &Frame::Publish { head, payload: b"x" });
+            say(&mut broker, now, WRITER, &Frame::Close { number });
+            for (name, delivery) in hear(&mut broker, now, &mut names) {
+                assert_eq!(name, topic);
+                // the first one is not acknowledged, and its name therefore needed
+                if first.is_none() {
+                    first = Some(delivery);
+                } else {
+                    say(&mut broker, now, READER, &Frame::Acknowledge { consumer: 1, delivery });
+                }
+            }
+            let kept = broker.durable.as_ref().map_or(0, |durable| durable.names.names.len());
+            assert!((1..=ENOUGH + 2).contains(&kept), "{kept} names");
+        }
+        let again = hear(&mut broker, Nanos(10_000_000), &mut names);
+        assert_eq!(again.first().map(|(name, _)| &**name), Some("t/1"));
+    }
+}
