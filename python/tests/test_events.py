@@ -428,6 +428,15 @@ class Trouble(WithBroker):
             self.subscriber("heat", late="lately")
         with self.assertRaisesRegex(unisono.BadArgument, "unheard"):
             self.subscriber("heat", more={"unheard": 1})
+        with self.assertRaisesRegex(unisono.Refused, "leave out one of the two"):
+            self.subscriber("heat", best_effort=True, acknowledge=1)
+        with self.assertRaisesRegex(unisono.BadArgument, "fairly"):
+            self.subscriber("heat", between="fairly")
+        reserve = {"period_ns": 1000000, "deadline_ns": 1000000, "largest": 10}
+        with self.assertRaisesRegex(unisono.Refused, "leave out one of the two"):
+            self.subscriber("heat", between="shares", more={"reserve": reserve})
+        with self.assertRaisesRegex(unisono.BadArgument, "-1"):
+            self.publisher("heat", share=-1)
         with self.assertRaises(unisono.Refused):
             self.publisher("heat/+")
         supplier = self.publisher("heat")

@@ -44,6 +44,7 @@ class Publisher:
         due_in: Optional[float] = None,
         exclusive: bool = False,
         strength: int = 0,
+        share: Optional[int] = None,
         reliable: bool = False,
         period: Optional[float] = None,
         burst: int = 0,
@@ -58,6 +59,7 @@ class Publisher:
         last, last_values: the broker keeps so many events, or the last one of so many keys, for late subscribers
         due_in: seconds after which an event is due that has no deadline of its own
         exclusive, strength: only the strongest living supplier of the topic is heard
+        share: how much its events get of the time of consumers that share theirs out (`between`); None: 1
         reliable: events may be redelivered until they are acknowledged
         period, burst: events come at least `period` seconds apart, but for bursts; faster ones are refused
         durability: "received", "written" (in the broker's log) or "synced" (on the disk): what an answer promises
@@ -73,6 +75,8 @@ class Publisher:
             spec["period_ns"] = nanos(period)
         if burst:
             spec["burst"] = burst
+        if share is not None:
+            spec["share"] = share
         if durability is not None:
             spec["durability"] = durability
         if writer is not None:

@@ -41,6 +41,8 @@ class Subscriber:
         queue: int = 1024,
         full: str = "drop-oldest",
         late: str = "deliver",
+        between: str = "deadlines",
+        best_effort: bool = False,
         last: int = 0,
         acknowledge: Optional[float] = None,
         together: Optional[str] = None,
@@ -63,6 +65,8 @@ class Subscriber:
         queue: events that may wait in the broker
         full: "drop-oldest", "drop-by-deadline" or "block-supplier", when as many wait
         late: "deliver", "drop" or "report" what is past its deadline
+        between: "deadlines" (what is due first, whoever published it) or "shares" (suppliers by their shares)
+        best_effort: over UDP, no event waits for one that the network lost; each loss is a notice
         last: so many events that were published before are wanted, too
         acknowledge: seconds after which an event comes again that was not acknowledged
         together, within: "all" or "sequence": one event of each topic makes a delivery, within so many seconds
@@ -84,6 +88,10 @@ class Subscriber:
         }
         if not direct:
             spec["direct"] = False
+        if between != "deadlines":
+            spec["between"] = between
+        if best_effort:
+            spec["best_effort"] = True
         named = {"class": policy_class, "group": group}
         times = {"every_ns": every, "silence_ns": silence}
         spec.update({key: value for key, value in named.items() if value is not None})

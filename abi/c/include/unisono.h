@@ -348,7 +348,8 @@ typedef struct unisono_topic {
         // Of suppliers of an exclusive topic the one with the greatest number is heard.
         uint32_t strength;
         // Further options in JSON, such as "{\"period_ns\": 1000000, \"burst\": 4}": the keys of an ADVERTISE
-        // frame (crates/broker/PROTOCOL.md).
+        // frame (crates/broker/PROTOCOL.md). "{\"share\": 3}" counts where suppliers
+        // share the queue of a subscription.
         const char *more;
 } unisono_topic;
 
@@ -462,7 +463,8 @@ typedef struct unisono_subscription {
         uint64_t acknowledge_ns;
         // Further options in JSON, such as "{\"silence_ns\": 1000000000}": the keys of a SUBSCRIBE frame
         // (crates/broker/PROTOCOL.md). "{\"direct\": false}" refuses events that come straight from suppliers,
-        // through shared memory and without the broker.
+        // through shared memory and without the broker. "{\"between\": \"shares\"}" gives suppliers the queue by
+        // their shares. Over UDP with "{\"best_effort\": true}" no event waits for one that the network lost.
         const char *more;
 } unisono_subscription;
 

@@ -65,6 +65,9 @@ pub(crate) struct Args {
     /// How strong this supplier is. Of equally strong suppliers, the first one is heard
     #[arg(long, value_name = "N", default_value_t = 0, requires = "exclusive")]
     strength: u32,
+    /// The share of its events in consumers that share their time out (`subscribe --between shares`)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    share: Option<u32>,
     /// Publish the payload this many times
     #[arg(long, value_name = "N", default_value_t = 1)]
     count: u64,
@@ -102,6 +105,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         history,
         exclusive: args.exclusive,
         strength: args.strength,
+        share: args.share,
         reliable: args.reliable,
         deadline_ns: args.offer_deadline.map(nanos),
         period_ns: args.period.map(nanos),

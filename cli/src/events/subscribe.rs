@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use unisono_broker::{
     AgainSpec, InterestSpec, KeptHistory, PartRule, Reception, ReservedTime, ResumeSpec, SubscriptionSpec,
-    TogetherSpec, WhenFull, WhenLate,
+    SupplierOrder, TogetherSpec, WhenFull, WhenLate,
 };
 use unisono_linux::clock::Nanos;
 use unisono_measure::units;
@@ -27,6 +27,14 @@ const WHEN_LATE: [(WhenLate, &str, &str); 3] = [
     (WhenLate::Deliver, "deliver", "Deliver them"),
     (WhenLate::Drop, "drop", "Drop them"),
     (WhenLate::Report, "report", "Drop them, and report the gap"),
+];
+const BETWEEN: [(SupplierOrder, &str, &str); 2] = [
+    (SupplierOrder::Deadlines, "deadlines", "The event that is due first, whoever published it"),
+    (
+        SupplierOrder::Shares,
+        "shares",
+        "Suppliers in proportion to their shares (`publish --share`)",
+    ),
 ];
 const TOGETHER: [(PartRule, &str, &str); 3] = [
     (PartRule::Any, "any", "The first event of any pattern"),
@@ -86,6 +94,9 @@ pub(crate) struct Args {
     /// What happens to events past their deadline
     #[arg(long, value_name = "HOW", value_parser = one_of(&WHEN_LATE), default_value = "deliver")]
     late: WhenLate,
+    /// Which supplier's events come first, and whose are kept while the queue is full
+    #[arg(long, value_name = "HOW", value_parser = one_of(&BETWEEN), default_value = "deadlines")]
+    between: SupplierOrder,
     /// The shortest time between two events
     #[arg(long, value_name = "DURATION", value_parser = units::duration, requires = "due")]
     period: Option<Duration>,
@@ -116,6 +127,9 @@ pub(crate) struct Args {
     /// Refuse a class that the policy does not make sure of this part of the whole, such as 0.25
     #[arg(long, value_name = "PART")]
     share: Option<f64>,
+    /// Over UDP: no event waits for one that the network lost; each lost one is reported
+    #[arg(long)]
+    best_effort: bool,
     /// A notice each period
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     every: Option<Duration>,
@@ -194,6 +208,8 @@ impl Args {
             queue_events: self.queue,
             full: self.full,
             late: self.late,
+            between: self.between,
+            best_effort: self.best_effort,
             reserve,
             execution_ns: nanos(self.execution),
             execution_per_kib_ns: nanos(self.execution_per_kib.unwrap_or_default()),

@@ -300,6 +300,23 @@ fn what_waits_what_is_acknowledged_and_what_time_does_can_be_said_by_flags() -> 
     Ok(())
 }
 
+fn suppliers_share_a_consumer_and_events_may_be_lost_on_the_way_by_flags() -> TestOutcome {
+    let rules = tempfile::NamedTempFile::new().expect("a scratch file");
+    let rule = "[[allow]]\nwho = [\"*\"]\npublish = [\"#\"]\nsubscribe = [\"#\"]\nshare = 3\n";
+    std::fs::write(rules.path(), rule).expect("room on the disk");
+    let site = Site::new(&["--permissions", &rules.path().display().to_string()]);
+    assert!(site.fails(&["publish", "feed", "x", "--share", "4"]).contains("a share of 4"));
+    site.says(&["publish", "feed", "x", "--share", "3"]);
+    let shares = ["subscribe", "feed", "--between", "shares", "--timeout", "1ms"];
+    site.says(&shares);
+    let reserved = [&shares[..], &["--period", "10ms", "--due", "10ms"]].concat();
+    assert!(site.fails(&reserved).contains("leave out one of the two"));
+    let loose = ["subscribe", "feed", "--best-effort", "--timeout", "1ms"];
+    site.says(&loose);
+    assert!(site.fails(&[&loose[..], &["--reliable"]].concat()).contains("leave out one of the two"));
+    Ok(())
+}
+
 host_tests![
     a_command_answers_requests_some_at_once_and_says_when_it_fails within 240,
     a_replier_ends_after_its_count_and_prints_what_it_answered within 240,
@@ -307,4 +324,5 @@ host_tests![
     names_misses_refusals_and_groups_are_in_top_and_in_the_metrics within 240,
     each_quality_can_be_asked_for_and_offered_by_a_flag within 240,
     what_waits_what_is_acknowledged_and_what_time_does_can_be_said_by_flags within 240,
+    suppliers_share_a_consumer_and_events_may_be_lost_on_the_way_by_flags within 240,
 ];

@@ -34,7 +34,8 @@ pub struct TopicOptions {
     /// Of suppliers of an exclusive topic the one with the greatest number is heard.
     pub strength: u32,
     /// Further options in JSON, such as "{\"period_ns\": 1000000, \"burst\": 4}": the keys of an ADVERTISE
-    /// frame (crates/broker/PROTOCOL.md).
+    /// frame (crates/broker/PROTOCOL.md). "{\"share\": 3}" counts where suppliers
+    /// share the queue of a subscription.
     pub more: *const c_char,
 }
 

@@ -61,7 +61,8 @@ pub struct SubscriptionOptions {
     pub acknowledge_ns: u64,
     /// Further options in JSON, such as "{\"silence_ns\": 1000000000}": the keys of a SUBSCRIBE frame
     /// (crates/broker/PROTOCOL.md). "{\"direct\": false}" refuses events that come straight from suppliers,
-    /// through shared memory and without the broker.
+    /// through shared memory and without the broker. "{\"between\": \"shares\"}" gives suppliers the queue by
+    /// their shares. Over UDP with "{\"best_effort\": true}" no event waits for one that the network lost.
     pub more: *const c_char,
 }
 
