@@ -63,6 +63,14 @@ impl ByteChannel {
         if wants_room { PollFor::FramesAndRoom } else { PollFor::Frames }
     }
 
+    /// Whether its descriptor tells a caller that sleeps of all that has come.
+    pub(super) fn may_sleep(&mut self) -> bool {
+        match self {
+            Self::Plain(_) | Self::Tls(_) => true,
+            Self::Datagrams(channel) => channel.may_sleep(),
+        }
+    }
+
     /// Its descriptor was ready.
     pub(super) fn woken(&mut self) -> Result<(), TransportError> {
         match self {

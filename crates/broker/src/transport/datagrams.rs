@@ -39,6 +39,8 @@ pub(crate) struct DatagramChannel {
     /// Whether the end of the process at the other end is believed to the kernel: on the same host.
     is_local: bool,
     closed: bool,
+    /// Whether datagrams were taken from the socket since the caller last asked whether it may sleep.
+    took_in: bool,
     datagram: Vec<u8>,
     /// While it exists, the listener leaves datagrams of this address to this channel.
     _claim: Option<Arc<()>>,
@@ -66,6 +68,7 @@ impl DatagramChannel {
             remote,
             is_local: remote.ip().to_canonical().is_loopback(),
             closed: false,
+            took_in: false,
             datagram: Vec::new(),
             _claim: claim,
         };
@@ -117,6 +120,7 @@ impl DatagramChannel {
                     let is_theirs = from.map(SocketAddr::try_from) == Some(Ok(self.remote));
                     // a longer one is none that the other end may send
                     if is_theirs && length <= LARGEST_DATAGRAM {
+                        self.took_in = true;
                         self.link.take(Instant::now(), &arrived[..length]);
                     }
                 }
@@ -127,6 +131,14 @@ impl DatagramChannel {
         }
         self.link.pass(Instant::now());
         self.push()
+    }
+
+    /// Whether the socket would tell a caller that sleeps now of all that has come. It does not tell of
+    /// datagrams that were taken in while something else was done: they brought bytes to read, or made room
+    /// to write, and nothing else may wake the caller before the next sign of life, seconds later. Such a
+    /// caller tries once more.
+    pub(crate) fn may_sleep(&mut self) -> bool {
+        !std::mem::take(&mut self.took_in)
     }
 
     /// Lets datagrams leave, and sets the timer.

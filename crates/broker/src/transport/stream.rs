@@ -13,8 +13,8 @@ use super::heads::{self, HEADROOM, HeadHistory};
 use super::socket::Intake;
 use super::tls::TlsChannel;
 use super::{
-    AcceptedTransport, Drained, FrameTransport, IncomingFrame, PayloadRef, PollFor, Taken, TransportError,
-    TransportListener, TransportPeer,
+    AcceptedTransport, Awaited, Drained, FrameTransport, IncomingFrame, MayWait, PayloadRef, PollFor, Taken,
+    TransportError, TransportListener, TransportPeer,
 };
 use crate::tls::TlsCertificates;
 use rustix::io::Errno;
@@ -379,6 +379,10 @@ impl FrameTransport for StreamTransport {
 
     fn poll_for(&self) -> PollFor {
         self.channel.poll_for(self.waiting() > 0)
+    }
+
+    fn prepare_to_wait(&mut self, _awaited: Awaited) -> Result<MayWait, TransportError> {
+        Ok(if self.channel.may_sleep() { MayWait::Yes } else { MayWait::No })
     }
 
     fn woken(&mut self) -> Result<(), TransportError> {
