@@ -292,6 +292,37 @@ fn an_end_that_vanishes_is_given_up_and_one_that_is_silent_is_not() {
 }
 
 #[test]
+fn a_link_that_holds_nothing_has_sent_all_that_was_written() {
+    // small pieces in datagrams of their own take twice their bytes of what may be in flight; large ones end
+    // anywhere in a datagram
+    for longest in [30, 1500, 4000] {
+        let mut network = established();
+        let (mut written, mut read, mut held, mut datagram) = (0, 0, 0, Vec::new());
+        for _ in 0..2000 {
+            let now = network.now;
+            let [program, broker] = [&mut network.program, &mut network.broker].map(|link| link.as_mut());
+            let (program, broker) = (program.expect("it lives"), broker.expect("it lives"));
+            let length = 1 + network.chance.below(longest) as usize;
+            written += program.write(&vec![7; length]).expect("the broker is there");
+            while program.give(now, &mut datagram) {
+                broker.take(now, &datagram);
+            }
+            while let Some(count) = broker.read_some(&mut [0; 4000]) {
+                read += count;
+            }
+            if program.is_held() {
+                held += 1;
+                // acknowledgements come, and time passes
+                (0..3).for_each(|_| network.step());
+            } else {
+                assert_eq!(read, written, "nothing is held, and not all has left");
+            }
+        }
+        assert!((1..1900).contains(&held), "it is held now and then: {held} of {longest}");
+    }
+}
+
+#[test]
 fn nobody_gets_a_link_or_a_long_answer_without_the_cookie() {
     let mut network = Network::new(Weather { lost: 0, doubled: 0, spread: 0, seed: 1 });
     let mut first = Vec::new();

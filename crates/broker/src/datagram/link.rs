@@ -10,13 +10,15 @@ use quinn_proto::{
 use rustls::pki_types::CertificateDer;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Bytes at the end of what is to be written: two datagrams.
 const LAST: usize = 2800;
-/// Timers that go off sooner are those of pacing, or soon over: QUIC waits longer before it repeats anything
-/// (RFC 9002, section 6.2.1), because acknowledgements may come 25 ms late.
-const PACED: Duration = Duration::from_millis(12);
+/// A datagram with less room has no place for a further piece of the stream: up to 25 bytes before it, and 16
+/// of TLS behind it.
+const SPARE: usize = 48;
+/// Bytes of a datagram that looks for an end that is silent, at most (RFC 9000, section 14).
+const PROBE: usize = 1200;
 
 /// Why a link carries no more.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,6 +27,15 @@ pub enum LinkEnd {
     Gone,
     /// The two ends do not accept each other.
     Refused(String),
+}
+
+/// What is known of bytes that were written and have not left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Unsent {
+    Nothing,
+    Something,
+    /// The last datagram was full: there may be more.
+    Unknown,
 }
 
 /// What is read from a link.
@@ -46,6 +57,7 @@ pub struct DatagramLink {
     end: Option<LinkEnd>,
     /// Whether the other end has all that was written, and was told that no more follows.
     finished: bool,
+    unsent: Unsent,
 }
 
 impl DatagramLink {
@@ -84,7 +96,15 @@ impl DatagramLink {
     }
 
     fn of(endpoint: Endpoint, handle: ConnectionHandle, connection: Connection) -> Self {
-        Self { endpoint, handle, connection, stream: None, end: None, finished: false }
+        Self {
+            endpoint,
+            handle,
+            connection,
+            stream: None,
+            end: None,
+            finished: false,
+            unsent: Unsent::Nothing,
+        }
     }
 
     /// A datagram has come from the other end.
@@ -116,10 +136,37 @@ impl DatagramLink {
 
     /// Writes the next datagram for the other end into `into`; whether there is one now.
     pub fn give(&mut self, now: Instant, into: &mut Vec<u8>) -> bool {
-        into.clear();
-        let given = self.connection.poll_transmit(now, 1, into).is_some();
+        let mut given = self.offer(now, into);
+        if !given && self.unsent == Unsent::Unknown {
+            // A sign of life takes along what else may leave. If it may not leave either, something is held.
+            self.connection.ping();
+            let frames = self.stream_frames();
+            given = self.offer(now, into);
+            if !given {
+                self.unsent = Unsent::Something;
+            } else if self.stream_frames() == frames {
+                self.unsent = Unsent::Nothing;
+            }
+        }
         self.attend();
         given
+    }
+
+    fn offer(&mut self, now: Instant, into: &mut Vec<u8>) -> bool {
+        into.clear();
+        let frames = self.stream_frames();
+        let given = self.connection.poll_transmit(now, 1, into).is_some();
+        if given && self.stream_frames() > frames {
+            let ends = [usize::from(self.connection.current_mtu()), PROBE];
+            let is_full = ends.into_iter().any(|end| (end - SPARE..=end).contains(&into.len()));
+            self.unsent = if is_full { Unsent::Unknown } else { Unsent::Nothing };
+        }
+        given
+    }
+
+    /// How many pieces of the stream have left.
+    fn stream_frames(&self) -> u64 {
+        self.connection.stats().frame_tx.stream
     }
 
     /// Passes on what the parts of the state machine have for each other.
@@ -200,15 +247,21 @@ impl DatagramLink {
         }
         self.connection.set_send_window(most);
         match self.connection.send_stream(stream).write(bytes) {
-            Ok(count) => Ok(count),
+            Ok(count) => {
+                self.unsent = Unsent::Something;
+                Ok(count)
+            }
             Err(quinn_proto::WriteError::Blocked) => Ok(0),
             Err(_) => Err(LinkEnd::Gone),
         }
     }
 
-    /// Whether datagrams that may leave are held back for a moment, so that not all leave at once.
-    pub(crate) fn is_paced(&mut self, now: Instant) -> bool {
-        self.wake_at().is_some_and(|at| at.saturating_duration_since(now) < PACED)
+    /// Whether something that was written has not left, after [`give`](Self::give) had nothing more: for a
+    /// moment, so that not all leaves at once, or until acknowledgements make room. QUIC does not say so; a
+    /// datagram that had room for more, and took no more, does.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.unsent != Unsent::Nothing
     }
 
     /// The same, for whom the end is not of interest; how many bytes.

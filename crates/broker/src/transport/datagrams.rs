@@ -228,12 +228,13 @@ impl DatagramChannel {
     /// Lets leave what was taken; whether all did.
     pub(crate) fn flush(&mut self) -> Result<bool, TransportError> {
         self.push()?;
-        let is_paced = self.link.is_paced(Instant::now());
-        if is_paced {
+        let mut is_held = self.link.is_held();
+        if is_held {
             self.pump()?;
+            is_held = self.link.is_held();
         }
         // the other end's last words may not have been read: its end is told behind them
-        Ok(!is_paced || self.link.end().is_some())
+        Ok(!is_held || self.link.end().is_some())
     }
 
     /// How much has come. None: nothing. The other end's bytes come before its end.
