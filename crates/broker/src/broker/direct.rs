@@ -402,6 +402,11 @@ impl Broker {
         used.map(|at| at.links.len() as u64).sum()
     }
 
+    /// Whether some supplier uses a link.
+    pub fn has_direct_links(&self) -> bool {
+        self.direct.suppliers.values().any(|at| at.last.is_some() && !at.links.is_empty())
+    }
+
     /// A link could not be made: the supplier's events come through the broker from now on.
     pub fn link_failed(&mut self, link: u32) {
         self.cut_off(link, 0);

@@ -13,6 +13,7 @@ mod add;
 mod disk;
 mod introduce;
 mod listen;
+mod look_budget;
 mod served;
 mod window;
 
@@ -28,6 +29,7 @@ use crate::transport::{FrameTransport, Framing, PollFor, TransportError, Transpo
 use add::{EncryptedService, LISTENER};
 use disk::DiskThread;
 use listen::AcceptFailure;
+use look_budget::{EventsPass, LookBudget};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{Timespec, epoll as events};
 use rustix::io::Errno;
@@ -39,7 +41,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use unisono_eventchannel::NumberMap;
 use unisono_linux::clock::{self, Nanos};
-use unisono_sync::PollBudget;
 
 const CLIENT: u64 = 2 << 32;
 const PATH: u64 = 4 << 32;
@@ -54,7 +55,7 @@ const GLANCE: Nanos = Nanos(100_000_000);
 pub struct Server {
     broker: Broker,
     /// How long it looks for the next frame.
-    budget: PollBudget,
+    budget: LookBudget,
     listeners: Vec<Box<dyn TransportListener>>,
     /// Names to remove at the end.
     names: Vec<PathBuf>,
@@ -87,7 +88,7 @@ impl Server {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         Ok(Self {
             broker,
-            budget: wait.budget(),
+            budget: LookBudget::new(wait),
             listeners: Vec::new(),
             names: Vec::new(),
             epoll,
@@ -196,13 +197,14 @@ impl Server {
 
     /// Whether it looks for the next frame, and does not sleep.
     fn looks(&self) -> bool {
-        self.budget.is_left(clock::now)
+        self.budget.is_left(|| events_pass(&self.broker), clock::now)
     }
 
     /// It looks for one more while after something has come.
     fn stay_awake(&mut self, something_came: bool) {
         if something_came {
-            self.budget.renew(clock::now);
+            let broker = &self.broker;
+            self.budget.renew(|| events_pass(broker), clock::now);
         }
     }
 
@@ -471,6 +473,10 @@ impl Server {
             }
         }
     }
+}
+
+fn events_pass(broker: &Broker) -> EventsPass {
+    if broker.has_direct_links() { EventsPass::Rings } else { EventsPass::Broker }
 }
 
 impl Drop for Server {

@@ -1,0 +1,108 @@
+//! How long a broker looks for the next frame before it sleeps.
+//!
+//! A broker that spins serves each frame at once, and takes a processor. Where suppliers reach their
+//! consumers by rings in shared memory, nothing passes through the broker: there it would only take the
+//! processor that the supplier or the consumer needs. So it sleeps beside rings once no frame has come for
+//! [`BESIDE_RINGS`], and spins again from the next frame on.
+
+use crate::channel_wait::ChannelWait;
+use unisono_linux::clock::Nanos;
+use unisono_sync::PollBudget;
+
+/// A program that sends events through the broker, beside others that use rings, has a broker that is awake
+/// if it sends 200 a second or more. Programs report on rings ten times a second: that costs a twentieth of
+/// a processor.
+const BESIDE_RINGS: Nanos = Nanos(5_000_000);
+
+/// Whether suppliers use rings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum EventsPass {
+    Broker,
+    /// Those of some topics: in rings.
+    Rings,
+}
+
+#[derive(Debug)]
+pub(super) struct LookBudget {
+    alone: PollBudget,
+    /// None: as without rings. Then nobody has to find out whether there are rings.
+    beside_rings: Option<PollBudget>,
+}
+
+impl LookBudget {
+    pub(super) fn new(wait: ChannelWait) -> Self {
+        let alone = wait.budget();
+        // one that sleeps sooner in any case does so beside rings, too
+        let rests = alone == PollBudget::Endless;
+        Self { alone, beside_rings: rests.then(|| PollBudget::lasting(BESIDE_RINGS)) }
+    }
+
+    /// A frame has come. The clock is read only if that matters.
+    pub(super) fn renew(&mut self, pass: impl FnOnce() -> EventsPass, now: impl Fn() -> Nanos) {
+        self.alone.renew(&now);
+        if let Some(beside_rings) = &mut self.beside_rings
+            && pass() == EventsPass::Rings
+        {
+            beside_rings.renew(now);
+        }
+    }
+
+    /// Whether to look once more. The clock is read only if that matters.
+    pub(super) fn is_left(&self, pass: impl FnOnce() -> EventsPass, now: impl Fn() -> Nanos) -> bool {
+        match &self.beside_rings {
+            Some(beside_rings) if pass() == EventsPass::Rings => beside_rings.is_left(now),
+            _ => self.alone.is_left(now),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    /// How often a broker looks within a second in which a look takes 1 us, and a frame comes every so many.
+    fn looks(wait: ChannelWait, pass: EventsPass, frame_every_us: u64) -> u64 {
+        let mut budget = LookBudget::new(wait);
+        let (mut now_us, mut looks) = (0, 0);
+        while now_us < SECOND {
+            let clock = || Nanos(now_us * 1000);
+            if now_us % frame_every_us == 0 {
+                budget.renew(|| pass, clock);
+            }
+            if budget.is_left(|| pass, clock) {
+                looks += 1;
+                now_us += 1;
+            } else {
+                // it sleeps until the next frame
+                now_us = (now_us / frame_every_us + 1) * frame_every_us;
+            }
+        }
+        looks
+    }
+
+    #[test]
+    fn a_spinning_broker_rests_beside_rings_while_no_frame_comes() {
+        use ChannelWait::Spin;
+        assert_eq!(looks(Spin, EventsPass::Broker, 100_000), SECOND, "without rings it spins");
+        // ten reports on rings, and 5 ms after each
+        assert_eq!(looks(Spin, EventsPass::Rings, 100_000), SECOND / 20);
+        assert_eq!(looks(Spin, EventsPass::Rings, SECOND), 5_000);
+    }
+
+    #[test]
+    fn a_broker_that_serves_other_topics_spins_beside_rings_too() {
+        assert_eq!(looks(ChannelWait::Spin, EventsPass::Rings, 1_000), SECOND);
+    }
+
+    #[test]
+    fn one_that_does_not_spin_looks_no_longer_beside_rings() {
+        for wait in [ChannelWait::Sleep, ChannelWait::Adaptive] {
+            for every in [10, 1_000, 100_000] {
+                let alone = looks(wait, EventsPass::Broker, every);
+                assert_eq!(looks(wait, EventsPass::Rings, every), alone, "{wait:?}, {every} us");
+            }
+        }
+    }
+}
