@@ -411,6 +411,41 @@ fn a_request_waits_for_who_replies_and_reaches_them_once() {
 }
 
 #[test]
+fn a_program_answers_a_thousand_askers_on_topics_that_stay_open() {
+    const ASKERS: i64 = 1000;
+    // a broker lets a program have 1024 topics: with so many of its own it has to close some
+    for own in [0, 100] {
+        with_broker(move |addresses| {
+            let mut server = addresses.client();
+            server.subscribe(&SubscriptionSpec::of("work")).expect("it fits");
+            for number in 0..own {
+                server.advertise(&Advertisement::of(&format!("own/{number}"))).expect("a topic");
+            }
+            let (mut asker, mut witness) = (addresses.client(), addresses.client());
+            witness.subscribe(&SubscriptionSpec::of("reply/#")).expect("it fits");
+            let topic = asker.advertise(&Advertisement::of("work")).expect("a topic");
+            let mut closed = 0;
+            for number in (0..ASKERS).chain(0..ASKERS) {
+                let reply_to = format!("reply/{number}");
+                let fields = FieldSet::new().with("reply_to", &*reply_to).with("request", number);
+                asker.publish(topic, &EventDraft::new(b"").with_fields(fields)).expect("it leaves");
+                let request = event(&mut server);
+                assert!(server.reply(&request, EventDraft::new(b"")).expect("it leaves"), "{own} {number}");
+                let answer = loop {
+                    match witness.receive(Some(Duration::from_secs(60))).expect("it lives") {
+                        Some(Reception::Event(answer)) => break answer,
+                        Some(Reception::Notice { notice: NoticeText::Gone { .. }, .. }) => closed += 1,
+                        other => panic!("{other:?}"),
+                    }
+                };
+                assert_eq!(&*answer.topic, reply_to);
+            }
+            assert_eq!(closed > 0, own > 0, "{closed} topics were closed");
+        });
+    }
+}
+
+#[test]
 fn an_address_that_others_reach_or_that_is_in_use_is_refused() {
     let mut server = Server::new(broker(), ChannelWait::Sleep).expect("descriptors are left");
     let open: SocketAddr = "0.0.0.0:0".parse().expect("an address");

@@ -30,8 +30,10 @@ const ASK_AGAIN: Duration = Duration::from_millis(10);
 /// The field by which an answer says why it is none.
 const FAILURE: &str = "reply_error";
 
-/// Topics of other programs that one program keeps open to answer on; then it begins anew.
-const MOST_OTHERS: usize = 512;
+/// Topics of other programs that one program keeps open to answer on; then it begins anew. A broker lets a
+/// program have 1024 topics unless it is told otherwise. With more askers than this, each answer costs a
+/// topic that is opened and one that is closed.
+const MOST_OTHERS: usize = 1000;
 
 impl Client {
     /// Publishes a request and waits for its reply. Other events that come meanwhile are received later.
@@ -147,11 +149,16 @@ impl Client {
             Some(handle) => *handle,
             None => {
                 if self.replies.others.len() >= MOST_OTHERS {
-                    for handle in std::mem::take(&mut self.replies.others).into_values() {
-                        self.withdraw(handle)?;
-                    }
+                    self.close_others()?;
                 }
-                let handle = self.advertise(&Advertisement::of(topic))?;
+                let handle = match self.advertise(&Advertisement::of(topic)) {
+                    // the program may have as many of its own, or the broker may allow it fewer
+                    Err(Error::Refused(_)) if !self.replies.others.is_empty() => {
+                        self.close_others()?;
+                        self.advertise(&Advertisement::of(topic))?
+                    }
+                    advertised => advertised?,
+                };
                 self.replies.others.insert(topic.to_string(), handle);
                 handle
             }
@@ -159,6 +166,11 @@ impl Client {
         let fields = event.fields().clone().with("request", number.clone());
         self.publish(handle, &event.with_fields(fields))?;
         Ok(true)
+    }
+
+    /// Closes all topics on which it has answered.
+    fn close_others(&mut self) -> Result<(), Error> {
+        std::mem::take(&mut self.replies.others).into_values().try_for_each(|handle| self.withdraw(handle))
     }
 
     /// Answers a request that cannot be fulfilled; whether the event was one. Who asked gets
