@@ -308,3 +308,30 @@ fn the_number_of_a_writer_is_known_while_an_event_of_it_is_kept() {
         (Some(9), None, None)
     );
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_log_that_drops_old_events_knows_the_writers_that_one_opened_anew_knows(
+        writers in prop::collection::vec((0..3_u8, 0..12_u8, 0..900_usize), 1..120),
+    ) {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let bounds = LogBounds { bytes: 20_000, age: Nanos::NEVER };
+        let mut log = open(directory.path(), bounds);
+        let name = |topic: u8, writer: u8| (format!("t/{topic}"), format!("w{writer}"));
+        for (sequence, (topic, writer, length)) in (1..).zip(writers) {
+            let ((topic, writer), payload) = (name(topic, writer), vec![7; length]);
+            let event =
+                LoggedEvent { topic: &topic, writer: &writer, sequence, payload: &payload, ..Default::default() };
+            log.append(&event).expect("there is room");
+        }
+        let known = |log: &EventLog| -> Vec<Option<u64>> {
+            let names = (0..3).flat_map(|topic| (0..12).map(move |writer| name(topic, writer)));
+            names.map(|(topic, writer)| log.last_of(&topic, &writer)).collect()
+        };
+        let before = known(&log);
+        drop(log);
+        prop_assert_eq!(before, known(&open(directory.path(), bounds)));
+    }
+}

@@ -129,6 +129,12 @@ struct LogSegment {
     newest: Nanos,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct LastOfWriter {
+    sequence: u64,
+    position: u64,
+}
+
 /// What a log has done since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LogCounters {
@@ -156,8 +162,8 @@ pub struct EventLog {
     synced: u64,
     /// Files that were written or made since the last sync began.
     unsynced: Vec<Arc<File>>,
-    /// The last number of each writer on each topic.
-    writers: HashMap<String, HashMap<String, u64>>,
+    /// Each writer on each topic, while an event of it is kept.
+    writers: HashMap<String, HashMap<String, LastOfWriter>>,
     damage: Vec<LogDamage>,
     broken: Option<String>,
     counters: LogCounters,
@@ -244,10 +250,10 @@ impl EventLog {
         let (mut length, mut newest) = (size, Nanos::ZERO);
         loop {
             match reader.next(size).map_err(refused)? {
-                FoundRecord::Event { .. } => {
+                FoundRecord::Event { position, .. } => {
                     if let Ok(event) = LoggedEvent::read(reader.body()) {
                         newest = newest.max(event.published);
-                        self.heard(&event);
+                        self.heard(&event, position);
                     }
                 }
                 FoundRecord::Damage { offset, bytes, next } => {
@@ -314,19 +320,20 @@ impl EventLog {
     /// The last number of a writer on a topic. None: no event of it is kept.
     #[must_use]
     pub fn last_of(&self, topic: &str, writer: &str) -> Option<u64> {
-        self.writers.get(topic)?.get(writer).copied()
+        Some(self.writers.get(topic)?.get(writer)?.sequence)
     }
 
-    fn heard(&mut self, event: &LoggedEvent<'_>) {
+    fn heard(&mut self, event: &LoggedEvent<'_>, position: u64) {
         if !event.writer.is_empty() {
             if let Some(last) =
                 self.writers.get_mut(event.topic).and_then(|writers| writers.get_mut(event.writer))
             {
-                *last = event.sequence.max(*last);
+                *last = LastOfWriter { sequence: event.sequence.max(last.sequence), position };
                 return;
             }
             let writers = self.writers.entry(event.topic.to_owned()).or_default();
-            writers.insert(event.writer.to_owned(), event.sequence);
+            let last = LastOfWriter { sequence: event.sequence, position };
+            writers.insert(event.writer.to_owned(), last);
         }
     }
 
@@ -391,7 +398,7 @@ impl EventLog {
         if !self.unsynced.iter().any(|file| Arc::ptr_eq(file, &segment.file)) {
             self.unsynced.push(Arc::clone(&segment.file));
         }
-        self.heard(event);
+        self.heard(event, self.next);
         buffer.shrink_to(1 << 20); // one large event does not keep its memory
         self.buffer = buffer;
         self.next += 1;
@@ -447,6 +454,12 @@ impl EventLog {
             // one that is gone needs no removing; one that stays is read when the log is opened again
             let _ = fs::remove_file(&segment.path);
             self.unsynced.retain(|file| !Arc::ptr_eq(file, &segment.file));
+            // else each name that ever wrote would take memory until the log is opened again
+            let first = self.first();
+            self.writers.retain(|_, writers| {
+                writers.retain(|_, last| last.position >= first);
+                !writers.is_empty()
+            });
         }
     }
 
