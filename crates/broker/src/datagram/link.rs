@@ -138,14 +138,11 @@ impl DatagramLink {
     pub fn give(&mut self, now: Instant, into: &mut Vec<u8>) -> bool {
         let mut given = self.offer(now, into);
         if !given && self.unsent == Unsent::Unknown {
-            // A sign of life takes along what else may leave. If it may not leave either, something is held.
+            // a sign of life takes along what else may leave, and may itself be held
             self.connection.ping();
-            let frames = self.stream_frames();
             given = self.offer(now, into);
             if !given {
                 self.unsent = Unsent::Something;
-            } else if self.stream_frames() == frames {
-                self.unsent = Unsent::Nothing;
             }
         }
         self.attend();
@@ -154,9 +151,9 @@ impl DatagramLink {
 
     fn offer(&mut self, now: Instant, into: &mut Vec<u8>) -> bool {
         into.clear();
-        let frames = self.stream_frames();
+        let before = self.telling_frames();
         let given = self.connection.poll_transmit(now, 1, into).is_some();
-        if given && self.stream_frames() > frames {
+        if given && self.telling_frames() > before {
             let ends = [usize::from(self.connection.current_mtu()), PROBE];
             let is_full = ends.into_iter().any(|end| (end - SPARE..=end).contains(&into.len()));
             self.unsent = if is_full { Unsent::Unknown } else { Unsent::Nothing };
@@ -164,9 +161,11 @@ impl DatagramLink {
         given
     }
 
-    /// How many pieces of the stream have left.
-    fn stream_frames(&self) -> u64 {
-        self.connection.stats().frame_tx.stream
+    /// How many pieces of the stream and signs of life have left: a datagram with either of them would have
+    /// taken more of the stream along. One that only acknowledges says nothing, because it leaves always.
+    fn telling_frames(&self) -> u64 {
+        let sent = self.connection.stats().frame_tx;
+        sent.stream + sent.ping
     }
 
     /// Passes on what the parts of the state machine have for each other.
