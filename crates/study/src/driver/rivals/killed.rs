@@ -65,7 +65,7 @@ impl RivalRun<'_> {
         }
         let before = self.files();
         let RivalProcesses { publisher, subscribers, broker, .. } =
-            self.start(0.0, OtherSubscriber::Alone)?;
+            self.start(self.driver.start(), 0.0, OtherSubscriber::Alone)?;
         std::thread::sleep(self.driver.start() + self.measured / 2);
         let mut ends = vec![(KilledParty::Publisher, publisher)];
         ends.extend(subscribers.into_iter().map(|subscriber| (KilledParty::Subscriber, subscriber)));
