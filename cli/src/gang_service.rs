@@ -2,11 +2,10 @@
 
 use crate::exit::Failure;
 use crate::gang_table;
-use crate::keyboard::{self, Keys};
+use crate::live_view::{LiveOutput, LiveViewFlags};
 use crate::output;
 use crate::service::{ServiceNotices, utf8};
 use anyhow::Context;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -185,12 +184,8 @@ pub(crate) struct SetArgs {
 pub(crate) struct TopArgs {
     #[command(flatten)]
     daemon: Connection,
-    /// The time between two tables
-    #[arg(long, default_value = "1s", value_parser = duration)]
-    interval: Duration,
-    /// Print one table and end
-    #[arg(long)]
-    once: bool,
+    #[command(flatten)]
+    view: LiveViewFlags,
     /// Print JSON Lines
     #[arg(long)]
     json: bool,
@@ -324,29 +319,18 @@ pub(crate) fn set(args: SetArgs) -> anyhow::Result<ExitCode> {
 
 pub(crate) fn top(args: &TopArgs) -> anyhow::Result<ExitCode> {
     let mut earlier = args.daemon.view()?;
-    let redraw = !args.json && !args.once && std::io::stdout().is_terminal();
-    // signals are caught before the terminal is changed, so that none ends the program in between
-    let keys = if redraw { interrupt::catch().map(|()| Keys::begin())? } else { None };
+    let output = if args.json { LiveOutput::Json } else { LiveOutput::Table };
     let mut looked = std::time::Instant::now();
-    loop {
-        if keyboard::is_enough(keys.as_ref(), args.interval) {
-            return Ok(ExitCode::SUCCESS);
-        }
+    args.view.show(output, |_| {
         let view = args.daemon.view()?;
         let passed = std::mem::replace(&mut looked, std::time::Instant::now()).elapsed();
-        let text = if args.json {
-            serde_json::to_string(&view)?
-        } else {
-            gang_table::served(&view, Some((&earlier, passed)))
+        let text = match output {
+            LiveOutput::Json => serde_json::to_string(&view)?,
+            LiveOutput::Table => gang_table::served(&view, Some((&earlier, passed))).trim_end().to_owned(),
         };
-        if redraw {
-            output::start_again()?;
-        }
-        if !output::is_read(text.trim_end())? || args.once {
-            return Ok(ExitCode::SUCCESS);
-        }
         earlier = view;
-    }
+        Ok(text)
+    })
 }
 
 pub(crate) fn metrics(args: &MetricsArgs) -> anyhow::Result<ExitCode> {

@@ -32,7 +32,7 @@ mod gang_service;
 mod gang_simulate;
 mod gang_table;
 mod help;
-mod keyboard;
+mod live_view;
 mod man;
 mod mpi;
 mod output;

@@ -2,17 +2,12 @@
 
 use super::flags::BrokerFlag;
 use super::show;
-use crate::keyboard::{self, Keys};
-use crate::output;
+use crate::live_view::{LiveOutput, LiveViewFlags};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::time::Duration;
 use unisono_broker::{ConsumerStatistics, Statistics};
-use unisono_linux::interrupt;
-use unisono_measure::units;
 
 /// Watch what each consumer gets: rates, drops, missed deadlines, what waits
 ///
@@ -26,12 +21,8 @@ use unisono_measure::units;
   unisono events top
   unisono events top --once --json")]
 pub(crate) struct Args {
-    /// One table instead of one after the other
-    #[arg(long)]
-    once: bool,
-    /// Between two readings
-    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "1s")]
-    interval: Duration,
+    #[command(flatten)]
+    view: LiveViewFlags,
     /// JSON Lines: the broker's counters, with rates
     #[arg(long)]
     json: bool,
@@ -42,26 +33,16 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut client = args.broker.client()?;
     let mut earlier = client.statistics()?;
-    let redraw = !args.json && !args.once && std::io::stdout().is_terminal();
-    // before the terminal is changed: a signal must not end this program while it is
-    let keys = if redraw { interrupt::catch().map(|()| Keys::begin())? } else { None };
-    loop {
-        if keyboard::is_enough(keys.as_ref(), args.interval) {
-            return Ok(ExitCode::SUCCESS);
-        }
+    let output = if args.json { LiveOutput::Json } else { LiveOutput::Table };
+    args.view.show(output, |width| {
         let now = client.statistics()?;
-        let text = match args.json {
-            true => as_json(&now, &earlier)?.to_string(),
-            false => table(&now, &earlier, keyboard::columns().filter(|_| redraw).unwrap_or(usize::MAX)),
+        let text = match output {
+            LiveOutput::Json => as_json(&now, &earlier)?.to_string(),
+            LiveOutput::Table => table(&now, &earlier, width),
         };
-        if redraw {
-            output::start_again()?;
-        }
-        if !output::is_read(&text)? || args.once {
-            return Ok(ExitCode::SUCCESS);
-        }
         earlier = now;
-    }
+        Ok(text)
+    })
 }
 
 /// What a consumer matched and was delivered a second since the earlier reading.

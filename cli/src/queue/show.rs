@@ -4,19 +4,15 @@ use super::failure;
 use super::side::WantedSides;
 use super::view::{cut, fold, table, wait_of};
 use crate::exit::Failure;
-use crate::keyboard::{self, Keys};
-use crate::output;
+use crate::live_view::{LiveOutput, LiveViewFlags};
 use serde_json::json;
 use std::fmt::Write;
-use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use unisono_enforce::interposed::Counters;
 use unisono_enforce::journal::{Journal, LinkSide};
 use unisono_enforce::{cpu, places};
 use unisono_fairqueue::{CpuShare, Live, LiveClass, Pace, Policy, TrafficDirection};
-use unisono_linux::interrupt;
-use unisono_measure::units::duration;
 
 /// Watch what each class gets: rates, shares, drops, what waits
 ///
@@ -35,12 +31,8 @@ use unisono_measure::units::duration;
 pub(crate) struct Args {
     #[command(flatten)]
     sides: WantedSides,
-    /// Print one table and end
-    #[arg(long)]
-    once: bool,
-    /// The time between two readings
-    #[arg(long, default_value = "1s", value_parser = duration)]
-    interval: Duration,
+    #[command(flatten)]
+    view: LiveViewFlags,
     /// Print JSON Lines: totals and rates of each class
     #[arg(long)]
     json: bool,
@@ -57,14 +49,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .into());
     }
     let mut earlier = sides.iter().map(Reading::of).collect::<Result<Vec<_>, _>>()?;
-    let redraw = !args.json && !args.once && std::io::stdout().is_terminal();
-    // signals are caught before the terminal is changed, so that none ends the program in between
-    let keys = if redraw { interrupt::catch().map(|()| Keys::begin())? } else { None };
-    loop {
-        if keyboard::is_enough(keys.as_ref(), args.interval) {
-            return Ok(ExitCode::SUCCESS);
-        }
-        let width = keyboard::columns().filter(|_| redraw).unwrap_or(usize::MAX);
+    let (output, between) = if args.json { (LiveOutput::Json, "\n") } else { (LiveOutput::Table, "\n\n") };
+    args.view.show(output, |width| {
         let readings = sides.iter().map(Reading::of).collect::<Result<Vec<_>, _>>()?;
         let texts = readings.iter().zip(&earlier).map(|(now, earlier)| {
             let (paces, time) = (now.live.paces(&earlier.live), now.processor_time(earlier));
@@ -74,15 +60,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 table(&now.live, &paces, width) + &fold(&others(now, &time, width), width)
             }
         });
-        let text = texts.collect::<Vec<_>>().join(if args.json { "\n" } else { "\n\n" });
-        if redraw {
-            output::start_again()?;
-        }
-        if !output::is_read(&text)? || args.once {
-            return Ok(ExitCode::SUCCESS);
-        }
+        let text = texts.collect::<Vec<_>>().join(between);
         earlier = readings;
-    }
+        Ok(text)
+    })
 }
 
 /// All counters of a device at one moment.
@@ -344,7 +325,7 @@ mod tests {
         let shares = Policy::parse(text).expect("it is sound").cpu.expect("it is there").shares;
         let at = |seconds: u64, used: [Option<u64>; 2]| Reading {
             time: Some(Time { by: "core", groups: shares.iter().cloned().zip(used).collect() }),
-            at: Instant::now() + Duration::from_secs(seconds),
+            at: Instant::now() + std::time::Duration::from_secs(seconds),
             ..reading(0, None)
         };
         let (before, now) = (at(0, [Some(5), None]), at(2, [Some(1_000_000_005), Some(7)]));

@@ -15,7 +15,7 @@
 //!                                 |
 //!                               next --> Delivery: consumer, notices, event
 //! ```
-//! Read `topic.rs` and `event.rs` first, then `filter/mod.rs`, `index/mod.rs`, `inbox.rs`, `dispatch.rs`,
+//! Read `topic.rs` and `event.rs` first, then `filter/mod.rs`, `index/mod.rs`, `inbox/mod.rs`, `dispatch.rs`,
 //! `admission.rs`, `correlation.rs` and `kept.rs`. `channel/mod.rs`, which puts them together, comes last.
 //!
 //! ```

@@ -51,13 +51,6 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(id)
     }
 
-    /// Ends a correlation.
-    pub fn uncorrelate(&mut self, correlation: CorrelationId) {
-        if let Some(state) = self.correlations.remove(&correlation) {
-            state.parts.into_iter().for_each(|part| self.unsubscribe(part));
-        }
-    }
-
     /// An event matches parts of one correlation, ascending. Whether that completes it.
     pub(super) fn correlate_event(
         &mut self,

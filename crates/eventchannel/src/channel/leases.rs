@@ -215,12 +215,6 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(id)
     }
 
-    pub fn clear_timer(&mut self, timer: TimerId) {
-        if let Some(state) = self.timers.remove(&timer) {
-            self.alarms.clear(state.next, ChannelAlarm::Timer(timer));
-        }
-    }
-
     fn ring(&mut self, at: Nanos, timer: TimerId) {
         let Some(state) = self.timers.get_mut(&timer) else { return };
         let inbox = state.inbox;

@@ -48,12 +48,6 @@ impl ConsumerSpec {
     }
 
     #[must_use]
-    pub fn leased(mut self, lease: Nanos) -> Self {
-        self.lease = Some(lease);
-        self
-    }
-
-    #[must_use]
     pub fn with(mut self, inbox: InboxSpec) -> Self {
         self.inbox = inbox;
         self
