@@ -224,7 +224,7 @@ fn others(reading: &Reading, time: &[Gets<'_>], width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_fairqueue::{Backlog, DelayFigures};
+    use unisono_fairqueue::{Backlog, DelayFigures, Rate};
 
     fn reading(at_ns: u64, delay: Option<DelayFigures>) -> Reading {
         let class = |name: &str, bytes: u64, delay| LiveClass {
@@ -240,8 +240,14 @@ mod tests {
         };
         let classes = vec![class("video", at_ns / 1000 * 3, delay), class("rest", at_ns / 1000, None)];
         let (backend, device) = ("interposed".to_owned(), "eth0".to_owned());
-        let live =
-            Live { backend, device, direction: TrafficDirection::Out, at_ns, rate: 100_000_000, classes };
+        let live = Live {
+            backend,
+            device,
+            direction: TrafficDirection::Out,
+            at_ns,
+            rate: Rate::new(100_000_000).expect("above zero"),
+            classes,
+        };
         let counters = delay.map(|_| Counters {
             received: 90,
             malformed: 1,

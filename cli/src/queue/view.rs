@@ -65,7 +65,7 @@ fn columns(live: &Live, paces: &[Pace]) -> Vec<Column> {
     let top = live.classes.iter().zip(paces).filter(|(class, _)| class.parent.is_none());
     let all: f64 = top.map(|(_, pace)| pace.rate).sum();
     let mut columns = vec![
-        column(4, 11, "guaranteed", units::rate(live.rate as f64), &|class, _| {
+        column(4, 11, "guaranteed", units::rate(live.rate.bits_per_second() as f64), &|class, _| {
             units::rate(class.guarantee)
         }),
         column(0, 11, "gets", units::rate(all), &|_, pace| units::rate(pace.rate)),
@@ -132,7 +132,7 @@ pub(super) fn fold(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_fairqueue::{Backlog, DelayFigures};
+    use unisono_fairqueue::{Backlog, DelayFigures, Rate};
 
     fn live(delay: Option<DelayFigures>) -> (Live, Vec<Pace>) {
         let class = |name: &str, parent: Option<&str>| LiveClass {
@@ -153,7 +153,14 @@ mod tests {
         let (backend, device) = ("interposed".to_owned(), "enp0s31f6".to_owned());
         let paces = vec![Pace { rate: 9.5e7, share: 1.0, dropped: 123.0 }; classes.len()];
         (
-            Live { backend, device, direction: TrafficDirection::Out, at_ns: 1, rate: 100_000_000, classes },
+            Live {
+                backend,
+                device,
+                direction: TrafficDirection::Out,
+                at_ns: 1,
+                rate: Rate::new(100_000_000).expect("above zero"),
+                classes,
+            },
             paces,
         )
     }

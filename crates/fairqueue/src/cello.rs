@@ -55,8 +55,7 @@ pub enum Purpose {
 pub struct Disk {
     /// Time that a request takes, however short.
     pub request: Nanos,
-    /// Bytes a second.
-    pub rate: u64,
+    pub bytes_per_second: u64,
     /// How far an interactive or real-time class may be ahead of its share, in bytes.
     pub ahead: u32,
 }
@@ -64,7 +63,7 @@ pub struct Disk {
 impl Disk {
     /// How long the transfer of `length` bytes takes.
     pub fn takes(&self, length: u32) -> Nanos {
-        let transfer = u64::from(length) * Nanos::SECOND.0 / self.rate.max(1);
+        let transfer = u64::from(length) * Nanos::SECOND.0 / self.bytes_per_second.max(1);
         Nanos(transfer).after(self.request)
     }
 }

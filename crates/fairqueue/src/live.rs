@@ -1,6 +1,7 @@
 //! What the classes of a policy get where it is enforced.
 
 use crate::discipline::Backlog;
+use crate::policy::Rate;
 use serde::{Deserialize, Serialize};
 
 /// Which packets of a device a policy shares the link among.
@@ -34,8 +35,8 @@ pub struct Live {
     pub direction: TrafficDirection,
     /// When, on the monotonic clock.
     pub at_ns: u64,
-    /// The link's rate, in bits a second.
-    pub rate: u64,
+    /// What the link carries; in JSON a number of bits a second.
+    pub rate: Rate,
     /// The classes, parents before children; without the root.
     pub classes: Vec<LiveClass>,
 }
@@ -128,7 +129,14 @@ mod tests {
 
     fn reading(at_ns: u64, classes: Vec<LiveClass>) -> Live {
         let (backend, device) = ("kernel".to_owned(), "eth0".to_owned());
-        Live { backend, device, direction: TrafficDirection::Out, at_ns, rate: 1, classes }
+        Live {
+            backend,
+            device,
+            direction: TrafficDirection::Out,
+            at_ns,
+            rate: Rate::new(1).expect("above zero"),
+            classes,
+        }
     }
 
     #[test]

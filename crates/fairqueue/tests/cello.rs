@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use unisono_fairqueue::{Cello, ClassId, ClassSpec, Disk, DiskRequest, Hierarchy, Purpose};
 use unisono_linux::clock::Nanos;
 
-const DISK: Disk = Disk { request: Nanos(100_000), rate: 100_000_000, ahead: 64 << 10 };
+const DISK: Disk = Disk { request: Nanos(100_000), bytes_per_second: 100_000_000, ahead: 64 << 10 };
 
 fn disk(weights: [u32; 3]) -> (Cello<usize>, [ClassId; 3]) {
     let names = ["interactive", "throughput", "real-time"];

@@ -82,7 +82,10 @@ fn a_second_policy_that_is_stopped_anywhere_leaves_the_first() -> TestOutcome {
     assert!(steps > 10, "only {steps} steps");
     let live = kernel.live().expect("a policy holds");
     let names: Vec<&str> = live.classes.iter().map(|class| class.name.as_str()).collect();
-    assert_eq!((names, live.rate), (vec!["gold", "silver", "inner", "other"], 50_000_000));
+    assert_eq!(
+        (names, live.rate.bits_per_second()),
+        (vec!["gold", "silver", "inner", "other"], 50_000_000)
+    );
     assert_eq!(
         seen().lines().filter(|line| line.starts_with("class htb")).count(),
         5,

@@ -262,7 +262,7 @@ mod tests {
         let tree = ClassSpec::new("disk").with([ClassSpec::new("a"), ClassSpec::new("b")]);
         let hierarchy = Hierarchy::new(tree).expect("names are unique");
         let [a, b] = ["a", "b"].map(|name| hierarchy.find(name).expect("it is there"));
-        let disk = Disk { request: Nanos(100_000), rate: 100_000_000, ahead: 1 << 16 };
+        let disk = Disk { request: Nanos(100_000), bytes_per_second: 100_000_000, ahead: 1 << 16 };
         let cello =
             DiskRule::Cello { hierarchy: hierarchy.clone(), purposes: vec![(b, Purpose::Interactive)], disk };
         for rule in [cello, DiskRule::Fifo { hierarchy }] {

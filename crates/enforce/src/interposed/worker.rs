@@ -289,7 +289,7 @@ impl<W: Way> Worker<W> {
                 device: self.device.clone(),
                 direction: TrafficDirection::Out,
                 at_ns: now.0,
-                rate: self.engine.policy().rate.bits_per_second(),
+                rate: self.engine.policy().rate,
                 classes: self.engine.live(),
             },
             counters: Counters {

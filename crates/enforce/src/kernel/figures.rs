@@ -58,7 +58,7 @@ pub(super) fn live(
         device: side.device.clone(),
         direction: side.direction,
         at_ns: at.0,
-        rate: policy.rate.bits_per_second(),
+        rate: policy.rate,
         classes,
     }
 }

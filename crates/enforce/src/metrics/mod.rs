@@ -78,7 +78,7 @@ impl Scrapes {
             (labels.collect(), 1_u64)
         });
         families.gauges("backend", None, "The place that enforces the device's policy", places)?;
-        let rates = self.answered().map(|(live, _)| (labels_of_link(live), live.rate));
+        let rates = self.answered().map(|(live, _)| (labels_of_link(live), live.rate.bits_per_second()));
         families.gauges("link_rate", Some(bits_per_second()), "What the policy says the link carries", rates)
     }
 

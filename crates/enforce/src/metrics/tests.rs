@@ -3,7 +3,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use unisono_fairqueue::{Backlog, DelayFigures, Policy, TrafficDirection};
+use unisono_fairqueue::{Backlog, DelayFigures, Policy, Rate, TrafficDirection};
 use unisono_linux::programs::python_with;
 
 /// Reads OpenMetrics from standard input; prints every sample as name, sorted labels, value. Fails on what is
@@ -39,7 +39,7 @@ fn readings() -> Vec<Scrape> {
         device: "eth0".to_owned(),
         direction: TrafficDirection::Out,
         at_ns: 7,
-        rate: 100_000_000,
+        rate: Rate::new(100_000_000).expect("above zero"),
         classes: vec![class("office", None, 12), class(NASTY, Some("office"), u64::MAX / 2000)],
     };
     let text = "rate = \"1mbit\"\n[class.a]\nmatch = [{ cgroup = \"/a \\\"b\\\"\" }]\n[cpu]\na = 2.5\n";

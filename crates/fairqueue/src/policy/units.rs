@@ -1,12 +1,13 @@
 //! Reads rates of links and lengths of queues, with their units.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 use unisono_linux::clock::Nanos;
 
 /// How much a link or a class carries; a positive number.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Rate(NonZeroU64);
 
 /// The highest rate that a policy may name, in bits a second.

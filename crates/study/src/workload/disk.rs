@@ -24,11 +24,16 @@ use unisono_measure::record::Distribution;
 /// The classes, by weight 5, 2 and 3.
 pub const NAMES: [&str; 3] = ["throughput", "interactive", "real-time"];
 const WEIGHTS: [u16; 3] = [5, 2, 3];
-/// Requests that can be waiting at a time, in all; the player may fall behind by a few.
+/// Requests that can be waiting at a time, in all: those of the downloads, the user's one, and seven of a
+/// player that has fallen behind.
 pub const SLOTS: usize = 2 * AHEAD + 1 + 7;
+/// Bytes of the file: more than a disk's own cache, and written within seconds.
 const FILE: u64 = 256 << 20;
 const NAME: &str = "disk-workload";
+// the load is chosen by example: what a file server, a user and a player of 50 Mbit/s do
+/// Reads that each download has waiting, so that the disk is never idle.
 const AHEAD: usize = 4;
+/// Bytes of a download's read: as many as the kernel reads ahead in a large file, twice.
 const AT_LENGTH: u32 = 256 << 10;
 const AT_ONCE: u32 = 8192;
 const FRAME: u32 = 64 << 10;

@@ -38,7 +38,7 @@ pub(super) fn live(device: &str, policy: &Policy, figures: DisciplineFigures) ->
         device: device.to_owned(),
         direction: TrafficDirection::Out,
         at_ns: unisono_linux::clock::now().0,
-        rate: policy.rate.bits_per_second(),
+        rate: policy.rate,
         classes: tree.classes().skip(1).map(class).collect(),
     }
 }
