@@ -164,7 +164,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })?;
     if let Some(file) = &args.summary {
         let text = serde_json::to_string_pretty(&summary)? + "\n";
-        std::fs::write(file, text).with_context(|| format!("write the summary to {}", file.display()))?;
+        std::fs::write(file, text)
+            .with_context(|| format!("cannot write the summary to {}", file.display()))?;
     }
     if args.json {
         writeln!(std::io::stdout(), "{}", serde_json::to_string(&summary)?)?;

@@ -30,7 +30,7 @@ fn keeps(policy: &Policy) -> Result<(), String> {
     {
         let name = &class.name;
         return Err(format!(
-            "the class {name} has `flows` or `ecn`, which messages do not have; remove them"
+            "the class {name} has `flows` or `ecn`, which are for packets; a broker has messages: remove them"
         ));
     }
     Ok(())

@@ -63,7 +63,8 @@ impl BecomeUser<'_> {
             NextUser::Same => return Ok(None),
             NextUser::Named { user, group } => (user, group),
             NextUser::Unused => {
-                let user = privilege::unused_user().context("cannot look for a user that nobody has")?;
+                let user = privilege::unused_user()
+                    .context("cannot find a user number that no process has; choose a user: --user NAME")?;
                 (user, user)
             }
         };

@@ -46,7 +46,7 @@ impl DeadlockFlags {
         let from = SwitchId(self.up_down_from);
         if from.0 as usize >= network.switch_count() {
             return Err(Failure::Usage(format!(
-                "--up-down-from {}: the network has {} (from 0)",
+                "--up-down-from {}: the network has {} (counted from 0)",
                 from.0,
                 counted(network.switch_count(), "switch")
             ))

@@ -202,7 +202,7 @@ pub(super) fn nodes(topology: &NetworkFile, list: &str) -> Result<Vec<NodeId>, S
         };
         if last >= count {
             return Err(format!(
-                "member {last} does not exist: the network has {} (from 0)",
+                "member {last} does not exist: the network has {} (counted from 0)",
                 counted(count, "node")
             ));
         }

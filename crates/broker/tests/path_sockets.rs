@@ -145,7 +145,10 @@ fn nobody_at_a_destination_is_told_and_the_connection_to_the_broker_goes_on() {
         let Err::<(), _>(Error::Closed(reason)) = told else { panic!("{told:?}") };
         assert!(reason.contains("refused") && reason.contains(&gone.to_string()), "{reason}");
         let unknown = client.open("nobody", Destination::udp(gone)).expect_err("no such class").to_string();
-        assert_eq!(unknown, "the path is closed: the policy has no class `nobody`");
+        assert_eq!(
+            unknown,
+            "the path is closed: the policy has no class `nobody`; name one that the broker's policy file has"
+        );
         let bad = Destination { congestion: Some("no-such-thing".into()), ..Destination::tcp(gone) };
         assert!(matches!(client.open("web", bad), Err(Error::Closed(_))));
         assert_eq!(client.statistics().expect("an answer").clients, 1);

@@ -148,7 +148,10 @@ fn a_length_beyond_the_largest_breaks_the_stream_and_half_a_frame_reaches_nobody
     let (socket, mut end) = raw();
     send(&socket, &1001_u32.to_le_bytes(), SendFlags::NOSIGNAL).expect("sent");
     let refused = end.receive().expect_err("too long").to_string();
-    assert_eq!(refused, "the other end breaks the protocol: a frame of 1001 bytes; the largest has 1000");
+    assert_eq!(
+        refused,
+        "the other end breaks the protocol: a frame of 1001 bytes is too large; the largest has 1000"
+    );
     let (socket, mut end) = raw();
     send(&socket, &[4, 0, 0, 0, 1, 2], SendFlags::NOSIGNAL).expect("sent");
     assert!(end.receive().expect("it may come yet").is_none());
@@ -195,12 +198,12 @@ fn compressed_frames_that_are_wrong_break_the_stream() {
     };
     let what = |what: &str| format!("the other end breaks the protocol: {what}");
     assert_eq!(refused(&[0xff; 5]), what("a length that does not end"));
-    assert_eq!(refused(&[0xea, 7]), what("a frame of 1001 bytes; the largest has 1000"));
+    assert_eq!(refused(&[0xea, 7]), what("a frame of 1001 bytes is too large; the largest has 1000"));
     assert_eq!(refused(&[0]), what("a frame of no bytes"));
     assert_eq!(refused(&[1, 3]), what("changes of a head that was never sent"));
     // the second frame is short enough, but not with the part of its head that it leaves out
     let second = [&[101, 0x80 | 100][..], &[1; 100], &[0xb2, 7, 0], &[1; 945]].concat();
-    assert_eq!(refused(&second), what("a frame of 1001 bytes; the largest has 1000"));
+    assert_eq!(refused(&second), what("a frame of 1001 bytes is too large; the largest has 1000"));
 }
 
 #[test]

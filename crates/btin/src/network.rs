@@ -63,7 +63,10 @@ pub struct SwitchNetwork {
 pub enum SwitchNetworkError {
     #[error("{what} is at switch {switch}, but the network has {} (0 to {})", counted(switches, "switch"), switches.saturating_sub(1))]
     NoSuchSwitch { what: NetworkElement, switch: u32, switches: usize },
-    #[error("{what} is at port {port} of switch {switch}, which has {} (from 0)", counted(ports, "port"))]
+    #[error(
+        "{what} is at port {port} of switch {switch}, which has {} (counted from 0)",
+        counted(ports, "port")
+    )]
     NoSuchPort { what: NetworkElement, switch: u32, port: u16, ports: u16 },
     #[error("port {port} of switch {switch} is used twice: by {first} and by {second}")]
     PortTwice { switch: u32, port: u16, first: NetworkElement, second: NetworkElement },
@@ -285,6 +288,6 @@ mod tests {
         let far = SwitchNetwork::new(vec![2; 2], vec![], vec![end(2, 0)]).expect_err("there is no switch 2");
         assert_eq!(far.to_string(), "node 0 is at switch 2, but the network has 2 switches (0 to 1)");
         let beyond = SwitchNetwork::new(vec![2; 2], vec![], vec![end(1, 2)]).expect_err("there is no port 2");
-        assert_eq!(beyond.to_string(), "node 0 is at port 2 of switch 1, which has 2 ports (from 0)");
+        assert_eq!(beyond.to_string(), "node 0 is at port 2 of switch 1, which has 2 ports (counted from 0)");
     }
 }

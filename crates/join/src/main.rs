@@ -77,7 +77,7 @@ struct Args {
 
 fn name(text: &str) -> Result<String, String> {
     match text.is_empty() || text.len() > 64 || text.contains(['/', '*', '$', '?', '#']) {
-        true => Err("1 to 64 characters, none of / * $ ? #".to_owned()),
+        true => Err("a name has 1 to 64 bytes, and none of / * $ ? #; choose another one".to_owned()),
         false => Ok(text.to_owned()),
     }
 }

@@ -31,7 +31,11 @@ pub fn help(say: impl Fn(&str)) -> Result<u8, Error> {
     };
     let greeted = io::stdout().lock().write_all(frame::GREETING);
     greeted.map_err(Error::system("answer the launcher"))?;
-    let done = match order.map_err(|why| Error::Input(format!("the launcher is of another version: {why}"))) {
+    let done = match order.map_err(|why| {
+        Error::Input(format!(
+            "the launcher is of another version ({why}); install the same unisono on all hosts"
+        ))
+    }) {
         Ok(order) => obey(&order, say),
         Err(error) => Err(error),
     };

@@ -115,7 +115,9 @@ impl Broker {
         let (size, rate) = (connected.grant.size, connected.grant.rate);
         if bytes > size {
             self.access.count(RefusalKind::Size);
-            return Err(format!("a payload of {bytes} bytes; the permissions allow {size}"));
+            return Err(format!(
+                "a payload of {bytes} bytes; the permissions allow {size}: publish a smaller one"
+            ));
         }
         match rate.map(|rate| connected.budget.take(now, rate)) {
             Some(Err(wait)) => {

@@ -139,7 +139,7 @@ impl Broker {
             (NO_DEADLINE, _) => NO_DEADLINE,
             (remaining, true) => remaining.after(now),
             (at, false) if same_clock => at,
-            (_, false) => return Err("a deadline of a clock that the broker does not read".to_owned()),
+            (_, false) => return Err("the deadline is a time of the clock of another host than the broker's; give the time that remains instead".to_owned()),
         };
         let length = apart.as_ref().map_or(payload.len(), SharedPayload::length);
         if let Err(reason) = self.check_event(now, client, length) {

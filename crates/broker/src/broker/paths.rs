@@ -20,6 +20,7 @@ use unisono_eventchannel::{
 };
 use unisono_fairqueue::{ClassId, Order};
 use unisono_linux::clock::Nanos;
+use unisono_linux::nearest::nearest;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PathState {
@@ -115,7 +116,14 @@ impl Broker {
         let found = if class.is_empty() { hierarchy.default_class() } else { hierarchy.find(&class) };
         let class_id = match found {
             None if class.is_empty() => return Err("the policy has no default class; name one".to_owned()),
-            None => return Err(format!("the policy has no class `{class}`")),
+            None => {
+                let names = hierarchy.classes().map(|(_, known)| &*known.name);
+                let meant = match nearest(&class, names) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => "name one that the broker's policy file has".to_owned(),
+                };
+                return Err(format!("the policy has no class `{class}`; {meant}"));
+            }
             Some(id) if !hierarchy.is_leaf(id) => {
                 return Err(format!("the class `{class}` has children; name one of its leaves"));
             }

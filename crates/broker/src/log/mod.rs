@@ -80,7 +80,9 @@ pub enum LogError {
     /// The event is not in the log.
     #[error("cannot write {}: {source}; make room on the disk, or give the log less (--log-bytes)", path.display())]
     Write { path: PathBuf, source: io::Error },
-    #[error("an event of {bytes} bytes is too large for a log of {most} bytes (--log-bytes)")]
+    #[error(
+        "an event of {bytes} bytes is too large for a log of {most} bytes; publish a smaller one, or give the log more (--log-bytes)"
+    )]
     TooLarge { bytes: u64, most: u64 },
     /// The disk may have lost what it was told to keep; nothing more is written.
     #[error("the log in {} could not be synced ({reason}) and takes nothing more; start the broker again", path.display())]

@@ -32,11 +32,13 @@ const OUTBOX: usize = 256 << 10;
 /// Bytes after which frames leave without a flush: more than the broker delivers in one turn to a consumer of
 /// 1 KB events (64 frames), so that these leave with one system call, which also wakes the consumer once.
 const BATCH: usize = 128 << 10;
-/// A payload of so many bytes is not copied into the buffer first.
+/// A payload of so many bytes is not copied into the buffer first. A copy of 16 KiB takes about 2 us, as
+/// much as the system call that it would save. Chosen by this argument, not measured.
 const DIRECT: usize = 16 << 10;
 /// Bytes asked of the kernel at a time: as much as the other end sends at a time.
 const INTAKE: usize = BATCH;
-/// A buffer that grew beyond this for one large frame shrinks again.
+/// A buffer that grew beyond this for one large frame shrinks again. With the most clients (256) such
+/// buffers take at most 256 MiB.
 const KEPT: usize = 1 << 20;
 
 /// The length that precedes a frame.
@@ -201,7 +203,10 @@ impl StreamTransport {
     }
 
     fn too_long(&self, length: usize) -> TransportError {
-        TransportError::Broken(format!("a frame of {length} bytes; the largest has {}", self.largest))
+        TransportError::Broken(format!(
+            "a frame of {length} bytes is too large; the largest has {}",
+            self.largest
+        ))
     }
 
     /// The same once its head is whole again.

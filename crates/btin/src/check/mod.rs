@@ -170,7 +170,7 @@ impl Checker<'_> {
         let switches = self.network.switch_count();
         for switch in tree.registers.keys() {
             if switch.0 as usize >= switches {
-                let what = format!("there is no switch {}, there are {switches} (from 0)", switch.0);
+                let what = format!("there is no switch {}, there are {switches} (counted from 0)", switch.0);
                 return broken(TreeRule::SwitchExists, TreeElement::Register(*switch), what);
             }
         }
@@ -179,7 +179,7 @@ impl Checker<'_> {
             for (place, port) in places(*switch, register) {
                 if port.0 >= has {
                     let what = format!(
-                        "port {} of switch {}, which has {} (from 0)",
+                        "port {} of switch {}, which has {} (counted from 0)",
                         port.0,
                         switch.0,
                         counted(has, "port")

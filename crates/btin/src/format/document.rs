@@ -385,7 +385,7 @@ fn network(
     if let Some((what, switch, port)) = bad_link.or(bad_node) {
         let has = ports.get(switch as usize).copied().unwrap_or_default();
         let problem = format!(
-            "{what} is at port {port} of switch {switch}, which has {} (from 0)",
+            "{what} is at port {port} of switch {switch}, which has {} (counted from 0)",
             counted(has, "port")
         );
         return Err(ReadError::in_json(text, &path(what), problem));

@@ -229,7 +229,7 @@ impl Draft {
             }
             SwitchNetworkError::NoSuchPort { switch, port, ports, .. } => {
                 format!(
-                    "there is no port {port} at switch {}, which has {} (from 0)",
+                    "there is no port {port} at switch {}, which has {} (counted from 0)",
                     name(switch),
                     counted(ports, "port")
                 )

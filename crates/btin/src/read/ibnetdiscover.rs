@@ -159,7 +159,7 @@ fn block<'a>(line: &'a str) -> Result<(&'a str, u32, &'a str), String> {
     let (ports, rest) = word(rest.trim_start());
     let ports = match ports.parse::<u32>() {
         Ok(ports) if ports < u32::from(u16::MAX) => ports,
-        _ => return Err(format!("{ports:?} is no number of ports")),
+        _ => return Err(format!("{ports:?} is no number of ports; write one from 0 to 65534")),
     };
     let (name, rest) = quoted(rest.trim_start())?;
     Ok((name, ports, label(rest)))

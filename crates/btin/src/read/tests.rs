@@ -115,7 +115,10 @@ fn graphml_that_is_wrong_is_refused_with_line_and_element() {
         .replace("<edge source=\"x\" target=\"b\"/>", "<edge source=\"x\" target=\"b\" targetport=\"5\"/>");
     assert_eq!(refused(&taken), "11:5: node x: port 5 of switch b is used twice");
     let beyond = GRAPHML.replace("targetport=\"5\"", "targetport=\"8\"");
-    assert_eq!(refused(&beyond), "7:5: cable: there is no port 8 at switch b, which has 8 ports (from 0)");
+    assert_eq!(
+        refused(&beyond),
+        "7:5: cable: there is no port 8 at switch b, which has 8 ports (counted from 0)"
+    );
     assert!(
         refused("<graphml><graph></graphml>").starts_with("1:17: "),
         "{}",

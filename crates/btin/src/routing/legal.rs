@@ -11,7 +11,7 @@ use unisono_linux::counted::counted;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Illegal {
-    #[error("step {step} takes link {link}, but the network has {} (from 0)", counted(links, "link"))]
+    #[error("step {step} takes link {link}, but the network has {} (counted from 0)", counted(links, "link"))]
     NoSuchLink { step: usize, link: u32, links: usize },
     #[error("step {step} begins at switch {begins}, but the message is at switch {is}")]
     Broken { step: usize, begins: u32, is: u32 },

@@ -60,8 +60,13 @@ impl NetworkSettings {
     /// Fails if a size does not fit a network of this many nodes.
     pub(super) fn groups(&self, nodes: u32) -> Result<Vec<u32>, String> {
         let groups = self.groups.clone().unwrap_or_else(|| vec![nodes]);
-        if groups.is_empty() || groups.iter().any(|members| !(2..=nodes).contains(members)) {
-            return Err(format!("a group of {nodes} nodes has 2 to {nodes} members"));
+        if groups.is_empty() {
+            return Err("`groups` is empty; name at least one size".to_owned());
+        }
+        if let Some(wrong) = groups.iter().find(|members| !(2..=nodes).contains(members)) {
+            return Err(format!(
+                "a group of {wrong} members; in a network of {nodes} nodes a group has from 2 to {nodes}"
+            ));
         }
         Ok(groups)
     }

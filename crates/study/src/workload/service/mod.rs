@@ -193,8 +193,11 @@ impl ServiceScene {
         let conversations = self.conversations(end);
         if conversations > FEW {
             // sockets of both ends of a broker, and of a listener
-            raise_open_files(u64::from(conversations) * 4 + 256)
-                .map_err(|error| Error::Exchange(format!("the limit of open files: {error}")))?;
+            raise_open_files(u64::from(conversations) * 4 + 256).map_err(|error| {
+                Error::Exchange(format!(
+                    "cannot raise the limit of open files: {error}; raise it yourself: ulimit -n"
+                ))
+            })?;
         }
         let all = 0..conversations;
         match self.carrier {
