@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use unisono_eventchannel::{NumberMap, NumberSet, TopicId};
 
-/// As many topics as a channel has at a time.
+/// As many topics as a channel has at a time ([`ChannelLimits`](unisono_eventchannel::ChannelLimits)).
 const MOST_NAMES: usize = 65_536;
 /// The number in the frame that says to forget all names: no topic has it.
 pub(crate) const ALL_NAMES: u32 = 0;

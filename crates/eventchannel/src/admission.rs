@@ -27,7 +27,8 @@ use std::collections::BTreeMap;
 use unisono_fairqueue::{ClassId, Hierarchy, bounds};
 use unisono_linux::clock::Nanos;
 
-/// Events of a consumer that the demand is computed exactly for; beyond, it is at most `1 / STEPS` too high.
+/// Events of a consumer that the demand is computed exactly for. Beyond, it is at most `1 / STEPS`, 6 %, too
+/// high, and an admission costs a number of steps that does not grow with the periods.
 const STEPS: u64 = 16;
 
 /// How long a consumer is busy with an event, at worst: what its class is charged.

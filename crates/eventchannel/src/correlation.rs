@@ -19,7 +19,8 @@ use crate::index::Interest;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
-/// The most parts.
+/// The most parts. Each costs a subscription, and an event that matches is compared with all of them.
+/// Chosen, not measured.
 pub const MOST_PARTS: usize = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

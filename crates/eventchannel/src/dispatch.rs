@@ -31,7 +31,8 @@ pub(crate) struct ClassStanding {
 
 /// The longest time that a class is charged for one delivery: beyond, start tags have no more digits.
 pub(crate) const MOST_CHARGE: Nanos = Nanos(UNIT * ((1 << 24) - 1));
-/// Nanoseconds in which service is counted.
+/// Nanoseconds in which service is counted: with 24 bits for a length ([`MOST_CHARGE`]), one delivery is
+/// then charged up to 1.07 s. A delivery takes longer than 64 ns, so that none is rounded to nothing.
 const UNIT: u64 = 64;
 
 #[derive(Debug)]

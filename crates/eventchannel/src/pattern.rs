@@ -12,7 +12,8 @@ use std::str::FromStr;
 
 /// The longest name of a topic or pattern, in bytes: MQTT's limit.
 pub const MOST_NAME: usize = 65_535;
-/// The most levels. Trees of levels are walked and dropped by recursion, so that depth is stack.
+/// The most levels. Trees of levels are walked and dropped by recursion, so that depth is stack: of 2 MiB,
+/// the stack of a thread, each level may have 16 KiB.
 pub const MOST_LEVELS: usize = 128;
 
 /// A pattern that names of topics match or not.

@@ -19,7 +19,8 @@ use crate::task::{ClientId, PathId, Task};
 use crate::transport::TransportPeer;
 use unisono_linux::clock::Nanos;
 
-/// Time between two looks.
+/// Time between two looks for programs and destinations that do nothing. The waits that it ends last
+/// seconds, so that a look every second ends them almost on time.
 const LOOK: Nanos = Nanos::SECOND;
 /// How long a program keeps its place without a greeting while others wait for one. A greeting over TLS needs
 /// three round trips, and one lost packet costs a second (RFC 6298).

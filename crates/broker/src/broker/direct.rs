@@ -27,9 +27,10 @@ use unisono_eventchannel::{ConsumerId, InboxCounters, NumberMap, SupplierId, Top
 /// sockets and pages.
 const MOST_LINKS: usize = 16;
 
-/// Links that suppliers were told of and do not use yet, at most: the broker keeps a socket for each.
+/// Links that suppliers were told of and do not use yet, at most. The broker keeps a socket for each, and a
+/// process has 1024 descriptors as a rule: half of them stay for programs.
 const MOST_IDLE: usize = 512;
-/// The same of one program, which keeps the other ends.
+/// The same of one program, which keeps the other ends. Eight such programs fill [`MOST_IDLE`].
 const MOST_IDLE_OF_ONE: usize = 64;
 
 /// Links of a program to suppliers, or to consumers, at most: each costs both ends up to three descriptors,

@@ -82,6 +82,7 @@ impl Broker {
     }
 
     fn of_consumer(&self, account: &InboxAccount<'_>) -> ConsumerStatistics {
+        /// Programs of a group that are named; more do not fit into a line of a table.
         const MOST_NAMES: usize = 16;
         let programs: Vec<_> = account.members.iter().filter_map(|member| self.program(*member)).collect();
         let misses = account.misses.iter().map(|(topic, missed)| (self.shown_topic(*topic), *missed));
@@ -108,6 +109,8 @@ impl Broker {
 
     /// The same as a text that fits into a frame; of a great many consumers the first ones.
     pub(super) fn statistics_as_json(&self, now: Nanos) -> String {
+        /// The longest text, in bytes: a frame may have 256 KiB beside its payload
+        /// ([`Limits::largest_frame`]).
         const LONGEST: usize = 192 << 10;
         let mut statistics = self.statistics(now);
         let mut by_topic = true;

@@ -9,9 +9,11 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
 
-/// How often a consumer tells the broker what it took from rings.
+/// How often a consumer tells the broker what it took from rings: the broker's counters may be so far behind
+/// (docs/events.md). Each telling is a frame, so that ten a second cost nothing that shows.
 const COUNTED_EVERY: Nanos = Nanos(100_000_000);
-/// Events from rings before a look for the broker's frames.
+/// Events from rings before a look for the broker's frames, which is a system call: as many as the broker
+/// takes from one program in a turn.
 const TURN: u32 = 64;
 /// Events taken from a ring that its supplier has left, at most: two of the longest rings.
 const MOST_EMPTIED: usize = 1 << 16;

@@ -22,7 +22,8 @@ pub(super) fn tcp(address: SocketAddr) -> Result<Box<dyn FrameTransport>, Error>
     Ok(Box::new(StreamTransport::new(socket.into(), LARGEST_FRAME)?))
 }
 
-/// How long the handshake of TLS may take: less than a broker waits for a greeting.
+/// How long the handshake of TLS may take: less than a broker waits for a greeting (`Limits::patience`, 30
+/// s), so that the program hears its own reason.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
 impl TlsAddress {

@@ -25,7 +25,8 @@ use unisono_linux::clock::{Nanos, now};
 /// Events of this program that it has not received yet, from which on it takes no more frames: a supplier
 /// that has to wait for an order behind them publishes through the broker.
 const MOST_RECEIVED: usize = 256;
-/// Fields of one event, at most; the broker says so for more.
+/// Fields of one event, at most, as the channel has it (`ChannelLimits::fields`); the broker says so for
+/// more.
 const MOST_FIELDS: usize = 256;
 
 /// What a client has of direct rings.

@@ -21,7 +21,7 @@ use unisono_eventchannel::NO_DEADLINE;
 use unisono_linux::clock::{Nanos, now};
 
 /// Events that are late or lost, and rings that are closed, of which one call takes no more than this: the
-/// caller may have a time limit.
+/// caller may have a time limit. Each is a look at memory, so that the call still ends at once.
 const MOST_SKIPPED: usize = 64;
 
 /// Where a reading leads, as the broker has said.

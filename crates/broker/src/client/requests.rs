@@ -24,7 +24,8 @@ pub(super) struct ReplyTopics {
     others: HashMap<String, TopicHandle>,
 }
 
-/// Time between two tries while nobody subscribes to the topic of a request.
+/// Time between two tries while nobody subscribes to the topic of a request. A person who starts the two
+/// ends in the wrong order notices no delay, and 100 tries a second are little work. Chosen, not measured.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 /// The field by which an answer says why it is none.

@@ -18,17 +18,21 @@ use std::os::fd::OwnedFd;
 use unisono_linux::clock::Nanos;
 use unisono_sync::{SpinBudget, Wait};
 
-/// Bytes of all rings of a program.
+/// Bytes of all rings of a program: a quarter of what the broker gives all queues by default
+/// ([`Limits::memory`](crate::Limits)), so that rings take no more than queues would.
 pub(super) const MOST_RING_BYTES: u64 = 256 << 20;
 /// Readers that a ring has room for: what the broker introduces at most.
 const MOST_LINKS: u32 = 16;
-/// The smallest slot.
+/// The smallest slot, in bytes: a head with a short key, some fields and a small payload. Chosen, not
+/// measured.
 const LEAST_SLOT: usize = 256;
 /// The least events of a ring: fewer, and the two ends wait for each other at each event.
 const LEAST_DEPTH: usize = 4;
-/// Events without a look whether the readers still live: each look is a system call.
+/// Events without a look whether the readers still live. Each look is a system call; with this many events
+/// between two looks it disappears beside them. Chosen by this argument, not measured.
 const LOOK_EVERY: u32 = 1024;
-/// How long a supplier waits for room before it listens to the broker.
+/// How long a supplier waits for room before it listens to the broker. The broker's orders are not urgent,
+/// and each look is a system call. Chosen, not measured.
 const SLICE: Nanos = Nanos(5_000_000);
 
 /// A ring's way to a consumer.

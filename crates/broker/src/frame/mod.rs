@@ -27,7 +27,8 @@ pub const MAGIC: [u8; 4] = *b"UEC1";
 /// The protocol's version.
 pub const VERSION: u32 = 1;
 
-/// The longest key of an event, in bytes.
+/// The longest key of an event, in bytes. A key is the name of a thing, such as a sensor or a file, and the
+/// broker keeps one for each kept value. Chosen, not measured.
 pub const MOST_KEY: usize = 1024;
 
 /// Bytes in front of the payload of a delivery, without key and fields.

@@ -16,10 +16,11 @@ pub const MOST_STREAMS: usize = 1000;
 const PATIENCE: Nanos = Nanos::SECOND.times(60);
 
 /// Streams whose supplier has left that are remembered, at most; also no longer than [`PATIENCE`]. Copies
-/// that come by a slower way are known by them.
+/// that come by a slower way are known by them. As many as a sender remembers.
 const MOST_LEFT: usize = 4096;
 
-/// Numbers below the last one of which a receiver knows whether they came.
+/// Numbers below the last one of which a receiver knows whether they came: the bits of one word. Chosen, not
+/// measured.
 const REMEMBERED: u64 = 64;
 
 /// A supplier of another host on one topic, as this receiver numbers it.

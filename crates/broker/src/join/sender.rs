@@ -35,8 +35,8 @@ pub struct JoinSender {
     pub counters: SenderCounters,
 }
 
-/// Suppliers that a sender remembers, to tell the others when one leaves. The others hear nothing of the
-/// departure of one more.
+/// Suppliers that a sender remembers, to tell the others when one leaves: as many as a channel has. The
+/// others hear nothing of the departure of one more.
 const MOST_SUPPLIERS: usize = 4096;
 
 impl JoinSender {

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 /// The directory of the files of named consumers, inside that of the log.
 pub(super) const CONSUMERS: &str = "consumers";
-/// The longest name of a consumer.
+/// The longest name of a consumer, in bytes. It is the name of a file, of which Linux allows 255 bytes
+/// (`NAME_MAX`); the shorter limit leaves room in tables. Chosen, not measured.
 const MOST_NAME: usize = 128;
 
 /// What a reader finds next.
@@ -131,6 +132,8 @@ pub struct AcknowledgedFile {
     position: Option<u64>,
 }
 
+/// Bytes of one copy of an acknowledged position: its generation, the position, their checksum, and 4 unused
+/// bytes.
 const SLOT: usize = 24;
 
 impl AcknowledgedFile {

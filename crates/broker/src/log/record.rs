@@ -16,7 +16,8 @@ use unisono_linux::clock::Nanos;
 
 /// Bytes in front of a record's body.
 pub(crate) const RECORD_HEAD: usize = 24;
-/// The longest body: the largest payload that a broker may be told to take, and what travels with it.
+/// The longest body; a head that says more is damaged. No frame of a client is longer (`LARGEST_FRAME`), so
+/// that every event that arrives fits.
 pub(crate) const MOST_BODY: usize = 64 << 20;
 pub(crate) const RECORD_MAGIC: [u8; 4] = *b"\xb5uEv";
 

@@ -19,7 +19,8 @@ use std::sync::Arc;
 
 pub(crate) const SEGMENT_HEAD: u64 = 32;
 const SEGMENT_MAGIC: [u8; 8] = *b"UELOG1\n\0";
-/// Bytes read at once; a record that is longer is read whole.
+/// Bytes read at once; a record that is longer is read whole. Many short records then cost one system call.
+/// Chosen by this argument, not measured.
 const CHUNK: usize = 64 << 10;
 
 /// Bytes at offsets: a file, or memory.

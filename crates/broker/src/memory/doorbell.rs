@@ -31,7 +31,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use unisono_linux::clock::{Nanos, now};
 use unisono_sync::{SparseLooks, Watch, WatchVerdict};
 
-/// Rings that are taken away at once.
+/// Rings that are taken away at once: one read empties what a busy end left, and the buffer is small enough
+/// for the stack.
 const RINGS: usize = 256;
 
 const RING: u8 = 1;

@@ -29,13 +29,16 @@ pub(super) const ENTRY: usize = 8;
 /// consumer, so that it never waits for a holder.
 pub(super) const HOLDS: usize = if cfg!(loom) { 1 } else { 4 };
 
-/// Most events that a ring keeps.
+/// Most events that a ring keeps. A header that says more is hostile or damaged: the longest queue of a
+/// direct ring has 16,384.
 const MOST_DEPTH: u32 = 1 << 16;
 /// Most bytes of an event: what a slot's byte offsets are computed for without overflow.
 const MOST_LARGEST: u32 = 1 << 30;
-/// Most consumers of one supplier.
+/// Most consumers of one supplier. Each takes a page and a descriptor, of which a process has 1024 as a
+/// rule.
 const MOST_CONSUMERS: u32 = 1 << 10;
-/// Most address space of one supplier.
+/// Most address space of one supplier: 64 GiB. A header that asks for more is hostile or damaged; processors
+/// have 47 bits of addresses for a process.
 const MOST_BYTES: u64 = 1 << 36;
 
 /// From this size on a slot is a page and more: reclaiming it at once keeps memory small, and costs nothing

@@ -39,7 +39,8 @@ use unisono_linux::clock::Nanos;
 use unisono_linux::poll::readable;
 use unisono_sync::{SpinBudget, Wait, Watch, WatchVerdict};
 
-/// Frames in the short ring. The other end tells its position every quarter of them.
+/// Frames in the short ring: four turns of the broker (64 frames). The other end tells its position every
+/// quarter of them.
 const DEPTH: u32 = 256;
 /// Bytes of a frame that goes through the short ring: a page of payload, and its head.
 const SHORT: u32 = 4096 + 256;
@@ -49,7 +50,8 @@ const LONG_DEPTH: u32 = 8;
 const LONG: u32 = 1 << 31;
 /// A payload of so many bytes costs more to copy (about 2 us) than a handle and a hold.
 pub(crate) const APART: usize = 16 << 10;
-/// Sends and receptions without a look whether the other process still lives: each look is a system call.
+/// Sends and receptions without a look whether the other process still lives: each look is a system call,
+/// and disappears beside so many frames. Chosen by this argument, not measured.
 const LOOK_EVERY: u32 = 1024;
 /// How the ends wait until somebody says otherwise: at the descriptor.
 pub(crate) const WAY: (Wait, SpinBudget) = (Wait::Block, SpinBudget::DEFAULT);

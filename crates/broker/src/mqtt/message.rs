@@ -20,10 +20,10 @@ const DEADLINE: &str = "deadline_us";
 const REPLY_TO: &str = "reply_to";
 const REQUEST: &str = "request";
 
-/// Bytes of user properties that become fields: with them a frame to a program stays below its largest size.
-/// What is beyond reaches other MQTT clients alone.
+/// Bytes of user properties that become fields: half of what a frame may have beside its payload, so that a
+/// frame to a program stays below its largest size. Properties beyond reach other MQTT clients alone.
 const MOST_FIELD_BYTES: usize = 128 << 10;
-/// Bytes of a field's name in a frame, at most.
+/// The longest name of a field, in bytes: a frame has one byte for the length.
 const MOST_FIELD_NAME: usize = 255;
 
 /// A PUBLISH of a client.

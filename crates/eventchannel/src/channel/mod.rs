@@ -72,6 +72,8 @@ pub struct ChannelLimits {
 }
 
 impl Default for ChannelLimits {
+    /// Bounds against programs that ask for ever more, far above what a host has of them. Chosen, not
+    /// measured.
     fn default() -> Self {
         Self {
             topics: 65_536,
@@ -381,7 +383,8 @@ impl<P: EventPayload> EventChannel<P> {
     }
 }
 
-/// Notices that wait for one inbox, at most; beyond, the oldest goes.
+/// Notices that wait for one inbox, at most; beyond, the oldest goes. A notice is small, and a consumer that
+/// reads has few. Chosen, not measured.
 const MOST_NOTICES: usize = 256;
 
 impl<P: EventPayload> Receiver<P> {

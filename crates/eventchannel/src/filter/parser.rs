@@ -7,10 +7,11 @@ use crate::value::{FieldValue, Numeric};
 use std::sync::Arc;
 use unisono_fairqueue::Position;
 
-/// Parentheses and `not`s in one another, at most: each takes stack.
+/// Parentheses and `not`s in one another, at most. Each takes stack: of 2 MiB, the stack of a thread, each
+/// may have 32 KiB.
 const MOST_DEPTH: usize = 64;
-/// Operations of arithmetic in a filter, at most: a chain of them is evaluated by recursion as deep as it is
-/// long.
+/// Operations of arithmetic in a filter, at most. A chain of them is evaluated by recursion as deep as it is
+/// long: of 2 MiB, the stack of a thread, each may have 8 KiB.
 const MOST_CALCULATIONS: usize = 256;
 
 pub(super) fn parse(text: &str) -> Result<Clause, FilterError> {

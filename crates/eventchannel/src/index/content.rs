@@ -70,7 +70,8 @@ pub(crate) struct ContentIndex {
 
 /// Evaluations in vain before a clause first goes on. Going on costs about as much as some ten evaluations.
 const PATIENCE: u32 = 32;
-/// Clauses that go on after one event, at most: thousands at a time would hold up the next event.
+/// Clauses that go on after one event, at most: thousands at a time would hold up the next event. Chosen,
+/// not measured.
 const MOST_MOVES: usize = 16;
 
 /// A whole filter.

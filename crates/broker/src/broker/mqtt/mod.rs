@@ -32,9 +32,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
-/// Sessions, connected or not; of one peer half as many.
+/// Sessions, connected or not; of one peer half as many. As many as a channel has consumers
+/// ([`ChannelLimits`](unisono_eventchannel::ChannelLimits)).
 const MOST_SESSIONS: usize = 4096;
-/// Topic aliases of one client.
+/// Topic aliases of one client. Each is a name of up to 64 KiB, so that those of one client take 4 MiB at
+/// most.
 const MOST_ALIASES: u16 = 64;
 
 /// The sessions of MQTT clients.

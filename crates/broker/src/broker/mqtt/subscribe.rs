@@ -16,8 +16,9 @@ use unisono_linux::clock::Nanos;
 /// mosquitto queues (`max_queued_messages`), rounded.
 const QUEUE_EVENTS: usize = 1024;
 
-/// A member of a group gets so many messages before it has to confirm one, whatever its receive maximum:
-/// the others wait for whoever takes them first.
+/// Messages that a member of a group gets before it has to confirm one, whatever its receive maximum. With a
+/// larger window one member would hold what another one could take at once. Chosen by this argument, not
+/// measured.
 const GROUP_WINDOW: usize = 32;
 
 impl Broker {
