@@ -40,9 +40,9 @@ pub(crate) struct BrokerFlag {
 /// How a program stays with its broker.
 #[derive(clap::Args)]
 pub(crate) struct StayFlags {
-    /// If this program is stopped or hangs for as long, the broker takes it for dead: a stand-by supplier
-    /// takes over, those who listen are told, and this program ends with an error when it goes on. At least
-    /// 300ms
+    /// The time after which the broker takes this program for dead if it is stopped or hangs; at least 300ms.
+    /// A stand-by supplier then takes over, those who listen are told, and this program ends with an error
+    /// when it goes on
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub(super) lease: Option<Duration>,
     /// How it waits for the broker: spinning is fastest, and needs a processor of its own

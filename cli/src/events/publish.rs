@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// How many events the broker keeps for late subscribers; all suppliers of a topic must say the same
     #[arg(long, value_name = "N", default_value_t = 0)]
     keep: usize,
-    /// Keys of which the broker keeps the last event instead
+    /// Instead: the broker keeps the last event of each key, for at most this many keys
     #[arg(long, value_name = "KEYS", conflicts_with = "keep")]
     keep_values: Option<usize>,
     /// Offer that events may be delivered again until they are acknowledged

@@ -97,9 +97,9 @@ pub(crate) struct Args {
     /// Answer monitoring programs there (GET /metrics): ADDRESS:PORT, or the path of a Unix socket
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<String>,
-    /// Programs at a time, all of one user if need be [default: 256, of which 128 may be of one user]
+    /// Programs that may be connected at a time, even all of one user [default: 256, and 128 of one user]
     ///
-    /// What waits for them may then take 4 MiB for each.
+    /// The events that wait may then take 4 MiB of memory for each program.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     clients: Option<u32>,
     /// How the broker waits
@@ -170,7 +170,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Limits of a broker for so many programs, and enough open files.
+/// Limits of a broker that serves this many programs, and enough open files.
 fn limits(clients: u32) -> anyhow::Result<Limits> {
     /// As many bytes as the defaults let wait for each program of a user.
     const WAITING: u64 = 4 << 20;

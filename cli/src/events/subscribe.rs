@@ -106,16 +106,16 @@ pub(crate) struct Args {
     /// The longest time that the delivery of one event takes
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "1us")]
     execution: Duration,
-    /// In addition for each KiB of its payload
+    /// The time that is added for each KiB of its payload
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     execution_per_kib: Option<Duration>,
     /// The largest payload that the reservation is for; larger ones are dropped, and a gap is told
     #[arg(long, value_name = "BYTES", value_parser = units::bytes, default_value = "64KiB", requires = "period")]
     largest: u64,
-    /// Refuse topics that do not keep so many events for those who subscribe late
+    /// Refuse topics that keep fewer events than this for late subscribers
     #[arg(long, value_name = "N", conflicts_with = "last_values")]
     last: Option<usize>,
-    /// Refuse topics that do not keep the last event of so many keys
+    /// Refuse topics that keep the last event of fewer keys than this
     #[arg(long, value_name = "KEYS")]
     last_values: Option<usize>,
     /// Refuse suppliers that do not offer redelivery (`publish --reliable`)
@@ -124,16 +124,16 @@ pub(crate) struct Args {
     /// Refuse suppliers that do not offer this deadline, or a sooner one (`publish --offer-deadline`)
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     deadline: Option<Duration>,
-    /// Refuse a class that the policy does not make sure of this part of the whole, such as 0.25
+    /// Refuse to subscribe if the policy guarantees the class less than this part of the whole, such as 0.25
     #[arg(long, value_name = "PART")]
     share: Option<f64>,
     /// Over UDP: no event waits for one that the network lost; each lost one is reported
     #[arg(long)]
     best_effort: bool,
-    /// A notice each period
+    /// Print a notice each period
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     every: Option<Duration>,
-    /// A notice when nothing came for so long
+    /// Print a notice when no event came for this long
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     silence: Option<Duration>,
     /// No events that come from the programs of another host's broker

@@ -10,7 +10,7 @@ use unisono_btin::routing::{RoutingChannel, UpDown};
 use unisono_btin::{NetworkFile, SwitchId, Tree};
 use unisono_linux::counted::counted;
 
-/// Routes between at most so many switches are checked, because each takes a search over the network.
+/// The most switches between which routes are checked, because each takes a search over the network.
 const MOST_ENDS: usize = 64;
 
 #[derive(clap::Args)]

@@ -9,7 +9,7 @@ use unisono_btin::simulate::analytic;
 use unisono_btin::simulate::{Busiest, Conditions, Routes, Scheme, Simulated, SimulatedTime};
 use unisono_linux::counted::counted;
 
-/// At most so many waiting members, and ports that are waited for, are named.
+/// The most waiting members, and ports that are waited for, that are named.
 const NAMED: usize = 8;
 
 pub(super) fn text(run: &SimulationRun<'_>) -> String {
