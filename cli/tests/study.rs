@@ -77,6 +77,38 @@ fn a_study_of_ones_own_writes_records_that_conform_to_the_schema() {
 }
 
 #[test]
+fn a_run_beside_a_busy_stranger_is_made_again_and_never_counts() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut command = study(directory.path(), &[]);
+    let file = directory.path().join("mine.toml");
+    let one = STUDY.replace("quick = 50", "quick = 1").replace("quick = 1.0", "quick = 0.2");
+    std::fs::write(&file, one.replace("program = \"no-such-program\"", "wait = \"block\"")).expect("a study");
+    let loops = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("sh is everywhere");
+    let mut strangers = [loops(), loops()];
+    let output = command.output().expect("it runs");
+    for stranger in &mut strangers {
+        stranger.kill().and_then(|()| stranger.wait()).expect("it is ours");
+    }
+    let lines = lines(directory.path());
+    let schema = record_schema();
+    for line in &lines {
+        schema::validate(&schema, &schema, line, "").expect("it conforms");
+    }
+    for variant in ["ours", "nowhere"] {
+        let runs: Vec<&Value> = lines.iter().filter(|line| line["variant"] == variant).collect();
+        assert_eq!(runs.len(), 4, "once, and three times again: {runs:?}");
+        assert!(runs.iter().all(|run| run["outcome"] == "disturbed" && run["figures"][0].is_object()));
+        assert!(runs.iter().all(|run| run["seed"] == runs[0]["seed"] && run["repetition"] == 0));
+        let reason = runs[0]["reason"].as_str().unwrap_or_default();
+        assert!(reason.contains("other programs") && reason.contains("measure again"), "{reason}");
+    }
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("disturbed (4 times): other programs"), "{said}");
+    assert!(!said.contains("times lower") && !said.contains("no difference"), "no verdict: {said}");
+    assert_ne!(output.status.code(), Some(0), "nothing was measured");
+}
+
+#[test]
 fn every_built_in_study_conforms_to_the_schema() {
     let schema = record_schema();
     for file in unisono_study::library::studies().expect("good files") {
@@ -104,7 +136,8 @@ fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_running() {
         .spawn()
         .expect("it starts");
     let deadline = Instant::now() + Duration::from_secs(60);
-    while lines(directory.path()).iter().filter(|l| l["outcome"] == "measured").count() < 1 {
+    // disturbed or not
+    while !lines(directory.path()).iter().any(|line| line["figures"][0].is_object()) {
         assert!(Instant::now() < deadline, "no run was recorded within a minute");
         std::thread::sleep(Duration::from_millis(20));
     }

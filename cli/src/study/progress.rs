@@ -77,6 +77,12 @@ impl Observer for Progress {
         self.begun += 1;
     }
 
+    fn repeats(&mut self, file: &StudyFile, run: &PlannedRun, why: &str) {
+        if self.is_terminal {
+            self.bar.set_message(format!("again  {}: {} ({why})", file.id, run.variant));
+        }
+    }
+
     fn recorded(&mut self, _: &Line, json: &str) {
         if self.json {
             let mut out = std::io::stdout().lock();

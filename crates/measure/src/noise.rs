@@ -17,6 +17,8 @@ use std::collections::BTreeMap;
 pub const FOREIGN_LOAD: f64 = 0.10;
 /// Steal (share of all processors) from which a run is doubtful.
 pub const STEAL: f64 = 0.02;
+/// What others may take of the processors during a run (share of all) before it is no data.
+pub const DISTURBED: f64 = STEAL;
 /// Scatter (coefficient of variation) from which repetitions are doubtful.
 pub const SCATTER: f64 = 0.15;
 /// Number of runs from which drift can be told from chance.
@@ -69,6 +71,18 @@ pub fn drift(in_order: &[f64]) -> Option<f64> {
     let third = n / 3;
     let change = quantile::median(&in_order[n - third..])? / quantile::median(&in_order[..third])?;
     (change.is_finite() && (change - 1.0).abs() >= 0.05).then_some(change)
+}
+
+/// Why a run is no data, if it is none: on a machine that is taken away, every way to wait is a thousand
+/// times slower, and the comparison says nothing.
+pub fn disturbance(strangers: Option<f64>, steal: Option<f64>) -> Option<String> {
+    let beyond = |share: Option<f64>| share.is_some_and(|share| share > DISTURBED);
+    let (who, remedy) = match (beyond(steal), beyond(strangers)) {
+        (true, _) => ("the hypervisor", "measure again at a quieter hour or on a dedicated host"),
+        (false, true) => ("other programs", "stop them and measure again"),
+        (false, false) => return None,
+    };
+    Some(format!("{who} took more than {} of the processors; {remedy}", percent(DISTURBED)))
 }
 
 /// Warnings about one run, for its record.

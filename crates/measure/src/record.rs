@@ -257,6 +257,8 @@ pub struct Budget {
 pub enum Outcome {
     #[default]
     Measured,
+    /// Measured while somebody else took processors; `reason` says who. Its figures count nowhere.
+    Disturbed,
     /// The host lacks something; `reason` names it. No figures.
     Skipped,
     /// It was tried and failed; `reason` says how. No figures.
@@ -365,6 +367,9 @@ pub struct HostFacts {
     /// Share of processor time (0 to 1) that other programs took just before the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foreign_load: Option<f64>,
+    /// Share of processor time that programs took during the run which ran before it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strangers: Option<f64>,
     /// Share of processor time that the hypervisor took during the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steal: Option<f64>,

@@ -5,6 +5,7 @@ use crate::section::StudySection;
 use crate::study::Study;
 use crate::{conditions, number, summary};
 use askama::Template;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use unisono_linux::counted::counted;
 use unisono_measure::record::{HostFacts, Outcome, RunLine};
@@ -68,9 +69,12 @@ fn facts(runs: &[&RunLine]) -> Vec<(&'static str, String)> {
     let seconds: f64 = runs.iter().map(|run| run.elapsed_s).filter(|s| s.is_finite()).sum();
     let mut counts =
         format!("{} measured in {}", number::count(count(Outcome::Measured)), number::duration(seconds));
-    for (outcome, word) in
-        [(Outcome::Skipped, "skipped"), (Outcome::Failed, "failed"), (Outcome::Interrupted, "interrupted")]
-    {
+    for (outcome, word) in [
+        (Outcome::Disturbed, "disturbed"),
+        (Outcome::Skipped, "skipped"),
+        (Outcome::Failed, "failed"),
+        (Outcome::Interrupted, "interrupted"),
+    ] {
         if count(outcome) > 0 {
             let _ = write!(counts, ", {} {word}", number::count(count(outcome)));
         }
@@ -95,6 +99,18 @@ fn notices(runs: &[&RunLine], cut_off: Option<usize>) -> Vec<String> {
     if let Some(line) = cut_off {
         notices.push(format!(
             "The records end in the middle of line {line}, as after a crash. That line was left out."
+        ));
+    }
+    let mut disturbed: BTreeMap<&str, usize> = BTreeMap::new();
+    for run in runs.iter().filter(|run| run.outcome == Outcome::Disturbed) {
+        *disturbed.entry(&run.study).or_default() += 1;
+    }
+    if !disturbed.is_empty() {
+        let of: Vec<String> =
+            disturbed.iter().map(|(study, count)| format!("{study} ({})", number::count(*count))).collect();
+        notices.push(format!(
+            "Somebody else took processors during runs of these studies: {}. Those runs count nowhere; they were made again as far as there was time. Where a comparison lacks runs for this reason, measure it again when the machine is idle.",
+            of.join(", ")
         ));
     }
     let disturbed = runs

@@ -175,9 +175,12 @@ fn absent(study: &Study<'_>) -> Vec<(String, usize)> {
 fn how(study: &Study<'_>) -> String {
     let measured = study.count(Outcome::Measured);
     let mut parts = vec![format!("{} measured", counted(number::count(measured), "run"))];
-    for (kind, word) in
-        [(Outcome::Skipped, "skipped"), (Outcome::Failed, "failed"), (Outcome::Interrupted, "interrupted")]
-    {
+    for (kind, word) in [
+        (Outcome::Disturbed, "disturbed"),
+        (Outcome::Skipped, "skipped"),
+        (Outcome::Failed, "failed"),
+        (Outcome::Interrupted, "interrupted"),
+    ] {
         let n = study.count(kind);
         if n > 0 {
             parts.push(format!("{} {word}", number::count(n)));

@@ -213,6 +213,7 @@ impl ChartRow<'_> {
 pub(crate) fn outcome(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Measured => "measured",
+        Outcome::Disturbed => "disturbed",
         Outcome::Skipped => "skipped",
         Outcome::Failed => "failed",
         Outcome::Interrupted => "interrupted",

@@ -286,6 +286,7 @@ fn study() -> impl Strategy<Value = Line> {
 fn run() -> impl Strategy<Value = Line> {
     let outcome = prop_oneof![
         5 => Just(Outcome::Measured),
+        1 => Just(Outcome::Disturbed),
         1 => Just(Outcome::Skipped),
         1 => Just(Outcome::Failed),
         1 => Just(Outcome::Interrupted),

@@ -35,6 +35,7 @@ pub fn facts() -> HostFacts {
         virtualization: virtualization(&cpuinfo),
         root: unisono_linux::process::is_root(),
         foreign_load: None,
+        strangers: None,
         steal: None,
     }
 }
@@ -85,10 +86,9 @@ impl LoadWatch {
         (all >= WINDOW_TICKS).then(|| busy as f64 / all as f64)
     }
 
-    /// The steal since [`before_run`](Self::before_run).
-    pub fn steal(&self) -> Option<f64> {
-        let during = ProcessorTicks::now()?.since(self.run_began?);
-        (during.all() > 0).then(|| during.steal.unwrap_or(0) as f64 / during.all() as f64)
+    /// The processors' time since [`before_run`](Self::before_run).
+    pub fn during_run(&self) -> Option<ProcessorTicks> {
+        Some(ProcessorTicks::now()?.since(self.run_began?)).filter(|during| during.all() > 0)
     }
 }
 

@@ -25,6 +25,7 @@ pub mod profile;
 pub mod program;
 pub mod record_file;
 pub mod runner;
+pub mod strangers;
 pub mod summary;
 pub mod workload;
 

@@ -4,6 +4,9 @@
 //! kept, and no process keeps running. A variant that the host cannot run is recorded once with its reason
 //! and then left out.
 //!
+//! A run during which somebody else took processors is no data. It is recorded as disturbed and made again,
+//! up to [`REPEATS`] times, as far as there is time.
+//!
 //! Cost: see [`crate::host`] and [`crate::record_file`]; between runs only.
 
 use crate::driver::{Context, NoResult};
@@ -12,6 +15,7 @@ use crate::host::LoadWatch;
 use crate::plan::{PlannedRun, RunPlan};
 use crate::profile::Profile;
 use crate::record_file::{RecordError, RecordFile};
+use crate::strangers::StrangersWatch;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 use unisono_measure::noise;
@@ -21,7 +25,15 @@ pub trait Observer {
     /// `left` is the estimated time for this and all later runs, corrected by the runs so far.
     fn begins(&mut self, file: &StudyFile, run: &PlannedRun, left: Duration);
     fn recorded(&mut self, line: &Line, json: &str);
+    /// A run was disturbed and begins again.
+    fn repeats(&mut self, _file: &StudyFile, _run: &PlannedRun, _why: &str) {}
 }
+
+/// How often a run that was disturbed is made again.
+pub const REPEATS: u32 = 3;
+
+/// A short study has so much time in all, repeated runs included: what `--quick` promises.
+const QUICK: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Default)]
 pub struct Ran {
@@ -48,18 +60,20 @@ pub fn run(
         skipped: HashSet::new(),
         sequence: 0,
         pace: EstimateCorrection::default(),
+        end: None,
         profile,
         context,
         records,
         observer,
     };
     let mut left: Duration = studies.iter().map(|(_, plan)| plan.estimate).sum();
+    runner.end = (profile != Profile::Paper).then(|| Instant::now() + QUICK.max(left + left / 10));
     for (file, plan) in studies {
         runner.record(Line::Study(Box::new(file.line(profile))))?;
         for planned in &plan.runs {
             runner.observer.begins(file, planned, runner.pace.correct(left));
             let began = Instant::now();
-            runner.one(file, planned)?;
+            runner.one(file, planned, left.saturating_sub(planned.estimate))?;
             if runner.ran.stopped_by.is_some() {
                 return Ok(runner.ran);
             }
@@ -102,6 +116,8 @@ struct Runner<'a> {
     skipped: HashSet<(String, String, String)>,
     sequence: u32,
     pace: EstimateCorrection,
+    /// By when all runs have to be made. None: they take as long as they take.
+    end: Option<Instant>,
     profile: Profile,
     context: Context<'a>,
     records: &'a mut RecordFile,
@@ -116,14 +132,35 @@ impl Runner<'_> {
         Ok(())
     }
 
-    fn one(&mut self, file: &StudyFile, planned: &PlannedRun) -> Result<(), RecordError> {
+    /// Makes a run, and makes it again if it was disturbed. `left` is the time for all later runs.
+    fn one(&mut self, file: &StudyFile, planned: &PlannedRun, left: Duration) -> Result<(), RecordError> {
+        for repeat in 0..=REPEATS {
+            let Some(why) = self.attempt(file, planned)? else { break };
+            let needed = self.pace.correct(left + planned.estimate);
+            let has_time = self.end.is_none_or(|end| Instant::now() + needed <= end);
+            if repeat == REPEATS || !has_time {
+                break;
+            }
+            self.observer.repeats(file, planned, &why);
+        }
+        Ok(())
+    }
+
+    /// Makes a run and records it. Returns why it is no data, if it was disturbed.
+    fn attempt(&mut self, file: &StudyFile, planned: &PlannedRun) -> Result<Option<String>, RecordError> {
         let timed = !file.driver.is_simulated;
+        let strangers = (timed && self.profile != Profile::Smoke).then(StrangersWatch::begin);
         let foreign_load = if timed { self.load.before_run() } else { None };
         let started = jiff::Timestamp::now().to_string();
         let clock = Instant::now();
         let result = planned.driver.run(self.context, planned.seconds, planned.seed);
         let elapsed_s = clock.elapsed().as_secs_f64();
-        let steal = if timed { self.load.steal() } else { None };
+        let during = if timed { self.load.during_run() } else { None };
+        let share = |ticks: u64| during.map(|during| ticks as f64 / during.all() as f64);
+        let steal = share(during.and_then(|during| during.steal).unwrap_or(0));
+        let strangers = strangers.and_then(|watch| share(watch.ticks()));
+        // a smoke run shows that the study works, which it does on a busy machine, too
+        let disturbance = noise::disturbance(strangers, steal).filter(|_| self.profile != Profile::Smoke);
         let mut line = RunLine {
             format: FORMAT.to_owned(),
             study: file.id.clone(),
@@ -134,7 +171,7 @@ impl Runner<'_> {
             seed: planned.seed,
             started,
             elapsed_s,
-            host: HostFacts { foreign_load, steal, ..self.host.clone() },
+            host: HostFacts { foreign_load, strangers, steal, ..self.host.clone() },
             commit: crate::COMMIT.to_owned(),
             ..RunLine::default()
         };
@@ -148,9 +185,13 @@ impl Runner<'_> {
                 if self.profile == Profile::Smoke {
                     line.warnings.push(SMOKE_WARNING.to_owned());
                 }
+                if let Some(why) = &disturbance {
+                    (line.outcome, line.reason) = (Outcome::Disturbed, Some(why.clone()));
+                }
                 if measured.parts.is_empty() && measured.missing.is_empty() {
                     line.figures = measured.figures;
-                    return self.keep(line);
+                    self.keep(line)?;
+                    return Ok(disturbance);
                 }
                 line.elapsed_s /= measured.parts.len().max(1) as f64;
                 for part in measured.parts {
@@ -163,26 +204,30 @@ impl Runner<'_> {
                 line.elapsed_s = 0.0;
                 self.lost(
                     line,
-                    Outcome::Failed,
+                    if disturbance.is_some() { Outcome::Disturbed } else { Outcome::Failed },
                     measured
                         .missing
                         .into_iter()
                         .map(|(part, reason)| (format!("{}-{part}", planned.variant), reason)),
-                )
+                )?;
+                Ok(disturbance)
             }
             Err(NoResult::Skipped(reason)) => {
                 let key = (file.id.clone(), planned.variant.clone(), reason.clone());
                 if !self.skipped.insert(key) {
-                    return Ok(());
+                    return Ok(None);
                 }
-                self.lost(line, Outcome::Skipped, names().into_iter().map(|name| (name, reason.clone())))
+                let lost = names().into_iter().map(|name| (name, reason.clone()));
+                self.lost(line, Outcome::Skipped, lost).map(|()| None)
             }
             Err(NoResult::Failed(reason)) => {
-                self.lost(line, Outcome::Failed, names().into_iter().map(|name| (name, reason.clone())))
+                let lost = names().into_iter().map(|name| (name, reason.clone()));
+                self.lost(line, Outcome::Failed, lost).map(|()| None)
             }
             Err(NoResult::Interrupted(reason)) => {
                 self.ran.stopped_by = Some(reason.clone());
-                self.lost(line, Outcome::Interrupted, [(planned.variant.clone(), reason)].into_iter())
+                let lost = [(planned.variant.clone(), reason)].into_iter();
+                self.lost(line, Outcome::Interrupted, lost).map(|()| None)
             }
         }
     }

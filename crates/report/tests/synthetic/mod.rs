@@ -90,6 +90,7 @@ impl Book {
             virtualization: Some("virtual machine".into()),
             root: true,
             foreign_load: Some(load),
+            strangers: None,
             steal: Some(0.001),
         };
         RunLine {

@@ -178,6 +178,7 @@ fn columns(cells: &[Vec<String>], left: usize) -> String {
 fn name_of(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Measured => "measured",
+        Outcome::Disturbed => "disturbed",
         Outcome::Skipped => "skipped",
         Outcome::Failed => "failed",
         Outcome::Interrupted => "interrupted",
