@@ -1,4 +1,5 @@
-//! `cargo xtask fuzz`: runs the fuzz targets of `crates/*/fuzz`, guided by coverage, for a given time.
+//! `cargo xtask fuzz`: runs the fuzz targets of `crates/*/fuzz` and `examples/fuzz`, guided by
+//! coverage, for a given time.
 //!
 //! Stable Rust instruments code for libFuzzer by flags of its code generator. There is no sanitizer, because
 //! sanitizers need an unstable compiler and the fuzzed code has no unsafe code. Interesting inputs stay in
@@ -15,7 +16,7 @@ use std::time::Duration;
 use unisono_host_tests::program::{target, workspace};
 
 /// The crate, its targets as in its `Cargo.toml`, and files to begin with.
-const PROJECTS: [(&str, &[&str], Option<&str>); 7] = [
+const PROJECTS: [(&str, &[&str], Option<&str>); 8] = [
     ("crates/rma/fuzz", &["packet", "stream", "handshake"], None),
     (
         "crates/broker/fuzz",
@@ -31,6 +32,7 @@ const PROJECTS: [(&str, &[&str], Option<&str>); 7] = [
         Some("examples/networks"),
     ),
     ("crates/fairqueue/fuzz", &["trace", "policy"], None),
+    ("examples/fuzz", &["capture"], None),
 ];
 
 /// Edges counted, comparisons traced; one code generation unit, so that the tables are in one piece.
