@@ -117,3 +117,49 @@ fn a_running_process_is_watched_and_nothing_is_started() {
     assert_eq!((&told["verdict"], &told["threads"]), (&"undecided".into(), &1.into()), "{told}");
     assert!(told["cpu_s"].as_f64().expect("a number") > 0.0, "{told}");
 }
+
+#[test]
+fn a_page_shows_what_was_tried_and_is_never_written_over() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let directory = scratch.path().join("advice");
+    let out = ["--out", directory.to_str().expect("text")];
+    let output = advise(&out, &[&fast_if("[ \"$OMP_WAIT_POLICY\" = passive ]")]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let page = fs::read_to_string(directory.join("report.html")).expect("a page");
+    for part in [
+        "Advice for these programs",
+        "waiting threads sleep",
+        "Let them sleep",
+        "fine-grained synchronization",
+    ] {
+        assert!(page.contains(part), "no {part:?}");
+    }
+    let records = fs::read_to_string(directory.join("records.jsonl")).expect("records");
+    let runs: Vec<Value> =
+        records.lines().skip(1).map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(
+        runs.iter().any(|run| run["variant"] == "passive" && run["outcome"] == "measured"),
+        "{records}"
+    );
+    let again = advise(&out, &["true"]);
+    assert_eq!(again.status.code(), Some(2), "{again:?}");
+    assert!(
+        String::from_utf8_lossy(&again.stderr).contains("nothing measured is overwritten"),
+        "{again:?}"
+    );
+}
+
+#[test]
+fn a_program_that_its_own_processors_make_fast_gets_them() {
+    // fit, pin and gangs leave each program both processors or set a variable
+    let script = "if [ \"$(nproc)\" = 1 ] && [ -z \"$OMP_NUM_THREADS\" ]; then sleep 0.05; else sleep 1; fi";
+    let told = object(&advise(&["--json"], &[script, script]));
+    let seconds = |way: &str| {
+        let run = told["runs"].as_array().expect("runs").iter().find(|run| run["way"] == way)?;
+        run["seconds"].as_f64()
+    };
+    match seconds("partition") {
+        None => eprintln!("skipped: there is no processor for each of two programs"),
+        Some(partition) => assert!(Some(partition) < seconds("plain"), "{told}"),
+    }
+}

@@ -96,6 +96,21 @@ const PACKAGES: &[Package] = &[
         without: "the test that an event is an array in Python",
     },
     Package {
+        name: "libopenblas0-pthread",
+        reason: "a library whose threads spin while they wait; numpy then uses it",
+        without: "the tests of `unisono advise` with numpy and OpenBLAS",
+    },
+    Package {
+        name: "stress-ng",
+        reason: "a load of others, which no advice makes faster",
+        without: "the test of `unisono advise` with stress-ng and pigz",
+    },
+    Package {
+        name: "pigz",
+        reason: "a program with threads that hardly wait for each other",
+        without: "the test of `unisono advise` with stress-ng and pigz",
+    },
+    Package {
         name: "libomp-dev",
         reason: "the LLVM OpenMP runtime (libomp)",
         without: "the libomp peer and its tests",

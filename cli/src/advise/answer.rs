@@ -1,19 +1,42 @@
 //! The answer of `unisono advise`, in words and as JSON.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use unisono_advise::judge::{against_plain, times};
 use unisono_advise::remedy::Programs;
-use unisono_advise::{Advice, AdviceVerdict, GangCondition, RunEnd, TrialRuns, TriedRemedy};
+use unisono_advise::{Advice, AdviceVerdict, GangCondition, Prediction, RunEnd, TrialRuns, TriedRemedy};
 use unisono_fit::Effective;
+use unisono_linux::counted::counted;
 use unisono_measure::bootstrap::Estimate;
 use unisono_measure::quantile::median;
 use unisono_measure::units::number;
 
-pub(super) fn words(trials: &TrialRuns, programs: &Programs, there: &Effective, advice: &Advice) -> String {
+/// All that an answer is made of, but for what the simulator expects.
+pub(super) struct Answer<'a> {
+    pub(super) trials: &'a TrialRuns,
+    pub(super) programs: &'a Programs,
+    pub(super) there: &'a Effective,
+    pub(super) advice: &'a Advice,
+}
+
+impl Answer<'_> {
+    pub(super) fn words(&self, prediction: Option<&Prediction>) -> String {
+        words(self, prediction)
+    }
+
+    pub(super) fn json(&self, prediction: Option<&Prediction>) -> Value {
+        json(self, prediction)
+    }
+}
+
+fn words(answer: &Answer<'_>, prediction: Option<&Prediction>) -> String {
+    let Answer { trials, programs, there, advice } = *answer;
     let mut text = String::new();
     let _ = writeln!(text, "{there}{}\n", runtimes(trials));
-    text.push_str(&table(trials));
+    text.push_str(&table(trials, prediction));
+    if let Some(prediction) = prediction {
+        let _ = writeln!(text, "  simulated: {}", simulated(prediction));
+    }
     let _ = writeln!(text, "\n{}", sentence(trials, advice));
     if !matches!(advice.verdict, AdviceVerdict::Nothing | AdviceVerdict::Undecided) {
         let _ = writeln!(text, "\n  {}", programs.command(advice.way));
@@ -23,17 +46,58 @@ pub(super) fn words(trials: &TrialRuns, programs: &Programs, there: &Effective, 
     text.trim_end().to_owned()
 }
 
+/// A simulation of programs that hardly advance is no better than its constants.
+const FAR: f64 = 100.0;
+
+fn expected(gain: f64) -> String {
+    if gain > FAR { format!("> {}", number(FAR)) } else { number(gain) }
+}
+
+fn simulated(Prediction { shape, .. }: &Prediction) -> String {
+    format!(
+        "{} of {} each, {} us of work between two waits",
+        counted(shape.programs, "program"),
+        counted(shape.threads, "thread"),
+        number(shape.interval.0 as f64 / 1e3)
+    )
+}
+
+/// The answer and its evidence in sentences, for a report.
+pub(super) fn method(answer: &Answer<'_>, prediction: Option<&Prediction>) -> String {
+    let Answer { trials, programs, there, advice } = *answer;
+    let mut text = format!("{} There is room for {there}{}.", sentence(trials, advice), runtimes(trials));
+    if !matches!(advice.verdict, AdviceVerdict::Nothing | AdviceVerdict::Undecided) {
+        let _ = write!(text, " The command: {}.", programs.command(advice.way));
+    }
+    if let Some(prediction) = prediction {
+        let _ = write!(text, " Simulated are {}.", simulated(prediction));
+    }
+    for condition in &advice.conditions {
+        let holds = match condition.holds {
+            Some(true) => "holds",
+            Some(false) => "does not hold",
+            None => "is unknown",
+        };
+        let _ = write!(text, " The condition \"{}\" {holds}: {}.", condition.name, condition.evidence);
+    }
+    text
+}
+
 fn runtimes(trials: &TrialRuns) -> String {
     let names: Vec<&str> = trials.runtimes.iter().map(String::as_str).collect();
     if names.is_empty() { String::new() } else { format!("; the programs use {}", names.join(", ")) }
 }
 
 /// A line for each way: seconds, against plain Linux, processor time, what others used.
-fn table(trials: &TrialRuns) -> String {
+fn table(trials: &TrialRuns, prediction: Option<&Prediction>) -> String {
     let mut text = format!(
-        "  {:<30} {:>3} {:>9} {:>23} {:>7} {:>7}\n",
-        "way", "n", "seconds", "plain / this way", "cpu s", "others"
+        "  {:<30} {:>3} {:>9} {:>23} {:>9} {:>7} {:>7}\n",
+        "way", "n", "seconds", "plain / this way", "simulated", "cpu s", "others"
     );
+    let simulated = |way: TriedRemedy| {
+        let ways = prediction.map_or(&[][..], |prediction| &prediction.ways);
+        ways.iter().find(|(one, _)| *one == way).map_or_else(String::new, |(_, gain)| expected(*gain))
+    };
     for way in TriedRemedy::ALL {
         let runs: Vec<_> = trials.runs.iter().filter(|run| run.way == way).collect();
         let Some(first) = runs.first() else { continue };
@@ -54,9 +118,10 @@ fn table(trials: &TrialRuns) -> String {
         let against = against.map_or_else(String::new, |comparison| interval(&comparison.ratio.inverse()));
         let _ = writeln!(
             text,
-            "  {:<30} {:>3} {seconds:>9} {against:>23} {:>7} {:>7}",
+            "  {:<30} {:>3} {seconds:>9} {against:>23} {:>9} {:>7} {:>7}",
             way.words(),
             runs.len(),
+            simulated(way),
             number(middle(|seen| seen.ran_s)),
             number(middle(|seen| seen.others)),
         );
@@ -97,6 +162,8 @@ fn sentence(trials: &TrialRuns, advice: &Advice) -> String {
         AdviceVerdict::TooManyThreads => "There are too many threads. Start as many as there are processors",
         AdviceVerdict::WaitPolicy => "Threads that wait hold the processors. Let them sleep",
         AdviceVerdict::Pin => "Threads share processors while others are free. Give each its own",
+        AdviceVerdict::Partition => "The programs share processors. Give each program processors of its own",
+        AdviceVerdict::Priority => "The programs are in each other's way. Let one go first",
         AdviceVerdict::InTurn => "The programs slow each other down. Run one after the other",
         AdviceVerdict::Gang => {
             "Threads of a program wait for threads that do not run. Run the programs as gangs"
@@ -129,7 +196,16 @@ pub(super) fn conditions_json(all: &[GangCondition]) -> Value {
     all.iter().map(one).collect()
 }
 
-pub(super) fn json(trials: &TrialRuns, programs: &Programs, there: &Effective, advice: &Advice) -> Value {
+fn json(answer: &Answer<'_>, prediction: Option<&Prediction>) -> Value {
+    let Answer { trials, programs, there, advice } = *answer;
+    let predicted = prediction.map(|Prediction { shape, ways }| {
+        let gains: Map<String, Value> =
+            ways.iter().map(|(way, gain)| (way.name().to_owned(), json!(gain))).collect();
+        json!({
+            "programs": shape.programs, "threads": shape.threads, "interval_ns": shape.interval.0,
+            "variance_ns": shape.variance.0, "gain": gains,
+        })
+    });
     let gain = advice
         .gain
         .map(|gain| json!({ "median": gain.value, "low": gain.low, "high": gain.high, "n": gain.n }));
@@ -150,7 +226,7 @@ pub(super) fn json(trials: &TrialRuns, programs: &Programs, there: &Effective, a
     let advised = !matches!(advice.verdict, AdviceVerdict::Nothing | AdviceVerdict::Undecided);
     json!({
         "verdict": advice.verdict.name(), "command": advised.then(|| programs.command(advice.way)),
-        "way": advice.way.name(), "gain": gain, "gain_at_least": advice.at_least,
+        "way": advice.way.name(), "simulated": predicted, "gain": gain, "gain_at_least": advice.at_least,
         "conditions": conditions_json(&advice.conditions), "effective_processors": there.processors,
         "runtimes": trials.runtimes, "runs": trials.runs.iter().map(run).collect::<Vec<_>>(),
         "ended_because": trials.stopped_early,

@@ -1,28 +1,33 @@
 //! `unisono advise`: which setting makes these programs fast here.
 
 mod answer;
+mod page;
 mod process;
 
 use crate::exit::{self, Failure};
 use crate::fit;
 use crate::output;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use unisono_advise::judge::Circumstances;
 use unisono_advise::remedy::{Programs, StartedTogether};
 use unisono_advise::trial::{self, TrialBudget};
-use unisono_advise::{AdviceVerdict, FitPlan, TrialRuns, TriedRemedy, judge};
+use unisono_advise::{AdviceVerdict, FitPlan, TrialRuns, TriedRemedy, judge, predict};
 use unisono_fit::FitHost;
 use unisono_launch::side_by_side::{self, Companion};
-use unisono_linux::affinity::{self, Tid};
-use unisono_linux::{interrupt, process as own};
+use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::topology::Topology;
+use unisono_linux::{interrupt, process as own, quota};
 use unisono_measure::units;
+use unisono_study::record_file::{RecordError, RecordFile};
 
 /// Find out which setting makes your programs fast on this machine
 ///
 /// Runs the programs as they are, then with each remedy by turns: as many threads as processors, waiting
-/// threads that sleep, a processor for each thread, one program after the other, gangs. It compares the times
+/// threads that sleep, a processor for each thread, processors for each program, one program after the other, a
+/// priority, gangs (with other slices, too, where gangs do well). It compares the times
 /// round by round, and prints the command of the simplest remedy that is clearly faster. While the programs
 /// run, it watches their threads and says which of the conditions hold under which gang scheduling can pay.
 #[derive(clap::Args)]
@@ -33,6 +38,8 @@ use unisono_measure::units;
       two programs that run at the same time
   unisono advise --apply -- ./a ::: ./b
       the same, then run them once more with the remedy
+  unisono advise --out advice -- ./a ::: ./b
+      also write a page, advice/report.html
   unisono advise --pid 4711
       watch a program that runs already; nothing is started, so nothing is compared
 
@@ -43,8 +50,11 @@ In the first round, a run is stopped when it takes ten times as long as the best
 stopped after --limit. A remedy whose run was stopped or failed is not tried again; `>` in the table marks it. Each remedy is a \
 command line that you can type without this command.
 
+The table also has what the simulator expects (unisono gang simulate), if the threads were seen to sleep while they wait.
+
 Verdicts: too-many-threads (unisono fit), wait-policy (waiting threads should sleep), pin (a processor for each thread), \
-in-turn (one program after the other), gang (unisono gang run), nothing (as it is, it is as fast as with any remedy), \
+partition (processors for each program), in-turn (one program after the other), priority (the first program before the \
+others), gang (unisono gang run), nothing (as it is, it is as fast as with any remedy), \
 undecided (the runs differ too much, or the programs fail; a longer --for may help).
 
 Exit codes: 0 a verdict other than undecided; 1 undecided; with --apply the programs' own; 2 bad usage, or a program cannot be started.")]
@@ -62,6 +72,9 @@ pub(crate) struct Args {
     /// Stop a run that takes longer
     #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = units::duration)]
     limit: Duration,
+    /// Write the trial into this directory, which must be empty or not exist: records.jsonl and report.html
+    #[arg(long, value_name = "DIR", conflicts_with = "pid")]
+    out: Option<PathBuf>,
     /// Print the answer as one JSON object on standard output
     #[arg(long)]
     json: bool,
@@ -84,7 +97,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         commands: files.iter().map(|(command, _)| command.clone()).collect(),
         unisono: std::env::current_exe()?,
         root: own::is_root(),
+        parts: parts(files.len())?,
     };
+    // refused before the programs run for nothing
+    let mut records =
+        args.out.as_deref().map(RecordFile::create).transpose().map_err(|error| match error {
+            RecordError::Exists(_) => Failure::Usage(error.to_string()).into(),
+            error => anyhow::Error::from(error),
+        })?;
     let trials = tried(args, &programs)?;
     let host = FitHost::read()?;
     let circumstances = Circumstances {
@@ -94,12 +114,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let processors = &host.effective;
     let advice = judge(&trials, &circumstances);
+    let prediction = predict::shape(&trials, &circumstances)
+        .and_then(|shape| predict::predict(&shape, &circumstances, &programs.ways()));
+    let answer = answer::Answer { trials: &trials, programs: &programs, there: processors, advice: &advice };
     let text = if args.json {
-        answer::json(&trials, &programs, processors, &advice).to_string()
+        answer.json(prediction.as_ref()).to_string()
     } else {
-        answer::words(&trials, &programs, processors, &advice)
+        answer.words(prediction.as_ref())
     };
     output::answer(&text)?;
+    if let (Some(file), Some(directory)) = (&mut records, &args.out) {
+        page::write(file, &answer, prediction.as_ref())?;
+        page::draw(directory)?;
+        if !args.quiet {
+            eprintln!("report: {}", directory.join("report.html").display());
+        }
+    }
     match advice.verdict {
         _ if args.apply => apply(&programs, advice.way),
         AdviceVerdict::Undecided => Ok(ExitCode::from(1)),
@@ -107,11 +137,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Processors of each program's own, if there are enough for that.
+fn parts(programs: usize) -> anyhow::Result<Vec<CpuSet>> {
+    let limits = quota::limits()?;
+    if !(2..=limits.affinity.len()).contains(&programs) {
+        return Ok(Vec::new());
+    }
+    let effective = unisono_fit::effective(&limits).processors;
+    let all = unisono_fit::parts(&Topology::read(), &limits.affinity, effective, programs);
+    Ok(all.into_iter().map(|part| part.cpus).collect())
+}
+
 fn tried(args: &Args, programs: &Programs) -> anyhow::Result<TrialRuns> {
-    let several = programs.commands.len() > 1;
-    // one program cannot take turns with itself
-    let ways: Vec<TriedRemedy> =
-        TriedRemedy::ALL.into_iter().filter(|way| several || *way != TriedRemedy::InTurn).collect();
     let budget = TrialBudget { total: args.time.unwrap_or(Duration::from_secs(60)), run: args.limit };
     let mut say = |round: usize, way: TriedRemedy| {
         if !args.quiet {
@@ -124,7 +161,7 @@ fn tried(args: &Args, programs: &Programs) -> anyhow::Result<TrialRuns> {
             );
         }
     };
-    let trials = trial::run(programs, &ways, budget, &mut say, &interrupt::caught);
+    let trials = trial::run(programs, &programs.ways(), budget, &mut say, &interrupt::caught);
     trials.map_err(|error| match error {
         trial::Error::Start { .. } => Failure::Usage(error.to_string()).into(),
         error => error.into(),

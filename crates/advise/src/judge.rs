@@ -2,8 +2,8 @@
 //!
 //! Pure. A way is compared with plain Linux run by run in the same round ([`unisono_measure::paired`]). Of
 //! all ways that are at most [`AS_GOOD`] times as slow as the best one, the simplest is advised. The order
-//! is: `fit`, a wait policy, binding, one program after the other, gangs. Gangs come last because they make
-//! every program take turns. A way that was not clearly better than plain Linux is never advised.
+//! is: `fit`, a wait policy, binding, a partition, one program after the other, a priority, gangs. Gangs come
+//! last because they make every program take turns. A way that was not clearly better than plain Linux is never advised.
 //!
 //! The conditions are those of the paper (TR 745, section 3), with a sixth, the quota. What cannot be seen
 //! from outside is said to be unknown.
@@ -46,7 +46,9 @@ pub enum AdviceVerdict {
     TooManyThreads,
     WaitPolicy,
     Pin,
+    Partition,
     InTurn,
+    Priority,
     Gang,
     Nothing,
     /// The runs cannot tell.
@@ -60,7 +62,9 @@ impl AdviceVerdict {
             AdviceVerdict::TooManyThreads => "too-many-threads",
             AdviceVerdict::WaitPolicy => "wait-policy",
             AdviceVerdict::Pin => "pin",
+            AdviceVerdict::Partition => "partition",
             AdviceVerdict::InTurn => "in-turn",
+            AdviceVerdict::Priority => "priority",
             AdviceVerdict::Gang => "gang",
             AdviceVerdict::Nothing => "nothing",
             AdviceVerdict::Undecided => "undecided",
@@ -173,8 +177,10 @@ fn verdict(way: TriedRemedy, circumstances: &Circumstances) -> AdviceVerdict {
         TriedRemedy::Plain => AdviceVerdict::Nothing,
         TriedRemedy::Passive => AdviceVerdict::WaitPolicy,
         TriedRemedy::Pin => AdviceVerdict::Pin,
+        TriedRemedy::Partition => AdviceVerdict::Partition,
         TriedRemedy::InTurn => AdviceVerdict::InTurn,
-        TriedRemedy::Gangs => AdviceVerdict::Gang,
+        TriedRemedy::Priority => AdviceVerdict::Priority,
+        TriedRemedy::Gangs | TriedRemedy::GangsShort | TriedRemedy::GangsLong => AdviceVerdict::Gang,
         TriedRemedy::Fit if fit.fewer_threads() => AdviceVerdict::TooManyThreads,
         TriedRemedy::Fit if fit.waits() => AdviceVerdict::WaitPolicy,
         // processors of its own for each program, or for each thread
@@ -203,11 +209,7 @@ fn conditions(trials: &TrialRuns, circumstances: &Circumstances) -> Vec<GangCond
     let seen = |way: TriedRemedy| of(trials, way).map(|run| &run.observation).find(|seen| seen.threads > 0);
     let plain = seen(TriedRemedy::Plain);
     let team = seen(TriedRemedy::Passive).or(plain);
-    // threads that sleep while they wait show how often they wait, unless they happen to be in step
-    let sleeps = of(trials, TriedRemedy::Passive)
-        .chain(of(trials, TriedRemedy::Plain))
-        .map(|run| run.observation.sleeps_per_s);
-    let sleeps = sleeps.fold(0.0, f64::max);
+    let sleeps = sleeps(trials);
     let unseen = || "the programs ended before they could be watched".to_owned();
     vec![
         GangCondition {
@@ -242,8 +244,18 @@ fn conditions(trials: &TrialRuns, circumstances: &Circumstances) -> Vec<GangCond
     ]
 }
 
+/// How often a thread sleeps in a second of work. Threads that sleep while they wait show how often they wait,
+/// unless they happen to be in step.
+pub(crate) fn sleeps(trials: &TrialRuns) -> f64 {
+    let runs = of(trials, TriedRemedy::Passive).chain(of(trials, TriedRemedy::Plain));
+    runs.map(|run| run.observation.sleeps_per_s).fold(0.0, f64::max)
+}
+
+/// From so many sleeps in a second of work on, they are waits for other threads, and not for files.
+pub(crate) const TELLING_SLEEPS: f64 = FINE / 10.0;
+
 fn fine(sleeps: f64) -> String {
-    if sleeps >= FINE / 10.0 {
+    if sleeps >= TELLING_SLEEPS {
         format!("a thread slept up to {sleeps:.0} times in a second of work")
     } else {
         "threads hardly sleep: they spin while they wait, or never wait".into()
@@ -386,7 +398,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_way_that_was_slower_at_the_median_is_never_advised(
-            times in proptest::collection::vec(proptest::collection::vec(0.01f64..100.0, 6), 1..9)
+            times in proptest::collection::vec(
+                proptest::collection::vec(0.01f64..100.0, TriedRemedy::ALL.len()), 1..9
+            )
         ) {
             let rounds: Vec<Vec<(TriedRemedy, f64)>> =
                 times.iter().map(|round| TriedRemedy::ALL.into_iter().zip(round.iter().copied()).collect()).collect();

@@ -2,11 +2,12 @@
 //! in each of a few ways, and judges what it saw.
 //!
 //! ```text
-//!   way      what to start for each way to run the programs       (pure)
+//!   remedy   what to start for each way to run the programs       (pure)
 //!   tree     reads /proc: the threads of a program and its children
 //!   watch    turns readings into an observation of one run        (pure)
 //!   trial    runs the ways by turns, watches each run, stops what takes too long
 //!   judge    turns runs and observations into a verdict           (pure)
+//!   predict  what the simulator expects of each way               (pure)
 //! ```
 //! Read the files in this order.
 //!
@@ -25,12 +26,14 @@
 #![forbid(unsafe_code)]
 
 pub mod judge;
+pub mod predict;
 pub mod remedy;
 pub mod tree;
 pub mod trial;
 pub mod watch;
 
 pub use judge::{Advice, AdviceVerdict, GangCondition, judge};
+pub use predict::Prediction;
 pub use remedy::{FitPlan, TriedRemedy};
 pub use trial::{RunEnd, TrialRun, TrialRuns};
 pub use watch::Observation;

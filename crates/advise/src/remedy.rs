@@ -6,6 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use unisono_fit::FittedProgram;
+use unisono_linux::affinity::CpuSet;
 
 /// Simpler ways first: the judge prefers an earlier one unless a later one is clearly faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,10 +18,18 @@ pub enum TriedRemedy {
     Passive,
     /// Each thread of an OpenMP team has a processor of its own.
     Pin,
+    /// Each program has processors of its own.
+    Partition,
     /// One program after the other.
     InTurn,
+    /// The first program before the others; a single one before everybody else's.
+    Priority,
     /// `unisono gang run`.
     Gangs,
+    /// The same with slices of 5 ms: each program answers sooner, and there are more switches.
+    GangsShort,
+    /// The same with slices of 100 ms.
+    GangsLong,
 }
 
 /// What `unisono fit` would set, as far as a verdict needs it.
@@ -62,14 +71,33 @@ const PIN: [(&str, &str); 2] = [("OMP_PROC_BIND", "spread"), ("OMP_PLACES", "thr
 pub type StartedTogether = Vec<(Vec<OsString>, Vec<(&'static str, &'static str)>)>;
 
 impl TriedRemedy {
-    pub const ALL: [TriedRemedy; 6] = [
+    pub const ALL: [TriedRemedy; 10] = [
         TriedRemedy::Plain,
         TriedRemedy::Fit,
         TriedRemedy::Passive,
         TriedRemedy::Pin,
+        TriedRemedy::Partition,
         TriedRemedy::InTurn,
+        TriedRemedy::Priority,
         TriedRemedy::Gangs,
+        TriedRemedy::GangsShort,
+        TriedRemedy::GangsLong,
     ];
+
+    /// Whether it is gangs with another slice. It is tried only where gangs do well.
+    pub fn is_other_slice(self) -> bool {
+        matches!(self, TriedRemedy::GangsShort | TriedRemedy::GangsLong)
+    }
+
+    /// Of gangs: the length of a turn in milliseconds.
+    pub fn slice_ms(self) -> Option<u64> {
+        match self {
+            TriedRemedy::Gangs => Some(20),
+            TriedRemedy::GangsShort => Some(5),
+            TriedRemedy::GangsLong => Some(100),
+            _ => None,
+        }
+    }
 
     pub fn name(self) -> &'static str {
         match self {
@@ -77,8 +105,12 @@ impl TriedRemedy {
             TriedRemedy::Fit => "fit",
             TriedRemedy::Passive => "passive",
             TriedRemedy::Pin => "pin",
+            TriedRemedy::Partition => "partition",
             TriedRemedy::InTurn => "in-turn",
+            TriedRemedy::Priority => "priority",
             TriedRemedy::Gangs => "gangs",
+            TriedRemedy::GangsShort => "gangs-5ms",
+            TriedRemedy::GangsLong => "gangs-100ms",
         }
     }
 
@@ -88,8 +120,12 @@ impl TriedRemedy {
             TriedRemedy::Fit => "as many threads as processors",
             TriedRemedy::Passive => "waiting threads sleep",
             TriedRemedy::Pin => "a processor for each thread",
+            TriedRemedy::Partition => "processors for each program",
             TriedRemedy::InTurn => "one program after the other",
+            TriedRemedy::Priority => "the first program first",
             TriedRemedy::Gangs => "programs take turns as gangs",
+            TriedRemedy::GangsShort => "gangs with slices of 5 ms",
+            TriedRemedy::GangsLong => "gangs with slices of 100 ms",
         }
     }
 }
@@ -102,9 +138,41 @@ pub struct Programs {
     pub unisono: PathBuf,
     /// Only root may stop gangs by control groups; others stop them by signals.
     pub root: bool,
+    /// Processors of each program's own, if there are enough for that.
+    pub parts: Vec<CpuSet>,
 }
 
 impl Programs {
+    /// What can be tried with them here.
+    pub fn ways(&self) -> Vec<TriedRemedy> {
+        let several = self.commands.len() > 1;
+        let makes_sense = |way: &TriedRemedy| match way {
+            // one program cannot take turns with itself
+            TriedRemedy::InTurn => several,
+            TriedRemedy::Partition => several && self.parts.len() == self.commands.len(),
+            // only root may raise a priority
+            TriedRemedy::Priority => several || self.root,
+            _ => true,
+        };
+        TriedRemedy::ALL.into_iter().filter(makes_sense).collect()
+    }
+
+    /// Words before each program by which it gets its processors or its priority.
+    fn before(&self, way: TriedRemedy) -> Vec<Vec<String>> {
+        let several = self.commands.len() > 1;
+        let one = |number: usize| match way {
+            TriedRemedy::Partition => {
+                self.parts.get(number).map(|cpus| vec!["taskset".into(), "-c".into(), cpus.to_string()])
+            }
+            TriedRemedy::Priority if several && number > 0 => {
+                Some(["nice", "-n", "19"].map(str::to_owned).into())
+            }
+            TriedRemedy::Priority if !several => Some(["nice", "-n", "-20"].map(str::to_owned).into()),
+            _ => None,
+        };
+        (0..self.commands.len()).map(|number| one(number).unwrap_or_default()).collect()
+    }
+
     /// What to start for a way, stage by stage: the processes of a stage run together, and a stage begins
     /// when the one before has ended.
     pub fn stages(&self, way: TriedRemedy) -> Vec<StartedTogether> {
@@ -117,8 +185,15 @@ impl Programs {
             TriedRemedy::Pin => vec![with(&PIN)],
             TriedRemedy::InTurn => with(&[]).into_iter().map(|one| vec![one]).collect(),
             TriedRemedy::Fit => vec![vec![(self.around(&["fit", "--quiet", "--"]), Vec::new())]],
-            TriedRemedy::Gangs => {
-                let words = [&["gang", "run", "--quiet"], self.unprivileged(), &["--"]].concat();
+            TriedRemedy::Partition | TriedRemedy::Priority => {
+                let after = |(words, program): (Vec<String>, &Vec<OsString>)| {
+                    let words = words.into_iter().map(OsString::from).chain(program.iter().cloned());
+                    (words.collect(), Vec::new())
+                };
+                vec![self.before(way).into_iter().zip(&self.commands).map(after).collect()]
+            }
+            TriedRemedy::Gangs | TriedRemedy::GangsShort | TriedRemedy::GangsLong => {
+                let words = [&["gang", "run", "--quiet"], slice(way), self.unprivileged(), &["--"]].concat();
                 vec![vec![(self.around(&words), Vec::new())]]
             }
         }
@@ -138,8 +213,16 @@ impl Programs {
             TriedRemedy::Pin => each(&PIN),
             TriedRemedy::InTurn => texts.join("; "),
             TriedRemedy::Fit => format!("unisono fit -- {}", texts.join(" ::: ")),
-            TriedRemedy::Gangs => {
-                let words = [&["unisono", "gang", "run"], self.unprivileged(), &["--"]].concat();
+            TriedRemedy::Partition | TriedRemedy::Priority => {
+                let before = self.before(way).into_iter().map(|words| words.join(" "));
+                let all: Vec<String> = before
+                    .zip(&texts)
+                    .map(|(words, text)| format!("{words} {text}").trim_start().to_owned())
+                    .collect();
+                all.join(" & ")
+            }
+            TriedRemedy::Gangs | TriedRemedy::GangsShort | TriedRemedy::GangsLong => {
+                let words = [&["unisono", "gang", "run"], slice(way), self.unprivileged(), &["--"]].concat();
                 format!("{} {}", words.join(" "), texts.join(" ::: "))
             }
         }
@@ -159,6 +242,15 @@ impl Programs {
             all.extend(program.iter().cloned());
         }
         all
+    }
+}
+
+/// The words that choose a slice other than `gang run`'s own.
+fn slice(way: TriedRemedy) -> &'static [&'static str] {
+    match way {
+        TriedRemedy::GangsShort => &["--slice", "5ms"],
+        TriedRemedy::GangsLong => &["--slice", "100ms"],
+        _ => &[],
     }
 }
 
@@ -199,7 +291,8 @@ mod tests {
     #[test]
     fn programs_run_together_except_in_turn() {
         let commands = programs(&[&["./a", "1"], &["./b"]]);
-        let two = Programs { commands, unisono: "/bin/unisono".into(), root: true };
+        let parts = vec![CpuSet::single(0), CpuSet::single(1)];
+        let two = Programs { commands, unisono: "/bin/unisono".into(), root: true, parts };
         let shape = |way: TriedRemedy| -> Vec<usize> { two.stages(way).iter().map(Vec::len).collect() };
         assert_eq!(shape(TriedRemedy::Plain), [2]);
         assert_eq!(shape(TriedRemedy::InTurn), [1, 1]);
@@ -207,9 +300,35 @@ mod tests {
         assert_eq!(two.command(TriedRemedy::Gangs), "unisono gang run -- ./a 1 ::: ./b");
         let ordinary = Programs { root: false, ..two.clone() };
         assert_eq!(ordinary.command(TriedRemedy::Gangs), "unisono gang run --unprivileged -- ./a 1 ::: ./b");
+        assert_eq!(two.command(TriedRemedy::GangsShort), "unisono gang run --slice 5ms -- ./a 1 ::: ./b");
         assert_eq!(two.command(TriedRemedy::InTurn), "./a 1; ./b");
+        assert_eq!(two.command(TriedRemedy::Partition), "taskset -c 0 ./a 1 & taskset -c 1 ./b");
+        assert_eq!(two.command(TriedRemedy::Priority), "./a 1 & nice -n 19 ./b");
+        let words: Vec<Vec<OsString>> =
+            two.stages(TriedRemedy::Priority).remove(0).into_iter().map(|(words, _)| words).collect();
+        assert_eq!(words, programs(&[&["./a", "1"], &["nice", "-n", "19", "./b"]]));
         assert!(
             two.command(TriedRemedy::Pin).starts_with("OMP_PROC_BIND=spread OMP_PLACES=threads ./a 1 & OMP_")
         );
+    }
+
+    #[test]
+    fn a_way_that_needs_several_programs_or_root_is_not_tried_without() {
+        let one = Programs {
+            commands: programs(&[&["./a"]]),
+            unisono: "/bin/unisono".into(),
+            root: false,
+            parts: Vec::new(),
+        };
+        let lacks = |programs: &Programs| -> Vec<&str> {
+            let ways = programs.ways();
+            TriedRemedy::ALL.into_iter().filter(|way| !ways.contains(way)).map(TriedRemedy::name).collect()
+        };
+        assert_eq!(lacks(&one), ["partition", "in-turn", "priority"]);
+        let root = Programs { root: true, ..one };
+        assert_eq!(lacks(&root), ["partition", "in-turn"]);
+        assert_eq!(root.command(TriedRemedy::Priority), "nice -n -20 ./a");
+        let crowd = Programs { commands: programs(&[&["./a"], &["./b"], &["./c"]]), ..root };
+        assert_eq!(lacks(&crowd), ["partition"], "there are not enough processors");
     }
 }

@@ -40,6 +40,8 @@ const GRACE: Duration = Duration::from_secs(2);
 /// then, and a way that never ends (threads that spin on one core) would take the whole limit. With 3, a
 /// first run that includes compilation or a cold disk could lose by accident. Chosen, not measured.
 const FAR: u32 = 10;
+/// Gangs are tried with other slices if they took at most this many times as long as the best way.
+const WORTH_A_SWEEP: f64 = 1.25;
 /// No run is stopped earlier: at ten times a run of 10 ms, a pause of the host would decide.
 const LEAST: Duration = Duration::from_secs(2);
 /// Rounds at most. When eight of nine agree, that is no chance (two-sided sign test: 4 %), so that one
@@ -119,7 +121,8 @@ pub fn run(
     let mut trials = TrialRuns::default();
     // `fit` first: it tells how long the programs take where nothing is in their way, before plain Linux,
     // which may crawl, is given ten times that
-    let mut left: Vec<TriedRemedy> = ways.to_vec();
+    let (others, mut left): (Vec<TriedRemedy>, Vec<TriedRemedy>) =
+        ways.iter().partition(|way| way.is_other_slice());
     left.sort_by_key(|way| (*way != TriedRemedy::Fit, *way));
     for round in 0..MOST_ROUNDS {
         let round_begins = Instant::now();
@@ -152,6 +155,9 @@ pub fn run(
         left.retain(|way| {
             trials.runs.iter().filter(|run| run.way == *way).all(|run| run.ended == RunEnd::Well)
         });
+        if round == 0 && gangs_do_well(&trials.runs) {
+            left.extend(&others);
+        }
         if left.len() < 2 {
             trials.stopped_early = Some("fewer than two ways were left to compare".into());
             return Ok(trials);
@@ -162,6 +168,12 @@ pub fn run(
         }
     }
     Ok(trials)
+}
+
+fn gangs_do_well(runs: &[TrialRun]) -> bool {
+    let ended = || runs.iter().filter(|run| run.ended == RunEnd::Well);
+    let best = ended().map(|run| run.seconds).fold(f64::INFINITY, f64::min);
+    ended().any(|run| run.way == TriedRemedy::Gangs && run.seconds <= best * WORTH_A_SWEEP)
 }
 
 fn limit(runs: &[TrialRun], round: usize, budget: TrialBudget) -> Duration {

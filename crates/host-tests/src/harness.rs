@@ -80,18 +80,21 @@ enum TestVerdict {
 struct Asked {
     list: bool,
     exact: bool,
+    /// Also what a test printed that passed or was skipped.
+    shows: bool,
     filters: Vec<String>,
 }
 
 impl Asked {
     /// Understands the arguments that tools pass to a libtest program; flags without a meaning
-    /// here (`--nocapture`, `--test-threads=1`) are ignored.
+    /// here (`--test-threads=1`) are ignored.
     fn parse(arguments: impl Iterator<Item = String>) -> Self {
         let mut asked = Self::default();
         for argument in arguments {
             match argument.as_str() {
                 "--list" => asked.list = true,
                 "--exact" => asked.exact = true,
+                "--nocapture" => asked.shows = true,
                 flag if flag.starts_with("--") => {}
                 _ => asked.filters.push(argument),
             }
@@ -129,9 +132,10 @@ pub fn main(tests: &[Test]) -> ExitCode {
         // a test that hangs must have been named before
         let _ = std::io::stdout().flush();
         let begun = Instant::now();
-        match run_apart(test)
-            .unwrap_or_else(|error| TestVerdict::Failed(format!("it could not be started: {error}")))
-        {
+        let (verdict, said) = run_apart(test).unwrap_or_else(|error| {
+            (TestVerdict::Failed(format!("it could not be started: {error}")), String::new())
+        });
+        match verdict {
             TestVerdict::Passed => {
                 passed += 1;
                 // xtask lists the slowest
@@ -144,7 +148,11 @@ pub fn main(tests: &[Test]) -> ExitCode {
             TestVerdict::Failed(report) => {
                 failed += 1;
                 println!("FAILED\n{report}");
+                continue;
             }
+        }
+        if asked.shows {
+            print!("{said}");
         }
     }
     let result = if failed == 0 { "ok" } else { "FAILED" };
@@ -152,8 +160,8 @@ pub fn main(tests: &[Test]) -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(101) }
 }
 
-/// The parent's side: a process for this test, watched.
-fn run_apart(test: &Test) -> std::io::Result<TestVerdict> {
+/// The parent's side: a process for this test, watched. Answers what it printed, too.
+fn run_apart(test: &Test) -> std::io::Result<(TestVerdict, String)> {
     // a file, not a pipe: a process that outlives the test would keep a pipe open for ever
     let mut output = tempfile::tempfile()?;
     let mut child = Command::new(std::env::current_exe()?)
@@ -168,7 +176,7 @@ fn run_apart(test: &Test) -> std::io::Result<TestVerdict> {
     watchdog::kill_left();
     groups::remove_left_behind();
     let printed = printed(&mut output)?;
-    Ok(match ended {
+    let verdict = match ended {
         Ended::Hung(stacks) => TestVerdict::Failed(format!(
             "{printed}it did not end within {} s:\n{stacks}",
             test.deadline.as_secs()
@@ -183,7 +191,8 @@ fn run_apart(test: &Test) -> std::io::Result<TestVerdict> {
             }
             _ => TestVerdict::Failed(format!("{printed}{status}")),
         },
-    })
+    };
+    Ok((verdict, printed))
 }
 
 fn printed(output: &mut File) -> std::io::Result<String> {

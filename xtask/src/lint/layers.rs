@@ -49,7 +49,7 @@ const ROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("report", &["linux", "measure"]),
-    ("advise", &["fit", "linux", "measure"]),
+    ("advise", &["fit", "gang", "linux", "measure"]),
     // the program
     (
         "unisono",

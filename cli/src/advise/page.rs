@@ -1,0 +1,108 @@
+//! `unisono advise --out DIR`: the trial as records, and the report that is drawn from them.
+//!
+//! A way becomes a variant of one study, a round a repetition. What was seen of the programs and what the
+//! simulator expects becomes the study's method, because a report is drawn from its records alone.
+
+use super::answer::{self, Answer};
+use std::collections::BTreeMap;
+use std::path::Path;
+use unisono_advise::{Prediction, RunEnd, TrialRun, TriedRemedy};
+use unisono_measure::record::{
+    Better, Chart, ChartKind, FORMAT, Figure, HostFacts, Line, Outcome, RunLine, Scale, StudyLine, Verdict,
+};
+use unisono_study::record_file::RecordFile;
+
+const STUDY: &str = "advice";
+
+/// Writes `records.jsonl`. The directory must be empty or not exist.
+pub(super) fn write(
+    file: &mut RecordFile,
+    answer: &Answer<'_>,
+    prediction: Option<&Prediction>,
+) -> anyhow::Result<()> {
+    file.append(&Line::Study(Box::new(study(answer, prediction))))?;
+    let host = unisono_study::host::facts();
+    for (sequence, run) in (0..).zip(&answer.trials.runs) {
+        file.append(&Line::Run(Box::new(line(run, sequence, prediction, &host))))?;
+    }
+    Ok(())
+}
+
+/// Draws `report.html` beside the records.
+pub(super) fn draw(directory: &Path) -> anyhow::Result<()> {
+    unisono_report::render(&directory.join("records.jsonl"), &directory.join("report.html"))?;
+    Ok(())
+}
+
+fn study(answer: &Answer<'_>, prediction: Option<&Prediction>) -> StudyLine {
+    let chart = |title: &str, figure: &str, label: &str| Chart {
+        title: title.to_owned(),
+        kind: ChartKind::Strip,
+        y: vec![figure.to_owned()],
+        y_label: Some(label.to_owned()),
+        y_scale: Scale::Log,
+        ..Chart::default()
+    };
+    let mut charts = vec![chart("How long the programs took", "seconds", "seconds until the last one ended")];
+    if prediction.is_some() {
+        charts.push(chart("What the simulator expects", "simulated_gain", "plain Linux / this way"));
+    }
+    let against = |way: TriedRemedy| Verdict {
+        variant: way.name().to_owned(),
+        against: TriedRemedy::Plain.name().to_owned(),
+        figure: "seconds".to_owned(),
+        better: Better::Lower,
+        words: format!("{} against the programs as they are", way.words()),
+        ..Verdict::default()
+    };
+    let tried = |way: &TriedRemedy| answer.trials.runs.iter().any(|run| run.way == *way);
+    let ways = TriedRemedy::ALL.into_iter().filter(tried);
+    let mut labels: BTreeMap<String, String> =
+        ways.clone().map(|way| (way.name().to_owned(), way.words().to_owned())).collect();
+    labels.insert("seconds".into(), "time".into());
+    labels.insert("simulated_gain".into(), "times as fast as plain Linux, simulated".into());
+    StudyLine {
+        format: FORMAT.to_owned(),
+        study: STUDY.to_owned(),
+        topic: STUDY.to_owned(),
+        title: "Advice for these programs".to_owned(),
+        question: format!("Which setting makes {} fast here?", answer.programs.command(TriedRemedy::Plain)),
+        method: answer::method(answer, prediction),
+        charts,
+        verdicts: ways.filter(|way| *way != TriedRemedy::Plain).map(against).collect(),
+        labels,
+        ..StudyLine::default()
+    }
+}
+
+fn line(run: &TrialRun, sequence: u32, prediction: Option<&Prediction>, host: &HostFacts) -> RunLine {
+    let (outcome, reason) = match &run.ended {
+        RunEnd::Well => (Outcome::Measured, None),
+        RunEnd::Stopped => (Outcome::Failed, Some(format!("stopped after {:.1} s", run.seconds))),
+        RunEnd::Badly { code, said } => (Outcome::Failed, Some(format!("exit code {code}: {said}"))),
+    };
+    let mut figures = Vec::new();
+    if outcome == Outcome::Measured {
+        figures.push(Figure::new("seconds", run.seconds, "s"));
+        figures.push(Figure::new("cpu_s", run.observation.ran_s, "s"));
+        figures.push(Figure::new("waited_s", run.observation.waited_s, "s"));
+        let ways = prediction.map_or(&[][..], |prediction| &prediction.ways);
+        let gain = ways.iter().find(|(way, _)| *way == run.way).map(|(_, gain)| *gain);
+        figures.extend(gain.map(|gain| Figure::new("simulated_gain", gain, "1")));
+    }
+    RunLine {
+        format: FORMAT.to_owned(),
+        study: STUDY.to_owned(),
+        topic: STUDY.to_owned(),
+        variant: run.way.name().to_owned(),
+        repetition: u32::try_from(run.round).unwrap_or(u32::MAX),
+        sequence,
+        outcome,
+        reason,
+        figures,
+        elapsed_s: run.seconds,
+        host: HostFacts { foreign_load: None, ..host.clone() },
+        commit: unisono_study::COMMIT.to_owned(),
+        ..RunLine::default()
+    }
+}

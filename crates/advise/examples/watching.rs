@@ -1,0 +1,79 @@
+//! Measures what it costs a program to be watched by `unisono advise`:
+//!
+//! ```sh
+//! cargo run --release -p unisono-advise --example watching -- 20 ./solver 1000
+//! ```
+//! Runs the program so often each way, by turns (A B B A): started and waited for, and started, waited for and
+//! watched as in a trial. Prints the ratio with its interval; below 1.02 is the budget. Choose a program of about
+//! a second on a quiet machine: a shorter one is watched more often for its length than any real one.
+#![allow(clippy::print_stdout, reason = "what it measured is its answer")]
+
+use std::ffi::OsString;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use unisono_advise::remedy::Programs;
+use unisono_advise::trial::{self, TrialBudget};
+use unisono_advise::{RunEnd, TriedRemedy};
+use unisono_measure::bootstrap::LEVEL;
+use unisono_measure::paired;
+use unisono_measure::record::Better;
+
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Seconds of a run that nobody watches.
+fn alone(command: &[OsString]) -> Option<f64> {
+    let begin = Instant::now();
+    let mut one = Command::new(&command[0]);
+    one.args(&command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let status = one.status().ok()?;
+    status.success().then(|| begin.elapsed().as_secs_f64())
+}
+
+/// Seconds of a run that is watched.
+fn watched(programs: &Programs) -> Option<f64> {
+    // no time is left for a second round
+    let budget = TrialBudget { total: Duration::ZERO, run: LIMIT };
+    let trials = trial::run(programs, &[TriedRemedy::Plain], budget, &mut |_, _| {}, &|| None).ok()?;
+    trials.runs.first().filter(|run| run.ended == RunEnd::Well).map(|run| run.seconds)
+}
+
+fn main() {
+    let mut words = std::env::args_os().skip(1);
+    let runs = words.next().and_then(|word| word.to_str()?.parse::<usize>().ok());
+    let command: Vec<OsString> = words.collect();
+    let (Some(runs), false) = (runs, command.is_empty()) else {
+        eprintln!("watching RUNS CMD ARGS");
+        std::process::exit(2);
+    };
+    let programs = Programs {
+        commands: vec![command.clone()],
+        unisono: "unisono".into(),
+        root: false,
+        parts: Vec::new(),
+    };
+    let mut pairs = Vec::new();
+    for round in 0..runs {
+        let pair = if round % 2 == 0 {
+            let first = watched(&programs);
+            first.zip(alone(&command))
+        } else {
+            let second = alone(&command);
+            watched(&programs).zip(second)
+        };
+        let Some(pair) = pair else {
+            eprintln!("the program cannot be started, fails, or takes longer than {} s", LIMIT.as_secs());
+            std::process::exit(1);
+        };
+        pairs.push(pair);
+    }
+    match paired::compare(&pairs, Better::Lower, LEVEL, 1) {
+        Some(comparison) => {
+            let ratio = comparison.ratio;
+            println!(
+                "watched / alone: {:.4} ({:.4} to {:.4}), n = {}",
+                ratio.value, ratio.low, ratio.high, ratio.n
+            );
+        }
+        None => println!("too few runs"),
+    }
+}

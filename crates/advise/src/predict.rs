@@ -1,0 +1,212 @@
+//! What the simulator expects of each way, beside what the runs showed. Pure.
+//!
+//! The programs are simulated as equal teams: as many threads as worked at a time, which meet at barriers. The
+//! interval between barriers comes from the sleeps of threads that slept while they waited. So nothing is
+//! predicted for threads that never sleep, or that sleep so seldom that they may have waited for a file. How
+//! threads wait as they are comes from the runtime that was found.
+//!
+//! A prediction that is far from what was measured says that something matters that the simulator does not
+//! know (docs/simulator.md): caches, memory, other programs.
+//!
+//! Cost: a fraction of a second for 16 processors. Reference: [`unisono_gang::simulate`].
+
+use crate::judge::{Circumstances, TELLING_SLEEPS, sleeps};
+use crate::remedy::TriedRemedy;
+use crate::trial::TrialRuns;
+use unisono_gang::policy::Backfill;
+use unisono_gang::simulate::{
+    KernelModel, MOST_CORES, Sharing, SimulatedMachine, SimulatedProgram, SimulatedWait, WaitCosts, simulate,
+};
+use unisono_linux::clock::Nanos;
+
+/// Plain Linux stacks threads from some starts and spreads them from others.
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
+/// Three turns of the longest slice for each of two gangs.
+const LENGTH: Nanos = Nanos(600_000_000);
+
+/// What was seen of the programs, as far as a simulation needs it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TeamShape {
+    pub programs: usize,
+    /// Of each program; at least 2.
+    pub threads: usize,
+    /// Of work between two barriers.
+    pub interval: Nanos,
+    /// How much longer the slowest thread may compute.
+    pub variance: Nanos,
+    pub wait: SimulatedWait,
+    /// Whether the runtime starts as many threads as the affinity has processors.
+    pub counts_affinity: bool,
+}
+
+/// How many times as fast as plain Linux each way is in the simulation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    pub shape: TeamShape,
+    pub ways: Vec<(TriedRemedy, f64)>,
+}
+
+/// `None`: the threads were not seen to wait for each other.
+pub fn shape(trials: &TrialRuns, circumstances: &Circumstances) -> Option<TeamShape> {
+    let programs = circumstances.programs.max(1);
+    let seen = trials.runs.iter().map(|run| &run.observation);
+    let threads = seen.clone().map(|seen| seen.threads).max()?.div_ceil(programs);
+    let sleeps = sleeps(trials);
+    if threads < 2 || sleeps < TELLING_SLEEPS {
+        return None;
+    }
+    // the last of a team does not sleep, and a sleep itself costs some of the work's time, but not all
+    let between = 1e9 / sleeps * (threads - 1) as f64 / threads as f64;
+    let interval = (between - WaitCosts::EXAMPLE_HOST.block.0 as f64).max(between / 2.0);
+    let uneven = seen.map(|seen| seen.imbalance).filter(|one| *one >= 1.0).fold(f64::INFINITY, f64::min);
+    // the mean of the additional time is half of the variance
+    let variance = if uneven.is_finite() { interval * (uneven - 1.0).min(2.0) * 2.0 } else { 0.0 };
+    let runtimes: Vec<&str> = trials.runtimes.iter().map(String::as_str).collect();
+    Some(TeamShape {
+        programs,
+        threads,
+        interval: Nanos(interval as u64),
+        variance: Nanos(variance as u64),
+        wait: wait_of(&runtimes),
+        counts_affinity: runtimes
+            .iter()
+            .any(|name| COUNT_AFFINITY.iter().any(|known| name.starts_with(known))),
+    })
+}
+
+const COUNT_AFFINITY: [&str; 5] = ["libgomp", "libomp", "libiomp5", "libopenblas", "libmkl_"];
+
+/// How threads of the runtimes wait unless they are told otherwise.
+fn wait_of(runtimes: &[&str]) -> SimulatedWait {
+    let has = |name: &str| runtimes.iter().any(|runtime| runtime.starts_with(name));
+    if has("libmpi") {
+        // MPICH and Open MPI poll without end
+        SimulatedWait::Spin
+    } else if has("libomp") || has("libiomp5") {
+        // KMP_BLOCKTIME: 200 ms
+        SimulatedWait::SpinBlock(Nanos(200_000_000))
+    } else if has("libopenblas") {
+        // THREAD_TIMEOUT of 26: 2^26 cycles
+        SimulatedWait::SpinBlock(Nanos(25_000_000))
+    } else if has("libgomp") {
+        // GOMP_SPINCOUNT: 300,000 turns of about 16 ns
+        SimulatedWait::SpinBlock(Nanos(5_000_000))
+    } else {
+        SimulatedWait::Block
+    }
+}
+
+/// Simulates the ways. Empty of ways that the simulator refuses.
+pub fn predict(shape: &TeamShape, circumstances: &Circumstances, ways: &[TriedRemedy]) -> Option<Prediction> {
+    let cores = circumstances.processors.clamp(1, MOST_CORES);
+    let plain = rate(shape, circumstances, cores, TriedRemedy::Plain)?;
+    let one = |way: &TriedRemedy| Some((*way, rate(shape, circumstances, cores, *way)? / plain));
+    let ways = ways.iter().filter(|way| **way != TriedRemedy::Plain).filter_map(one).collect();
+    Some(Prediction { shape: shape.clone(), ways })
+}
+
+/// Barriers that all programs together pass in a second. A barrier stands for the same work in every way.
+fn rate(shape: &TeamShape, circumstances: &Circumstances, cores: usize, way: TriedRemedy) -> Option<f64> {
+    let fits = shape.programs <= cores;
+    let slice = way.slice_ms().map(|ms| Nanos(ms * 1_000_000));
+    let sharing = match way {
+        TriedRemedy::Plain | TriedRemedy::Passive | TriedRemedy::Priority => Sharing::Linux,
+        TriedRemedy::Fit | TriedRemedy::Partition if fits && shape.programs > 1 => Sharing::Partition,
+        TriedRemedy::Fit | TriedRemedy::Partition | TriedRemedy::Pin => Sharing::Spread,
+        TriedRemedy::InTurn => Sharing::Batch,
+        _ => Sharing::Gang { slice: slice?, backfill: Backfill::Offer },
+    };
+    let fewer = match way {
+        TriedRemedy::Fit => circumstances.fit.fewer_threads() || shape.programs > 1,
+        TriedRemedy::Partition => shape.counts_affinity,
+        _ => false,
+    };
+    let threads = if fewer { (cores / shape.programs).clamp(1, shape.threads) } else { shape.threads };
+    let passive = way == TriedRemedy::Passive || way == TriedRemedy::Fit && circumstances.fit.waits();
+    let longer = |time: Nanos| Nanos(time.0.saturating_mul(shape.threads as u64) / threads as u64);
+    let program = |number: usize| SimulatedProgram {
+        wait: if passive { SimulatedWait::Block } else { shape.wait },
+        nice: if way == TriedRemedy::Priority && number > 0 { 19 } else { 0 },
+        ..SimulatedProgram::barriers(
+            &number.to_string(),
+            threads,
+            longer(shape.interval),
+            longer(shape.variance),
+        )
+    };
+    let programs: Vec<SimulatedProgram> = (0..shape.programs).map(program).collect();
+    let machine = SimulatedMachine {
+        cores,
+        cache_cores: 16,
+        kernel: KernelModel::Eevdf,
+        costs: WaitCosts::EXAMPLE_HOST,
+    };
+    let of = |seed| {
+        let report = simulate(&machine, &programs, sharing, LENGTH, seed).ok()?;
+        Some(report.gangs.iter().map(|fate| fate.barriers_per_s).sum::<f64>())
+    };
+    let rates: Vec<f64> = SEEDS.map(of).collect::<Option<_>>()?;
+    Some(rates.iter().sum::<f64>() / rates.len() as f64).filter(|rate| *rate > 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remedy::FitPlan;
+    use crate::trial::{RunEnd, TrialRun};
+    use crate::watch::Observation;
+
+    fn trials(threads: usize, sleeps_per_s: f64, runtimes: &[&str]) -> TrialRuns {
+        let observation = Observation { threads, sleeps_per_s, imbalance: 1.0, ..Observation::default() };
+        let run =
+            TrialRun { way: TriedRemedy::Passive, round: 0, ended: RunEnd::Well, seconds: 1.0, observation };
+        TrialRuns {
+            runs: vec![run],
+            runtimes: runtimes.iter().map(|name| (*name).to_owned()).collect(),
+            ..TrialRuns::default()
+        }
+    }
+
+    fn two_on(processors: usize) -> Circumstances {
+        Circumstances { programs: 2, processors, fit: FitPlan::default() }
+    }
+
+    fn gain(prediction: &Prediction, way: TriedRemedy) -> f64 {
+        prediction.ways.iter().find(|(one, _)| *one == way).expect("simulated").1
+    }
+
+    #[test]
+    fn the_interval_is_that_of_the_sleeps_and_threads_that_never_sleep_have_none() {
+        // two programs of two threads: each second sleep of a barrier of 100 us
+        let shape = shape(&trials(4, 4_655.0, &["libgomp.so.1.0.0"]), &two_on(2)).expect("they sleep");
+        assert_eq!((shape.programs, shape.threads), (2, 2));
+        assert!((99_000..101_000).contains(&shape.interval.0), "{shape:?}");
+        assert_eq!(shape.wait, SimulatedWait::SpinBlock(Nanos(5_000_000)));
+        assert_eq!(super::shape(&trials(4, 20.0, &[]), &two_on(2)), None, "as for a file");
+        assert_eq!(super::shape(&trials(2, 9_000.0, &[]), &two_on(2)), None, "one thread each");
+    }
+
+    #[test]
+    fn spinning_programs_gain_by_gangs_and_hardly_while_their_threads_sleep() {
+        let fine = TeamShape {
+            programs: 2,
+            threads: 2,
+            interval: Nanos(20_000),
+            variance: Nanos(0),
+            wait: SimulatedWait::Spin,
+            counts_affinity: true,
+        };
+        let told = predict(&fine, &two_on(2), &TriedRemedy::ALL).expect("a simulation");
+        assert_eq!(told.ways.len(), TriedRemedy::ALL.len() - 1);
+        let gangs = gain(&told, TriedRemedy::Gangs);
+        assert_eq!(gain(&told, TriedRemedy::Partition), gain(&told, TriedRemedy::Fit), "one thread each");
+        assert!(gangs > 3.0, "{told:?}");
+        assert!(
+            gain(&told, TriedRemedy::InTurn) > 3.0 && gain(&told, TriedRemedy::Passive) < gangs,
+            "{told:?}"
+        );
+        let coarse = TeamShape { interval: Nanos(50_000_000), wait: SimulatedWait::Block, ..fine };
+        let told = predict(&coarse, &two_on(2), &TriedRemedy::ALL).expect("a simulation");
+        assert!(gain(&told, TriedRemedy::Gangs) < 1.5, "{told:?}");
+    }
+}

@@ -1,0 +1,362 @@
+//! `unisono advise` on programs whose right answer is known: half of them need no remedy.
+//!
+//! Programs of the distribution run unmodified: numpy with OpenBLAS, gofmt, javac, stress-ng, pigz, zstd,
+//! sort. The others are loops in C for OpenMP and MPI. Three run always, all of them in long tests. An
+//! answer `undecided` skips the test, and so does a wrong one beside much load of others, because a busy
+//! machine cannot tell. `--nocapture` shows the answers as rows of the table in docs/advice.md.
+
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use unisono_host_tests::{Skipped, TestOutcome, groups, host_tests, is_long, program, require};
+use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
+use unisono_linux::process::{Family, start};
+
+/// Programs as a shell would split them, started together.
+struct Reference<'a> {
+    what: &'a str,
+    programs: &'a [Vec<String>],
+    environment: &'a [(&'a str, &'a str)],
+    quota: Option<&'a ControlGroup>,
+    /// Any of these verdicts is right.
+    right: &'a [&'a str],
+}
+
+/// From so many processors on that others use, a priority may be the best remedy for anything.
+const BUSY: f64 = 0.3;
+
+const NEEDS_NOTHING: &[&str] = &["nothing"];
+/// Settings of the caller that would stay, so that nothing could be found.
+const SETTINGS: [&str; 7] = [
+    "OMP_NUM_THREADS",
+    "OMP_WAIT_POLICY",
+    "OMP_PROC_BIND",
+    "OMP_PLACES",
+    "OPENBLAS_NUM_THREADS",
+    "KMP_BLOCKTIME",
+    "GOMAXPROCS",
+];
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Asks for advice, prints it as a row of a table, and holds it against what is right.
+fn check(reference: &Reference<'_>) -> TestOutcome {
+    let mut command = Command::new(program::unisono());
+    command.args(["advise", "--json", "--quiet", "--for", "30s", "--limit", "8s", "--"]);
+    for (number, one) in reference.programs.iter().enumerate() {
+        if number > 0 {
+            command.arg(":::");
+        }
+        command.args(one);
+    }
+    SETTINGS.iter().for_each(|name| {
+        command.env_remove(name);
+    });
+    command.envs(reference.environment.iter().copied()).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let doors = reference.quota.iter().map(|group| group.door().expect("our own group")).collect();
+    let output = start(&mut command, doors, Family::Same).expect("unisono starts").wait_with_output();
+    let output = output.expect("it ends");
+    let answer: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    let verdict = answer["verdict"].as_str().expect("a verdict");
+    let is_right = reference.right.contains(&verdict);
+    let gain = match (answer["gain"]["median"].as_f64(), answer["gain_at_least"].as_f64()) {
+        (Some(gain), _) => format!("{gain:.2}"),
+        (None, Some(least)) => format!("over {least:.1}"),
+        (None, None) => String::new(),
+    };
+    let mark = if is_right { "right" } else { "WRONG" };
+    let (way, right) = (answer["way"].as_str().unwrap_or_default(), reference.right.join(" or "));
+    eprintln!("| {} | {right} | {verdict} | {way} | {gain} | {mark} |", reference.what);
+    if verdict == "undecided" {
+        return Err(Skipped::because(format!("{}: the runs differ too much now to tell", reference.what)));
+    }
+    let others = answer["runs"].as_array().expect("runs").iter().filter_map(|run| run["others"].as_f64());
+    let others = others.fold(0.0, f64::max);
+    if !is_right && others > BUSY {
+        let why =
+            format!("{}: others used {others:.1} processors, so another answer may be right", reference.what);
+        return Err(Skipped::because(why));
+    }
+    assert!(is_right, "{answer:#}");
+    Ok(())
+}
+
+fn long() -> TestOutcome {
+    if is_long() { Ok(()) } else { Err(Skipped::because("a trial of a minute; cargo xtask test --long")) }
+}
+
+/// Compiles a program in C.
+fn compiled(directory: &Path, compiler: &[&str], source: PathBuf, package: &str) -> Result<String, Skipped> {
+    require::program(compiler[0], &format!("apt-get install {package}"))?;
+    let name = source.file_stem().expect("a source has a name").to_owned();
+    let target = directory.join(name);
+    let mut command = Command::new(compiler[0]);
+    command.args(&compiler[1..]).arg("-O2").arg("-o").args([&target, &source]);
+    let output = command.output().expect("the compiler starts");
+    if output.status.success() {
+        Ok(target.display().to_string())
+    } else {
+        let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(Skipped::because(format!("{} fails here: {why}", compiler.join(" "))))
+    }
+}
+
+/// A loop of OpenMP reductions, 7 us each for one thread.
+fn reductions(directory: &Path) -> Result<String, Skipped> {
+    let source = program::workspace().join("crates/fit/examples/reductions.c");
+    compiled(directory, &["gcc", "-fopenmp"], source, "gcc")
+}
+
+/// Eigenvalues by numpy, which waits for OpenBLAS's threads all the time.
+fn eigenvalues() -> Result<Vec<String>, Skipped> {
+    // Debian's: another Python on PATH may have no numpy, or one with its own BLAS
+    const PYTHON: &str = "/usr/bin/python3";
+    const LOADED: &str = "import numpy; numpy.linalg.eigvals(numpy.eye(9)); \
+        raise SystemExit('libopenblas' not in open('/proc/self/maps').read())";
+    let found = Command::new(PYTHON).args(["-c", LOADED]).stderr(Stdio::null()).status();
+    if !found.is_ok_and(|status| status.success()) {
+        return Err(Skipped::because(
+            "numpy does not use OpenBLAS here; apt-get install python3-numpy libopenblas0-pthread",
+        ));
+    }
+    let work = "import numpy\na=numpy.random.default_rng(1).random((120,120))\n\
+        for _ in range(30): numpy.linalg.eigvals(a)";
+    Ok(vec![PYTHON.into(), "-c".into(), work.into()])
+}
+
+/// A group with the processor time of one processor.
+fn quota_of_one() -> Result<ControlGroup, Skipped> {
+    require::root()?;
+    require::cpus(2)?;
+    let all = hierarchies().expect("mounts can be read");
+    let tree = CgroupHierarchy::with(&all, "cpu")
+        .ok_or_else(|| Skipped::because("no cgroup tree has the cpu controller here; mount one"))?;
+    let refused = |error| Skipped::because(format!("no group with a quota can be made here: {error}"));
+    let group = tree.top().create(&groups::name("advise")).map_err(refused)?;
+    let (file, value) = match tree.version {
+        CgroupVersion::V1 => ("cpu.cfs_quota_us", "100000"),
+        CgroupVersion::V2 => ("cpu.max", "100000 100000"),
+    };
+    group.write(file, value).map_err(refused)?;
+    Ok(group)
+}
+
+fn openmp_in_a_quota_of_one_processor_has_too_many_threads() -> TestOutcome {
+    let directory = tempfile::tempdir().expect("a directory");
+    let reductions = reductions(directory.path())?;
+    check(&Reference {
+        what: "OpenMP loop in a quota of one processor",
+        programs: &[vec![reductions, "30000".into()]],
+        environment: &[],
+        quota: Some(&quota_of_one()?),
+        right: &["too-many-threads"],
+    })
+}
+
+fn eight_openmp_threads_that_the_user_wants_have_to_sleep_while_they_wait() -> TestOutcome {
+    let directory = tempfile::tempdir().expect("a directory");
+    let reductions = reductions(directory.path())?;
+    check(&Reference {
+        what: "OpenMP loop, OMP_NUM_THREADS=8 set by the user",
+        programs: &[vec![reductions, "3000".into()]],
+        environment: &[("OMP_NUM_THREADS", "8")],
+        quota: None,
+        right: &["wait-policy"],
+    })
+}
+
+fn a_program_that_sleeps_needs_nothing() -> TestOutcome {
+    check(&Reference {
+        what: "sleep",
+        programs: &[words("sleep 0.4")],
+        environment: &[],
+        quota: None,
+        right: NEEDS_NOTHING,
+    })
+}
+
+fn two_openmp_loops_need_fewer_threads_or_another_wait_policy() -> TestOutcome {
+    long()?;
+    let directory = tempfile::tempdir().expect("a directory");
+    let loops = vec![reductions(directory.path())?, "30000".into()];
+    check(&Reference {
+        what: "two OpenMP loops",
+        programs: &[loops.clone(), loops],
+        environment: &[],
+        quota: None,
+        right: &["too-many-threads", "wait-policy", "pin", "partition"],
+    })
+}
+
+fn numpy_in_a_quota_of_one_processor_has_too_many_threads() -> TestOutcome {
+    long()?;
+    check(&Reference {
+        what: "numpy with OpenBLAS in a quota of one processor",
+        programs: &[eigenvalues()?],
+        environment: &[],
+        quota: Some(&quota_of_one()?),
+        right: &["too-many-threads"],
+    })
+}
+
+fn two_numpy_programs_need_fewer_threads_or_turns() -> TestOutcome {
+    long()?;
+    let eigenvalues = eigenvalues()?;
+    check(&Reference {
+        what: "two numpy programs with OpenBLAS",
+        programs: &[eigenvalues.clone(), eigenvalues],
+        environment: &[],
+        quota: None,
+        right: &["too-many-threads", "pin", "partition", "in-turn", "gang"],
+    })
+}
+
+fn two_numpy_programs_whose_threads_the_user_set_need_turns() -> TestOutcome {
+    long()?;
+    require::cpus(2)?;
+    let eigenvalues = eigenvalues()?;
+    check(&Reference {
+        what: "two numpy programs, OPENBLAS_NUM_THREADS=2 set by the user",
+        programs: &[eigenvalues.clone(), eigenvalues],
+        environment: &[("OPENBLAS_NUM_THREADS", "2")],
+        quota: None,
+        right: &["in-turn", "gang"],
+    })
+}
+
+fn two_mpi_jobs_need_turns() -> TestOutcome {
+    long()?;
+    let directory = tempfile::tempdir().expect("a directory");
+    let source = program::workspace().join("crates/host-tests/tests/advise_programs/barriers.c");
+    let job = compiled(directory.path(), &["mpicc.mpich"], source, "mpich libmpich-dev")?;
+    let job = words(&format!("mpiexec.mpich -n 2 {job} 20000"));
+    check(&Reference {
+        what: "two MPICH jobs of two ranks",
+        programs: &[job.clone(), job],
+        environment: &[],
+        quota: None,
+        right: &["wait-policy", "in-turn", "gang"],
+    })
+}
+
+fn one_thread_alone_needs_nothing() -> TestOutcome {
+    long()?;
+    check(&Reference {
+        what: "one loop in Python",
+        programs: &[vec!["/usr/bin/python3".into(), "-c".into(), "for _ in range(6000000): pass".into()]],
+        environment: &[],
+        quota: None,
+        right: NEEDS_NOTHING,
+    })
+}
+
+/// Bytes to compress or sort.
+fn text(directory: &Path) -> String {
+    let file = directory.join("text");
+    let lines: Vec<String> =
+        (0..600_000u64).map(|n| format!("{:x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+    fs::write(&file, lines.join("\n")).expect("a file");
+    file.display().to_string()
+}
+
+fn coreutils_sort_needs_nothing() -> TestOutcome {
+    long()?;
+    let directory = tempfile::tempdir().expect("a directory");
+    let sort = format!("sort --parallel=2 --output=/dev/null {}", text(directory.path()));
+    check(&Reference {
+        what: "sort of coreutils, two threads",
+        programs: &[words(&sort)],
+        environment: &[],
+        quota: None,
+        right: NEEDS_NOTHING,
+    })
+}
+
+fn zstd_needs_nothing() -> TestOutcome {
+    long()?;
+    require::program("zstd", "apt-get install zstd")?;
+    let directory = tempfile::tempdir().expect("a directory");
+    let zstd = format!("zstd -q -12 -T2 -c {}", text(directory.path()));
+    check(&Reference {
+        what: "zstd, two threads",
+        programs: &[words(&zstd)],
+        environment: &[],
+        quota: None,
+        right: NEEDS_NOTHING,
+    })
+}
+
+fn stress_ng_and_pigz_need_nothing() -> TestOutcome {
+    long()?;
+    require::program("stress-ng", "apt-get install stress-ng")?;
+    require::program("pigz", "apt-get install pigz")?;
+    let directory = tempfile::tempdir().expect("a directory");
+    let pigz = format!("pigz -p 2 -c {}", text(directory.path()));
+    check(&Reference {
+        what: "stress-ng and pigz",
+        programs: &[words("stress-ng --quiet --cpu 2 --cpu-method fft --cpu-ops 600"), words(&pigz)],
+        environment: &[],
+        quota: None,
+        right: NEEDS_NOTHING,
+    })
+}
+
+/// The folder of Go's own library, as something to read.
+fn go_sources() -> Result<String, Skipped> {
+    require::program("gofmt", "apt-get install golang-go")?;
+    let root = Command::new("go").args(["env", "GOROOT"]).output().ok();
+    let root = root.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    let sources = root.map(|root| format!("{root}/src/net")).filter(|path| Path::new(path).is_dir());
+    sources.ok_or_else(|| Skipped::because("Go's library has no sources here; apt-get install golang-src"))
+}
+
+fn a_go_program_needs_nothing() -> TestOutcome {
+    long()?;
+    check(&Reference {
+        what: "gofmt (Go)",
+        programs: &[words(&format!("gofmt -l {}", go_sources()?))],
+        environment: &[],
+        quota: None,
+        right: NEEDS_NOTHING,
+    })
+}
+
+fn java_and_go_need_nothing() -> TestOutcome {
+    long()?;
+    require::program("javac", "apt-get install default-jdk-headless")?;
+    let directory = tempfile::tempdir().expect("a directory");
+    let source = directory.path().join("One.java");
+    let methods: String =
+        (0..400).map(|n| format!("static int m{n}(int i) {{ return i * {n} + 1; }}\n")).collect();
+    fs::write(&source, format!("class One {{\n{methods}}}\n")).expect("a file");
+    let javac = format!("javac -d {} {}", directory.path().display(), source.display());
+    check(&Reference {
+        what: "javac (Java) and gofmt (Go)",
+        programs: &[words(&javac), words(&format!("gofmt -l {}", go_sources()?))],
+        environment: &[],
+        quota: None,
+        right: NEEDS_NOTHING,
+    })
+}
+
+host_tests![
+    openmp_in_a_quota_of_one_processor_has_too_many_threads within 300,
+    eight_openmp_threads_that_the_user_wants_have_to_sleep_while_they_wait within 300,
+    a_program_that_sleeps_needs_nothing within 300,
+    two_openmp_loops_need_fewer_threads_or_another_wait_policy within 300,
+    numpy_in_a_quota_of_one_processor_has_too_many_threads within 300,
+    two_numpy_programs_need_fewer_threads_or_turns within 300,
+    two_numpy_programs_whose_threads_the_user_set_need_turns within 300,
+    two_mpi_jobs_need_turns within 300,
+    one_thread_alone_needs_nothing within 300,
+    coreutils_sort_needs_nothing within 300,
+    zstd_needs_nothing within 300,
+    stress_ng_and_pigz_need_nothing within 300,
+    a_go_program_needs_nothing within 300,
+    java_and_go_need_nothing within 300,
+];
