@@ -7,6 +7,9 @@
 //!   pids (v1 or v2)             unisono-PID/gang-1, gang-2     bound on the number of threads
 //! ```
 //!
+//! The parent is at the top of a hierarchy for root, so that the weight counts against everybody. It is in
+//! this process's own group where that one, or one around it, has a quota: the gangs stay within it.
+//!
 //! With version 2 controllers these are the same directories. Programs join before their first
 //! instruction, so all their threads and children are inside. Everything made here is in the journal
 //! before it is made.
@@ -18,6 +21,7 @@ use crate::steering::Steering;
 use std::fs::File;
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
+use unisono_linux::quota;
 
 #[derive(Clone, Debug)]
 pub struct GangGroups {
@@ -131,12 +135,24 @@ impl Arena {
 }
 
 fn parent_in(hierarchy: &CgroupHierarchy, journal: &mut GangJournal) -> Result<ServedHierarchy> {
-    // a user's own group where groups are delegated, the root elsewhere
-    let top = hierarchy.top();
-    let base = if unisono_linux::process::is_root() { top } else { hierarchy.group_of(Tid::SELF)? };
+    // a user's own group where groups are delegated; root's gangs are beside everybody else
+    let base = if unisono_linux::process::is_root() && !limits_time(hierarchy)? {
+        hierarchy.top()
+    } else {
+        hierarchy.group_of(Tid::SELF)?
+    };
     let name = format!("unisono-{}", std::process::id());
     journal.write(&UndoEntry::group(&base.path().join(&name), hierarchy.version))?;
     Ok(ServedHierarchy { parent: base.create(&name)? })
+}
+
+/// Whether a group of this hierarchy gives this process a quota. Gangs outside of that group would have the
+/// time of all processors, which whoever set the quota did not allow.
+fn limits_time(hierarchy: &CgroupHierarchy) -> Result<bool> {
+    let limits = quota::limits()
+        .map_err(|error| Error::Host(format!("cannot read where this process may run: {error}")))?;
+    let is_there = hierarchy.version == CgroupVersion::V2 || hierarchy.controllers.iter().any(|c| c == "cpu");
+    Ok(is_there && limits.quota.is_some_and(|quota| quota.version == hierarchy.version))
 }
 
 fn control_tree(all: &[CgroupHierarchy], journal: &mut GangJournal) -> Result<ServedHierarchy> {

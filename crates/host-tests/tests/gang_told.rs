@@ -11,10 +11,10 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 use unisono_host_tests::processes::{descendants, is_gone, until};
-use unisono_host_tests::{Skipped, TestOutcome, host_tests, program};
+use unisono_host_tests::{Skipped, TestOutcome, groups, host_tests, program};
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::cgroup::hierarchies;
-use unisono_linux::process::Signal;
+use unisono_linux::process::{self, Family, Signal};
 use unisono_linux::process_stat::ProcessStat;
 use unisono_linux::schedstat;
 
@@ -215,7 +215,21 @@ fn equal_gangs_get_equal_time_in_their_turns_though_these_are_short() -> TestOut
     Ok(())
 }
 
+fn gangs_stay_in_the_group_with_the_quota_that_their_scheduler_is_in() -> TestOutcome {
+    gangs()?;
+    let group = groups::with_quota_of_one("gang-quota")?;
+    let mut command = unisono(&["gang", "run", "--quiet", "--", "sh", "-c", "cat /proc/self/cgroup"]);
+    let doors = vec![group.door().expect("our own group")];
+    let child = process::start(command.stdout(Stdio::piped()), doors, Family::Same).expect("unisono starts");
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let name = format!("/{}/unisono-", groups::name("gang-quota"));
+    assert!(said.contains(&name), "a gang is outside of {}: {said}", group.path().display());
+    Ok(())
+}
+
 host_tests![
+    gangs_stay_in_the_group_with_the_quota_that_their_scheduler_is_in within 60,
     no_gang_used_more_processor_time_than_there_was_before_its_end within 60,
     processor_time_without_privilege_includes_child_processes within 60,
     the_next_run_puts_back_what_a_killed_scheduler_and_its_guardian_left_and_says_so within 60,
