@@ -5,6 +5,10 @@
 //! is: `fit`, a wait policy, binding, a partition, one program after the other, a priority, gangs. Gangs come
 //! last because they make every program take turns. A way that was not clearly better than plain Linux is never advised.
 //!
+//! Programs whose quota stopped them, and beside which others used processors, are compared by processor
+//! time ([`TrialCost`]). The quota rations this time. The clock would say who got the processors from others:
+//! a way with twice as many threads, or gangs with a weight of their own, could win by that.
+//!
 //! The conditions are those of the paper (TR 745, section 3), with a sixth, the quota. What cannot be seen
 //! from outside is said to be unknown.
 
@@ -101,9 +105,49 @@ pub struct Circumstances {
     pub fit: FitPlan,
 }
 
+/// What a run costs: of two ways the one with less of it is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TrialCost {
+    Seconds,
+    /// Seconds of processor time of all threads.
+    ProcessorSeconds,
+}
+
+impl TrialCost {
+    fn choose(trials: &TrialRuns) -> Self {
+        let stopped = trials.periods.is_some_and(|periods| periods.throttled > 0);
+        let others = of(trials, TriedRemedy::Plain).map(|run| run.observation.others).fold(0.0, f64::max);
+        if stopped && others > BESIDE { TrialCost::ProcessorSeconds } else { TrialCost::Seconds }
+    }
+
+    fn of(self, run: &TrialRun) -> f64 {
+        match self {
+            TrialCost::Seconds => run.seconds,
+            TrialCost::ProcessorSeconds => run.observation.ran_s,
+        }
+    }
+
+    /// Of a way in the rounds in which it ended well.
+    fn all(self, trials: &TrialRuns, way: TriedRemedy) -> Vec<f64> {
+        of(trials, way).filter(|run| run.ended == RunEnd::Well).map(|run| self.of(run)).collect()
+    }
+
+    /// A way against plain Linux; below 1 the way was better.
+    fn against_plain(self, trials: &TrialRuns, way: TriedRemedy) -> Option<paired::Comparison> {
+        let plain = |round: usize| {
+            of(trials, TriedRemedy::Plain).find(|run| run.round == round && run.ended == RunEnd::Well)
+        };
+        let pairs: Vec<(f64, f64)> = of(trials, way)
+            .filter(|run| run.ended == RunEnd::Well)
+            .filter_map(|run| Some((self.of(run), self.of(plain(run.round)?))))
+            .collect();
+        paired::compare(&pairs, Better::Lower, LEVEL, 1)
+    }
+}
+
 /// Seconds of a way in the rounds in which it ended well.
 pub fn times(trials: &TrialRuns, way: TriedRemedy) -> Vec<f64> {
-    of(trials, way).filter(|run| run.ended == RunEnd::Well).map(|run| run.seconds).collect()
+    TrialCost::Seconds.all(trials, way)
 }
 
 fn of(trials: &TrialRuns, way: TriedRemedy) -> impl Iterator<Item = &TrialRun> {
@@ -112,14 +156,7 @@ fn of(trials: &TrialRuns, way: TriedRemedy) -> impl Iterator<Item = &TrialRun> {
 
 /// A way against plain Linux; below 1 the way was faster.
 pub fn against_plain(trials: &TrialRuns, way: TriedRemedy) -> Option<paired::Comparison> {
-    let plain = |round: usize| {
-        of(trials, TriedRemedy::Plain).find(|run| run.round == round && run.ended == RunEnd::Well)
-    };
-    let pairs: Vec<(f64, f64)> = of(trials, way)
-        .filter(|run| run.ended == RunEnd::Well)
-        .filter_map(|run| Some((run.seconds, plain(run.round)?.seconds)))
-        .collect();
-    paired::compare(&pairs, Better::Lower, LEVEL, 1)
+    TrialCost::Seconds.against_plain(trials, way)
 }
 
 pub fn judge(trials: &TrialRuns, circumstances: &Circumstances) -> Advice {
@@ -131,7 +168,8 @@ pub fn judge(trials: &TrialRuns, circumstances: &Circumstances) -> Advice {
         at_least,
         conditions: conditions.clone(),
     };
-    let middle = |way: TriedRemedy| median(&times(trials, way));
+    let cost = TrialCost::choose(trials);
+    let middle = |way: TriedRemedy| median(&cost.all(trials, way));
     let ended = TriedRemedy::ALL.into_iter().filter_map(|way| Some((way, middle(way)?)));
     let Some((_, best)) = ended.clone().min_by(|one, other| one.1.total_cmp(&other.1)) else {
         return advice(AdviceVerdict::Undecided, TriedRemedy::Plain, None, None);
@@ -141,26 +179,27 @@ pub fn judge(trials: &TrialRuns, circumstances: &Circumstances) -> Advice {
     }
     let plain_stopped =
         of(trials, TriedRemedy::Plain).find(|run| run.ended == RunEnd::Stopped).map(|run| run.seconds);
-    // faster at the median, but the runs cannot tell
+    // better at the median, but the runs cannot tell
     let mut unsure = None;
-    for (way, seconds) in ended {
-        if seconds > best * AS_GOOD {
+    for (way, spent) in ended {
+        if spent > best * AS_GOOD {
             continue;
         }
         if way == TriedRemedy::Plain {
             return advice(AdviceVerdict::Nothing, way, None, None);
         }
         if let Some(limit) = plain_stopped {
-            return advice(verdict(way, circumstances), way, None, Some(limit / seconds));
+            let at_least = median(&times(trials, way)).map(|seconds| limit / seconds);
+            return advice(verdict(way, circumstances), way, None, at_least);
         }
-        let Some(comparison) = against_plain(trials, way) else { continue };
-        let ratio = comparison.ratio;
-        let gain = ratio.inverse();
+        let Some(comparison) = cost.against_plain(trials, way) else { continue };
+        let Some(gain) = against_plain(trials, way).map(|clock| clock.ratio.inverse()) else { continue };
         let sure = match comparison.finding(Better::Lower) {
             Finding::Better => true,
-            _ => ratio.n < paired::FEWEST_PAIRS && ratio.high < PLAINLY,
+            _ => comparison.ratio.n < paired::FEWEST_PAIRS && comparison.ratio.high < PLAINLY,
         };
-        if sure {
+        // whoever waits for the programs has nothing of processor time saved
+        if sure && gain.value > 1.0 {
             return advice(verdict(way, circumstances), way, Some(gain), None);
         }
         unsure = unsure.or(Some((way, gain)));
@@ -384,6 +423,44 @@ mod tests {
         assert_eq!(judge(&all, &two()).verdict, AdviceVerdict::Undecided);
         all.runs.iter_mut().for_each(|run| run.ended = RunEnd::Stopped);
         assert_eq!(judge(&all, &two()).verdict, AdviceVerdict::Undecided);
+    }
+
+    /// Medians of an OpenMP loop in a quota of one of two processors, beside strangers who used one: seconds,
+    /// and seconds of processor time. Gangs had taken the processors from the strangers.
+    fn in_a_quota_beside_others(periods: Option<QuotaPeriods>) -> TrialRuns {
+        let measured = [
+            (TriedRemedy::Plain, 0.489, 0.503),
+            (TriedRemedy::Fit, 0.271, 0.223),
+            (TriedRemedy::Passive, 0.524, 0.455),
+            (TriedRemedy::Pin, 0.419, 0.421),
+            (TriedRemedy::Gangs, 0.199, 0.315),
+        ];
+        let round = measured.map(|(way, seconds, _)| (way, seconds));
+        let mut all = trials(&[&round, &round, &round]);
+        for (run, (_, _, ran_s)) in all.runs.iter_mut().zip(measured.iter().cycle()) {
+            run.observation.ran_s = *ran_s;
+            run.observation.others = 1.0;
+        }
+        TrialRuns { periods, ..all }
+    }
+
+    #[test]
+    fn a_quota_that_stopped_the_programs_counts_whatever_others_leave() {
+        let all = in_a_quota_beside_others(Some(QuotaPeriods { all: 108, throttled: 24 }));
+        let advice = judge(&all, &threads());
+        assert_eq!((advice.verdict, advice.way), (AdviceVerdict::TooManyThreads, TriedRemedy::Fit));
+        assert!(advice.gain.is_some_and(|gain| gain.value > 1.8), "it is that of the clock: {advice:?}");
+        let free = in_a_quota_beside_others(Some(QuotaPeriods { all: 108, throttled: 0 }));
+        assert_eq!(judge(&free, &threads()).verdict, AdviceVerdict::Gang);
+        assert_eq!(judge(&in_a_quota_beside_others(None), &threads()).verdict, AdviceVerdict::Gang);
+    }
+
+    #[test]
+    fn processor_time_saved_is_no_remedy_if_the_programs_take_longer() {
+        let mut all = in_a_quota_beside_others(Some(QuotaPeriods { all: 108, throttled: 24 }));
+        let fit = |run: &&mut TrialRun| run.way == TriedRemedy::Fit;
+        all.runs.iter_mut().filter(fit).for_each(|run| run.seconds = 0.6);
+        assert_eq!(judge(&all, &threads()).verdict, AdviceVerdict::Undecided);
     }
 
     #[test]
