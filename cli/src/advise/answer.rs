@@ -12,14 +12,14 @@ use unisono_measure::quantile::median;
 use unisono_measure::units::number;
 
 /// All that an answer is made of, but for what the simulator expects.
-pub(super) struct Answer<'a> {
+pub(super) struct AdviceAnswer<'a> {
     pub(super) trials: &'a TrialRuns,
     pub(super) programs: &'a Programs,
     pub(super) there: &'a Effective,
     pub(super) advice: &'a Advice,
 }
 
-impl Answer<'_> {
+impl AdviceAnswer<'_> {
     pub(super) fn words(&self, prediction: Option<&Prediction>) -> String {
         words(self, prediction)
     }
@@ -29,8 +29,8 @@ impl Answer<'_> {
     }
 }
 
-fn words(answer: &Answer<'_>, prediction: Option<&Prediction>) -> String {
-    let Answer { trials, programs, there, advice } = *answer;
+fn words(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> String {
+    let AdviceAnswer { trials, programs, there, advice } = *answer;
     let mut text = String::new();
     let _ = writeln!(text, "{there}{}\n", runtimes(trials));
     text.push_str(&table(trials, prediction));
@@ -63,8 +63,8 @@ fn simulated(Prediction { shape, .. }: &Prediction) -> String {
 }
 
 /// The answer and its evidence in sentences, for a report.
-pub(super) fn method(answer: &Answer<'_>, prediction: Option<&Prediction>) -> String {
-    let Answer { trials, programs, there, advice } = *answer;
+pub(super) fn method(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> String {
+    let AdviceAnswer { trials, programs, there, advice } = *answer;
     let mut text = format!("{} There is room for {there}{}.", sentence(trials, advice), runtimes(trials));
     if !matches!(advice.verdict, AdviceVerdict::Nothing | AdviceVerdict::Undecided) {
         let _ = write!(text, " The command: {}.", programs.command(advice.way));
@@ -196,8 +196,8 @@ pub(super) fn conditions_json(all: &[GangCondition]) -> Value {
     all.iter().map(one).collect()
 }
 
-fn json(answer: &Answer<'_>, prediction: Option<&Prediction>) -> Value {
-    let Answer { trials, programs, there, advice } = *answer;
+fn json(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> Value {
+    let AdviceAnswer { trials, programs, there, advice } = *answer;
     let predicted = prediction.map(|Prediction { shape, ways }| {
         let gains: Map<String, Value> =
             ways.iter().map(|(way, gain)| (way.name().to_owned(), json!(gain))).collect();

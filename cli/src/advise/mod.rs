@@ -26,10 +26,10 @@ use unisono_study::record_file::{RecordError, RecordFile};
 /// Find out which setting makes your programs fast on this machine
 ///
 /// Runs the programs as they are, then with each remedy by turns: as many threads as processors, waiting
-/// threads that sleep, a processor for each thread, processors for each program, one program after the other, a
-/// priority, gangs (with other slices, too, where gangs do well). It compares the times
-/// round by round, and prints the command of the simplest remedy that is clearly faster. While the programs
-/// run, it watches their threads and says which of the conditions hold under which gang scheduling can pay.
+/// threads that sleep, a processor for each thread, processors for each program, one program after the
+/// other, a priority, gangs (with other slices, too, where gangs do well). It compares the times round by
+/// round, and prints the command of the simplest remedy that is clearly faster. While the programs run, it
+/// watches their threads and says which of the conditions hold under which gang scheduling can pay.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono advise -- ./solver 1000
@@ -116,7 +116,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let advice = judge(&trials, &circumstances);
     let prediction = predict::shape(&trials, &circumstances)
         .and_then(|shape| predict::predict(&shape, &circumstances, &programs.ways()));
-    let answer = answer::Answer { trials: &trials, programs: &programs, there: processors, advice: &advice };
+    let answer =
+        answer::AdviceAnswer { trials: &trials, programs: &programs, there: processors, advice: &advice };
     let text = if args.json {
         answer.json(prediction.as_ref()).to_string()
     } else {

@@ -3,7 +3,7 @@
 //! A way becomes a variant of one study, a round a repetition. What was seen of the programs and what the
 //! simulator expects becomes the study's method, because a report is drawn from its records alone.
 
-use super::answer::{self, Answer};
+use super::answer::{self, AdviceAnswer};
 use std::collections::BTreeMap;
 use std::path::Path;
 use unisono_advise::{Prediction, RunEnd, TrialRun, TriedRemedy};
@@ -17,7 +17,7 @@ const STUDY: &str = "advice";
 /// Writes `records.jsonl`. The directory must be empty or not exist.
 pub(super) fn write(
     file: &mut RecordFile,
-    answer: &Answer<'_>,
+    answer: &AdviceAnswer<'_>,
     prediction: Option<&Prediction>,
 ) -> anyhow::Result<()> {
     file.append(&Line::Study(Box::new(study(answer, prediction))))?;
@@ -34,7 +34,7 @@ pub(super) fn draw(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn study(answer: &Answer<'_>, prediction: Option<&Prediction>) -> StudyLine {
+fn study(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> StudyLine {
     let chart = |title: &str, figure: &str, label: &str| Chart {
         title: title.to_owned(),
         kind: ChartKind::Strip,

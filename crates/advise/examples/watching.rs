@@ -3,9 +3,10 @@
 //! ```sh
 //! cargo run --release -p unisono-advise --example watching -- 20 ./solver 1000
 //! ```
-//! Runs the program so often each way, by turns (A B B A): started and waited for, and started, waited for and
-//! watched as in a trial. Prints the ratio with its interval; below 1.02 is the budget. Choose a program of about
-//! a second on a quiet machine: a shorter one is watched more often for its length than any real one.
+//! Runs the program so often each way, by turns (A B B A): started and waited for, and started, waited for
+//! and watched as in a trial. Prints the ratio with its interval; below 1.02 is the budget. Choose a
+//! program of about a second on a quiet machine: a shorter one is watched more often for its length than any
+//! real one.
 #![allow(clippy::print_stdout, reason = "what it measured is its answer")]
 
 use std::ffi::OsString;

@@ -2,8 +2,9 @@
 //!
 //! Pure. A way is compared with plain Linux run by run in the same round ([`unisono_measure::paired`]). Of
 //! all ways that are at most [`AS_GOOD`] times as slow as the best one, the simplest is advised. The order
-//! is: `fit`, a wait policy, binding, a partition, one program after the other, a priority, gangs. Gangs come
-//! last because they make every program take turns. A way that was not clearly better than plain Linux is never advised.
+//! is: `fit`, a wait policy, binding, a partition, one program after the other, a priority, gangs. Gangs
+//! come last because they make every program take turns. A way that was not clearly better than plain Linux
+//! is never advised.
 //!
 //! Programs whose quota stopped them, and beside which others used processors, are compared by processor
 //! time ([`TrialCost`]). The quota rations this time. The clock would say who got the processors from others:
@@ -283,8 +284,8 @@ fn conditions(trials: &TrialRuns, circumstances: &Circumstances) -> Vec<GangCond
     ]
 }
 
-/// How often a thread sleeps in a second of work. Threads that sleep while they wait show how often they wait,
-/// unless they happen to be in step.
+/// How often a thread sleeps in a second of work. Threads that sleep while they wait show how often they
+/// wait, unless they happen to be in step.
 pub(crate) fn sleeps(trials: &TrialRuns) -> f64 {
     let runs = of(trials, TriedRemedy::Passive).chain(of(trials, TriedRemedy::Plain));
     runs.map(|run| run.observation.sleeps_per_s).fold(0.0, f64::max)

@@ -1,9 +1,9 @@
 //! What the simulator expects of each way, beside what the runs showed. Pure.
 //!
-//! The programs are simulated as equal teams: as many threads as worked at a time, which meet at barriers. The
-//! interval between barriers comes from the sleeps of threads that slept while they waited. So nothing is
-//! predicted for threads that never sleep, or that sleep so seldom that they may have waited for a file. How
-//! threads wait as they are comes from the runtime that was found.
+//! The programs are simulated as equal teams: as many threads as worked at a time, which meet at barriers.
+//! The interval between barriers comes from the sleeps of threads that slept while they waited. So nothing
+//! is predicted for threads that never sleep, or that sleep so seldom that they may have waited for a file.
+//! How threads wait as they are comes from the runtime that was found.
 //!
 //! A prediction that is far from what was measured says that something matters that the simulator does not
 //! know (docs/simulator.md): caches, memory, other programs.

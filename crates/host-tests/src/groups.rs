@@ -4,11 +4,10 @@
 //! of the test, and the harness removes the groups of ended processes after each test. If the harness itself
 //! is killed, the next one removes them.
 
-use crate::{Skipped, require};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
+use unisono_linux::cgroup::hierarchies;
 
 const PREFIX: &str = "unisono-test-";
 /// How often removing is tried, and how long between: processes that were killed leave their group when they
@@ -21,26 +20,6 @@ const PAUSE: Duration = Duration::from_millis(10);
 #[must_use]
 pub fn name(what: &str) -> String {
     format!("{PREFIX}{what}-{}", std::process::id())
-}
-
-/// A control group with the time of one processor, of at least two. Dropping it removes nothing.
-///
-/// # Errors
-/// [`Skipped`] where no such group can be made, or there is only one processor.
-pub fn with_quota_of_one(what: &str) -> Result<ControlGroup, Skipped> {
-    require::root()?;
-    require::cpus(2)?;
-    let all = hierarchies().expect("mounts can be read");
-    let tree = CgroupHierarchy::with(&all, "cpu")
-        .ok_or_else(|| Skipped::because("no cgroup tree has the cpu controller here; mount one"))?;
-    let refused = |error| Skipped::because(format!("no group with a quota can be made here: {error}"));
-    let group = tree.top().create(&name(what)).map_err(refused)?;
-    let (file, value) = match tree.version {
-        CgroupVersion::V1 => ("cpu.cfs_quota_us", "100000"),
-        CgroupVersion::V2 => ("cpu.max", "100000 100000"),
-    };
-    group.write(file, value).map_err(refused)?;
-    Ok(group)
 }
 
 /// Removes the control groups of tests that have ended.

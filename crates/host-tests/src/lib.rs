@@ -29,6 +29,7 @@ pub mod hosts;
 pub mod mpi;
 pub mod processes;
 pub mod program;
+pub mod quota;
 pub mod require;
 pub mod watchdog;
 

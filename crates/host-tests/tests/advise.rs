@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use unisono_host_tests::{Skipped, TestOutcome, groups, host_tests, is_long, program, require};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, is_long, program, quota, require};
 use unisono_linux::cgroup::ControlGroup;
 use unisono_linux::process::{Family, start};
 
@@ -175,7 +175,7 @@ fn openmp_in_a_quota_of_one_processor_has_too_many_threads() -> TestOutcome {
         what: "OpenMP loop in a quota of one processor",
         programs: &[vec![reductions, "30000".into()]],
         environment: &[],
-        quota: Some(&groups::with_quota_of_one("advise")?),
+        quota: Some(&quota::of_one("advise")?),
         right: &["too-many-threads"],
     })
 }
@@ -220,7 +220,7 @@ fn numpy_in_a_quota_of_one_processor_has_too_many_threads() -> TestOutcome {
         what: "numpy with OpenBLAS in a quota of one processor",
         programs: &[eigenvalues()?],
         environment: &[],
-        quota: Some(&groups::with_quota_of_one("advise")?),
+        quota: Some(&quota::of_one("advise")?),
         right: &["too-many-threads"],
     })
 }

@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 use unisono_host_tests::processes::{descendants, is_gone, until};
-use unisono_host_tests::{Skipped, TestOutcome, groups, host_tests, program};
+use unisono_host_tests::{Skipped, TestOutcome, groups, host_tests, program, quota};
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::cgroup::hierarchies;
 use unisono_linux::process::{self, Family, Signal};
@@ -217,7 +217,7 @@ fn equal_gangs_get_equal_time_in_their_turns_though_these_are_short() -> TestOut
 
 fn gangs_stay_in_the_group_with_the_quota_that_their_scheduler_is_in() -> TestOutcome {
     gangs()?;
-    let group = groups::with_quota_of_one("gang-quota")?;
+    let group = quota::of_one("gang-quota")?;
     let mut command = unisono(&["gang", "run", "--quiet", "--", "sh", "-c", "cat /proc/self/cgroup"]);
     let doors = vec![group.door().expect("our own group")];
     let child = process::start(command.stdout(Stdio::piped()), doors, Family::Same).expect("unisono starts");

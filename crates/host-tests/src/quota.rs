@@ -1,0 +1,24 @@
+//! Control groups with a quota, for tests of what programs do in one.
+
+use crate::{Skipped, groups, require};
+use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
+
+/// A control group with the time of one processor, of at least two. Dropping it removes nothing.
+///
+/// # Errors
+/// [`Skipped`] where no such group can be made, or there is only one processor.
+pub fn of_one(what: &str) -> Result<ControlGroup, Skipped> {
+    require::root()?;
+    require::cpus(2)?;
+    let all = hierarchies().expect("mounts can be read");
+    let tree = CgroupHierarchy::with(&all, "cpu")
+        .ok_or_else(|| Skipped::because("no cgroup tree has the cpu controller here; mount one"))?;
+    let refused = |error| Skipped::because(format!("no group with a quota can be made here: {error}"));
+    let group = tree.top().create(&groups::name(what)).map_err(refused)?;
+    let (file, value) = match tree.version {
+        CgroupVersion::V1 => ("cpu.cfs_quota_us", "100000"),
+        CgroupVersion::V2 => ("cpu.max", "100000 100000"),
+    };
+    group.write(file, value).map_err(refused)?;
+    Ok(group)
+}
