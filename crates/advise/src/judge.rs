@@ -7,7 +7,7 @@
 //! is never advised.
 //!
 //! Programs whose quota stopped them, and beside which others used processors, are compared by processor
-//! time ([`TrialCost`]). The quota rations this time. The clock would say who got the processors from others:
+//! time (`TrialCost`). The quota rations this time. The clock would say who got the processors from others:
 //! a way with twice as many threads, or gangs with a weight of their own, could win by that.
 //!
 //! The conditions are those of the paper (TR 745, section 3), with a sixth, the quota. What cannot be seen
