@@ -7,13 +7,13 @@ use crate::service::{root_of, systemctl, utf8};
 use anyhow::Context;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_gang::service::unit::{self, GangUnitError, NAME};
+use unisono_gang::service::unit::{self, GangUnitError, NAME, RULES};
 
 /// Let systemd start the gang daemon at every boot, and again when it fails
 ///
 /// Writes /etc/systemd/system/unisono-gang.service, enables it and starts it. Whatever ends the daemon, the
 /// unit lets programs go on that it had stopped. A daemon that was killed is started again and takes its
-/// gangs over.
+/// gangs over. The daemon takes its rules from /etc/unisono/gangs.toml, once that file is there.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   sudo unisono gang install
@@ -46,7 +46,11 @@ pub(crate) struct GangUninstallArgs {
 pub(crate) fn install(args: &GangInstallArgs) -> anyhow::Result<ExitCode> {
     let program =
         std::env::current_exe().context("cannot find this program's file; start it by its full path")?;
-    let text = unit::text(&utf8(&program)?, &args.daemon.options()?);
+    let mut options = args.daemon.options()?;
+    if args.daemon.rules.is_none() {
+        options.extend(["--rules".to_owned(), RULES.to_owned()]);
+    }
+    let text = unit::text(&utf8(&program)?, &options);
     if args.print {
         output::answer(text.trim_end())?;
         return Ok(ExitCode::SUCCESS);

@@ -1,5 +1,6 @@
 //! `unisono gang daemon` and the commands that talk to it.
 
+use crate::events::access::user;
 use crate::exit::Failure;
 use crate::gang_table;
 use crate::live_view::{LiveOutput, LiveViewFlags};
@@ -12,6 +13,7 @@ use std::time::Duration;
 use unisono_enforce::metrics::{ScrapeListener, serve};
 use unisono_gang::Error;
 use unisono_gang::service::client;
+use unisono_gang::service::keeper::RulesFile;
 use unisono_gang::service::metrics::openmetrics;
 use unisono_gang::service::request::{GangName, GangTarget, ServiceReply, ServiceRequest, ServiceView};
 use unisono_gang::service::server::{self, DaemonNotice, DaemonOptions, SOCKET};
@@ -33,10 +35,14 @@ use unisono_measure::units::duration;
   sudo unisono gang daemon                         only root may add gangs
   sudo unisono gang daemon --mode 666              every user may add processes of that user
   sudo unisono gang daemon --slice 10ms &
+  sudo unisono gang daemon --rules /etc/unisono/gangs.toml
   sudo unisono gang add --pid $(pgrep solver)
 
 Other programs keep the share that Linux gives them: gangs of the daemon have no weight against them. Do not \
-pause a container whose group is a gang; remove the gang first.")]
+pause a container whose group is a gang; remove the gang first.
+
+A file of rules has a [[gang]] for each rule: `cgroup`, or `program` and `user`, and `name` and `weight` of the gangs. `*` \
+stands for any letters of a name. A file that is wrong leaves the rules as they were.")]
 pub(crate) struct DaemonArgs {
     /// Length of a slice (1ms to 10s). A gang runs for as many slices as its weight, then the next gang runs
     #[arg(long, default_value = "20ms", value_parser = duration)]
@@ -51,6 +57,10 @@ pub(crate) struct DaemonArgs {
     /// Let Linux choose the core of each thread
     #[arg(long)]
     no_spread: bool,
+    /// A file that says which programs, users' processes and control groups become gangs by themselves. It is
+    /// read again when it changes, and on SIGHUP
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rules: Option<PathBuf>,
 }
 
 impl DaemonArgs {
@@ -60,6 +70,10 @@ impl DaemonArgs {
         options.extend(["--mode".to_owned(), format!("{:o}", self.mode)]);
         options.extend(["--socket".to_owned(), utf8(&self.socket)?]);
         options.extend(self.no_spread.then(|| "--no-spread".to_owned()));
+        if let Some(rules) = &self.rules {
+            let path = std::path::absolute(rules).context("find the file of rules")?;
+            options.extend(["--rules".to_owned(), utf8(&path)?]);
+        }
         Ok(options)
     }
 }
@@ -232,6 +246,7 @@ pub(crate) fn daemon(args: DaemonArgs) -> anyhow::Result<ExitCode> {
         mode: args.mode,
         spread: !args.no_spread,
         guardian: Some(guardian),
+        rules: args.rules.map(|path| RulesFile { path, user }),
     };
     server::serve(options, &mut |notice| match notice {
         DaemonNotice::Ready => {

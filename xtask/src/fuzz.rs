@@ -25,7 +25,7 @@ const PROJECTS: [(&str, &[&str], Option<&str>); 8] = [
     ),
     ("crates/eventchannel/fuzz", &["filter"], None),
     ("crates/enforce/fuzz", &["ethernet"], None),
-    ("crates/gang/fuzz", &["request"], None),
+    ("crates/gang/fuzz", &["request", "rules"], None),
     (
         "crates/btin/fuzz",
         &["topology", "tree", "ibnetdiscover", "graphml", "dot", "lldp", "containerlab"],

@@ -37,7 +37,7 @@ Usage: cargo xtask COMMAND [OPTIONS]
                         coverage. Targets: packet, stream, handshake (TCP transport); frame, broker, mqtt,
                         event_stream (the broker's clients); filter (filters of subscribers); ethernet (frames
                         that a queue receives); request (the gang daemon's clients); topology, tree, ibnetdiscover,
-                        graphml, dot, lldp, containerlab, trace, policy (files); capture (packets). Needs g++ for
+                        graphml, dot, lldp, containerlab, trace, policy, rules (files); capture (packets). Needs g++ for
                         libFuzzer and, once, crates.io
   vm [NAME...]          boot a virtual machine with the kernel of Debian unstable, and run there the tests
                         that need a newer kernel than most machines have (fair queuing as a BPF queueing

@@ -30,7 +30,7 @@ fn parsed<T>(path: &Path, parse: impl Fn(&str) -> Result<T, PermissionsError>) -
     Ok(parse(&text).map_err(|error| Failure::Usage(format!("{place}:{error}")))?)
 }
 
-fn user(name: &str) -> Option<u32> {
+pub(crate) fn user(name: &str) -> Option<u32> {
     user_and_group(name).map(|(user, _)| user)
 }
 

@@ -1,6 +1,6 @@
 //! `unisono events`: the real-time event channel. Each subcommand is one file.
 
-mod access;
+pub(crate) mod access;
 mod bench;
 mod flags;
 mod hz;

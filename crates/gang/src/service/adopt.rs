@@ -254,3 +254,24 @@ pub fn is_about(entry: &UndoEntry, home: &GangHome) -> bool {
         _ => false,
     }
 }
+
+/// Whether an entry is about what was begun for this gang.
+pub fn is_of(entry: &UndoEntry, id: GangId, group: &Path) -> bool {
+    match entry {
+        UndoEntry::Group { path, .. } => *path == home_in(group, id),
+        UndoEntry::Borrowed { path, .. } => path == group,
+        _ => false,
+    }
+}
+
+pub fn threads_in(groups: &[ControlGroup]) -> BTreeSet<i32> {
+    groups.iter().flat_map(|group| group.threads().unwrap_or_default()).map(|thread| thread.0).collect()
+}
+
+/// Whether nobody will come any more. A group of others may be empty for a while.
+pub fn is_over(home: &GangHome) -> bool {
+    match home {
+        GangHome::Made(group) => threads_in(&groups_below(group)).is_empty(),
+        GangHome::Borrowed(group) => !group.path().exists(),
+    }
+}

@@ -1,11 +1,11 @@
 //! The gangs of the daemon: taking them in, looking at them in rounds, letting them go.
 
-use super::adopt::{self, GangHome, LookedAt, groups_below};
+use super::adopt::{self, GangHome, LookedAt, groups_below, threads_in};
 use super::request::{
-    GangRefusal, GangRefusalKind, GangState, GangView, ServiceReply, ServiceRequest, ServiceView, slice_of,
-    weight_of,
+    GangName, GangRefusal, GangRefusalKind, GangState, GangTarget, GangView, ServiceReply, ServiceRequest,
+    ServiceView, slice_of, weight_of,
 };
-use super::state::{AddWish, ServedGang, ServiceState};
+use super::state::{AddWish, ROOT, ServedGang, ServiceState};
 use super::worth::{GangTimes, TurnsVerdict, TurnsWorth};
 use crate::arena::GangGroups;
 use crate::error::{Error, Result, system};
@@ -33,9 +33,9 @@ use unisono_linux::usage;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A round over the gangs that took some processor time is followed by so many times as much without one:
 /// rounds take at most a two-thousandth of a core. On a busy machine a round lasts longer than it computes.
-const SELDOM: u64 = 2000;
+pub(super) const SELDOM: u64 = 2000;
 /// The shortest and the longest time between two rounds.
-const PAUSES: (Nanos, Nanos) = (Nanos(1_000_000_000), Nanos(20_000_000_000));
+pub(super) const PAUSES: (Nanos, Nanos) = (Nanos(1_000_000_000), Nanos(20_000_000_000));
 /// A round soon after something changed: threads are mostly born early.
 const SOON: Nanos = Nanos(100_000_000);
 /// Rounds after which it is looked for groups that were made below a gang's.
@@ -85,6 +85,8 @@ pub(super) struct GangDaemon {
     tended: BTreeMap<GangId, Tended>,
     next_round: Nanos,
     rounds: u64,
+    /// What clients have removed, which no rule makes a gang again; `None`: there are no rules.
+    dismissed: Option<BTreeSet<GangTarget>>,
 }
 
 impl GangDaemon {
@@ -125,6 +127,7 @@ impl GangDaemon {
             tended: BTreeMap::new(),
             next_round: now(),
             rounds: 0,
+            dismissed: None,
         })
     }
 
@@ -136,7 +139,7 @@ impl GangDaemon {
             let Ok(weight) = weight_of(gang.weight) else { continue };
             let name = gang.name.clone();
             let wish = AddWish { target: gang.target, name: Some(gang.name), weight };
-            if let Err(refusal) = self.add(gang.user, wish) {
+            if let Err(refusal) = self.add(gang.user, wish, None) {
                 lost.push(format!("the gang {name} was not taken over: {refusal}"));
             }
         }
@@ -161,30 +164,48 @@ impl GangDaemon {
             ServiceRequest::List {} => return Ok(ServiceReply::Gangs(self.view())),
             ServiceRequest::Add { target, name, weight } => {
                 let wish = AddWish { target, name, weight: weight_of(weight)? };
-                let id = self.add(user, wish)?;
+                let id = self.add(user, wish, None)?;
                 let gang = self.state.get(id).map(|gang| gang.name.clone());
                 gang.map_or(ServiceReply::Done {}, |gang| ServiceReply::Added { gang })
             }
             ServiceRequest::Remove { gang } => {
                 let id = self.state.removable(user, &gang)?;
+                let target = self.state.get(id).map(|gang| gang.target.clone());
                 self.release(id).map_err(refused)?;
+                if let Some(dismissed) = &mut self.dismissed {
+                    dismissed.extend(target);
+                }
                 ServiceReply::Done {}
             }
             ServiceRequest::Weight { gang, weight } => {
                 let weight = weight_of(weight)?;
-                let id = self.state.set_weight(user, &gang, weight)?;
-                self.tell(Notice::Weight(id, weight));
+                self.set_weight(user, &gang, weight)?;
                 ServiceReply::Done {}
             }
             ServiceRequest::Slice { milliseconds } => {
                 ServiceState::may_set_slice(user)?;
-                self.terms.slice = slice_of(milliseconds)?;
-                self.tell(Notice::Slice(self.terms.slice.into()));
+                self.set_slice(slice_of(milliseconds)?);
                 return Ok(ServiceReply::Done {});
             }
         };
         self.save().map_err(refused)?;
         Ok(reply)
+    }
+
+    fn set_slice(&mut self, slice: Duration) {
+        self.terms.slice = slice;
+        self.tell(Notice::Slice(slice.into()));
+    }
+
+    fn set_weight(
+        &mut self,
+        user: u32,
+        gang: &GangName,
+        weight: GangWeight,
+    ) -> std::result::Result<(), GangRefusal> {
+        let id = self.state.set_weight(user, gang, weight)?;
+        self.tell(Notice::Weight(id, weight));
+        Ok(())
     }
 
     fn tell(&self, notice: Notice) {
@@ -199,15 +220,22 @@ impl GangDaemon {
         self.journal.keep_beside(&self.terms.saved, &text)
     }
 
-    fn add(&mut self, user: u32, wish: AddWish) -> std::result::Result<GangId, GangRefusal> {
-        let looked = adopt::look_at(&wish.target, &self.hierarchy)?;
+    /// `called`: the beginning of its name, if the wish has none.
+    fn add(
+        &mut self,
+        user: u32,
+        wish: AddWish,
+        called: Option<&GangName>,
+    ) -> std::result::Result<GangId, GangRefusal> {
+        let mut looked = adopt::look_at(&wish.target, &self.hierarchy)?;
+        looked.found.name = called.cloned().unwrap_or(looked.found.name);
         let weight = wish.weight;
         let id = self.state.add(user, wish, &looked.found)?;
         let group = looked.found.group.clone();
         if let Err(error) = self.begin(id, looked, weight) {
             self.state.end(id);
             self.tended.remove(&id);
-            let undone = self.journal.undo(|entry| is_of(entry, id, &group));
+            let undone = self.journal.undo(|entry| adopt::is_of(entry, id, &group));
             let left = undone.map_or_else(|why| vec![why.to_string()], |done| done.left);
             let left: String = left.iter().map(|what| format!("; not undone: {what}")).collect();
             return Err(GangRefusal::new(GangRefusalKind::Host, format!("{error}{left}")));
@@ -312,7 +340,7 @@ impl GangDaemon {
         }
         let count = threads_in(&gang.groups).len();
         let changed = std::mem::replace(&mut gang.count, count) != count;
-        if count == 0 && is_over(&gang.home) {
+        if count == 0 && adopt::is_over(&gang.home) {
             self.release(id)?;
             self.save()?;
             return Ok(false);
@@ -358,6 +386,12 @@ impl GangDaemon {
         Ok(())
     }
 
+    /// The rules' part in the gangs.
+    pub(super) fn obey(&mut self) -> RuledGangs<'_> {
+        self.dismissed.get_or_insert_default();
+        RuledGangs(self)
+    }
+
     fn view(&self) -> ServiceView {
         let at = now();
         let gangs = self.state.gangs().filter_map(|(id, gang)| {
@@ -400,33 +434,61 @@ impl GangDaemon {
     }
 }
 
+/// The gangs as the keeper of the rules changes them, on behalf of root.
+pub(super) struct RuledGangs<'a>(&'a mut GangDaemon);
+
+impl RuledGangs<'_> {
+    pub(super) fn hierarchy(&self) -> &CgroupHierarchy {
+        &self.0.hierarchy
+    }
+
+    pub(super) fn of_target(&self, target: &GangTarget) -> Option<(GangId, u32)> {
+        self.0.state.gangs().find(|(_, gang)| gang.target == *target).map(|(id, gang)| (id, gang.user))
+    }
+
+    pub(super) fn is_dismissed(&self, target: &GangTarget) -> bool {
+        self.0.dismissed.as_ref().is_some_and(|dismissed| dismissed.contains(target))
+    }
+
+    /// Forgets what clients have removed, but for these.
+    pub(super) fn forget_dismissed(&mut self, keep: impl Fn(&GangTarget) -> bool) {
+        if let Some(dismissed) = &mut self.0.dismissed {
+            dismissed.retain(keep);
+        }
+    }
+
+    pub(super) fn add(
+        &mut self,
+        wish: AddWish,
+        called: Option<&GangName>,
+    ) -> std::result::Result<GangId, GangRefusal> {
+        let id = self.0.add(ROOT, wish, called)?;
+        self.0.save().map_err(refused)?;
+        Ok(id)
+    }
+
+    pub(super) fn weigh(&mut self, id: GangId, weight: GangWeight) -> std::result::Result<(), GangRefusal> {
+        let Some(name) = self.0.state.get(id).map(|gang| gang.name.clone()) else { return Ok(()) };
+        self.0.set_weight(ROOT, &name, weight)?;
+        self.0.save().map_err(refused)
+    }
+
+    pub(super) fn release(&mut self, id: GangId) -> Result<()> {
+        self.0.release(id)?;
+        self.0.save()
+    }
+
+    pub(super) fn set_slice(&mut self, slice: Duration) {
+        self.0.set_slice(slice);
+    }
+}
+
 fn refused(error: Error) -> GangRefusal {
     GangRefusal::new(GangRefusalKind::Host, error.to_string())
 }
 
 fn silent() -> Error {
     Error::Host("the scheduler's thread does not answer; look at the daemon's messages".into())
-}
-
-/// Whether an entry is about what was begun for this gang.
-fn is_of(entry: &UndoEntry, id: GangId, group: &Path) -> bool {
-    match entry {
-        UndoEntry::Group { path, .. } => *path == adopt::home_in(group, id),
-        UndoEntry::Borrowed { path, .. } => path == group,
-        _ => false,
-    }
-}
-
-fn threads_in(groups: &[ControlGroup]) -> BTreeSet<i32> {
-    groups.iter().flat_map(|group| group.threads().unwrap_or_default()).map(|thread| thread.0).collect()
-}
-
-/// Whether nobody will come any more. A group of others may be empty for a while.
-fn is_over(home: &GangHome) -> bool {
-    match home {
-        GangHome::Made(group) => threads_in(&groups_below(group)).is_empty(),
-        GangHome::Borrowed(group) => !group.path().exists(),
-    }
 }
 
 /// How long some thread of the group has waited for a processor. Nothing where the kernel does not count it.

@@ -5,6 +5,8 @@
 //!   client --- a line of JSON ---> peers.rs    lines, floods                                  [pure]
 //!                                  request.rs  what is asked, checked                         [pure]
 //!                                  state.rs    which gangs, whose, who may                    [pure]
+//!                                  rules.rs    the file of rules                              [pure]
+//!                                  keeper.rs   makes gangs of what the rules name
 //!                                  adopt.rs    processes and control groups become a gang's home
 //!   rounds over the gangs:         worth.rs    whether turns help a gang                      [pure]
 //!   daemon.rs                      ties them to the scheduler's thread of `host`
@@ -24,9 +26,11 @@
 pub mod adopt;
 pub mod client;
 mod daemon;
+pub mod keeper;
 pub mod metrics;
 pub mod peers;
 pub mod request;
+pub mod rules;
 pub mod server;
 pub mod state;
 pub mod unit;

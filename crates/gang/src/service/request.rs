@@ -74,7 +74,7 @@ impl fmt::Display for GangName {
 }
 
 /// What becomes a gang.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum GangTarget {
     /// A process and all that it has started. The start time, in ticks since boot, says that the number is

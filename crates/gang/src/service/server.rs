@@ -5,6 +5,7 @@
 //! daemon that ends in order lets all gangs go and forgets them.
 
 use super::daemon::{GangDaemon, Terms, saved_name};
+use super::keeper::{ReadAgain, RuleKeeper, RulesFile};
 use super::peers::{Floodgate, LineBuffer, MOST_OF_USER, MOST_PEERS};
 use super::request::{GangRefusal, GangRefusalKind, ServiceReply, parse};
 use crate::error::{Error, Result, system};
@@ -45,6 +46,8 @@ pub struct DaemonOptions {
     pub spread: bool,
     /// The program that becomes the guardian; the journal's path and our process number are added.
     pub guardian: Option<Command>,
+    /// What becomes a gang by itself. With rules, SIGHUP does not end the daemon: it reads them again.
+    pub rules: Option<RulesFile>,
 }
 
 /// What the daemon tells whoever has started it.
@@ -61,6 +64,10 @@ pub enum DaemonNotice {
 /// nothing was changed.
 pub fn serve(mut options: DaemonOptions, tell: &mut dyn FnMut(DaemonNotice)) -> Result<()> {
     let signals = SignalFd::new(&Signal::FROM_OUTSIDE).map_err(system("receive signals"))?;
+    let rules = options.rules.take().map(RuleKeeper::open).transpose()?;
+    let (rules, missing) = rules.map_or((None, None), |(keeper, missing)| (Some(keeper), missing));
+    missing.into_iter().for_each(|missing| tell(DaemonNotice::Warning(missing)));
+    let slice = rules.as_ref().and_then(RuleKeeper::slice).unwrap_or(options.slice);
     let listener = SocketFile::listen(&options.socket, options.mode)?;
     let leftover = leftover::restore();
     for left in leftover.left {
@@ -71,13 +78,13 @@ pub fn serve(mut options: DaemonOptions, tell: &mut dyn FnMut(DaemonNotice)) -> 
     let name = saved_name(&options.socket);
     let saved = journal.read_beside(&name)?;
     let mut guardian = options.guardian.take().map(|command| guardian::post(command, &path)).transpose()?;
-    let terms = Terms { slice: options.slice, spread: options.spread, saved: name.clone() };
+    let terms = Terms { slice, spread: options.spread, saved: name.clone() };
     let result = GangDaemon::start(terms, journal).and_then(|mut daemon| {
         for lost in saved.iter().flat_map(|saved| daemon.take_over(saved)) {
             tell(DaemonNotice::Warning(lost));
         }
         tell(DaemonNotice::Ready);
-        let mut peers = Peers::default();
+        let mut peers = Peers { rules, ..Peers::default() };
         let served = peers.serve(&listener.listener, &signals, &mut daemon, tell);
         daemon.finish();
         served
@@ -165,6 +172,7 @@ struct ServiceClient {
 struct Peers {
     all: Vec<ServiceClient>,
     gate: Floodgate,
+    rules: Option<RuleKeeper>,
 }
 
 /// Whether a connection stays.
@@ -182,12 +190,21 @@ impl Peers {
         daemon: &mut GangDaemon,
         tell: &mut dyn FnMut(DaemonNotice),
     ) -> Result<()> {
+        let mut again = ReadAgain::IfChanged;
         loop {
             daemon.tend()?;
+            let told = self.rules.as_mut().map(|rules| rules.tend(daemon, again)).unwrap_or_default();
+            told.into_iter().for_each(|told| tell(DaemonNotice::Warning(told)));
+            again = ReadAgain::IfChanged;
             self.wait(listener, signals, daemon)?;
             tell(DaemonNotice::Alive);
             while let Some((signal, _)) = signals.next() {
-                if matches!(signal, Signal::Interrupt | Signal::Terminate | Signal::Hangup | Signal::Quit) {
+                if signal == Signal::Hangup && self.rules.is_some() {
+                    again = ReadAgain::Now;
+                } else if matches!(
+                    signal,
+                    Signal::Interrupt | Signal::Terminate | Signal::Hangup | Signal::Quit
+                ) {
                     return Ok(());
                 }
                 // a daemon that is suspended would leave gangs frozen
@@ -203,6 +220,7 @@ impl Peers {
         let at = now();
         let mut until = PATIENCE.after(at);
         until = daemon.next_round().map_or(until, |round| round.min(until));
+        until = self.rules.as_ref().and_then(RuleKeeper::next).map_or(until, |next| next.min(until));
         let mut fds = vec![listener.as_fd(), signals.as_fd()];
         fds.extend(daemon.leaders().map(AsFd::as_fd));
         for peer in &self.all {

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 pub const MOST_GANGS: usize = 256;
 /// Gangs that one user other than root may have.
 pub const MOST_OF_USER: usize = 16;
-const ROOT: u32 = 0;
+pub(super) const ROOT: u32 = 0;
 
 /// What the host says of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,6 +11,8 @@ use unisono_linux::unit_file::{argument, program};
 
 /// The unit's name.
 pub const NAME: &str = "unisono-gang.service";
+/// Where the daemon of the unit looks for its rules.
+pub const RULES: &str = "/etc/unisono/gangs.toml";
 /// The first line of our unit. Another file is neither replaced nor removed.
 const MARK: &str = "# Written by `unisono gang install`; removed by `unisono gang uninstall`.";
 /// The directory of an administrator's units.
@@ -40,6 +42,7 @@ pub fn text(path: &str, options: &[String]) -> String {
          [Service]\n\
          Type=notify\n\
          ExecStart={command} {}\n\
+         ExecReload=/bin/kill -HUP $MAINPID\n\
          # however it ended: programs that it had stopped go on\n\
          ExecStopPost={command} gang restore\n\
          # the guardian lives in the same group, and ends by itself\n\

@@ -1,0 +1,274 @@
+//! Makes gangs of the processes and the control groups that the rules name, as they come.
+//!
+//! ```text
+//!   file --(changed, or SIGHUP)--> rules --(look at the host from time to time)--> gangs of root
+//! ```
+//! A file that is wrong, or cannot be read, changes nothing: the rules that were read before hold on. When
+//! other rules are read, gangs that no rule names any more are let go, unless the process that was named has
+//! ended. A gang that a client has removed stays removed until the rules are read again.
+//!
+//! An editor may empty the file before it writes it: a change counts once nobody has written for a moment
+//! (`SETTLED`), or at a SIGHUP. Otherwise each edit would let all gangs go, and make them again.
+//!
+//! Cost: a look at the file in each round of the daemon; about 30 us for each process of the machine, so
+//! seldom that it takes at most a two-thousandth of a core.
+
+use super::daemon::{GangDaemon, PAUSES, RuledGangs, SELDOM};
+use super::request::{GangRefusalKind, GangTarget};
+use super::rules::{GangRules, NamePattern, RuleFits};
+use super::state::AddWish;
+use crate::error::{Error, Result};
+use crate::gang::{GangId, GangWeight};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use unisono_linux::clock::{Nanos, now};
+use unisono_linux::process_stat::ProcessStat;
+use unisono_linux::read::{self, HAND_WRITTEN};
+use unisono_linux::usage;
+
+/// More groups are not made gangs: the daemon has places for fewer.
+const MOST_GROUPS: usize = 1000;
+/// How many processes are looked at between a process and the first one: more are a mistake of `/proc`.
+const MOST_ANCESTORS: usize = 1000;
+/// Between an editor's emptying of a file and its writing lie milliseconds.
+const SETTLED: Duration = Duration::from_millis(500);
+
+/// Where the rules are, and who is who.
+#[derive(Clone, Debug)]
+pub struct RulesFile {
+    pub path: PathBuf,
+    /// The number of a user of this host.
+    pub user: fn(&str) -> Option<u32>,
+}
+
+/// Tells a file from what was there before: device, number, length, time of the last change.
+type RulesStamp = (u64, u64, u64, (i64, i64));
+
+/// Whether the file is read although it has not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadAgain {
+    IfChanged,
+    Now,
+}
+
+pub(super) struct RuleKeeper {
+    file: RulesFile,
+    stamp: Option<RulesStamp>,
+    rules: GangRules,
+    /// The gangs that rules have made, with the weight that the rule says.
+    own: BTreeMap<GangId, (GangTarget, GangWeight)>,
+    /// What could not be made a gang; the user has been told.
+    refused: BTreeSet<GangTarget>,
+    next: Nanos,
+    /// When to look again at a file that has just been written.
+    settles: Option<Nanos>,
+}
+
+impl RuleKeeper {
+    /// Reads the rules. A file that is not there yet has none; the second answer says so. Fails if the file
+    /// is wrong.
+    pub(super) fn open(file: RulesFile) -> Result<(RuleKeeper, Option<String>)> {
+        let stamp = stamp_of(&file.path);
+        let (rules, missing) = match (&stamp, read(&file)) {
+            (_, Ok(rules)) => (rules, None),
+            (None, Err(_)) => {
+                let text = format!("{} is not there, so there are no rules until it is", file.path.display());
+                (GangRules::default(), Some(text))
+            }
+            (Some(_), Err(why)) => return Err(Error::Input(why)),
+        };
+        let (own, refused) = (BTreeMap::new(), BTreeSet::new());
+        let keeper = RuleKeeper { file, stamp, rules, own, refused, next: now(), settles: None };
+        Ok((keeper, missing))
+    }
+
+    /// The slice that the rules ask for at the beginning.
+    pub(super) fn slice(&self) -> Option<Duration> {
+        self.rules.slice
+    }
+
+    /// When it is time to look again.
+    pub(super) fn next(&self) -> Option<Nanos> {
+        [self.has_rules().then_some(self.next), self.settles].into_iter().flatten().min()
+    }
+
+    fn has_rules(&self) -> bool {
+        !self.rules.rules.is_empty()
+    }
+
+    /// Reads the file if it has changed, and makes gangs of what is new, if it is time. Answers what the user
+    /// should know.
+    pub(super) fn tend(&mut self, daemon: &mut GangDaemon, again: ReadAgain) -> Vec<String> {
+        let mut told = Vec::new();
+        let mut gangs = daemon.obey();
+        let stamp = stamp_of(&self.file.path);
+        let mut other_rules = false;
+        let has_settled = stamp.is_none_or(|(.., changed)| has_settled(changed));
+        let is_new = stamp != self.stamp;
+        self.settles = (is_new && !has_settled).then(|| Nanos::from(SETTLED).after(now()));
+        if again == ReadAgain::Now || (is_new && has_settled) {
+            self.stamp = stamp;
+            match read(&self.file) {
+                Ok(rules) => {
+                    if let Some(slice) = rules.slice {
+                        gangs.set_slice(slice);
+                    }
+                    self.rules = rules;
+                    other_rules = true;
+                    self.refused.clear();
+                    gangs.forget_dismissed(|_| false);
+                }
+                Err(why) => told.push(format!("{why}; the rules that were read before hold on")),
+            }
+        }
+        if other_rules || (self.has_rules() && now() >= self.next) {
+            let used = usage::of_this_thread();
+            self.look(&mut gangs, other_rules, &mut told);
+            let took = Nanos::from(usage::of_this_thread().since(used).cpu);
+            self.next = took.times(SELDOM).clamp(PAUSES.0, PAUSES.1).after(now());
+        }
+        told
+    }
+
+    fn look(&mut self, gangs: &mut RuledGangs<'_>, other_rules: bool, told: &mut Vec<String>) {
+        let found = self.found(gangs);
+        self.refused.retain(|target| found.contains_key(target));
+        gangs.forget_dismissed(|target| found.contains_key(target));
+        self.own.retain(|id, (target, _)| gangs.of_target(target).is_some_and(|(now, _)| now == *id));
+        if other_rules {
+            let gone =
+                self.own.iter().filter(|(_, (target, _))| !found.contains_key(target) && is_there(target));
+            let gone: Vec<GangId> = gone.map(|(id, _)| *id).collect();
+            for id in gone {
+                self.own.remove(&id);
+                told.extend(gangs.release(id).err().map(|error| error.to_string()));
+            }
+        }
+        for (target, rule) in found {
+            let rule = &self.rules.rules[rule];
+            match gangs.of_target(&target) {
+                Some((id, user)) => {
+                    let before = self.own.get(&id).map(|(_, weight)| *weight);
+                    // a gang that root has added, or a killed daemon had, is the rule's from now on
+                    if user == 0 && before != Some(rule.weight) {
+                        if let Err(refusal) = gangs.weigh(id, rule.weight) {
+                            told.push(refusal.to_string());
+                        }
+                        self.own.insert(id, (target, rule.weight));
+                    }
+                }
+                None if gangs.is_dismissed(&target) || self.refused.contains(&target) => {}
+                None => {
+                    let wish = AddWish { target: target.clone(), name: None, weight: rule.weight };
+                    match gangs.add(wish, rule.name.as_ref()) {
+                        Ok(id) => {
+                            self.own.insert(id, (target, rule.weight));
+                        }
+                        Err(refusal) => {
+                            // a part of another gang is what the user wants; one that has ended is gone
+                            if refusal.kind != GangRefusalKind::InUse && is_there(&target) {
+                                told.push(format!("by a rule, but not made a gang: {refusal}"));
+                            }
+                            self.refused.insert(target);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the rules name on this host, with the place of the rule.
+    fn found(&self, gangs: &RuledGangs<'_>) -> BTreeMap<GangTarget, usize> {
+        let mut found = BTreeMap::new();
+        for (place, rule) in self.rules.rules.iter().enumerate() {
+            if let RuleFits::Groups(path) = &rule.fits {
+                for path in groups_like(&gangs.hierarchy().root, path) {
+                    found.entry(GangTarget::Group { path }).or_insert(place);
+                }
+            }
+        }
+        if self.rules.name_programs() {
+            found.extend(processes(&self.rules));
+        }
+        found
+    }
+}
+
+fn read(file: &RulesFile) -> std::result::Result<GangRules, String> {
+    let place = file.path.display();
+    let text = read::text(&file.path, HAND_WRITTEN).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => format!("{place} is not there any more"),
+        _ => format!("cannot read {place}: {error}"),
+    })?;
+    GangRules::parse(&text, &file.user).map_err(|error| format!("{place}:{error}"))
+}
+
+fn stamp_of(path: &Path) -> Option<RulesStamp> {
+    let file = fs::metadata(path).ok()?;
+    Some((file.dev(), file.ino(), file.len(), (file.mtime(), file.mtime_nsec())))
+}
+
+/// Whether this time of the last change lies back long enough. One that the clock has not reached is wrong,
+/// and counts at once.
+fn has_settled((seconds, nanos): (i64, i64)) -> bool {
+    let changed = UNIX_EPOCH + Duration::new(seconds.try_into().unwrap_or(0), nanos.try_into().unwrap_or(0));
+    SystemTime::now().duration_since(changed).map_or(true, |ago| ago >= SETTLED)
+}
+
+fn is_there(target: &GangTarget) -> bool {
+    match target {
+        GangTarget::Process { number, started } => {
+            ProcessStat::of(number).is_some_and(|stat| stat.started == *started && !stat.has_ended())
+        }
+        GangTarget::Group { path } => path.exists(),
+    }
+}
+
+/// The directories below this one whose names fit, level by level.
+fn groups_like(root: &Path, path: &[NamePattern]) -> Vec<PathBuf> {
+    let mut level = vec![root.to_owned()];
+    for pattern in path {
+        let entries = level.iter().flat_map(fs::read_dir).flatten().flatten();
+        let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let fits =
+            directories.filter(|entry| entry.file_name().to_str().is_some_and(|name| pattern.fits(name)));
+        level = fits.map(|entry| entry.path()).take(MOST_GROUPS).collect();
+    }
+    level
+}
+
+/// The processes that a rule names, without those that such a process has started.
+fn processes(rules: &GangRules) -> Vec<(GangTarget, usize)> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let listed = numbers.filter_map(|number| {
+        let stat = ProcessStat::of(number).filter(|stat| !stat.has_ended())?;
+        // a thread of the kernel has no executable
+        let file = fs::read_link(format!("/proc/{number}/exe")).ok()?;
+        let name = file.file_name()?.to_string_lossy().into_owned();
+        let owner = fs::metadata(format!("/proc/{number}")).ok()?.uid();
+        let rule = rules.of_process(name.strip_suffix(" (deleted)").unwrap_or(&name), owner);
+        Some((number, (stat, rule)))
+    });
+    let all: BTreeMap<u32, (ProcessStat, Option<usize>)> = listed.collect();
+    let is_inside = |stat: &ProcessStat| {
+        let mut parent = stat.parent;
+        for _ in 0..MOST_ANCESTORS {
+            match u32::try_from(parent).ok().and_then(|parent| all.get(&parent)) {
+                Some((_, Some(_))) => return true,
+                Some((stat, None)) => parent = stat.parent,
+                None => return false,
+            }
+        }
+        true
+    };
+    let first = all.iter().filter_map(|(number, (stat, rule))| {
+        let rule = rule.filter(|_| !is_inside(stat))?;
+        Some((GangTarget::Process { number: *number, started: stat.started }, rule))
+    });
+    first.collect()
+}

@@ -1,0 +1,306 @@
+//! The file of rules: which programs become gangs by themselves.
+//!
+//! ```toml
+//! slice = "10ms"                                # of all gangs
+//!
+//! [[gang]]
+//! cgroup = "system.slice/docker-*.scope"        # each group of such a path; `*` stays within a level
+//! weight = 2
+//!
+//! [[gang]]
+//! program = "lmp*"                              # each process whose executable's name is like this
+//! user = "alice"
+//! name = "lammps"                               # what to call the gangs
+//! ```
+//! A process comes with all that it has started. The first rule that fits a process or a group decides.
+//!
+//! Pure: the caller reads the file and looks for processes and groups. An error names line and column, and
+//! what to write instead. Cost: a look at each rule for each process of the machine.
+
+use super::request::{GangName, slice_of, weight_of};
+use crate::gang::GangWeight;
+use serde::Deserialize;
+use std::time::Duration;
+use toml::Spanned;
+use unisono_linux::nearest::nearest;
+use unisono_measure::units::duration;
+
+/// The most rules: each is compared with each process.
+const MOST_RULES: usize = 256;
+/// The longest pattern in bytes, so that a comparison takes microseconds.
+const MOST_PATTERN: usize = 1024;
+const KEYS: [&str; 7] = ["slice", "gang", "cgroup", "program", "user", "name", "weight"];
+
+/// Why a text is no file of rules. Line and column count from 1.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{line}:{column}: {what}")]
+pub struct GangRulesError {
+    pub line: usize,
+    pub column: usize,
+    /// What is wrong, and what to write instead.
+    pub what: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GangRules {
+    /// `None`: as the daemon was started, or told since.
+    pub slice: Option<Duration>,
+    pub rules: Vec<GangRule>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GangRule {
+    /// `None`: the program's name, or the group's.
+    pub name: Option<GangName>,
+    pub weight: GangWeight,
+    pub fits: RuleFits,
+}
+
+/// What a rule makes a gang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RuleFits {
+    /// Each control group whose path has names like these, from the mount down.
+    Groups(Vec<NamePattern>),
+    /// Each process of such an executable and such a user.
+    Programs { program: Option<NamePattern>, user: Option<u32> },
+}
+
+/// A name in which `*` stands for any letters, also none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamePattern(String);
+
+impl NamePattern {
+    pub fn fits(&self, name: &str) -> bool {
+        let Some((first, rest)) = self.0.split_once('*') else { return self.0 == name };
+        let Some(mut name) = name.strip_prefix(first) else { return false };
+        let mut parts: Vec<&str> = rest.split('*').collect();
+        // the last part is at the end, and the others may be as early as they can
+        let last = parts.pop().unwrap_or_default();
+        for part in parts {
+            let Some(at) = name.find(part) else { return false };
+            name = &name[at + part.len()..];
+        }
+        name.ends_with(last)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenGangRules {
+    slice: Option<Spanned<String>>,
+    #[serde(default)]
+    gang: Vec<Spanned<WrittenGangRule>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenGangRule {
+    cgroup: Option<Spanned<String>>,
+    program: Option<Spanned<String>>,
+    user: Option<Spanned<String>>,
+    name: Option<Spanned<String>>,
+    weight: Option<Spanned<u32>>,
+}
+
+impl GangRules {
+    /// Reads the rules of a file; `user` finds the number of a user by its name.
+    ///
+    /// # Errors
+    /// Something in it is wrong.
+    pub fn parse(text: &str, user: &dyn Fn(&str) -> Option<u32>) -> Result<GangRules, GangRulesError> {
+        let written: WrittenGangRules = toml::from_str(text).map_err(|error| {
+            wrong(text, error.span().map_or(0, |span| span.start), with_hint(error.message()))
+        })?;
+        let slice = written.slice.as_ref().map(|slice| {
+            let length = duration(slice.get_ref()).map_err(|error| refuse(text, slice, &error))?;
+            slice_of(length.as_secs_f64() * 1e3).map_err(|error| refuse(text, slice, &error))
+        });
+        if let Some(many) = written.gang.get(MOST_RULES) {
+            let what = format!("more than {MOST_RULES} rules; use `*` in names");
+            return Err(refuse(text, many, &what));
+        }
+        let rules = written.gang.iter().map(|rule| understand(text, rule, user));
+        Ok(GangRules { slice: slice.transpose()?, rules: rules.collect::<Result<_, _>>()? })
+    }
+
+    /// Whether processes have to be looked at.
+    pub fn name_programs(&self) -> bool {
+        self.rules.iter().any(|rule| matches!(rule.fits, RuleFits::Programs { .. }))
+    }
+
+    /// The first rule for a process of this executable and this user, by its place.
+    pub fn of_process(&self, executable: &str, owner: u32) -> Option<usize> {
+        self.rules.iter().position(|rule| match &rule.fits {
+            RuleFits::Groups(_) => false,
+            RuleFits::Programs { program, user } => {
+                program.as_ref().is_none_or(|program| program.fits(executable))
+                    && user.is_none_or(|user| user == owner)
+            }
+        })
+    }
+}
+
+fn understand(
+    text: &str,
+    rule: &Spanned<WrittenGangRule>,
+    user: &dyn Fn(&str) -> Option<u32>,
+) -> Result<GangRule, GangRulesError> {
+    let WrittenGangRule { cgroup, program, user: owner, name, weight } = rule.get_ref();
+    let weight = weight
+        .as_ref()
+        .map(|weight| weight_of(*weight.get_ref()).map_err(|refusal| refuse(text, weight, &refusal.message)));
+    let name = name
+        .as_ref()
+        .map(|name| GangName::try_from(name.get_ref().clone()).map_err(|why| refuse(text, name, &why)));
+    let owner = owner.as_ref().map(|owner| {
+        let number = owner.get_ref().parse().ok().or_else(|| user(owner.get_ref()));
+        let what = format!("this host has no user `{}`; write a name or a number", owner.get_ref());
+        number.ok_or_else(|| refuse(text, owner, &what))
+    });
+    let program = program.as_ref().map(|program| {
+        if program.get_ref().contains('/') {
+            let name = program.get_ref().rsplit('/').next().unwrap_or_default();
+            let what = format!("a program is known by the name of its file; write program = {name:?}");
+            return Err(refuse(text, program, &what));
+        }
+        pattern(text, program, program.get_ref())
+    });
+    let (program, owner) = (program.transpose()?, owner.transpose()?);
+    let fits = match cgroup {
+        Some(cgroup) if program.is_some() || owner.is_some() => {
+            let what = "a control group becomes a gang as a whole; write `program` and `user` in a [[gang]] of \
+                        their own";
+            return Err(refuse(text, cgroup, &what));
+        }
+        Some(cgroup) => RuleFits::Groups(path(text, cgroup)?),
+        None if program.is_none() && owner.is_none() => {
+            let what =
+                "this rule names nothing; write `cgroup`, `program` or `user`, as in program = \"lmp*\"";
+            return Err(refuse(text, rule, &what));
+        }
+        None => RuleFits::Programs { program, user: owner },
+    };
+    Ok(GangRule { name: name.transpose()?, weight: weight.transpose()?.unwrap_or(GangWeight::ONE), fits })
+}
+
+fn path(text: &str, cgroup: &Spanned<String>) -> Result<Vec<NamePattern>, GangRulesError> {
+    let written = cgroup.get_ref();
+    if written.starts_with("/sys/fs/cgroup") {
+        let what = "write the path below the mount, as `cat /proc/PID/cgroup` shows it behind the colons";
+        return Err(refuse(text, cgroup, &what));
+    }
+    let names = written.strip_prefix('/').unwrap_or(written).split('/');
+    names.map(|name| pattern(text, cgroup, name)).collect()
+}
+
+fn pattern<T>(text: &str, place: &Spanned<T>, name: &str) -> Result<NamePattern, GangRulesError> {
+    let what = match name {
+        "" => "an empty name; leave it out, or write `*` for any".to_owned(),
+        "." | ".." => format!("`{name}` is no name of a group or a program; write the whole path"),
+        long if long.len() > MOST_PATTERN => format!("a name of more than {MOST_PATTERN} bytes; use `*`"),
+        many if many.contains("**") => "`**` does not span levels; write one `*` for each level".to_owned(),
+        sound => return Ok(NamePattern(sound.to_owned())),
+    };
+    Err(refuse(text, place, &what))
+}
+
+fn refuse<T>(text: &str, place: &Spanned<T>, what: &dyn std::fmt::Display) -> GangRulesError {
+    wrong(text, place.span().start, what.to_string())
+}
+
+fn wrong(text: &str, at: usize, what: String) -> GangRulesError {
+    let before = text.get(..at).unwrap_or(text);
+    let start = before.rfind('\n').map_or(0, |end| end + 1);
+    let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+    GangRulesError { line, column: before[start..].chars().count() + 1, what }
+}
+
+/// What the parser of TOML says, and which key was probably meant.
+fn with_hint(message: &str) -> String {
+    let key = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
+    match key.and_then(|key| nearest(key, KEYS)) {
+        Some(meant) => format!("{message}; did you mean `{meant}`?"),
+        None => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn users(name: &str) -> Option<u32> {
+        (name == "alice").then_some(1000)
+    }
+
+    #[test]
+    fn rules_are_read_and_the_first_that_fits_decides() {
+        let text = "slice = \"7ms\"\n[[gang]]\ncgroup = \"/a/job_*/step_*\"\nweight = 3\n[[gang]]\nprogram = \
+                    \"lmp*\"\nuser = \"alice\"\nname = \"md\"\n[[gang]]\nuser = \"7\"\n";
+        let rules = GangRules::parse(text, &users).expect("sound");
+        assert_eq!(rules.slice, Some(Duration::from_millis(7)));
+        let RuleFits::Groups(path) = &rules.rules[0].fits else { panic!("{rules:?}") };
+        assert!(path[1].fits("job_12") && !path[1].fits("xjob_12") && path[0].fits("a"), "{path:?}");
+        let of = |executable, user| rules.of_process(executable, user);
+        assert_eq!([of("lmp_mpi", 1000), of("lmp_mpi", 7), of("sh", 7)], [Some(1), Some(2), Some(2)]);
+        assert_eq!([of("lmp_mpi", 8), of("sh", 1000)], [None, None]);
+        assert!(rules.name_programs());
+        assert_eq!(GangRules::parse("", &users), Ok(GangRules::default()));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place_and_what_to_write() {
+        for (text, says) in [
+            ("[[gang]]\nprogram = \"a\"\nwieght = 2", "3:1: unknown field `wieght`, expected"),
+            ("[[gang]]\nprogram = \"a\"\nwieght = 2", "did you mean `weight`?"),
+            ("slices = \"1ms\"", "did you mean `slice`?"),
+            ("slice = \"1\"", "1:9: "),
+            ("slice = \"1h\"", "choose 1ms to 10s"),
+            (
+                "[[gang]]\nprogram = \"a\"\nweight = 0",
+                "3:10: a weight of 0 is out of range; choose 1 to 1000",
+            ),
+            (
+                "[[gang]]\nprogram = \"/bin/a\"",
+                "2:11: a program is known by the name of its file; write program = \"a\"",
+            ),
+            (
+                "[[gang]]\ncgroup = \"a\"\nuser = \"7\"",
+                "2:10: a control group becomes a gang as a whole",
+            ),
+            ("[[gang]]\ncgroup = \"a/**\"", "2:10: `**` does not span levels"),
+            ("[[gang]]\ncgroup = \"a//b\"", "2:10: an empty name"),
+            ("[[gang]]\ncgroup = \"/sys/fs/cgroup/a\"", "2:10: write the path below the mount"),
+            ("[[gang]]\nuser = \"bob\"", "2:8: this host has no user `bob`"),
+            ("\n[[gang]]\nweight = 2", "this rule names nothing; write `cgroup`"),
+            ("[[gang]]\nprogram = \"a\"\nname = \"-\"", "3:8: "),
+            ("[[gang]\n", "1:"),
+        ] {
+            let error = GangRules::parse(text, &users).expect_err(text).to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+        let many = "[[gang]]\nuser = \"7\"\n".repeat(MOST_RULES + 1);
+        let error = GangRules::parse(&many, &users).expect_err("too many");
+        assert_eq!(error.line, 2 * MOST_RULES + 1);
+    }
+
+    /// The slow model: a star is left out, or takes one letter and stays.
+    fn slowly(pattern: &[char], name: &[char]) -> bool {
+        match (pattern.split_first(), name.split_first()) {
+            (None, None) => true,
+            (Some(('*', rest)), None) => slowly(rest, name),
+            (Some(('*', rest)), Some((_, shorter))) => slowly(rest, name) || slowly(pattern, shorter),
+            (Some((letter, rest)), Some((other, shorter))) => letter == other && slowly(rest, shorter),
+            _ => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_pattern_fits_what_the_slow_model_says(pattern in "[ab*é]{0,9}", name in "[abé]{0,9}") {
+            let letters = |text: &str| text.chars().collect::<Vec<_>>();
+            let slow = slowly(&letters(&pattern), &letters(&name));
+            prop_assert_eq!(NamePattern(pattern.clone()).fits(&name), slow);
+        }
+    }
+}
