@@ -54,7 +54,7 @@ Examples:
   unisono study --file mine.toml    a study of your own; start from what --show granularity prints
   unisono study --list              all studies, and how long each takes
 
-Stop other programs first. A run during which they, or the hypervisor, take more than 2 % of the processors is
+Stop other programs first. A run during which they, or the hypervisor, take more than 2 % of the processors is \
 made again, up to three times. The records keep the disturbed run, and no statistic counts it.")]
 pub(crate) struct Args {
     /// Topics (barrier, gang, gang-map, monitor, rma, tree, queue, middleware) or ids of single studies;
