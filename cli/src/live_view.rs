@@ -3,7 +3,9 @@
 
 use crate::output;
 use rustix::stdio::{stdin, stdout};
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
+};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -65,6 +67,10 @@ impl Keys {
         let before = tcgetattr(stdin()).ok().filter(|_| terminal::is_foreground(stdin()))?;
         let mut single = before.clone();
         single.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+        // Ctrl-C takes away the keys before it, also one that poll has just announced: a read that waited for
+        // it would miss the signal, which has come already
+        single.special_codes[SpecialCodeIndex::VMIN] = 0;
+        single.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(stdin(), OptionalActions::Now, &single).ok()?;
         Some(Self { before })
     }
@@ -79,6 +85,7 @@ impl Drop for Keys {
 /// Waits until the next reading is due. True if the view was ended meanwhile.
 fn is_enough(keys: Option<&Keys>, interval: Duration) -> bool {
     let until = Instant::now() + interval;
+    let mut in_vain = false;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if interrupt::caught().is_some() {
@@ -93,13 +100,14 @@ fn is_enough(keys: Option<&Keys>, interval: Duration) -> bool {
         } else if poll::readable([stdin()], Some(left)).is_ok_and(|ready| ready == [true]) {
             let mut pressed = [0; 16];
             match rustix::io::read(stdin(), &mut pressed) {
-                // the terminal is gone
+                // a terminal that is gone announces nothing again and again
+                Ok(0) if !in_vain => in_vain = true,
                 Ok(0) | Err(_) => return true,
                 // other keys begin with an Escape, too
                 Ok(length) if pressed[..length].ends_with(&[ESCAPE]) || pressed[..length].contains(&b'q') => {
                     return true;
                 }
-                Ok(_) => {}
+                Ok(_) => in_vain = false,
             }
         }
     }
