@@ -17,8 +17,10 @@ pub struct ProcessStat {
     pub group: i32,
     /// Processor time outside the kernel, in clock ticks.
     pub user_ticks: u64,
-    /// Processor time, in the kernel and outside, also of the children that have ended; in clock ticks.
-    pub all_ticks: u64,
+    /// Processor time, in the kernel and outside, in clock ticks.
+    pub own_ticks: u64,
+    /// The same of the children that have ended, and whose end this process has asked for.
+    pub children_ticks: u64,
     /// When it started, in clock ticks since boot.
     pub started: u64,
 }
@@ -35,12 +37,14 @@ impl ProcessStat {
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         // proc_pid_stat(5) counts from 1, and the state is field 3
         let field = |number: usize| fields.get(number - 3);
+        let ticks = |number: usize| field(number)?.parse::<u64>().ok();
         Some(Self {
             state: field(3)?.chars().next()?,
             parent: field(4)?.parse().ok()?,
             group: field(5)?.parse().ok()?,
-            user_ticks: field(14)?.parse().ok()?,
-            all_ticks: (14..=17).map(|number| field(number)?.parse::<u64>().ok()).sum::<Option<u64>>()?,
+            user_ticks: ticks(14)?,
+            own_ticks: ticks(14)? + ticks(15)?,
+            children_ticks: ticks(16)? + ticks(17)?,
             started: field(22)?.parse().ok()?,
         })
     }
@@ -64,8 +68,15 @@ mod tests {
     #[test]
     fn a_name_with_parentheses_does_not_hide_the_fields() {
         let stat = "7 (a) R 5 (x) S 1 42 42 0 -1 4194304 6 7 8 9 140 15 16 17 20 0 1 0 22 23";
-        let read =
-            ProcessStat { state: 'S', parent: 1, group: 42, user_ticks: 140, all_ticks: 188, started: 22 };
+        let read = ProcessStat {
+            state: 'S',
+            parent: 1,
+            group: 42,
+            user_ticks: 140,
+            own_ticks: 155,
+            children_ticks: 33,
+            started: 22,
+        };
         assert_eq!(ProcessStat::parse(stat), Some(read));
         assert_eq!(ProcessStat::parse("7 (a"), None);
         assert_eq!(ProcessStat::parse("7 (a) S 1 42"), None);

@@ -2,8 +2,10 @@
 //!
 //! The idea: whatever ran before a run began, and is neither this process nor started by it, is a stranger.
 //! What strangers use during the run, they take from it. Programs that begin meanwhile may be the run's own;
-//! those of a stranger count when they end, for the one that started them. Programs that this process does
-//! not see, those of another container for instance, are seen only in [`crate::host::LoadWatch`].
+//! those of a stranger count when they end, for the one that started them. That does not hold for the
+//! processes above this one (its shell, `init`): the kernel hands them the orphans of the run, such as the
+//! worker of an interposed queue, and then counts an orphan's time as theirs. Programs that this process
+//! does not see, those of another container for instance, are seen only in [`crate::host::LoadWatch`].
 //!
 //! Cost: one read of `/proc/PID/stat` (about 10 us) for each process, before a run and after it.
 
@@ -16,24 +18,37 @@ const KTHREADD: i32 = 2;
 
 /// The strangers and what they had used when a run began.
 #[derive(Debug)]
-pub struct StrangersWatch(BTreeMap<i32, ProcessStat>);
+pub struct StrangersWatch(BTreeMap<i32, OtherProcess>);
+
+#[derive(Debug)]
+struct OtherProcess {
+    before: ProcessStat,
+    /// Whether this process descends from it, so that orphans of the run become its children.
+    is_above: bool,
+}
 
 impl StrangersWatch {
     pub fn begin() -> Self {
         let own = std::process::id().cast_signed();
         let ours = process_list::with_descendants(|one| one.number == own);
+        let parent = |number: &i32| ProcessStat::of(number).map(|stat| stat.parent);
+        let above: Vec<i32> = std::iter::successors(parent(&own), parent).collect();
         let strangers = process_list::with_descendants(|_| true).into_iter();
         let strangers = strangers.filter(|number| !ours.contains(number) && *number != KTHREADD);
-        let known = strangers.filter_map(|number| Some((number, ProcessStat::of(number)?)));
-        Self(known.filter(|(_, stat)| stat.parent != KTHREADD).collect())
+        let known = strangers.filter_map(|number| {
+            let before = ProcessStat::of(number).filter(|stat| stat.parent != KTHREADD)?;
+            Some((number, OtherProcess { before, is_above: above.contains(&number) }))
+        });
+        Self(known.collect())
     }
 
     /// What they have used since, in ticks of a hundredth of a second.
     pub fn ticks(&self) -> u64 {
-        let used = self.0.iter().filter_map(|(number, before)| {
+        let used = self.0.iter().filter_map(|(number, OtherProcess { before, is_above })| {
             // another process may have the number by now
             let now = ProcessStat::of(number).filter(|now| now.started == before.started)?;
-            Some(now.all_ticks.saturating_sub(before.all_ticks))
+            let ended = if *is_above { 0 } else { now.children_ticks.saturating_sub(before.children_ticks) };
+            Some(now.own_ticks.saturating_sub(before.own_ticks) + ended)
         });
         used.sum()
     }
@@ -42,6 +57,7 @@ impl StrangersWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
     use std::time::{Duration, Instant};
 
     #[test]
@@ -52,17 +68,45 @@ mod tests {
         assert!(watch.0.contains_key(&std::os::unix::process::parent_id().cast_signed()));
     }
 
-    #[test]
-    fn what_a_stranger_uses_counts() {
-        // a process that ran before is a stranger to a watch that does not know whose it is
+    /// A watch that takes this process for a stranger.
+    fn watch_of_this(is_above: bool) -> StrangersWatch {
         let own = std::process::id().cast_signed();
         let before = ProcessStat::of(own).expect("it runs");
-        let watch = StrangersWatch(BTreeMap::from([(own, before)]));
+        StrangersWatch(BTreeMap::from([(own, OtherProcess { before, is_above })]))
+    }
+
+    #[test]
+    fn what_a_stranger_uses_counts() {
+        let mut watch = watch_of_this(false);
         let start = Instant::now();
         while watch.ticks() < 3 {
             assert!(start.elapsed() < Duration::from_secs(60), "30 ms of work are seen");
         }
-        let other = ProcessStat { started: before.started + 1, ..before };
-        assert_eq!(StrangersWatch(BTreeMap::from([(own, other)])).ticks(), 0, "another process");
+        for stranger in watch.0.values_mut() {
+            stranger.before.started += 1;
+        }
+        assert_eq!(watch.ticks(), 0, "another process");
+    }
+
+    #[test]
+    fn what_an_ended_child_used_counts_unless_the_child_may_be_an_orphan_of_the_run() {
+        let [stranger, above] = [false, true].map(watch_of_this);
+        let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
+        let ended = Command::new("sh").args(["-c", busy]).status().expect("sh runs");
+        assert!(ended.success());
+        // this process used some itself, the same for both
+        let (stranger, above) = (stranger.ticks(), above.ticks());
+        assert!(
+            stranger > above + 2,
+            "a loop of 200,000 rounds takes more than 20 ms: {stranger}, {above}"
+        );
+    }
+
+    #[test]
+    fn the_processes_above_this_one_are_known() {
+        let watch = StrangersWatch::begin();
+        let parent = std::os::unix::process::parent_id().cast_signed();
+        assert!(watch.0[&parent].is_above);
+        assert!(watch.0.get(&1).is_none_or(|first| first.is_above), "everything descends from init");
     }
 }
