@@ -1,16 +1,54 @@
-//! Parts of the help of all commands: values that shells complete, and a hint if a subcommand is typed
-//! without its group.
+//! Parts of the help of all commands: values that shells complete, a hint if a subcommand is typed without
+//! its group, and what to write where a number is expected.
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Arg, Command, builder::PossibleValue, builder::TypedValueParser};
+use std::error::Error as _;
 use std::ffi::OsStr;
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
+
+/// The error with what to do next, where clap does not say it.
+pub(crate) fn explained(error: Error, program: &Command) -> Error {
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => with_groups(error, program),
+        ErrorKind::ValueValidation => with_expected_number(error, program),
+        _ => error,
+    }
+}
+
+/// The standard library says of a number only what is wrong ("invalid digit found in string"), and clap of a
+/// range only `300 is not in 0..=255`.
+fn with_expected_number(error: Error, program: &Command) -> Error {
+    let Some(expected) = error.source().and_then(expected_number) else { return error };
+    let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let (value, argument) = (text(ContextKind::InvalidValue), text(ContextKind::InvalidArg));
+    let words = format!(
+        "invalid value '{value}' for '{argument}': {expected}\n\nFor more information, try '--help'.\n"
+    );
+    Error::raw(ErrorKind::ValueValidation, words).with_cmd(program)
+}
+
+fn expected_number(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
+    if let Some(cause) = cause.downcast_ref::<ParseIntError>() {
+        return Some(match cause.kind() {
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => {
+                "the number is too far from 0; write one that is nearer".to_owned()
+            }
+            _ => "write a whole number, such as 4".to_owned(),
+        });
+    }
+    if cause.is::<ParseFloatError>() {
+        return Some("write a number, such as 0.5".to_owned());
+    }
+    let words = cause.to_string();
+    let (_, range) = words.split_once(" is not in ")?;
+    let (least, greatest) = range.split_once("..=")?;
+    Some(format!("write a whole number from {least} to {greatest}"))
+}
 
 /// For an unknown subcommand of `program`, suggests the groups that have one of this name: for `unisono plan`
 /// it suggests `unisono tree plan`. It does not suggest similar names, as clap does.
-pub(crate) fn explained(mut error: Error, program: &Command) -> Error {
-    if error.kind() != ErrorKind::InvalidSubcommand {
-        return error;
-    }
+fn with_groups(mut error: Error, program: &Command) -> Error {
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return error };
     let groups = |command: &&Command| command.has_subcommands() && !command.is_hide_set();
     let holds = |group: &&Command| {
@@ -127,6 +165,35 @@ mod tests {
         {
             assert!(script.contains(value), "{value}");
         }
+    }
+
+    #[test]
+    fn an_error_about_a_number_says_what_to_write() {
+        for (typed, expected) in [
+            (&["run", "-n", "x", "true"][..], "'x' for '--ranks <N>': write a whole number, such as 4"),
+            (&["tree", "bench", "--repetitions", "0"], "write a whole number from 1 to 1000"),
+            (
+                &["barrier", "--seconds", "soon"],
+                "'soon' for '--seconds <S>': write a number, such as 0.5",
+            ),
+            (&["gang", "add", "--pid", ""], "write a whole number"),
+            (&["gang", "add", "--pid", "99999999999999999999"], "too far from 0"),
+        ] {
+            let typed: Vec<&str> = ["unisono"].into_iter().chain(typed.iter().copied()).collect();
+            let error = crate::Cli::command().try_get_matches_from(&typed).expect_err("no number");
+            let words = explained(error, &crate::Cli::command()).to_string();
+            assert!(
+                words.contains(expected) && words.starts_with("error: invalid value"),
+                "{typed:?}: {words}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_error_of_another_kind_stays_as_it_is() {
+        let error = || crate::Cli::command().try_get_matches_from(["unisono", "mpi", "--mpi", "lam"]);
+        let words = error().expect_err("no such MPI").to_string();
+        assert_eq!(explained(error().expect_err("no such MPI"), &crate::Cli::command()).to_string(), words);
     }
 
     #[test]
