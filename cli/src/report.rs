@@ -2,20 +2,24 @@
 
 use crate::exit::Failure;
 use crate::output;
+use crate::study;
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use unisono_report::{Error, RecordsSummary, Tone};
+use unisono_measure::record::Line;
+use unisono_report::{Error, RecordsSummary};
 
 /// Redraw the report from a study's records
 ///
 /// Reads DIR/records.jsonl, which `unisono study` writes after every run, and writes DIR/report.html: one
-/// file without scripts that needs no network. Nothing is measured, so the command also works on another
-/// machine, with a newer version, or after a study was interrupted.
+/// file without scripts that needs no network. Prints the answers. Nothing is measured, so the command also
+/// works on another machine, with a newer version, or after a study was interrupted.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
-    unisono report study-2026-11-21           draw the page again\n  \
-    unisono report --json study-2026-11-21    the verdicts as JSON, for other programs")]
+    unisono report study-2026-11-21                draw the page again\n  \
+    unisono report study-2026-11-21 --text gang    its figures and verdicts about gangs, as text\n  \
+    unisono report study-2026-11-21 --json         the verdicts as JSON, for other programs")]
 pub(crate) struct Args {
     /// The directory that `unisono study --out DIR` wrote
     #[arg(value_name = "DIR")]
@@ -23,58 +27,73 @@ pub(crate) struct Args {
     /// Print the verdicts as one JSON object; the page is written, too
     #[arg(long)]
     json: bool,
+    /// Print the figures and verdicts of a topic, of a study, or `all` of them; write no page
+    #[arg(long, value_name = "TOPIC", conflicts_with = "json")]
+    text: Option<String>,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let records = args.dir.join("records.jsonl");
+    let lines = unisono_report::lines(&records).map_err(refused)?;
+    if let Some(wanted) = &args.text {
+        return text(&lines, wanted);
+    }
     let page = args.dir.join("report.html");
-    let summary =
-        unisono_report::render(&args.dir.join("records.jsonl"), &page).map_err(|error| match error {
-            Error::Missing { .. } | Error::Bad { .. } | Error::Format { .. } | Error::Empty { .. } => {
-                anyhow::Error::from(Failure::Usage(error.to_string()))
-            }
-            error => error.into(),
-        })?;
+    let summary = unisono_report::render(&records, &page).map_err(refused)?;
     if let Some(line) = summary.cut_off_line {
         eprintln!(
             "unisono: the records end in the middle of line {line}, as after a crash; that line was left out"
         );
     }
-    match say(&args, &summary, &page) {
+    match say(&args, &lines, &summary, &page) {
         // whoever reads has read enough; the page is written
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         said => Ok(said.map(|()| ExitCode::SUCCESS)?),
     }
 }
 
-fn say(args: &Args, summary: &RecordsSummary, page: &Path) -> std::io::Result<()> {
+fn refused(error: Error) -> anyhow::Error {
+    match error {
+        Error::Missing { .. } | Error::Bad { .. } | Error::Format { .. } | Error::Empty { .. } => {
+            Failure::Usage(error.to_string()).into()
+        }
+        error => error.into(),
+    }
+}
+
+/// Prints what the records have about a topic or a study.
+fn text(lines: &[Line], wanted: &str) -> anyhow::Result<ExitCode> {
+    let names = |line: &Line| match line {
+        Line::Study(study) => [study.topic.clone(), study.study.clone()],
+        Line::Run(run) => [run.topic.clone(), run.study.clone()],
+    };
+    let is_wanted = |line: &&Line| wanted == "all" || names(line).iter().any(|name| name == wanted);
+    let found: Vec<Line> = lines.iter().filter(is_wanted).cloned().collect();
+    if found.is_empty() {
+        let known: BTreeSet<String> = lines.iter().map(|line| names(line)[0].clone()).collect();
+        let known: Vec<String> = known.into_iter().collect();
+        return Err(Failure::Usage(format!(
+            "these records have nothing about {wanted:?}; they have: all, {}",
+            known.join(", ")
+        ))
+        .into());
+    }
+    output::answer(output::plain(&study::tables(&found)).trim())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say(args: &Args, lines: &[Line], summary: &RecordsSummary, page: &Path) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if args.json {
         return writeln!(out, "{}", serde_json::to_string(summary)?);
     }
-    print(&mut out, summary)?;
-    writeln!(out, "report: {}", page.display())
-}
-
-/// The verdicts, one a line, and how many runs were made.
-fn print(out: &mut impl std::io::Write, summary: &RecordsSummary) -> std::io::Result<()> {
-    for verdict in &summary.verdicts {
-        let sign = match verdict.finding {
-            Tone::Better => "+",
-            Tone::Worse => "-",
-            Tone::Same => "=",
-            Tone::Undecided | Tone::Unanswered => "?",
-        };
-        writeln!(out, "{sign} {}: {}", plain(&verdict.study), plain(&verdict.words))?;
-    }
-    write!(out, "runs: {} measured", summary.measured)?;
+    write!(out, "{}", output::plain(&unisono_report::screen(lines)))?;
+    write!(out, "\nruns:    {} measured", summary.measured)?;
     let others =
         [(summary.skipped, "skipped"), (summary.failed, "failed"), (summary.interrupted, "interrupted")];
     for (n, word) in others.into_iter().filter(|(n, _)| *n > 0) {
         write!(out, ", {n} {word}")?;
     }
-    writeln!(out)
-}
-
-fn plain(text: &str) -> String {
-    output::plain(&text.replace('\u{a0}', " ")).into_owned()
+    writeln!(out, "\nfigures: unisono report {} --text all", args.dir.display())?;
+    writeln!(out, "report:  {}", page.display())
 }

@@ -79,7 +79,7 @@ fn a_study_of_ones_own_writes_records_that_conform_to_the_schema() {
 #[test]
 fn a_run_beside_a_busy_stranger_is_made_again_and_never_counts() {
     let directory = tempfile::tempdir().expect("a directory");
-    let mut command = study(directory.path(), &[]);
+    let mut command = study(directory.path(), &["--tables"]);
     let file = directory.path().join("mine.toml");
     let one = STUDY.replace("quick = 50", "quick = 1").replace("quick = 1.0", "quick = 0.2");
     std::fs::write(&file, one.replace("program = \"no-such-program\"", "wait = \"block\"")).expect("a study");
@@ -104,6 +104,7 @@ fn a_run_beside_a_busy_stranger_is_made_again_and_never_counts() {
     }
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("disturbed (4 times): other programs"), "{said}");
+    assert!(said.contains("No answer, because each run was disturbed: other programs"), "{said}");
     assert!(!said.contains("times lower") && !said.contains("no difference"), "no verdict: {said}");
     assert_ne!(output.status.code(), Some(0), "nothing was measured");
 }

@@ -34,8 +34,9 @@ const NOTABLE: Duration = Duration::from_secs(2);
 /// plain Linux, pinned to processors ("spread"), with priorities, one after the other, and as gangs. Runs of
 /// the variants alternate: if the machine gets slower during a study, this affects all variants alike. When a
 /// run has ended, its record is written to DIR/records.jsonl. At the end the report is written to
-/// DIR/report.html. If this host cannot run a variant, the study skips the variant and the report gives the
-/// reason. Ctrl-C ends the study; the report then shows the runs that were made.
+/// DIR/report.html, and the terminal shows an answer for each topic, with the command to type. If this host
+/// cannot run a variant, the study skips the variant and the report gives the reason. Ctrl-C ends the study;
+/// the report then shows the runs that were made.
 ///
 /// Run by root, some studies also make control groups, network namespaces and devices in these namespaces,
 /// and load BPF programs there. They remove all of this when the run ends. Beyond that, a study writes only
@@ -86,6 +87,9 @@ pub(crate) struct Args {
     /// Print the file of a built-in study, to start your own from
     #[arg(long, value_name = "ID", conflicts_with_all = ["list", "topics", "file"])]
     show: Option<String>,
+    /// Print the figures and verdicts of every study at the end, not only the answers
+    #[arg(long)]
+    tables: bool,
     /// Print each record on standard output as well, one JSON object on a line
     #[arg(long)]
     json: bool,
@@ -247,44 +251,44 @@ fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, RunPlan)]) -> a
 fn conclude(args: &Args, profile: Profile, ran: &Ran, out: &Path) -> anyhow::Result<ExitCode> {
     let mut to: Box<dyn Write> =
         if args.json { Box::new(std::io::stderr()) } else { Box::new(std::io::stdout()) };
-    write!(to, "{}", summary::text(&ran.lines))?;
-    if profile == Profile::Smoke {
-        writeln!(
-            to,
-            "\nThis was a smoke run: it shows that the studies work and is no basis for conclusions."
-        )?;
-    }
-    if let Some(signal) = &ran.stopped_by {
-        writeln!(to, "\n{signal}: the runs made until then are kept and reported.")?;
+    if args.tables {
+        write!(to, "{}", tables(&ran.lines))?;
     }
     let records = out.join("records.jsonl");
     let html = out.join("report.html");
     let drawn = unisono_report::render(&records, &html);
-    if let Ok(said) = &drawn {
-        for lesson in &said.lessons {
-            let found = if lesson.found.is_empty() { "not answered by these runs" } else { "" };
-            writeln!(to, "\n{}: {found}", lesson.name)?;
-            for sentence in &lesson.found {
-                writeln!(to, "  {sentence}")?;
-            }
-        }
+    writeln!(to)?;
+    write!(to, "{}", crate::output::plain(&unisono_report::screen(&ran.lines)))?;
+    writeln!(to)?;
+    if profile == Profile::Smoke {
+        writeln!(
+            to,
+            "This was a smoke run: it shows that the studies work and is no basis for conclusions."
+        )?;
     }
-    writeln!(to, "\nrecords: {}", records.display())?;
-    match &drawn {
-        Ok(_) => writeln!(to, "report:  {}", html.display())?,
-        Err(error) => writeln!(to, "report:  not drawn: {error}; try `unisono report {}`", out.display())?,
+    if let Some(signal) = &ran.stopped_by {
+        writeln!(to, "{signal}: the runs made until then are kept and reported.")?;
     }
     let runs = ran.lines.iter().filter_map(|line| match line {
         Line::Run(run) => Some(run.outcome),
         Line::Study(_) => None,
     });
-    let (mut measured, mut failed) = (0, 0);
+    let (mut measured, mut failed, mut disturbed) = (0, 0, 0);
     for outcome in runs {
         measured += usize::from(outcome == Outcome::Measured);
         failed += usize::from(outcome == Outcome::Failed);
+        disturbed += usize::from(outcome == Outcome::Disturbed);
+    }
+    if disturbed > 0 {
+        writeln!(to, "{} disturbed; no answer counts them", counted(disturbed, "run"))?;
     }
     if failed > 0 {
-        writeln!(to, "{} failed; the reasons are above and in the records", counted(failed, "run"))?;
+        writeln!(to, "{} failed; the reasons are among the figures", counted(failed, "run"))?;
+    }
+    writeln!(to, "figures: unisono report {} --text all", out.display())?;
+    match &drawn {
+        Ok(_) => writeln!(to, "report:  {}", html.display())?,
+        Err(error) => writeln!(to, "report:  not drawn: {error}; try `unisono report {}`", out.display())?,
     }
     let is_good = failed == 0 && drawn.is_ok() && ran.stopped_by.is_none() && measured > 0;
     if measured == 0 && failed == 0 && ran.stopped_by.is_none() {
@@ -293,6 +297,19 @@ fn conclude(args: &Args, profile: Profile, ran: &Ran, out: &Path) -> anyhow::Res
         );
     }
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// The figures and verdicts of every study, and the lessons of those that have some.
+pub(crate) fn tables(lines: &[Line]) -> String {
+    let mut text = summary::text(lines);
+    for lesson in unisono_report::lessons(lines) {
+        let found = if lesson.found.is_empty() { " not answered by these runs" } else { "" };
+        text += &format!("\n{}:{found}\n", lesson.name);
+        for sentence in &lesson.found {
+            text += &format!("  {sentence}\n");
+        }
+    }
+    text
 }
 
 /// A temporary directory for results.

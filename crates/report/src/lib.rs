@@ -31,6 +31,7 @@ mod points;
 mod queues;
 mod read;
 mod said;
+mod screen;
 mod section;
 mod sentences;
 mod study;
@@ -41,6 +42,7 @@ mod whom;
 
 pub use error::Error;
 pub use said::Tone;
+pub use screen::screen;
 pub use verdicts::{LessonSummary, RecordsSummary, VerdictSummary};
 
 use std::io::Write as _;
@@ -61,6 +63,16 @@ pub fn render(records: &Path, html: &Path) -> Result<RecordsSummary, Error> {
 pub fn summarize(records: &Path) -> Result<RecordsSummary, Error> {
     let read = read::read(records)?;
     Ok(verdicts::summary(&study::studies(&read.lines), read.cut_off))
+}
+
+/// The lines of a records file, without one that a crash has cut off.
+pub fn lines(records: &Path) -> Result<Vec<Line>, Error> {
+    read::read(records).map(|read| read.lines)
+}
+
+/// The lessons of the middleware studies; none where these lines have none of them.
+pub fn lessons(lines: &[Line]) -> Vec<LessonSummary> {
+    verdicts::lessons(&study::studies(lines))
 }
 
 /// The page for these lines. The same lines give the same page, byte for byte.

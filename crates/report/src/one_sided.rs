@@ -39,6 +39,13 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     WindowsAnswer { claims: claims(studies) }.to_string()
 }
 
+/// The claims in a sentence each. `None`: nothing was compared with messages.
+pub(crate) fn in_words(studies: &[Study<'_>]) -> Option<String> {
+    let said: Vec<String> =
+        claims(studies).iter().map(|claim| said::capital(&format!("{}.", claim.sentence()))).collect();
+    (!said.is_empty()).then(|| said.join(" "))
+}
+
 impl Claim<'_> {
     /// A claim about every point fails at one point where messages are faster or no slower. If the runs
     /// cannot tell, it stays open.

@@ -96,6 +96,16 @@ pub(crate) fn times(ratio: f64) -> String {
     format!("{}\u{d7}", verdict::ratio(ratio))
 }
 
+/// `21 times lower latency`, `3.2 times the barriers/s`: a factor is never below 1.
+pub(crate) fn factor(study: &Study<'_>, of: &Verdict, ratio: f64) -> String {
+    let figure = study.label(&of.figure);
+    if ratio >= 1.0 {
+        return format!("{} times the {figure}", verdict::ratio(ratio));
+    }
+    let times = verdict::ratio(1.0 / ratio);
+    format!("{times} times {} {figure}", if of.better == Better::Lower { "lower" } else { "less" })
+}
+
 /// `n = 10`: the number of pairs.
 pub(crate) fn pairs(c: &Comparison) -> String {
     format!("n{THIN}={THIN}{}", c.ratio.n)

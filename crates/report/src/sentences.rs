@@ -78,6 +78,11 @@ impl TopicQuestion {
         .to_string()
     }
 
+    /// The first sentence that these records allow.
+    pub(crate) fn in_words(&self, studies: &[Study<'_>]) -> Option<String> {
+        self.paragraphs().find_map(|paragraph| self.said(studies, &paragraph).map(|(text, _)| text))
+    }
+
     fn paragraphs(&self) -> impl Iterator<Item = String> {
         self.sentences.split("\n\n").map(|lines| lines.trim_end().replace('\n', " "))
     }

@@ -123,6 +123,29 @@ impl<'a> GangsAnswer<'a> {
     }
 }
 
+/// What the cheapest and the dearest way to wait cost.
+pub(crate) fn waiting_in_words(studies: &[Study<'_>]) -> Option<String> {
+    waiting(studies).into_iter().find_map(|cost| cost.headline)
+}
+
+/// The greatest gain by gangs, and by pinning alone.
+pub(crate) fn gangs_in_words(studies: &[Study<'_>]) -> Option<String> {
+    let best = |wanted: Question, remedy: &str| {
+        let cells = cells(studies, wanted);
+        let better = |cell: &&Cell<'_>| cell.stretch.tone == Tone::Better;
+        let won: usize = cells.iter().filter(better).map(|cell| cell.stretch.judgements.len()).sum();
+        let all: usize = cells.iter().map(|cell| cell.stretch.judgements.len()).sum();
+        let best = strongest(&cells, &[Tone::Better]).first()?.gain()?;
+        Some(format!("{remedy}: {best} (better in {won} of {}).", counted(all, "comparison")))
+    };
+    let unstacking = best(Question::Unstacking, "A core for each thread");
+    let ganging = best(Question::Ganging, "Gangs beyond that");
+    let nowhere = || "Gangs were nowhere better than threads with a core each.".to_owned();
+    let gangs = ganging.or_else(|| (!cells(studies, Question::Ganging).is_empty()).then(nowhere));
+    let said: Vec<String> = [unstacking, gangs].into_iter().flatten().collect();
+    (!said.is_empty()).then(|| said.join(" "))
+}
+
 const OPEN: [Tone; 2] = [Tone::Undecided, Tone::Unanswered];
 
 impl<'a> Remedy<'a> {
@@ -165,6 +188,13 @@ fn strength(cell: &Cell<'_>) -> f64 {
 }
 
 impl Cell<'_> {
+    /// `up to 2.5 times the barriers/s at interval 10 us`.
+    fn gain(&self) -> Option<String> {
+        let (at, most) = self.stretch.farthest()?;
+        let factor = said::factor(self.study, self.verdict, most.ratio.value);
+        Some(format!("up to {factor}{}", said::place(self.study, self.verdict, at)))
+    }
+
     /// `2.5× the barriers per second at interval 10 us (95 % ...)`.
     fn in_words(&self) -> String {
         let Self { study, verdict, stretch } = self;

@@ -95,9 +95,11 @@ pub(crate) fn summary(studies: &[Study<'_>], cut_off_line: Option<usize>) -> Rec
         interrupted: count(Outcome::Interrupted),
         cut_off_line,
         verdicts,
-        lessons: middleware::lessons(studies)
-            .into_iter()
-            .map(|lesson| LessonSummary { name: lesson.name, found: lesson.found })
-            .collect(),
+        lessons: lessons(studies),
     }
+}
+
+pub(crate) fn lessons(studies: &[Study<'_>]) -> Vec<LessonSummary> {
+    let said = middleware::lessons(studies).into_iter();
+    said.map(|lesson| LessonSummary { name: lesson.name, found: lesson.found }).collect()
 }

@@ -1,0 +1,327 @@
+//! The last screen of a study: an answer for each topic in a sentence or two, and the command to type.
+//!
+//! A terminal shows 24 lines of 80 columns. Answers that are too long for it lose their last sentences, never
+//! their command. Tables and verdicts are elsewhere: on a terminal by `--text`, and in the report.
+
+use crate::middleware;
+use crate::one_sided;
+use crate::queues;
+use crate::said::{self, Tone};
+use crate::study::{Study, studies};
+use crate::summary;
+use crate::trees;
+use std::fmt::Write as _;
+use unisono_measure::record::{Line, Outcome, Verdict};
+use unisono_measure::verdict::Judgement;
+
+const COLUMNS: usize = 80;
+/// Of the 24 of a terminal: the others say where the report is, and what went wrong.
+const LINES: usize = 18;
+/// The column at which answers begin.
+const INDENT: usize = 12;
+const MOST_LINES_OF_AN_ANSWER: usize = 3;
+
+struct ScreenTopic {
+    topic: &'static str,
+    name: &'static str,
+    /// What a reader types next.
+    command: &'static str,
+    answer: fn(&[Study<'_>]) -> Option<String>,
+}
+
+const TOPICS: [ScreenTopic; 8] = [
+    ScreenTopic {
+        topic: "barrier",
+        name: "Waiting",
+        command: "unisono advise -- PROGRAM",
+        answer: summary::waiting_in_words,
+    },
+    ScreenTopic {
+        topic: "gang",
+        name: "Gangs",
+        command: "unisono fit -- A ::: B    (pins)    unisono gang run -- A ::: B",
+        answer: summary::gangs_in_words,
+    },
+    ScreenTopic {
+        topic: "gang-map",
+        name: "Gangs",
+        command: "unisono gang simulate --cores 64 --programs 64x50us,64x0us",
+        answer: strongest,
+    },
+    ScreenTopic { topic: "monitor", name: "Monitor", command: "unisono fit -- PROGRAM", answer: strongest },
+    ScreenTopic {
+        topic: one_sided::TOPIC,
+        name: "Windows",
+        command: "mpiexec -n 4 unisono mpi -- PROGRAM",
+        answer: one_sided::in_words,
+    },
+    ScreenTopic {
+        topic: "tree",
+        name: "Trees",
+        command: "unisono tree plan NETWORK",
+        answer: |studies| trees::QUESTION.in_words(studies),
+    },
+    ScreenTopic {
+        topic: "queue",
+        name: "Shares",
+        command: "unisono queue apply POLICY --dev DEV",
+        answer: |studies| queues::QUESTION.in_words(studies),
+    },
+    ScreenTopic {
+        topic: middleware::TOPIC,
+        name: "Events",
+        command: "unisono events serve",
+        answer: middleware::in_words,
+    },
+];
+
+/// Topics whose answers are about machines that are not this one.
+const SIMULATED: [&str; 2] = ["gang-map", "tree"];
+
+struct ScreenBlock {
+    name: String,
+    answer: String,
+    command: Option<&'static str>,
+}
+
+/// The screen for these records: at most 18 lines of at most 80 columns, each with its end of line.
+pub fn screen(lines: &[Line]) -> String {
+    let mut topics: Vec<&str> = Vec::new();
+    for line in lines {
+        let topic = topic_of(line);
+        if !topics.contains(&topic) {
+            topics.push(topic);
+        }
+    }
+    let blocks: Vec<ScreenBlock> = topics.iter().map(|topic| block(lines, topic)).collect();
+    let width = COLUMNS - INDENT;
+    let count = |most: usize| -> usize {
+        let of = |block: &ScreenBlock| {
+            fitted(&block.answer, width, most).len() + usize::from(block.command.is_some())
+        };
+        blocks.iter().map(of).sum()
+    };
+    let most = (1..=MOST_LINES_OF_AN_ANSWER).rev().find(|most| count(*most) <= LINES).unwrap_or(1);
+    let mut out = String::new();
+    let mut left = LINES;
+    for block in &blocks {
+        let mut said = fitted(&block.answer, width, most);
+        said.extend(block.command.map(|command| format!("> {command}")));
+        for (at, line) in said.iter().take(left).enumerate() {
+            let name = if at == 0 { &block.name } else { "" };
+            // writing to a String cannot fail
+            let _infallible = writeln!(out, "{name:<INDENT$}{line}");
+        }
+        left = left.saturating_sub(said.len());
+    }
+    out
+}
+
+fn topic_of(line: &Line) -> &str {
+    match line {
+        Line::Study(study) => &study.topic,
+        Line::Run(run) => &run.topic,
+    }
+}
+
+fn block(lines: &[Line], topic: &str) -> ScreenBlock {
+    let own: Vec<Line> = lines.iter().filter(|line| topic_of(line) == topic).cloned().collect();
+    let own = studies(&own);
+    let known = TOPICS.iter().find(|known| known.topic == topic);
+    let name = known.map_or_else(|| said::capital(topic), |known| known.name.to_owned());
+    let name: String = name.chars().take(INDENT - 1).collect();
+    if let Some(why) = why_nothing(&own) {
+        return ScreenBlock { name, answer: why, command: None };
+    }
+    let found = known.map_or_else(|| strongest(&own), |known| (known.answer)(&own));
+    let answer = found.unwrap_or_else(|| {
+        format!("Measured, but these runs decide nothing. See the figures: --text {topic}")
+    });
+    let is_simulated = SIMULATED.contains(&topic);
+    let answer = if is_simulated { format!("(simulated) {answer}") } else { answer };
+    ScreenBlock { name, answer, command: known.map(|known| known.command) }
+}
+
+/// Why a topic has no measured run, if it has none.
+fn why_nothing(studies: &[Study<'_>]) -> Option<String> {
+    let runs = || studies.iter().flat_map(|study| &study.runs);
+    if runs().any(|run| run.outcome == Outcome::Measured) {
+        return None;
+    }
+    let reason = |wanted: Outcome| {
+        runs().find(|run| run.outcome == wanted).map(|run| run.reason.as_deref().unwrap_or("no reason given"))
+    };
+    Some(match (reason(Outcome::Disturbed), reason(Outcome::Failed), reason(Outcome::Skipped)) {
+        (Some(why), ..) => format!("No answer, because each run was disturbed: {why}."),
+        (_, Some(why), _) => format!("No answer, because each run failed: {why}."),
+        (.., Some(why)) => format!("Not measured: {why}."),
+        _ => "Not measured: the study ended before.".to_owned(),
+    })
+}
+
+/// The gain that is farthest from none. `None`: nothing was better.
+fn strongest(studies: &[Study<'_>]) -> Option<String> {
+    let judged = |study: &'_ Study<'_>| -> Vec<(f64, String)> {
+        let all = study.verdicts().flat_map(|(verdict, judged)| judged.iter().map(move |j| (verdict, j)));
+        let better = all.filter(|(_, judgement)| said::tone(judgement) == Tone::Better);
+        better.filter_map(|(verdict, judgement)| gain(study, verdict, judgement)).collect()
+    };
+    let best = studies.iter().flat_map(judged).max_by(|a, b| a.0.total_cmp(&b.0));
+    best.map(|(_, words)| words)
+}
+
+fn gain(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> Option<(f64, String)> {
+    let ratio = said::comparison(judgement)?.ratio.value;
+    let strength = ratio.ln().abs();
+    let (ours, theirs) = said::sides(study, verdict);
+    let place = said::place(study, verdict, judgement);
+    let words = format!("{ours} against {theirs}: up to {}{place}.", said::factor(study, verdict, ratio));
+    strength.is_finite().then(|| (strength, said::capital(&words)))
+}
+
+/// At most `most` lines of `width` columns. What does not fit is left out: last sentences first, else words.
+fn fitted(text: &str, width: usize, most: usize) -> Vec<String> {
+    let text = text.replace(['\u{2009}', '\u{a0}', '\u{202f}'], " ");
+    let whole = wrapped(&text, width);
+    if whole.len() <= most {
+        return whole;
+    }
+    let ends = text.match_indices([';', '.']).filter(|(at, _)| text[at + 1..].starts_with(' '));
+    let ends: Vec<usize> = ends.map(|(at, _)| at).collect();
+    let sentence = |end: &usize| wrapped(&format!("{}.", &text[..*end]), width);
+    if let Some(fits) = ends.iter().rev().map(sentence).find(|lines| lines.len() <= most) {
+        return fits;
+    }
+    let mut cut: Vec<String> = whole.into_iter().take(most).collect();
+    if let Some(last) = cut.last_mut() {
+        while last.chars().count() + 1 > width {
+            last.pop();
+        }
+        last.push('\u{2026}');
+    }
+    cut
+}
+
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let mut word: Vec<char> = word.chars().collect();
+        while !word.is_empty() {
+            let line = lines.last_mut().expect("there is always one");
+            let used = line.chars().count();
+            let space = usize::from(used > 0);
+            if used + space + word.len() <= width {
+                if space == 1 {
+                    line.push(' ');
+                }
+                line.extend(word.drain(..));
+            } else if used > 0 {
+                lines.push(String::new());
+            } else {
+                // a path that is longer than a line
+                line.extend(word.drain(..width));
+                lines.push(String::new());
+            }
+        }
+    }
+    lines.retain(|line| !line.is_empty());
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use unisono_measure::record::{Better, Figure, RunLine, StudyLine};
+
+    fn study(id: &str, topic: &str) -> Line {
+        let verdict = Verdict {
+            variant: "fit".into(),
+            against: "plain".into(),
+            figure: "latency".into(),
+            better: Better::Lower,
+            words: "fit against plain Linux".into(),
+            ..Verdict::default()
+        };
+        let (study, topic) = (id.to_owned(), topic.to_owned());
+        Line::Study(Box::new(StudyLine { study, topic, verdicts: vec![verdict], ..StudyLine::default() }))
+    }
+
+    fn run(id: &str, topic: &str, variant: &str, repetition: u32, value: f64) -> RunLine {
+        RunLine {
+            study: id.into(),
+            topic: topic.into(),
+            variant: variant.into(),
+            repetition,
+            figures: vec![Figure { name: "latency".into(), value, ..Figure::default() }],
+            ..RunLine::default()
+        }
+    }
+
+    fn compared(topic: &str, ours: f64) -> Vec<Line> {
+        let runs = (0..6).flat_map(|repetition| {
+            [("fit", ours), ("plain", 1.0)]
+                .map(|(variant, value)| Line::Run(Box::new(run("s", topic, variant, repetition, value))))
+        });
+        [study("s", topic)].into_iter().chain(runs).collect()
+    }
+
+    #[test]
+    fn a_gain_is_a_factor_above_one_with_its_sides() {
+        let said = screen(&compared("monitor", 0.04));
+        assert!(said.contains("Fit against plain Linux: up to 25.0 times lower latency."), "{said}");
+        assert!(said.contains("> unisono fit -- PROGRAM"), "{said}");
+        assert!(screen(&compared("monitor", 4.0)).contains("decide nothing"), "a loss is no gain");
+    }
+
+    #[test]
+    fn what_is_simulated_says_so() {
+        assert!(screen(&compared("gang-map", 0.5)).contains("(simulated) Fit against"));
+        assert!(!screen(&compared("monitor", 0.5)).contains("simulated"));
+    }
+
+    #[test]
+    fn a_topic_without_a_measured_run_says_why_and_gives_no_advice() {
+        for (outcome, words) in [
+            (Outcome::Disturbed, "each run was disturbed: the reason."),
+            (Outcome::Failed, "each run failed: the reason."),
+            (Outcome::Skipped, "Not measured: the reason."),
+        ] {
+            let mut one = run("s", "gang", "gangs", 0, 1.0);
+            (one.outcome, one.reason) = (outcome, Some("the reason".into()));
+            let said = screen(&[study("s", "gang"), Line::Run(Box::new(one))]);
+            assert!(said.contains(words) && !said.contains('>'), "{said}");
+        }
+        assert!(screen(&[study("s", "gang")]).contains("ended before"));
+        assert_eq!(screen(&[]), "");
+    }
+
+    #[test]
+    fn what_does_not_fit_loses_its_last_sentences() {
+        assert_eq!(fitted("One two. Three four.", 20, 1), ["One two. Three four."]);
+        assert_eq!(fitted("One two. Three four.", 12, 1), ["One two."]);
+        assert_eq!(fitted("One two: three four.", 12, 1), ["One two:\u{2026}"], "half a sentence says less");
+        assert_eq!(fitted("One two three four", 8, 1), ["One two\u{2026}"]);
+        assert_eq!(fitted("0123456789", 4, 9), ["0123", "4567", "89"]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_records_make_more_than_a_screen(
+            topics in prop::collection::vec("[a-z]{1,30}|gang|tree|rma|barrier|queue|middleware", 0..30),
+            reason in ".{0,300}",
+            value in prop::num::f64::ANY,
+        ) {
+            let mut lines = Vec::new();
+            for topic in &topics {
+                lines.extend(compared(topic, value));
+                let mut one = run("other", topic, "x", 0, value);
+                (one.outcome, one.reason) = (Outcome::Skipped, Some(reason.clone()));
+                lines.push(Line::Run(Box::new(one)));
+            }
+            let said = screen(&lines);
+            prop_assert!(said.lines().count() <= LINES, "{said}");
+            prop_assert!(said.lines().all(|line| line.chars().count() <= COLUMNS), "{said}");
+        }
+    }
+}
