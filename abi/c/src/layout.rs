@@ -159,7 +159,7 @@ pub unsafe extern "C" fn unisono_layout_indexed(
     answer(|| {
         // SAFETY: unisono.h asks for an array of `blocks` numbers.
         let offsets = unsafe { slice(offsets, blocks, "offsets") }?;
-        // SAFETY: as above.
+        // SAFETY: unisono.h asks for an array of `blocks` numbers.
         let lengths = unsafe { slice(lengths, blocks, "lengths") }?;
         let blocks: Vec<(i64, u64)> = offsets.iter().copied().zip(lengths.iter().copied()).collect();
         let made = Layout::indexed(self::element(element)?, &blocks)?;
@@ -270,7 +270,7 @@ mod tests {
         let mut fixed = unisono_layout_of(11).cast_mut();
         // SAFETY: a handle that exists for ever.
         assert_eq!(unsafe { unisono_layout_free(&raw mut fixed) }, CallStatus::Ok);
-        // SAFETY: as above.
+        // SAFETY: a handle that exists for ever.
         assert_eq!(unsafe { unisono_layout_size(unisono_layout_of(11)) }, 8);
     }
 }

@@ -80,7 +80,7 @@ unsafe fn transfer(
     let call = |window: &mut Window| {
         // SAFETY: null or live, which the caller of this function says.
         let near = unsafe { origin_layout.as_ref() };
-        // SAFETY: as above.
+        // SAFETY: null or live, which the caller of this function says.
         let far = unsafe { target_layout.as_ref() };
         let (Some(LayoutHandle(near)), Some(LayoutHandle(layout))) = (near, far) else {
             return Err(null("layout"));

@@ -193,11 +193,11 @@ pub unsafe extern "C" fn unisono_window_mapped(
         if let Some(base) = unsafe { base.as_mut() } {
             *base = found.0;
         }
-        // SAFETY: as above.
+        // SAFETY: unisono.h asks for NULL or a place for the answer.
         if let Some(bytes) = unsafe { bytes.as_mut() } {
             *bytes = found.1;
         }
-        // SAFETY: as above.
+        // SAFETY: unisono.h asks for NULL or a place for the answer.
         if let Some(unit) = unsafe { unit.as_mut() } {
             *unit = found.2;
         }

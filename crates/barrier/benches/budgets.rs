@@ -451,7 +451,7 @@ mod pthread {
 
     // SAFETY: a pthread barrier is made to be used by many threads; it stays in its box.
     unsafe impl Send for Barrier {}
-    // SAFETY: as above.
+    // SAFETY: a pthread barrier is made to be used by many threads; it stays in its box.
     unsafe impl Sync for Barrier {}
 
     impl Barrier {

@@ -23,7 +23,7 @@ struct Plain(Vec<UnsafeCell<u32>>);
 
 // SAFETY: accesses are ordered by the barrier under test; loom checks exactly that.
 unsafe impl Sync for Plain {}
-// SAFETY: as above.
+// SAFETY: accesses are ordered by the barrier under test; loom checks exactly that.
 unsafe impl Send for Plain {}
 
 fn model(check: impl Fn() + Sync + Send + 'static) {

@@ -9,7 +9,7 @@ pub struct PthreadBarrier(Box<UnsafeCell<libc::pthread_barrier_t>>);
 
 // SAFETY: the C library allows every thread of the process to use the barrier.
 unsafe impl Send for PthreadBarrier {}
-// SAFETY: as above; `wait` is the only use of a shared reference, and is made for several threads.
+// SAFETY: `wait` is the only use of a shared reference, and the C library makes it for several threads.
 unsafe impl Sync for PthreadBarrier {}
 
 impl PthreadBarrier {

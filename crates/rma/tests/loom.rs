@@ -41,7 +41,7 @@ struct Part(UnsafeCell<u32>);
 
 // SAFETY: accesses are ordered by the word under test; loom checks exactly that.
 unsafe impl Sync for Part {}
-// SAFETY: as above.
+// SAFETY: accesses are ordered by the word under test; loom checks exactly that.
 unsafe impl Send for Part {}
 
 impl Part {
@@ -51,7 +51,7 @@ impl Part {
     }
 
     fn read(&self) -> u32 {
-        // SAFETY: as above.
+        // SAFETY: the caller holds the lock; loom reports it if somebody else does too.
         self.0.with(|part| unsafe { *part })
     }
 }

@@ -98,7 +98,7 @@ enum Owner {
 // SAFETY: `first` points into memory that `owner` keeps alive and in place; lines are made of atomics.
 #[cfg(not(loom))]
 unsafe impl Send for Lines {}
-// SAFETY: as above.
+// SAFETY: `first` points into memory that `owner` keeps alive and in place; lines are made of atomics.
 #[cfg(not(loom))]
 unsafe impl Sync for Lines {}
 

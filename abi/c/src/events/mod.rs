@@ -184,7 +184,7 @@ unsafe fn open(given: &ConnectOptions) -> Result<ClientHandle, EventsError> {
     if let Some(name) = unsafe { text(given.name, "the name") }? {
         options = options.named(name);
     }
-    // SAFETY: as above.
+    // SAFETY: null or a C string, which the caller of this function says.
     if let Some(token) = unsafe { text(given.token, "the token") }? {
         options = options.with_token(token);
     }
@@ -197,7 +197,7 @@ unsafe fn open(given: &ConnectOptions) -> Result<ClientHandle, EventsError> {
         2 => ChannelWait::Adaptive,
         other => return Err(crate::error::argument(format!("{other} is no unisono_wait")).into()),
     });
-    // SAFETY: as above.
+    // SAFETY: null or a C string, which the caller of this function says.
     let client = match unsafe { text(given.address, "the address") }? {
         Some(address) => options.connect(&address.parse::<BrokerAddress>()?)?,
         None => options.connect_default()?,
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn unisono_client_open(
         let defaults = ConnectOptions { address, name, token, lease_ns: 0, wait: 0 };
         // SAFETY: unisono.h asks for NULL or options with C strings.
         let given = unsafe { options.as_ref() }.unwrap_or(&defaults);
-        // SAFETY: as above.
+        // SAFETY: unisono.h asks for NULL or options with C strings.
         *to = Box::into_raw(Box::new(unsafe { open(given) }?));
         Ok(())
     })

@@ -94,9 +94,9 @@ unsafe fn advertisement(options: *const TopicOptions) -> Result<Advertisement, E
     // SAFETY: null or a C string, which the caller of this function says.
     let more = unsafe { text(given.more, "more") }?;
     let mut made = more.map_or_else(|| Ok(Advertisement::default()), serde_json::from_str)?;
-    // SAFETY: as above.
+    // SAFETY: null or a C string, which the caller of this function says.
     made.topic = unsafe { text(given.name, "the topic's name") }?.ok_or_else(|| null("the name"))?.to_owned();
-    // SAFETY: as above.
+    // SAFETY: null or a C string, which the caller of this function says.
     if let Some(event_type) = unsafe { text(given.event_type, "the type's name") }? {
         made.event_type = Some(event_type.to_owned());
     }
@@ -139,7 +139,7 @@ unsafe fn field<'a>(field: &EventField) -> Result<(&'a str, FieldValue), EventsE
         2 => field.decimal.into(),
         3 => (field.whole != 0).into(),
         4 => {
-            // SAFETY: as above.
+            // SAFETY: null or a C string, which the caller of this function says.
             let value = unsafe { text(field.text, name) }?.ok_or_else(|| null("a field's text"))?;
             within("bytes of a field's text", value.len(), usize::from(u16::MAX))?;
             value.into()

@@ -67,7 +67,7 @@ pub unsafe extern "C" fn unisono_mpi_statistics_print(all: *const u8, lengths: *
             let length = usize::try_from(*length).unwrap_or(0);
             // SAFETY: `at` is the sum of the lengths so far, which are inside of what the shim gathered.
             let start = unsafe { all.add(at) };
-            // SAFETY: as above, to the end of this ledger.
+            // SAFETY: the shim gathered at least to the end of this ledger, as the lengths say.
             let one = unsafe { slice(start, length, "all") }?;
             at += length;
             if let Some(one) = Ledger::decode(one) {

@@ -33,7 +33,7 @@ pub(crate) unsafe fn combine(
         }
         #[cfg(target_arch = "x86_64")]
         _ if bytes >= 64 && std::arch::is_x86_feature_detected!("avx2") => {
-            // SAFETY: as above.
+            // SAFETY: the line above has found what the function is compiled for.
             unsafe { dispatch_wide(element, operation, target, source, count) };
         }
         _ => dispatch(element, operation, target, source, count),
@@ -75,9 +75,9 @@ fn each<T: Copy>(target: *mut u8, source: *const u8, count: usize, f: impl Fn(T,
         let (there, brought) = (target.wrapping_add(index), source.wrapping_add(index));
         // SAFETY: `combine`'s caller promises `count` readable elements.
         let a = unsafe { there.read_unaligned() };
-        // SAFETY: as above.
+        // SAFETY: `combine`'s caller promises `count` readable elements.
         let b = unsafe { brought.read_unaligned() };
-        // SAFETY: as above, and writable.
+        // SAFETY: `combine`'s caller promises `count` writable elements, too.
         unsafe { there.write_unaligned(f(a, b)) };
     }
 }

@@ -20,7 +20,7 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
         4 => value!(u32),
         // SAFETY: readable and writable for `bytes`, which the caller promises.
         ..LONG => unsafe { std::ptr::copy(from, to, bytes) },
-        // SAFETY: as above.
+        // SAFETY: readable and writable for `bytes`, which the caller promises.
         _ => unsafe { copy_in_pieces(from, to, bytes) },
     }
 }

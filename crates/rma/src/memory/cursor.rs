@@ -100,16 +100,16 @@ mod tests {
             let mut pieces = vec![0; total];
             for start in (0..total).step_by(piece) {
                 let end = (start + piece).min(total);
-                // SAFETY: as above.
+                // SAFETY: two elements span 48 bytes or so of the vector's 96.
                 unsafe { gather(&layout, 2, memory.as_ptr(), start as u64, &mut pieces[start..end]) };
             }
             assert_eq!(pieces, whole);
         }
         let mut back = vec![0xff; 96];
-        // SAFETY: as above.
+        // SAFETY: two elements span 48 bytes or so of the vector's 96.
         unsafe { scatter(&layout, 2, back.as_mut_ptr(), 0, &whole) };
         let mut again = vec![0; total];
-        // SAFETY: as above.
+        // SAFETY: two elements span 48 bytes or so of the vector's 96.
         unsafe { gather(&layout, 2, back.as_ptr(), 0, &mut again) };
         assert_eq!(again, whole);
         assert_eq!(back[4..10], [0xff; 6]);

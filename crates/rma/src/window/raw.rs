@@ -195,7 +195,7 @@ impl Window {
         let back = Back::new(Sink { address: result, count: 1, layout: &layout });
         // SAFETY: the caller promises one readable element.
         let compare = unsafe { std::slice::from_raw_parts(compare, size) };
-        // SAFETY: as above.
+        // SAFETY: the caller promises one readable element.
         let source = unsafe { std::slice::from_raw_parts(source, size) };
         let (how, data) = (Some((element, Operation::Replace)), Data::small(&[compare, source]));
         self.issue("compare_and_swap", Verb::CompareAndSwap, how, one(&layout, target), data, Some(back))

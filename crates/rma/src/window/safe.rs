@@ -21,7 +21,7 @@ fn bytes_of<T: Plain>(values: &[T]) -> &[u8] {
 
 /// The bytes of plain values, to be written.
 fn bytes_of_mut<T: Plain>(values: &mut [T]) -> &mut [u8] {
-    // SAFETY: as above, and every bit pattern is a value.
+    // SAFETY: plain values have no padding, and every bit pattern is a value.
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
 }
 

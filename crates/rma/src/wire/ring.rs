@@ -238,7 +238,7 @@ impl Ring<'_> {
         // SAFETY: `at + first` is within the ring, which lies in the mapped segment.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.bytes.wrapping_add(at), first) };
         let rest = bytes[first..length].as_ptr();
-        // SAFETY: as above, from the ring's start.
+        // SAFETY: what is left is shorter than the ring, and goes to the ring's start in the mapped segment.
         unsafe { std::ptr::copy_nonoverlapping(rest, self.bytes, length - first) };
         // SYNC(ring-tail) release: the bytes before their count
         self.tail.store(tail.wrapping_add(length as u32), Ordering::Release);

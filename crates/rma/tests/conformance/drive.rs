@@ -36,7 +36,7 @@ fn member(program: &Program, mut job: Job, style: Style, flavor: Flavor) -> Resu
         Flavor::Created => unsafe { job.create(base.cast(), bytes, spec) }?,
     };
     if flavor == Flavor::Dynamic {
-        // SAFETY: as above.
+        // SAFETY: the vector outlives the window, and is read only after it was freed.
         unsafe { window.attach(base.cast(), bytes as usize) }?;
     }
     let places = Places::new(&mut job, flavor, base)?;

@@ -101,7 +101,7 @@ fn member(mut job: Job, epochs: &[Epoch], style: Style) -> Result<(), Error> {
         match epoch.what {
             // SAFETY: the data lives until the epoch has ended, and nobody writes it.
             What::Put => unsafe { window.raw_put(source, target) }?,
-            // SAFETY: as above.
+            // SAFETY: the data lives until the epoch has ended, and nobody writes it.
             What::Sum => unsafe { window.raw_accumulate(source, target, Operation::Sum) }?,
             What::Get => {
                 let sink = Sink { address: came.as_mut_ptr().cast(), count: elements, layout: &one };

@@ -54,7 +54,7 @@ fn member(mut job: Job, epochs: &[(How, [usize; PLACES], bool)]) -> Result<(), E
                 // SAFETY: the data lives until the epoch has ended, and nobody writes it.
                 unsafe { window.raw_accumulate(source, target, Operation::Sum) }?;
             } else {
-                // SAFETY: as above.
+                // SAFETY: the data lives until the epoch has ended, and nobody writes it.
                 unsafe { window.raw_put(source, target) }?;
             }
         }

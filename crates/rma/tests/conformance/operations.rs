@@ -209,12 +209,12 @@ impl Row {
         // SAFETY: all of these live until the epoch has ended, and nobody else touches them.
         unsafe { window.raw_put(source(&there), target) }?;
         complete(window)?;
-        // SAFETY: as above.
+        // SAFETY: all of these live until the epoch has ended, and nobody else touches them.
         unsafe { window.raw_accumulate(source(&more), target, self.operation) }?;
-        // SAFETY: as above.
+        // SAFETY: all of these live until the epoch has ended, and nobody else touches them.
         unsafe { window.raw_get_accumulate(source(&most), result, target, self.operation) }?;
         complete(window)?;
-        // SAFETY: as above.
+        // SAFETY: all of these live until the epoch has ended, and nobody else touches them.
         unsafe { window.raw_get(sink, target) }?;
         complete(window)?;
         let once = self.combined(&first, &second);

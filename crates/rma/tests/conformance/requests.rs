@@ -32,17 +32,17 @@ fn each_form(window: &mut Window, target: Rank, tests: bool) -> Result<(), Error
     unsafe { window.raw_put(source(&data), to(0)) }?;
     end(window, window.request(target)?, tests)?;
     data.fill(1000);
-    // SAFETY: as above.
+    // SAFETY: each buffer lives, and is left alone, until its request is complete.
     unsafe { window.raw_accumulate(source(&data), to(0), Operation::Sum) }?;
     end(window, window.request(target)?, tests)?;
     data.fill(1);
-    // SAFETY: as above.
+    // SAFETY: each buffer lives, and is left alone, until its request is complete.
     unsafe { window.raw_get_accumulate(source(&data), sink(&mut came), to(0), Operation::Sum) }?;
     end(window, window.request(target)?, tests)?;
     let expected: Vec<u32> = (1000..1000 + COUNT as u32).collect();
     assert_eq!(came, expected, "what was there before");
     came.fill(0);
-    // SAFETY: as above.
+    // SAFETY: each buffer lives, and is left alone, until its request is complete.
     unsafe { window.raw_get(sink(&mut came), to(0)) }?;
     end(window, window.request(target)?, tests)?;
     let expected: Vec<u32> = (1001..1001 + COUNT as u32).collect();

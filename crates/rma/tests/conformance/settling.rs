@@ -32,7 +32,7 @@ fn member(mut job: Job, after: Assert, lock: Assert) -> Result<(), Error> {
         window.fence(after)?;
         if job.rank() == Rank(0) {
             window.lock(Rank(1), Lock::Exclusive, lock)?;
-            // SAFETY: as above.
+            // SAFETY: the values live until the epoch has ended, and nobody writes them.
             unsafe { window.raw_put(source(&values[values.len() - 1]), target) }?;
             window.unlock(Rank(1))?;
         }

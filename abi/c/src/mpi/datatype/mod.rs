@@ -253,9 +253,9 @@ pub unsafe extern "C" fn unisono_mpi_layout_combine(
     hand_out(|| {
         // SAFETY: the shim passes arrays of these lengths.
         let integers = unsafe { slice(integers, integer_count, "integers") }?;
-        // SAFETY: as above.
+        // SAFETY: the shim passes arrays of these lengths.
         let addresses = unsafe { slice(addresses, address_count, "addresses") }?;
-        // SAFETY: as above.
+        // SAFETY: the shim passes arrays of these lengths.
         let children = unsafe { slice(children, child_count, "children") }?;
         // SAFETY: the shim passes live handles.
         let children: Result<Vec<_>, _> = children.iter().map(|child| unsafe { layout(*child) }).collect();

@@ -33,7 +33,7 @@ unsafe extern "C" fn send(
 unsafe extern "C" fn sent(_context: *mut c_void, pending: *mut *mut c_void, done: *mut c_int) -> c_int {
     // SAFETY: what `send` left there.
     let left = unsafe { (*pending).cast::<u32>() };
-    // SAFETY: as above; only this thread has it.
+    // SAFETY: `send` left a number there, and only this thread has it.
     let left_now = unsafe { &mut *left };
     *left_now -= 1;
     let ended = *left_now == 0;

@@ -138,7 +138,7 @@ mod tests {
             prop_assume!(is_possible(element, atomic.as_ptr().cast()) && operation.is_defined_for(element));
             // SAFETY: arrays of equal length on this screen.
             unsafe { combine(element, operation, plain.as_mut_ptr().cast(), source, 24) };
-            // SAFETY: as above, aligned for any element.
+            // SAFETY: arrays of equal length on this screen, aligned for any element.
             unsafe {
                 let (target, result) = (atomic.as_mut_ptr().cast(), before.as_mut_ptr().cast());
                 accumulate(element, operation, target, source, result, 24);

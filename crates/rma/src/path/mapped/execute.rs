@@ -167,7 +167,7 @@ impl TargetPart<'_> {
                 unsafe { memory.write(address, bytes) }
             } else {
                 let process = self.host.number_of_living(Rank::at(self.target))?;
-                // SAFETY: as above; the line above has checked that the number is still that owner's.
+                // SAFETY: the range lies inside the announced part; the number is still its owner's.
                 unsafe { process_vm::write(process, address, bytes) }
             };
             return written.map_err(|source| self.failed(source));

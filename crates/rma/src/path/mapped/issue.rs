@@ -113,7 +113,7 @@ impl MappedPath {
         if unsafe { out.stage_quickly(memory, stamp, head, data) } {
             return true;
         }
-        // SAFETY: as above.
+        // SAFETY: readable, which the caller promises; the ring lies in the segment.
         unsafe { out.stage(self.region.ring(self.me, target), stamp, head, data) }
     }
 

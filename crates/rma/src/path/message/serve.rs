@@ -252,7 +252,7 @@ impl EngineState {
                 }
                 before.resize(size, 0);
                 let (compare, new) = payload.split_at(size);
-                // SAFETY: as above, for one element.
+                // SAFETY: one element inside the part, which the program promised to keep valid.
                 unsafe { compare_and_swap(access.address, compare, new, &mut before) };
             }
             _ => return Err("an answer that nobody asked for".to_owned()),
@@ -293,7 +293,7 @@ impl EngineState {
         let done = match (op.verb, op.element, op.operation) {
             (Verb::CompareAndSwap, ..) => {
                 let (compare, new) = brought.split_at(total);
-                // SAFETY: as above, for one element.
+                // SAFETY: one element inside the part, which the program promised to keep valid.
                 unsafe { compare_and_swap(address, compare, new, &mut before) };
                 Ok(())
             }

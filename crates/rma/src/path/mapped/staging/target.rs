@@ -122,7 +122,8 @@ impl In {
         let is_long = length == LONG;
         let length = if is_long {
             let from = ring.wrapping_add((at + HEAD) & (size - 1)).cast::<u128>();
-            // SAFETY: as above.
+            // SAFETY: the ring is mapped, and `at` is a multiple of 16 below its size. Another process wrote
+            // this, and may write it again: the copy is what counts.
             usize::try_from(unsafe { from.read_volatile() }).unwrap_or(0)
         } else {
             usize::from(length).min(MOST)

@@ -135,7 +135,7 @@ proptest! {
             let length = SIZE / 4 - 64;
             let (head, data) = (Head { how: None, offset: 0, length }, vec![1; length]);
             for entry in 0..4 {
-                // SAFETY: as above.
+                // SAFETY: the data is a vector of this length, the ring is the test's.
                 let found_room = unsafe { out.stage(ring, stamp, head, data.as_ptr()) };
                 prop_assert!(found_room, "entry {}", entry);
             }
