@@ -196,6 +196,23 @@ pub enum Better {
     Lower,
 }
 
+/// How an expected ratio is meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExpectedKind {
+    /// The ratio is to be as good, or better: a budget.
+    #[default]
+    Bound,
+    /// The ratio is to be this one, neither less nor more: what a paper measured.
+    Value,
+}
+
+impl ExpectedKind {
+    fn is_bound(&self) -> bool {
+        *self == Self::Bound
+    }
+}
+
 /// A comparison that the report turns into words: `variant` against `against` on `figure`, per
 /// value of `by` if given. Ratios are formed within a repetition (paired) and bootstrapped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -217,6 +234,8 @@ pub struct Verdict {
     pub expected: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_from: Option<String>,
+    #[serde(default, skip_serializing_if = "ExpectedKind::is_bound")]
+    pub expected_kind: ExpectedKind,
     /// What to call the comparison in words, for example `gangs against spread Linux`.
     pub words: String,
     /// Which of the report's opening questions this comparison answers, if one.

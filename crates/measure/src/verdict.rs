@@ -8,7 +8,7 @@
 use crate::bootstrap::LEVEL;
 use crate::modes::{self, TwoModes};
 use crate::paired::{self, Comparison, Finding};
-use crate::record::{Better, Outcome, RunLine, Verdict};
+use crate::record::{Better, ExpectedKind, Outcome, RunLine, Verdict};
 pub use crate::units::number;
 use std::collections::BTreeMap;
 
@@ -201,16 +201,37 @@ fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
             verdict.against
         );
     }
-    if let Some(expected) = verdict.expected {
-        let met = match verdict.better {
-            Better::Higher => c.ratio.value >= expected,
-            Better::Lower => c.ratio.value <= expected,
-        };
+    if let Some((expected, met)) = verdict.expected.zip(met(verdict, c)) {
         let from = verdict.expected_from.as_deref().map(|f| format!(" ({f})")).unwrap_or_default();
-        text +=
-            &format!("; expected {}{from}: {}", ratio(expected), if met { "reached" } else { "not reached" });
+        let met = match (verdict.expected_kind, met) {
+            (ExpectedKind::Bound, true) => "reached",
+            (ExpectedKind::Bound, false) => "not reached",
+            (ExpectedKind::Value, true) => "the same here",
+            (ExpectedKind::Value, false) => "not so here",
+        };
+        text += &format!("; expected {}{from}: {met}", ratio(expected));
     }
     text
+}
+
+/// How far a value may be from an expected one, as a part of the effect. A paper's figures have two digits.
+const VALUE_TOLERANCE: f64 = 0.1;
+/// The least that is tolerated: an effect of 1.5 % is not told from one of 1.7 %.
+const LEAST_TOLERANCE: f64 = 0.02;
+
+/// Whether the ratio found is the expected one, or as good, as [`ExpectedKind`] says. `None`: none is
+/// expected.
+pub fn met(verdict: &Verdict, c: &Comparison) -> Option<bool> {
+    let expected = verdict.expected?;
+    Some(match (verdict.expected_kind, verdict.better) {
+        (ExpectedKind::Bound, Better::Higher) => c.ratio.value >= expected,
+        (ExpectedKind::Bound, Better::Lower) => c.ratio.value <= expected,
+        (ExpectedKind::Value, _) => {
+            // effects are compared as factors: 2 times and half are equally far from none
+            let (effect, off) = (expected.ln().abs(), (c.ratio.value / expected).ln().abs());
+            c.ratio.contains(expected) || off <= (effect * VALUE_TOLERANCE).max(LEAST_TOLERANCE)
+        }
+    })
 }
 
 /// A finding as a terminal says it.
@@ -352,6 +373,31 @@ mod tests {
             said[0].words,
             "gangs against spread Linux: not answered; gang was not run; let a study run to its end"
         );
+    }
+
+    #[test]
+    fn a_value_is_met_neither_below_it_nor_above_it() {
+        // found, expected, and whether a paper's value and a budget are met
+        for (found, expected, value, bound) in [
+            (3.4, 0.985, false, true),
+            (0.98, 0.985, true, false),
+            (0.995, 0.985, true, true),
+            (1.02, 0.985, false, true),
+            (10.1, 10.5, true, false),
+            (14.0, 10.5, false, true),
+            (7.9, 10.5, false, false),
+        ] {
+            let runs: Vec<RunLine> = (0..3)
+                .flat_map(|repetition| [run("gang", repetition, 0, found), run("spread", repetition, 0, 1.0)])
+                .collect();
+            let runs: Vec<&RunLine> = runs.iter().collect();
+            for (expected_kind, wanted) in [(ExpectedKind::Value, value), (ExpectedKind::Bound, bound)] {
+                let asked = Verdict { expected: Some(expected), expected_kind, ..verdict(None) };
+                let judged = judge(&asked, &runs);
+                let Answer::Compared { comparison, .. } = &judged[0].answer else { panic!("compared") };
+                assert_eq!(met(&asked, comparison), Some(wanted), "{found} {expected} {expected_kind:?}");
+            }
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::said::{self, Tone, ToneRun, stretches};
 use crate::study::{Study, question};
 use askama::Template;
 use unisono_measure::record::{Question, Verdict};
-use unisono_measure::verdict::Judgement;
+use unisono_measure::verdict::{self, Judgement};
 
 struct Condition {
     id: &'static str,
@@ -128,10 +128,8 @@ fn compared(study: &Study<'_>) -> (Tone, (&'static str, String)) {
         .flat_map(|(verdict, judged)| {
             judged.iter().filter_map(move |j| {
                 let c = said::comparison(j)?;
-                Some(
-                    said::met(verdict, c)?
-                        || verdict.expected.is_some_and(|expected| c.ratio.contains(expected)),
-                )
+                verdict::met(verdict, c)
+                    .map(|met| met || verdict.expected.is_some_and(|e| c.ratio.contains(e)))
             })
         })
         .collect();

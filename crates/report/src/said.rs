@@ -8,7 +8,7 @@ use crate::study::Study;
 use serde::Serialize;
 use unisono_measure::modes::TwoModes;
 use unisono_measure::paired::{Comparison, FEWEST_PAIRS, Finding};
-use unisono_measure::record::{Better, Verdict};
+use unisono_measure::record::{Better, ExpectedKind, Verdict};
 use unisono_measure::verdict::{self, Answer, Judgement};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -201,23 +201,18 @@ fn two_modes(study: &Study<'_>, verdict: &Verdict, side: &str, modes: &TwoModes)
     )
 }
 
-/// Whether the ratio found reaches the expected one. `None`: none is expected.
-pub(crate) fn met(verdict: &Verdict, c: &Comparison) -> Option<bool> {
-    verdict.expected.map(|expected| match verdict.better {
-        Better::Higher => c.ratio.value >= expected,
-        Better::Lower => c.ratio.value <= expected,
-    })
-}
-
 /// Whether an expectation was met, with both numbers.
 pub(crate) fn expectation(verdict: &Verdict, c: &Comparison) -> Option<String> {
     let expected = verdict.expected?;
     let from = verdict.expected_from.as_deref().map(|from| format!(" ({from})")).unwrap_or_default();
-    let met = match met(verdict, c)? {
-        true if c.ratio.contains(expected) => "met, within the interval",
-        true => "met",
-        false if c.ratio.contains(expected) => "not met, but within the interval",
-        false => "not met",
+    let is_met = verdict::met(verdict, c)?;
+    let met = match (verdict.expected_kind, is_met) {
+        (ExpectedKind::Bound, true) if c.ratio.contains(expected) => "met, within the interval",
+        (ExpectedKind::Bound, true) => "met",
+        (ExpectedKind::Bound, false) if c.ratio.contains(expected) => "not met, but within the interval",
+        (ExpectedKind::Bound, false) => "not met",
+        (ExpectedKind::Value, true) => "the same here",
+        (ExpectedKind::Value, false) => "not so here",
     };
     Some(format!("Expected {}{from}, found {}: {met}.", times(expected), times(c.ratio.value)))
 }
