@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 use unisono_measure::record::{Better, RunLine, StudyLine, Verdict};
-use unisono_measure::verdict::{Answer, Judgement, confidence, finding_in_words, judge, ratio};
+use unisono_measure::verdict::{Answer, Judgement, confidence, factor, finding_in_words, judge, shown};
 
 /// Comparisons of one variant in one situation from which on they are folded.
 const MANY: usize = 3;
@@ -67,15 +67,15 @@ fn folded(study: &StudyLine, group: &[Judged<'_>]) -> String {
     let mut text = match rivals.first() {
         None => format!("{place}: {} could not be compared", label(&verdict.variant)),
         Some((against, comparison, finding)) => format!(
-            "{place}: {}: {} of {}; against {}, the {}: {}, {} times ({})",
+            "{place}: {}: {} of {}; against {}, the {}: {}, {} ({})",
             label(&verdict.variant),
             ordinal(ahead + 1),
             rivals.len() + 1,
             label(against),
             if ahead == 0 { "next best" } else { "best" },
             finding_in_words(*finding),
-            ratio(comparison.ratio.value),
-            confidence(comparison),
+            factor(comparison, *finding),
+            confidence(&shown(comparison, *finding)),
         ),
     };
     if let Some(modes) = first.variant_modes {
@@ -153,8 +153,8 @@ mod tests {
 
     #[test]
     fn many_comparisons_become_the_place_and_the_distance_to_the_next_best() {
-        let won = "threads = 2: Our barrier: 1st of 4; against b, the next best: better, 0.50 times";
-        let lost = "threads = 2: Our barrier: 3rd of 4; against b, the best: worse, 3.00 times";
+        let won = "threads = 2: Our barrier: 1st of 4; against b, the next best: better, 2.00 times less";
+        let lost = "threads = 2: Our barrier: 3rd of 4; against b, the best: worse, 3.00 times as much";
         for (ours, wanted) in [(10.0, won), (60.0, lost)] {
             let said = said(ours);
             assert_eq!(said.len(), 1, "{said:?}");
