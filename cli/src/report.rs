@@ -19,14 +19,23 @@ use unisono_report::{Error, RecordsSummary};
 #[command(after_help = "Examples:\n  \
     unisono report study-2026-11-21                draw the page again\n  \
     unisono report study-2026-11-21 --text gang    its figures and verdicts about gangs, as text\n  \
+    unisono report before after                    what changed from one study to another\n  \
+    unisono report study-2026-11-21 --claims       what the papers say beside it, in Markdown\n  \
     unisono report study-2026-11-21 --json         the verdicts as JSON, for other programs")]
 pub(crate) struct Args {
     /// The directory that `unisono study --out DIR` wrote
     #[arg(value_name = "DIR")]
     dir: PathBuf,
+    /// A second such directory: print what changed from DIR to it (medians, not paired); write no page
+    #[arg(value_name = "LATER", conflicts_with_all = ["text", "claims"])]
+    later: Option<PathBuf>,
     /// Print the verdicts as one JSON object; the page is written, too
     #[arg(long)]
     json: bool,
+    /// Print each figure and statement of the four papers beside these records, in Markdown; with --json as
+    /// JSON; write no page
+    #[arg(long, conflicts_with = "text")]
+    claims: bool,
     /// Print the figures and verdicts of a topic, of a study, or `all` of them; write no page
     #[arg(long, value_name = "TOPIC", conflicts_with = "json")]
     text: Option<String>,
@@ -35,8 +44,15 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let records = args.dir.join("records.jsonl");
     let lines = unisono_report::lines(&records).map_err(refused)?;
+    if let Some(later) = &args.later {
+        let later = unisono_report::lines(&later.join("records.jsonl")).map_err(refused)?;
+        return changes(&lines, &later, args.json);
+    }
     if let Some(wanted) = &args.text {
         return text(&lines, wanted);
+    }
+    if args.claims {
+        return claims(&lines, args.json);
     }
     let page = args.dir.join("report.html");
     let summary = unisono_report::render(&records, &page).map_err(refused)?;
@@ -50,6 +66,29 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         said => Ok(said.map(|()| ExitCode::SUCCESS)?),
     }
+}
+
+fn changes(first: &[Line], second: &[Line], json: bool) -> anyhow::Result<ExitCode> {
+    let changes = unisono_report::changes(first, second);
+    if changes.is_empty() {
+        let text = "the two have no figure in common; compare two runs of the same study: unisono report A B";
+        return Err(Failure::Usage(text.to_owned()).into());
+    }
+    let text = match json {
+        true => serde_json::to_string(&changes)?,
+        false => unisono_report::changes_in_words(first, second),
+    };
+    output::answer(text.trim_end())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn claims(lines: &[Line], json: bool) -> anyhow::Result<ExitCode> {
+    let text = match json {
+        true => serde_json::to_string(&unisono_report::claims(lines))?,
+        false => unisono_report::claims_in_markdown(lines),
+    };
+    output::answer(text.trim_end())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn refused(error: Error) -> anyhow::Error {

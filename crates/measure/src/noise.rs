@@ -130,39 +130,61 @@ pub fn warnings(runs: &[&RunLine], figure: &str, place: &dyn Fn(&RunLine) -> Str
     for run in measured {
         groups.entry((&run.variant, format!("{:?}", run.parameters))).or_default().push(run);
     }
+    let (mut scattered, mut rows) = (Vec::new(), 0);
     for mut group in groups.into_values() {
         group.sort_by_key(|run| run.sequence);
         let values: Vec<f64> = group.iter().filter_map(|run| run.value(figure)).collect();
-        warnings.extend(group.first().and_then(|run| of_group(&place(run), &values)));
+        let Some(first) = group.first().filter(|_| modes::two_modes(&values).is_none()) else { continue };
+        rows += 1;
+        if let Some(change) = drift(&values) {
+            warnings.push(drifted(&place(first), change));
+        } else if let Some(scatter) =
+            coefficient_of_variation(&values).filter(|c| *c >= SCATTER && values.len() >= 3)
+        {
+            scattered.push(ScatteredRow { place: place(first), runs: values.len(), scatter });
+        }
     }
+    warnings.extend(of_scattered(&scattered, rows));
     warnings
 }
 
 /// As many runs as the longest profile makes.
 const MANY_RUNS: usize = 10;
 
-fn of_group(place: &str, in_order: &[f64]) -> Option<String> {
-    if modes::two_modes(in_order).is_some() {
-        return None;
-    }
-    if let Some(change) = drift(in_order) {
-        let direction = if change > 1.0 { "rose" } else { "fell" };
-        return Some(format!(
-            "{place}: the figure {direction} by {} while the study ran; let the machine settle and measure again",
-            percent((change - 1.0).abs())
-        ));
-    }
-    let scatter = coefficient_of_variation(in_order).filter(|c| *c >= SCATTER && in_order.len() >= 3)?;
-    let remedy = if in_order.len() < MANY_RUNS {
+fn drifted(place: &str, change: f64) -> String {
+    let direction = if change > 1.0 { "rose" } else { "fell" };
+    format!(
+        "{place}: the figure {direction} by {} while the study ran; let the machine settle and measure again",
+        percent((change - 1.0).abs())
+    )
+}
+
+/// Repetitions of one variant under the same parameters that differ much.
+struct ScatteredRow {
+    place: String,
+    runs: usize,
+    /// Coefficient of variation.
+    scatter: f64,
+}
+
+/// One sentence for all of them, with the remedy.
+fn of_scattered(scattered: &[ScatteredRow], rows: usize) -> Option<String> {
+    let worst = scattered.iter().max_by(|a, b| a.scatter.total_cmp(&b.scatter))?;
+    let remedy = if worst.runs < MANY_RUNS {
         "use --paper for more and longer runs"
     } else {
         "a quieter machine would tell more"
     };
-    Some(format!(
-        "{place}: {} runs scatter by {} (coefficient of variation); {remedy}",
-        in_order.len(),
-        percent(scatter)
-    ))
+    let (place, most) = (&worst.place, percent(worst.scatter));
+    Some(if scattered.len() == 1 {
+        format!("{place}: {} runs scatter by {most} (coefficient of variation); {remedy}", worst.runs)
+    } else {
+        format!(
+            "{} of {rows} rows scatter by {} or more (coefficient of variation), the most {place}, by {most}; {remedy}",
+            scattered.len(),
+            percent(SCATTER)
+        )
+    })
 }
 
 fn percent(share: f64) -> String {

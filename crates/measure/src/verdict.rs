@@ -5,7 +5,7 @@
 //! ratio, its interval with the level it can honestly claim, the number of pairs. Where a side has two modes,
 //! the sentence says both instead of pretending that there is one ratio.
 
-use crate::bootstrap::LEVEL;
+use crate::bootstrap::{Estimate, LEVEL};
 use crate::modes::{self, TwoModes};
 use crate::paired::{self, Comparison, Finding};
 use crate::record::{Better, ExpectedKind, Outcome, RunLine, Verdict};
@@ -165,8 +165,15 @@ fn why_unanswered(verdict: &Verdict, runs: &[&RunLine], all: &[&RunLine]) -> Str
             return format!("{variant}: {reason}");
         }
         return match runs.iter().any(|r| &r.variant == variant) {
-            true => format!("{variant}: no run gave the figure; see its output with `unisono study --json`"),
+            true => format!("{variant}: its runs do not have the figure"),
             false => format!("{variant} was not run; let a study run to its end"),
+        };
+    }
+    let pairs = pairs(&verdict.variant, &verdict.against, &verdict.figure, runs);
+    if !pairs.is_empty() {
+        return match pairs.iter().all(|(ours, _)| *ours == 0.0) {
+            true => "there is no ratio: both are 0".to_owned(),
+            false => format!("there is no ratio: {} is 0", verdict.against),
         };
     }
     format!(
@@ -186,7 +193,8 @@ fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
         Answer::Compared { comparison, finding } => (comparison, finding),
     };
     let said = finding_in_words(*finding);
-    let mut text = format!("{subject}: {said}, {} times ({})", ratio(c.ratio.value), confidence(c));
+    let mut text =
+        format!("{subject}: {said}, {} ({})", factor(c, *finding), confidence(&shown(c, *finding)));
     if let Some(modes) = judgement.against_modes {
         text += &format!("; {} has {modes}", verdict.against);
     }
@@ -226,12 +234,37 @@ pub fn met(verdict: &Verdict, c: &Comparison) -> Option<bool> {
     Some(match (verdict.expected_kind, verdict.better) {
         (ExpectedKind::Bound, Better::Higher) => c.ratio.value >= expected,
         (ExpectedKind::Bound, Better::Lower) => c.ratio.value <= expected,
-        (ExpectedKind::Value, _) => {
-            // effects are compared as factors: 2 times and half are equally far from none
-            let (effect, off) = (expected.ln().abs(), (c.ratio.value / expected).ln().abs());
-            c.ratio.contains(expected) || off <= (effect * VALUE_TOLERANCE).max(LEAST_TOLERANCE)
-        }
+        (ExpectedKind::Value, _) => is_same(&c.ratio, expected),
     })
+}
+
+/// Whether a ratio is the expected one: within its interval, or within a tenth of the effect.
+pub fn is_same(ratio: &Estimate, expected: f64) -> bool {
+    // effects are compared as factors: 2 times and half are equally far from none
+    let (effect, off) = (expected.ln().abs(), (ratio.value / expected).ln().abs());
+    ratio.contains(expected) || off <= (effect * VALUE_TOLERANCE).max(LEAST_TOLERANCE)
+}
+
+/// A comparison with a factor of at least one: `1.25 times as much`, or the inverse, `1.25 times less`.
+pub fn upright(c: &Comparison) -> Comparison {
+    let is_less = c.ratio.value > 0.0 && c.ratio.value < 1.0;
+    Comparison { ratio: if is_less { c.ratio.inverse() } else { c.ratio }, ..*c }
+}
+
+/// As [`upright`], except for what makes no difference: an interval around one reads best as it is.
+pub fn shown(c: &Comparison, finding: Finding) -> Comparison {
+    if finding == Finding::Same { *c } else { upright(c) }
+}
+
+/// `3.20 times as much`, `15.0 times less`; of what makes no difference only the ratio.
+pub fn factor(c: &Comparison, finding: Finding) -> String {
+    let times = ratio(upright(c).ratio.value);
+    match (finding, c.ratio.value) {
+        (_, 0.0) => "none of it".to_owned(),
+        (Finding::Same, _) => format!("{} times", ratio(c.ratio.value)),
+        (_, value) if value < 1.0 => format!("{times} times less"),
+        _ => format!("{times} times as much"),
+    }
 }
 
 /// A finding as a terminal says it.
@@ -265,7 +298,7 @@ pub fn confidence(c: &Comparison) -> String {
     format!("{level} % interval {} to {}, n = {}", ratio(c.ratio.low), ratio(c.ratio.high), c.ratio.n)
 }
 
-/// A ratio with three significant digits, and three decimals close to one, where they matter.
+/// A ratio with three significant digits, three decimals close to one, where they matter, and no exponent.
 pub fn ratio(value: f64) -> String {
     match value.abs() {
         v if v >= 99.95 => number(value),
@@ -274,7 +307,7 @@ pub fn ratio(value: f64) -> String {
         v if v >= 0.0995 => format!("{value:.2}"),
         v if v >= 0.00995 => format!("{value:.3}"),
         0.0 => "0".into(),
-        _ => format!("{value:.1e}"),
+        _ => format!("1/{}", number(1.0 / value)),
     }
 }
 
@@ -349,7 +382,7 @@ mod tests {
             said[0].words,
             "gangs against spread Linux at interval_us = 0: no difference, 1.000 times (95 % interval 1.000 to 1.000, n = 6)"
         );
-        assert!(said[1].words.starts_with("gangs against spread Linux at interval_us = 10: better, 2.51 times (95 % interval 2.50 to 2.51, n = 6)"), "{}", said[1].words);
+        assert!(said[1].words.starts_with("gangs against spread Linux at interval_us = 10: better, 2.51 times as much (95 % interval 2.50 to 2.51, n = 6)"), "{}", said[1].words);
     }
 
     #[test]
@@ -438,6 +471,6 @@ mod tests {
         for (value, text) in cases {
             assert_eq!(number(value), text);
         }
-        assert_eq!((ratio(2.5), ratio(324.3), ratio(0.0042)), ("2.50".into(), "324".into(), "4.2e-3".into()));
+        assert_eq!((ratio(2.5), ratio(324.3), ratio(0.0042)), ("2.50".into(), "324".into(), "1/238".into()));
     }
 }

@@ -1,9 +1,9 @@
 //! From records to one self-contained HTML file that says in words and pictures what was measured.
 //!
-//! The idea: the page opens with the answers (what does waiting cost here, is gang scheduling worth it, for
-//! whom), then each of the paper's conditions, then a section a study with its verdicts, its figures, the
-//! paper's statement beside ours, and what to doubt. It needs no script, no network and no other file, and
-//! reads on a phone, in the dark, on paper and aloud.
+//! The idea: the first screen has an answer for each topic (a sentence, a small picture, what to type). Then
+//! come the answers at length, each of the paper's conditions, the claims of the papers, and a section a
+//! study with its verdicts, its figures, the paper's statement beside ours, and what to doubt. It needs no
+//! script, no network and no other file, and reads on a phone, in the dark, on paper and aloud.
 //!
 //! ```text
 //! records.jsonl -> read -> study (what belongs together) -> figure (draw/) --+
@@ -17,12 +17,17 @@
 //! escape function, and no records make it panic. The HTML is in `templates/`, the drawings are in `draw/`.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod budgets;
+mod changes;
+mod claims;
 mod conditions;
 mod draw;
 mod error;
 mod escape;
+mod facts;
 mod figure;
+mod maps;
 mod middleware;
 mod number;
 mod one_sided;
@@ -40,6 +45,8 @@ mod trees;
 mod verdicts;
 mod whom;
 
+pub use changes::RecordsChange;
+pub use claims::{ClaimPaper, ClaimResult, ClaimSummary};
 pub use error::Error;
 pub use said::Tone;
 pub use screen::screen;
@@ -73,6 +80,33 @@ pub fn lines(records: &Path) -> Result<Vec<Line>, Error> {
 /// The lessons of the middleware studies; none where these lines have none of them.
 pub fn lessons(lines: &[Line]) -> Vec<LessonSummary> {
     verdicts::lessons(&study::studies(lines))
+}
+
+/// What the second lines have that the first ones have, too: how each figure changed.
+pub fn changes(first: &[Line], second: &[Line]) -> Vec<RecordsChange> {
+    changes::changes(&study::studies(first), &study::studies(second))
+}
+
+/// The same as a text, with both machines before it.
+pub fn changes_in_words(first: &[Line], second: &[Line]) -> String {
+    let (first, second) = (study::studies(first), study::studies(second));
+    let mut text = String::new();
+    for (name, studies) in [("first", &first), ("second", &second)] {
+        let runs: Vec<_> = studies.iter().flat_map(|study| study.runs.iter().copied()).collect();
+        let facts: Vec<String> = facts::facts(&runs).into_iter().map(|(_, fact)| fact).collect();
+        text += &format!("{name}: {}\n", facts.join("; "));
+    }
+    text + &changes::in_words(&changes::changes(&first, &second), &second)
+}
+
+/// Each figure and statement of the four papers beside these lines.
+pub fn claims(lines: &[Line]) -> Vec<ClaimSummary> {
+    claims::claims(&study::studies(lines))
+}
+
+/// The same as a document in Markdown.
+pub fn claims_in_markdown(lines: &[Line]) -> String {
+    claims::markdown(&study::studies(lines))
 }
 
 /// The page for these lines. The same lines give the same page, byte for byte.

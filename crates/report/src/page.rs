@@ -1,14 +1,14 @@
 //! The page around the studies: title, host, notices, contents, and what to do with the records.
 
+use crate::facts::facts;
 use crate::said::{self, Tone};
 use crate::section::StudySection;
 use crate::study::Study;
-use crate::{conditions, number, summary};
+use crate::{answers, claims, conditions, number, summary};
 use askama::Template;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use unisono_linux::counted::counted;
-use unisono_measure::record::{HostFacts, Outcome, RunLine};
+use unisono_measure::record::{Outcome, RunLine};
 
 #[derive(Template)]
 #[template(path = "page.html")]
@@ -16,8 +16,10 @@ struct ReportPage<'a> {
     studies: &'a [Study<'a>],
     facts: Vec<(&'static str, String)>,
     notices: Vec<String>,
+    answers: String,
     summary: String,
     conditions: String,
+    claims: String,
     sections: Vec<StudySection<'a>>,
     runs: String,
     version: &'static str,
@@ -31,64 +33,28 @@ pub(crate) fn html(studies: &[Study<'_>], cut_off: Option<usize>) -> String {
         studies,
         facts: facts(&runs),
         notices: notices(&runs, cut_off),
+        answers: answers::html(studies),
         summary: summary::html(studies),
         conditions: if is_about_gangs { conditions::html(studies) } else { String::new() },
-        sections: studies.iter().map(StudySection::new).collect(),
+        claims: claims::html(studies),
+        sections: sections(studies),
         runs: number::count(runs.len()),
         version: env!("CARGO_PKG_VERSION"),
     };
     page.to_string()
 }
 
-fn facts(runs: &[&RunLine]) -> Vec<(&'static str, String)> {
-    let mut facts = Vec::new();
-    let mut hosts: Vec<&HostFacts> = Vec::new();
-    for run in runs {
-        let same = |host: &&HostFacts| {
-            (&host.kernel, &host.cpu, host.cpus, &host.virtualization, host.root)
-                == (&run.host.kernel, &run.host.cpu, run.host.cpus, &run.host.virtualization, run.host.root)
-        };
-        if !hosts.iter().any(same) && hosts.len() < 4 {
-            hosts.push(&run.host);
-        }
-    }
-    for host in hosts {
-        let cpus = counted(host.cpus, "processor");
-        let kind = host.virtualization.as_deref().filter(|kind| !kind.is_empty());
-        let kind = kind.map(|kind| format!(", {kind}")).unwrap_or_default();
-        let kernel = if host.kernel.starts_with("Linux") { String::new() } else { "Linux ".to_owned() };
-        let user = if host.root { "as root" } else { "as an ordinary user" };
-        facts.push(("Machine", format!("{cpus}, {}{kind}; {kernel}{}; {user}", host.cpu, host.kernel)));
-    }
-    if let Some(first) = runs.iter().map(|run| run.started.as_str()).filter(|s| !s.is_empty()).min() {
-        let date: String = first.chars().take(16).map(|c| if c == 'T' { ' ' } else { c }).collect();
-        let utc = if first.ends_with('Z') { " UTC" } else { "" };
-        facts.push(("Started", format!("{date}{utc}")));
-    }
-    let count = |outcome: Outcome| runs.iter().filter(|run| run.outcome == outcome).count();
-    let seconds: f64 = runs.iter().map(|run| run.elapsed_s).filter(|s| s.is_finite()).sum();
-    let mut counts =
-        format!("{} measured in {}", number::count(count(Outcome::Measured)), number::duration(seconds));
-    for (outcome, word) in [
-        (Outcome::Disturbed, "disturbed"),
-        (Outcome::Skipped, "skipped"),
-        (Outcome::Failed, "failed"),
-        (Outcome::Interrupted, "interrupted"),
-    ] {
-        if count(outcome) > 0 {
-            let _ = write!(counts, ", {} {word}", number::count(count(outcome)));
-        }
-    }
-    facts.push(("Runs", counts));
-    let mut commits: Vec<&str> =
-        runs.iter().map(|run| run.commit.as_str()).filter(|c| !c.is_empty()).collect();
-    commits.sort_unstable();
-    commits.dedup();
-    if !commits.is_empty() {
-        let short: Vec<String> = commits.iter().take(3).map(|c| c.chars().take(12).collect()).collect();
-        facts.push(("Commit", short.join(", ")));
-    }
-    facts
+/// Studies of each topic whose first figure is seen at once; the others are folded.
+const LEADING: usize = 3;
+
+fn sections<'a>(studies: &'a [Study<'a>]) -> Vec<StudySection<'a>> {
+    let mut of_topic: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut leads = |study: &Study<'a>, topic: &'a str| {
+        let seen = of_topic.entry(topic).or_default();
+        *seen += usize::from(study.count(Outcome::Measured) > 0);
+        *seen <= LEADING && study.count(Outcome::Measured) > 0
+    };
+    studies.iter().map(|study| StudySection::new(study, leads(study, &study.head.topic))).collect()
 }
 
 fn notices(runs: &[&RunLine], cut_off: Option<usize>) -> Vec<String> {
@@ -130,7 +96,8 @@ fn notices(runs: &[&RunLine], cut_off: Option<usize>) -> Vec<String> {
     notices
 }
 
-fn tally(study: &Study<'_>) -> String {
+/// `▲ 3 better · = 2 no difference`.
+pub(crate) fn tally(study: &Study<'_>) -> String {
     let mut tally: Vec<String> = Vec::new();
     for tone in [Tone::Better, Tone::Worse, Tone::Same, Tone::Undecided, Tone::Unanswered] {
         let n = study.judged.iter().flatten().filter(|judgement| said::tone(judgement) == tone).count();

@@ -99,6 +99,9 @@ pub(crate) fn times(ratio: f64) -> String {
 /// `21 times lower latency`, `3.2 times the barriers/s`: a factor is never below 1.
 pub(crate) fn factor(study: &Study<'_>, of: &Verdict, ratio: f64) -> String {
     let figure = study.label(&of.figure);
+    if ratio == 0.0 {
+        return format!("none of the {figure}");
+    }
     if ratio >= 1.0 {
         return format!("{} times the {figure}", verdict::ratio(ratio));
     }
@@ -120,14 +123,13 @@ pub(crate) fn sureness(c: &Comparison) -> String {
 
 /// ` at interval 10 us, threads 2`, or nothing.
 pub(crate) fn place(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> String {
-    let split = verdict.by.as_ref().zip(judgement.at.as_ref());
-    let split = split.map(|(by, at)| study.parameter_in_words(by, at));
-    let fixed = fixed(study, verdict);
+    let split = verdict.by.as_deref().zip(judgement.at.as_ref());
     match (split, circumstance(verdict)) {
         (None, Some(more)) => format!(", {more}"),
-        (split, _) => {
-            let all: Vec<String> = split.into_iter().chain(fixed).collect();
-            if all.is_empty() { String::new() } else { format!(" at {}", all.join(", ")) }
+        (Some(split), Some(more)) => format!("{}, {more}", study.place_in_words(std::iter::once(split))),
+        (split, None) => {
+            let fixed = verdict.only.iter().map(|(name, value)| (name.as_str(), value));
+            study.place_in_words(split.into_iter().chain(fixed))
         }
     }
 }
@@ -154,18 +156,21 @@ pub(crate) fn capital(text: &str) -> String {
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
-fn in_words(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> String {
-    let (ours, theirs) = sides(study, verdict);
-    let place = place(study, verdict, judgement);
-    let figure = study.label(&verdict.figure);
+fn in_words(study: &Study<'_>, asked: &Verdict, judgement: &Judgement) -> String {
+    let (ours, theirs) = sides(study, asked);
+    let place = place(study, asked, judgement);
+    let figure = study.label(&asked.figure);
     let c = match &judgement.answer {
         Answer::Unanswered(reason) => {
             return format!("{ours} against {theirs}{place}: not measured ({reason}).");
         }
         Answer::Compared { comparison, .. } => comparison,
     };
-    let claim = format!("{ours} against {theirs}{place}: {} the {figure}", times(c.ratio.value));
-    let sure = sureness(c);
+    let (many, sure) = match tone(judgement) {
+        Tone::Better | Tone::Worse => (factor(study, asked, c.ratio.value), sureness(&verdict::upright(c))),
+        _ => (format!("{} the {figure}", times(c.ratio.value)), sureness(c)),
+    };
+    let claim = format!("{ours} against {theirs}{place}: {many}");
     let mut text = match tone(judgement) {
         Tone::Better => format!("{claim} ({sure}): better."),
         Tone::Worse => format!("{claim} ({sure}): worse."),
@@ -178,13 +183,13 @@ fn in_words(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> Stri
     };
     for (side, modes) in [(&theirs, judgement.against_modes), (&ours, judgement.variant_modes)] {
         if let Some(modes) = modes {
-            text += &format!(" {}", capital(&two_modes(study, verdict, side, &modes)));
+            text += &format!(" {}", capital(&two_modes(study, asked, side, &modes)));
         }
     }
     if c.undefined > 0 {
         text += &format!(" {} more pairs have no ratio: {theirs} delivered nothing.", c.undefined);
     }
-    if let Some(expectation) = expectation(verdict, c) {
+    if let Some(expectation) = expectation(asked, c) {
         text += &format!(" {expectation}");
     }
     text

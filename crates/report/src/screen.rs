@@ -3,11 +3,12 @@
 //! A terminal shows 24 lines of 80 columns. Answers that are too long for it lose their last sentences, never
 //! their command. Tables and verdicts are elsewhere: on a terminal by `--text`, and in the report.
 
+use crate::maps;
 use crate::middleware;
 use crate::one_sided;
 use crate::queues;
 use crate::said::{self, Tone};
-use crate::study::{Study, studies};
+use crate::study::{SIMULATED, Study, studies};
 use crate::summary;
 use crate::trees;
 use std::fmt::Write as _;
@@ -39,14 +40,14 @@ const TOPICS: [ScreenTopic; 8] = [
     ScreenTopic {
         topic: "gang",
         name: "Gangs",
-        command: "unisono fit -- A ::: B    (pins)    unisono gang run -- A ::: B",
+        command: "unisono fit -- A ::: B    unisono gang run -- A ::: B",
         answer: summary::gangs_in_words,
     },
     ScreenTopic {
         topic: "gang-map",
         name: "Gangs",
         command: "unisono gang simulate --cores 64 --programs 64x50us,64x0us",
-        answer: strongest,
+        answer: maps::in_words,
     },
     ScreenTopic { topic: "monitor", name: "Monitor", command: "unisono fit -- PROGRAM", answer: strongest },
     ScreenTopic {
@@ -75,36 +76,39 @@ const TOPICS: [ScreenTopic; 8] = [
     },
 ];
 
-/// Topics whose answers are about machines that are not this one.
-const SIMULATED: [&str; 2] = ["gang-map", "tree"];
+const NOTHING_DECIDED: &str = "Measured, but these runs decide nothing.";
 
-struct ScreenBlock {
-    name: String,
-    answer: String,
-    command: Option<&'static str>,
+/// A topic's answer.
+pub(crate) struct ScreenBlock {
+    pub(crate) name: String,
+    pub(crate) answer: String,
+    /// Whether the answer is about other machines than this one.
+    pub(crate) is_simulated: bool,
+    pub(crate) command: Option<&'static str>,
 }
 
 /// The screen for these records: at most 18 lines of at most 80 columns, each with its end of line.
 pub fn screen(lines: &[Line]) -> String {
-    let mut topics: Vec<&str> = Vec::new();
-    for line in lines {
-        let topic = topic_of(line);
-        if !topics.contains(&topic) {
-            topics.push(topic);
+    let studies = studies(lines);
+    let blocks: Vec<ScreenBlock> =
+        topics(&studies).iter().map(|topic| block(&studies, topic).on_a_terminal(topic)).collect();
+    let width = COLUMNS - INDENT;
+    let mut most = vec![1; blocks.len()];
+    let of = |(block, most): (&ScreenBlock, &usize)| {
+        fitted(&block.answer, width, *most).len() + usize::from(block.command.is_some())
+    };
+    // a line more for each answer in turn, as long as there is room
+    for round in 2..=MOST_LINES_OF_AN_ANSWER {
+        for at in 0..blocks.len() {
+            let had = std::mem::replace(&mut most[at], round);
+            if blocks.iter().zip(&most).map(of).sum::<usize>() > LINES {
+                most[at] = had;
+            }
         }
     }
-    let blocks: Vec<ScreenBlock> = topics.iter().map(|topic| block(lines, topic)).collect();
-    let width = COLUMNS - INDENT;
-    let count = |most: usize| -> usize {
-        let of = |block: &ScreenBlock| {
-            fitted(&block.answer, width, most).len() + usize::from(block.command.is_some())
-        };
-        blocks.iter().map(of).sum()
-    };
-    let most = (1..=MOST_LINES_OF_AN_ANSWER).rev().find(|most| count(*most) <= LINES).unwrap_or(1);
     let mut out = String::new();
     let mut left = LINES;
-    for block in &blocks {
+    for (block, most) in blocks.iter().zip(most) {
         let mut said = fitted(&block.answer, width, most);
         said.extend(block.command.map(|command| format!("> {command}")));
         for (at, line) in said.iter().take(left).enumerate() {
@@ -117,29 +121,42 @@ pub fn screen(lines: &[Line]) -> String {
     out
 }
 
-fn topic_of(line: &Line) -> &str {
-    match line {
-        Line::Study(study) => &study.topic,
-        Line::Run(run) => &run.topic,
+/// In the order of the report.
+pub(crate) fn topics<'a>(studies: &'a [Study<'_>]) -> Vec<&'a str> {
+    let mut topics: Vec<&str> = Vec::new();
+    for study in studies {
+        if !topics.contains(&study.head.topic.as_str()) {
+            topics.push(&study.head.topic);
+        }
     }
+    topics
 }
 
-fn block(lines: &[Line], topic: &str) -> ScreenBlock {
-    let own: Vec<Line> = lines.iter().filter(|line| topic_of(line) == topic).cloned().collect();
-    let own = studies(&own);
+pub(crate) fn block(studies: &[Study<'_>], topic: &str) -> ScreenBlock {
+    let own: Vec<Study<'_>> = studies.iter().filter(|study| study.head.topic == topic).cloned().collect();
     let known = TOPICS.iter().find(|known| known.topic == topic);
     let name = known.map_or_else(|| said::capital(topic), |known| known.name.to_owned());
-    let name: String = name.chars().take(INDENT - 1).collect();
-    if let Some(why) = why_nothing(&own) {
-        return ScreenBlock { name, answer: why, command: None };
-    }
-    let found = known.map_or_else(|| strongest(&own), |known| (known.answer)(&own));
-    let answer = found.unwrap_or_else(|| {
-        format!("Measured, but these runs decide nothing. See the figures: --text {topic}")
-    });
     let is_simulated = SIMULATED.contains(&topic);
-    let answer = if is_simulated { format!("(simulated) {answer}") } else { answer };
-    ScreenBlock { name, answer, command: known.map(|known| known.command) }
+    if let Some(why) = why_nothing(&own) {
+        return ScreenBlock { name, answer: why, is_simulated, command: None };
+    }
+    let found = known.and_then(|known| (known.answer)(&own)).or_else(|| strongest(&own));
+    let answer = found.unwrap_or_else(|| NOTHING_DECIDED.to_owned());
+    ScreenBlock { name, answer, is_simulated, command: known.map(|known| known.command) }
+}
+
+impl ScreenBlock {
+    /// The name fits before the answer, which begins with where it is from.
+    fn on_a_terminal(self, topic: &str) -> Self {
+        let name = self.name.chars().take(INDENT - 1).collect();
+        let is_answer = self.is_simulated && self.command.is_some();
+        let mut answer = if is_answer { format!("(simulated) {}", self.answer) } else { self.answer };
+        if answer.ends_with(NOTHING_DECIDED) {
+            // writing to a String cannot fail
+            let _infallible = write!(answer, " See the figures: --text {topic}");
+        }
+        Self { name, answer, ..self }
+    }
 }
 
 /// Why a topic has no measured run, if it has none.

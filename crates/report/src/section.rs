@@ -12,6 +12,8 @@ use unisono_measure::verdict::Judgement;
 #[template(path = "study.html")]
 pub(crate) struct StudySection<'a> {
     study: &'a Study<'a>,
+    /// Whether its first figure is seen at once.
+    leads: bool,
     budgets: String,
     field: Option<RivalsTable>,
     doubts: Vec<String>,
@@ -24,7 +26,7 @@ pub(crate) struct StudySection<'a> {
 }
 
 impl<'a> StudySection<'a> {
-    pub(crate) fn new(study: &'a Study<'a>) -> Self {
+    pub(crate) fn new(study: &'a Study<'a>, leads: bool) -> Self {
         let mut doubts = doubts(study);
         let more = doubts.split_off(if doubts.len() > 4 { 3 } else { doubts.len() });
         Self {
@@ -35,6 +37,7 @@ impl<'a> StudySection<'a> {
             absent: absent(study),
             how: how(study),
             fixed: fixed_parameters(study).join(", "),
+            leads,
             study,
         }
     }

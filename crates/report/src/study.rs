@@ -9,6 +9,10 @@ use std::collections::BTreeMap;
 use unisono_measure::record::{Chart, ChartKind, Line, Outcome, Question, RunLine, StudyLine, Verdict};
 use unisono_measure::verdict::{Answer, Judgement, judge};
 
+/// Topics whose answers are about machines that are not this one.
+pub(crate) const SIMULATED: [&str; 2] = ["gang-map", "tree"];
+
+#[derive(Clone)]
 pub(crate) struct Study<'a> {
     pub(crate) head: Cow<'a, StudyLine>,
     pub(crate) runs: Vec<&'a RunLine>,
@@ -111,9 +115,19 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// `interval 10 us`.
+    /// `interval 10 us`, and of what is counted `2 threads`.
     pub(crate) fn parameter_in_words(&self, name: &str, value: &Value) -> String {
-        format!("{} {}", self.label(name), self.parameter(name, value))
+        let (label, said) = (self.label(name), self.parameter(name, value));
+        if is_count(&label, name, value) { format!("{said} {label}") } else { format!("{label} {said}") }
+    }
+
+    /// ` at interval 10 us, with 2 threads`: with what is counted or has a name, at a quantity.
+    pub(crate) fn place_in_words<'v>(&self, place: impl Iterator<Item = (&'v str, &'v Value)>) -> String {
+        let part = |(name, value): (&str, &Value)| {
+            let is_with = is_count(&self.label(name), name, value) || value.is_string();
+            format!(" {} {}", if is_with { "with" } else { "at" }, self.parameter_in_words(name, value))
+        };
+        place.map(part).collect::<Vec<_>>().join(",")
     }
 
     /// A run's variant, and the parameters in which it differs from others.
@@ -121,10 +135,8 @@ impl<'a> Study<'a> {
         let measured: Vec<&RunLine> =
             self.runs.iter().filter(|run| run.outcome == Outcome::Measured).copied().collect();
         let differs = varying(&measured, None);
-        let values = differs.iter().filter_map(|name| Some((name, run.parameters.get(*name)?)));
-        let place: Vec<String> = values.map(|(name, value)| self.parameter_in_words(name, value)).collect();
-        let at = if place.is_empty() { "" } else { " at " };
-        format!("{}{at}{}", self.label(&run.variant), place.join(", "))
+        let place = differs.iter().filter_map(|name| Some((*name, run.parameters.get(*name)?)));
+        format!("{}{}", self.label(&run.variant), self.place_in_words(place))
     }
 
     pub(crate) fn verdicts(&self) -> impl Iterator<Item = (&Verdict, &[Judgement])> {
@@ -143,9 +155,21 @@ impl<'a> Study<'a> {
         format!("<a href=\"#{}\">{}</a>", self.id(), Escaped(&self.head.title))
     }
 
+    /// Whether its machines are not this one.
+    pub(crate) fn is_simulated(&self) -> bool {
+        SIMULATED.contains(&self.head.topic.as_str())
+    }
+
     pub(crate) fn is_about_waiting(&self) -> bool {
         self.head.answers == Some(Question::Waiting)
     }
+}
+
+/// Whether a parameter counts things: `threads`, `switches`, more than one of them.
+fn is_count(label: &str, name: &str, value: &Value) -> bool {
+    let word = label.split(' ').next().unwrap_or_default();
+    let is_plural = word.ends_with('s') && !word.ends_with("ss") && !word.ends_with("us");
+    is_plural && number::unit_in_name(name) == "1" && value.as_f64().is_some_and(|value| value != 1.0)
 }
 
 /// Which of the opening questions a verdict answers: what its study says, otherwise from what is compared.

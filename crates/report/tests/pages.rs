@@ -39,6 +39,17 @@ fn opening_of(records: &[Line]) -> String {
 }
 
 #[test]
+fn the_document_of_claims_has_each_claim_as_it_is_now() {
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/claims.md");
+    let document = std::fs::read_to_string(document).expect("docs/claims.md");
+    for claim in unisono_report::claims(&[]) {
+        let row = format!("| {} | {} |", claim.place, claim.says);
+        assert!(document.contains(&row), "make it again by `unisono report DIR --claims`: no {row}");
+        assert!(claim.found.is_none() && claim.here.is_empty() && !claim.remark.is_empty(), "{claim:?}");
+    }
+}
+
+#[test]
 fn the_opening_says_for_whom_gangs_win() {
     insta::assert_snapshot!(opening(Situation::Win));
 }
@@ -93,7 +104,10 @@ fn the_page_is_one_file_that_needs_nothing_else() {
 #[test]
 fn every_drawing_has_a_title_a_description_and_an_id_of_its_own() {
     let page = page(Situation::Win);
-    let drawings = page.matches("<svg").count();
+    // the bars of the first screen have their names and values beside them
+    let bars = page.matches(" aria-hidden=\"true\" class=\"bar ").count();
+    let drawings = page.matches("<svg").count() - bars;
+    assert!(bars >= 2, "{bars}");
     assert!(drawings >= 12, "{drawings}");
     assert_eq!(page.matches("<desc id=").count(), drawings);
     let mut ids: Vec<&str> =
@@ -514,9 +528,9 @@ fn field(rivals: usize) -> Vec<Line> {
 #[test]
 fn many_rivals_are_a_table_and_a_few_are_sentences() {
     let many = unisono_report::html(&field(6));
-    assert!(many.contains("less is better") && many.contains("Each comparison in words"), "a table");
+    assert!(many.contains("×: ratio of") && many.contains("Each comparison in words"), "a table");
     assert_eq!(many.matches("<b>0.50\u{d7}</b>").count(), 6, "a cell for each rival at two threads");
     assert_eq!(many.matches("<b>1.000\u{d7}</b>").count(), 6, "and at four");
     let few = unisono_report::html(&field(5));
-    assert!(!few.contains("less is better") && !few.contains("Each comparison in words"), "no table");
+    assert!(!few.contains("×: ratio of") && !few.contains("Each comparison in words"), "no table");
 }

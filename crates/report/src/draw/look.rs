@@ -40,7 +40,7 @@ const KNOWN: [(&str, usize); 9] = [
     ("priorities", 4),
 ];
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Looks {
     of: BTreeMap<String, usize>,
 }

@@ -17,6 +17,7 @@ use serde_json::Value;
 use unisono_measure::paired::Comparison;
 use unisono_measure::quantile;
 use unisono_measure::record::RunLine;
+use unisono_measure::verdict::ratio;
 
 pub(crate) const TOPIC: &str = "middleware";
 
@@ -169,17 +170,17 @@ fn headline(studies: &[Study<'_>]) -> String {
         return "Not answered: these records compare no application over both.".to_owned();
     };
     if most / least < 1.005 {
-        let (what, times) = (lower(most_of.measure), said::times(most));
+        let (what, times) = (lower(most_of.measure), ratio(most));
         return format!(
-            "An application over the event channel takes {times} the time that it takes over sockets ({what}). The paper measured 0.95 \
+            "An application over the event channel takes {times} times as long as over sockets ({what}). The paper measured 0.95 \
              to 5 times over TAO."
         );
     }
     format!(
-        "An application over the event channel takes {} to {} the time that it takes over sockets; the most is {}. The paper measured 0.95 \
+        "An application over the event channel takes {} to {} times as long as over sockets; the most is {}. The paper measured 0.95 \
          to 5 times over TAO.",
-        said::times(least),
-        said::times(most),
+        ratio(least),
+        ratio(most),
         lower(most_of.measure)
     )
 }
@@ -367,7 +368,7 @@ mod tests {
         let said = page(&study("middleware-events", Some(verdict), runs));
         assert!(said.contains("<td>1279 us</td><td>3134 us</td><td>2.45</td><td>20 us</td>"), "{said}");
         assert!(said.contains("Delay of 1 KB (table 2): 1.50\u{d7}"), "{said}");
-        assert!(said.contains("takes 1.50\u{d7} the time that"), "{said}");
+        assert!(said.contains("takes 1.50 times as long as over sockets"), "{said}");
     }
 
     #[test]

@@ -1,0 +1,267 @@
+//! Two studies of the same kind (two machines, two kernels, before and after): what changed.
+//!
+//! Runs of two records files are no neighbours in time, so nothing is paired: the medians of a variant at the
+//! same parameters are compared. The interval is the widest that the two medians allow, from the least of
+//! the one over the greatest of the other. Compared are the figures that the studies judge.
+
+use crate::number::THIN;
+use crate::said::{self, Tone};
+use crate::study::Study;
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use unisono_linux::counted::counted;
+use unisono_measure::bootstrap::{Estimate, LEVEL, median_interval};
+use unisono_measure::paired::FEWEST_PAIRS;
+use unisono_measure::record::{Better, Outcome, RunLine};
+use unisono_measure::verdict;
+
+/// Medians that differ by less make no difference that two sets of runs could show.
+const SAME: f64 = 0.05;
+/// A change that matters to nobody, however sure it is.
+const LITTLE: f64 = 0.02;
+/// Changes of a study that a text has.
+const MOST_LINES: usize = 8;
+/// The same records give the same words.
+const SEED: u64 = 0x0075_6e69_736f_6e6f;
+
+/// A figure of a variant in both records.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RecordsChange {
+    pub study: String,
+    pub variant: String,
+    pub figure: String,
+    pub at: BTreeMap<String, Value>,
+    pub finding: Tone,
+    /// The second records' median over the first ones', and its interval.
+    pub ratio: f64,
+    pub low: f64,
+    pub high: f64,
+    /// Runs in the first and in the second records.
+    pub runs: [usize; 2],
+    pub words: String,
+}
+
+type RunsOfPlace<'a> = ((&'a str, String), Vec<&'a RunLine>);
+
+/// Each figure that both records have, study by study.
+pub(crate) fn changes(first: &[Study<'_>], second: &[Study<'_>]) -> Vec<RecordsChange> {
+    let mut changes = Vec::new();
+    for study in second {
+        let Some(before) = first.iter().find(|before| before.head.study == study.head.study) else {
+            continue;
+        };
+        let mut figures: Vec<(&str, Better)> = Vec::new();
+        for verdict in &study.head.verdicts {
+            if !figures.iter().any(|(figure, _)| *figure == verdict.figure) {
+                figures.push((&verdict.figure, verdict.better));
+            }
+        }
+        let groups = groups(before);
+        for (place, runs) in self::groups(study) {
+            let Some((_, earlier)) = groups.iter().find(|(known, _)| *known == place) else { continue };
+            changes.extend(figures.iter().filter_map(|figure| change(study, *figure, earlier, &runs)));
+        }
+    }
+    changes
+}
+
+/// Measured runs by variant and parameters.
+fn groups<'a>(study: &Study<'a>) -> Vec<RunsOfPlace<'a>> {
+    let mut groups: Vec<RunsOfPlace<'a>> = Vec::new();
+    for run in study.runs.iter().filter(|run| run.outcome == Outcome::Measured) {
+        let place = (run.variant.as_str(), format!("{:?}", run.parameters));
+        match groups.iter_mut().find(|(known, _)| *known == place) {
+            Some((_, runs)) => runs.push(run),
+            None => groups.push((place, vec![run])),
+        }
+    }
+    groups
+}
+
+fn change(
+    study: &Study<'_>,
+    (figure, better): (&str, Better),
+    earlier: &[&RunLine],
+    later: &[&RunLine],
+) -> Option<RecordsChange> {
+    let median = |runs: &[&RunLine]| {
+        let values: Vec<f64> = runs.iter().filter_map(|run| run.value(figure)).collect();
+        median_interval(&values, LEVEL, SEED)
+    };
+    let (one, other) = (median(earlier)?, median(later)?);
+    let ratio = Estimate {
+        value: other.value / one.value,
+        low: other.low / one.high,
+        high: other.high / one.low,
+        n: one.n.min(other.n),
+        level: LEVEL,
+    };
+    if ![ratio.value, ratio.low, ratio.high].iter().all(|ratio| ratio.is_finite() && *ratio > 0.0) {
+        return None;
+    }
+    let finding = finding(&ratio, better);
+    let run = later.first()?;
+    let is_less = ratio.value < 1.0 && finding != Tone::Same;
+    let shown = if is_less { ratio.inverse() } else { ratio };
+    let words = format!(
+        "{}: {} times {} {} ({} to {}; {} and {} runs): {}",
+        study.circumstances(run),
+        verdict::ratio(shown.value),
+        if is_less { "less" } else { "the" },
+        study.label(figure),
+        verdict::ratio(shown.low),
+        verdict::ratio(shown.high),
+        one.n,
+        other.n,
+        finding.word()
+    );
+    Some(RecordsChange {
+        study: study.head.study.clone(),
+        variant: run.variant.clone(),
+        figure: figure.to_owned(),
+        at: run.parameters.clone(),
+        finding,
+        ratio: ratio.value,
+        low: ratio.low,
+        high: ratio.high,
+        runs: [one.n, other.n],
+        words,
+    })
+}
+
+fn finding(ratio: &Estimate, better: Better) -> Tone {
+    let (more, less) = match better {
+        Better::Higher => (Tone::Better, Tone::Worse),
+        Better::Lower => (Tone::Worse, Tone::Better),
+    };
+    if ratio.n < FEWEST_PAIRS {
+        Tone::Undecided
+    } else if (ratio.value - 1.0).abs() < if ratio.contains(1.0) { SAME } else { LITTLE } {
+        Tone::Same
+    } else if ratio.low > 1.0 {
+        more
+    } else if ratio.high < 1.0 {
+        less
+    } else {
+        Tone::Undecided
+    }
+}
+
+/// Study by study: how many figures changed, and the greatest changes.
+pub(crate) fn in_words(changes: &[RecordsChange], second: &[Study<'_>]) -> String {
+    let mut text = String::new();
+    for study in second {
+        let of: Vec<&RecordsChange> =
+            changes.iter().filter(|change| change.study == study.head.study).collect();
+        if of.is_empty() {
+            continue;
+        }
+        let tally = [Tone::Better, Tone::Worse, Tone::Same, Tone::Undecided].into_iter().filter_map(|tone| {
+            let n = of.iter().filter(|change| change.finding == tone).count();
+            (n > 0).then(|| format!("{n} {}", tone.word()))
+        });
+        let tally: Vec<String> = tally.collect();
+        // writing to a String cannot fail
+        let _infallible = writeln!(text, "\n{}: {}", study.head.title, tally.join(", "));
+        let mut changed: Vec<&&RecordsChange> =
+            of.iter().filter(|change| matches!(change.finding, Tone::Better | Tone::Worse)).collect();
+        changed.sort_by(|a, b| b.ratio.ln().abs().total_cmp(&a.ratio.ln().abs()));
+        for change in changed.iter().take(MOST_LINES) {
+            let _infallible = writeln!(text, "  * {}", said::capital(&change.words));
+        }
+        if changed.len() > MOST_LINES {
+            let more = counted(changed.len() - MOST_LINES, "more change");
+            let _infallible = writeln!(text, "  and {more}; all of them by --json");
+        }
+    }
+    if let Some(least) = changes.iter().map(|change| change.runs[0].min(change.runs[1])).min() {
+        text += &by_chance(least);
+    }
+    text.replace(THIN, " ")
+}
+
+/// How many of unchanged figures seem to have changed: all runs of one side are above all of the other.
+fn by_chance(runs: usize) -> String {
+    let orders = (1..=runs).fold(1.0, |product, i| product * (runs + i) as f64 / i as f64);
+    if runs < FEWEST_PAIRS || orders > 400.0 {
+        return String::new();
+    }
+    let (one_in, counted) = ((orders / 2.0).round(), counted(runs, "run"));
+    format!(
+        "\nWith {counted} on each side about one figure in {one_in} seems to have changed by chance; studies with --paper make ten.\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::studies;
+    use unisono_measure::record::{Figure, Line, StudyLine, Verdict};
+
+    fn records(values: &[(&str, u32, f64)]) -> Vec<Line> {
+        let verdict = Verdict {
+            variant: "ours".into(),
+            against: "theirs".into(),
+            figure: "time".into(),
+            better: Better::Lower,
+            ..Verdict::default()
+        };
+        let head = StudyLine {
+            study: "s".into(),
+            title: "The study".into(),
+            verdicts: vec![verdict],
+            ..StudyLine::default()
+        };
+        let run = |(variant, threads, value): &(&str, u32, f64)| RunLine {
+            study: "s".into(),
+            variant: (*variant).into(),
+            parameters: BTreeMap::from([("threads".to_owned(), (*threads).into())]),
+            figures: vec![Figure::new("time", *value, "us")],
+            ..RunLine::default()
+        };
+        let runs = values.iter().map(|value| Line::Run(Box::new(run(value))));
+        std::iter::once(Line::Study(Box::new(head))).chain(runs).collect()
+    }
+
+    fn found(first: &[(&str, u32, f64)], second: &[(&str, u32, f64)]) -> Vec<(Tone, String)> {
+        let (first, second) = (records(first), records(second));
+        let changes = changes(&studies(&first), &studies(&second));
+        changes.into_iter().map(|change| (change.finding, change.words.replace(THIN, " "))).collect()
+    }
+
+    fn thrice(variant: &'static str, threads: u32, value: f64) -> Vec<(&'static str, u32, f64)> {
+        [0.99, 1.0, 1.01].map(|wobble| (variant, threads, value * wobble)).into()
+    }
+
+    #[test]
+    fn less_time_is_better_and_says_so_with_both_counts() {
+        let said = found(&thrice("ours", 2, 30.0), &thrice("ours", 2, 10.0));
+        assert_eq!(said[0].0, Tone::Better);
+        assert_eq!(said[0].1, "ours: 3.00 times less time (2.94 to 3.06; 3 and 3 runs): better");
+        assert_eq!(found(&thrice("ours", 2, 10.0), &thrice("ours", 2, 30.0))[0].0, Tone::Worse);
+    }
+
+    #[test]
+    fn what_is_the_same_and_what_is_not_decided() {
+        assert_eq!(found(&thrice("ours", 2, 10.0), &thrice("ours", 2, 10.1))[0].0, Tone::Same);
+        let wide = [("ours", 2, 1.0), ("ours", 2, 20.0), ("ours", 2, 400.0)];
+        assert_eq!(found(&wide, &thrice("ours", 2, 10.0))[0].0, Tone::Undecided);
+        assert_eq!(found(&[("ours", 2, 1.0)], &[("ours", 2, 10.0)])[0].0, Tone::Undecided, "one run each");
+    }
+
+    #[test]
+    fn of_three_runs_each_a_tenth_changes_by_chance() {
+        assert!(by_chance(3).contains("one figure in 10 "), "{}", by_chance(3));
+        assert!(by_chance(4).contains("one figure in 35 "), "{}", by_chance(4));
+        assert_eq!((by_chance(2), by_chance(10)), (String::new(), String::new()));
+    }
+
+    #[test]
+    fn only_what_both_have_is_compared() {
+        assert!(found(&thrice("ours", 2, 10.0), &thrice("ours", 4, 10.0)).is_empty(), "other parameters");
+        assert!(found(&thrice("ours", 2, 10.0), &thrice("theirs", 2, 10.0)).is_empty(), "another variant");
+        assert!(found(&thrice("ours", 2, 0.0), &thrice("ours", 2, 10.0)).is_empty(), "no ratio");
+    }
+}

@@ -1,0 +1,330 @@
+//! Whether a claim holds in the records of its study.
+
+use super::{ClaimResult, PaperClaim};
+use crate::number::{self, THIN};
+use crate::said;
+use crate::study::Study;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use unisono_measure::bootstrap::Estimate;
+use unisono_measure::paired::FEWEST_PAIRS;
+use unisono_measure::record::{Outcome, RunLine, Verdict};
+use unisono_measure::verdict::{self, Answer};
+
+/// A value of a paper is met within a tenth: machines differ more, and figures have two digits.
+const VALUE_TOLERANCE: f64 = 0.1;
+
+/// Ratios below this are said the other way round: so many times less.
+const LITTLE: f64 = 0.5;
+
+pub(super) enum ClaimAnswer {
+    /// Why there is nothing; empty: the study has no such runs.
+    Missing(String),
+    Found {
+        result: ClaimResult,
+        found: Estimate,
+        here: String,
+        /// How far it is from the paper's number, if that is one.
+        distance: Option<String>,
+    },
+}
+
+/// What a claim asks for, as found.
+struct FoundFigure {
+    found: Estimate,
+    words: String,
+    is_ratio: bool,
+}
+
+type Place = BTreeMap<String, Value>;
+
+impl PaperClaim {
+    pub(super) fn answer(&self, study: &Study<'_>) -> ClaimAnswer {
+        let figure = match self.found(study) {
+            Ok(figure) => figure,
+            Err(reason) => return ClaimAnswer::Missing(reason),
+        };
+        let FoundFigure { found, words, is_ratio } = figure;
+        let result = if found.n < FEWEST_PAIRS && !study.is_simulated() {
+            ClaimResult::Undecided
+        } else {
+            self.result(&found, is_ratio)
+        };
+        let distance = self.near.map(|near| match near {
+            1.0 => "The paper found no difference".to_owned(),
+            _ => distance(found.value / near),
+        });
+        ClaimAnswer::Found { result, found, here: words, distance }
+    }
+
+    fn result(&self, found: &Estimate, is_ratio: bool) -> ClaimResult {
+        let of_bound = |holds: bool, fails: bool| match (holds, fails) {
+            (true, _) => ClaimResult::Reproduced,
+            (_, true) => ClaimResult::Differs,
+            _ => ClaimResult::Undecided,
+        };
+        match (self.near, self.least, self.most) {
+            (Some(near), ..) => {
+                let is_near = if is_ratio {
+                    verdict::is_same(found, near)
+                } else {
+                    found.contains(near) || (found.value / near).ln().abs() <= VALUE_TOLERANCE
+                };
+                // an end that just misses it decides nothing either
+                let is_near = is_near || (found.low * 0.98 <= near && near <= found.high * 1.02);
+                match (is_near, is_wide(found, near)) {
+                    (true, true) => ClaimResult::Undecided,
+                    (true, false) => ClaimResult::Reproduced,
+                    (false, _) => ClaimResult::Differs,
+                }
+            }
+            (_, Some(least), _) => of_bound(found.low >= least, found.high < least),
+            (.., Some(most)) => of_bound(found.high <= most, found.low > most),
+            _ => ClaimResult::Undecided,
+        }
+    }
+
+    fn found(&self, study: &Study<'_>) -> Result<FoundFigure, String> {
+        let end = self.at(study, &self.variant, &self.only)?;
+        let Some(from) = &self.from else { return Ok(end) };
+        let start = self.at(study, self.from_variant.as_deref().unwrap_or(&self.variant), from)?;
+        let (one, other) = (&start.found, &end.found);
+        let found = Estimate {
+            value: other.value / one.value,
+            low: other.low / one.high,
+            high: other.high / one.low,
+            n: one.n.min(other.n),
+            level: one.level,
+        };
+        if !found.value.is_finite() || found.value <= 0.0 {
+            return Err(format!("no growth can be told from {} to {}", start.words, end.words));
+        }
+        let unit = study.unit(&self.figure);
+        let said = |value: f64, place: &Place| {
+            let value = match self.against.is_some() || self.of_figure.is_some() {
+                true => multiple(value),
+                false => number::quantity(value, &unit),
+            };
+            let place = place.iter().map(|(name, at)| (name.as_str(), at));
+            format!("{value}{}", study.place_in_words(place))
+        };
+        let said = format!("from {} to {}", said(one.value, from), said(other.value, &self.only));
+        let words = format!("{} ({said})", multiple(found.value));
+        Ok(FoundFigure { found, words, is_ratio: true })
+    }
+
+    fn at(&self, study: &Study<'_>, variant: &str, only: &Place) -> Result<FoundFigure, String> {
+        match &self.against {
+            Some(against) => self.ratio(study, (variant, against), only),
+            None => self.value(study, variant, only),
+        }
+    }
+
+    fn ratio(
+        &self,
+        study: &Study<'_>,
+        (variant, against): (&str, &str),
+        only: &Place,
+    ) -> Result<FoundFigure, String> {
+        let asked = Verdict {
+            variant: variant.to_owned(),
+            against: against.to_owned(),
+            figure: self.figure.clone(),
+            only: only.clone(),
+            ..Verdict::default()
+        };
+        let judged = verdict::judge(&asked, &study.runs);
+        match judged.into_iter().next().map(|judgement| judgement.answer) {
+            Some(Answer::Compared { comparison, .. }) => {
+                let ratio = comparison.ratio.value;
+                let shown = if ratio < LITTLE { verdict::upright(&comparison) } else { comparison };
+                let words = format!("{} ({})", multiple(ratio), said::sureness(&shown));
+                Ok(FoundFigure { found: comparison.ratio, words, is_ratio: true })
+            }
+            _ => Err([variant, against]
+                .into_iter()
+                .find_map(|variant| study.why_never(variant))
+                .unwrap_or_default()),
+        }
+    }
+
+    /// A figure, or the quotient of two, over all runs.
+    fn value(&self, study: &Study<'_>, variant: &str, only: &Place) -> Result<FoundFigure, String> {
+        let is_asked =
+            |run: &&&RunLine| run.variant == variant && run.outcome == Outcome::Measured && run.has(only);
+        let value = |run: &RunLine| {
+            let value = run.value(&self.figure)?;
+            let value = match &self.of_figure {
+                Some(other) => value / run.value(other)?,
+                None => value,
+            };
+            value.is_finite().then_some(value)
+        };
+        let mut values: Vec<f64> = study.runs.iter().filter(is_asked).filter_map(|run| value(run)).collect();
+        values.sort_by(f64::total_cmp);
+        let (Some(low), Some(high)) = (values.first().copied(), values.last().copied()) else {
+            return Err(study.why_never(variant).unwrap_or_default());
+        };
+        let n = values.len();
+        let middle = if n % 2 == 1 { values[n / 2] } else { f64::midpoint(values[n / 2 - 1], values[n / 2]) };
+        let unit = study.unit(&self.figure);
+        let said = |value| match self.of_figure {
+            Some(_) => multiple(value),
+            None => number::quantity(value, &unit),
+        };
+        let words = match n {
+            1 => said(middle),
+            _ => format!("{} ({} to {}, n{THIN}={THIN}{n})", said(middle), said(low), said(high)),
+        };
+        let found = Estimate { value: middle, low, high, n, level: 1.0 };
+        Ok(FoundFigure { found, words, is_ratio: self.of_figure.is_some() })
+    }
+}
+
+/// Whether an interval is so wide that it would hold nearly any number: wider than the effect, and than half.
+fn is_wide(found: &Estimate, near: f64) -> bool {
+    let width = (found.high / found.low).ln();
+    !width.is_finite() || width > near.ln().abs().max(1.5_f64.ln())
+}
+
+/// `3.10 times`, `12.0 times less`.
+fn multiple(ratio: f64) -> String {
+    if ratio > 0.0 && ratio < LITTLE {
+        return format!("{} times less", verdict::ratio(1.0 / ratio));
+    }
+    format!("{} times", verdict::ratio(ratio))
+}
+
+fn distance(of_paper: f64) -> String {
+    if of_paper.is_nan() || of_paper <= 0.0 {
+        return "Nothing of it is here".to_owned();
+    }
+    let (factor, word) = if of_paper >= 1.0 { (of_paper, "more") } else { (1.0 / of_paper, "less") };
+    if factor < 2.0 {
+        let percent = (factor - 1.0) * 100.0;
+        let percent = if word == "less" { (1.0 - of_paper) * 100.0 } else { percent };
+        return format!("{percent:.0}{THIN}% {word} than in the paper");
+    }
+    format!(
+        "{} times {} than in the paper",
+        verdict::ratio(factor),
+        if word == "more" { "as much" } else { "less" }
+    )
+    .replace("as much than", "as much as")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claims::ClaimPaper;
+    use crate::study::studies;
+    use proptest::prelude::*;
+    use unisono_measure::record::{Figure, Line, StudyLine};
+
+    fn claim() -> PaperClaim {
+        PaperClaim {
+            paper: ClaimPaper::Gangs,
+            place: "section 1".into(),
+            says: "something".into(),
+            open: None,
+            study: "s".into(),
+            variant: "ours".into(),
+            against: None,
+            figure: "time_us".into(),
+            of_figure: None,
+            only: BTreeMap::new(),
+            from: None,
+            from_variant: None,
+            profile: None,
+            near: None,
+            least: None,
+            most: None,
+            why: "a reason".into(),
+        }
+    }
+
+    /// A run a value, at the place `at`.
+    fn records(of: &[(&str, u32, f64)]) -> Vec<Line> {
+        let head = StudyLine { study: "s".into(), topic: "t".into(), ..StudyLine::default() };
+        let mut counts: BTreeMap<(&str, u32), u32> = BTreeMap::new();
+        let mut lines = vec![Line::Study(Box::new(head))];
+        for (variant, at, value) in of {
+            let repetition = counts.entry((variant, *at)).or_default();
+            lines.push(Line::Run(Box::new(RunLine {
+                study: "s".into(),
+                topic: "t".into(),
+                variant: (*variant).into(),
+                repetition: *repetition,
+                parameters: BTreeMap::from([("at".to_owned(), (*at).into())]),
+                figures: vec![Figure::new("time_us", *value, "us")],
+                ..RunLine::default()
+            })));
+            *repetition += 1;
+        }
+        lines
+    }
+
+    fn answered(claim: &PaperClaim, of: &[(&str, u32, f64)]) -> (ClaimResult, String, Option<String>) {
+        let lines = records(of);
+        match claim.answer(&studies(&lines)[0]) {
+            ClaimAnswer::Found { result, here, distance, .. } => (result, here.replace(THIN, " "), distance),
+            ClaimAnswer::Missing(reason) => panic!("{reason}"),
+        }
+    }
+
+    #[test]
+    fn a_value_is_near_within_a_tenth() {
+        let three = |value: f64| [("ours", 0, value), ("ours", 0, value * 1.01), ("ours", 0, value * 0.99)];
+        let near = PaperClaim { near: Some(100.0), ..claim() };
+        assert_eq!(answered(&near, &three(105.0)).0, ClaimResult::Reproduced);
+        let (result, here, distance) = answered(&near, &three(300.0));
+        assert_eq!((result, &*here), (ClaimResult::Differs, "300 us (297 us to 303 us, n = 3)"));
+        assert_eq!(distance.as_deref(), Some("3.00 times as much as in the paper"));
+        assert_eq!(answered(&near, &three(20.0)).2.as_deref(), Some("5.00 times less than in the paper"));
+    }
+
+    #[test]
+    fn few_runs_and_wide_intervals_decide_nothing() {
+        let near = PaperClaim { near: Some(100.0), ..claim() };
+        assert_eq!(answered(&near, &[("ours", 0, 100.0)]).0, ClaimResult::Undecided);
+        let wide = [("ours", 0, 1.0), ("ours", 0, 100.0), ("ours", 0, 90_000.0)];
+        assert_eq!(answered(&near, &wide).0, ClaimResult::Undecided);
+    }
+
+    #[test]
+    fn a_ratio_is_of_pairs_and_growth_is_between_places() {
+        let runs: Vec<(&str, u32, f64)> = (0..3)
+            .flat_map(|_| [("ours", 1, 3.0), ("theirs", 1, 1.0), ("ours", 2, 12.0), ("theirs", 2, 2.0)])
+            .collect();
+        let at = |at: u32| BTreeMap::from([("at".to_owned(), Value::from(at))]);
+        let ratio = PaperClaim { against: Some("theirs".into()), only: at(1), near: Some(3.0), ..claim() };
+        assert_eq!(answered(&ratio, &runs).0, ClaimResult::Reproduced);
+        let growth = PaperClaim { from: Some(at(1)), only: at(2), least: Some(3.5), ..claim() };
+        let (result, here, _) = answered(&growth, &runs);
+        assert_eq!(
+            (result, &*here),
+            (ClaimResult::Reproduced, "4.00 times (from 3 us at at 1 to 12 us at at 2)")
+        );
+        let growth = PaperClaim { against: Some("theirs".into()), near: Some(2.0), least: None, ..growth };
+        assert_eq!(answered(&growth, &runs).0, ClaimResult::Reproduced);
+    }
+
+    proptest! {
+        /// A bound is reproduced, or not, or open; never both for the two directions.
+        #[test]
+        fn a_bound_and_its_opposite_do_not_both_hold(values in prop::collection::vec(0.1_f64..10.0, 3..6)) {
+            let runs: Vec<_> = values.iter().map(|value| ("ours", 0, *value)).collect();
+            let least = answered(&PaperClaim { least: Some(1.0), ..claim() }, &runs).0;
+            let most = answered(&PaperClaim { most: Some(1.0), ..claim() }, &runs).0;
+            let all_above = values.iter().all(|value| *value > 1.0);
+            prop_assert_eq!(least == ClaimResult::Reproduced && most == ClaimResult::Differs, all_above);
+            prop_assert_eq!(least == ClaimResult::Undecided, most == ClaimResult::Undecided);
+        }
+
+        #[test]
+        fn a_multiple_has_no_exponent(ratio in 1e-6_f64..1e6) {
+            prop_assert!(multiple(ratio).chars().next().is_some_and(|c| c.is_ascii_digit()));
+            prop_assert!(!multiple(ratio).contains("e-"), "{}", multiple(ratio));
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What the papers say, claim by claim, beside what these runs found.
+//!
+//! `claims.toml` has an entry for each figure and statement of the four papers. An entry names the study that
+//! answers it and what to read there: a figure (`variant`), a ratio (`against`: within a repetition;
+//! `of_figure`: of two figures of a run), or how one of them grows (`from`, `from_variant`: where it begins).
+//! `only` says at which parameters. The claim holds if that is `near` a number, or at `least`, or at `most`.
+//! `why` is the likely reason if it does not. `open` is the reason why nothing here can answer it.
+
+mod answer;
+mod table;
+
+pub(crate) use table::{html, markdown};
+
+use crate::study::Study;
+use answer::ClaimAnswer;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClaimPaper {
+    Gangs,
+    Windows,
+    Trees,
+    Events,
+}
+
+impl ClaimPaper {
+    const ALL: [ClaimPaper; 4] =
+        [ClaimPaper::Gangs, ClaimPaper::Windows, ClaimPaper::Trees, ClaimPaper::Events];
+
+    fn title(self) -> &'static str {
+        match self {
+            ClaimPaper::Gangs => {
+                "S. Peter, A. Baumann, Z. Anderson, T. Roscoe: Gang scheduling isn't worth it... yet (2011)"
+            }
+            ClaimPaper::Windows => {
+                "R. Thakur, W. Gropp, B. Toonen: Minimizing Synchronization Overhead in the Implementation of \
+                 MPI One-Sided Communication (2004)"
+            }
+            ClaimPaper::Trees => {
+                "S. Moh, C. Yu, D. Han, B. Lee, D. Lee: A Fast Tree-Based Barrier Synchronization on \
+                 Switch-Based Irregular Networks"
+            }
+            ClaimPaper::Events => {
+                "P. Shenoy, S. Hasan, P. Kulkarni, K. Ramamritham: Middleware versus Native OS Support"
+            }
+        }
+    }
+}
+
+/// An entry of `claims.toml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PaperClaim {
+    paper: ClaimPaper,
+    place: String,
+    says: String,
+    open: Option<String>,
+    #[serde(default)]
+    study: String,
+    #[serde(default)]
+    variant: String,
+    against: Option<String>,
+    #[serde(default)]
+    figure: String,
+    of_figure: Option<String>,
+    #[serde(default)]
+    only: BTreeMap<String, Value>,
+    from: Option<BTreeMap<String, Value>>,
+    from_variant: Option<String>,
+    /// What makes a run long enough to answer it, if the usual one is not.
+    profile: Option<String>,
+    near: Option<f64>,
+    least: Option<f64>,
+    most: Option<f64>,
+    #[serde(default)]
+    why: String,
+}
+
+#[derive(Deserialize)]
+struct ClaimsFile {
+    claim: Vec<PaperClaim>,
+}
+
+static CLAIMS: LazyLock<Vec<PaperClaim>> = LazyLock::new(|| {
+    let file: ClaimsFile =
+        toml::from_str(include_str!("claims.toml")).expect("parses, as a test of this module shows");
+    file.claim
+});
+
+/// What became of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClaimResult {
+    Reproduced,
+    Differs,
+    /// Measured, but the runs scatter too much to tell.
+    Undecided,
+    /// The records do not have it.
+    NotMeasured,
+    /// Nothing here can answer it.
+    Open,
+}
+
+impl ClaimResult {
+    const ALL: [ClaimResult; 5] = [
+        ClaimResult::Reproduced,
+        ClaimResult::Differs,
+        ClaimResult::Undecided,
+        ClaimResult::NotMeasured,
+        ClaimResult::Open,
+    ];
+
+    fn word(self) -> &'static str {
+        match self {
+            ClaimResult::Reproduced => "reproduced",
+            ClaimResult::Differs => "differs",
+            ClaimResult::Undecided => "not decided",
+            ClaimResult::NotMeasured => "not in these records",
+            ClaimResult::Open => "cannot be answered here",
+        }
+    }
+}
+
+/// A claim of a paper, and what these records say about it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClaimSummary {
+    pub paper: ClaimPaper,
+    /// Section, figure or table.
+    pub place: String,
+    pub says: String,
+    pub result: ClaimResult,
+    /// A value in the figure's unit, or a ratio.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub found: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub low: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub high: Option<f64>,
+    /// Whether it was found in a simulation.
+    pub simulated: bool,
+    /// What was found.
+    pub here: String,
+    /// How far from the paper, and why; or why there is nothing.
+    pub remark: String,
+}
+
+/// Each claim of the papers, in the order of the file.
+pub(crate) fn claims(studies: &[Study<'_>]) -> Vec<ClaimSummary> {
+    CLAIMS.iter().map(|claim| claim.summary(studies)).collect()
+}
+
+impl PaperClaim {
+    fn summary(&self, studies: &[Study<'_>]) -> ClaimSummary {
+        let summary = |result, remark: String| ClaimSummary {
+            paper: self.paper,
+            place: self.place.clone(),
+            says: self.says.clone(),
+            result,
+            found: None,
+            low: None,
+            high: None,
+            simulated: false,
+            here: String::new(),
+            remark,
+        };
+        if let Some(open) = &self.open {
+            return summary(ClaimResult::Open, open.clone());
+        }
+        let Some(study) = studies.iter().find(|study| study.head.study == self.study) else {
+            return summary(ClaimResult::NotMeasured, self.how_to_measure());
+        };
+        match self.answer(study) {
+            ClaimAnswer::Missing(reason) => {
+                let remark = if reason.is_empty() { self.how_to_measure() } else { reason };
+                summary(ClaimResult::NotMeasured, remark)
+            }
+            ClaimAnswer::Found { result, found, here, distance } => ClaimSummary {
+                found: Some(found.value),
+                low: Some(found.low),
+                high: Some(found.high),
+                simulated: study.is_simulated(),
+                here,
+                ..summary(result, self.remark(result, distance.as_deref()))
+            },
+        }
+    }
+
+    fn how_to_measure(&self) -> String {
+        let profile = self.profile.as_deref().map(|profile| format!(" {profile}")).unwrap_or_default();
+        format!("`unisono study {}{profile}` measures it.", self.study)
+    }
+
+    fn remark(&self, result: ClaimResult, distance: Option<&str>) -> String {
+        match (result, distance) {
+            (ClaimResult::Differs, Some(distance)) => format!("{distance}. {}", self.why),
+            (ClaimResult::Differs, None) => self.why.clone(),
+            _ => String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_claim_is_open_or_says_what_answers_it() {
+        assert!(CLAIMS.len() > 100, "{}", CLAIMS.len());
+        for claim in CLAIMS.iter() {
+            let expectations = [claim.near, claim.least, claim.most].into_iter().flatten().count();
+            if claim.open.is_some() {
+                assert!(claim.study.is_empty() && expectations == 0, "{claim:?}");
+                continue;
+            }
+            assert_eq!(expectations, 1, "{claim:?}");
+            assert!(
+                ![&claim.study, &claim.variant, &claim.figure, &claim.why].iter().any(|text| text.is_empty()),
+                "{claim:?}"
+            );
+            assert!(!(claim.of_figure.is_some() && claim.against.is_some()), "{claim:?}");
+            assert!(claim.from_variant.is_none() || claim.from.is_some(), "{claim:?}");
+        }
+    }
+
+    #[test]
+    fn each_paper_has_claims_and_no_claim_stands_twice() {
+        for paper in ClaimPaper::ALL {
+            assert!(CLAIMS.iter().any(|claim| claim.paper == paper));
+        }
+        let mut all: Vec<_> = CLAIMS.iter().map(|claim| (&claim.place, &claim.says)).collect();
+        all.sort_unstable();
+        let before = all.len();
+        all.dedup();
+        assert_eq!(all.len(), before);
+    }
+}

@@ -1,0 +1,78 @@
+//! The table of claims, in the page and as a document.
+
+use super::{ClaimPaper, ClaimResult, ClaimSummary, claims};
+use crate::facts::facts;
+use crate::study::Study;
+use askama::Template;
+use std::fmt::Write as _;
+use unisono_measure::record::RunLine;
+
+#[derive(Template)]
+#[template(path = "claims.html")]
+struct ClaimsSection {
+    tally: String,
+    papers: Vec<(&'static str, String, Vec<ClaimSummary>)>,
+}
+
+/// Empty where these records answer no claim.
+pub(crate) fn html(studies: &[Study<'_>]) -> String {
+    let claims = claims(studies);
+    if claims.iter().all(|claim| claim.found.is_none()) {
+        return String::new();
+    }
+    let papers = ClaimPaper::ALL.into_iter().map(|paper| {
+        let of: Vec<ClaimSummary> = claims.iter().filter(|claim| claim.paper == paper).cloned().collect();
+        (paper.title(), tally(&of), of)
+    });
+    ClaimsSection { tally: tally(&claims), papers: papers.collect() }.to_string()
+}
+
+/// `41 reproduced, 30 differ`.
+fn tally(claims: &[ClaimSummary]) -> String {
+    let counts = ClaimResult::ALL.into_iter().filter_map(|result| {
+        let n = claims.iter().filter(|claim| claim.result == result).count();
+        let word = match (result, n) {
+            (_, 0) => return None,
+            (ClaimResult::Differs, 2..) => "differ",
+            _ => result.word(),
+        };
+        Some(format!("{n} {word}"))
+    });
+    counts.collect::<Vec<_>>().join(", ")
+}
+
+pub(crate) fn markdown(studies: &[Study<'_>]) -> String {
+    let claims = claims(studies);
+    let mut text = format!(
+        "# What the papers say, and what was measured\n\n\
+         What the four papers measured and stated, beside what was measured here. Of {} claims:\n{}.\n\n\
+         *Reproduced*: the paper's number lies in the interval found here, or what was found differs from it by less than\n\
+         10 % of the effect. A statement without a number is reproduced if the whole interval agrees with it. *Not\n\
+         decided*: the runs scatter too much, or there are fewer than three. Ratios are medians of pairs of runs.\n\
+         `unisono report DIR --claims` wrote this from records.\n",
+        claims.len(),
+        tally(&claims)
+    );
+    let runs: Vec<&RunLine> = studies.iter().flat_map(|study| study.runs.iter().copied()).collect();
+    text.push('\n');
+    for (name, fact) in facts(&runs) {
+        // writing to a String cannot fail
+        let _infallible = writeln!(text, "- {name}: {fact}");
+    }
+    for paper in ClaimPaper::ALL {
+        let of: Vec<ClaimSummary> = claims.iter().filter(|claim| claim.paper == paper).cloned().collect();
+        let _infallible = write!(text, "\n## {}\n\n{}.\n\n", paper.title(), tally(&of));
+        text.push_str("| where | the paper | here | result |\n|---|---|---|---|\n");
+        for claim in &of {
+            let result = match claim.remark.as_str() {
+                "" => format!("**{}**", claim.result.word()),
+                remark => format!("**{}**: {remark}", claim.result.word()),
+            };
+            let simulated = if claim.simulated { " (simulated)" } else { "" };
+            let here = if claim.here.is_empty() { "\u{2013}" } else { &claim.here };
+            let row = format!("{} | {} | {here}{simulated} | {result}", claim.place, claim.says);
+            let _infallible = writeln!(text, "| {} |", row.replace('\n', " "));
+        }
+    }
+    text
+}

@@ -1,0 +1,80 @@
+//! What a map of ratios says, in a sentence: where there is a gain, where a loss, and how large.
+
+use crate::study::Study;
+use std::collections::BTreeMap;
+use unisono_linux::counted::counted;
+use unisono_measure::quantile;
+use unisono_measure::record::{ChartKind, Outcome, RunLine};
+use unisono_measure::verdict;
+
+/// Ratios that are nearer to one are neither a gain nor a loss.
+const EVEN: f64 = 0.05;
+
+/// Of the first map that has runs.
+pub(crate) fn in_words(studies: &[Study<'_>]) -> Option<String> {
+    studies.iter().find_map(|study| {
+        let chart = study.head.charts.iter().find(|chart| chart.kind == ChartKind::Map)?;
+        of_study(study, chart.y.first()?)
+    })
+}
+
+fn of_study(study: &Study<'_>, figure: &str) -> Option<String> {
+    let mut places: BTreeMap<String, (&RunLine, Vec<f64>)> = BTreeMap::new();
+    for run in study.runs.iter().filter(|run| run.outcome == Outcome::Measured) {
+        if let Some(value) = run.value(figure).filter(|value| value.is_finite() && *value > 0.0) {
+            let place = format!("{} {:?}", run.variant, run.parameters);
+            places.entry(place).or_insert_with(|| (run, Vec::new())).1.push(value);
+        }
+    }
+    let medians = places.into_values().filter_map(|(run, values)| Some((run, quantile::median(&values)?)));
+    let mut places: Vec<(&RunLine, f64)> = medians.collect();
+    places.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let gains = places.iter().filter(|(_, ratio)| *ratio > 1.0 + EVEN).count();
+    let losses = places.iter().filter(|(_, ratio)| *ratio < 1.0 - EVEN).count();
+    let ((least, low), (most, high)) = (places.first()?, places.last()?);
+    let mut text = format!("Gangs gain in {gains} of {}", counted(places.len(), "place"));
+    if gains > 0 {
+        text += &format!(", at most {} times ({})", verdict::ratio(*high), study.circumstances(most));
+    }
+    text += &format!(". They lose in {losses}");
+    if losses > 0 {
+        text += &format!(", at most {} times ({})", verdict::ratio(1.0 / low), study.circumstances(least));
+    }
+    Some(text + ".")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::studies;
+    use unisono_measure::record::{Chart, Figure, Line, StudyLine};
+
+    #[test]
+    fn gains_and_losses_are_counted_with_their_greatest() {
+        let chart = Chart { kind: ChartKind::Map, y: vec!["gain".into()], ..Chart::default() };
+        let head = StudyLine { study: "s".into(), charts: vec![chart], ..StudyLine::default() };
+        let run = |(cores, gain): (u32, f64)| {
+            Line::Run(Box::new(RunLine {
+                study: "s".into(),
+                variant: "equal".into(),
+                parameters: BTreeMap::from([("cores".to_owned(), cores.into())]),
+                figures: vec![Figure::new("gain", gain, "1")],
+                ..RunLine::default()
+            }))
+        };
+        let said = |gains: &[(u32, f64)]| {
+            let lines: Vec<Line> = std::iter::once(Line::Study(Box::new(head.clone())))
+                .chain(gains.iter().copied().map(run))
+                .collect();
+            in_words(&studies(&lines)).map(|said| said.replace('\u{a0}', " "))
+        };
+        assert_eq!(
+            said(&[(64, 4.0), (128, 1.01), (256, 0.5), (512, 8.0)]).as_deref(),
+            Some(
+                "Gangs gain in 2 of 4 places, at most 8.00 times (equal with 512 cores). They lose in 1, at most 2.00 times (equal with 256 cores)."
+            )
+        );
+        assert_eq!(said(&[(64, 1.0)]).as_deref(), Some("Gangs gain in 0 of 1 place. They lose in 0."));
+        assert_eq!(said(&[]), None);
+    }
+}
