@@ -58,11 +58,11 @@ impl RivalRun<'_> {
 
     /// Kills in the middle of a stream. `None`: there is no such party.
     fn kill(&self, party: KilledParty) -> Result<Option<LeftBehind>, NoResult> {
-        // the brokers of the parts before were killed, too, and may have left it
-        std::fs::remove_file(self.host.files.path("meet")).ok();
         if party == KilledParty::Broker && self.driver.broker == RivalBroker::None {
             return Ok(None);
         }
+        // the broker of the part before was killed, too, and may have left it
+        std::fs::remove_file(self.host.files.path("meet")).ok();
         let before = self.files();
         let RivalProcesses { publisher, subscribers, broker, .. } =
             self.start(self.driver.start(), 0.0, OtherSubscriber::Alone)?;

@@ -39,6 +39,8 @@ const MORE_TIME: u32 = 4;
 const MORE_TIMES: u32 = 2;
 /// A subscriber writes its result.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A broker begins to listen; on a machine that does other work as well this took more than five seconds.
+const LISTENING: Duration = Duration::from_secs(30);
 const PORT: u16 = 5190;
 /// A publisher that nobody stops closes its connection within this time.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -307,13 +309,15 @@ impl RivalRun<'_> {
                 command
             }
         };
-        let broker = self.host.start(Party::Between, self.driver.pinned, command)?;
-        self.await_broker()?;
+        // the broker of the part before was killed, and left it
+        std::fs::remove_file(self.host.files.path("meet")).ok();
+        let mut broker = self.host.start(Party::Between, self.driver.pinned, command)?;
+        self.await_broker(&mut broker)?;
         Ok(Some(broker))
     }
 
-    fn await_broker(&self) -> Result<(), NoResult> {
-        let by = Instant::now() + PATIENCE;
+    fn await_broker(&self, broker: &mut StudyChild) -> Result<(), NoResult> {
+        let by = Instant::now() + LISTENING;
         let listens = || match self.driver.meet {
             MeetAt::Path | MeetAt::Shm => {
                 std::os::unix::net::UnixStream::connect(self.host.files.path("meet")).is_ok()
@@ -321,8 +325,12 @@ impl RivalRun<'_> {
             _ => TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).is_ok(),
         };
         while !listens() {
+            if let Some(failure) = broker.failure() {
+                return Err(NoResult::Failed(failure.to_string()));
+            }
             if Instant::now() > by {
-                return Err(NoResult::Failed(format!("the broker does not listen at {}", self.address())));
+                let why = format!("the broker does not listen at {} after {LISTENING:?}", self.address());
+                return Err(NoResult::Failed(why));
             }
             std::thread::sleep(child::STEP);
         }
