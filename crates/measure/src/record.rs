@@ -72,6 +72,8 @@ pub enum Question {
     /// What is it worth, beyond that, to run the threads of a program together (gangs against spread
     /// Linux)?
     Ganging,
+    /// What is it worth to let threads sleep while they wait, by the setting of their runtime?
+    PassiveWaiting,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

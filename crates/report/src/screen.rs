@@ -52,7 +52,7 @@ const TOPICS: [ScreenTopic; 8] = [
     ScreenTopic { topic: "monitor", name: "Monitor", command: "unisono fit -- PROGRAM", answer: strongest },
     ScreenTopic {
         topic: one_sided::TOPIC,
-        name: "Windows",
+        name: "MPI windows",
         command: "mpiexec -n 4 unisono mpi -- PROGRAM",
         answer: one_sided::in_words,
     },

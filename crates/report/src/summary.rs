@@ -128,7 +128,7 @@ pub(crate) fn waiting_in_words(studies: &[Study<'_>]) -> Option<String> {
     waiting(studies).into_iter().find_map(|cost| cost.headline)
 }
 
-/// The greatest gain by gangs, and by pinning alone.
+/// The greatest gain by pinning alone, by passive waiting, and by gangs.
 pub(crate) fn gangs_in_words(studies: &[Study<'_>]) -> Option<String> {
     let best = |wanted: Question, remedy: &str| {
         let cells = cells(studies, wanted);
@@ -140,9 +140,10 @@ pub(crate) fn gangs_in_words(studies: &[Study<'_>]) -> Option<String> {
     };
     let unstacking = best(Question::Unstacking, "A core for each thread");
     let ganging = best(Question::Ganging, "Gangs beyond that");
+    let passive = best(Question::PassiveWaiting, "OMP_WAIT_POLICY=passive, which fit sets");
     let nowhere = || "Gangs were nowhere better than threads with a core each.".to_owned();
     let gangs = ganging.or_else(|| (!cells(studies, Question::Ganging).is_empty()).then(nowhere));
-    let said: Vec<String> = [unstacking, gangs].into_iter().flatten().collect();
+    let said: Vec<String> = [unstacking, passive, gangs].into_iter().flatten().collect();
     (!said.is_empty()).then(|| said.join(" "))
 }
 

@@ -11,6 +11,7 @@ use crate::workload::competitor::Competitors;
 use crate::workload::{Measurement, Options, Pin};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +37,8 @@ pub struct ProgramSettings {
     pub wait: Option<String>,
     pub spin_budget_us: Option<f64>,
     pub size: Option<usize>,
+    /// Variables that a user could set for it, beside its own.
+    pub environment: BTreeMap<String, String>,
 }
 
 /// A program with its options, ready to start.
@@ -56,7 +59,8 @@ impl App {
             seed,
             ..Options::default()
         };
-        Ok(Self { program: program(context, settings)?, options })
+        let program = program(context, settings)?.with_variables(&settings.environment);
+        Ok(Self { program, options })
     }
 
     pub fn pinned(mut self, pin: Pin) -> Self {

@@ -17,6 +17,7 @@ pub mod compiler;
 
 use crate::workload::{Measurement, Options};
 pub use compiler::PeerBuilds;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -210,6 +211,13 @@ impl PeerFile {
         }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
+    }
+
+    /// The same program with more variables, which override its own.
+    #[must_use]
+    pub fn with_variables(mut self, variables: &BTreeMap<String, String>) -> Self {
+        self.environment.extend(variables.iter().map(|(name, value)| (name.clone(), value.clone())));
+        self
     }
 
     /// Runs it alone and waits for its result. It ends with the calling thread.
