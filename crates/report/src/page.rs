@@ -44,7 +44,7 @@ pub(crate) fn html(studies: &[Study<'_>], cut_off: Option<usize>) -> String {
     page.to_string()
 }
 
-/// Studies of each topic whose first figure is seen at once; the others are folded.
+/// So many studies of a topic show their first figure. The others are folded.
 const LEADING: usize = 3;
 
 fn sections<'a>(studies: &'a [Study<'a>]) -> Vec<StudySection<'a>> {

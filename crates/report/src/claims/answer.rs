@@ -14,7 +14,7 @@ use unisono_measure::verdict::{self, Answer};
 /// A value of a paper is met within a tenth: machines differ more, and figures have two digits.
 const VALUE_TOLERANCE: f64 = 0.1;
 
-/// Ratios below this are said the other way round: so many times less.
+/// A ratio below this is given as `N times less`.
 const LITTLE: f64 = 0.5;
 
 pub(super) enum ClaimAnswer {

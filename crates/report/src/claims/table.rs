@@ -11,7 +11,18 @@ use unisono_measure::record::RunLine;
 #[template(path = "claims.html")]
 struct ClaimsSection {
     tally: String,
-    papers: Vec<(&'static str, String, Vec<ClaimSummary>)>,
+    papers: Vec<PaperClaims>,
+}
+
+/// A paper's title, its tally, and its claims.
+type PaperClaims = (&'static str, String, Vec<ClaimSummary>);
+
+fn papers(claims: &[ClaimSummary]) -> Vec<PaperClaims> {
+    let of_paper = |paper: ClaimPaper| {
+        let of: Vec<ClaimSummary> = claims.iter().filter(|claim| claim.paper == paper).cloned().collect();
+        (paper.title(), tally(&of), of)
+    };
+    ClaimPaper::ALL.into_iter().map(of_paper).collect()
 }
 
 /// Empty where these records answer no claim.
@@ -20,11 +31,7 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     if claims.iter().all(|claim| claim.found.is_none()) {
         return String::new();
     }
-    let papers = ClaimPaper::ALL.into_iter().map(|paper| {
-        let of: Vec<ClaimSummary> = claims.iter().filter(|claim| claim.paper == paper).cloned().collect();
-        (paper.title(), tally(&of), of)
-    });
-    ClaimsSection { tally: tally(&claims), papers: papers.collect() }.to_string()
+    ClaimsSection { tally: tally(&claims), papers: papers(&claims) }.to_string()
 }
 
 /// `41 reproduced, 30 differ`.
@@ -59,9 +66,8 @@ pub(crate) fn markdown(studies: &[Study<'_>]) -> String {
         // writing to a String cannot fail
         let _infallible = writeln!(text, "- {name}: {fact}");
     }
-    for paper in ClaimPaper::ALL {
-        let of: Vec<ClaimSummary> = claims.iter().filter(|claim| claim.paper == paper).cloned().collect();
-        let _infallible = write!(text, "\n## {}\n\n{}.\n\n", paper.title(), tally(&of));
+    for (title, tally, of) in papers(&claims) {
+        let _infallible = write!(text, "\n## {title}\n\n{tally}.\n\n");
         text.push_str("| where | the paper | here | result |\n|---|---|---|---|\n");
         for claim in &of {
             let result = match claim.remark.as_str() {

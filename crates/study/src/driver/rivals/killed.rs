@@ -61,7 +61,7 @@ impl RivalRun<'_> {
         if party == KilledParty::Broker && self.driver.broker == RivalBroker::None {
             return Ok(None);
         }
-        // the broker of the part before was killed, too, and may have left it
+        // what an earlier broker left would not count as left by this one
         std::fs::remove_file(self.host.files.path("meet")).ok();
         let before = self.files();
         let RivalProcesses { publisher, subscribers, broker, .. } =
