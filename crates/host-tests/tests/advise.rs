@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, is_long, program, quota, require};
 use unisono_linux::cgroup::ControlGroup;
 use unisono_linux::process::{Family, start};
+use unisono_measure::quantile;
 
 /// Programs as a shell would split them, started together.
 struct Reference<'a> {
@@ -89,9 +90,7 @@ fn check(reference: &Reference<'_>) -> TestOutcome {
 fn was_hurt(answer: &Value) -> bool {
     let median = |way: &str| {
         let runs = answer["runs"].as_array().expect("runs").iter().filter(|run| run["way"] == way);
-        let mut seconds: Vec<f64> = runs.filter_map(|run| run["seconds"].as_f64()).collect();
-        seconds.sort_by(f64::total_cmp);
-        seconds.get(seconds.len() / 2).copied()
+        quantile::median(&runs.filter_map(|run| run["seconds"].as_f64()).collect::<Vec<f64>>())
     };
     let best = TRIED.iter().skip(1).filter_map(|way| median(way)).fold(f64::INFINITY, f64::min);
     median("plain").is_none_or(|plain| plain > 1.2 * best)
