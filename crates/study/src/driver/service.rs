@@ -66,6 +66,8 @@ pub struct ServiceDriver {
     link_mbit: Option<f64>,
     /// Where a policy for the link is enforced, which gives all traffic but the application's the rest.
     backend: EnforcedAt,
+    /// Weight of the application's class in that policy. All other traffic has weight 1.
+    weight: u32,
     /// The congestion control of TCP connections; the host's own if absent.
     congestion: Option<String>,
     message_bytes: usize,
@@ -99,6 +101,7 @@ impl Default for ServiceDriver {
             serving: Serving::OneThread,
             link_mbit: None,
             backend: EnforcedAt::Nowhere,
+            weight: 9,
             congestion: None,
             message_bytes: 1024,
             events_per_s: 500.0,
@@ -253,15 +256,16 @@ impl ServiceDriver {
         }
     }
 
-    /// The application has nine tenths of the link; what it does not use, others may.
+    /// The application's class has `weight` parts of the link, the rest one part. What one does not use, the other may.
     fn policy(&self, bits_per_s: u64) -> String {
         // conversations over UDP have a port each
         let own = if self.over == ServiceCarrier::Udp { self.clients.max(2) } else { 1 };
         let ports = [BROKER_PORT, http::PORT].into_iter().chain((0..own).map(|number| PORT + number));
         let ports: Vec<String> = ports.map(|port| format!("{{ port = {port} }}")).collect();
         format!(
-            "rate = \"{}kbit\"\ndefault = \"rest\"\n\n[class.service]\nweight = 9\nmatch = [{}]\n\n[class.rest]\nweight = 1\n",
+            "rate = \"{}kbit\"\ndefault = \"rest\"\n\n[class.service]\nweight = {}\nmatch = [{}]\n\n[class.rest]\nweight = 1\n",
             bits_per_s / 1000,
+            self.weight,
             ports.join(", ")
         )
     }
