@@ -61,6 +61,11 @@ const PACKAGES: &[Package] = &[
         without: "the study of streams beside a web server, and requests over HTTP",
     },
     Package {
+        name: "openssl",
+        reason: "makes the certificate of a broker that is reached by UDP, in `unisono study middleware`",
+        without: "the event channel over UDP in that study",
+    },
+    Package {
         name: "libzmq3-dev",
         reason: "ZeroMQ, beside which the event channel is measured",
         without: "ZeroMQ in `unisono study middleware-rivals`",

@@ -23,9 +23,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 use unisono_broker::ChannelWait;
 use unisono_linux::clock::{self, Nanos};
+use unisono_linux::programs::on_path;
 use unisono_measure::record::Figure;
 
 pub const SERVICE: DriverKind =
@@ -48,6 +50,8 @@ const LEAD_BESIDE_WEB: Duration = Duration::from_millis(400);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What opening all conversations may take.
 const LONGEST_OPENING: Duration = Duration::from_secs(120);
+/// To make a certificate takes some milliseconds.
+const OPENSSL: Duration = Duration::from_secs(30);
 const PORT: u16 = 5101;
 const BROKER_PORT: u16 = 5100;
 /// The broker takes 128 programs of one user unless it is told otherwise, and a conversation is two.
@@ -256,7 +260,8 @@ impl ServiceDriver {
         }
     }
 
-    /// The application's class has `weight` parts of the link, the rest one part. What one does not use, the other may.
+    /// The application's class has `weight` parts of the link, all other traffic has one part. What one does
+    /// not use, the other may.
     fn policy(&self, bits_per_s: u64) -> String {
         // conversations over UDP have a port each
         let own = if self.over == ServiceCarrier::Udp { self.clients.max(2) } else { 1 };
@@ -271,10 +276,20 @@ impl ServiceDriver {
     }
 
     /// Where the broker listens: beside the server, as the paper's event channel was.
-    fn broker(&self, host: &RunHost<'_>, stage: Option<&LinkStage>) -> BrokerPlaces {
+    fn broker(
+        &self,
+        host: &RunHost<'_>,
+        stage: Option<&LinkStage>,
+        certified: Option<&BrokerCertificate>,
+    ) -> BrokerPlaces {
         let unix = host.files.path("broker").display().to_string();
         let address = stage.map_or(Ipv4Addr::LOCALHOST, |_| SENDER);
         let tcp = format!("tcp:{address}:{BROKER_PORT}");
+        if let Some(BrokerCertificate { certificate, .. }) = certified {
+            let udp = format!("udp:{address}:{BROKER_PORT}?authority={}", certificate.display());
+            let for_server = if stage.is_some() { unix } else { udp.clone() };
+            return BrokerPlaces { for_server, for_client: udp };
+        }
         match (self.over, stage) {
             (ServiceCarrier::ChannelTcp, _) => BrokerPlaces { for_server: tcp.clone(), for_client: tcp },
             (ServiceCarrier::ChannelShm, _) => {
@@ -297,9 +312,16 @@ impl ServiceDriver {
         let meeting = host.files.path("meeting");
         let meeting = ServiceMeeting::at(&meeting)
             .map_err(|error| NoResult::Failed(format!("{}: {error}", meeting.display())))?;
+        let certified = match self.over {
+            ServiceCarrier::ChannelUdp => {
+                let address = stage.map_or(Ipv4Addr::LOCALHOST, |_| SENDER);
+                Some(BrokerCertificate::of(host, address, interrupted)?)
+            }
+            _ => None,
+        };
         let scene = ServiceScene {
             server: stage.map_or(Ipv4Addr::LOCALHOST, |_| SENDER).into(),
-            broker: self.over.is_channel().then(|| self.broker(host, stage)),
+            broker: self.over.is_channel().then(|| self.broker(host, stage, certified.as_ref())),
             meeting: Some(meeting.clone()),
             ..scene
         };
@@ -309,9 +331,14 @@ impl ServiceDriver {
         let broker = scene.broker.as_ref().map(|places| {
             let mut command =
                 host.unisono(&["events", "serve", "--json", "--insecure", "--wait", self.wait.name()]);
-            command.args(["--listen", &places.for_server]);
+            // what stands behind a question mark is for programs
+            let listened = |place: &str| place.split('?').next().unwrap_or(place).to_owned();
+            command.args(["--listen", &listened(&places.for_server)]);
             if places.for_client != places.for_server {
-                command.args(["--listen", &places.for_client]);
+                command.args(["--listen", &listened(&places.for_client)]);
+            }
+            if let Some(BrokerCertificate { certificate, key }) = &certified {
+                command.arg("--certificate").arg(certificate).arg("--key").arg(key);
             }
             if self.clients > FEW_CLIENTS {
                 // both ends of each conversation, and the server's others
@@ -357,6 +384,33 @@ impl ServiceDriver {
         }
         figures.extend(of_web);
         Ok(RunResult { figures, ..RunResult::default() })
+    }
+}
+
+/// A certificate for the broker of one run, by which its programs know it.
+struct BrokerCertificate {
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+impl BrokerCertificate {
+    /// Made by `openssl`, for an address.
+    fn of(host: &RunHost<'_>, address: Ipv4Addr, interrupted: child::Interrupted) -> Result<Self, NoResult> {
+        let Some(openssl) = on_path("openssl") else {
+            return Err(NoResult::Skipped(
+                "UDP is encrypted, and openssl, which makes the broker's certificate, is not installed; \
+                 Debian: apt-get install openssl"
+                    .to_owned(),
+            ));
+        };
+        let made = Self { certificate: host.files.path("broker.crt"), key: host.files.path("broker.key") };
+        let mut command = Command::new(openssl);
+        command.args("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2".split(' '));
+        command.args(["-subj", "/CN=unisono study", "-addext", "basicConstraints=critical,CA:FALSE"]);
+        command.arg("-addext").arg(format!("subjectAltName=IP:{address}"));
+        command.arg("-keyout").arg(&made.key).arg("-out").arg(&made.certificate);
+        child::wait_all(&mut [StudyChild::start(command)?], OPENSSL, interrupted)?;
+        Ok(made)
     }
 }
 

@@ -150,7 +150,7 @@ impl Driver for LinkDriver {
     fn around(&self, _: f64) -> Duration {
         let wait = if self.one_thread { Duration::ZERO } else { START + WARM_UP };
         let apply = match self.backend {
-            EnforcedAt::Kernel | EnforcedAt::KernelPlain => 100,
+            EnforcedAt::Kernel | EnforcedAt::KernelBpf | EnforcedAt::KernelPlain => 100,
             place if place.is_interposed() => 400,
             _ => 20,
         };

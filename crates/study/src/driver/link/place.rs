@@ -21,6 +21,8 @@ pub(in crate::driver) enum EnforcedAt {
     /// The cable has no rate.
     Cable,
     Kernel,
+    /// Unisono's own queueing discipline, a BPF program, which newer kernels accept.
+    KernelBpf,
     /// HTB with the defaults of `tc`.
     KernelPlain,
     Tun,
@@ -37,13 +39,14 @@ pub(in crate::driver) enum EnforcedAt {
 impl EnforcedAt {
     /// Whether one of our processes is between.
     pub(super) fn is_interposed(self) -> bool {
-        self.arguments(&[]).is_some() && self != Self::Kernel
+        self.arguments(&[]).is_some() && !matches!(self, Self::Kernel | Self::KernelBpf)
     }
 
     /// Arguments of `unisono queue apply`. A queue that spins gets a processor of its own, the last one.
     pub(super) fn arguments(self, cpus: &[usize]) -> Option<Vec<String>> {
         let words: &[&str] = match self {
             Self::Kernel => &["--backend", "kernel"],
+            Self::KernelBpf => &["--backend", "kernel", "--kernel-queue", "bpf"],
             Self::Tun => &["--backend", "interposed", "--way", "tun"],
             Self::TunSpinning => &["--backend", "interposed", "--way", "tun", "--wait", "spin"],
             Self::AfXdp => &["--backend", "interposed", "--way", "af-xdp"],
@@ -122,6 +125,7 @@ mod tests {
         assert!(
             EnforcedAt::Tun.is_interposed()
                 && !EnforcedAt::Kernel.is_interposed()
+                && !EnforcedAt::KernelBpf.is_interposed()
                 && !EnforcedAt::Cable.is_interposed()
         );
     }

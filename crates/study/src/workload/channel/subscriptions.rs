@@ -22,8 +22,12 @@ pub enum SubscriptionKind {
     Equal,
     /// `level >= 7 and level < 8`
     Range,
+    /// `level > 2000007`, and of two `level > 0`: a range without an upper end
+    Half,
     /// `name starts_with "n7-"`
     Prefix,
+    /// `site == "roof" and (sensor == 7 or level > 1000000) and not closed`
+    Mixed,
 }
 
 /// Subscriptions that one consumer has.
@@ -43,7 +47,15 @@ fn interest(kind: SubscriptionKind, at: u32) -> Result<Interest, String> {
         SubscriptionKind::Range => {
             ("plant/#".to_owned(), Some(format!("level >= {at} and level < {}", at + 1)))
         }
+        SubscriptionKind::Half => {
+            let least = if at == 0 { 0 } else { 2_000_000 + at };
+            ("plant/#".to_owned(), Some(format!("level > {least}")))
+        }
         SubscriptionKind::Prefix => ("plant/#".to_owned(), Some(format!("name starts_with \"n{at}-\""))),
+        SubscriptionKind::Mixed => (
+            "plant/#".to_owned(),
+            Some(format!("site == \"roof\" and (sensor == {at} or level > 1000000) and not closed")),
+        ),
     };
     let pattern = pattern.parse().map_err(|error: unisono_eventchannel::NameError| error.to_string())?;
     let interest = Interest::in_topics(pattern);
@@ -76,6 +88,7 @@ pub fn measure(kind: SubscriptionKind, subscriptions: u32, time: Duration) -> Re
     let payload: Arc<[u8]> = vec![0; 1024].into();
     let fields =
         FieldSet::new().with("sensor", 0).with("site", "roof").with("level", 0.5).with("name", "n0-x");
+    let fields = fields.with("closed", false);
     let (mut now, mut delivered) = (0, 0_u64);
     let mut batch = || -> Result<(), String> {
         for _ in 0..BATCH {
@@ -110,8 +123,8 @@ mod tests {
 
     #[test]
     fn one_consumer_gets_every_event_whatever_the_number_of_subscriptions() {
-        use SubscriptionKind::{Equal, Prefix, Range, Topic};
-        for kind in [Topic, Equal, Range, Prefix] {
+        use SubscriptionKind::{Equal, Half, Mixed, Prefix, Range, Topic};
+        for kind in [Topic, Equal, Range, Half, Prefix, Mixed] {
             for subscriptions in [10, 200] {
                 let took = measure(kind, subscriptions, Duration::from_micros(1)).expect("measured");
                 assert!(took > 0.0, "{kind:?} {subscriptions}");

@@ -1,7 +1,7 @@
 //! Conversations over the event channel: each end publishes on a topic of its own and subscribes to the
 //! other's.
 
-use super::{Conversation, NextMessage, ServiceEnd, ServiceScene};
+use super::{Conversation, NextMessage, ServiceCarrier, ServiceEnd, ServiceScene};
 use crate::workload::Error;
 use crate::workload::patience::patiently;
 use std::io;
@@ -43,6 +43,7 @@ pub(super) fn channel(
     let listening = SubscriptionSpec {
         full: WhenFull::BlockSupplier,
         queue_bytes: QUEUE.max(4 * scene.message_bytes),
+        best_effort: scene.carrier == ServiceCarrier::ChannelUdp,
         ..SubscriptionSpec::of(&topic(other))
     };
     let outlet = client.advertise(&Advertisement::of(&topic(own))).map_err(failed)?;

@@ -75,6 +75,9 @@ pub enum ServiceCarrier {
     ChannelTcp,
     /// The event channel, which both ends reach over shared memory; both are on one host.
     ChannelShm,
+    /// The event channel over UDP, with best effort: the server reaches the broker as in [`Self::Channel`] if
+    /// the client is on another host.
+    ChannelUdp,
     /// The channel's request and reply: one server answers all clients, and reaches the broker as in
     /// [`Self::Channel`].
     Reply,
@@ -84,7 +87,7 @@ impl ServiceCarrier {
     /// Whether it needs a broker.
     #[must_use]
     pub fn is_channel(self) -> bool {
-        matches!(self, Self::Channel | Self::ChannelTcp | Self::ChannelShm | Self::Reply)
+        !matches!(self, Self::Tcp | Self::Udp)
     }
 }
 
@@ -204,7 +207,10 @@ impl ServiceScene {
             ServiceCarrier::Tcp => tcp::tcp(self, end, conversations),
             ServiceCarrier::Udp => all.map(|number| udp::udp(self, end, number)).collect(),
             ServiceCarrier::Reply => all.map(|_| reply::reply(self, &broker()?, end)).collect(),
-            ServiceCarrier::Channel | ServiceCarrier::ChannelTcp | ServiceCarrier::ChannelShm => {
+            ServiceCarrier::Channel
+            | ServiceCarrier::ChannelTcp
+            | ServiceCarrier::ChannelShm
+            | ServiceCarrier::ChannelUdp => {
                 all.map(|number| channel::channel(self, &broker()?, end, number)).collect()
             }
         }
