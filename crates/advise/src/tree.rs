@@ -50,17 +50,12 @@ pub fn read(leaders: &[i32], at: Nanos) -> TreeReading {
         let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else { continue };
         for thread in tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok()) {
             let Ok(times) = schedstat::of(Tid(thread)) else { continue };
-            let status = fs::read_to_string(format!("/proc/{process}/task/{thread}/status"));
-            let sleeps = status.ok().as_deref().and_then(voluntary).unwrap_or(0);
+            let sleeps = schedstat::sleeps(Tid(thread)).unwrap_or(0);
             let one = ThreadReading { ran: Nanos(times.ran_ns), waited: Nanos(times.waited_ns), sleeps };
             reading.threads.insert((process, thread), one);
         }
     }
     reading
-}
-
-fn voluntary(status: &str) -> Option<u64> {
-    status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?.trim().parse().ok()
 }
 
 /// Processor time of everybody since this machine started, from the first line of `/proc/stat`.

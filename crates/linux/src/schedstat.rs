@@ -35,6 +35,14 @@ fn parse(text: &str) -> io::Result<RunTime> {
     }
 }
 
+/// How often a thread went to sleep; stopping it counts, too. A read of about 20 us.
+pub fn sleeps(thread: Tid) -> io::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{thread}/status"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.and_then(|number| number.trim().parse().ok())
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "status without voluntary_ctxt_switches"))
+}
+
 /// Whether a thread runs or waits for a processor; one that has ended does not. Another read of about 2 us.
 pub fn is_runnable(thread: Tid) -> bool {
     ProcessStat::of(thread).is_some_and(|stat| stat.state == 'R')
