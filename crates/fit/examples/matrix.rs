@@ -5,8 +5,8 @@
 //! cargo build --release -p unisono
 //! cargo run --release -p unisono-fit --example matrix -- --minutes 5 > matrix.jsonl
 //! ```
-//! Situations: alone; beside a loop; beside as many loops as processors; in a quota of 1 and of 1.5
-//! processors; on one processor. Variants are interleaved within each repetition, forwards and backwards in
+//! Situations: alone; beside a loop; beside as many loops as processors; beside the same program, as it is; in
+//! a quota of 1 and of 1.5 processors; on one processor. Variants are interleaved within each repetition, forwards and backwards in
 //! turn. Programs: a loop of OpenMP reductions (needs gcc), and numpy's eigenvalues by OpenBLAS (where
 //! `python3` or `--python PATH` has numpy). One JSON object a run on standard output, the table on standard
 //! error: medians, each beside plain in the same repetition, and the regret of each variant.
@@ -22,14 +22,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
-use unisono_linux::process::{Family, start};
+use unisono_linux::process::{Family, Signal, start};
+use unisono_linux::process_group::ProcessGroup;
 
 const LIMIT: Duration = Duration::from_secs(3);
 const NUMPY: &str = "import numpy,time\na=numpy.random.default_rng(1).random((120,120))\nnumpy.linalg.eigvals(a)\n\
     s=time.perf_counter()\nfor _ in range(12): numpy.linalg.eigvals(a)\nprint(time.perf_counter()-s)";
 
 type Environment = &'static [(&'static str, &'static str)];
-const VARIANTS: [(&str, Environment); 8] = [
+const VARIANTS: [(&str, Environment); 9] = [
     ("plain", &[]),
     ("plain8", &[("OMP_NUM_THREADS", "8"), ("OPENBLAS_NUM_THREADS", "8")]),
     ("fit", &[]),
@@ -40,6 +41,7 @@ const VARIANTS: [(&str, Environment); 8] = [
         "bind-passive",
         &[("OMP_PROC_BIND", "spread"), ("OMP_PLACES", "threads"), ("OMP_WAIT_POLICY", "passive")],
     ),
+    ("one", &[("OMP_NUM_THREADS", "1"), ("OPENBLAS_NUM_THREADS", "1")]),
     ("idle-blas", &[("OPENBLAS_THREAD_TIMEOUT", "4")]),
 ];
 
@@ -47,6 +49,8 @@ const VARIANTS: [(&str, Environment); 8] = [
 struct Situation {
     name: &'static str,
     loops: usize,
+    /// Whether the same program runs beside it, over and over.
+    twin: bool,
     group: Option<ControlGroup>,
     cpus: CpuSet,
 }
@@ -109,19 +113,27 @@ impl Drop for Quota {
 struct Loops(Vec<Child>);
 
 impl Loops {
-    fn new(count: usize) -> Self {
-        let one = |_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().ok();
-        let loops = Self((0..count).filter_map(one).collect());
+    fn new(at: &Situation, program: &[String]) -> Self {
+        let start = |script: &str, words: &[String]| {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", script, "sh"]).args(words).stdout(Stdio::null());
+            start(&mut shell, Vec::new(), Family::OwnGroup).ok()
+        };
+        let mut all: Vec<Child> = (0..at.loops).filter_map(|_| start("while :; do :; done", &[])).collect();
+        if at.twin {
+            all.extend(start("while :; do \"$@\"; done", program));
+        }
         // what fit looks at has to be there when it looks
-        std::thread::sleep(Duration::from_millis(if count > 0 { 30 } else { 0 }));
-        loops
+        std::thread::sleep(Duration::from_millis(if all.is_empty() { 0 } else { 30 }));
+        Self(all)
     }
 }
 
 impl Drop for Loops {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            let _ = child.kill();
+            let group = ProcessGroup::of_child(child.id());
+            let _ = group.map(|group| group.tell(Signal::Kill));
             let _ = child.wait();
         }
     }
@@ -143,7 +155,7 @@ fn measure(
         _ => Command::new(&program[0]),
     };
     command.args(&program[1..]).envs(variant.1.iter().copied()).stdout(Stdio::piped());
-    let _loops = Loops::new(at.loops);
+    let _loops = Loops::new(at, program);
     let doors = at.group.iter().map(ControlGroup::door).collect::<Result<Vec<_>, _>>().ok()?;
     let all = affinity::allowed(Tid::SELF).ok()?;
     affinity::restrict(Tid::SELF, &at.cpus).ok()?;
@@ -192,9 +204,10 @@ fn main() {
     let quotas: Vec<(&str, Result<Quota, String>)> = [("quota 1", 100), ("quota 1.5", 150)]
         .map(|(name, hundredths)| (name, Quota::new(hundredths)))
         .into();
-    let plain = |name, loops| Situation { name, loops, group: None, cpus: all.clone() };
+    let plain = |name, loops| Situation { name, loops, twin: false, group: None, cpus: all.clone() };
     let mut situations =
         vec![plain("alone", 0), plain("beside 1 loop", 1), plain("beside as many loops", all.len())];
+    situations.push(Situation { twin: true, ..plain("beside itself", 0) });
     situations.push(Situation { cpus: first, ..plain("one processor", 0) });
     for (name, quota) in &quotas {
         match quota {

@@ -5,14 +5,19 @@
 //! - *How many threads.* Set only where the runtime would count wrongly. Most runtimes count the affinity, so
 //!   only a quota deceives them; some count the whole machine.
 //! - *Where they run.* Threads are bound, one to each processor, only if the program is an OpenMP program
-//!   and nothing else, its team takes all allowed processors, and these are free. Otherwise binding does
-//!   harm. With fewer threads than processors, two such programs would both use the first processors. What a
-//!   bound thread starts (processes that load data, another library's threads) inherits its one processor.
-//!   Unbound, the kernel may put two threads of a team on one processor and never see an imbalance.
+//!   and nothing else, and its team takes all allowed processors. Otherwise binding does harm. With fewer
+//!   threads than processors, two such programs would both use the first processors. What a bound thread
+//!   starts (processes that load data, another library's threads) inherits its one processor. Unbound, the
+//!   kernel may put two threads of a team on one processor and never see an imbalance.
 //! - *How they wait.* Spinning is best while every thread has a processor of its own. Otherwise it ruins a
-//!   team, because a waiter holds the processor that the thread it waits for needs. No setting is right for
-//!   both. So the caller looks at the machine: while there is a processor for each thread, the runtime's own
-//!   way stays (it spins for a while, then sleeps); with more threads, waiting is passive.
+//!   team, because a waiter holds the processor that the thread it waits for needs. So the caller looks at
+//!   the machine: while there is a processor for each thread, the runtime's own way stays (it spins for a
+//!   while, then sleeps); with more threads, waiting is passive.
+//!
+//! Beside threads of other programs no setting is best in every situation. The one of least regret is chosen:
+//! over all measured situations, the program takes the fewest times as long as with the best setting
+//! (docs/decisions/0018). For an OpenMP team this is binding. OpenBLAS's threads cannot be told to sleep at
+//! once and stop the program for seconds, so it gets fewer of them.
 //!
 //! A variable that the user set is never changed. Another variable that would undo the user's is not set.
 
@@ -135,7 +140,28 @@ impl Decision<'_> {
         first.filter(|threads| *threads > 0).unwrap_or(self.processors())
     }
 
+    /// Processors that threads of others leave free, at least one; `None` if there are enough for all.
+    fn left_by_others(&self) -> Option<(usize, usize)> {
+        let others = self.observed.others.filter(|others| *others > 0)?;
+        let left = self.allowed().saturating_sub(others).max(1);
+        (left < self.processors()).then_some((left, others))
+    }
+
+    /// OpenBLAS takes its number from either variable.
+    fn fewer_for_blas(&mut self) {
+        let names = ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"];
+        let Some((left, others)) = self.left_by_others().filter(|_| !self.any_set(&names)) else { return };
+        let beside = counted(others, "thread");
+        let why = format!(
+            "beside {beside} of others on {}: OpenBLAS's threads stay awake while they wait; of the measured \
+             settings, the one of least regret",
+            counted(self.allowed(), "processor")
+        );
+        self.set("OPENBLAS_NUM_THREADS", left, &why);
+    }
+
     fn counts(&mut self) {
+        self.fewer_for_blas();
         let why = format!("as many threads as there are processors: {}", self.observed.effective);
         let llama = self.program.name.starts_with("llama") || self.program.links(&["libllama", "libggml"]);
         let llama = llama.then_some(("LLAMA_ARG_THREADS", CountedFrom::Machine));
@@ -146,7 +172,7 @@ impl Decision<'_> {
                     let there = &self.observed.effective;
                     self.plan.remarks.push(format!("{name}={value} is yours and stays, on {there}"));
                 }
-            } else if self.is_deceived(counts) {
+            } else if self.is_deceived(counts) && self.plan.set.iter().all(|set| set.name != name) {
                 self.set(name, self.processors(), &why);
             }
         }
@@ -174,7 +200,7 @@ impl Decision<'_> {
     fn waiting(&mut self) {
         let names = ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY"];
         let team = self.team();
-        if team < 2 || self.any_set(&names) {
+        if team < 2 || self.any_set(&names) || self.is_bound() {
             return;
         }
         let Some(crowd) = self.crowd(team) else { return };
@@ -183,19 +209,30 @@ impl Decision<'_> {
         self.set("KMP_BLOCKTIME", 0, &why);
     }
 
-    fn binding(&mut self) {
+    /// Whether each thread gets a processor of its own.
+    fn is_bound(&self) -> bool {
         let names = ["OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET"];
         let team = self.team();
-        let alone = self.observed.others == Some(0);
         let whole = team == self.allowed() && team == self.processors() && team > 1;
         let pure = self.program.links(&OPENMP) && !self.program.links(&OTHER_THREADS) && !self.program.mpi;
         // a rank is placed by the mpiexec that started it
         let rank = self.any_set(&["OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"]);
-        if !(alone && whole && pure) || rank || self.any_set(&names) {
+        self.observed.others.is_some() && whole && pure && !rank && !self.any_set(&names)
+    }
+
+    fn binding(&mut self) {
+        if !self.is_bound() {
             return;
         }
-        let why =
-            format!("a processor of its own for each of {team} threads: the kernel might stack two on one");
+        let mut why = format!(
+            "a processor of its own for each of {} threads: the kernel might stack two on one",
+            self.team()
+        );
+        if let Some(others) = self.observed.others.filter(|others| *others > 0) {
+            let beside = counted(others, "thread");
+            why =
+                format!("{why}; of the measured settings, the one of least regret beside {beside} of others");
+        }
         self.set("OMP_PROC_BIND", "spread", &why);
         self.set("OMP_PLACES", "threads", &why);
     }
@@ -335,14 +372,30 @@ mod tests {
     }
 
     #[test]
-    fn beside_threads_of_others_waiting_is_passive_and_nothing_is_bound() {
-        let passive = ["OMP_WAIT_POLICY=passive", "KMP_BLOCKTIME=0"];
-        assert_eq!(set(&host(8, None, Some(1)), &openmp(), &[]), passive);
-        assert!(
-            set(&host(8, None, Some(4)), &openmp(), &[("OMP_NUM_THREADS", "4")]).is_empty(),
-            "there is room"
-        );
-        assert!(set(&host(8, None, Some(1)), &openmp(), &[("GOMP_SPINCOUNT", "5")]).is_empty());
+    fn beside_threads_of_others_a_team_is_spread_and_another_programs_threads_sleep_while_they_wait() {
+        let bound = ["OPENBLAS_NUM_THREADS=7", "OMP_PROC_BIND=spread", "OMP_PLACES=threads"];
+        assert_eq!(set(&host(8, None, Some(1)), &openmp(), &[]), bound);
+        assert_eq!(set(&host(8, None, Some(1)), &openmp(), &[("GOMP_SPINCOUNT", "5")]), bound);
+        let passive = ["OPENBLAS_NUM_THREADS=7", "OMP_WAIT_POLICY=passive", "KMP_BLOCKTIME=0"];
+        let python = ProgramTraits { name: "python3".into(), ..ProgramTraits::default() };
+        assert_eq!(set(&host(8, None, Some(1)), &python, &[]), passive);
+        assert_eq!(set(&host(8, None, Some(1)), &openmp(), &[("OMP_PLACES", "cores")]), passive);
+        let half = |others| set(&host(8, None, Some(others)), &openmp(), &[("OMP_NUM_THREADS", "4")]);
+        assert_eq!(half(4), Vec::<String>::new(), "there is room");
+        assert_eq!(half(5), &passive[1..], "a number that is the user's holds for OpenBLAS, too");
+    }
+
+    #[test]
+    fn openblas_gets_the_processors_that_others_leave_and_at_least_one() {
+        let blas = |allowed, others| {
+            let all = set(&host(allowed, None, others), &ProgramTraits::default(), &[]);
+            all.into_iter().find(|one| one.starts_with("OPENBLAS"))
+        };
+        assert_eq!(blas(8, Some(3)).as_deref(), Some("OPENBLAS_NUM_THREADS=5"));
+        assert_eq!(blas(2, Some(9)).as_deref(), Some("OPENBLAS_NUM_THREADS=1"));
+        assert_eq!([blas(8, Some(0)), blas(8, None), blas(1, Some(1))], [None, None, None]);
+        let half = host(8, Some(quota(4, Whose::Own)), Some(4));
+        assert!(set(&half, &ProgramTraits::default(), &[]).contains(&"OPENBLAS_NUM_THREADS=4".into()));
     }
 
     #[test]
