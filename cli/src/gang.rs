@@ -72,7 +72,9 @@ enum GangCommand {
       real-time priorities: other programs get only the part that the kernel reserves for them
 
 Gangs help programs whose threads wait for each other often and briefly. They slow down programs that block often, \
-and programs whose threads have unequal work. `unisono study gang` measures both on this machine.
+and programs whose threads have unequal work. `unisono study gang` measures both on this machine. A gang that leaves most of \
+its cores idle in its turns therefore rests: it runs without turns, whenever it likes, until it wants its cores \
+again (--no-rest: never).
 
 Other programs: when another program interrupts one thread, the whole gang waits. Therefore all other programs together get \
 only a tenth of the processor time while gangs want the rest (--share 0.9).
@@ -108,6 +110,10 @@ struct RunArgs {
     /// Leave a core idle if the gang whose turn it is does not use it
     #[arg(long)]
     no_backfill: bool,
+    /// Let a gang take turns even if it blocks. Otherwise it runs whenever it likes, until it wants its cores
+    /// again
+    #[arg(long)]
+    no_rest: bool,
     /// The part of the processor time that gangs get while other programs want it, too. All other programs
     /// together get the rest
     #[arg(long, default_value_t = 0.9)]
@@ -208,6 +214,7 @@ fn run_gangs(args: RunArgs) -> anyhow::Result<ExitCode> {
         unprivileged: args.unprivileged,
         spread: !args.no_spread || args.spread,
         backfill: if args.no_backfill { Backfill::Never } else { Backfill::Offer },
+        blocked: if args.no_rest { host::BlockedGangs::TakeTurns } else { host::BlockedGangs::Rest },
         share: args.share,
         max_threads: args.max_threads,
         trace: args.trace,

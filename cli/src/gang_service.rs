@@ -45,8 +45,9 @@ A file of rules has a [[gang]] for each rule: `cgroup`, or `program` and `user`,
 stands for any letters of a name. A file that is wrong leaves the rules as they were.")]
 pub(crate) struct DaemonArgs {
     /// Length of a slice (1ms to 10s). A gang runs for as many slices as its weight, then the next gang runs
-    #[arg(long, default_value = "20ms", value_parser = duration)]
-    slice: Duration,
+    /// [default: 20ms, and up to 100ms while gangs meet more seldom than every 2.5 ms]
+    #[arg(long, value_parser = duration)]
+    slice: Option<Duration>,
     /// Where to listen for the commands
     #[arg(long, value_name = "PATH", default_value = SOCKET)]
     socket: PathBuf,
@@ -66,7 +67,8 @@ pub(crate) struct DaemonArgs {
 impl DaemonArgs {
     /// The command line that gives these.
     pub(crate) fn options(&self) -> anyhow::Result<Vec<String>> {
-        let mut options = vec!["--slice".to_owned(), format!("{}us", self.slice.as_micros())];
+        let slice = self.slice.map(|slice| ["--slice".to_owned(), format!("{}us", slice.as_micros())]);
+        let mut options: Vec<String> = slice.into_iter().flatten().collect();
         options.extend(["--mode".to_owned(), format!("{:o}", self.mode)]);
         options.extend(["--socket".to_owned(), utf8(&self.socket)?]);
         options.extend(self.no_spread.then(|| "--no-spread".to_owned()));

@@ -26,6 +26,11 @@ pub(crate) fn summary(summary: &RunSummary) -> String {
             gang.exit_code,
         );
     }
+    for (number, gang) in summary.gangs.iter().enumerate().filter(|(_, gang)| gang.rested_s > 0.0) {
+        let (number, seconds) = (number + 1, gang.rested_s);
+        let _ =
+            writeln!(text, "  gang {number} blocked and ran without turns for {seconds:.2} s (--no-rest)");
+    }
     let cores = counted(summary.cores, "core");
     let _ = writeln!(
         text,

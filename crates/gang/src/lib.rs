@@ -8,8 +8,8 @@
 //!
 //! Read the files in this order:
 //!
-//! 1. `gang.rs`, `matrix.rs`, `policy.rs`: which gang runs when, without a clock; `simulate/` tries the
-//!    policy on simulated cores, beside simulated kernels.
+//! 1. `gang.rs`, `matrix.rs`, `turn_quota.rs`, `policy.rs`: which gang runs when, without a clock; `simulate/`
+//!    tries the policy on simulated cores, beside simulated kernels.
 //! 2. `journal.rs`: what to undo, written before it is done; `arena.rs`: the control groups of the gangs.
 //! 3. `mechanism/`: how gangs are stopped and let run.
 //! 4. `host/run.rs`: one run from start to end; `host/scheduler.rs`: the thread that switches gangs.
@@ -32,6 +32,7 @@ pub mod policy;
 pub mod service;
 pub mod simulate;
 mod steering;
+pub mod turn_quota;
 
 pub use error::{Error, Result};
 pub use gang::{GangId, GangWeight};

@@ -20,7 +20,8 @@
 //! Reference: Ousterhout 1982; Peter et al., ETH TR 745, section 3.5 (GangHi).
 
 use crate::gang::{GangId, GangWeight};
-use crate::matrix::{Matrix, SlotPlace};
+use crate::matrix::{Matrix, Slot, SlotPlace};
+use crate::turn_quota::TurnQuota;
 use unisono_linux::clock::Nanos;
 
 /// A gang as the policy sees it.
@@ -37,6 +38,9 @@ struct Member {
     /// The turn in which it last ran by right; 0: never.
     served: u64,
     turns: TakesTurns,
+    quota: Option<TurnQuota>,
+    /// When its quota allows its next turn.
+    ready: Nanos,
 }
 
 /// Whether a gang takes part in the turns.
@@ -61,7 +65,7 @@ pub struct Turn {
     pub from: Nanos,
     /// Planned end: ask again then, or earlier when a gang left.
     pub until: Nanos,
-    /// The gangs of this slot, with their cores.
+    /// The gangs of this slot, with their cores. None: all have used their quota up for now.
     pub run: Vec<SlotPlace>,
     /// Gangs that may use what those leave idle, in order.
     pub backfill: Vec<GangId>,
@@ -79,7 +83,8 @@ pub enum Backfill {
 #[derive(Clone, Debug)]
 struct Last {
     until: Option<Nanos>,
-    served: Vec<(GangId, u64)>,
+    /// Of each gang that had the turn: the turn in which it ran before, and when its quota allowed this one.
+    served: Vec<(GangId, u64, Nanos)>,
 }
 
 #[derive(Clone, Debug)]
@@ -124,6 +129,8 @@ impl Rotation {
                 unsure: false,
                 served,
                 turns: TakesTurns::Yes,
+                quota: None,
+                ready: Nanos::ZERO,
             });
             self.repack();
         }
@@ -139,6 +146,13 @@ impl Rotation {
     pub fn set_weight(&mut self, id: GangId, weight: GangWeight) {
         if let Some(member) = self.members.iter_mut().find(|member| member.id == id) {
             member.weight = weight;
+        }
+    }
+
+    /// The processor time that the gang may use. Counts from its next turn on.
+    pub fn set_quota(&mut self, id: GangId, quota: Option<TurnQuota>) {
+        if let Some(member) = self.members.iter_mut().find(|member| member.id == id) {
+            (member.quota, member.ready) = (quota, Nanos::ZERO);
         }
     }
 
@@ -170,9 +184,9 @@ impl Rotation {
         self.member(id).is_some_and(|member| member.turns == TakesTurns::Rests)
     }
 
-    /// Whether gangs have to wait for each other. If not, the present turn need not end.
+    /// Whether gangs have to wait, for each other or for their quota. If not, the present turn need not end.
     pub fn is_contended(&self) -> bool {
-        self.slots() > 1
+        self.slots() > 1 || self.turn_takers().any(|member| member.quota.is_some())
     }
 
     /// How many cores the gang can use at once. Answers whether that changed the packing.
@@ -214,31 +228,31 @@ impl Rotation {
 
     /// The next turn, or `None` when no gang takes turns.
     pub fn next_turn(&mut self, now: Nanos) -> Option<Turn> {
-        let slot = self.matrix.slots().iter().min_by_key(|slot| {
-            let waited = slot
-                .places
-                .iter()
-                .filter_map(|place| self.member(place.gang))
-                .map(|m| (m.served, m.id))
-                .min();
-            waited.unwrap_or((u64::MAX, GangId(usize::MAX)))
-        })?;
-        let run = slot.places.clone();
-        let weight =
-            run.iter().filter_map(|p| self.member(p.gang)).map(|m| m.weight).max().unwrap_or(GangWeight::ONE);
         let from = match self.until {
             // on the grid, unless the turn was cut short or the caller slept through a slice
             Some(planned) if now >= planned && now.since(planned) <= self.slice => planned,
             _ => now,
         };
-        let until = self.slice.times(weight.number().into()).after(from);
+        let first_ready = self.turn_takers().map(|member| member.ready).min()?;
+        let Some(run) = self.longest_waiting(from) else {
+            self.last = Some(Last { until: self.until.replace(first_ready), served: Vec::new() });
+            return Some(Turn { from, until: first_ready, run: Vec::new(), backfill: Vec::new() });
+        };
+        let weight =
+            run.iter().filter_map(|p| self.member(p.gang)).map(|m| m.weight).max().unwrap_or(GangWeight::ONE);
+        let mut length = self.slice.times(weight.number().into());
         self.turns += 1;
         let mut served = Vec::new();
         for place in &run {
-            if let Some(member) = self.members.iter_mut().find(|m| m.id == place.gang) {
-                served.push((member.id, std::mem::replace(&mut member.served, self.turns)));
+            let Some(member) = self.members.iter_mut().find(|m| m.id == place.gang) else { continue };
+            served.push((member.id, std::mem::replace(&mut member.served, self.turns), member.ready));
+            let quota = member.quota.and_then(|quota| quota.turn(place.cores.len(), length));
+            if let Some(turn) = quota {
+                length = turn.length;
+                member.ready = turn.again.after(from);
             }
         }
+        let until = length.after(from);
         self.last = Some(Last { until: self.until.replace(until), served });
         let backfill = self.fill(&run);
         Some(Turn { from, until, run, backfill })
@@ -249,11 +263,24 @@ impl Rotation {
     pub fn take_back(&mut self) {
         let Some(Last { until, served }) = self.last.take() else { return };
         self.until = until;
-        for (id, turn) in served {
+        for (id, turn, ready) in served {
             if let Some(member) = self.members.iter_mut().find(|member| member.id == id) {
-                member.served = turn;
+                (member.served, member.ready) = (turn, ready);
             }
         }
+    }
+
+    /// The slot that has waited longest of those in which some quota allows a turn now, without the gangs
+    /// whose quota does not.
+    fn longest_waiting(&self, now: Nanos) -> Option<Vec<SlotPlace>> {
+        let may = |place: &&SlotPlace| self.member(place.gang).is_some_and(|member| member.ready <= now);
+        let waited = |slot: &&Slot| {
+            let members = slot.places.iter().filter(may).filter_map(|place| self.member(place.gang));
+            members.map(|member| (member.served, member.id)).min()
+        };
+        let slots = self.matrix.slots().iter().filter(|slot| slot.places.iter().any(|place| may(&place)));
+        let slot = slots.min_by_key(waited)?;
+        Some(slot.places.iter().filter(may).cloned().collect())
     }
 
     /// Waiting gangs for the cores that `run` leaves idle, the longest waiting first.
@@ -266,6 +293,7 @@ impl Rotation {
         let mut idle = self.cores as f64 - used;
         let mut waiting: Vec<&Member> =
             self.turn_takers().filter(|m| run.iter().all(|place| place.gang != m.id)).collect();
+        waiting.retain(|member| member.quota.is_none());
         waiting.sort_by_key(|member| (member.served, member.id));
         let mut fill = Vec::new();
         for member in waiting {
@@ -417,6 +445,45 @@ mod tests {
         rotation.set_slice(Nanos(SLICE.0 / 4));
         let third = rotation.next_turn(second.until).expect("a turn");
         assert_eq!(third.until.since(third.from), Nanos(SLICE.0 / 4));
+    }
+
+    /// Two of two cores; the first may use the time of one.
+    fn with_a_quota(weights: &[u32]) -> Rotation {
+        let mut rotation = rotation(2, weights);
+        let period = Nanos(100_000_000);
+        rotation.set_quota(GangId(0), Some(TurnQuota { time: period, period }));
+        rotation
+    }
+
+    #[test]
+    fn a_lone_gang_is_stopped_as_a_whole_before_its_quota_is_used_up() {
+        let mut rotation = with_a_quota(&[1]);
+        assert!(rotation.is_contended(), "its turns end");
+        let (mut now, mut ran) = (Nanos::ZERO, 0);
+        while now < Nanos(1_000_000_000) {
+            let turn = rotation.next_turn(now).expect("a turn");
+            ran += turn.run.len() as u64 * turn.until.since(turn.from).0;
+            now = turn.until;
+        }
+        assert!((460_000_000..=495_000_000).contains(&ran), "{ran} ns of 500 ms");
+    }
+
+    #[test]
+    fn others_have_the_time_that_a_quota_leaves_and_a_turn_taken_back_costs_none_of_it() {
+        let mut rotation = with_a_quota(&[3, 1]);
+        let first = rotation.next_turn(Nanos::ZERO).expect("a turn");
+        assert_eq!((ids(&first), first.until.0 / 1_000_000), (vec![0], 47), "instead of three slices");
+        rotation.take_back();
+        assert_eq!(rotation.next_turn(Nanos::ZERO).expect("a turn"), first);
+        let mut now = first.until;
+        for _ in 0..2 {
+            let turn = rotation.next_turn(now).expect("a turn");
+            assert_eq!(ids(&turn), [1]);
+            now = turn.until;
+        }
+        let third = rotation.next_turn(now).expect("a turn");
+        assert_eq!(ids(&third), [1], "the quota allows the first at 100 ms, and it is 87");
+        assert_eq!(ids(&rotation.next_turn(third.until).expect("a turn")), [0]);
     }
 
     /// The slow reference: hands out single slices, always to the gang with the least time for its weight.

@@ -272,7 +272,7 @@ fn a_gang_that_sleeps_lends_its_cores_to_the_next() -> TestOutcome {
     let cores = affinity::allowed(Tid::SELF).expect("own").len();
     let spin = format!("{} wait", "while :; do :; done & ".repeat(cores));
     let run = |option: &str| {
-        let weights = ["gang", "run", "--json", "--weights", "19,1", option, "--", "sleep", "5"];
+        let weights = ["gang", "run", "--json", "--no-rest", "--weights", "19,1", option, "--", "sleep", "5"];
         let output = unisono(&weights).args([":::", "timeout", "4", "sh", "-c", &spin]).output();
         let own = &summary(&output.expect("unisono starts"))["gangs"][1];
         let number = |key: &str| own[key].as_f64().expect("a number");
@@ -288,6 +288,26 @@ fn a_gang_that_sleeps_lends_its_cores_to_the_next() -> TestOutcome {
     // other programs may take most of what is lent; they cannot give it any
     assert!(without < 0.15, "{without} of the cores without backfill");
     assert!(with > 0.3, "{with} of the cores with backfill, {without} without");
+    Ok(())
+}
+
+fn a_gang_that_blocks_rests_and_takes_turns_again_when_it_wants_its_cores() -> TestOutcome {
+    gangs()?;
+    let cores = affinity::allowed(Tid::SELF).expect("own").len();
+    let spin = format!("{} wait", "while :; do :; done & ".repeat(cores));
+    // each start of a program takes about a millisecond
+    let blocks = "i=0; while [ $i -lt 120 ]; do sleep 0.01; i=$((i+1)); done";
+    let both = format!("{blocks}; timeout 5 sh -c '{spin}'; exit 0");
+    let run = |option: &str| {
+        let mut command = unisono(&["gang", "run", "--json", option, "--", "sh", "-c", &both]);
+        let output =
+            command.args([":::", "timeout", "6", "sh", "-c", &spin]).output().expect("unisono starts");
+        summary(&output)["gangs"][0].clone()
+    };
+    let (may, may_not) = (run("--spread"), run("--no-rest"));
+    let rested = |gang: &Value| gang["rested_s"].as_f64().expect("a number");
+    assert!((0.5..5.5).contains(&rested(&may)), "it blocks for about 1.5 of 6.5 s: {may}");
+    assert_eq!(rested(&may_not), 0.0);
     Ok(())
 }
 
@@ -458,6 +478,7 @@ host_tests![
     gang_restore_leaves_living_schedulers_alone within 60,
     time_follows_the_weights_and_waiting_gangs_get_none within 60,
     a_gang_that_sleeps_lends_its_cores_to_the_next within 60,
+    a_gang_that_blocks_rests_and_takes_turns_again_when_it_wants_its_cores within 120,
     a_new_process_runs_while_gangs_spin_on_all_cores within 60,
     a_larger_share_is_more_time_beside_other_programs within 60,
     too_many_threads_are_refused_and_the_summary_says_so within 60,

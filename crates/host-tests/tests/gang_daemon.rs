@@ -4,17 +4,18 @@
 mod gang_shared;
 
 use gang_shared::served::{Program, SPIN, Served, daemon, homes_of, second_version, top};
-use gang_shared::{gangs, journal_of, kill};
+use gang_shared::{gangs, journal_of, kill, unisono};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use unisono_host_tests::processes::{descendants, until};
-use unisono_host_tests::{TestOutcome, host_tests};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, quota};
 use unisono_linux::affinity::Tid;
 use unisono_linux::privilege::NOBODY;
 use unisono_linux::process::Signal;
+use unisono_linux::quota::limits_of;
 
 /// Whether each of two groups is stopped, in moments at which neither changed.
 fn moments(groups: [&Path; 2]) -> Vec<[bool; 2]> {
@@ -235,6 +236,66 @@ fn a_gang_that_blocks_rests_and_one_that_ends_is_gone() -> TestOutcome {
     Ok(())
 }
 
+fn a_gang_with_a_quota_is_stopped_as_a_whole_before_the_kernel_stops_its_threads() -> TestOutcome {
+    gangs()?;
+    let group = quota::of_one("daemon")?;
+    let program = Program::start(SPIN, 2);
+    program.all.iter().for_each(|pid| group.admit(Tid(*pid)).expect("it runs"));
+    let periods = || {
+        let limits = limits_of(Tid(program.shell.id().cast_signed())).expect("it runs");
+        limits.quota.and_then(|quota| quota.periods()).expect("its group has a quota")
+    };
+    let in_a_while = || {
+        let (before, used) = (periods(), program.used());
+        std::thread::sleep(Duration::from_secs(2));
+        (periods().since(before), program.used() - used)
+    };
+    let (alone, used) = in_a_while();
+    if alone.throttled * 10 < alone.all * 9 || used < 1_800_000_000 {
+        return Err(Skipped::because("others used the processors, so that the quota was not used up"));
+    }
+    let served = Served::start(&[]);
+    served.told(&["add", "--pid", &program.pid(), "--name", "one"]);
+    until("turns", || served.gang("one")["turns"].as_u64() > Some(20));
+    let (in_turns, used) = in_a_while();
+    eprintln!(
+        "stopped in {} of {} periods, as a gang in {}",
+        alone.throttled, alone.all, in_turns.throttled
+    );
+    assert!(in_turns.throttled * 4 < in_turns.all, "{in_turns:?}, and {alone:?} without turns");
+    assert!(used > 1_000_000_000, "{used} ns of a quota of 2 s");
+    served.end();
+    program.assert_free();
+    Ok(())
+}
+
+fn slices_grow_for_gangs_that_meet_seldom_unless_the_user_has_said_how_long() -> TestOutcome {
+    gangs()?;
+    let words = ["barrier", "--threads", "2", "--interval", "10ms", "--wait", "block", "--seconds", "600"];
+    let meets = || {
+        let mut command = unisono(&words);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().expect("unisono starts")
+    };
+    let served = Served::with(&[]);
+    let mut programs = [meets(), meets()];
+    for program in &programs {
+        served.told(&["add", "--pid", &program.id().to_string()]);
+    }
+    assert_eq!(served.list()["slice_ms"].as_f64(), Some(20.0));
+    until("longer slices", || served.list()["slice_ms"].as_f64() > Some(40.0));
+    served.told(&["set", "--slice", "7ms"]);
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(served.list()["slice_ms"].as_f64(), Some(7.0));
+    for program in &mut programs {
+        descendants(program.id()).into_iter().for_each(|pid| kill(pid, Signal::Kill));
+        program.kill().expect("ours");
+        program.wait().expect("ours");
+    }
+    served.end();
+    Ok(())
+}
+
 host_tests![
     gangs_that_are_added_while_they_run_take_turns_and_one_that_is_removed_is_free within 120,
     weights_and_slices_change_while_gangs_run within 120,
@@ -243,4 +304,6 @@ host_tests![
     what_a_daemon_and_its_guardian_left_is_restored_by_the_next_one within 120,
     other_users_may_add_only_what_is_theirs within 120,
     a_gang_that_blocks_rests_and_one_that_ends_is_gone within 180,
+    a_gang_with_a_quota_is_stopped_as_a_whole_before_the_kernel_stops_its_threads within 120,
+    slices_grow_for_gangs_that_meet_seldom_unless_the_user_has_said_how_long within 180,
 ];

@@ -30,6 +30,8 @@ pub(crate) struct GangLine {
     /// The sum of its turns, the present one included.
     pub(crate) had: Nanos,
     pub(crate) runs: bool,
+    /// It takes no turns.
+    pub(crate) rests: bool,
 }
 
 impl Board {
@@ -54,6 +56,11 @@ impl Board {
             line.turns += 1;
         }
         posted.switches += u64::from(switched);
+    }
+
+    /// Whether this gang rests from now on.
+    pub(crate) fn rest(&self, gang: GangId, rests: bool) {
+        self.lock().gangs.entry(gang).or_default().rests = rests;
     }
 
     pub(crate) fn leave(&self, gang: GangId) {

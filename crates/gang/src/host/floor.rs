@@ -11,6 +11,7 @@
 use super::board::Board;
 use super::program::GangProgram;
 use super::reserve::Reserve;
+use super::resting::BlockedGang;
 use super::scheduler::Notice;
 use crate::arena::Arena;
 use crate::error::{Result, system};
@@ -78,6 +79,9 @@ impl Floor<'_> {
                 self.reap(GangId(gang), program)?;
                 if !program.left && self.is_due(GangId(gang), program, &mut changed) {
                     self.look_at_threads(GangId(gang), program, journal)?;
+                }
+                if !program.left {
+                    self.wake(GangId(gang), program);
                 }
             }
         }
@@ -170,6 +174,27 @@ impl Floor<'_> {
             looked.at = Instant::now();
         }
         due
+    }
+
+    /// Lets a gang that rests take turns again once it wants its cores.
+    fn wake(&self, gang: GangId, program: &mut GangProgram) {
+        let line = self.board.line(gang, now()).filter(|line| line.rests);
+        let (Some(arena), Some(line)) = (self.arena, line) else {
+            program.blocked = None;
+            return;
+        };
+        let group = &arena.of(gang).control;
+        if program.blocked.is_none() {
+            program.blocked = BlockedGang::new(group, program.rests);
+            program.rests += 1;
+        }
+        if let Some(blocked) = &mut program.blocked
+            && blocked.wakes(group, line.cores.len(), now())
+        {
+            // the receiver lives until it is told to finish
+            let _ = self.notices.send(Notice::Wakes(gang));
+            self.alarm.call();
+        }
     }
 
     /// Tells the policy how wide the gang is, and gives its threads cores.

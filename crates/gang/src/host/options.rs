@@ -1,5 +1,6 @@
 //! The options of a run, and the checks that refuse wrong ones before anything is started.
 
+use super::resting::BlockedGangs;
 use crate::error::{Error, Result};
 use crate::gang::GangWeight;
 use crate::mechanism::MechanismKind;
@@ -28,6 +29,8 @@ pub struct Options {
     pub spread: bool,
     /// Idle cores for waiting gangs.
     pub backfill: Backfill,
+    /// Only with groups that are frozen: real-time gangs would keep others off their cores while they rest.
+    pub blocked: BlockedGangs,
     /// The gangs' part of contended processor time; the rest is for others.
     pub share: f64,
     /// The most threads a gang may have.

@@ -1,6 +1,7 @@
 //! The programs of the gangs: starting them inside their groups, and ending those of a run that cannot be.
 
 use super::options::Options;
+use super::resting::BlockedGang;
 use super::threads::GangThreads;
 use crate::arena::Arena;
 use crate::error::{Error, Result, system};
@@ -28,6 +29,10 @@ pub(crate) struct GangProgram {
     pub(crate) ended: Option<Instant>,
     pub(crate) threads: GangThreads,
     pub(crate) looked: Looked,
+    /// While it rests.
+    pub(crate) blocked: Option<BlockedGang>,
+    /// How often it has rested.
+    pub(crate) rests: u32,
 }
 
 impl GangProgram {
@@ -98,7 +103,8 @@ fn start_one(
     let gauge = bound.and_then(|group| group.gauge("pids.current").ok());
     let looked = Looked { count: 0, home: None, at: Instant::now(), pause: Duration::ZERO, gauge };
     let (status, ended) = (None, None);
-    Ok(GangProgram { child, process, status, left: false, cpu: Nanos::ZERO, ended, threads, looked })
+    let (left, cpu, blocked, rests) = (false, Nanos::ZERO, None, 0);
+    Ok(GangProgram { child, process, status, left, cpu, ended, threads, looked, blocked, rests })
 }
 
 /// Ends programs that were started for a run that cannot be; nobody may hold them any more, because a process

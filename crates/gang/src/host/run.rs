@@ -20,6 +20,8 @@ pub use super::options::Options;
 use super::options::check;
 use super::program::{GangProgram, end_all, start_all};
 use super::reserve::Reserve;
+pub use super::resting::BlockedGangs;
+use super::resting::Resting;
 use super::scheduler::{GangScheduler, Notice, SchedulerOutcome};
 pub use super::summary::{GangSummary, Quantiles, RunSummary};
 use super::summary::{RunFacts, refused, summarize};
@@ -97,6 +99,14 @@ fn create_trace(path: &Path) -> Result<File> {
     File::create(path).map_err(|error| {
         Error::Input(format!("cannot write the trace to {}: {error}; nothing was started", path.display()))
     })
+}
+
+/// What becomes of gangs that block, as far as this host can do it.
+fn blocked(wish: BlockedGangs, kind: MechanismKind, arena: Option<&Arena>) -> BlockedGangs {
+    // otherwise nobody would see that a gang that rests wants its cores again
+    let counted =
+        arena.is_some_and(|arena| arena.gangs.iter().all(|groups| groups.control.used_ns().is_ok()));
+    if kind == MechanismKind::Freeze && counted { wish } else { BlockedGangs::TakeTurns }
 }
 
 fn start_trace(file: File, options: &Options, cpus: &[usize]) -> Result<(TraceWriter, Tracer)> {
@@ -179,6 +189,8 @@ fn run_guarded(
         board: Arc::clone(&board),
         gangs,
         tracer,
+        resting: Resting::new(blocked(options.blocked, kind, arena.as_deref())),
+        own: Vec::new(),
     };
     let thread =
         std::thread::Builder::new().name("gang-scheduler".into()).spawn(move || scheduler.run(slice));

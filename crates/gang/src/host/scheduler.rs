@@ -2,13 +2,16 @@
 
 use super::board::Board;
 use super::hold::{self, Holders, Lead};
+use super::resting::Resting;
 use super::trace::{TraceEvent, Tracer};
 use super::watch::{self, Members, Samples, SwitchEffect, WatchedTurn, Watcher};
 use crate::arena::GangGroups;
 use crate::error::Result;
 use crate::gang::{GangId, GangWeight};
+use crate::matrix::SlotPlace;
 use crate::mechanism::{Crowd, Mechanism, MechanismKind, Standing};
 use crate::policy::{Rotation, Turn};
+use crate::turn_quota::TurnQuota;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -31,6 +34,8 @@ pub(crate) enum Notice {
     /// It always runs from now on, or takes turns again.
     Rests(GangId),
     Wakes(GangId),
+    /// The processor time that the gang may use, as far as its turns have to keep to it.
+    Quota(GangId, Option<TurnQuota>),
     /// The gang can use this many cores at the same time.
     Width(GangId, usize),
     /// This process was continued after it had been stopped: the programs were, too, without regard to whose
@@ -46,6 +51,8 @@ pub(crate) struct SchedulerOutcome {
     pub(crate) samples: Samples,
     pub(crate) switches: u64,
     pub(crate) slices: BTreeMap<GangId, u64>,
+    /// How long each gang ran without turns because it blocked.
+    pub(crate) rested: BTreeMap<GangId, Nanos>,
     /// How this thread itself was scheduled.
     pub(crate) class: &'static str,
     /// Why cores are not held while they are switched, if they should be.
@@ -66,6 +73,9 @@ pub(crate) struct GangScheduler {
     pub(crate) board: Arc<Board>,
     pub(crate) gangs: Vec<GangId>,
     pub(crate) tracer: Option<Tracer>,
+    pub(crate) resting: Resting,
+    /// What this thread has found itself and deals with as with a notice.
+    pub(crate) own: Vec<Notice>,
 }
 
 /// How long to wait when there is nothing to switch: a notice ends it.
@@ -94,6 +104,7 @@ impl GangScheduler {
         }
         drop(holders);
         self.trace_end();
+        outcome.rested = std::mem::take(&mut self.resting).rested(now());
         if let Err(error) = self.mechanism.release() {
             outcome.failure.get_or_insert(error.to_string());
         }
@@ -170,7 +181,9 @@ impl GangScheduler {
                 let watch = !lone
                     && watched.is_none()
                     && self.watcher.is_some()
-                    && prepared.as_ref().is_some_and(|next| next.is_watched(outcome, last_watched));
+                    && prepared
+                        .as_ref()
+                        .is_some_and(|next| next.is_watched(outcome, &self.resting, last_watched));
                 let planned = prepared.as_ref().filter(|next| !next.incoming.is_empty()).map(|_| until);
                 if let Some(holders) = holders {
                     holders.plan(planned);
@@ -241,7 +254,9 @@ impl GangScheduler {
         let standings = self.standings(Some(&turn));
         let incoming =
             turn.run.iter().map(|place| place.gang).filter(|gang| !running.contains(gang)).collect();
-        let unsure = turn.run.iter().any(|place| self.rotation.is_unsure(place.gang));
+        let is_unsure =
+            |place: &SlotPlace| self.rotation.is_unsure(place.gang) || self.resting.is_unsure(place.gang);
+        let unsure = turn.run.iter().any(is_unsure);
         Some(ReadyTurn { turn, standings, incoming, unsure })
     }
 
@@ -306,6 +321,10 @@ impl GangScheduler {
         for place in &turn.run {
             let (wanted, time) = plan.wanted(&records, &members, place.gang, place.cores.len());
             self.rotation.observe(place.gang, wanted, time);
+            if self.resting.saw(place.gang, wanted, time, place.cores.len()) {
+                self.own.push(Notice::Rests(place.gang));
+                self.alarm.call();
+            }
         }
         let found = plan.read(&records, &members);
         if let Some(found) = found {
@@ -337,7 +356,8 @@ impl GangScheduler {
 
     fn listen(&mut self) -> Listened {
         let mut listened = Listened::Nothing;
-        let notices: Vec<Notice> = self.notices.try_iter().collect();
+        let mut notices = std::mem::take(&mut self.own);
+        notices.extend(self.notices.try_iter());
         for notice in notices {
             let means = match notice {
                 Notice::Finish => return Listened::Finish,
@@ -365,12 +385,24 @@ impl GangScheduler {
                     self.rotation.set_weight(gang, weight);
                     Listened::Changed
                 }
+                Notice::Quota(gang, quota) => {
+                    self.rotation.set_quota(gang, quota);
+                    Listened::Changed
+                }
                 Notice::Slice(slice) => {
                     self.rotation.set_slice(slice);
                     Listened::Changed
                 }
-                Notice::Rests(gang) if self.rotation.rest(gang) => Listened::Regrouped,
-                Notice::Wakes(gang) if self.rotation.wake(gang) => Listened::Regrouped,
+                Notice::Rests(gang) if self.rotation.rest(gang) => {
+                    self.resting.begins(gang, now());
+                    self.board.rest(gang, true);
+                    Listened::Regrouped
+                }
+                Notice::Wakes(gang) if self.rotation.wake(gang) => {
+                    self.resting.ends(gang, now());
+                    self.board.rest(gang, false);
+                    Listened::Regrouped
+                }
                 Notice::Rests(_) | Notice::Wakes(_) => Listened::Nothing,
                 Notice::Width(gang, width) => {
                     let crowd = if width > self.cpus.len() { Crowd::Queues } else { Crowd::Fits };
@@ -385,6 +417,7 @@ impl GangScheduler {
 
     fn leave(&mut self, gang: GangId) {
         self.rotation.leave(gang);
+        self.resting.ends(gang, now());
         self.gangs.retain(|other| *other != gang);
         self.controls.remove(&gang);
         self.mechanism.leave(gang);
@@ -413,10 +446,10 @@ struct ReadyTurn {
 }
 
 impl ReadyTurn {
-    fn is_watched(&self, outcome: &SchedulerOutcome, last: Nanos) -> bool {
+    fn is_watched(&self, outcome: &SchedulerOutcome, resting: &Resting, last: Nanos) -> bool {
         let (from, length) = (self.turn.from, self.turn.until.since(self.turn.from));
         let again = self.unsure && watch::may_watch_again(last, from, length);
-        !self.incoming.is_empty() && (again || watch::is_watched(outcome.switches, length))
+        !self.incoming.is_empty() && (again || watch::is_watched(outcome.switches, resting.awake(), length))
     }
 }
 

@@ -46,6 +46,8 @@ pub struct GangSummary {
     /// Processor time of all its processes; without groups, of those that their parents waited for.
     pub cpu_s: f64,
     pub slices: u64,
+    /// How long it ran without turns, because it blocked.
+    pub rested_s: f64,
     pub weight: u32,
     /// From the start of the run, just before its first program was started, to the end of this gang's
     /// program.
@@ -148,6 +150,7 @@ pub(crate) fn summarize(
             exit_code: code(state.status),
             cpu_s: state.cpu.0 as f64 / 1e9,
             slices: slices.get(&GangId(gang)).copied().unwrap_or(0),
+            rested_s: outcome.rested.get(&GangId(gang)).map_or(0.0, |rested| rested.0 as f64 / 1e9),
             weight: options.weights[gang].number(),
             elapsed_s: state.ended.map_or(0.0, |end| end.duration_since(started).as_secs_f64()),
         })

@@ -17,6 +17,15 @@ use unisono_linux::schedstat;
 /// Threads for each core that are looked at one by one.
 const MOST_A_CORE: usize = 4;
 
+/// What threads have done since they were born.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ThreadSleeps {
+    pub(crate) threads: usize,
+    pub(crate) ran: Nanos,
+    /// How often they went to sleep.
+    pub(crate) sleeps: u64,
+}
+
 pub(crate) struct GangThreads {
     whole: CpuSet,
     spread: Spread,
@@ -42,6 +51,24 @@ impl GangThreads {
         // not how long they queued: a sleeper that freezing wakes may queue for a tick
         let ran = |thread: &Tid| Some((*thread, Nanos(schedstat::of(*thread).ok()?.ran_ns)));
         self.width.look(&threads.iter().filter_map(ran).collect::<BTreeMap<_, _>>())
+    }
+
+    /// How long the threads in these groups that want to run have run, and how often they slept. Nothing if
+    /// there are too many.
+    pub(crate) fn slept(&self, groups: &[ControlGroup]) -> ThreadSleeps {
+        let threads = threads_in(groups);
+        let mut all = ThreadSleeps::default();
+        if threads.len() > self.most() {
+            return all;
+        }
+        for thread in threads.into_iter().filter(|thread| self.width.wants(*thread)) {
+            if let (Ok(times), Ok(sleeps)) = (schedstat::of(thread), schedstat::sleeps(thread)) {
+                all.threads += 1;
+                all.ran = Nanos(times.ran_ns).after(all.ran);
+                all.sleeps += sleeps;
+            }
+        }
+        all
     }
 
     /// Gives the threads in these groups cores of the gang's place, if there are not too many.

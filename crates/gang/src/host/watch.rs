@@ -15,9 +15,9 @@
 //! interrupted. Time that other programs took from a gang does not count as idle. Without records, cores are
 //! lent by the number of a gang's threads alone.
 //!
-//! Cost: 0.3 to 0.6 ms of one core in a watched turn and 0.2 us a context switch. The first ten are watched,
-//! then every 17th, of short turns one in 340 ms; a gang whose last two watched turns differed is watched
-//! again within 85 ms.
+//! Cost: 0.3 to 0.6 ms of one core in a watched turn and 0.2 us a context switch. The first ten in
+//! which a gang is awake are watched, then every 17th, of short turns one in 340 ms; a gang whose last two
+//! watched turns differed, or that may be about to rest, is watched again within 85 ms.
 
 use crate::gang::GangId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +28,11 @@ use unisono_linux::switches::{Left, Recorder, SwitchChange};
 
 /// How long after a switch what a gang uses is counted, and how long before the end recording stops.
 const LOOK: Nanos = Nanos(1_000_000);
+/// So many turns are watched one after the other at the beginning, not counting those in which everybody was
+/// asleep: programs may wait for each other before they begin.
+const FIRST: u64 = 10;
+/// But no more than these, so that sleeping programs are not watched for ever: two seconds of short slices.
+const FIRST_AT_MOST: u64 = 100;
 /// The least time between two watched turns after the first ten: 17 turns of the default slice. Watching
 /// costs 0.5 ms, so this is 0.15 % of one core.
 const OFTEN: Nanos = Nanos(340_000_000);
@@ -76,10 +81,12 @@ impl Samples {
     }
 }
 
-/// Whether a turn that lasts so long is watched. The stride is odd, so that two gangs are watched in turns.
-pub(crate) fn is_watched(turn: u64, length: Nanos) -> bool {
+/// Whether a turn that lasts so long is watched, if gangs were awake in so many watched turns before. The
+/// stride is odd, so that two gangs are watched in turns.
+pub(crate) fn is_watched(turn: u64, awake: u64, length: Nanos) -> bool {
     let stride = (OFTEN.0 / length.0.max(1)).max(17) | 1;
-    length >= LOOK.times(4) && (turn < 10 || turn.is_multiple_of(stride))
+    let begins = awake < FIRST && turn < FIRST_AT_MOST;
+    length >= LOOK.times(4) && (begins || turn.is_multiple_of(stride))
 }
 
 /// Whether a turn of this length may be watched out of its order, when the last watched one began at `last`.
@@ -370,7 +377,7 @@ mod tests {
     #[test]
     fn short_turns_are_watched_less_often_and_both_of_two_gangs() {
         let watched = |ms: u64| {
-            (10..5_000).filter(|turn| is_watched(*turn, Nanos(ms * 1_000_000))).collect::<Vec<u64>>()
+            (10..5_000).filter(|turn| is_watched(*turn, FIRST, Nanos(ms * 1_000_000))).collect::<Vec<u64>>()
         };
         for ms in [4, 5, 20, 100] {
             let turns = watched(ms);

@@ -1,21 +1,25 @@
 //! The gangs of the daemon: taking them in, looking at them in rounds, letting them go.
 
 use super::adopt::{self, GangHome, LookedAt, groups_below, threads_in};
+use super::limits::{self, GangQuota};
+use super::pace::{self, GangSleeps};
 use super::request::{
     GangName, GangRefusal, GangRefusalKind, GangState, GangTarget, GangView, ServiceReply, ServiceRequest,
     ServiceView, slice_of, weight_of,
 };
 use super::state::{AddWish, ROOT, ServedGang, ServiceState};
-use super::worth::{GangTimes, TurnsVerdict, TurnsWorth};
 use crate::arena::GangGroups;
 use crate::error::{Error, Result, system};
 use crate::gang::{GangId, GangWeight};
 use crate::host::board::Board;
+use crate::host::resting::{Resting, pressed};
 use crate::host::scheduler::{GangScheduler, Notice, SchedulerOutcome};
 use crate::host::threads::GangThreads;
+use crate::host::worth::{GangTimes, TurnsVerdict, TurnsWorth};
 use crate::journal::{GangJournal, UndoEntry};
 use crate::mechanism::Freeze;
 use crate::policy::{Backfill, Rotation};
+use crate::turn_quota::TurnQuota;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -48,9 +52,19 @@ pub(super) fn saved_name(socket: &Path) -> String {
     format!("daemon{socket}.state")
 }
 
+/// Who decides how long a slice is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SlicePace {
+    /// It follows the intervals of the gangs.
+    Follows,
+    /// The user has said it.
+    Fixed,
+}
+
 /// What the daemon needs to know of the host and of its user's wishes.
 pub(super) struct Terms {
     pub(super) slice: Duration,
+    pub(super) pace: SlicePace,
     pub(super) spread: bool,
     /// The file that says what to take over again after a kill.
     pub(super) saved: String,
@@ -70,6 +84,11 @@ struct Tended {
     worth: TurnsWorth,
     meter: Option<GroupMeter>,
     used_before: u64,
+    slept: GangSleeps,
+    interval: Option<Duration>,
+    quota: Option<GangQuota>,
+    /// What its turns keep to.
+    keeps_to: Option<TurnQuota>,
 }
 
 pub(super) struct GangDaemon {
@@ -110,6 +129,9 @@ impl GangDaemon {
             board: Arc::clone(&board),
             gangs: Vec::new(),
             tracer: None,
+            // the daemon judges by processor time alone
+            resting: Resting::default(),
+            own: Vec::new(),
         };
         let thread =
             std::thread::Builder::new().name("gang-scheduler".into()).spawn(move || scheduler.run(slice));
@@ -184,7 +206,7 @@ impl GangDaemon {
             }
             ServiceRequest::Slice { milliseconds } => {
                 ServiceState::may_set_slice(user)?;
-                self.set_slice(slice_of(milliseconds)?);
+                self.set_slice(slice_of(milliseconds)?, SlicePace::Fixed);
                 return Ok(ServiceReply::Done {});
             }
         };
@@ -192,8 +214,8 @@ impl GangDaemon {
         Ok(reply)
     }
 
-    fn set_slice(&mut self, slice: Duration) {
-        self.terms.slice = slice;
+    fn set_slice(&mut self, slice: Duration, pace: SlicePace) {
+        (self.terms.slice, self.terms.pace) = (slice, pace);
         self.tell(Notice::Slice(slice.into()));
     }
 
@@ -257,6 +279,7 @@ impl GangDaemon {
         let may = one.and_then(|process| affinity::allowed(process).ok());
         let may = may.unwrap_or_else(|| self.whole.clone());
         let tended = Tended {
+            quota: one.and_then(GangQuota::of),
             groups,
             leader: process.and_then(|process| process.hold()),
             threads: GangThreads::new(self.whole.clone()),
@@ -267,8 +290,12 @@ impl GangDaemon {
             used_before: meter.as_ref().and_then(|meter| meter.used_ns().ok()).unwrap_or(0),
             meter,
             home,
+            slept: GangSleeps::default(),
+            interval: None,
+            keeps_to: None,
         };
         self.tended.insert(id, tended);
+        self.divide_quotas();
         Ok(())
     }
 
@@ -289,7 +316,33 @@ impl GangDaemon {
         }
         self.tended.remove(&id);
         self.state.end(id);
+        self.divide_quotas();
         Ok(())
+    }
+
+    /// Tells the scheduler what each gang may use, where that has changed.
+    fn divide_quotas(&mut self) {
+        let quotas = self.tended.iter().filter_map(|(id, gang)| Some((*id, gang.quota.clone()?))).collect();
+        let mut parts = limits::parts(&quotas);
+        let mut changed = Vec::new();
+        for (id, gang) in &mut self.tended {
+            let part = parts.remove(id);
+            if std::mem::replace(&mut gang.keeps_to, part) != part {
+                changed.push(Notice::Quota(*id, part));
+            }
+        }
+        changed.into_iter().for_each(|notice| self.tell(notice));
+    }
+
+    /// Lets the slice follow the intervals of the gangs that take turns.
+    fn keep_pace(&mut self) {
+        if self.terms.pace == SlicePace::Fixed {
+            return;
+        }
+        let turns = self.tended.values().filter(|gang| !gang.worth.rests());
+        if let Some(slice) = pace::slice(self.terms.slice, turns.filter_map(|gang| gang.interval)) {
+            self.set_slice(slice, SlicePace::Follows);
+        }
     }
 
     /// What ends a wait early: processes that were named and end.
@@ -324,6 +377,8 @@ impl GangDaemon {
         for id in ids {
             changed |= self.look_after(id)?;
         }
+        self.divide_quotas();
+        self.keep_pace();
         self.journal.compact()?;
         let took = Nanos::from(usage::of_this_thread().since(used).cpu);
         let pause = took.times(SELDOM).clamp(PAUSES.0, PAUSES.1);
@@ -337,6 +392,8 @@ impl GangDaemon {
         let Some(gang) = self.tended.get_mut(&id) else { return Ok(false) };
         if walk {
             gang.groups = groups_below(gang.home.group());
+            let one = gang.groups.iter().find_map(|group| group.processes().ok()?.first().copied());
+            gang.quota = one.and_then(GangQuota::of);
         }
         let count = threads_in(&gang.groups).len();
         let changed = std::mem::replace(&mut gang.count, count) != count;
@@ -353,11 +410,16 @@ impl GangDaemon {
             let _ = self.notices.send(Notice::Width(id, width));
             self.alarm.call();
         }
-        if self.terms.spread
-            && !gang.worth.rests()
+        if !gang.worth.rests()
             && let Some(line) = self.board.line(id, now())
         {
-            gang.threads.place(&gang.groups, &line.cores, &mut self.journal)?;
+            if self.terms.spread {
+                gang.threads.place(&gang.groups, &line.cores, &mut self.journal)?;
+            }
+            if self.terms.pace == SlicePace::Follows {
+                let slept = GangSleeps { threads: gang.threads.slept(&gang.groups), turns: line.turns };
+                gang.interval = slept.interval(std::mem::replace(&mut gang.slept, slept));
+            }
         }
         self.judge(id).map(|()| changed)
     }
@@ -479,7 +541,7 @@ impl RuledGangs<'_> {
     }
 
     pub(super) fn set_slice(&mut self, slice: Duration) {
-        self.0.set_slice(slice);
+        self.0.set_slice(slice, SlicePace::Fixed);
     }
 }
 
@@ -489,12 +551,4 @@ fn refused(error: Error) -> GangRefusal {
 
 fn silent() -> Error {
     Error::Host("the scheduler's thread does not answer; look at the daemon's messages".into())
-}
-
-/// How long some thread of the group has waited for a processor. Nothing where the kernel does not count it.
-fn pressed(group: &ControlGroup) -> Nanos {
-    let text = group.read("cpu.pressure").unwrap_or_default();
-    let total =
-        text.lines().find(|line| line.starts_with("some ")).and_then(|line| line.rsplit_once("total="));
-    Nanos(total.and_then(|(_, micros)| micros.trim().parse::<u64>().ok()).unwrap_or(0) * 1000)
 }

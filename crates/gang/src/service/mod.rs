@@ -8,7 +8,8 @@
 //!                                  rules.rs    the file of rules                              [pure]
 //!                                  keeper.rs   makes gangs of what the rules name
 //!                                  adopt.rs    processes and control groups become a gang's home
-//!   rounds over the gangs:         worth.rs    whether turns help a gang                      [pure]
+//!                                  limits.rs   the quotas that gangs keep to by their turns
+//!                                  pace.rs     how long a slice is                           [pure]
 //!   daemon.rs                      ties them to the scheduler's thread of `host`
 //!   server.rs                      the socket, signals, the end
 //!   client.rs, metrics.rs          the other end of the socket; OpenMetrics
@@ -27,11 +28,12 @@ pub mod adopt;
 pub mod client;
 mod daemon;
 pub mod keeper;
+mod limits;
 pub mod metrics;
+pub mod pace;
 pub mod peers;
 pub mod request;
 pub mod rules;
 pub mod server;
 pub mod state;
 pub mod unit;
-pub mod worth;

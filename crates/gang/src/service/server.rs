@@ -4,8 +4,9 @@
 //! the switches. A guardian restores if the daemon is killed. The next daemon takes the gangs over again. A
 //! daemon that ends in order lets all gangs go and forgets them.
 
-use super::daemon::{GangDaemon, Terms, saved_name};
+use super::daemon::{GangDaemon, SlicePace, Terms, saved_name};
 use super::keeper::{ReadAgain, RuleKeeper, RulesFile};
+use super::pace;
 use super::peers::{Floodgate, LineBuffer, MOST_OF_USER, MOST_PEERS};
 use super::request::{GangRefusal, GangRefusalKind, ServiceReply, parse};
 use crate::error::{Error, Result, system};
@@ -38,7 +39,8 @@ const KEPT_FOR_ROOT: usize = 8;
 
 #[derive(Debug)]
 pub struct DaemonOptions {
-    pub slice: Duration,
+    /// `None`: it follows the intervals of the gangs.
+    pub slice: Option<Duration>,
     pub socket: PathBuf,
     /// Who may connect, as of a file.
     pub mode: u32,
@@ -67,7 +69,9 @@ pub fn serve(mut options: DaemonOptions, tell: &mut dyn FnMut(DaemonNotice)) -> 
     let rules = options.rules.take().map(RuleKeeper::open).transpose()?;
     let (rules, missing) = rules.map_or((None, None), |(keeper, missing)| (Some(keeper), missing));
     missing.into_iter().for_each(|missing| tell(DaemonNotice::Warning(missing)));
-    let slice = rules.as_ref().and_then(RuleKeeper::slice).unwrap_or(options.slice);
+    let said = rules.as_ref().and_then(RuleKeeper::slice).or(options.slice);
+    let pace = if said.is_some() { SlicePace::Fixed } else { SlicePace::Follows };
+    let slice = said.unwrap_or(pace::SHORTEST);
     let listener = SocketFile::listen(&options.socket, options.mode)?;
     let leftover = leftover::restore();
     for left in leftover.left {
@@ -78,7 +82,7 @@ pub fn serve(mut options: DaemonOptions, tell: &mut dyn FnMut(DaemonNotice)) -> 
     let name = saved_name(&options.socket);
     let saved = journal.read_beside(&name)?;
     let mut guardian = options.guardian.take().map(|command| guardian::post(command, &path)).transpose()?;
-    let terms = Terms { slice, spread: options.spread, saved: name.clone() };
+    let terms = Terms { slice, pace, spread: options.spread, saved: name.clone() };
     let result = GangDaemon::start(terms, journal).and_then(|mut daemon| {
         for lost in saved.iter().flat_map(|saved| daemon.take_over(saved)) {
             tell(DaemonNotice::Warning(lost));

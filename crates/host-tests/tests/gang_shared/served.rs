@@ -23,6 +23,11 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn start(options: &[&str]) -> Served {
+        Served::with(&[&["--slice", "5ms"], options].concat())
+    }
+
+    /// With these options and no others.
+    pub(crate) fn with(options: &[&str]) -> Served {
         let directory = tempfile::tempdir().expect("a directory");
         let child = daemon(&directory.path().join("socket"), options);
         let served = Served { child, directory };
@@ -75,7 +80,7 @@ impl Served {
 }
 
 pub(crate) fn daemon(socket: &Path, options: &[&str]) -> Child {
-    let mut command = unisono(&["gang", "daemon", "--slice", "5ms", "--socket"]);
+    let mut command = unisono(&["gang", "daemon", "--socket"]);
     command.arg(socket).args(options).stdout(Stdio::null()).stderr(Stdio::inherit());
     command.spawn().expect("unisono starts")
 }

@@ -7,7 +7,9 @@
 //! because other programs took it.
 //!
 //! A gang rests after three looks in a row that say so, and takes turns again after two. Between the limits
-//! it stays as it is. Pure: the figures are arguments. Cost: a few divisions a look.
+//! it stays as it is. Where the kernel records context switches, two watched turns are enough, because the
+//! records say what the gang wanted, and not only what it got ([`WatchedWorth`]). Pure: the figures are
+//! arguments. Cost: a few divisions a look.
 //!
 //! Reference: the paper's assumption that waiting tasks spin (ETH TR 745, sections 2 and 3); Wiseman and
 //! Feitelson 2003 for what idle cores cost.
@@ -26,6 +28,14 @@ const PRESSED: f64 = 0.25;
 const NEXT_TO_NOTHING: f64 = 0.05;
 /// The least time in which it might run that says something: several turns.
 const TELLING: Nanos = Nanos(200_000_000);
+/// The shortest and the longest rest that only time ends, for a gang that is not asleep. Beside many others
+/// it may never get enough to be noticed. Four gangs need ten turns of 20 ms to find out again that they
+/// block: a tenth of the shortest, a hundredth of the longest rest. Each rest is twice as long as the one
+/// before.
+const RESTS: (Nanos, Nanos) = (Nanos(2_000_000_000), Nanos(20_000_000_000));
+/// A gang that rests is asleep below this part of its cores: nobody thaws it meanwhile. One that computes
+/// gets more than this beside two hundred others.
+const RESTING_ASLEEP: f64 = 0.005;
 const LOOKS_TO_REST: u32 = 3;
 const LOOKS_TO_WAKE: u32 = 2;
 
@@ -52,9 +62,18 @@ pub struct TurnsWorth {
     rests: bool,
     /// Looks in a row that spoke for a change.
     looks: u32,
+    /// When the first look at the present rest was.
+    since: Option<Nanos>,
+    /// How often it has rested before.
+    rested: u32,
 }
 
 impl TurnsWorth {
+    /// Of a gang that rests already, and has done so this often before.
+    pub fn resting(rested: u32) -> Self {
+        Self { rests: true, rested, ..Self::default() }
+    }
+
     pub fn rests(&self) -> bool {
         self.rests
     }
@@ -76,14 +95,68 @@ impl TurnsWorth {
         let speaks =
             if self.rests { used >= MUCH || (used >= LITTLE && pressed) } else { used < LITTLE && !pressed };
         self.looks = if speaks { self.looks + 1 } else { 0 };
-        if self.looks < if self.rests { LOOKS_TO_WAKE } else { LOOKS_TO_REST } {
+        let is_over = self.rests && used >= RESTING_ASLEEP && self.rests_long_enough(now.might);
+        if !is_over && self.looks < if self.rests { LOOKS_TO_WAKE } else { LOOKS_TO_REST } {
             return None;
         }
         self.looks = 0;
         self.rests = !self.rests;
+        self.since = None;
+        self.rested += u32::from(!self.rests);
         // what it might use is counted from here in another way
         self.before = None;
         Some(if self.rests { TurnsVerdict::Rest } else { TurnsVerdict::Wake })
+    }
+}
+
+/// A gang rests if it wanted less than this part of its cores in a watched turn. One of two threads that
+/// computes alone wants a half, less what the switch takes; programs that block at each barrier want a tenth
+/// (docs/decisions/0008).
+const LITTLE_WANTED: f64 = 0.4;
+const WATCHED_TO_REST: u32 = 2;
+/// A gang that wanted less than this part of its cores was asleep. All of its cores are lent then, so that
+/// rest would give nobody more. A program that waits for its first input is no program that blocks.
+const ASLEEP: f64 = 0.02;
+
+impl TurnsWorth {
+    /// While a gang rests, the time in which it might run is the clock's.
+    fn rests_long_enough(&mut self, now: Nanos) -> bool {
+        let rest = RESTS.0.times(1 << self.rested.min(10)).min(RESTS.1);
+        now.since(*self.since.get_or_insert(now)) >= rest
+    }
+}
+
+/// What a watched turn says of its gang.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchedVerdict {
+    /// Nothing: it was asleep.
+    Asleep,
+    Computes,
+    /// One more turn like this one, and it should rest.
+    Unsure,
+    Rest,
+}
+
+/// The same judgement from what a gang wanted in watched turns of its own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WatchedWorth {
+    /// Watched turns in a row in which it wanted little.
+    little: u32,
+}
+
+impl WatchedWorth {
+    /// Threads of the gang wanted processors for `wanted` in sum, in `time` of a turn with `cores`.
+    pub fn saw(&mut self, wanted: Nanos, time: Nanos, cores: usize) -> WatchedVerdict {
+        let part = wanted.0 as f64 / time.0.max(1) as f64 / cores.max(1) as f64;
+        if part < ASLEEP {
+            return WatchedVerdict::Asleep;
+        }
+        self.little = if part < LITTLE_WANTED { self.little + 1 } else { 0 };
+        match self.little {
+            0 => WatchedVerdict::Computes,
+            WATCHED_TO_REST.. => WatchedVerdict::Rest,
+            _ => WatchedVerdict::Unsure,
+        }
     }
 }
 
@@ -131,7 +204,8 @@ mod tests {
     fn one_pause_is_not_enough_and_neither_is_one_burst() {
         let (idle, busy) = ((0.1, 0.0), (1.0, 0.0));
         assert_eq!(looks(&mut TurnsWorth::default(), &[idle, idle, idle, busy, idle, idle, busy]), [None; 7]);
-        let mut worth = TurnsWorth::default();
+        // one whose rest lasts long
+        let mut worth = TurnsWorth { rested: 9, ..TurnsWorth::default() };
         looks(&mut worth, &[idle; 4]);
         assert_eq!(looks(&mut worth, &[idle, busy, idle, busy, idle]), [None; 5]);
         let wake = Some(TurnsVerdict::Wake);
@@ -148,13 +222,49 @@ mod tests {
         }
     }
 
+    #[test]
+    fn two_watched_turns_let_a_gang_rest_that_blocks_and_one_busy_thread_of_two_is_none() {
+        let saw = |worth: &mut WatchedWorth, cores: f64| {
+            worth.saw(Nanos((cores * 1e6) as u64), Nanos(1_000_000), 2)
+        };
+        use WatchedVerdict::{Asleep, Computes, Rest, Unsure};
+        let mut worth = WatchedWorth::default();
+        let verdicts = [0.2, 1.9, 0.2, 0.01, 0.2].map(|cores| saw(&mut worth, cores));
+        assert_eq!(verdicts, [Unsure, Computes, Unsure, Asleep, Rest]);
+        let mut worth = WatchedWorth::default();
+        assert!((0..20).all(|_| saw(&mut worth, 0.98) == Computes));
+        assert_eq!(worth.saw(Nanos::ZERO, Nanos::ZERO, 2), Asleep, "nothing was watched");
+    }
+
+    #[test]
+    fn a_gang_that_rests_and_uses_its_cores_again_is_woken() {
+        let wake = Some(TurnsVerdict::Wake);
+        assert_eq!(looks(&mut TurnsWorth::resting(0), &[(0.9, 0.0); 3]), [None, None, wake]);
+    }
+
+    #[test]
+    fn a_rest_ends_after_a_while_unless_the_gang_sleeps_and_later_each_time() {
+        let wakes = |rested, used| {
+            let verdicts = looks(&mut TurnsWorth::resting(rested), &[(used, 0.9); 60]);
+            verdicts.iter().position(|verdict| *verdict == Some(TurnsVerdict::Wake))
+        };
+        // the first look says nothing, and the second begins the rest
+        assert_eq!([0, 1, 2, 9, 99].map(|rested| wakes(rested, 0.1)), [3, 5, 9, 21, 21].map(Some));
+        assert_eq!(wakes(0, 0.001), None);
+    }
+
     proptest! {
-        /// A gang whose use stays the same comes to one state and stays there.
+        /// A gang whose use stays the same comes to one state and stays there, but that a rest ends now and
+        /// then.
         #[test]
         fn a_steady_gang_does_not_swing(used in 0.0f64..1.0, pressed in 0.0f64..1.0, rests: bool) {
             let mut worth = TurnsWorth { rests, ..TurnsWorth::default() };
-            let verdicts = looks(&mut worth, &vec![(used, pressed); 40]);
-            prop_assert!(verdicts.iter().flatten().count() <= 1, "{verdicts:?}");
+            let verdicts = looks(&mut worth, &vec![(used, pressed); 400]);
+            let wakes = verdicts.iter().filter(|verdict| **verdict == Some(TurnsVerdict::Wake)).count();
+            prop_assert!(wakes <= 400 / 20 + 4, "{verdicts:?}");
+            let steady = |verdicts: &[Option<TurnsVerdict>]| verdicts.iter().all(Option::is_none);
+            prop_assert!(!(LITTLE..MUCH).contains(&used) || !rests || wakes <= 1);
+            prop_assert!(used < LITTLE || steady(&verdicts[30..]), "{verdicts:?}");
         }
     }
 }

@@ -1,0 +1,151 @@
+//! Gangs of `gang run` that block rest: they run whenever they like, and take turns again when they want
+//! their cores.
+//!
+//! ```text
+//!   scheduler's thread                                    main thread
+//!   watched turn: what the gang wanted -> Resting  --board-->  BlockedGang: what it uses meanwhile
+//!          ^----------------------------- Notice::Wakes ------------'
+//! ```
+//! A resting gang has no turn that could be watched, so its processor time is read instead. Both judge by
+//! `worth.rs`. Without groups whose processor time the kernel counts, or without records of context switches,
+//! no gang rests.
+//!
+//! Cost: two small files of each resting gang, five times a second; and some turns in which it blocks, more
+//! and more rarely.
+
+use super::worth::{GangTimes, TurnsVerdict, TurnsWorth, WatchedVerdict, WatchedWorth};
+use crate::gang::GangId;
+use std::collections::{BTreeMap, BTreeSet};
+use unisono_linux::cgroup::{ControlGroup, GroupMeter};
+use unisono_linux::clock::Nanos;
+
+/// What becomes of a gang that blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BlockedGangs {
+    /// It runs whenever it likes, until it wants its cores again.
+    Rest,
+    #[default]
+    TakeTurns,
+}
+
+/// The gangs that rest, as the scheduler's thread knows them.
+#[derive(Debug, Default)]
+pub(crate) struct Resting {
+    blocked: BlockedGangs,
+    worths: BTreeMap<GangId, WatchedWorth>,
+    /// Gangs of which one more watched turn may decide.
+    unsure: BTreeSet<GangId>,
+    /// Watched turns in which a gang was awake.
+    awake: u64,
+    since: BTreeMap<GangId, Nanos>,
+    /// How long each gang has rested before.
+    rested: BTreeMap<GangId, Nanos>,
+}
+
+impl Resting {
+    pub(crate) fn new(blocked: BlockedGangs) -> Resting {
+        Resting { blocked, ..Resting::default() }
+    }
+
+    /// What a gang wanted in a watched turn of its own. Answers whether it should rest from now on.
+    pub(crate) fn saw(&mut self, gang: GangId, wanted: Nanos, time: Nanos, cores: usize) -> bool {
+        let verdict = self.worths.entry(gang).or_default().saw(wanted, time, cores);
+        self.awake += u64::from(verdict != WatchedVerdict::Asleep);
+        if verdict == WatchedVerdict::Unsure && self.blocked == BlockedGangs::Rest {
+            self.unsure.insert(gang);
+        } else if verdict != WatchedVerdict::Asleep {
+            self.unsure.remove(&gang);
+        }
+        verdict == WatchedVerdict::Rest && self.blocked == BlockedGangs::Rest
+    }
+
+    pub(crate) fn is_unsure(&self, gang: GangId) -> bool {
+        self.unsure.contains(&gang)
+    }
+
+    /// In how many watched turns a gang was awake.
+    pub(crate) fn awake(&self) -> u64 {
+        self.awake
+    }
+
+    pub(crate) fn begins(&mut self, gang: GangId, now: Nanos) {
+        self.since.insert(gang, now);
+    }
+
+    /// It takes turns again, or has ended.
+    pub(crate) fn ends(&mut self, gang: GangId, now: Nanos) {
+        let Some(since) = self.since.remove(&gang) else { return };
+        let rested = self.rested.entry(gang).or_default();
+        *rested = now.since(since).after(*rested);
+        self.worths.remove(&gang);
+        self.unsure.remove(&gang);
+    }
+
+    /// How long each gang rested until now.
+    pub(crate) fn rested(mut self, now: Nanos) -> BTreeMap<GangId, Nanos> {
+        for gang in self.since.keys().copied().collect::<Vec<_>>() {
+            self.ends(gang, now);
+        }
+        self.rested
+    }
+}
+
+/// Looks at a gang that rests.
+pub(crate) struct BlockedGang {
+    worth: TurnsWorth,
+    meter: GroupMeter,
+    next: Nanos,
+}
+
+/// The time between two looks.
+const PAUSE: Nanos = Nanos(200_000_000);
+
+impl BlockedGang {
+    /// Of a gang that has rested so often before. `None` where the kernel does not count the group's
+    /// processor time.
+    pub(crate) fn new(group: &ControlGroup, before: u32) -> Option<BlockedGang> {
+        let meter = group.meter().ok().filter(|meter| meter.used_ns().is_ok())?;
+        Some(BlockedGang { worth: TurnsWorth::resting(before), meter, next: Nanos::ZERO })
+    }
+
+    /// Whether the gang, which can use `cores` at once, wants to take turns again.
+    pub(crate) fn wakes(&mut self, group: &ControlGroup, cores: usize, now: Nanos) -> bool {
+        if now < self.next {
+            return false;
+        }
+        self.next = PAUSE.after(now);
+        let Ok(used) = self.meter.used_ns() else { return false };
+        let times = GangTimes { might: now, used: Nanos(used), pressed: pressed(group) };
+        self.worth.look(times, cores) == Some(TurnsVerdict::Wake)
+    }
+}
+
+/// How long some thread of the group has waited for a processor. Nothing where the kernel does not count it.
+pub(crate) fn pressed(group: &ControlGroup) -> Nanos {
+    let text = group.read("cpu.pressure").unwrap_or_default();
+    let total =
+        text.lines().find(|line| line.starts_with("some ")).and_then(|line| line.rsplit_once("total="));
+    Nanos(total.and_then(|(_, micros)| micros.trim().parse::<u64>().ok()).unwrap_or(0) * 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gang_rests_only_if_it_may_and_its_time_adds_up() {
+        let (gang, little, turn) = (GangId(1), Nanos(200), Nanos(1000));
+        let mut never = Resting::new(BlockedGangs::TakeTurns);
+        assert!((0..9).all(|_| !never.saw(gang, little, turn, 2)) && !never.is_unsure(gang));
+        let mut resting = Resting::new(BlockedGangs::Rest);
+        assert!(!resting.saw(gang, little, turn, 2) && resting.is_unsure(gang));
+        assert!(!resting.saw(gang, Nanos::ZERO, turn, 2) && resting.is_unsure(gang), "it was asleep");
+        assert!(resting.saw(gang, little, turn, 2) && resting.awake() == 2);
+        resting.begins(gang, Nanos(10));
+        resting.ends(gang, Nanos(25));
+        resting.ends(gang, Nanos(99));
+        assert!(!resting.saw(gang, little, turn, 2), "it is judged anew");
+        resting.begins(gang, Nanos(100));
+        assert_eq!(resting.rested(Nanos(105)), BTreeMap::from([(gang, Nanos(20))]));
+    }
+}

@@ -1,0 +1,52 @@
+//! The quotas of the daemon's gangs: each gang keeps to its own by its turns, so that the kernel does not
+//! stop its threads one by one (`turn_quota.rs` says why).
+//!
+//! Gangs below the same quota get equal parts of it. A quota may change while the gangs run, so it is read
+//! again from time to time. Cost: two or three small files for each group around a gang's process.
+
+use crate::gang::GangId;
+use crate::turn_quota::TurnQuota;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use unisono_linux::affinity::Tid;
+use unisono_linux::clock::Nanos;
+use unisono_linux::quota;
+
+/// A quota, and the group that has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct GangQuota {
+    group: PathBuf,
+    quota: TurnQuota,
+}
+
+impl GangQuota {
+    /// The smallest quota around a process, if there is one.
+    pub(super) fn of(process: Tid) -> Option<GangQuota> {
+        let found = quota::limits_of(process).ok()?.quota?;
+        let micros = |time: u64| Nanos(time.saturating_mul(1000));
+        let quota = TurnQuota { time: micros(found.time_us), period: micros(found.period_us) };
+        Some(GangQuota { group: found.group, quota })
+    }
+}
+
+/// What each gang may use.
+pub(super) fn parts(gangs: &BTreeMap<GangId, GangQuota>) -> BTreeMap<GangId, TurnQuota> {
+    let below = |group: &Path| gangs.values().filter(|other| other.group == group).count();
+    gangs.iter().map(|(id, gang)| (*id, gang.quota.shared_by(below(&gang.group)))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gangs_below_one_quota_share_it() {
+        let gang = |group: &str, time| GangQuota {
+            group: group.into(),
+            quota: TurnQuota { time: Nanos(time), period: Nanos(100) },
+        };
+        let gangs = [(GangId(0), gang("/a", 90)), (GangId(1), gang("/b", 50)), (GangId(2), gang("/a", 90))];
+        let times: Vec<u64> = parts(&gangs.into()).values().map(|part| part.time.0).collect();
+        assert_eq!(times, [45, 50, 45]);
+    }
+}

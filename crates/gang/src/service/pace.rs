@@ -1,0 +1,91 @@
+//! How long the daemon's slices are: as long as its gangs can do with.
+//!
+//! A program that meets often needs short turns, because whoever waits for it waits for its turn. A program
+//! that meets every few milliseconds cannot answer sooner than that. Longer turns then cost less: the
+//! scheduler's own time falls from 0.5 % at 20 ms to a fifth of that (docs/decisions/0008). So a slice lasts
+//! [`MEETINGS`] times the longest interval of the gangs that take turns, from 20 to 100 ms. The paper's
+//! programs gain by gangs up to an interval of 15 ms (ETH TR 745, section 3.2); above 12.5 ms the slice does
+//! not grow any more.
+//!
+//! The interval is the time that a thread runs between two sleeps. A switch makes each thread sleep once, so
+//! that sleep is left out. Threads that only spin have no interval that could be seen, and the shortest slice
+//! stays. Pure.
+
+use crate::host::threads::ThreadSleeps;
+use std::time::Duration;
+
+pub const SHORTEST: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_millis(100);
+/// Meetings in a slice. With few of them, the first one after a switch, for which caches are cold, would
+/// count for much of it. Chosen, not measured.
+const MEETINGS: f64 = 8.0;
+/// A slice within this factor of the one that there is stays, so that it does not follow noise.
+const NOTEWORTHY: f64 = 1.5;
+/// Fewer sleeps than this part of a gang's turns say nothing: other programs wake threads, too.
+const TELLING: f64 = 0.5;
+
+/// What the threads of a gang that want to run have done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GangSleeps {
+    pub(crate) threads: ThreadSleeps,
+    /// Turns of the gang.
+    pub(crate) turns: u64,
+}
+
+impl GangSleeps {
+    /// The time that a thread ran between two sleeps since `before`. `None`: it cannot be seen.
+    pub(crate) fn interval(self, before: GangSleeps) -> Option<Duration> {
+        let (now, then) = (self.threads, before.threads);
+        if now.threads != then.threads || now.threads == 0 {
+            return None;
+        }
+        let turns = self.turns.saturating_sub(before.turns) as f64;
+        let each = now.sleeps.checked_sub(then.sleeps)? as f64 / now.threads as f64 - turns;
+        let ran = now.ran.since(then.ran).0 as f64 / 1e9 / now.threads as f64;
+        (each >= (TELLING * turns).max(1.0)).then(|| Duration::from_secs_f64(ran / each))
+    }
+}
+
+/// The slice for gangs with these intervals, as far as they are known. `None`: the present one stays.
+pub(crate) fn slice(now: Duration, intervals: impl Iterator<Item = Duration>) -> Option<Duration> {
+    let wanted = intervals.max().map_or(SHORTEST, |longest| longest.mul_f64(MEETINGS));
+    let wanted = wanted.clamp(SHORTEST, LONGEST);
+    let ratio = wanted.as_secs_f64() / now.as_secs_f64();
+    let ends = wanted == SHORTEST || wanted == LONGEST;
+    (wanted != now && (ends || !(1.0 / NOTEWORTHY..=NOTEWORTHY).contains(&ratio))).then_some(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_linux::clock::Nanos;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn after(ran_ms: u64, sleeps: u64, turns: u64) -> GangSleeps {
+        GangSleeps { threads: ThreadSleeps { threads: 2, ran: Nanos(ran_ms * 1_000_000), sleeps }, turns }
+    }
+
+    #[test]
+    fn threads_that_sleep_every_ten_milliseconds_have_that_interval_and_spinning_ones_have_none() {
+        let begin = after(1000, 500, 100);
+        // half a second each in 25 turns: 50 meetings and 25 stops each
+        assert_eq!(after(2000, 650, 125).interval(begin), Some(MS * 10));
+        assert_eq!(after(2000, 550, 125).interval(begin), None, "stopped 25 times, and never asleep");
+        let mut more = after(2000, 650, 125);
+        more.threads.threads = 3;
+        assert_eq!(more.interval(begin), None, "a thread was born");
+        assert_eq!(begin.interval(begin), None);
+    }
+
+    #[test]
+    fn a_slice_is_eight_intervals_between_its_bounds() {
+        let of = |now, intervals: &[u32]| slice(now, intervals.iter().map(|ms| MS * *ms));
+        assert_eq!(of(MS * 20, &[]), None);
+        assert_eq!(of(MS * 20, &[1]), None);
+        assert_eq!(of(MS * 20, &[1, 6]), Some(MS * 48));
+        assert_eq!(of(MS * 48, &[7]), None, "hardly longer");
+        assert_eq!(of(MS * 48, &[15]), Some(MS * 100));
+        assert_eq!(of(MS * 100, &[]), Some(MS * 20), "the gang that met seldom has left");
+    }
+}

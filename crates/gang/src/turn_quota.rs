@@ -1,0 +1,105 @@
+//! How long a gang with a quota may run: it is stopped as a whole before the kernel stops its threads one by
+//! one.
+//!
+//! ```text
+//!   kernel      |time used up: this thread stops .....|  the others spin for it until their slices are used up
+//!   as a unit   |A A A . . . A A A . . . |               all threads run, or none does
+//! ```
+//! The kernel gives a group its time once in a period, 100 ms as a rule. A gang that runs on `c` processors
+//! uses a quota of `q` up in `q/c` of the period. So it gets turns that together last as long, evenly spread
+//! over the period. Any stretch of time as long as a period then holds the same number of turns, wherever the
+//! kernel's own period begins.
+//!
+//! Pure. Cost: a division when a turn begins. When not: a quota that the gang's processors cannot use up
+//! changes nothing. A gang that leaves processors idle gets less than its quota.
+//!
+//! Reference: Documentation/scheduler/sched-bwc.rst.
+
+use unisono_linux::clock::Nanos;
+
+/// Processor time in each period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TurnQuota {
+    pub time: Nanos,
+    pub period: Nanos,
+}
+
+/// One of the turns that keep to a quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuotaTurn {
+    pub length: Nanos,
+    /// How long after its beginning the next may begin.
+    pub again: Nanos,
+}
+
+/// Part of the quota that turns use. The rest is for late switches, and for what starts the programs in the
+/// same group. Chosen, not measured.
+const USED: f64 = 0.95;
+
+impl TurnQuota {
+    /// The same time for each of so many gangs.
+    #[must_use]
+    pub fn shared_by(self, gangs: usize) -> TurnQuota {
+        TurnQuota { time: Nanos(self.time.0 / gangs.max(1) as u64), ..self }
+    }
+
+    /// Turns of at most `longest` for a gang that runs on so many processors. `None`: it cannot use its quota
+    /// up.
+    pub fn turn(self, cores: usize, longest: Nanos) -> Option<QuotaTurn> {
+        let all = self.period.0 as f64 * cores as f64;
+        if self.time.0 as f64 >= all || self.period == Nanos::ZERO {
+            return None;
+        }
+        let on = self.period.0 as f64 * (self.time.0 as f64 * USED / all);
+        let turns = (on / longest.0.max(1) as f64).ceil().max(1.0);
+        let length = Nanos((on / turns) as u64).max(Nanos(1));
+        Some(QuotaTurn { length, again: Nanos((self.period.0 as f64 / turns) as u64).max(length) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn two_threads_in_a_quota_of_one_processor_run_less_than_half_of_the_time() {
+        let quota = TurnQuota { time: Nanos(100 * MS), period: Nanos(100 * MS) };
+        let turn = quota.turn(2, Nanos(20 * MS)).expect("two processors use it up");
+        // 47.5 ms in 100, in three turns
+        assert_eq!((turn.length.0 / 1000, turn.again.0 / 1000), (15_833, 33_333));
+        assert_eq!(quota.turn(1, Nanos(20 * MS)), None);
+        assert_eq!(
+            quota.shared_by(2).turn(1, Nanos(100 * MS)).map(|turn| turn.length),
+            Some(Nanos(47_500_000))
+        );
+    }
+
+    proptest! {
+        /// Whatever stretch as long as a period is looked at, turns by turns use no more than the quota.
+        #[test]
+        fn no_period_of_the_kernel_sees_more_than_the_quota(
+            time_ms in 1u64..400, period_ms in 1u64..200, cores in 1usize..9, slice_ms in 1u64..200,
+            phase in 0.0f64..1.0,
+        ) {
+            let quota = TurnQuota { time: Nanos(time_ms * MS), period: Nanos(period_ms * MS) };
+            let Some(turn) = quota.turn(cores, Nanos(slice_ms * MS)) else {
+                prop_assert!(time_ms >= period_ms * cores as u64);
+                return Ok(());
+            };
+            prop_assert!(turn.length <= Nanos(slice_ms * MS) && turn.length <= turn.again);
+            let begin = phase * turn.again.0 as f64;
+            let end = begin + quota.period.0 as f64;
+            let overlap = |number: u64| {
+                let from = (number * turn.again.0) as f64;
+                (end.min(from + turn.length.0 as f64) - begin.max(from)).max(0.0)
+            };
+            let ran: f64 = (0..quota.period.0 / turn.again.0 + 3).map(overlap).sum();
+            let used = ran * cores as f64;
+            prop_assert!(used <= quota.time.0 as f64 * 1.0001, "{used} of {} ns", quota.time.0);
+            prop_assert!(used >= quota.time.0 as f64 * 0.9 - 10.0, "{used} of {} ns", quota.time.0);
+        }
+    }
+}
