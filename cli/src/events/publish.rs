@@ -203,10 +203,8 @@ fn one(
     (payload, sequence): (&[u8], Option<u64>),
 ) -> anyhow::Result<Audience> {
     let draft = args.event.draft(payload);
-    let published = match sequence {
-        None => client.try_publish(topic, &draft),
-        Some(_) => client.hand_in(topic, &draft, sequence).and_then(|event| client.outcome(event)),
-    };
+    // a consumer may have chosen that its suppliers wait for it
+    let published = client.hand_in(topic, &draft, sequence).and_then(|event| client.outcome(event));
     let published = published.map_err(in_words)?;
     let (word, inboxes) = match published.outcome {
         PublishOutcome::Taken(inboxes) => ("taken", inboxes),

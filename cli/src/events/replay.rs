@@ -1,15 +1,16 @@
 //! `unisono events replay`: what was recorded is published again.
 
-use super::flags::{BrokerFlag, in_words};
+use super::flags::BrokerFlag;
 use super::record::open;
 use crate::exit::Failure;
 use crate::output;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use unisono_broker::log::{LogCursor, LogEntry, LoggedEvent};
-use unisono_broker::{Advertisement, Client, EventDraft, TopicHandle, TopicPattern};
+use unisono_broker::{Advertisement, Client, Error, EventDraft, TopicHandle, TopicPattern};
 use unisono_linux::clock::Nanos;
 use unisono_linux::interrupt;
 
@@ -17,7 +18,7 @@ use unisono_linux::interrupt;
 ///
 /// The events keep their topics, keys, fields and payloads, and the time from one to the next. The time from
 /// the publication of an event to its deadline stays the same. The log of a broker that does not run can be
-/// replayed, too.
+/// replayed, too. Events that the broker rejects are counted, and the replay goes on.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono events replay monday
@@ -39,7 +40,7 @@ pub(crate) struct Args {
     /// Begin at this position
     #[arg(long, value_name = "POSITION", default_value_t = 1)]
     from: u64,
-    /// Each event as a JSON line, with how late it was published
+    /// Each event as a JSON line, with how late it was published or why it was rejected
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -58,11 +59,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .into());
     }
     let log = open(&args.directory)?;
-    let mut client = args.broker.client()?;
+    let client = args.broker.client()?;
     interrupt::catch()?;
-    let (mut cursor, mut topics, mut clock) =
-        (LogCursor::at(args.from.max(log.first())), HashMap::new(), None);
-    let (mut events, mut missing) = (0_u64, 0);
+    let (mut cursor, mut clock) = (LogCursor::at(args.from.max(log.first())), None);
+    let mut replay = Replay { client, topics: HashMap::new() };
+    let (mut events, mut rejected, mut missing) = (0_u64, 0_u64, 0);
     while interrupt::caught().is_none()
         && let Some(entry) = log.read(&mut cursor)?
     {
@@ -82,22 +83,35 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if !args.at_once && !wait_until(start + after) {
             break;
         }
-        let topic = topic(&mut client, &mut topics, &event)?;
-        let published = client.try_publish(topic, &draft(&event)).map_err(in_words)?;
-        events += 1;
+        let mut line = match replay.publish(&event)? {
+            Replayed::As(sequence) => {
+                events += 1;
+                serde_json::json!({ "sequence": sequence })
+            }
+            Replayed::Rejected(reason) => {
+                if rejected == 0 && !args.json {
+                    eprintln!("position {position}, {}: {reason}", event.topic);
+                }
+                rejected += 1;
+                serde_json::json!({ "rejected": reason })
+            }
+            Replayed::Interrupted => break,
+        };
         if args.json {
             let behind = if args.at_once { Duration::ZERO } else { start.elapsed().saturating_sub(after) };
-            let line = serde_json::json!({
-                "position": position, "topic": event.topic, "sequence": published.sequence,
-                "behind_us": u64::try_from(behind.as_micros()).unwrap_or(u64::MAX),
-            });
+            line["position"] = position.into();
+            line["topic"] = event.topic.into();
+            line["behind_us"] = u64::try_from(behind.as_micros()).unwrap_or(u64::MAX).into();
             if !output::is_read(&line.to_string())? {
                 break;
             }
         }
     }
     if !args.json {
-        output::answer(&format!("{events} events, {missing} missing in the recording"))?;
+        output::answer(&format!("{events} events, {rejected} rejected, {missing} missing in the recording"))?;
+    }
+    if events == 0 && rejected > 0 {
+        anyhow::bail!("the broker rejected all {rejected} events");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -119,20 +133,59 @@ fn wait_until(due: Instant) -> bool {
     }
 }
 
-/// The handle of an event's topic, which is advertised once.
-fn topic(
-    client: &mut Client,
-    topics: &mut HashMap<String, TopicHandle>,
-    event: &LoggedEvent<'_>,
-) -> anyhow::Result<TopicHandle> {
-    if let Some(topic) = topics.get(event.topic) {
-        return Ok(*topic);
+/// The broker at which a recording is published again.
+struct Replay {
+    client: Client,
+    /// Why a topic was refused, if it was.
+    topics: HashMap<String, Result<TopicHandle, String>>,
+}
+
+/// What became of a recorded event.
+enum Replayed {
+    /// Published, with this number.
+    As(u64),
+    Rejected(String),
+    /// Somebody ended the replay while the event waited for a consumer.
+    Interrupted,
+}
+
+impl Replay {
+    /// Publishes an event; waits for consumers that have chosen that their suppliers wait.
+    fn publish(&mut self, event: &LoggedEvent<'_>) -> anyhow::Result<Replayed> {
+        let topic = match self.topic(event)? {
+            Ok(topic) => *topic,
+            Err(reason) => return Ok(Replayed::Rejected(reason.clone())),
+        };
+        let draft = draft(event);
+        let handed = match self.client.hand_in(topic, &draft, None) {
+            Err(error @ Error::TooLong { .. }) => return Ok(Replayed::Rejected(error.to_string())),
+            handed => handed?,
+        };
+        loop {
+            match self.client.outcome_within(handed, LOOK) {
+                Ok(Some(published)) => return Ok(Replayed::As(published.sequence)),
+                Ok(None) if interrupt::caught().is_some() => return Ok(Replayed::Interrupted),
+                Ok(None) => {}
+                Err(Error::Rejected(reason)) => return Ok(Replayed::Rejected(reason)),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
-    let event_type = event.event_type.map(str::to_owned);
-    let spec = Advertisement { event_type, ..Advertisement::of(event.topic) };
-    let topic = client.advertise(&spec).map_err(in_words)?;
-    topics.insert(event.topic.to_owned(), topic);
-    Ok(topic)
+
+    /// The handle of an event's topic, which is advertised once.
+    fn topic(&mut self, event: &LoggedEvent<'_>) -> anyhow::Result<&Result<TopicHandle, String>> {
+        Ok(match self.topics.entry(event.topic.to_owned()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let event_type = event.event_type.map(str::to_owned);
+                let spec = Advertisement { event_type, ..Advertisement::of(event.topic) };
+                new.insert(match self.client.advertise(&spec) {
+                    Err(Error::Refused(reason)) => Err(reason),
+                    topic => Ok(topic?),
+                })
+            }
+        })
+    }
 }
 
 fn draft<'a>(event: &LoggedEvent<'a>) -> EventDraft<'a> {

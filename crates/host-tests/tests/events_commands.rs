@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use unisono_broker::{Client, ConsumerStatistics, Reception, SubscriptionSpec};
+use unisono_broker::{AgainSpec, Client, ConsumerStatistics, Reception, SubscriptionSpec, WhenFull};
 use unisono_host_tests::processes::text;
 use unisono_host_tests::{TestOutcome, host_tests, program};
 
@@ -325,7 +325,74 @@ fn suppliers_share_a_consumer_and_events_may_be_lost_on_the_way_by_flags() -> Te
     Ok(())
 }
 
+fn who_publishes_or_replays_waits_for_a_consumer_whose_suppliers_wait() -> TestOutcome {
+    let site = Site::new(&[]);
+    let recording = site.directory.path().join("recording").display().to_string();
+    let mut record = site.start(&["record", &recording, "feed", "--count", "20", "--json"], "record");
+    let mut blocking = site.client();
+    let again = AgainSpec { after_ns: u64::MAX, attempts: 1, window: 1 };
+    let (queue_events, full) = (1, WhenFull::BlockSupplier);
+    let spec = SubscriptionSpec { queue_events, full, again: Some(again), ..SubscriptionSpec::of("feed") };
+    blocking.subscribe(&spec).expect("it fits");
+    let mut take = |supplier: &mut Killed| {
+        // it is stopped by the queue of one event, so it does not end before the consumer takes some
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(supplier.0.try_wait().expect("our child").is_none(), "it does not wait");
+        for number in 1..=20 {
+            match blocking.receive(Some(Duration::from_secs(60))).expect("it serves") {
+                Some(Reception::Event(event)) => {
+                    assert_eq!(event.sequence, number);
+                    blocking.acknowledge(&event).expect("it serves");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(supplier.0.wait().expect("our child").success());
+        assert!(matches!(
+            blocking.receive(Some(Duration::from_secs(60))).expect("it serves"),
+            Some(Reception::Notice { .. })
+        ));
+        let mut printed = String::new();
+        supplier.0.stdout.take().expect("piped").read_to_string(&mut printed).expect("text");
+        printed
+    };
+    let mut publish = site.command(&["publish", "feed", "x", "--count", "20", "--json"]);
+    let mut publish = Killed(publish.stdout(Stdio::piped()).spawn().expect("it starts"));
+    assert_eq!(take(&mut publish).matches("\"taken\"").count(), 20);
+    assert!(record.0.wait().expect("our child").success());
+    let mut replay = site.command(&["replay", &recording, "--at-once", "--json"]);
+    let mut replay = Killed(replay.stdout(Stdio::piped()).spawn().expect("it starts"));
+    assert_eq!(take(&mut replay).matches("\"sequence\"").count(), 20);
+    Ok(())
+}
+
+fn a_replay_counts_what_is_rejected_and_goes_on() -> TestOutcome {
+    let site = Site::new(&[]);
+    let recording = site.directory.path().join("recording").display().to_string();
+    let mut record = site.start(&["record", &recording, "--count", "4", "--json"], "record");
+    for (topic, payload) in [("small", "one"), ("small", "more than four"), ("typed", "two"), ("small", "two")] {
+        site.says(&["publish", topic, payload]);
+    }
+    assert!(record.0.wait().expect("our child").success());
+    let rules = tempfile::NamedTempFile::new().expect("a scratch file");
+    let rule = "[[allow]]\nwho = [\"*\"]\npublish = [\"small\"]\nsize = 4\n";
+    std::fs::write(rules.path(), rule).expect("room on the disk");
+    let strict = Site::new(&["--permissions", &rules.path().display().to_string()]);
+    let output = strict.run(&["replay", &recording, "--at-once"]);
+    assert!(output.status.success());
+    assert_eq!(text(&output.stdout).trim_end(), "2 events, 2 rejected, 0 missing in the recording");
+    assert!(text(&output.stderr).contains("position 2, small: a payload of 14 bytes"), "{}", text(&output.stderr));
+    let lines = strict.says(&["replay", &recording, "--at-once", "--json"]);
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let rejected: Vec<_> = lines.iter().map(|line| line["rejected"].is_string()).collect();
+    assert_eq!(rejected, [false, true, true, false], "{lines:?}");
+    assert!(strict.fails(&["replay", &recording, "typed", "--at-once"]).contains("rejected all 1 events"));
+    Ok(())
+}
+
 host_tests![
+    who_publishes_or_replays_waits_for_a_consumer_whose_suppliers_wait within 240,
+    a_replay_counts_what_is_rejected_and_goes_on within 240,
     a_command_answers_requests_some_at_once_and_says_when_it_fails within 240,
     a_replier_ends_after_its_count_and_prints_what_it_answered within 240,
     a_program_that_is_stopped_longer_than_its_lease_is_told_when_it_goes_on within 240,

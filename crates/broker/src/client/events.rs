@@ -309,10 +309,28 @@ impl Client {
     /// It was refused, with the reason and by whom.
     pub fn outcome(&mut self, event: HandedIn) -> Result<PublishedEvent, Error> {
         self.flush()?;
-        match self.answer(event.topic, event.token)? {
-            BrokerAnswer::Published(published) => Ok(published),
-            BrokerAnswer::Rejected(reason) => Err(Error::Rejected(reason)),
-            other => Err(Error::Strange(format!("it answered {other:?} to an event"))),
+        let answer = self.answer(event.topic, event.token)?;
+        became(answer)
+    }
+
+    /// The same, if it is known in time. `None`: ask again later.
+    ///
+    /// # Errors
+    /// As [`outcome`](Self::outcome).
+    pub fn outcome_within(
+        &mut self,
+        event: HandedIn,
+        timeout: Duration,
+    ) -> Result<Option<PublishedEvent>, Error> {
+        let until = Nanos::from(timeout).after(clock::now());
+        self.flush()?;
+        loop {
+            if let Some(answer) = self.answers.remove(&(event.topic, event.token)) {
+                return became(answer).map(Some);
+            }
+            if !self.hear(Some(until.since(clock::now()).into()))? {
+                return Ok(None);
+            }
         }
     }
 
@@ -438,5 +456,14 @@ impl Client {
     #[must_use]
     pub fn rejected(&self) -> u64 {
         self.rejected
+    }
+}
+
+/// What the broker's answer says of an event.
+fn became(answer: BrokerAnswer) -> Result<PublishedEvent, Error> {
+    match answer {
+        BrokerAnswer::Published(published) => Ok(published),
+        BrokerAnswer::Rejected(reason) => Err(Error::Rejected(reason)),
+        other => Err(Error::Strange(format!("it answered {other:?} to an event"))),
     }
 }
