@@ -63,8 +63,12 @@ impl Serving {
 
     /// A program has subscribed when the broker counts it.
     fn wait_for_a_consumer(&self) {
+        self.wait_for_consumers(1);
+    }
+
+    fn wait_for_consumers(&self, count: usize) {
         let counts = ["top", "--once", "--json", "--interval", "10ms"];
-        while lines(&self.events(&counts))[0]["consumers"].as_array().is_none_or(Vec::is_empty) {}
+        while lines(&self.events(&counts))[0]["consumers"].as_array().map_or(0, Vec::len) != count {}
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -179,23 +183,42 @@ fn a_named_consumer_goes_on_after_kill_9_of_the_broker_and_a_writer_publishes_on
 #[test]
 fn a_session_is_recorded_and_replayed() {
     let serving = Serving::start();
-    let mut record = serving.command(&["record", "monday", "plant/#", "--count", "2", "--json"]);
+    let mut record = serving.command(&["record", "monday", "plant/#", "--count", "3", "--json"]);
     let record = record.stdout(Stdio::piped()).spawn().expect("it starts");
     serving.wait_for_a_consumer();
-    for (topic, field) in [("plant/1", "celsius=81.5"), ("other", "n=1"), ("plant/2", "site=roof")] {
-        serving.events(&["publish", topic, "--field", field, "--key", "k", "--deadline", "5s", topic]);
+    let reading: &[&str] = &["--type", "reading"];
+    for (topic, field, more) in [
+        ("plant/1", "celsius=81.5", reading),
+        ("other", "n=1", &[]),
+        ("plant/1", "celsius=82", reading),
+        ("plant/2", "site=roof", &[]),
+    ] {
+        let event = ["publish", topic, "--field", field, "--key", "k", "--deadline", "5s", topic];
+        serving.events(&[&event[..], more].concat());
     }
     let said = record.wait_with_output().expect("it ends");
-    assert_eq!(lines(&said)[0]["events"], 2);
-    let mut subscriber = serving.command(&["subscribe", "#", "--count", "2", "--json"]);
-    let subscriber = subscriber.stdout(Stdio::piped()).spawn().expect("it starts");
-    serving.wait_for_a_consumer();
+    assert_eq!(lines(&said)[0]["events"], 3);
+    let listen = |arguments: &[&str], consumers: usize| {
+        let mut subscriber = serving.command(&[&["subscribe", "#", "--json"], arguments].concat());
+        let subscriber = subscriber.stdout(Stdio::piped()).spawn().expect("it starts");
+        serving.wait_for_consumers(consumers);
+        subscriber
+    };
+    let subscriber = listen(&["--count", "3"], 1);
+    let typed = listen(&["--count", "2", "--type", "reading"], 2);
     let replayed = serving.events(&["replay", "monday", "--speed", "1000", "--json"]);
-    assert_eq!(lines(&replayed).len(), 2);
+    assert_eq!(lines(&replayed).len(), 3);
     let got = lines(&subscriber.wait_with_output().expect("it ends"));
+    let got: Vec<_> =
+        got.iter().filter(|line| line["topic"].is_string() && line["payload"].is_string()).collect();
     assert_eq!((&got[0]["topic"], &got[0]["fields"]["celsius"]), (&"plant/1".into(), &81.5.into()));
-    assert_eq!((&got[1]["topic"], &got[1]["key"]), (&"plant/2".into(), &"k".into()));
-    let left = got[1]["due_in_us"].as_i64().expect("it is due");
+    assert_eq!((&got[2]["topic"], &got[2]["key"]), (&"plant/2".into(), &"k".into()));
+    // two suppliers published on one topic
+    assert_eq!((&got[0]["sequence"], &got[1]["sequence"]), (&1.into(), &1.into()));
+    assert_ne!(got[0]["supplier"], got[1]["supplier"]);
+    let typed = lines(&typed.wait_with_output().expect("it ends"));
+    assert_eq!(typed.iter().filter(|line| line["topic"] == "plant/1").count(), 2, "{typed:?}");
+    let left = got[2]["due_in_us"].as_i64().expect("it is due");
     assert!((1..=5_000_000).contains(&left), "{left}");
     let one = serving.events(&["replay", "monday", "plant/2", "--at-once", "--json"]);
     assert_eq!(lines(&one).len(), 1);

@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Record events in a directory, until Ctrl-C
 ///
-/// What is recorded has the form of a broker's log: topics, keys, fields, payloads, times and deadlines. A
+/// What is recorded has the form of a broker's log: topics, types, keys, fields, payloads, times and deadlines. A
 /// recording is continued if the directory has one.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -111,7 +111,7 @@ pub(super) fn open(directory: &std::path::Path) -> anyhow::Result<EventLog> {
 fn record(log: &mut EventLog, epoch: Nanos, event: &ReceivedEvent) -> anyhow::Result<()> {
     let logged = LoggedEvent {
         topic: &event.topic,
-        event_type: None,
+        event_type: event.event_type.as_deref(),
         writer: "",
         supplier: event.supplier,
         sequence: event.sequence,

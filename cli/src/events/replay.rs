@@ -5,7 +5,6 @@ use super::record::open;
 use crate::exit::Failure;
 use crate::output;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -16,9 +15,9 @@ use unisono_linux::interrupt;
 
 /// Publish what was recorded again, at its times
 ///
-/// The events keep their topics, keys, fields and payloads, and the time from one to the next. The time from
-/// the publication of an event to its deadline stays the same. The log of a broker that does not run can be
-/// replayed, too. Events that the broker rejects are counted, and the replay goes on.
+/// The events keep their topics, types, keys, fields and payloads, and the time from one to the next. Events of
+/// several suppliers come from several suppliers again. The time from the publication of an event to its
+/// deadline stays the same. The log of a broker that does not run can be replayed, too. Events that the broker rejects are counted, and the replay goes on.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono events replay monday
@@ -62,7 +61,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let client = args.broker.client()?;
     interrupt::catch()?;
     let (mut cursor, mut clock) = (LogCursor::at(args.from.max(log.first())), None);
-    let mut replay = Replay { client, topics: HashMap::new() };
+    let mut replay = Replay { client, topics: HashMap::new(), used: 0 };
     let (mut events, mut rejected, mut missing) = (0_u64, 0_u64, 0);
     while interrupt::caught().is_none()
         && let Some(entry) = log.read(&mut cursor)?
@@ -133,11 +132,24 @@ fn wait_until(due: Instant) -> bool {
     }
 }
 
+/// Topics of recorded suppliers that are open at a time. A broker lets a program have 1024 unless it is told
+/// otherwise.
+const MOST_TOPICS: usize = 1000;
+
 /// The broker at which a recording is published again.
 struct Replay {
     client: Client,
-    /// Why a topic was refused, if it was.
-    topics: HashMap<String, Result<TopicHandle, String>>,
+    /// By topic and recorded supplier.
+    topics: HashMap<(String, u32), ReplayedTopic>,
+    /// How many events had a topic.
+    used: u64,
+}
+
+/// A topic that is published again.
+struct ReplayedTopic {
+    handle: TopicHandle,
+    /// [`Replay::used`] when it was needed last.
+    used: u64,
 }
 
 /// What became of a recorded event.
@@ -152,9 +164,10 @@ enum Replayed {
 impl Replay {
     /// Publishes an event; waits for consumers that have chosen that their suppliers wait.
     fn publish(&mut self, event: &LoggedEvent<'_>) -> anyhow::Result<Replayed> {
-        let topic = match self.topic(event)? {
-            Ok(topic) => *topic,
-            Err(reason) => return Ok(Replayed::Rejected(reason.clone())),
+        let topic = match self.topic(event) {
+            Ok(topic) => topic,
+            Err(Error::Refused(reason)) => return Ok(Replayed::Rejected(reason)),
+            Err(error) => return Err(error.into()),
         };
         let draft = draft(event);
         let handed = match self.client.hand_in(topic, &draft, None) {
@@ -172,19 +185,25 @@ impl Replay {
         }
     }
 
-    /// The handle of an event's topic, which is advertised once.
-    fn topic(&mut self, event: &LoggedEvent<'_>) -> anyhow::Result<&Result<TopicHandle, String>> {
-        Ok(match self.topics.entry(event.topic.to_owned()) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                let event_type = event.event_type.map(str::to_owned);
-                let spec = Advertisement { event_type, ..Advertisement::of(event.topic) };
-                new.insert(match self.client.advertise(&spec) {
-                    Err(Error::Refused(reason)) => Err(reason),
-                    topic => Ok(topic?),
-                })
+    /// The topic of an event's supplier, which stays open until there are too many.
+    fn topic(&mut self, event: &LoggedEvent<'_>) -> Result<TopicHandle, Error> {
+        self.used += 1;
+        let key = (event.topic.to_owned(), event.supplier);
+        if let Some(known) = self.topics.get_mut(&key) {
+            known.used = self.used;
+            return Ok(known.handle);
+        }
+        if self.topics.len() >= MOST_TOPICS {
+            let oldest = self.topics.iter().min_by_key(|(_, topic)| topic.used).map(|(key, _)| key.clone());
+            if let Some(topic) = oldest.and_then(|oldest| self.topics.remove(&oldest)) {
+                self.client.withdraw(topic.handle)?;
             }
-        })
+        }
+        let event_type = event.event_type.map(str::to_owned);
+        let handle =
+            self.client.advertise(&Advertisement { event_type, ..Advertisement::of(event.topic) })?;
+        self.topics.insert(key, ReplayedTopic { handle, used: self.used });
+        Ok(handle)
     }
 }
 

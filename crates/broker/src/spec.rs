@@ -27,6 +27,9 @@ pub struct Greeting {
     /// Whether it understands direct rings.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub rings: bool,
+    /// Whether it wants to be told the types of topics.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub types: bool,
 }
 
 /// The answer to a greeting.

@@ -24,41 +24,89 @@ pub(crate) enum NameTelling {
 
 /// Topics whose names a program was told.
 #[derive(Debug, Default)]
-pub(crate) struct ToldTopics(NumberSet<TopicId>);
+pub(crate) struct ToldTopics {
+    names: NumberSet<TopicId>,
+    /// The types of these that it was told last. None: it does not ask for types.
+    types: Option<NumberMap<TopicId, Arc<str>>>,
+}
 
 impl ToldTopics {
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.names.len()
+    }
+
+    /// The same, for a program that asks for types.
+    pub(crate) fn with_types() -> Self {
+        Self { types: Some(NumberMap::default()), ..Self::default() }
+    }
+
+    pub(crate) fn asks_for_types(&self) -> bool {
+        self.types.is_some()
+    }
+
+    /// Whether the program has to be told this type of a topic. Its name is told before.
+    pub(crate) fn tell_type(&mut self, topic: TopicId, event_type: Option<&Arc<str>>) -> bool {
+        let Some(types) = &mut self.types else { return false };
+        if types.get(&topic) == event_type {
+            return false;
+        }
+        match event_type {
+            Some(event_type) => drop(types.insert(topic, Arc::clone(event_type))),
+            None => drop(types.remove(&topic)),
+        }
+        true
     }
 
     pub(crate) fn tell(&mut self, topic: TopicId) -> NameTelling {
-        if self.0.contains(&topic) {
+        if self.names.contains(&topic) {
             return NameTelling::Nothing;
         }
-        let full = self.0.len() >= MOST_NAMES;
+        let full = self.names.len() >= MOST_NAMES;
         if full {
-            self.0.clear();
+            self.names.clear();
+            self.types.iter_mut().for_each(NumberMap::clear);
         }
-        self.0.insert(topic);
+        self.names.insert(topic);
         if full { NameTelling::ForgetAndName } else { NameTelling::Name }
     }
 }
 
-/// The names that a program was told.
+/// The names and types that a program was told.
 #[derive(Debug, Default)]
-pub(crate) struct TopicNames(NumberMap<u32, Arc<str>>);
+pub(crate) struct TopicNames {
+    names: NumberMap<u32, Arc<str>>,
+    types: NumberMap<u32, Arc<str>>,
+}
 
 impl TopicNames {
     pub(crate) fn told(&mut self, number: u32, name: &str) {
         match number {
-            ALL_NAMES => self.0.clear(),
-            number => drop(self.0.insert(number, name.into())),
+            ALL_NAMES => {
+                self.names.clear();
+                self.types.clear();
+            }
+            number => drop(self.names.insert(number, name.into())),
+        }
+    }
+
+    /// A topic has a type now, or has none any more.
+    pub(crate) fn told_type(&mut self, number: u32, event_type: Option<&str>) {
+        match event_type {
+            // a broker tells the name before
+            Some(event_type) if self.names.contains_key(&number) => {
+                self.types.insert(number, event_type.into());
+            }
+            _ => drop(self.types.remove(&number)),
         }
     }
 
     pub(crate) fn name(&self, number: u32) -> Option<&Arc<str>> {
-        self.0.get(&number)
+        self.names.get(&number)
+    }
+
+    pub(crate) fn event_type(&self, number: u32) -> Option<&Arc<str>> {
+        self.types.get(&number)
     }
 }
 
@@ -125,7 +173,7 @@ mod tests {
                 }
                 assert_eq!(names.name(topic).map(|it| &**it), Some(&*topic.to_string()));
             }
-            assert!(told.len() == names.0.len() && names.0.len() <= MOST_NAMES);
+            assert!(told.len() == names.names.len() && names.names.len() <= MOST_NAMES);
         }
     }
 
@@ -157,7 +205,7 @@ mod tests {
                 say(&mut broker, later, WRITER, &Frame::Publish { head, payload: b"x" });
                 assert!(hear(&mut broker, later, &mut names, "lasting"));
             }
-            assert!(names.0.len() <= MOST_NAMES && broker.names_told(READER) <= MOST_NAMES);
+            assert!(names.names.len() <= MOST_NAMES && broker.names_told(READER) <= MOST_NAMES);
         }
         let [consumer] = &broker.statistics(Nanos(1_000_000)).consumers[..] else { panic!("one") };
         let by_topic = &consumer.missed_by_topic;

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 use unisono_broker::log::{EventLog, LogBounds};
 use unisono_broker::{
-    Advertisement, AgainSpec, Broker, ChannelWait, Client, ClientId, Durability, Error, EventDraft, Frame,
-    Limits, LogStatistics, NO_DEADLINE, NoticeText, OWNER, PublishOutcome, Received, ReceivedEvent,
-    Reception, ResumeSpec, Server, SubscriptionSpec, Task,
+    Advertisement, AgainSpec, Broker, BrokerAddress, ChannelWait, Client, ClientId, ClientOptions,
+    Durability, Error, EventDraft, Frame, Limits, LogStatistics, NO_DEADLINE, NoticeText, OWNER,
+    PublishOutcome, Received, ReceivedEvent, Reception, ResumeSpec, Server, SubscriptionSpec, Task,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use unisono_linux::clock::Nanos;
@@ -429,4 +429,42 @@ fn without_a_log_nothing_is_promised() {
     let spec = Box::new(follower("x"));
     let said = program.say(&Frame::Subscribe { number: 1, spec });
     assert!(said[0].contains("Refused") && said[0].contains("--log"), "{said:?}");
+}
+
+#[test]
+fn who_asks_for_types_is_told_them_by_the_broker_and_out_of_the_log() {
+    with_brokers(
+        WIDE,
+        vec![Box::new(|unix| {
+            let types = ClientOptions::new().told_types();
+            let mut asking = types.connect(&BrokerAddress::Unix(unix.to_owned())).expect("it listens");
+            asking.subscribe(&SubscriptionSpec::of("#")).expect("it fits");
+            let mut plain = client(unix);
+            plain.subscribe(&SubscriptionSpec::of("#")).expect("it fits");
+            let kinds = [Some("reading"), None, Some("")];
+            // a topic changes its type when nobody offers it
+            for kind in kinds {
+                let mut supplier = client(unix);
+                let event_type = kind.map(str::to_owned);
+                let topic =
+                    supplier.advertise(&Advertisement { event_type, ..offer(Durability::Written, None) });
+                supplier.try_publish(topic.expect("a topic"), &EventDraft::new(b"x")).expect("it is taken");
+                assert_eq!(event(&mut asking).event_type.as_deref(), kind);
+                assert_eq!(event(&mut plain).event_type, None);
+                drop(supplier);
+                for client in [&mut asking, &mut plain] {
+                    let came = client.receive(Some(Duration::from_secs(20))).expect("it goes on");
+                    assert!(
+                        matches!(came, Some(Reception::Notice { notice: NoticeText::Gone { .. }, .. })),
+                        "{came:?}"
+                    );
+                }
+            }
+            let mut reading = types.connect(&BrokerAddress::Unix(unix.to_owned())).expect("it listens");
+            let resume = Some(ResumeSpec { name: "reader".to_owned(), after: Some(0) });
+            reading.subscribe(&SubscriptionSpec { resume, ..SubscriptionSpec::of("#") }).expect("it fits");
+            let came = kinds.map(|_| event(&mut reading).event_type);
+            assert_eq!(came.each_ref().map(Option::as_deref), kinds);
+        })],
+    );
 }

@@ -7,8 +7,8 @@ use common::{Addresses, broker, event, with_this_broker};
 use std::net::SocketAddr;
 use std::time::Duration;
 use unisono_broker::{
-    Advertisement, Broker, BrokerAddress, Client, ClientOptions, Destination, Error, EventDraft, Limits,
-    Permissions, SubscriptionSpec, Tokens, now,
+    Advertisement, Broker, BrokerAddress, Client, ClientOptions, Destination, Error, EventDraft, FieldValue,
+    Limits, Permissions, SubscriptionSpec, Tokens, now,
 };
 use unisono_fairqueue::{LinkPace, Rate};
 use unisono_linux::local_socket::own_user;

@@ -370,7 +370,9 @@ fn a_replay_counts_what_is_rejected_and_goes_on() -> TestOutcome {
     let site = Site::new(&[]);
     let recording = site.directory.path().join("recording").display().to_string();
     let mut record = site.start(&["record", &recording, "--count", "4", "--json"], "record");
-    for (topic, payload) in [("small", "one"), ("small", "more than four"), ("typed", "two"), ("small", "two")] {
+    for (topic, payload) in
+        [("small", "one"), ("small", "more than four"), ("typed", "two"), ("small", "two")]
+    {
         site.says(&["publish", topic, payload]);
     }
     assert!(record.0.wait().expect("our child").success());
@@ -381,7 +383,11 @@ fn a_replay_counts_what_is_rejected_and_goes_on() -> TestOutcome {
     let output = strict.run(&["replay", &recording, "--at-once"]);
     assert!(output.status.success());
     assert_eq!(text(&output.stdout).trim_end(), "2 events, 2 rejected, 0 missing in the recording");
-    assert!(text(&output.stderr).contains("position 2, small: a payload of 14 bytes"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("position 2, small: a payload of 14 bytes"),
+        "{}",
+        text(&output.stderr)
+    );
     let lines = strict.says(&["replay", &recording, "--at-once", "--json"]);
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let rejected: Vec<_> = lines.iter().map(|line| line["rejected"].is_string()).collect();

@@ -415,17 +415,32 @@ impl Broker {
         self.clients.get(&client).map_or(0, |connected| connected.named.len())
     }
 
-    /// Tells a program the name of a topic, if it does not know it.
+    fn topic_type(&self, topic: TopicId) -> Option<Arc<str>> {
+        match self.durable.as_ref().and_then(|durable| durable.type_of(topic)) {
+            Some(of_log) => Some(Arc::clone(of_log)),
+            None => self.channel.topic_spec(topic)?.event_type.clone(),
+        }
+    }
+
+    /// Tells a program the name of a topic, if it does not know it, and its type, if it asks for types.
     pub(super) fn name_topic(&mut self, client: ClientId, topic: TopicId) {
         let Some(connected) = self.clients.get_mut(&client) else { return };
-        match connected.named.tell(topic) {
-            NameTelling::Nothing => return,
-            NameTelling::Name => {}
-            NameTelling::ForgetAndName => {
-                self.answer(client, &Frame::Topic { number: ALL_NAMES, name: "" });
+        let (telling, types) = (connected.named.tell(topic), connected.named.asks_for_types());
+        if telling == NameTelling::ForgetAndName {
+            self.answer(client, &Frame::Topic { number: ALL_NAMES, name: "" });
+        }
+        if telling != NameTelling::Nothing {
+            let name = self.topic_name(topic).map(Arc::clone).unwrap_or_default();
+            self.answer(client, &Frame::Topic { number: topic.0, name: &name });
+        }
+        // a topic that nobody supplied for a while may come back with another type
+        if types {
+            let event_type = self.topic_type(topic);
+            let Some(connected) = self.clients.get_mut(&client) else { return };
+            if connected.named.tell_type(topic, event_type.as_ref()) {
+                let event_type = event_type.as_deref();
+                self.answer(client, &Frame::TopicType { number: topic.0, event_type });
             }
         }
-        let name = self.topic_name(topic).map(Arc::clone).unwrap_or_default();
-        self.answer(client, &Frame::Topic { number: topic.0, name: &name });
     }
 }

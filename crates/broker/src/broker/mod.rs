@@ -326,6 +326,9 @@ impl Broker {
             (connected.greeted, connected.name) = (true, greeting.name);
             connected.lease = greeting.lease_ns.map(Nanos);
             connected.understands_rings = greeting.rings;
+            if greeting.types {
+                connected.named = ToldTopics::with_types();
+            }
         }
         let (largest, path_largest) = (self.limits.largest, self.limits.path_largest);
         let terms = WelcomeTerms { version: VERSION, largest, path_largest, same_clock, run: self.run };

@@ -114,7 +114,9 @@ impl Client {
                 let name = self.topics.name(topic).cloned().unwrap_or_default();
                 let Some(late) = self.direct.late.get(&number).copied() else { return Ok(()) };
                 let (subscription, largest) = (SubscriptionHandle(number), self.transport.largest());
-                let of = ReadingOf { link, subscription, topic, name, supplier, last, late, largest };
+                let event_type = self.topics.event_type(topic).cloned();
+                let of =
+                    ReadingOf { link, subscription, topic, name, event_type, supplier, last, late, largest };
                 let reading = DirectReading::new(of, socket);
                 if let Some(ready) = &self.direct.ready {
                     let data = EventData::new_u64(u64::from(link));

@@ -113,6 +113,8 @@ pub struct HandedIn {
 pub struct ReceivedEvent {
     pub subscription: SubscriptionHandle,
     pub topic: Arc<str>,
+    /// The type of its topic, for a client that is [told types](super::ClientOptions::told_types).
+    pub event_type: Option<Arc<str>>,
     pub key: Option<String>,
     pub fields: FieldSet,
     pub payload: EventBody,
@@ -174,6 +176,7 @@ impl CorrelatedParts {
         let event = ReceivedEvent {
             subscription: SubscriptionHandle(head.consumer),
             topic: topics.name(head.topic).map(Arc::clone).unwrap_or_default(),
+            event_type: topics.event_type(head.topic).map(Arc::clone),
             key: (!head.key.is_empty()).then(|| head.key.to_owned()),
             fields: head.fields,
             payload: EventBody::new(payload, apart),
@@ -224,7 +227,7 @@ impl Client {
         Ok(TopicHandle(number))
     }
 
-    fn agreed(&mut self, number: u32) -> Result<(), Error> {
+    pub(super) fn agreed(&mut self, number: u32) -> Result<(), Error> {
         match self.answer(number, 0)? {
             BrokerAnswer::Refused(reason) => Err(Error::Refused(reason)),
             BrokerAnswer::Accepted => Ok(()),
@@ -308,9 +311,11 @@ impl Client {
     /// # Errors
     /// It was refused, with the reason and by whom.
     pub fn outcome(&mut self, event: HandedIn) -> Result<PublishedEvent, Error> {
-        self.flush()?;
-        let answer = self.answer(event.topic, event.token)?;
-        became(answer)
+        loop {
+            if let Some(published) = self.outcome_within(event, Duration::MAX)? {
+                return Ok(published);
+            }
+        }
     }
 
     /// The same, if it is known in time. `None`: ask again later.

@@ -207,8 +207,7 @@ impl Client {
             if let Some(statistics) = self.statistics.take() {
                 return Ok(statistics);
             }
-            self.hear(None)?;
-        }
+        })
     }
 
     /// Lets all leave that was published, and waits until it has.
@@ -374,6 +373,7 @@ impl Client {
                 self.received.extend(gap);
             }
             Frame::Topic { number, name } => self.topics.told(number, name),
+            Frame::TopicType { number, event_type } => self.topics.told_type(number, event_type),
             Frame::Published { topic, token, sequence, outcome } => {
                 self.answers
                     .insert((topic, token), BrokerAnswer::Published(PublishedEvent { sequence, outcome }));

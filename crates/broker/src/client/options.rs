@@ -120,7 +120,7 @@ impl ClientOptions {
             Some(lease) => Some(lease_ns(lease)?),
         };
         let name = self.name.clone().unwrap_or_else(own_program_name);
-        Ok(Greeting { name, lease_ns, token: self.token.clone(), rings: false })
+        Ok(Greeting { name, lease_ns, token: self.token.clone(), rings: false, types: self.types })
     }
 
     fn secured(

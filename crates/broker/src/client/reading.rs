@@ -31,6 +31,7 @@ pub(super) struct ReadingOf {
     pub(super) subscription: SubscriptionHandle,
     pub(super) topic: u32,
     pub(super) name: Arc<str>,
+    pub(super) event_type: Option<Arc<str>>,
     pub(super) supplier: u32,
     /// The supplier's last event before those in the ring.
     pub(super) last: u64,
@@ -204,7 +205,7 @@ impl DirectReading {
     /// What an event becomes: itself, a notice before it, or nothing because it is late. None: its number
     /// cannot be.
     fn event(&mut self, head: DeliverHead<'_>, payload: EventBody) -> Option<Option<Reception>> {
-        let ReadingOf { subscription, topic, ref name, supplier, last, late, .. } = self.of;
+        let ReadingOf { subscription, topic, ref name, ref event_type, supplier, last, late, .. } = self.of;
         let number = head.sequence;
         let expected = self.expected.unwrap_or_else(|| number.saturating_sub(self.lost_untold));
         if number < expected || number == u64::MAX {
@@ -227,6 +228,7 @@ impl DirectReading {
             _ => Some(Reception::Event(ReceivedEvent {
                 subscription,
                 topic: Arc::clone(name),
+                event_type: event_type.clone(),
                 key: (!head.key.is_empty()).then(|| head.key.to_owned()),
                 fields: head.fields,
                 payload,

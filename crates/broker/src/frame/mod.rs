@@ -150,6 +150,8 @@ pub enum Frame<'a> {
     Rejected { topic: u32, token: u32, reason: &'a str },
     /// Broker: the name of a topic, before its first delivery.
     Topic { number: u32, name: &'a str },
+    /// Broker: the type of a topic, to a program that asked for types.
+    TopicType { number: u32, event_type: Option<&'a str> },
     /// Broker: an event.
     Deliver { head: DeliverHead<'a>, payload: &'a [u8] },
     /// Broker: what a consumer should know beside its events.
@@ -203,6 +205,7 @@ mod kind {
     pub(super) const BYE: u8 = 141;
     pub(super) const RING: u8 = 142;
     pub(super) const SENT: u8 = 143;
+    pub(super) const TOPIC_TYPE: u8 = 144;
 }
 
 impl<'a> Frame<'a> {
@@ -259,6 +262,14 @@ impl<'a> Frame<'a> {
             }
             kind::REJECTED => Self::Rejected { topic: number, token: reader.word()?, reason: reader.text()? },
             kind::TOPIC => Self::Topic { number, name: reader.text()? },
+            kind::TOPIC_TYPE => {
+                let event_type = match reader.array()? {
+                    [0] => None,
+                    [1] => Some(reader.text()?),
+                    _ => return Err(reader.bad("unknown flags")),
+                };
+                Self::TopicType { number, event_type }
+            }
             kind::DELIVER => {
                 let [remaining, late, retained, part, acknowledge] =
                     bits(flags).ok_or(reader.bad("unknown flags"))?;
@@ -378,6 +389,11 @@ impl<'a> Frame<'a> {
             Self::Topic { number, name } => {
                 head(kind::TOPIC, *number);
                 bytes.extend(name.as_bytes());
+            }
+            Self::TopicType { number, event_type } => {
+                head(kind::TOPIC_TYPE, *number);
+                bytes.push(u8::from(event_type.is_some()));
+                bytes.extend(event_type.unwrap_or_default().as_bytes());
             }
             Self::Deliver { head, payload } => {
                 head.write(bytes);

@@ -31,7 +31,7 @@ proptest! {
             published: Nanos(5), delivery: long, key: &text, fields,
         };
         let frames = [
-            Frame::Hello(Greeting { name: text.clone(), lease_ns: Some(long), token: Some(text.clone()), rings: true }),
+            Frame::Hello(Greeting { name: text.clone(), lease_ns: Some(long), token: Some(text.clone()), rings: true, types: true }),
             Frame::Advertise { number, spec: Advertisement::of(&text) },
             Frame::Publish { head: publish, payload: &payload },
             Frame::Subscribe { number, spec: Box::new(SubscriptionSpec::of(&text)) },
@@ -44,6 +44,7 @@ proptest! {
             Frame::Published { topic: 1, token: 1, sequence: long, outcome: PublishOutcome::Written(7) },
             Frame::Published { topic: 1, token: 1, sequence: long, outcome: PublishOutcome::Synced(0) },
             Frame::Rejected { topic: number, token: 1, reason: &text }, Frame::Topic { number, name: &text },
+            Frame::TopicType { number, event_type: Some(&text) }, Frame::TopicType { number, event_type: None },
             Frame::Deliver { head: deliver, payload: &payload },
             Frame::Notice { consumer: number, notice: NoticeText::Tick { at_ns: long } },
             Frame::Sent { consumer: number, topic: 1, supplier: 2, count: long, last: 3 },
@@ -63,7 +64,7 @@ proptest! {
     #[test]
     fn a_binary_frame_has_one_reading(
         bytes in proptest::collection::vec(any::<u8>(), 0..80),
-        kind in proptest::sample::select(vec![3_u8, 5, 6, 8, 132, 135, 137, 139, 143]),
+        kind in proptest::sample::select(vec![3_u8, 5, 6, 8, 132, 135, 137, 139, 143, 144]),
     ) {
         let mut bytes = bytes;
         if let [first, a, b, c, ..] = &mut bytes[..] {

@@ -127,6 +127,7 @@ mod tests {
         ReceivedEvent {
             subscription: SubscriptionHandle::default(),
             topic: topic.into(),
+            event_type: None,
             key: None,
             fields: FieldSet::new(),
             payload: EventBody::new(b"payload", None),

@@ -142,6 +142,11 @@ impl DurableEvents {
         self.names.name(topic.0)
     }
 
+    /// The type of a topic by its number, if that is one of the log's.
+    pub(super) fn type_of(&self, topic: TopicId) -> Option<&Arc<str>> {
+        self.names.event_type(topic.0)
+    }
+
     /// An event of the log as the channel has it.
     fn event(&mut self, now: Nanos, body: &[u8], position: u64) -> Option<ChannelEvent<EventBody>> {
         let event = LoggedEvent::read(body).ok()?;
@@ -153,12 +158,12 @@ impl DurableEvents {
         let published = now.since(age);
         let supplier = match event.writer {
             "" => event.supplier,
-            writer => self.names.number(writer),
+            writer => self.names.number(writer, None),
         };
         let mut payload = EventBody::new(event.payload, None);
         payload.position = position;
         Some(ChannelEvent {
-            topic: TopicId(self.names.number(event.topic)),
+            topic: TopicId(self.names.number(event.topic, event.event_type)),
             key: (!event.key.is_empty()).then(|| event.key.into()),
             fields: event.fields,
             payload,

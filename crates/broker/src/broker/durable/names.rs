@@ -15,30 +15,55 @@ const ENOUGH: usize = if cfg!(test) { 32 } else { 65_536 };
 
 #[derive(Debug)]
 pub(super) struct LogNames {
+    /// By name: writers, and topics without a type.
     numbers: HashMap<Arc<str>, u32>,
-    names: HashMap<u32, Arc<str>>,
+    /// By type and name: topics with a type.
+    typed: HashMap<Arc<str>, HashMap<Arc<str>, u32>>,
+    names: HashMap<u32, LogName>,
     /// The number that the next name gets. Numbers come again after 2^31 names.
     next: u32,
     /// With so many names, those that are not needed are forgotten.
     most: usize,
 }
 
+/// A writer or a topic. A topic whose events have several types has a number for each.
+#[derive(Debug)]
+struct LogName {
+    name: Arc<str>,
+    event_type: Option<Arc<str>>,
+}
+
 impl LogNames {
     pub(super) fn new() -> Self {
-        Self { numbers: HashMap::new(), names: HashMap::new(), next: LOGGED, most: ENOUGH }
+        Self {
+            numbers: HashMap::new(),
+            typed: HashMap::new(),
+            names: HashMap::new(),
+            next: LOGGED,
+            most: ENOUGH,
+        }
     }
 
-    pub(super) fn number(&mut self, name: &str) -> u32 {
-        if let Some(number) = self.numbers.get(name) {
+    pub(super) fn number(&mut self, name: &str, event_type: Option<&str>) -> u32 {
+        let known = match event_type {
+            None => self.numbers.get(name),
+            Some(event_type) => self.typed.get(event_type).and_then(|names| names.get(name)),
+        };
+        if let Some(number) = known {
             return *number;
         }
         while self.names.contains_key(&self.next) {
             self.pass();
         }
-        let (name, number) = (Arc::<str>::from(name), self.next);
+        let (name, event_type) = (Arc::<str>::from(name), event_type.map(Arc::<str>::from));
+        let number = self.next;
         self.pass();
-        self.names.insert(number, Arc::clone(&name));
-        self.numbers.insert(name, number);
+        let numbers = match &event_type {
+            None => &mut self.numbers,
+            Some(event_type) => self.typed.entry(Arc::clone(event_type)).or_default(),
+        };
+        numbers.insert(Arc::clone(&name), number);
+        self.names.insert(number, LogName { name, event_type });
         number
     }
 
@@ -47,7 +72,11 @@ impl LogNames {
     }
 
     pub(super) fn name(&self, number: u32) -> Option<&Arc<str>> {
-        self.names.get(&number)
+        self.names.get(&number).map(|known| &known.name)
+    }
+
+    pub(super) fn event_type(&self, number: u32) -> Option<&Arc<str>> {
+        self.names.get(&number)?.event_type.as_ref()
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -58,6 +87,10 @@ impl LogNames {
     pub(super) fn forget_but(&mut self, needed: &HashSet<u32>) {
         self.names.retain(|number, _| needed.contains(number));
         self.numbers.retain(|_, number| needed.contains(number));
+        self.typed.retain(|_, numbers| {
+            numbers.retain(|_, number| needed.contains(number));
+            !numbers.is_empty()
+        });
         self.most = ENOUGH.max(2 * self.names.len());
     }
 }
@@ -84,22 +117,26 @@ mod tests {
             came in prop::collection::vec(0..400_u32, 0..1500), pending in 1..60_usize,
         ) {
             let mut names = LogNames::new();
+            let types = [None, Some("a"), Some("")];
             // what waits, oldest first
-            let mut waiting: VecDeque<(u32, String)> = VecDeque::new();
-            for name in came.into_iter().map(|name| format!("t/{name}")) {
+            let mut waiting: VecDeque<(u32, String, Option<&str>)> = VecDeque::new();
+            for (name, event_type) in came.into_iter().map(|name| (format!("t/{}", name / 3), types[name as usize % 3])) {
                 if names.is_full() {
-                    names.forget_but(&waiting.iter().map(|(number, _)| *number).collect());
+                    names.forget_but(&waiting.iter().map(|(number, ..)| *number).collect());
                 }
-                waiting.push_back((names.number(&name), name));
+                waiting.push_back((names.number(&name, event_type), name, event_type));
                 if waiting.len() > pending {
                     waiting.pop_front();
                 }
-                for (number, name) in &waiting {
+                for (number, name, event_type) in &waiting {
                     prop_assert_eq!(names.name(*number).map(|it| &**it), Some(&**name));
-                    prop_assert_eq!(names.numbers.get(&**name), Some(number), "it has one number");
+                    prop_assert_eq!(names.event_type(*number).map(|it| &**it), *event_type);
                 }
+                let numbers: HashMap<_, _> = waiting.iter().map(|(number, name, kind)| ((name, kind), number)).collect();
+                prop_assert!(waiting.iter().all(|(number, name, kind)| numbers[&(name, kind)] == number));
                 prop_assert!(names.names.len() <= ENOUGH.max(2 * pending) + 1);
-                prop_assert_eq!(names.names.len(), names.numbers.len());
+                let typed: usize = names.typed.values().map(HashMap::len).sum();
+                prop_assert_eq!(names.names.len(), names.numbers.len() + typed);
             }
         }
     }
