@@ -181,6 +181,56 @@ fn a_named_consumer_goes_on_after_kill_9_of_the_broker_and_a_writer_publishes_on
 }
 
 #[test]
+fn who_reconnects_goes_on_when_the_broker_was_killed_and_nothing_is_missing_or_in_another_order() {
+    const EVENTS: u64 = 200;
+    let mut serving = Serving::start();
+    let reader = ["subscribe", "orders/#", "--resume", "billing", "--reconnect=50s", "--json"];
+    let mut reader = serving.command(&reader).stdout(Stdio::piped()).spawn().expect("it starts");
+    serving.wait_for_a_consumer();
+    let supplier =
+        ["publish", "orders/1", "--writer", "shop", "--durability", "synced", "--every", "5ms", "--json"];
+    let mut supplier = serving.command(&[&supplier[..], &["--reconnect=50s"]].concat());
+    let mut supplier = supplier.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let numbers: String = (1..=EVENTS).map(|number| format!("{number}\n")).collect();
+    supplier.stdin.take().expect("a pipe").write_all(numbers.as_bytes()).expect("it reads");
+    let mut lines = BufReader::new(reader.stdout.take().expect("a pipe")).lines();
+    let (mut came, mut back) = (Vec::new(), 0);
+    while came.last() != Some(&EVENTS) {
+        let line: Value =
+            serde_json::from_str(&lines.next().expect("it goes on").expect("a text")).expect("JSON");
+        match line["payload"].as_str() {
+            Some(payload) => {
+                let number: u64 = payload.parse().expect("a number");
+                // an event comes at least once
+                if !came.contains(&number) {
+                    came.push(number);
+                }
+                if [40, 80, 81].contains(&number) && came.last() == Some(&number) {
+                    serving.restart();
+                }
+            }
+            None => back += u64::from(line["notice"] == "reconnected"),
+        }
+    }
+    reader.kill().expect("it runs");
+    reader.wait().expect("it ends");
+    assert_eq!(came, (1..=EVENTS).collect::<Vec<_>>());
+    assert!(back >= 1, "it was away");
+    let output = supplier.wait_with_output().expect("it ends");
+    assert!(output.status.success());
+    let outcomes = String::from_utf8_lossy(&output.stdout);
+    let count = |outcome: &str| outcomes.matches(&format!("\"outcome\":\"{outcome}\"")).count() as u64;
+    assert_eq!(count("synced") + count("duplicate"), EVENTS, "{outcomes}");
+    let all = ["subscribe", "#", "--resume", "all", "--after", "0", "--count", "200", "--json"];
+    let kept = payloads(&serving.events(&all));
+    assert_eq!(
+        kept,
+        (1..=EVENTS).map(|number| number.to_string()).collect::<Vec<_>>(),
+        "the log has each once"
+    );
+}
+
+#[test]
 fn a_session_is_recorded_and_replayed() {
     let serving = Serving::start();
     let mut record = serving.command(&["record", "monday", "plant/#", "--count", "3", "--json"]);

@@ -50,18 +50,52 @@ pub(crate) struct StayFlags {
     wait: ChannelWait,
 }
 
+impl StayFlags {
+    fn options(&self) -> ClientOptions {
+        let options = ClientOptions::new().waiting(self.wait);
+        match self.lease {
+            Some(lease) => options.leased(lease),
+            None => options,
+        }
+    }
+}
+
+/// What a program does when its connection breaks.
+#[derive(clap::Args)]
+pub(crate) struct ReconnectFlag {
+    /// If the connection breaks, connect again, for at most this long [without a time: 1min]
+    #[arg(long, value_name = "WITHIN", value_parser = units::duration, num_args = 0..=1, require_equals = true,
+          default_missing_value = "1min")]
+    pub(super) reconnect: Option<Duration>,
+}
+
+impl ReconnectFlag {
+    fn of(&self, options: ClientOptions) -> ClientOptions {
+        match self.reconnect {
+            Some(within) => options.reconnecting(within),
+            None => options,
+        }
+    }
+}
+
 impl BrokerFlag {
     pub(super) fn client(&self) -> anyhow::Result<Client> {
         self.connect(ClientOptions::new())
     }
 
+    /// The same, told the types of topics.
+    pub(super) fn told_types(&self, again: &ReconnectFlag) -> anyhow::Result<Client> {
+        self.connect(again.of(ClientOptions::new().told_types()))
+    }
+
     /// The same, with a lease and a way of waiting.
     pub(super) fn staying(&self, stay: &StayFlags) -> anyhow::Result<Client> {
-        let options = ClientOptions::new().waiting(stay.wait);
-        self.connect(match stay.lease {
-            Some(lease) => options.leased(lease),
-            None => options,
-        })
+        self.connect(stay.options())
+    }
+
+    /// The same, connecting again when the connection breaks.
+    pub(super) fn lasting(&self, stay: &StayFlags, again: &ReconnectFlag) -> anyhow::Result<Client> {
+        self.connect(again.of(stay.options()))
     }
 
     fn connect(&self, mut options: ClientOptions) -> anyhow::Result<Client> {

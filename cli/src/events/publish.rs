@@ -1,13 +1,15 @@
 //! `unisono events publish`: events of a topic, from the command line or line by line.
 
-use super::flags::{BrokerFlag, EventFlags, StayFlags, in_words};
+use super::flags::{BrokerFlag, EventFlags, ReconnectFlag, StayFlags, in_words};
 use crate::flags::one_of;
 use crate::output;
 use std::io::{BufRead, IsTerminal as _};
 use std::process::ExitCode;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
-use unisono_broker::{Advertisement, Client, Durability, KeptHistory, Nanos, PublishOutcome, TopicHandle};
+use unisono_broker::{
+    Advertisement, Client, Durability, Error, KeptHistory, Nanos, PublishOutcome, TopicHandle,
+};
 use unisono_measure::units;
 
 const DURABILITY: [(Durability, &str, &str); 3] = [
@@ -24,6 +26,8 @@ const DURABILITY: [(Durability, &str, &str); 3] = [
   seq 1000 | unisono events publish counter --every 10ms              each line, a hundred a second
   seq 1000 | unisono events publish counter --durability synced --writer counter
                                                      run it again: what the log has is not published again
+  seq 1000 | unisono events publish counter --every 10ms --reconnect=10min
+                                                     goes on when the broker is started again
   seq 1000 | unisono events publish speed --every 10ms --exclusive --strength 2
                                                      heard alone; when it dies, the next strongest is heard
   seq 1000 | unisono events publish speed --every 10ms --exclusive --lease 1s
@@ -89,11 +93,13 @@ pub(crate) struct Args {
     #[command(flatten)]
     stay: StayFlags,
     #[command(flatten)]
+    reconnect: ReconnectFlag,
+    #[command(flatten)]
     broker: BrokerFlag,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut client = args.broker.staying(&args.stay)?;
+    let mut client = args.broker.lasting(&args.stay, &args.reconnect)?;
     let nanos = |duration: Duration| Nanos::from(duration).0;
     let history = match (args.keep, args.keep_values) {
         (_, Some(keys)) => KeptHistory::LastValue(keys),
@@ -204,8 +210,16 @@ fn one(
 ) -> anyhow::Result<Audience> {
     let draft = args.event.draft(payload);
     // a consumer may have chosen that its suppliers wait for it
-    let published = client.hand_in(topic, &draft, sequence).and_then(|event| client.outcome(event));
-    let published = published.map_err(in_words)?;
+    let published = loop {
+        match client.hand_in(topic, &draft, sequence).and_then(|event| client.outcome(event)) {
+            Err(Error::Unanswered) => {
+                let twice =
+                    if sequence.is_some() { "" } else { ", which it may have taken (--writer: once)" };
+                eprintln!("the broker is away; it will get the event again{twice}");
+            }
+            published => break published.map_err(in_words)?,
+        }
+    };
     let (word, inboxes) = match published.outcome {
         PublishOutcome::Taken(inboxes) => ("taken", inboxes),
         PublishOutcome::Written(inboxes) => ("written", inboxes),

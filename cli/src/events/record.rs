@@ -1,6 +1,6 @@
 //! `unisono events record`: the events of topics into a directory, for `replay`.
 
-use super::flags::{BrokerFlag, in_words};
+use super::flags::{BrokerFlag, ReconnectFlag, in_words};
 use super::log::epoch;
 use crate::exit::Failure;
 use crate::output;
@@ -48,11 +48,13 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    reconnect: ReconnectFlag,
+    #[command(flatten)]
     broker: BrokerFlag,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut client = args.broker.client()?;
+    let mut client = args.broker.told_types(&args.reconnect)?;
     let mut log = open(&args.directory)?;
     let interests = args.topics.iter().map(|topics| InterestSpec {
         topics: topics.clone(),
@@ -69,7 +71,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     client.subscribe(&spec).map_err(in_words)?;
     interrupt::catch()?;
     let (start, epoch) = (Instant::now(), epoch()?);
-    let (mut events, mut missing) = (0, 0);
+    let (mut events, mut missing, mut away) = (0, 0, 0);
     while interrupt::caught().is_none()
         && args.count.is_none_or(|count| events < count)
         && args.time.is_none_or(|time| start.elapsed() < time)
@@ -83,6 +85,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 events += 1;
             }
             Some(Reception::Notice { notice: NoticeText::Gap { lost, .. }, .. }) => missing += lost,
+            // how many events were missed meanwhile, nobody knows
+            Some(Reception::Reconnected { away: time }) => {
+                eprintln!("the broker was away for {time:.1?}; what was published meanwhile is missing");
+                away += 1;
+            }
             _ => {}
         }
     }
@@ -90,7 +97,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         job.run()?;
     }
     let text = match args.json {
-        true => serde_json::json!({ "events": events, "missing": missing, "bytes": log.bytes() }).to_string(),
+        true => {
+            let bytes = log.bytes();
+            let counts =
+                serde_json::json!({ "events": events, "missing": missing, "away": away, "bytes": bytes });
+            counts.to_string()
+        }
         false => format!("{events} events, {missing} missing, {} bytes", log.bytes()),
     };
     output::answer(&text)?;

@@ -21,6 +21,13 @@ pub(super) fn line(reception: &Reception, as_json: bool) -> String {
         }
         (Reception::Rejected { reason, .. }, true) => json!({ "rejected": reason }).to_string(),
         (Reception::Rejected { reason, .. }, false) => format!("(refused: {reason})"),
+        (Reception::Reconnected { away }, true) => {
+            let away = u64::try_from(away.as_micros()).unwrap_or(u64::MAX);
+            json!({ "notice": "reconnected", "away_us": away }).to_string()
+        }
+        (Reception::Reconnected { away }, false) => {
+            format!("(connected again after {away:.1?}; only who resumes has missed nothing)")
+        }
         (_, _) => String::new(),
     }
 }

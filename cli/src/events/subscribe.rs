@@ -1,6 +1,6 @@
 //! `unisono events subscribe`: events as they come.
 
-use super::flags::{BrokerFlag, DirectChoice, StayFlags, in_words};
+use super::flags::{BrokerFlag, DirectChoice, ReconnectFlag, StayFlags, in_words};
 use super::reply::{self, ReplyCourse, ReplyFlags};
 use super::show;
 use crate::flags::one_of;
@@ -56,6 +56,7 @@ Examples:
   unisono events subscribe jobs --group workers --acknowledge 1s            each event to one worker, until it is done
   unisono events subscribe door motion --together sequence --within 5s      both, in this order
   unisono events subscribe 'orders/#' --resume billing                      go on where `billing` was
+  unisono events subscribe 'orders/#' --resume billing --reconnect          also when the broker is started again
   unisono events subscribe state --last-values 100                          what the topic keeps, or refused if it keeps less
   unisono events subscribe feed --deadline 10ms --share 0.5                 refused unless suppliers and the policy promise it
   unisono events subscribe feed --silence 5s                                told when nothing comes
@@ -175,6 +176,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     stay: StayFlags,
     #[command(flatten)]
+    reconnect: ReconnectFlag,
+    #[command(flatten)]
     broker: BrokerFlag,
 }
 
@@ -242,7 +245,7 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut client = args.broker.staying(&args.stay)?;
+    let mut client = args.broker.lasting(&args.stay, &args.reconnect)?;
     client.subscribe(&args.spec()).map_err(in_words)?;
     if let Some(command) = &args.replies.reply {
         let (count, timeout, lease, json) = (args.count, args.timeout, args.stay.lease, args.json);

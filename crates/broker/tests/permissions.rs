@@ -5,7 +5,7 @@ mod common;
 use common::mqtt::{Raw, V5, V311};
 use common::{Addresses, broker, event, with_this_broker};
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use unisono_broker::{
     Advertisement, Broker, BrokerAddress, Client, ClientOptions, Destination, Error, EventDraft, FieldValue,
     Limits, Permissions, SubscriptionSpec, Tokens, now,
@@ -231,5 +231,88 @@ fn an_mqtt_client_that_publishes_too_fast_is_told_so_and_may_publish_later() {
         while code() != 0x97 {}
         std::thread::sleep(Duration::from_millis(2100));
         assert_eq!(code(), 0x10);
+    });
+}
+
+#[test]
+fn requests_need_no_rule_for_replies_and_nobody_else_reads_the_answers() {
+    let rules = "[[allow]]\nwho = [\"anonymous\"]\npublish = [\"sums\"]\n\
+                 [[allow]]\nwho = [\"unix:me\"]\nsubscribe = [\"sums\"]";
+    with_rules(rules, None, |at| {
+        let mut replier = at.client();
+        replier.subscribe(&SubscriptionSpec::of("sums")).expect("it may");
+        let tcp = at.tcp;
+        let asking = std::thread::spawn(move || {
+            let mut asking = Client::connect_tcp(tcp).expect("it is named");
+            let sums = asking.advertise(&Advertisement::of("sums")).expect("it may");
+            let reply = asking.request(sums, EventDraft::new(b"1 + 1"), Duration::from_secs(20));
+            reply.map(|reply| reply.payload.bytes().into_owned())
+        });
+        let request = event(&mut replier);
+        let Some(FieldValue::Text(topic)) = request.fields.field("reply_to").cloned() else {
+            panic!("{request:?}")
+        };
+        // who has got the request knows the topic, and may answer there; nobody but the asker may read it
+        for pattern in [&*topic, "reply/+", "#"] {
+            let said = refused(replier.subscribe(&SubscriptionSpec::of(pattern)));
+            assert!(said.contains("may not subscribe"), "{said}");
+        }
+        let guess = format!("{}0", &topic[..topic.len() - 1]);
+        for other in ["reply/1-2", if guess == *topic { "reply/0" } else { &guess }] {
+            assert!(refused(replier.advertise(&Advertisement::of(other))).contains("may not publish"));
+        }
+        assert!(replier.reply(&request, EventDraft::new(b"2")).expect("it may"));
+        assert_eq!(asking.join().expect("it ends").expect("a reply"), b"2");
+        // the topic ends with the program that asked
+        let start = Instant::now();
+        while let Ok(again) = replier.advertise(&Advertisement::of(&topic)) {
+            replier.withdraw(again).expect("it goes on");
+            assert!(start.elapsed() < Duration::from_secs(20), "the topic does not end");
+        }
+    });
+}
+
+#[test]
+fn a_rule_says_the_class_of_those_that_choose_none() {
+    let rules = "[[allow]]\nwho = [\"token:line1\", \"mqtt:line1\"]\nsubscribe = [\"#\"]\nclass = \"control\"\n\
+                 [[allow]]\nwho = [\"*\"]\nsubscribe = [\"#\"]";
+    let tree = Hierarchy::new(ClassSpec::new("all").with([ClassSpec::new("control")]))
+        .and_then(|tree| tree.with_default("rest"))
+        .expect("it is sound");
+    let permissions = Permissions::parse(rules, &|_| None).expect("it is sound");
+    let tokens = Tokens::parse(TOKENS, now(), 0).expect("it is sound");
+    let broker =
+        Broker::new(tree, Limits::default()).with_permissions(permissions.clone()).with_tokens(tokens);
+    permissions.check_classes(|name| broker.has_class(name)).expect("both have `control`");
+    let said = refused(permissions.check_classes(|_| false));
+    assert!(said.starts_with("4:9: `control` is no class"), "{said}");
+    with_this_broker(broker, |at| {
+        let (mut mqtt, code) = Raw::open(at.mqtt, V5).log_in("mqtt", "line1", "test");
+        assert_eq!(code, 0);
+        mqtt.subscribe(1, "a", 1);
+        mqtt.subscribe(2, "$share/workers/a", 1);
+        let token = ClientOptions::new().named("program").with_token("test");
+        let mut program = token.connect(&BrokerAddress::Tcp(at.tcp)).expect("it knows the token");
+        program.subscribe(&SubscriptionSpec::of("a")).expect("it may");
+        let mut chosen =
+            token.named("chosen").connect(&BrokerAddress::Tcp(at.tcp)).expect("it knows the token");
+        let rest = Some("rest".to_owned());
+        chosen.subscribe(&SubscriptionSpec { class: rest, ..SubscriptionSpec::of("a") }).expect("it may");
+        let mut other = ClientOptions::new()
+            .named("other")
+            .connect(&BrokerAddress::Unix(at.unix.clone()))
+            .expect("it may");
+        other.subscribe(&SubscriptionSpec::of("a")).expect("it may");
+        let consumers = other.statistics().expect("it goes on").consumers;
+        let mut classes: Vec<_> = consumers.iter().map(|of| (&*of.name, &*of.class)).collect();
+        classes.sort_unstable();
+        let expected = [
+            ("$share/workers/a", "control"),
+            ("chosen", "rest"),
+            ("mqtt", "control"),
+            ("other", "rest"),
+            ("program", "control"),
+        ];
+        assert_eq!(classes, expected);
     });
 }

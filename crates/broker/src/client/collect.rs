@@ -133,7 +133,7 @@ impl Client {
         if now.since(self.direct.counted_at) >= COUNTED_EVERY && self.is_uncounted() {
             self.direct.counted_at = now;
             self.count_readings();
-            self.flush()?;
+            self.let_leave()?;
         }
         Ok(())
     }
@@ -160,7 +160,7 @@ impl Client {
             }
             self.obey()?;
             self.send_reports();
-            self.flush()?;
+            self.let_leave()?;
             let until =
                 *until.get_or_insert_with(|| timeout.map(|timeout| Nanos::from(timeout).after(now())));
             // what the suppliers write meanwhile must not keep the program here

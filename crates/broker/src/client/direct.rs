@@ -210,7 +210,7 @@ impl Client {
             let blind = awaits && self.received.len() >= MOST_RECEIVED;
             if awaits && !blind {
                 // there is room for the order now; the broker sends it as soon as it looks
-                self.flush()?;
+                self.let_leave()?;
                 self.hear(None)?;
                 continue;
             }
@@ -266,7 +266,7 @@ impl Client {
                         self.received.push_back(reception);
                     }
                     // others may wait for what this thread published elsewhere
-                    self.flush()?;
+                    self.let_leave()?;
                 }
                 Err(NotSupplied::NoRing) => {
                     self.leave(number, true)?;

@@ -54,6 +54,12 @@ pub enum Error {
     /// The connection broke.
     #[error("the broker is gone ({0}), and with it what it had taken and not delivered yet; connect again")]
     Broken(TransportError),
+    /// The connection broke, and the client connects again.
+    #[error(
+        "the connection broke before the broker answered; nobody knows whether the event was taken: publish it again, \
+         with a writer's number if it must not come twice"
+    )]
+    Unanswered,
     /// What came is no answer of a broker.
     #[error("what answers is no broker of this version: {0}")]
     Strange(String),

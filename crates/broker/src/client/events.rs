@@ -8,7 +8,7 @@ use crate::spec::{Advertisement, Durability, KeptHistory, SubscriptionSpec};
 use crate::topic_names::TopicNames;
 use crate::transport::{PayloadRef, PayloadWriter, SharedPayload};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use unisono_eventchannel::{FieldSet, NO_DEADLINE};
 use unisono_linux::clock::{self, Nanos};
 
@@ -106,6 +106,8 @@ pub struct PublishedEvent {
 pub struct HandedIn {
     topic: u32,
     token: u32,
+    /// [`Client::connection`](Client) then.
+    connection: u32,
 }
 
 /// An event that has come.
@@ -131,6 +133,8 @@ pub struct ReceivedEvent {
     pub repeated: u8,
     /// What [`Client::acknowledge`] tells the broker. None: it need not be acknowledged.
     pub delivery: Option<u64>,
+    /// How often the client had connected again.
+    pub(crate) connection: u32,
     /// The other events of a correlation.
     pub with: Vec<Self>,
 }
@@ -151,6 +155,11 @@ pub enum Reception {
         topic: TopicHandle,
         reason: String,
     },
+    /// The connection was broken for this time. Subscriptions that do not resume have missed what was
+    /// published meanwhile, and what this program published and was not answered about may be lost.
+    Reconnected {
+        away: Duration,
+    },
 }
 
 /// The events of a correlation that have come before its last one.
@@ -162,7 +171,7 @@ impl CorrelatedParts {
     pub(super) fn deliver(
         &mut self,
         topics: &TopicNames,
-        same_clock: bool,
+        (same_clock, connection): (bool, u32),
         head: DeliverHead<'_>,
         (payload, apart): (&[u8], Option<SharedPayload>),
     ) -> Option<ReceivedEvent> {
@@ -189,6 +198,7 @@ impl CorrelatedParts {
             retained: head.flags.retained,
             repeated: head.repeated,
             delivery: head.flags.acknowledge.then_some(head.delivery),
+            connection,
             with: Vec::new(),
         };
         if head.flags.part {
@@ -212,9 +222,14 @@ impl Client {
     /// # Errors
     /// The name or the type does not fit, there are too many, or the broker is gone.
     pub fn advertise(&mut self, spec: &Advertisement) -> Result<TopicHandle, Error> {
-        let number = self.number();
-        self.tell(&Frame::Advertise { number, spec: spec.clone() })?;
-        self.agreed(number)?;
+        let number = self.surely(|client| {
+            let number = client.number();
+            client.tell(&Frame::Advertise { number, spec: spec.clone() })?;
+            client.agreed(number).map(|()| number)
+        })?;
+        if let Some(comeback) = &mut self.comeback {
+            comeback.advertised(number, spec);
+        }
         let outlet = ClientOutlet {
             token: 0,
             deadline_ns: spec.deadline_ns,
@@ -251,7 +266,7 @@ impl Client {
     /// # Errors
     /// As [`publish`](Self::publish).
     pub fn publish_later(&mut self, topic: TopicHandle, event: &EventDraft<'_>) -> Result<(), Error> {
-        self.put_event(topic.0, event, PublishFlags::default(), 0)
+        self.surely(|client| client.put_event(topic.0, event, PublishFlags::default(), 0))
     }
 
     /// Publishes an event unless it would have to wait, and says what became of it.
@@ -301,15 +316,18 @@ impl Client {
         sequence: Option<u64>,
         flags: PublishFlags,
     ) -> Result<HandedIn, Error> {
-        let token = self.token(topic)?;
-        self.put_numbered(topic.0, event, (flags, sequence), token)?;
-        Ok(HandedIn { topic: topic.0, token })
+        self.surely(|client| {
+            let token = client.token(topic)?;
+            client.put_numbered(topic.0, event, (flags, sequence), token)?;
+            Ok(HandedIn { topic: topic.0, token, connection: client.connection })
+        })
     }
 
     /// Waits for what became of an event that was handed in. Ask for each one once.
     ///
     /// # Errors
-    /// It was refused, with the reason and by whom.
+    /// It was refused, with the reason and by whom; or the connection broke and nobody knows
+    /// ([`Error::Unanswered`], if the client connects again).
     pub fn outcome(&mut self, event: HandedIn) -> Result<PublishedEvent, Error> {
         loop {
             if let Some(published) = self.outcome_within(event, Duration::MAX)? {
@@ -327,13 +345,25 @@ impl Client {
         event: HandedIn,
         timeout: Duration,
     ) -> Result<Option<PublishedEvent>, Error> {
-        let until = Nanos::from(timeout).after(clock::now());
-        self.flush()?;
+        if event.connection != self.connection {
+            let answer = self.answers.remove(&(event.topic, event.token));
+            return answer.map_or(Err(Error::Unanswered), |answer| became(answer).map(Some));
+        }
+        match self.outcome_of(event, timeout) {
+            Err(error) if self.loses(&error) => Err(Error::Unanswered),
+            outcome => outcome,
+        }
+    }
+
+    fn outcome_of(&mut self, event: HandedIn, timeout: Duration) -> Result<Option<PublishedEvent>, Error> {
+        self.let_leave()?;
+        let until = Instant::now().checked_add(timeout);
         loop {
             if let Some(answer) = self.answers.remove(&(event.topic, event.token)) {
                 return became(answer).map(Some);
             }
-            if !self.hear(Some(until.since(clock::now()).into()))? {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if !self.hear(left)? {
                 return Ok(None);
             }
         }
@@ -395,9 +425,23 @@ impl Client {
     /// The broker is gone.
     pub fn withdraw(&mut self, topic: TopicHandle) -> Result<(), Error> {
         self.direct.withdrawn(topic.0);
-        match self.outlets.remove(&topic.0) {
-            Some(_) => self.tell(&Frame::Close { number: topic.0 }),
-            None => Ok(()),
+        if self.outlets.remove(&topic.0).is_none() {
+            return Ok(());
+        }
+        if let Some(comeback) = &mut self.comeback {
+            comeback.withdrawn(topic.0);
+        }
+        self.tell_unless_away(&Frame::Close { number: topic.0 })
+    }
+
+    /// Tells the broker something that means nothing to it in another connection.
+    fn tell_unless_away(&mut self, frame: &Frame<'_>) -> Result<(), Error> {
+        if self.comeback.as_ref().is_some_and(|comeback| comeback.descriptor().is_some()) {
+            return Ok(());
+        }
+        match self.tell(frame) {
+            Err(error) if self.loses(&error) => Ok(()),
+            told => told,
         }
     }
 
@@ -407,10 +451,21 @@ impl Client {
     /// A pattern or a filter does not parse, the request does not fit what is offered, the reservation cannot
     /// be kept, there are too many, or the broker is gone.
     pub fn subscribe(&mut self, spec: &SubscriptionSpec) -> Result<SubscriptionHandle, Error> {
-        let number = self.number();
-        self.direct.subscribed(number, spec.late);
-        self.tell(&Frame::Subscribe { number, spec: Box::new(spec.clone()) })?;
-        self.agreed(number)?;
+        let number = self.surely(|client| {
+            let number = client.number();
+            client.direct.subscribed(number, spec.late);
+            if let Some(comeback) = &mut client.comeback {
+                // its first events come with the answer, and are counted by then
+                comeback.subscribed(number, spec);
+            }
+            let asked = client
+                .tell(&Frame::Subscribe { number, spec: Box::new(spec.clone()) })
+                .and_then(|()| client.agreed(number));
+            if let (Err(_), Some(comeback)) = (&asked, &mut client.comeback) {
+                comeback.unsubscribed(number);
+            }
+            asked.map(|()| number)
+        })?;
         Ok(SubscriptionHandle(number))
     }
 
@@ -422,7 +477,10 @@ impl Client {
         self.count_readings();
         self.direct.unsubscribed(subscription.0);
         self.loosely.end_all(subscription.0);
-        self.tell(&Frame::Unsubscribe { number: subscription.0 })
+        if let Some(comeback) = &mut self.comeback {
+            comeback.unsubscribed(subscription.0);
+        }
+        self.tell_unless_away(&Frame::Unsubscribe { number: subscription.0 })
     }
 
     /// The next event or notice, if one comes in time. None: for ever.
@@ -430,6 +488,26 @@ impl Client {
     /// # Errors
     /// The broker is gone.
     pub fn receive(&mut self, timeout: Option<Duration>) -> Result<Option<Reception>, Error> {
+        if self.comeback.is_none() {
+            return self.receive_connected(timeout);
+        }
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            if let Some(reception) = self.received.pop_front() {
+                return Ok(Some(reception));
+            }
+            if !self.is_back(until)? {
+                return Ok(None);
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            match self.receive_connected(left) {
+                Err(error) if self.loses(&error) => {}
+                received => return received,
+            }
+        }
+    }
+
+    fn receive_connected(&mut self, timeout: Option<Duration>) -> Result<Option<Reception>, Error> {
         loop {
             if let Some(reception) = self.received.pop_front() {
                 return Ok(Some(reception));
@@ -451,10 +529,15 @@ impl Client {
     /// # Errors
     /// The broker is gone.
     pub fn acknowledge(&mut self, event: &ReceivedEvent) -> Result<(), Error> {
-        match event.delivery {
-            Some(delivery) => self.tell(&Frame::Acknowledge { consumer: event.subscription.0, delivery }),
-            None => Ok(()),
+        let Some(delivery) = event.delivery else { return Ok(()) };
+        let consumer = event.subscription.0;
+        let position =
+            self.comeback.as_mut().is_some_and(|comeback| comeback.acknowledged(consumer, delivery));
+        // in another connection the number may be another event's
+        if !position && event.connection != self.connection {
+            return Ok(());
         }
+        self.tell_unless_away(&Frame::Acknowledge { consumer, delivery })
     }
 
     /// Events of this program that were refused and that it did not wait for.

@@ -26,6 +26,7 @@ mod loosely;
 mod options;
 mod paths;
 mod reading;
+mod reconnect;
 mod requests;
 mod supply;
 
@@ -46,10 +47,11 @@ use crate::transport::{Awaited, Drained, FrameTransport, MayWait, PayloadRef, Ta
 use direct::ClientRings;
 use events::CorrelatedParts;
 use loosely::LooseReading;
+use reconnect::Comeback;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use unisono_eventchannel::NumberMap;
 use unisono_linux::clock::{self, Nanos};
 
@@ -114,6 +116,10 @@ pub struct Client {
     rejected: u64,
     replies: requests::ReplyTopics,
     statistics: Option<Statistics>,
+    /// How it connects again. None: it does not.
+    comeback: Option<Box<Comeback>>,
+    /// How often it has connected again.
+    connection: u32,
     head: Vec<u8>,
 }
 
@@ -162,6 +168,8 @@ impl Client {
             rejected: 0,
             replies: requests::ReplyTopics::default(),
             statistics: None,
+            comeback: None,
+            connection: 0,
             head: Vec::new(),
         };
         client.tell(&Frame::Hello(greeting))?;
@@ -194,7 +202,14 @@ impl Client {
     /// # Errors
     /// The broker is gone.
     pub fn alive(&mut self) -> Result<(), Error> {
-        self.tell(&Frame::Alive)
+        // a program that only says that it lives must not wait for a broker that is away
+        if !self.is_back(Some(Instant::now()))? {
+            return Ok(());
+        }
+        match self.tell(&Frame::Alive) {
+            Err(error) if self.loses(&error) => Ok(()),
+            told => told,
+        }
     }
 
     /// What the broker has done, for all programs.
@@ -202,10 +217,13 @@ impl Client {
     /// # Errors
     /// The broker is gone.
     pub fn statistics(&mut self) -> Result<Statistics, Error> {
-        self.tell(&Frame::Ask)?;
-        loop {
-            if let Some(statistics) = self.statistics.take() {
-                return Ok(statistics);
+        self.surely(|client| {
+            client.tell(&Frame::Ask)?;
+            loop {
+                if let Some(statistics) = client.statistics.take() {
+                    return Ok(statistics);
+                }
+                client.hear(None)?;
             }
         })
     }
@@ -215,6 +233,10 @@ impl Client {
     /// # Errors
     /// The broker is gone.
     pub fn flush(&mut self) -> Result<(), Error> {
+        self.surely(Self::let_leave)
+    }
+
+    fn let_leave(&mut self) -> Result<(), Error> {
         self.tell_rings();
         while self.transport.flush()? == Drained::Part {
             self.make_room()?;
@@ -232,7 +254,7 @@ impl Client {
         let mut head = std::mem::take(&mut self.head);
         head.clear();
         frame.write(&mut head);
-        let told = self.put(&head, PayloadRef::Bytes(&[])).and_then(|()| self.flush());
+        let told = self.put(&head, PayloadRef::Bytes(&[])).and_then(|()| self.let_leave());
         self.head = head;
         told
     }
@@ -336,6 +358,11 @@ impl Client {
     fn take(&mut self) -> Result<bool, Error> {
         let Some(frame) = self.transport.receive()? else { return Ok(false) };
         let read = Frame::read(frame.bytes).map_err(|bad| Error::Strange(bad.to_string()))?;
+        if let (Some(comeback), Frame::Deliver { head, .. }) = (&mut self.comeback, &read)
+            && head.flags.acknowledge
+        {
+            comeback.delivered(head);
+        }
         match read {
             Frame::Deliver { head, payload } if self.direct.readings.is_empty() => {
                 match self.loosely.take(&head, &self.topics) {
@@ -344,14 +371,16 @@ impl Client {
                     Some(gap) => self.received.extend(gap),
                 }
                 let (topics, same_clock) = (&self.topics, self.terms.same_clock);
-                if let Some(event) = self.parts.deliver(topics, same_clock, head, (payload, frame.apart)) {
+                let terms = (same_clock, self.connection);
+                if let Some(event) = self.parts.deliver(topics, terms, head, (payload, frame.apart)) {
                     self.received.push_back(Reception::Event(event));
                 }
             }
             Frame::Deliver { head, payload } => {
                 let of = (head.consumer, head.topic, head.supplier);
                 let (topics, same_clock, number) = (&self.topics, self.terms.same_clock, head.sequence);
-                let whole = self.parts.deliver(topics, same_clock, head, (payload, frame.apart));
+                let terms = (same_clock, self.connection);
+                let whole = self.parts.deliver(topics, terms, head, (payload, frame.apart));
                 // a correlation has no rings
                 self.empty_rings(of, Some(number));
                 self.received.extend(whole.map(Reception::Event));
@@ -432,9 +461,11 @@ impl Drop for Client {
 }
 
 /// To poll for reading in a loop of one's own, once [`Client::receive`] with no time left has found nothing:
-/// what has come before may already wait in this process.
+/// what has come before may already wait in this process. Ask again before each poll if the client may
+/// connect again: another connection has another descriptor.
 impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.direct.descriptor().unwrap_or_else(|| self.transport.as_fd())
+        let away = self.comeback.as_ref().and_then(|comeback| comeback.descriptor());
+        away.or(self.direct.descriptor()).unwrap_or_else(|| self.transport.as_fd())
     }
 }

@@ -30,6 +30,8 @@ pub struct ClientOptions {
     token: Option<String>,
     lease: Option<Duration>,
     wait: ChannelWait,
+    types: bool,
+    pub(super) reconnect: Option<Duration>,
 }
 
 impl ClientOptions {
@@ -71,12 +73,27 @@ impl ClientOptions {
         self
     }
 
-    /// Connects to the broker at an address of any kind. With TLS it returns when the handshake is done.
-    ///
-    /// # Errors
-    /// Nobody is there, or something else is; a file cannot be read; one of the two ends does not accept the
-    /// other one's certificate or token; the name or the lease cannot be.
-    pub fn connect(&self, address: &BrokerAddress) -> Result<Client, Error> {
+    /// The broker tells the types of topics ([`ReceivedEvent::event_type`](super::ReceivedEvent::event_type)).
+    /// A broker that is older than this refuses the connection.
+    #[must_use]
+    pub fn told_types(mut self) -> Self {
+        self.types = true;
+        self
+    }
+
+    /// When the connection breaks later, the client connects again, for at most this long, and advertises and
+    /// subscribes what it had. Calls of the program wait meanwhile, but [`Client::receive`] no longer than
+    /// asked, and a try may take as long as the network lets it. Subscriptions that
+    /// [resume](crate::ResumeSpec) go on after what was acknowledged. Others have missed what was published
+    /// meanwhile: [`Reception::Reconnected`](super::Reception::Reconnected) says for how long. Paths end.
+    #[must_use]
+    pub fn reconnecting(mut self, within: Duration) -> Self {
+        self.reconnect = Some(within);
+        self
+    }
+
+    /// Without connecting again later.
+    pub(super) fn connect_once(&self, address: &BrokerAddress) -> Result<Client, Error> {
         let greeting = self.greeting()?;
         match address {
             BrokerAddress::Unix(path) => {

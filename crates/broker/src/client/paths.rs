@@ -53,6 +53,11 @@ pub(super) fn closed(paths: &mut BTreeMap<u32, ClientPath>, number: u32, reason:
     }
 }
 
+/// No path outlives its connection.
+pub(super) fn all_closed(paths: &mut BTreeMap<u32, ClientPath>, reason: &str) {
+    paths.values_mut().for_each(|state| *state = ClientPath::Closed(reason.to_owned()));
+}
+
 impl Client {
     /// Opens a path in a class (empty: the policy's default) and waits until it is there. A connection may
     /// still be on its way: if nobody takes it, sending fails.
@@ -112,7 +117,7 @@ impl Client {
                 *credit -= cost;
                 let event = EventDraft::new(payload).due_at(deadline);
                 self.put_event(path.0, &event, PublishFlags::default(), 0)?;
-                self.flush()?;
+                self.let_leave()?;
                 Ok(true)
             }
             _ => {

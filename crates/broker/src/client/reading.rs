@@ -241,6 +241,7 @@ impl DirectReading {
                 retained: false,
                 repeated: 0,
                 delivery: None,
+                connection: 0,
                 with: Vec::new(),
             })),
         };

@@ -53,7 +53,15 @@ impl Client {
         let fields = event.fields().clone().with("reply_to", reply_to.as_str()).with("request", number);
         let event = event.with_fields(fields);
         let until = Instant::now() + timeout;
-        while !self.ask(topic, &event, (until, timeout))? {
+        loop {
+            match self.ask(topic, &event, (until, timeout)) {
+                Err(error) if self.loses(&error) => return Err(Error::Unanswered),
+                Ok(false) => {}
+                heard => {
+                    heard?;
+                    break;
+                }
+            }
             if until.saturating_duration_since(Instant::now()) <= ASK_AGAIN {
                 let topic = self.outlets.get(&topic.0).map(|outlet| outlet.name.clone()).unwrap_or_default();
                 return Err(Error::NobodyReplies { topic, within: timeout });
@@ -72,6 +80,10 @@ impl Client {
                 }
                 Ok(Some(Reception::Rejected { topic: of, reason })) if of == topic => {
                     break Err(Error::Rejected(reason));
+                }
+                Ok(Some(back @ Reception::Reconnected { .. })) => {
+                    others.push_back(back);
+                    break Err(Error::Unanswered);
                 }
                 Ok(Some(other)) => others.push_back(other),
                 Ok(None) => {
@@ -100,12 +112,12 @@ impl Client {
     ) -> Result<bool, Error> {
         if self.outlets.get(&topic.0).is_some_and(|outlet| outlet.is_heard) {
             self.put_event(topic.0, event, PublishFlags::default(), 0)?;
-            self.flush()?;
+            self.let_leave()?;
             return Ok(true);
         }
         let token = self.token(topic)?;
         self.put_event(topic.0, event, PublishFlags { answer: true, ..PublishFlags::default() }, token)?;
-        self.flush()?;
+        self.let_leave()?;
         let outcome = loop {
             match self.answers.remove(&(topic.0, token)) {
                 Some(BrokerAnswer::Published(published)) => break published.outcome,
@@ -167,6 +179,19 @@ impl Client {
         let fields = event.fields().clone().with("request", number.clone());
         self.publish(handle, &event.with_fields(fields))?;
         Ok(true)
+    }
+
+    /// Forgets the topics of replies: each connection has its own.
+    pub(super) fn end_replies(&mut self) {
+        let replies = std::mem::take(&mut self.replies);
+        let Some(comeback) = &mut self.comeback else { return };
+        if let Some((_, own)) = replies.own {
+            comeback.unsubscribed(own.0);
+        }
+        for TopicHandle(other) in replies.others.into_values() {
+            comeback.withdrawn(other);
+            self.outlets.remove(&other);
+        }
     }
 
     /// Closes all topics on which it has answered.

@@ -140,6 +140,7 @@ mod tests {
             retained: false,
             repeated: 0,
             delivery: None,
+            connection: 0,
             with: Vec::new(),
         }
     }

@@ -1,0 +1,121 @@
+//! A client that connects again when its broker was started again: it has its topics and subscriptions, and
+//! says how long it was away.
+
+mod common;
+
+use common::broker;
+use common::watchdog::{while_serving, within_a_minute};
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::time::Duration;
+use unisono_broker::{
+    Advertisement, AgainSpec, BrokerAddress, ChannelWait, Client, ClientOptions, Error, EventDraft, OWNER,
+    ReceivedEvent, Reception, Server, SubscriptionSpec, WhenFull,
+};
+use unisono_linux::poll;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn server(directory: &Path) -> Server {
+    let mut server = Server::new(broker(), ChannelWait::Sleep).expect("descriptors are left");
+    server.listen_unix(&directory.join("events"), OWNER).expect("it listens");
+    server.listen_shared(&directory.join("shared"), OWNER).expect("it listens");
+    server
+}
+
+fn both(directory: &Path) -> [BrokerAddress; 2] {
+    [BrokerAddress::Unix(directory.join("events")), BrokerAddress::Shared(directory.join("shared"))]
+}
+
+fn lasting(at: &BrokerAddress) -> Client {
+    ClientOptions::new().reconnecting(PATIENCE).connect(at).expect("it listens")
+}
+
+/// The next event, without notices.
+fn event(client: &mut Client) -> ReceivedEvent {
+    loop {
+        match client.receive(Some(PATIENCE)).expect("it goes on") {
+            Some(Reception::Event(event)) => return event,
+            Some(Reception::Notice { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn topics_and_subscriptions_are_there_again_and_what_was_not_answered_is_unknown() {
+    within_a_minute(|| {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let directory = directory.path();
+        let mut first = server(directory);
+        let mut parties = None;
+        while_serving(&mut first, || {
+            parties = Some(both(directory).map(|at| {
+                let (mut supplier, mut consumer) = (lasting(&at), lasting(&at));
+                let name = format!("{at:?}").replace(['/', '#', '+'], "-");
+                let topic = supplier.advertise(&Advertisement::of(&name)).expect("a topic");
+                let closed = supplier.advertise(&Advertisement::of("closed")).expect("a topic");
+                supplier.withdraw(closed).expect("it goes on");
+                let ended = consumer.subscribe(&SubscriptionSpec::of(&name)).expect("it fits");
+                consumer.unsubscribe(ended).expect("it goes on");
+                let again = Some(AgainSpec { after_ns: 60_000_000_000, attempts: 9, window: 1 });
+                let (queue_events, full) = (1, WhenFull::BlockSupplier);
+                let spec = SubscriptionSpec { again, queue_events, full, ..SubscriptionSpec::of(&name) };
+                consumer.subscribe(&spec).expect("it fits");
+                // one is held, one waits, and the supplier waits with the third
+                for _ in 0..2 {
+                    supplier.publish(topic, &EventDraft::new(b"first")).expect("it leaves");
+                }
+                let held = event(&mut consumer);
+                let handed =
+                    supplier.hand_in(topic, &EventDraft::new(b"unanswered"), None).expect("it leaves");
+                (supplier, consumer, topic, held, handed)
+            }));
+        });
+        drop(first);
+        for (mut supplier, mut consumer, topic, held, handed) in parties.into_iter().flatten() {
+            assert!(consumer.receive(Some(Duration::from_millis(30))).expect("it waits").is_none());
+            // who polls is woken for the next try
+            assert!(poll::readable([consumer.as_fd()], Some(PATIENCE)).expect("it polls")[0]);
+            let mut second = server(directory);
+            while_serving(&mut second, || {
+                let back = consumer.receive(Some(PATIENCE)).expect("it comes back");
+                let Some(Reception::Reconnected { away }) = back else { panic!("{back:?}") };
+                assert!(away >= Duration::from_millis(30), "{away:?}");
+                let unknown = supplier.outcome(handed).expect_err("that broker is gone");
+                assert!(matches!(unknown, Error::Unanswered), "{unknown}");
+                for payload in [b"second", b"other!"] {
+                    supplier.publish(topic, &EventDraft::new(payload)).expect("it leaves");
+                }
+                let second = event(&mut consumer);
+                assert_eq!((&*second.payload.bytes(), second.sequence), (&b"second"[..], 1));
+                // with its old number it would confirm another event, and let the next one come
+                consumer.acknowledge(&held).expect("it goes on");
+                assert!(consumer.receive(Some(Duration::from_millis(100))).expect("it goes on").is_none());
+                consumer.acknowledge(&second).expect("it goes on");
+                assert_eq!(&*event(&mut consumer).payload.bytes(), b"other!");
+                let there = supplier.statistics().expect("it answers").consumers;
+                assert_eq!(there.len(), 1, "what was ended stays so: {there:?}");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_client_gives_up_after_its_time_and_says_why() {
+    within_a_minute(|| {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let directory = directory.path();
+        let mut first = server(directory);
+        let options = ClientOptions::new().reconnecting(Duration::from_millis(100));
+        let mut clients = Vec::new();
+        while_serving(&mut first, || {
+            clients.extend(both(directory).map(|at| options.connect(&at).expect("it listens")));
+        });
+        drop(first);
+        for client in &mut clients {
+            let said = client.receive(None).expect_err("nobody serves").to_string();
+            assert!(said.contains("no broker at") && said.contains("unisono events serve"), "{said}");
+        }
+    });
+}
