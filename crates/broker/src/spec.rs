@@ -47,6 +47,10 @@ pub struct WelcomeTerms {
     /// nothing in another run. 0: it has none.
     #[serde(default)]
     pub run: u64,
+    /// The topic on which this program expects answers: it may subscribe to it, and whoever knows the name
+    /// may publish on it, whatever the permissions say. Nobody guesses it. Empty: an older broker has none.
+    #[serde(default)]
+    pub reply: String,
 }
 
 /// What is kept for consumers that come late.

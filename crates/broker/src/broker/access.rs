@@ -79,7 +79,7 @@ impl Broker {
 
     pub(super) fn check_publish(&mut self, client: ClientId, topic: &str) -> Result<(), String> {
         let connected = self.clients.get(&client).ok_or("it is gone")?;
-        if connected.grant.may_publish(topic) {
+        if connected.grant.may_publish(topic) || self.replies.may_publish(topic) {
             return Ok(());
         }
         self.access.count(RefusalKind::Publish);
@@ -102,7 +102,7 @@ impl Broker {
 
     pub(super) fn check_subscribe(&mut self, client: ClientId, pattern: &str) -> Result<(), String> {
         let connected = self.clients.get(&client).ok_or("it is gone")?;
-        if connected.grant.may_subscribe(pattern) {
+        if connected.grant.may_subscribe(pattern) || self.replies.may_subscribe(client, pattern) {
             return Ok(());
         }
         self.access.count(RefusalKind::Subscribe);

@@ -21,6 +21,7 @@ mod ledger;
 mod loosely;
 mod mqtt;
 mod paths;
+mod replies;
 mod statistics;
 
 use crate::account::Account;
@@ -43,6 +44,7 @@ use ledger::{MemoryLedger, QueueGrant};
 use loosely::LooseDeliveries;
 use mqtt::{MqttSessionId, MqttSessions};
 use paths::{ForwardingPath, PathInService};
+use replies::GrantedReplies;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use unisono_eventchannel::{ChannelLimits, ConsumerId, EventChannel, NumberMap, SupplierId, TopicId};
@@ -105,6 +107,7 @@ pub struct Broker {
     limits: Limits,
     /// What [`WelcomeTerms::run`] says.
     run: u64,
+    replies: GrantedReplies,
     channel: EventChannel<EventBody>,
     /// The link of the paths. None: there are no paths.
     pace: Option<LinkPace>,
@@ -147,6 +150,7 @@ impl Broker {
         Self {
             limits,
             run: 0,
+            replies: GrantedReplies::default(),
             channel: EventChannel::new(hierarchy, channel),
             pace: None,
             accounts,
@@ -193,9 +197,11 @@ impl Broker {
         self
     }
 
-    /// It begins to serve; programs tell this run of it from others by the number.
-    pub(crate) fn begin(&mut self, run: u64) {
+    /// It begins to serve; programs tell this run of it from others by the number. Nobody else may know the
+    /// secret.
+    pub(crate) fn begin(&mut self, run: u64, secret: u64) {
         self.run = run;
+        self.replies = GrantedReplies::new(secret);
     }
 
     /// How much it takes on.
@@ -331,7 +337,9 @@ impl Broker {
             }
         }
         let (largest, path_largest) = (self.limits.largest, self.limits.path_largest);
-        let terms = WelcomeTerms { version: VERSION, largest, path_largest, same_clock, run: self.run };
+        let reply = self.replies.grant(client);
+        let terms =
+            WelcomeTerms { version: VERSION, largest, path_largest, same_clock, run: self.run, reply };
         self.answer(client, &Frame::Welcome(terms));
         Ok(())
     }
@@ -341,6 +349,7 @@ impl Broker {
     pub fn gone(&mut self, now: Nanos, client: ClientId) {
         self.look(now);
         let Some(connected) = self.clients.remove(&client) else { return };
+        self.replies.withdraw(client);
         for (number, outlet) in connected.outlets {
             match outlet {
                 Outlet::Topic { supplier, topic } => {

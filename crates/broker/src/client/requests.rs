@@ -140,8 +140,11 @@ impl Client {
         if let Some(own) = &self.replies.own {
             return Ok(own.clone());
         }
-        // unique on this host and, by the time, among hosts
-        let topic = format!("reply/{}-{}", std::process::id(), clock::now().0);
+        let topic = match &*self.terms.reply {
+            // unique on this host and, by the time, among hosts
+            "" => format!("reply/{}-{}", std::process::id(), clock::now().0),
+            granted => granted.to_owned(),
+        };
         let subscription = self.subscribe(&SubscriptionSpec::of(&topic))?;
         let own = (topic, subscription);
         self.replies.own = Some(own.clone());

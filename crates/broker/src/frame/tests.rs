@@ -38,7 +38,7 @@ proptest! {
             Frame::Acknowledge { consumer: number, delivery: long }, Frame::Unsubscribe { number },
             Frame::Open { number, path: PathSpec { class: text.clone(), destination } },
             Frame::Close { number }, Frame::Flush { number }, Frame::Ask, Frame::Alive,
-            Frame::Welcome(WelcomeTerms { version: 1, largest: number, path_largest: 1, same_clock: true, run: u64::from(number) }),
+            Frame::Welcome(WelcomeTerms { version: 1, largest: number, path_largest: 1, same_clock: true, run: u64::from(number), reply: text.clone() }),
             Frame::Accepted { number }, Frame::Refused { number, reason: &text },
             Frame::Published { topic: number, token: 1, sequence: long, outcome: PublishOutcome::Taken(7) },
             Frame::Published { topic: 1, token: 1, sequence: long, outcome: PublishOutcome::Written(7) },

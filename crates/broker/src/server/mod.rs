@@ -87,7 +87,8 @@ impl Server {
     /// # Errors
     /// The process has no descriptor left.
     pub fn new(mut broker: Broker, wait: ChannelWait) -> Result<Self, ServeError> {
-        broker.begin(RandomState::new().hash_one(clock::now().0).max(1));
+        let drawn = |what: &str| RandomState::new().hash_one((what, clock::now().0));
+        broker.begin(drawn("run").max(1), drawn("secret"));
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         Ok(Self {
             broker,

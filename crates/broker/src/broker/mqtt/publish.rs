@@ -216,7 +216,7 @@ impl Broker {
             let text = format!("the topic `{name}`: names that begin with `$` are the broker's own");
             return Err(refused(MqttReason::BadTopic, text));
         }
-        if !session.grant.may_publish(name) {
+        if !session.grant.may_publish(name) && !self.replies.may_publish(name) {
             self.access.count(RefusalKind::Publish);
             let text = format!("{} may not publish `{name}`", session.owner);
             return Err(refused(MqttReason::NotAllowed, text));
