@@ -13,7 +13,12 @@ pub(super) fn guarded(
     tokens: Option<&Path>,
 ) -> anyhow::Result<Broker> {
     if let Some(path) = permissions {
-        broker = broker.with_permissions(parsed(path, |text| Permissions::parse(text, &user))?);
+        let permissions = parsed(path, |text| {
+            let permissions = Permissions::parse(text, &user)?;
+            permissions.check_classes(|name| broker.has_class(name))?;
+            Ok(permissions)
+        });
+        broker = broker.with_permissions(permissions?);
     }
     if let Some(path) = tokens {
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());

@@ -82,6 +82,8 @@ pub struct ConsumerStatistics {
     /// The names of a group's programs, at most 16. None: it is alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub programs: Option<Vec<String>>,
+    /// The class of the policy.
+    pub class: String,
     /// Consumers in the group; 1 without one.
     pub members: u64,
     /// Events that matched.

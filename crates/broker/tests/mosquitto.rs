@@ -2,13 +2,17 @@
 
 mod common;
 
-use common::{Addresses, with_broker};
+use common::{Addresses, with_broker, with_this_broker};
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
-use unisono_broker::{Advertisement, Client, EventDraft, ReceivedEvent, Reception, SubscriptionSpec};
+use unisono_broker::{
+    Advertisement, Broker, Client, EventDraft, Limits, Permissions, ReceivedEvent, Reception,
+    SubscriptionSpec,
+};
 use unisono_eventchannel::FieldSet;
+use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 fn are_there() -> bool {
     let answers = |program: &str| {
@@ -149,5 +153,31 @@ fn mosquitto_s_clients_retain_share_leave_wills_and_resume() {
         drop(Reader::new(at, &["-c", "-i", "sleeper", "-q", "2", "-t", "news"]));
         publish(at, &["-q", "2", "-t", "news", "-m", "first"]);
         assert_eq!(Reader::new(at, &["-c", "-i", "sleeper", "-q", "2", "-t", "news"]).line(), "first");
+    });
+}
+
+#[test]
+fn mosquitto_sub_is_of_the_class_that_its_rule_says() {
+    if !are_there() {
+        return;
+    }
+    let rules = "[[allow]]\nwho = [\"anonymous\"]\nsubscribe = [\"plant/#\"]\nclass = \"control\"\n\
+                 [[allow]]\nwho = [\"*\"]\npublish = [\"#\"]\nsubscribe = [\"#\"]";
+    let tree = Hierarchy::new(ClassSpec::new("all").with([ClassSpec::new("control")]))
+        .and_then(|tree| tree.with_default("rest"))
+        .expect("it is sound");
+    let permissions = Permissions::parse(rules, &|_| None).expect("it is sound");
+    let broker = Broker::new(tree, Limits::default()).with_permissions(permissions);
+    with_this_broker(broker, |at| {
+        let mut reader = Reader::new(at, &["-V", "5", "-t", "plant/#", "-q", "1", "-i", "mosquitto"]);
+        let mut supplier = at.client();
+        supplier.subscribe(&SubscriptionSpec::of("plant/#")).expect("it may");
+        let consumers = supplier.statistics().expect("it goes on").consumers;
+        let mut classes: Vec<_> = consumers.iter().map(|of| (&*of.class, &*of.name == "mosquitto")).collect();
+        classes.sort_unstable();
+        assert_eq!(classes, [("control", true), ("rest", false)]);
+        let heat = supplier.advertise(&Advertisement::of("plant/heat")).expect("it may");
+        supplier.publish(heat, &EventDraft::new(b"hot")).expect("it leaves");
+        assert_eq!(reader.line(), "hot");
     });
 }

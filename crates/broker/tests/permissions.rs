@@ -10,7 +10,7 @@ use unisono_broker::{
     Advertisement, Broker, BrokerAddress, Client, ClientOptions, Destination, Error, EventDraft, FieldValue,
     Limits, Permissions, SubscriptionSpec, Tokens, now,
 };
-use unisono_fairqueue::{LinkPace, Rate};
+use unisono_fairqueue::{ClassSpec, Hierarchy, LinkPace, Rate};
 use unisono_linux::local_socket::own_user;
 
 /// The hash of `test`.

@@ -213,6 +213,11 @@ impl Broker {
             return Err(format!("the consumer {number} is there already; unsubscribe first"));
         }
         let (consumers, paused) = (connected.consumers.len(), connected.paused);
+        let classed = match (&spec.class, &connected.grant.class) {
+            (None, Some(class)) => Some(SubscriptionSpec { class: Some(class.to_string()), ..spec.clone() }),
+            _ => None,
+        };
+        let spec = classed.as_ref().unwrap_or(spec);
         let (lease, peer, name) = (connected.lease, connected.peer, connected.name.clone());
         match self.try_subscribe(now, (client, lease, peer, &name), spec, consumers) {
             Ok(consumer) => {

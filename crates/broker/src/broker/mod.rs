@@ -190,6 +190,13 @@ impl Broker {
         self
     }
 
+    /// Whether consumers can be of this class.
+    #[must_use]
+    pub fn has_class(&self, name: &str) -> bool {
+        let hierarchy = self.channel.hierarchy();
+        hierarchy.find(name).is_some_and(|class| hierarchy.is_leaf(class))
+    }
+
     /// The same, where programs over TCP need a token, or a certificate.
     #[must_use]
     pub fn with_tokens(mut self, tokens: Tokens) -> Self {

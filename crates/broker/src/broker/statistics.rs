@@ -99,6 +99,7 @@ impl Broker {
         ConsumerStatistics {
             name,
             programs,
+            class: self.channel.hierarchy().class(account.class).name.clone(),
             members: account.members.len() as u64,
             missed_by_topic: most(missed_by_topic, 32),
             waiting: account.waiting as u64,

@@ -11,6 +11,7 @@
 //! connections = 4
 //! share = 4                                  # of consumers that share out their time; left out: 1
 //! paths = true                               # may open paths to addresses
+//! class = "control"                          # of the policy: of MQTT clients, and of programs that say none
 //!
 //! [[allow]]
 //! who = ["anonymous"]                        # over TCP, without token and certificate; `*`: anybody
@@ -43,6 +44,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use unisono_eventchannel::{ChannelError, PublishError, TopicPattern};
+use unisono_fairqueue::Position;
 use unisono_linux::clock::Nanos;
 
 /// Who a client is.
@@ -94,6 +96,8 @@ pub struct ClientGrant {
     /// The greatest share of a topic that it publishes on.
     pub(crate) share: u32,
     pub(crate) paths: bool,
+    /// The class of its consumers that do not choose one.
+    pub(crate) class: Option<Arc<str>>,
 }
 
 impl ClientGrant {
@@ -108,6 +112,7 @@ impl ClientGrant {
             connections: usize::MAX,
             share: u32::MAX,
             paths: true,
+            class: None,
         }
     }
 
@@ -145,6 +150,8 @@ fn covers(allowed: &str, asked: &str) -> bool {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Permissions {
     rules: Vec<(Vec<RuleSubject>, Arc<ClientGrant>)>,
+    /// Classes that the rules name, and where.
+    classes: Vec<(Position, String)>,
 }
 
 impl Permissions {
@@ -160,6 +167,23 @@ impl Permissions {
 }
 
 impl Permissions {
+    /// Compares the classes of the rules with those of a policy.
+    ///
+    /// # Errors
+    /// The first one that is none, with its place in the file.
+    pub fn check_classes(&self, is_class: impl Fn(&str) -> bool) -> Result<(), PermissionsError> {
+        match self.classes.iter().find(|(_, name)| !is_class(name)) {
+            None => Ok(()),
+            Some((at, name)) => {
+                let what = format!(
+                    "`{name}` is no class of the policy, or has classes below it; the policy is the first argument of \
+                     unisono events serve"
+                );
+                Err(PermissionsError { at: *at, what })
+            }
+        }
+    }
+
     /// Whether a rule names this client itself, and not only everybody.
     fn names(&self, who: &ClientIdentity) -> bool {
         let one = RuleSubject::One(who.clone());

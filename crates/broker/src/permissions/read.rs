@@ -49,6 +49,7 @@ struct WrittenRule {
     share: Option<u32>,
     #[serde(default)]
     paths: bool,
+    class: Option<Spanned<String>>,
 }
 
 impl Permissions {
@@ -58,7 +59,7 @@ impl Permissions {
     /// Something in it is wrong.
     pub fn parse(text: &str, user: &dyn Fn(&str) -> Option<u32>) -> Result<Self, PermissionsError> {
         let written: WrittenPermissions = read(text)?;
-        let mut rules = Vec::new();
+        let (mut rules, mut classes) = (Vec::new(), Vec::new());
         for rule in written.allow {
             let subjects = rule.who.iter().map(|who| subject(text, who, user));
             let subjects = subjects.collect::<Result<_, _>>()?;
@@ -76,10 +77,14 @@ impl Permissions {
                 connections: rule.connections.unwrap_or(usize::MAX),
                 share: rule.share.unwrap_or(1).max(1),
                 paths: rule.paths,
+                class: rule.class.as_ref().map(|class| class.get_ref().as_str().into()),
             };
+            if let Some(class) = rule.class {
+                classes.push((Position::of(text, class.span().start), class.into_inner()));
+            }
             rules.push((subjects, Arc::new(grant)));
         }
-        Ok(Self { rules })
+        Ok(Self { rules, classes })
     }
 }
 

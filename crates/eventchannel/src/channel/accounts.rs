@@ -6,6 +6,7 @@ use crate::ids::{ConsumerId, InboxId, TopicId};
 use crate::inbox::{Inbox, InboxCounters};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use unisono_fairqueue::ClassId;
 use unisono_linux::clock::Nanos;
 
 /// Topics of which the misses of closed inboxes are counted apart. Others are counted as of no topic. A
@@ -27,6 +28,7 @@ pub struct InboxAccount<'a> {
     pub inbox: InboxId,
     /// None: it belongs to one consumer.
     pub group: Option<&'a Arc<str>>,
+    pub class: ClassId,
     /// None: a group's inbox that waits for a consumer to come back.
     pub members: Vec<ConsumerId>,
     pub counters: InboxCounters,
@@ -40,6 +42,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.receivers.iter().map(|(inbox, receiver)| InboxAccount {
             inbox: *inbox,
             group: receiver.group.as_ref(),
+            class: receiver.class,
             members: receiver.members.iter().copied().collect(),
             counters: receiver.inbox.counters,
             waiting: receiver.inbox.len(),

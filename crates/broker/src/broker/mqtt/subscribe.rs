@@ -145,6 +145,7 @@ impl Broker {
             return Err((MqttReason::Refused, String::new()));
         };
         let (name, peer, most) = (Arc::clone(&session.name), session.peer, session.grant.memory);
+        let class = session.grant.class.clone();
         let acknowledges = group.is_some() || qos != MqttQos::AtMostOnce;
         let more = queue_grant(acknowledges);
         let all = session.granted() + more + self.kept_of_session(id);
@@ -166,6 +167,7 @@ impl Broker {
             window: if group.is_some() { GROUP_WINDOW } else { usize::MAX },
         };
         let inbox = InboxSpec {
+            class,
             capacity: InboxCapacity { events: QUEUE_EVENTS, bytes: QUEUE_BYTES },
             late: LateEvents::Drop,
             redelivery: acknowledges.then_some(redelivery),
