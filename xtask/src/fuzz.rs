@@ -20,7 +20,7 @@ const PROJECTS: [(&str, &[&str], Option<&str>); 8] = [
     ("crates/rma/fuzz", &["packet", "stream", "handshake"], None),
     (
         "crates/broker/fuzz",
-        &["frame", "broker", "memory", "log", "mqtt", "join", "event_stream"],
+        &["frame", "broker", "memory", "log", "mqtt", "join", "event_stream", "datagram", "permissions"],
         None,
     ),
     ("crates/eventchannel/fuzz", &["filter"], None),
