@@ -29,15 +29,22 @@ impl Serving {
 
     /// Kills the broker, and starts another one.
     fn restart(&mut self) {
+        self.restart_with(&[]);
+    }
+
+    fn restart_with(&mut self, options: &[&str]) {
         self.kill();
         let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
-        command.args(["events", "serve", "--listen"]).arg(self.path("events"));
+        command.args(["events", "serve", "--listen"]).arg(self.path("events")).args(options);
         command.arg("--log").arg(self.path("log")).arg("--metrics").arg(self.path("metrics"));
         let mut broker = command.stderr(Stdio::piped()).spawn().expect("it starts");
         let said = broker.stderr.take().expect("a pipe");
         self.broker = Some(broker);
-        let first = BufReader::new(said).lines().next().expect("a line").expect("a text");
-        assert!(first.starts_with("serving at"), "{first}");
+        let mut lines = BufReader::new(said).lines();
+        let first = lines.by_ref().map_while(Result::ok).find(|line| !line.starts_with("serving MQTT"));
+        assert!(first.as_ref().is_some_and(|line| line.starts_with("serving at")), "{first:?}");
+        // what it says later must find a reader
+        std::thread::spawn(move || lines.for_each(drop));
     }
 
     fn kill(&mut self) {
@@ -325,4 +332,49 @@ fn a_service_takes_the_socket_that_was_opened_for_it_and_says_that_it_is_ready_a
     }
     service.kill().expect("it runs");
     service.wait().expect("it ends");
+}
+
+#[test]
+#[allow(clippy::print_stderr, reason = "a skipped test says why")]
+fn a_retained_mqtt_message_outlives_kill_9_of_the_broker_and_so_does_its_end() {
+    let version =
+        Command::new("mosquitto_pub").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if version.is_err() {
+        eprintln!("skipped: mosquitto_pub and mosquitto_sub are not installed (Debian: mosquitto-clients)");
+        return;
+    }
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let port = port.expect("a free port").port().to_string();
+    let mqtt = format!("127.0.0.1:{port}");
+    let options = ["--mqtt", &mqtt, "--log-topics", "lamp/#"];
+    let mut serving = Serving::start();
+    let publish = |arguments: &[&str]| {
+        let mut command = Command::new("mosquitto_pub");
+        command.args(["-h", "127.0.0.1", "-p", &port, "-q", "1", "-r"]).args(arguments);
+        assert!(command.status().expect("it is installed").success(), "{arguments:?}");
+    };
+    let retained = || {
+        let mut command = Command::new("mosquitto_sub");
+        command.args(["-h", "127.0.0.1", "-p", &port, "-t", "#", "-F", "%t %r %p", "-W", "2"]);
+        let text = String::from_utf8(command.output().expect("it is installed").stdout).expect("a text");
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    serving.restart_with(&options);
+    serving.wait_for_consumers(0);
+    for (topic, payload) in [("lamp/1", "on"), ("lamp/1", "off"), ("lamp/2", "on"), ("other", "on")] {
+        publish(&["-t", topic, "-m", payload]);
+    }
+    serving.restart_with(&options);
+    serving.wait_for_consumers(0);
+    assert_eq!(
+        retained(),
+        ["lamp/1 1 off", "lamp/2 1 on"],
+        "what is not in the log is lost with the broker"
+    );
+    publish(&["-t", "lamp/1", "-n"]);
+    serving.restart_with(&options);
+    serving.wait_for_consumers(0);
+    assert_eq!(retained(), ["lamp/2 1 on"]);
 }

@@ -60,6 +60,7 @@ impl LogFlags {
             other => other.into(),
         })?;
         let broker = broker.with_log(log, epoch()?, kept).confirming_messages(self.log_mqtt);
+        let broker = broker.keeping_again(now())?;
         for damage in broker.log_damage() {
             eprintln!("warning: {damage}");
         }

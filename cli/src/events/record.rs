@@ -128,6 +128,7 @@ fn record(log: &mut EventLog, epoch: Nanos, event: &ReceivedEvent) -> anyhow::Re
         supplier: event.supplier,
         sequence: event.sequence,
         criticality: event.criticality,
+        retained: false,
         published: epoch.after(event.published),
         due_after: event.deadline.map_or(Nanos::NEVER, |deadline| deadline.since(event.published)),
         key: event.key.as_deref().unwrap_or_default(),

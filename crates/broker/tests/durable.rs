@@ -8,8 +8,8 @@ use std::time::Duration;
 use unisono_broker::log::{EventLog, LogBounds};
 use unisono_broker::{
     Advertisement, AgainSpec, Broker, BrokerAddress, ChannelWait, Client, ClientId, ClientOptions,
-    Durability, Error, EventDraft, Frame, Limits, LogStatistics, NO_DEADLINE, NoticeText, OWNER,
-    PublishOutcome, Received, ReceivedEvent, Reception, ResumeSpec, Server, SubscriptionSpec, Task,
+    Durability, Error, EventDraft, Frame, KeptHistory, Limits, LogStatistics, NO_DEADLINE, NoticeText, OWNER,
+    PublishOutcome, Received, ReceivedEvent, Reception, ResumeSpec, Server, SubscriptionSpec, Task, now,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use unisono_linux::clock::Nanos;
@@ -21,7 +21,8 @@ fn broker(directory: &Path, bounds: LogBounds) -> Broker {
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
     let log = EventLog::open(&directory.join("log"), bounds).expect("the log opens");
     let kept = vec!["kept/#".parse().expect("a pattern")];
-    Broker::new(tree.expect("it is sound"), Limits::default()).with_log(log, Nanos::ZERO, kept)
+    let broker = Broker::new(tree.expect("it is sound"), Limits::default()).with_log(log, Nanos::ZERO, kept);
+    broker.keeping_again(now()).expect("the log is read")
 }
 
 /// What happens while one broker serves at a path.
@@ -466,5 +467,74 @@ fn who_asks_for_types_is_told_them_by_the_broker_and_out_of_the_log() {
             let came = kinds.map(|_| event(&mut reading).event_type);
             assert_eq!(came.each_ref().map(Option::as_deref), kinds);
         })],
+    );
+}
+
+#[test]
+fn topics_of_the_log_keep_across_a_restart_what_they_kept() {
+    let topics = [
+        ("kept/last", KeptHistory::Last(2)),
+        ("kept/values", KeptHistory::LastValue(2)),
+        ("other", KeptHistory::Last(2)),
+        ("kept/none", KeptHistory::None),
+    ];
+    let declared = move |topic: &str, history| Advertisement { history, ..Advertisement::of(topic) };
+    let late = |unix: &Path| {
+        let mut late = client(unix);
+        late.subscribe(&SubscriptionSpec::of("#")).expect("it fits");
+        let mut came = Vec::new();
+        while let Some(got) = late.receive(Some(Duration::from_millis(300))).expect("it goes on") {
+            let Reception::Event(event) = got else { panic!("{got:?}") };
+            assert!(event.retained);
+            let payload = String::from_utf8_lossy(&event.payload.bytes()).into_owned();
+            came.push((event.topic.to_string(), event.key.unwrap_or_default(), payload));
+        }
+        came.sort_unstable();
+        came
+    };
+    let expected = |topics: &[(&str, &str, &str)]| -> Vec<(String, String, String)> {
+        topics
+            .iter()
+            .map(|(topic, key, payload)| ((*topic).into(), (*key).into(), (*payload).into()))
+            .collect()
+    };
+    let kept = [
+        ("kept/last", "x", "4"),
+        ("kept/last", "y", "5"),
+        ("kept/values", "x", "4"),
+        ("kept/values", "y", "5"),
+    ];
+    with_brokers(
+        WIDE,
+        vec![
+            Box::new(move |unix| {
+                let mut supplier = client(unix);
+                for (topic, history) in topics {
+                    let topic = supplier.advertise(&declared(topic, history)).expect("a topic");
+                    for (key, payload) in [("x", "1"), ("y", "2"), ("x", "3"), ("x", "4"), ("y", "5")] {
+                        let draft = EventDraft::new(payload.as_bytes()).keyed(key);
+                        supplier.try_publish(topic, &draft).expect("it is taken");
+                    }
+                }
+                drop(supplier);
+                let others = [("other", "x", "4"), ("other", "y", "5")];
+                assert_eq!(late(unix), expected(&[&kept[..], &others].concat()));
+            }),
+            Box::new(move |unix| {
+                // before any supplier has come back, and the topic is what it was
+                assert_eq!(late(unix), expected(&kept));
+                let mut supplier = client(unix);
+                let differs = supplier.advertise(&declared("kept/last", KeptHistory::None));
+                assert!(differs.expect_err("it keeps two").to_string().contains("keeps the last 2"));
+                let last =
+                    supplier.advertise(&declared("kept/last", KeptHistory::Last(2))).expect("the same");
+                supplier.try_publish(last, &EventDraft::new(b"6").keyed("x")).expect("it is taken");
+            }),
+            Box::new(move |unix| {
+                let mut now = kept;
+                (now[0], now[1]) = (("kept/last", "x", "6"), ("kept/last", "y", "5"));
+                assert_eq!(late(unix), expected(&now));
+            }),
+        ],
     );
 }

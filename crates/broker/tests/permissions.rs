@@ -284,7 +284,7 @@ fn a_rule_says_the_class_of_those_that_choose_none() {
     let broker =
         Broker::new(tree, Limits::default()).with_permissions(permissions.clone()).with_tokens(tokens);
     permissions.check_classes(|name| broker.has_class(name)).expect("both have `control`");
-    let said = refused(permissions.check_classes(|_| false));
+    let said = permissions.check_classes(|_| false).expect_err("it has no class").to_string();
     assert!(said.starts_with("4:9: `control` is no class"), "{said}");
     with_this_broker(broker, |at| {
         let (mut mqtt, code) = Raw::open(at.mqtt, V5).log_in("mqtt", "line1", "test");

@@ -5,6 +5,7 @@
 //!            /00000000000000000001.events   a segment: the events from position 1 on
 //!            /00000000000000004711.events   the segment that is written
 //!            /consumers/NAME                up to where a named consumer has acknowledged
+//!            /topics                        what topics keep for those who come late
 //! ```
 //! Each event has a *position*: 1, 2, 3 and so on, over all topics. An event is *written* when `write(2)`
 //! has returned: it outlives the broker, and not the power. It is *synced* when a later `fdatasync(2)` has
@@ -25,11 +26,13 @@ mod cursor;
 mod owner;
 mod record;
 mod segment;
+mod topics;
 
 pub use cursor::{AcknowledgedFile, LogCursor, LogEntry};
 pub use owner::give;
 pub use record::LoggedEvent;
 pub use segment::{FoundRecord, ReadAt, SegmentReader, segment_in_memory};
+pub use topics::KeptTopic;
 
 use record::{MOST_BODY, RECORD_HEAD, write_record};
 use rustix::fs::{FlockOperation, flock};
@@ -41,6 +44,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use topics::KeptTopics;
 use unisono_linux::clock::Nanos;
 
 /// How much a log keeps.
@@ -166,6 +170,8 @@ pub struct EventLog {
     unsynced: Vec<Arc<File>>,
     /// Each writer on each topic, while an event of it is kept.
     writers: HashMap<String, HashMap<String, LastOfWriter>>,
+    /// None: nobody has asked for them yet.
+    topics: Option<KeptTopics>,
     damage: Vec<LogDamage>,
     broken: Option<String>,
     counters: LogCounters,
@@ -206,6 +212,7 @@ impl EventLog {
             synced: 1,
             unsynced: Vec::new(),
             writers: HashMap::new(),
+            topics: None,
             damage: Vec::new(),
             broken: None,
             counters: LogCounters::default(),
@@ -220,6 +227,25 @@ impl EventLog {
             log.synced = job.before;
         }
         Ok(log)
+    }
+
+    /// What topics keep, as it was declared before.
+    ///
+    /// # Errors
+    /// The file cannot be read, or written anew.
+    pub fn kept_topics(&mut self) -> Result<Vec<KeptTopic>, LogError> {
+        let topics = KeptTopics::open(&self.path)?;
+        let known = topics.known().cloned().collect();
+        self.topics = Some(topics);
+        Ok(known)
+    }
+
+    /// A topic of the log was declared so. Means nothing before [`kept_topics`](Self::kept_topics).
+    ///
+    /// # Errors
+    /// The disk's; after a restart the topic keeps what was declared before.
+    pub fn declared(&mut self, topic: KeptTopic) -> Result<(), LogError> {
+        self.topics.as_mut().map_or(Ok(()), |topics| topics.declared(topic))
     }
 
     /// Reads a segment that is there. One whose head is damaged is left alone.

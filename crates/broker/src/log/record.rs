@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   4 magic  4 length of the body  8 position  4 checksum of these and the salt  4 checksum of the body
-//!   body: 8 published  8 due after  8 sequence  4 supplier  1 criticality  1 has a type
+//!   body: 8 published  8 due after  8 sequence  4 supplier  1 criticality  1 flags
 //!         2 + 2 + 2 lengths of topic, type, writer, then these; key and fields as in frames; the payload
 //! ```
-//! Numbers are little-endian. Both checksums (CRC-32) begin with the segment's salt, a random number: bytes
+//! The flags: 1 it has a type, 2 it is a retained message of MQTT. Numbers are little-endian. Both checksums (CRC-32) begin with the segment's salt, a random number: bytes
 //! that a program put into a payload are not taken for a record when a damaged segment is searched for the
 //! next whole one.
 
@@ -32,6 +32,8 @@ pub struct LoggedEvent<'a> {
     pub supplier: u32,
     pub sequence: u64,
     pub criticality: u8,
+    /// Whether its topic keeps it as its retained message, or forgets that one if the payload is empty.
+    pub retained: bool,
     /// Nanoseconds since 1970.
     pub published: Nanos,
     /// Nanoseconds from then to its deadline; all ones: none.
@@ -49,7 +51,8 @@ impl<'a> LoggedEvent<'a> {
             bytes.extend(long.to_le_bytes());
         }
         bytes.extend(self.supplier.to_le_bytes());
-        bytes.extend([self.criticality, u8::from(self.event_type.is_some())]);
+        let flags = u8::from(self.event_type.is_some()) | u8::from(self.retained) << 1;
+        bytes.extend([self.criticality, flags]);
         let event_type = self.event_type.unwrap_or_default();
         for text in [self.topic, event_type, self.writer] {
             bytes.extend(short(text));
@@ -69,10 +72,11 @@ impl<'a> LoggedEvent<'a> {
         let mut reader = FrameReader::new(bytes);
         let (published, due_after, sequence) = (Nanos(reader.long()?), Nanos(reader.long()?), reader.long()?);
         let supplier = reader.word()?;
-        let [criticality, typed] = reader.array()?;
-        if typed > 1 {
+        let [criticality, flags] = reader.array()?;
+        if flags > 3 {
             return Err(reader.bad("unknown flags"));
         }
+        let (typed, retained) = (flags & 1, flags & 2 != 0);
         let lengths = [reader.short()?, reader.short()?, reader.short()?];
         let [topic, event_type, writer] = lengths.map(usize::from);
         let topic = reader.text_of(topic)?;
@@ -88,6 +92,7 @@ impl<'a> LoggedEvent<'a> {
             supplier,
             sequence,
             criticality,
+            retained,
             published,
             due_after,
             key,
@@ -161,6 +166,7 @@ mod tests {
             supplier: 7,
             sequence: 9,
             criticality: 3,
+            retained: true,
             published: Nanos(5),
             due_after: Nanos(6),
             key: "roof",

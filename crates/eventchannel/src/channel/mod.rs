@@ -18,6 +18,7 @@ mod acknowledge;
 mod correlate;
 mod deliver;
 mod direct;
+mod keep;
 mod leases;
 mod parties;
 mod publish;

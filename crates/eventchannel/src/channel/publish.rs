@@ -86,15 +86,11 @@ impl<P: EventPayload> EventChannel<P> {
             (state.meter, state.sequence) = (meter, sequence);
             return Ok(Published::Standby { sequence });
         }
-        let copies =
-            usize::from(at.history.keeps()) + usize::from(publication.retention == Retention::Retain);
+        let copies = at.copies(publication.retention);
         if copies > 0 {
-            let Publication { payload, key, fields, keeping, .. } = &publication;
+            let Publication { payload, key, fields, keeping, retention, .. } = &publication;
             let each = cost(payload.memory(), key.as_deref(), fields.memory());
-            let former =
-                at.retained.as_ref().filter(|_| publication.retention != Retention::AsTopic).map(|it| it.1);
-            let displaced = at.history.displaced(key.as_ref());
-            let freed: Vec<KeptCharge> = former.into_iter().chain(displaced).collect();
+            let freed = at.freed(key.as_ref(), *retention);
             self.kept.check(keeping, self.limits.kept, copies.saturating_mul(each), &freed)?;
         }
         let name = (&*at.spec.name, at.spec.event_type.as_deref());
@@ -141,20 +137,7 @@ impl<P: EventPayload> EventChannel<P> {
         let event = Arc::new(event);
         if copies > 0 || retention == Retention::Remove {
             let charge = KeptCharge::of(&keeping, event.memory());
-            if at.history.keeps() {
-                at.history.displaced(event.key.as_ref()).into_iter().for_each(|it| self.kept.release(it));
-                at.history.push(&event, charge);
-                self.kept.charge(charge);
-            }
-            let former = match retention {
-                Retention::AsTopic => None,
-                Retention::Retain => at.retained.replace((Arc::clone(&event), charge)),
-                Retention::Remove => at.retained.take(),
-            };
-            former.into_iter().for_each(|(_, former)| self.kept.release(former));
-            if retention == Retention::Retain {
-                self.kept.charge(charge);
-            }
+            at.keep(&mut self.kept, &event, (retention, charge));
         }
         // numbers may begin anywhere: nothing is missing before the first
         if last > 0 && sequence - last > 1 {

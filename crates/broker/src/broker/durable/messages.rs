@@ -53,9 +53,10 @@ impl Broker {
         if !kept.iter().any(|pattern| pattern.matches(&name)) {
             return Ok((self.channel.try_publish(now, supplier, topic, publication)?, None));
         }
-        let mut position = None;
+        let (mut position, retention) = (None, publication.retention);
         let published = self.channel.try_publish_kept(now, supplier, topic, publication, |event| {
-            match append((&mut *log, *epoch, now), (&name, event_type.as_deref(), ""), event) {
+            let of = (&*name, event_type.as_deref(), "");
+            match append((&mut *log, *epoch, now), of, event, retention) {
                 Ok(at) => position = Some(at),
                 Err(error) if qos > MqttQos::AtMostOnce => return Err(error.to_string()),
                 // nobody was promised that it is kept; the log has counted it

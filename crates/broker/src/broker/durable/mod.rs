@@ -19,6 +19,7 @@
 mod followers;
 mod messages;
 mod names;
+mod restore;
 
 use self::followers::LogFollower;
 use self::names::LogNames;
@@ -27,14 +28,14 @@ use super::mqtt::MqttSessionId;
 use crate::account::LogStatistics;
 use crate::body::EventBody;
 use crate::frame::{Frame, PublishHead, PublishOutcome};
-use crate::log::{EventLog, LogDamage, LogError, LoggedEvent, SyncJob};
+use crate::log::{EventLog, KeptTopic, LogDamage, LogError, LoggedEvent, SyncJob};
 use crate::spec::{Advertisement, Durability};
 use crate::task::{ClientId, Received};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use unisono_eventchannel::{
     ChannelEvent, ConsumerId, Criticality, EventOrigin, FIRST_FOREIGN, NO_DEADLINE, Publication,
-    PublishError, Published, SupplierId, TopicId, TopicPattern,
+    PublishError, Published, Retention, SupplierId, TopicId, TopicPattern,
 };
 use unisono_linux::clock::Nanos;
 
@@ -112,6 +113,7 @@ fn append(
     (log, epoch, now): (&mut EventLog, Nanos, Nanos),
     (topic, event_type, writer): (&str, Option<&str>, &str),
     event: &mut ChannelEvent<EventBody>,
+    retention: Retention,
 ) -> Result<u64, LogError> {
     let bytes = event.payload.bytes();
     let logged = LoggedEvent {
@@ -121,6 +123,7 @@ fn append(
         supplier: event.supplier.0,
         sequence: event.sequence,
         criticality: event.criticality.0,
+        retained: retention != Retention::AsTopic,
         published: epoch.after(now),
         due_after: match event.deadline {
             NO_DEADLINE => Nanos::NEVER,
@@ -252,6 +255,13 @@ impl Broker {
             durability: if asked { spec.durability.max(Durability::Written) } else { Durability::Received },
         };
         durable.offers.insert(supplier, offer);
+        // on a full disk the former declaration stays, and holds again after a restart
+        let _ = durable.log.declared(KeptTopic {
+            topic: spec.topic.clone(),
+            event_type: spec.event_type.clone(),
+            history: spec.history,
+            exclusive: spec.exclusive,
+        });
     }
 
     pub(super) fn forget_offer(&mut self, supplier: SupplierId) {
@@ -296,7 +306,7 @@ impl Broker {
                 let published =
                     self.channel.try_publish_kept(now, supplier, topic_id, publication, |event| {
                         let of = (&*offer.topic, offer.event_type.as_deref(), &*offer.writer);
-                        match append((&mut *log, *epoch, now), of, event) {
+                        match append((&mut *log, *epoch, now), of, event, Retention::AsTopic) {
                             Ok(at) => {
                                 position = Some(at);
                                 Ok(())

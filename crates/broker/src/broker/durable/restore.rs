@@ -1,0 +1,57 @@
+//! What topics keep for those who come late, out of the log: after a restart it is as it was before.
+//!
+//! Topics whose events are in the log keep again what they kept, as far as the log still has it. Others keep
+//! nothing, as after any restart. Cost: the log is read once more when the broker starts.
+
+use crate::broker::Broker;
+use crate::log::{KeptTopic, LogCursor, LogEntry, LogError, LoggedEvent};
+use crate::spec::Advertisement;
+use unisono_eventchannel::{KeepingTerms, Retention, TopicId, TopicSpec};
+use unisono_linux::clock::Nanos;
+
+impl Broker {
+    /// The same with a log, whose topics keep for those who come late what they kept before.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn keeping_again(mut self, now: Nanos) -> Result<Self, LogError> {
+        let Some(durable) = &mut self.durable else { return Ok(self) };
+        for KeptTopic { topic, event_type, history, exclusive } in durable.log.kept_topics()? {
+            let spec = Advertisement { event_type, history, exclusive, ..Advertisement::of(&topic) };
+            // what this broker does not take any more, because its limits are others, is declared anew
+            if let Ok(spec) = spec.topic_spec() {
+                let _ = self.channel.declare(spec);
+            }
+        }
+        // nobody pays: who published it may not come back
+        let terms = KeepingTerms {
+            all: usize::try_from(self.limits.memory).unwrap_or(usize::MAX),
+            ..Default::default()
+        };
+        let mut cursor = LogCursor::at(durable.log.first());
+        while let Some(entry) = durable.log.read(&mut cursor)? {
+            let LogEntry::Event { position } = entry else { continue };
+            let Ok(event) = LoggedEvent::read(cursor.body()) else { continue };
+            let retention = match (event.retained, event.payload.is_empty()) {
+                (false, _) => Retention::AsTopic,
+                (true, false) => Retention::Retain,
+                (true, true) => Retention::Remove,
+            };
+            let mut topic = self.channel.topic(event.topic);
+            if topic.is_none() && retention == Retention::Retain {
+                let declared = TopicSpec::new(event.topic).ok().map(|spec| self.channel.declare(spec));
+                topic = declared.and_then(Result::ok);
+            }
+            let Some(topic) = topic else { continue };
+            if retention == Retention::AsTopic && !self.channel.keeps(topic) {
+                continue;
+            }
+            if let Some(mut kept) = durable.event(now, cursor.body(), position) {
+                (kept.topic, kept.payload.origin.retain) = (TopicId(topic.0), event.retained);
+                // without room it is missing, as it would have been refused to its supplier
+                let _ = self.channel.keep_again(kept, retention, &terms);
+            }
+        }
+        Ok(self)
+    }
+}

@@ -1,0 +1,154 @@
+//! What topics of the log keep for those who come late, as their suppliers declared it: the file `topics`.
+//!
+//! Each declaration is one line of JSON; the last one of a topic counts. A line that a crash has cut off counts
+//! for nothing. When the file is opened, it is written anew with one line for each topic that keeps something.
+//!
+//! Cost: a line for each topic whose declaration is new; nothing for events.
+
+use super::LogError;
+use crate::spec::KeptHistory;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// The name of the file.
+pub(super) const TOPICS: &str = "topics";
+/// Topics that are remembered, at most: as many as a channel has at a time.
+const MOST_TOPICS: usize = 65_536;
+
+/// What a topic keeps.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct KeptTopic {
+    pub topic: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_type: Option<String>,
+    pub history: KeptHistory,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct KeptTopics {
+    path: PathBuf,
+    file: File,
+    known: BTreeMap<String, KeptTopic>,
+    /// Whether the last line was not written to its end.
+    torn: bool,
+}
+
+impl KeptTopics {
+    pub(super) fn open(log: &Path) -> Result<Self, LogError> {
+        let path = log.join(TOPICS);
+        let refused = |source| LogError::Read { path: path.clone(), source };
+        let text = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(refused(error)),
+        };
+        let mut known = BTreeMap::new();
+        let lines = text.split(|byte| *byte == b'\n');
+        for topic in lines.filter_map(|line| serde_json::from_slice::<KeptTopic>(line).ok()) {
+            match topic.history {
+                KeptHistory::None => drop(known.remove(&topic.topic)),
+                _ if known.len() < MOST_TOPICS => drop(known.insert(topic.topic.clone(), topic)),
+                _ => {}
+            }
+        }
+        let anew = log.join("topics.new");
+        let written = || {
+            let mut options = OpenOptions::new();
+            let mut file = options.append(true).create_new(true).mode(0o600).open(&anew)?;
+            let lines: Vec<u8> = known.values().flat_map(line).collect();
+            file.write_all(&lines)?;
+            file.sync_data()?;
+            fs::rename(&anew, &path)?;
+            Ok(file)
+        };
+        // of a broker that was killed while it wrote it
+        let _ = fs::remove_file(&anew);
+        let file = written().map_err(|source| LogError::Write { path: path.clone(), source })?;
+        Ok(Self { path, file, known, torn: false })
+    }
+
+    pub(super) fn known(&self) -> impl Iterator<Item = &KeptTopic> {
+        self.known.values()
+    }
+
+    /// A topic was declared so.
+    pub(super) fn declared(&mut self, topic: KeptTopic) -> Result<(), LogError> {
+        let keeps = topic.history != KeptHistory::None;
+        let known = self.known.get(&topic.topic);
+        if known == Some(&topic) || (known.is_none() && (!keeps || self.known.len() >= MOST_TOPICS)) {
+            return Ok(());
+        }
+        let mut line = line(&topic);
+        if self.torn {
+            line.insert(0, b'\n');
+        }
+        self.torn = true;
+        let written = self.file.write_all(&line);
+        written.map_err(|source| LogError::Write { path: self.path.clone(), source })?;
+        self.torn = false;
+        match keeps {
+            true => drop(self.known.insert(topic.topic.clone(), topic)),
+            false => drop(self.known.remove(&topic.topic)),
+        }
+        Ok(())
+    }
+}
+
+fn line(topic: &KeptTopic) -> Vec<u8> {
+    let mut line = serde_json::to_vec(topic).expect("has a text because it is names and numbers");
+    line.push(b'\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topic(name: &str, history: KeptHistory) -> KeptTopic {
+        KeptTopic { topic: name.to_owned(), event_type: None, history, exclusive: false }
+    }
+
+    #[test]
+    fn the_last_whole_declaration_of_a_topic_counts_wherever_a_crash_cuts_the_file_off() {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let mut topics = KeptTopics::open(directory.path()).expect("it is empty");
+        let declared = [
+            topic("a", KeptHistory::Last(3)),
+            topic("b", KeptHistory::LastValue(2)),
+            topic("a", KeptHistory::Last(3)),
+            topic("c", KeptHistory::None),
+            topic("b", KeptHistory::None),
+            topic("a", KeptHistory::Last(5)),
+        ];
+        for declared in &declared {
+            topics.declared(declared.clone()).expect("there is room");
+        }
+        let whole = fs::read(directory.path().join(TOPICS)).expect("it was written");
+        assert_eq!(
+            whole.iter().filter(|byte| **byte == b'\n').count(),
+            4,
+            "what is known is not written again"
+        );
+        for length in 0..=whole.len() {
+            fs::write(directory.path().join(TOPICS), &whole[..length]).expect("room on the disk");
+            let mut expected = BTreeMap::new();
+            for line in whole[..length].split(|byte| *byte == b'\n') {
+                // without its end, a line may be whole
+                let Ok(topic) = serde_json::from_slice::<KeptTopic>(line) else { continue };
+                expected.insert(topic.topic.clone(), topic.history);
+            }
+            expected.retain(|_, history| *history != KeptHistory::None);
+            let topics = KeptTopics::open(directory.path()).expect("it opens");
+            let known: BTreeMap<_, _> = topics.known().map(|it| (it.topic.clone(), it.history)).collect();
+            assert_eq!(known, expected, "{length}");
+            let lines = fs::read(directory.path().join(TOPICS)).expect("it was written");
+            assert_eq!(lines.iter().filter(|byte| **byte == b'\n').count(), expected.len());
+        }
+    }
+}

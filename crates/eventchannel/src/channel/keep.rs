@@ -1,0 +1,61 @@
+//! What a topic keeps for consumers that come late: as events are published, and again after a restart.
+
+use super::{EventChannel, Topic};
+use crate::event::{ChannelEvent, EventPayload, Retention};
+use crate::kept::{KeepingTerms, KeptCharge, KeptMemory};
+use std::sync::Arc;
+
+impl<P> Topic<P> {
+    /// How often an event would be kept.
+    pub(super) fn copies(&self, retention: Retention) -> usize {
+        usize::from(self.history.keeps()) + usize::from(retention == Retention::Retain)
+    }
+
+    /// What would be released for an event of this key.
+    pub(super) fn freed(&self, key: Option<&Arc<str>>, retention: Retention) -> Vec<KeptCharge> {
+        let former = self.retained.as_ref().filter(|_| retention != Retention::AsTopic).map(|it| it.1);
+        former.into_iter().chain(self.history.displaced(key)).collect()
+    }
+
+    pub(super) fn keep(
+        &mut self,
+        kept: &mut KeptMemory,
+        event: &Arc<ChannelEvent<P>>,
+        (retention, charge): (Retention, KeptCharge),
+    ) {
+        if self.history.keeps() {
+            self.history.displaced(event.key.as_ref()).into_iter().for_each(|it| kept.release(it));
+            self.history.push(event, charge);
+            kept.charge(charge);
+        }
+        let former = match retention {
+            Retention::AsTopic => None,
+            Retention::Retain => self.retained.replace((Arc::clone(event), charge)),
+            Retention::Remove => self.retained.take(),
+        };
+        former.into_iter().for_each(|(_, former)| kept.release(former));
+        if retention == Retention::Retain {
+            kept.charge(charge);
+        }
+    }
+}
+
+impl<P: EventPayload> EventChannel<P> {
+    /// Keeps an event for consumers that come late, as it was kept before a restart. Nobody gets it now.
+    /// Whether its topic is there and has room for it.
+    pub fn keep_again(
+        &mut self,
+        event: ChannelEvent<P>,
+        retention: Retention,
+        keeping: &KeepingTerms,
+    ) -> bool {
+        let Some(at) = self.topics.get_mut(&event.topic) else { return false };
+        let (each, freed) = (event.memory(), at.freed(event.key.as_ref(), retention));
+        let bytes = at.copies(retention).saturating_mul(each);
+        if self.kept.check(keeping, self.limits.kept, bytes, &freed).is_err() {
+            return false;
+        }
+        at.keep(&mut self.kept, &Arc::new(event), (retention, KeptCharge::of(keeping, each)));
+        true
+    }
+}
