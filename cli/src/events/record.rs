@@ -18,8 +18,8 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Record events in a directory, until Ctrl-C
 ///
-/// What is recorded has the form of a broker's log: topics, types, keys, fields, payloads, times and deadlines. A
-/// recording is continued if the directory has one.
+/// What is recorded has the form of a broker's log: topics, types, keys, fields, payloads, times and
+/// deadlines. A recording is continued if the directory has one.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono events record monday 'plant/#'

@@ -50,8 +50,9 @@ impl Pretender {
     fn of_supplier() -> (Self, Client, TopicHandle) {
         let (ours, theirs) = pair();
         let mut it = Self { transport: MemoryTransport::new(ours, 1 << 20).expect("memory is left") };
+        let (largest, path_largest) = (1 << 16, 1 << 10);
         let terms =
-            WelcomeTerms { version: 1, largest: 1 << 16, path_largest: 1 << 10, same_clock: true, run: 0 };
+            WelcomeTerms { version: 1, largest, path_largest, same_clock: true, ..WelcomeTerms::default() };
         it.say(&Frame::Welcome(terms));
         it.say(&Frame::Accepted { number: 1 });
         let theirs = Box::new(MemoryTransport::join(theirs).expect("it is there"));

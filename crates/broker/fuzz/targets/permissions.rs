@@ -1,6 +1,6 @@
-//! Whatever is in a file of permissions or of tokens, it is refused with a place in it, or read. A client that
-//! may subscribe to a pattern may subscribe to each name that the pattern matches. The first two lines are a
-//! pattern and a name, the others are the file.
+//! Whatever is in a file of permissions or of tokens, it is refused with a place in it, or read. A client
+//! that may subscribe to a pattern may subscribe to each name that the pattern matches. The first two lines
+//! are a pattern and a name, the others are the file.
 #![no_main]
 
 use unisono_broker::transport::TransportPeer;

@@ -1,9 +1,10 @@
 //! Topics of replies: each program has one of its own.
 //!
 //! The broker gives each program the name when it greets. The program may subscribe to it, and whoever knows
-//! it may publish on it, whatever the permissions say: the one who asks puts the name into the request, so that
-//! those know it who get the request. Nobody guesses it, because it is a hash of a secret. The permissions
-//! need not name topics of replies, and no rule has to let anybody read the answers that others get.
+//! it may publish on it, whatever the permissions say: the one who asks puts the name into the request, so
+//! that those know it who get the request. Nobody guesses it, because it is a hash of a secret. The
+//! permissions need not name topics of replies, and no rule has to let anybody read the answers that others
+//! get.
 //!
 //! Cost: a hash for each program that connects, and a name that is kept as long.
 

@@ -106,7 +106,7 @@ pub struct PublishedEvent {
 pub struct HandedIn {
     topic: u32,
     token: u32,
-    /// [`Client::connection`](Client) then.
+    /// How often the client had connected again when it was published.
     connection: u32,
 }
 

@@ -73,8 +73,9 @@ impl ClientOptions {
         self
     }
 
-    /// The broker tells the types of topics ([`ReceivedEvent::event_type`](super::ReceivedEvent::event_type)).
-    /// A broker that is older than this refuses the connection.
+    /// The broker tells the types of topics, which are then in
+    /// [`ReceivedEvent::event_type`](super::ReceivedEvent::event_type). A broker that is older than this
+    /// refuses the connection.
     #[must_use]
     pub fn told_types(mut self) -> Self {
         self.types = true;

@@ -5,9 +5,9 @@
 //!   body: 8 published  8 due after  8 sequence  4 supplier  1 criticality  1 flags
 //!         2 + 2 + 2 lengths of topic, type, writer, then these; key and fields as in frames; the payload
 //! ```
-//! The flags: 1 it has a type, 2 it is a retained message of MQTT. Numbers are little-endian. Both checksums (CRC-32) begin with the segment's salt, a random number: bytes
-//! that a program put into a payload are not taken for a record when a damaged segment is searched for the
-//! next whole one.
+//! The flags: 1 it has a type, 2 it is a retained message of MQTT. Numbers are little-endian. Both checksums
+//! (CRC-32) begin with the segment's salt, a random number: bytes that a program put into a payload are not
+//! taken for a record when a damaged segment is searched for the next whole one.
 
 use crate::frame::fields;
 use crate::frame::reader::{Bad, FrameReader};

@@ -1,7 +1,8 @@
 //! What topics of the log keep for those who come late, as their suppliers declared it: the file `topics`.
 //!
-//! Each declaration is one line of JSON; the last one of a topic counts. A line that a crash has cut off counts
-//! for nothing. When the file is opened, it is written anew with one line for each topic that keeps something.
+//! Each declaration is one line of JSON; the last one of a topic counts. A line that a crash has cut off
+//! counts for nothing. When the file is opened, it is written anew with one line for each topic that keeps
+//! something.
 //!
 //! Cost: a line for each topic whose declaration is new; nothing for events.
 
