@@ -15,10 +15,10 @@ use unisono_linux::interrupt;
 
 /// Publish what was recorded again, at its times
 ///
-/// The events keep their topics, types, keys, fields and payloads, and the time from one to the next. Events
-/// of several suppliers come from several suppliers again. The time from the publication of an event to its
-/// deadline stays the same. The log of a broker that does not run can be replayed, too. Events that the broker
-/// rejects are counted, and the replay goes on.
+/// The events keep their topics, types, keys, fields and payloads, and the time from one to the next.
+/// Events of several suppliers come from several suppliers again. The time from the publication of an event
+/// to its deadline stays the same. The log of a broker that does not run can be replayed, too. Events that
+/// the broker rejects are counted, and the replay goes on.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono events replay monday
