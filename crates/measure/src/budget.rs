@@ -20,7 +20,10 @@ pub struct Kept {
 pub fn judge(budget: &Budget, runs: &[&RunLine]) -> Option<Kept> {
     let runs: Vec<&RunLine> = runs.iter().copied().filter(|run| run.has(&budget.only)).collect();
     let beside = |other: &String, compare: fn((f64, f64)) -> f64| -> Vec<f64> {
-        pairs(&budget.variant, other, &budget.figure, &runs).into_iter().map(compare).collect()
+        pairs(&budget.variant, other, |run| run.value(&budget.figure), &runs)
+            .into_iter()
+            .map(compare)
+            .collect()
     };
     let values: Vec<f64> = match (&budget.of, &budget.over) {
         (Some(other), _) => beside(other, |(own, other)| own / other),

@@ -19,6 +19,7 @@
 
 pub mod bootstrap;
 pub mod budget;
+pub mod bystanders;
 pub mod histogram;
 pub mod modes;
 pub mod noise;

@@ -223,6 +223,12 @@ pub struct Verdict {
     pub variant: String,
     pub against: String,
     pub figure: String,
+    /// The figure is divided by this one, for example work by the processor time that it obtained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per: Option<String>,
+    /// Processors that the programs beside the judged one obtained. Their loss is told with the gain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bystanders: Option<String>,
     #[serde(default)]
     pub better: Better,
     /// A parameter by whose values the comparison is split.

@@ -6,6 +6,7 @@
 //! the sentence says both instead of pretending that there is one ratio.
 
 use crate::bootstrap::{Estimate, LEVEL};
+use crate::bystanders::BystanderTime;
 use crate::modes::{self, TwoModes};
 use crate::paired::{self, Comparison, Finding};
 use crate::record::{Better, ExpectedKind, Outcome, RunLine, Verdict};
@@ -33,6 +34,15 @@ impl RunLine {
     }
 }
 
+impl Verdict {
+    /// What this verdict compares of a run: a figure, or work per processor time obtained.
+    pub fn value_of(&self, run: &RunLine) -> Option<f64> {
+        let value = run.value(&self.figure)?;
+        let Some(per) = &self.per else { return Some(value) };
+        Some(value / run.value(per)?).filter(|quotient| quotient.is_finite())
+    }
+}
+
 /// `2` and `2.0` are the same parameter.
 fn same_value(a: &serde_json::Value, b: &serde_json::Value) -> bool {
     a == b || a.as_f64().zip(b.as_f64()).is_some_and(|(a, b)| a == b)
@@ -49,6 +59,8 @@ pub struct Judgement {
     pub variant_modes: Option<TwoModes>,
     /// Two modes of the runs compared with.
     pub against_modes: Option<TwoModes>,
+    /// Who paid for a gain. `None`: the records do not say.
+    pub bystanders: Option<BystanderTime>,
     pub words: String,
 }
 
@@ -101,17 +113,19 @@ fn judge_group(
     all: &[&RunLine],
 ) -> Judgement {
     let of = |variant: &str| -> Vec<f64> {
-        runs.iter().filter(|r| r.variant == variant).filter_map(|r| r.value(&verdict.figure)).collect()
+        runs.iter().filter(|r| r.variant == variant).filter_map(|r| verdict.value_of(r)).collect()
     };
     let (variant_modes, against_modes) =
         (modes::two_modes(&of(&verdict.variant)), modes::two_modes(&of(&verdict.against)));
-    let pairs = pairs(&verdict.variant, &verdict.against, &verdict.figure, runs);
+    let pairs = pairs(&verdict.variant, &verdict.against, |run| verdict.value_of(run), runs);
     // a fixed seed: the same records give the same words
     let answer = match paired::compare(&pairs, verdict.better, LEVEL, 0x0075_6e69_736f_6e6f) {
         Some(comparison) => Answer::Compared { comparison, finding: comparison.finding(verdict.better) },
         None => Answer::Unanswered(why_unanswered(verdict, runs, all)),
     };
-    let mut judgement = Judgement { at, answer, variant_modes, against_modes, words: String::new() };
+    let bystanders = BystanderTime::of(verdict, runs);
+    let mut judgement =
+        Judgement { at, answer, variant_modes, against_modes, bystanders, words: String::new() };
     judgement.words = sentence(verdict, &judgement);
     judgement
 }
@@ -119,10 +133,15 @@ fn judge_group(
 /// Pairs (variant, against) of runs of the same repetition with the same parameters. Where one side was
 /// started more often within the repetition (plain Linux has modes and needs more starts), its starts share
 /// the other side's runs in turn, so that no start is dropped.
-pub fn pairs(variant: &str, against: &str, figure: &str, runs: &[&RunLine]) -> Vec<(f64, f64)> {
+pub fn pairs(
+    variant: &str,
+    against: &str,
+    value: impl Fn(&RunLine) -> Option<f64>,
+    runs: &[&RunLine],
+) -> Vec<(f64, f64)> {
     let mut groups: Vec<(&RunLine, Vec<f64>, Vec<f64>)> = Vec::new();
     for run in runs {
-        let Some(value) = run.value(figure) else { continue };
+        let Some(value) = value(run) else { continue };
         let is_ours = run.variant == variant;
         if !is_ours && run.variant != against {
             continue;
@@ -156,7 +175,7 @@ fn why_unanswered(verdict: &Verdict, runs: &[&RunLine], all: &[&RunLine]) -> Str
         runs.iter().filter(|r| r.variant == variant).find_map(|r| r.reason.as_deref())
     }
     for variant in [&verdict.variant, &verdict.against] {
-        if runs.iter().any(|r| &r.variant == variant && r.value(&verdict.figure).is_some()) {
+        if runs.iter().any(|r| &r.variant == variant && verdict.value_of(r).is_some()) {
             continue;
         }
         // a variant that is skipped as a whole has its reason in one record, not in one for each place of the
@@ -169,7 +188,7 @@ fn why_unanswered(verdict: &Verdict, runs: &[&RunLine], all: &[&RunLine]) -> Str
             false => format!("{variant} was not run; let a study run to its end"),
         };
     }
-    let pairs = pairs(&verdict.variant, &verdict.against, &verdict.figure, runs);
+    let pairs = pairs(&verdict.variant, &verdict.against, |run| verdict.value_of(run), runs);
     if !pairs.is_empty() {
         return match pairs.iter().all(|(ours, _)| *ours == 0.0) {
             true => "there is no ratio: both are 0".to_owned(),
@@ -208,6 +227,9 @@ fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
             c.undefined + c.ratio.n,
             verdict.against
         );
+    }
+    if let Some(paid) = judgement.bystanders.as_ref().and_then(BystanderTime::in_words) {
+        text += &format!("; {paid}");
     }
     if let Some((expected, met)) = verdict.expected.zip(met(verdict, c)) {
         let from = verdict.expected_from.as_deref().map(|f| format!(" ({f})")).unwrap_or_default();
@@ -351,7 +373,7 @@ mod tests {
             run("gang", 0, 10, 9.0),
         ];
         assert_eq!(
-            pairs("gang", "spread", "rate", &runs.iter().collect::<Vec<_>>()),
+            pairs("gang", "spread", |run| run.value("rate"), &runs.iter().collect::<Vec<_>>()),
             vec![(20.0, 10.0), (15.0, 5.0)]
         );
     }
@@ -364,7 +386,7 @@ mod tests {
             run("spread", 0, 0, 2.0),
             run("spread", 0, 0, 3.0),
         ];
-        let got = pairs("gang", "spread", "rate", &runs.iter().collect::<Vec<_>>());
+        let got = pairs("gang", "spread", |run| run.value("rate"), &runs.iter().collect::<Vec<_>>());
         assert_eq!(got, vec![(6.0, 1.0), (6.0, 2.0), (6.0, 3.0)]);
     }
 

@@ -54,6 +54,8 @@ static CONDITIONS: [Condition; 5] = [
 #[template(path = "conditions.html")]
 struct ConditionsSection<'a> {
     is_examined: bool,
+    /// How many are as in the paper.
+    tally: String,
     conditions: Vec<(&'static Condition, Vec<Examined<'a>>)>,
 }
 
@@ -69,11 +71,19 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
         });
         (condition, examined.collect())
     };
-    ConditionsSection {
-        is_examined: studies.iter().any(|s| s.head.condition.is_some()),
-        conditions: CONDITIONS.iter().map(examined).collect(),
+    let conditions: Vec<(&'static Condition, Vec<Examined<'_>>)> = CONDITIONS.iter().map(examined).collect();
+    let words: Vec<&'static str> =
+        conditions.iter().flat_map(|(_, all)| all.iter().map(|(_, _, word, _)| *word)).collect();
+    let mut counts: Vec<(&'static str, usize)> = Vec::new();
+    for word in words {
+        match counts.iter_mut().find(|(known, _)| *known == word) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((word, 1)),
+        }
     }
-    .to_string()
+    let tally: Vec<String> = counts.iter().map(|(word, count)| format!("{count} {word}")).collect();
+    let is_examined = studies.iter().any(|s| s.head.condition.is_some());
+    ConditionsSection { is_examined, tally: tally.join(", "), conditions }.to_string()
 }
 
 /// The tone and the word of the badge, and the sentence.
@@ -170,7 +180,7 @@ impl<'a> Swept<'a> {
             .iter()
             .filter(|stretch| wanted.contains(&stretch.tone))
             .map(|stretch| {
-                let most = stretch.extreme().map(|c| format!(" ({})", said::times(c.ratio.value)));
+                let most = stretch.extreme().map(|c| format!(" ({})", said::multiple(c.ratio.value)));
                 format!("{}{}", stretch.range(self.study, self.verdict), most.unwrap_or_default())
             })
             .collect();

@@ -3,7 +3,7 @@
 
 use crate::draw::axis::in_unit;
 use crate::draw::line::{self, LineSeries, Point, Series, Shape};
-use crate::draw::look::{self, VariantLook};
+use crate::draw::look::VariantLook;
 use crate::draw::svg::ViewPort;
 use crate::draw::{bars, map, strip};
 use crate::number;
@@ -18,6 +18,10 @@ use unisono_measure::record::{Chart, ChartKind, PointsAre, Scale, Verdict};
 
 /// From this many comparisons of one kind on, a table is easier to read than lines or paragraphs.
 pub(crate) const MANY: usize = 6;
+
+/// A linear chart whose neighbour is higher by more than this has an axis of its own: its values would lie
+/// in the lowest fifth.
+const ALIKE: f64 = 5.0;
 
 #[derive(Template)]
 #[template(path = "figure.html")]
@@ -95,6 +99,30 @@ fn both(draw: impl Fn(ViewPort) -> String) -> String {
     ViewPort::ALL.into_iter().map(draw).collect()
 }
 
+/// Values of the study's other charts that have the same axis as this one, so that panels can be compared:
+/// the same kind of chart, scale and unit. A linear axis is shared only by panels of like height
+/// ([`ALIKE`]); otherwise the lower one would be flat.
+fn of_neighbours(study: &Study<'_>, chart: &Chart, figure: &str) -> Vec<f64> {
+    let unit = study.unit(figure);
+    let is_same = |other: &str| {
+        // counts and quotients of different things have no unit that tells them apart
+        if matches!(unit.as_str(), "1" | "") { other == figure } else { study.unit(other) == unit }
+    };
+    let values = |of: &Chart| -> Vec<f64> {
+        let x = of.x.as_deref().filter(|_| of.kind == ChartKind::Line);
+        let rows = study.rows(of, x);
+        let figures = of.y.iter().filter(|figure| is_same(figure));
+        figures.flat_map(|figure| rows.iter().flat_map(|row| row.values(figure))).collect()
+    };
+    let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+    let own = most(&values(chart));
+    let neighbours = study.head.charts.iter().filter(|other| {
+        (other.kind, other.y_scale) == (chart.kind, chart.y_scale) && !std::ptr::eq(*other, chart)
+    });
+    let alike = |values: &Vec<f64>| chart.y_scale == Scale::Log || most(values) <= own * ALIKE;
+    neighbours.map(values).filter(alike).flatten().collect()
+}
+
 /// For readers who do not see the drawing.
 fn medians(rows: &[ChartRow<'_>], figure: &str, says: &dyn Fn(f64) -> String) -> String {
     let one = |row: &ChartRow<'_>| {
@@ -128,6 +156,7 @@ fn draw_strip(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], figure: &
         rows: &drawn,
         label: &label,
         scale: chart.y_scale,
+        also: &of_neighbours(study, chart, figure),
         says: &says,
         reference: chart.reference.as_ref().map(|r| (r.value, r.label.as_str())),
     };
@@ -139,7 +168,7 @@ fn draw_bars(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], id: &str) 
     let says = in_unit(&unit);
     let names: Vec<String> = chart.y.iter().map(|figure| study.label(figure)).collect();
     let legend: Vec<(VariantLook, &str)> =
-        names.iter().enumerate().map(|(i, name)| (look::nth(i), name.as_str())).collect();
+        names.iter().enumerate().map(|(i, name)| (study.looks.spare(i), name.as_str())).collect();
     let groups: Vec<bars::BarGroup> = rows
         .iter()
         .map(|row| bars::BarGroup {
@@ -149,7 +178,8 @@ fn draw_bars(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], id: &str) 
                 .iter()
                 .enumerate()
                 .map(|(i, figure)| {
-                    let look = if chart.y.len() == 1 { study.looks.look(row.variant) } else { look::nth(i) };
+                    let look =
+                        if chart.y.len() == 1 { study.looks.look(row.variant) } else { study.looks.spare(i) };
                     bars::Bar { look, runs: row.values(figure) }
                 })
                 .collect(),
@@ -172,6 +202,7 @@ fn draw_bars(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], id: &str) 
         legend: &legend,
         label: &label,
         scale: chart.y_scale,
+        also: &chart.y.first().map(|figure| of_neighbours(study, chart, figure)).unwrap_or_default(),
         says: &says,
         reference: chart.reference.as_ref().map(|r| (r.value, r.label.as_str())),
     };
@@ -254,6 +285,7 @@ fn draw_lines(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], figure: &
         reference: chart.reference.as_ref().map(|r| (r.value, r.label.as_str())),
         paper: &papers,
         x_also: &[],
+        y_also: &of_neighbours(study, chart, figure),
         small: false,
     };
     both(|window| line::draw(&lines, window))
@@ -273,9 +305,11 @@ fn paper_lines(study: &Study<'_>, kind: PointsAre) -> Vec<Shape> {
     }
     lines
         .into_iter()
-        .map(|(series, mut points)| {
+        .enumerate()
+        .map(|(i, (series, mut points))| {
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            Shape { name: format!("paper: {}", study.label(series)), look: study.looks.look(series), points }
+            let look = study.looks.known(series).unwrap_or_else(|| study.looks.spare(i));
+            Shape { name: format!("paper: {}", study.label(series)), look, points }
         })
         .collect()
 }
@@ -309,6 +343,7 @@ fn paper_shape(study: &Study<'_>, chart: &Chart, id: &str) -> Option<(String, St
         reference: None,
         paper: &shapes,
         x_also: &ours,
+        y_also: &[],
         small: true,
     };
     Some((both(|window| line::draw(&lines, window)), note.to_owned()))
@@ -368,7 +403,7 @@ fn draw_ratios(study: &Study<'_>, by: &str, alike: &[(&Verdict, Vec<Point>)], id
         .enumerate()
         .map(|(i, (verdict, points))| Series {
             name: name(verdict),
-            look: if own_looks { study.looks.look(&verdict.variant) } else { look::nth(i) },
+            look: if own_looks { study.looks.look(&verdict.variant) } else { study.looks.spare(i) },
             points: points.clone(),
         })
         .collect();
@@ -402,6 +437,7 @@ fn draw_ratios(study: &Study<'_>, by: &str, alike: &[(&Verdict, Vec<Point>)], id
         reference: Some((1.0, "no difference")),
         paper: &papers,
         x_also: &[],
+        y_also: &[],
         small: false,
     };
     let paper = study.head.paper.as_ref().filter(|_| !papers.is_empty());

@@ -17,6 +17,7 @@
 //! escape function, and no records make it panic. The HTML is in `templates/`, the drawings are in `draw/`.
 #![forbid(unsafe_code)]
 
+mod answered;
 mod answers;
 mod budgets;
 mod changes;
@@ -35,6 +36,7 @@ mod page;
 mod points;
 mod queues;
 mod read;
+mod remedies;
 mod said;
 mod screen;
 mod section;

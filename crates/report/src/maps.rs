@@ -1,5 +1,6 @@
 //! What a map of ratios says, in a sentence: where there is a gain, where a loss, and how large.
 
+use crate::answered::AnsweredTopic;
 use crate::study::Study;
 use std::collections::BTreeMap;
 use unisono_linux::counted::counted;
@@ -11,11 +12,13 @@ use unisono_measure::verdict;
 const EVEN: f64 = 0.05;
 
 /// Of the first map that has runs.
-pub(crate) fn in_words(studies: &[Study<'_>]) -> Option<String> {
-    studies.iter().find_map(|study| {
+pub(crate) fn answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
+    let words = studies.iter().find_map(|study| {
         let chart = study.head.charts.iter().find(|chart| chart.kind == ChartKind::Map)?;
         of_study(study, chart.y.first()?)
-    })
+    })?;
+    // the map itself leads the section of its study; two bars would show less of it than the sentence says
+    Some(AnsweredTopic::new(words, None))
 }
 
 fn of_study(study: &Study<'_>, figure: &str) -> Option<String> {
@@ -66,7 +69,7 @@ mod tests {
             let lines: Vec<Line> = std::iter::once(Line::Study(Box::new(head.clone())))
                 .chain(gains.iter().copied().map(run))
                 .collect();
-            in_words(&studies(&lines)).map(|said| said.replace('\u{a0}', " "))
+            answer(&studies(&lines)).map(|said| said.words.replace('\u{a0}', " "))
         };
         assert_eq!(
             said(&[(64, 4.0), (128, 1.01), (256, 0.5), (512, 8.0)]).as_deref(),

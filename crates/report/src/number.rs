@@ -78,8 +78,13 @@ pub(crate) fn plain(value: f64) -> String {
     if !value.is_finite() {
         return "no number".to_owned();
     }
-    if value.abs() >= 1e12 || (value != 0.0 && value.abs() < 1e-4) {
+    if value.abs() >= 1e12 || (value != 0.0 && value.abs() < 1e-9) {
         return format!("{value:.2e}");
+    }
+    if value != 0.0 && value.abs() < 1e-4 {
+        // two digits: what is so small is seldom known to three
+        let digits = 1 - value.abs().log10().floor() as i32;
+        return format!("{value:.*}", digits.unsigned_abs() as usize);
     }
     if value.abs() < 1000.0 || value.fract() != 0.0 && value.abs() < 10_000.0 {
         return significant(value);

@@ -3,9 +3,12 @@
 //!
 //! Uses the comparisons with messages in studies of topic `rma`. Each implementation has one claim.
 
+use crate::answered::{AnswerPicture, AnsweredTopic};
 use crate::said::{self, Tone};
 use crate::study::Study;
 use askama::Template;
+use unisono_measure::record::Verdict;
+use unisono_measure::verdict::Judgement;
 
 pub(crate) const TOPIC: &str = "rma";
 
@@ -23,6 +26,7 @@ struct Claim<'a> {
     refuted: usize,
     /// Where it is not better, in words.
     not: Vec<String>,
+    compared: Vec<(&'a Verdict, &'a Judgement)>,
 }
 
 #[derive(Template)]
@@ -39,11 +43,18 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     WindowsAnswer { claims: claims(studies) }.to_string()
 }
 
-/// The claims in a sentence each. `None`: nothing was compared with messages.
-pub(crate) fn in_words(studies: &[Study<'_>]) -> Option<String> {
-    let said: Vec<String> =
-        claims(studies).iter().map(|claim| said::capital(&format!("{}.", claim.sentence()))).collect();
-    (!said.is_empty()).then(|| said.join(" "))
+/// What the claims say, that of the preload first: it is what a program can have as it is. `None`: nothing was
+/// compared with messages.
+pub(crate) fn answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
+    let mut claims = claims(studies);
+    claims.sort_by_key(|claim| !claim.who.starts_with("unisono mpi"));
+    let typical = claims.first()?.typical();
+    let sentence = |(at, claim): (usize, &Claim<'_>)| {
+        let typical = typical.as_ref().filter(|_| at == 0).map(|(words, _)| format!("; typical: {words}"));
+        said::capital(&format!("{}{}.", claim.sentence(), typical.unwrap_or_default()))
+    };
+    let words: Vec<String> = claims.iter().enumerate().map(sentence).collect();
+    Some(AnsweredTopic::new(words.join(" "), typical.and_then(|(_, picture)| picture)))
 }
 
 impl Claim<'_> {
@@ -63,6 +74,19 @@ impl Claim<'_> {
         let more = self.not.len() - shown;
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         format!("{}{more}", self.not[..shown].join("; "))
+    }
+
+    /// The comparison in the middle of all, in words and as a picture.
+    fn typical(&self) -> Option<(String, Option<AnswerPicture>)> {
+        let ratio = |judgement: &Judgement| said::comparison(judgement).map(|c| c.ratio.value);
+        let mut ratios: Vec<_> = self.compared.iter().filter_map(|c| Some((ratio(c.1)?, *c))).collect();
+        ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (ratio, (verdict, judgement)) = *ratios.get(ratios.len() / 2)?;
+        let (ours, theirs) = said::sides(self.study, verdict);
+        let place = said::place(self.study, verdict, judgement);
+        let factor = said::factor(self.study, verdict, ratio);
+        let words = format!("{ours} against {theirs}{place}: {factor}");
+        Some((words, AnswerPicture::of_comparison(self.study, verdict, judgement)))
     }
 
     fn sentence(&self) -> String {
@@ -94,6 +118,7 @@ fn claims<'a>(studies: &'a [Study<'a>]) -> Vec<Claim<'a>> {
                     total: 0,
                     refuted: 0,
                     not: Vec::new(),
+                    compared: Vec::new(),
                 });
             }
             let claim = &mut claims[known];
@@ -103,12 +128,13 @@ fn claims<'a>(studies: &'a [Study<'a>]) -> Vec<Claim<'a>> {
                     continue;
                 }
                 claim.total += 1;
+                claim.compared.push((verdict, judgement));
                 if tone == Tone::Better {
                     claim.better += 1;
                 } else {
                     claim.refuted += usize::from(matches!(tone, Tone::Worse | Tone::Same));
                     let ratio = said::comparison(judgement).map(|c| c.ratio.value);
-                    let times = ratio.map(said::times).unwrap_or_default();
+                    let times = ratio.map(|ratio| said::factor(study, verdict, ratio)).unwrap_or_default();
                     let place = said::place(study, verdict, judgement);
                     let (_, theirs) = said::sides(study, verdict);
                     claim.not.push(format!("{how} against {theirs}{place}: {times}, {}", tone.word()));
@@ -123,7 +149,7 @@ fn claims<'a>(studies: &'a [Study<'a>]) -> Vec<Claim<'a>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_measure::record::{Figure, Line, RunLine, StudyLine, Verdict};
+    use unisono_measure::record::{Figure, Line, RunLine, StudyLine};
 
     /// A study of three sizes, six repetitions each, in which windows take these shares of the messages'
     /// time.

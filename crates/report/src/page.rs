@@ -1,10 +1,11 @@
 //! The page around the studies: title, host, notices, contents, and what to do with the records.
 
+use crate::escape::slug;
 use crate::facts::facts;
 use crate::said::{self, Tone};
 use crate::section::StudySection;
 use crate::study::Study;
-use crate::{answers, claims, conditions, number, summary};
+use crate::{answers, claims, number, screen, summary};
 use askama::Template;
 use std::collections::BTreeMap;
 use unisono_linux::counted::counted;
@@ -13,14 +14,11 @@ use unisono_measure::record::{Outcome, RunLine};
 #[derive(Template)]
 #[template(path = "page.html")]
 struct ReportPage<'a> {
-    studies: &'a [Study<'a>],
     facts: Vec<(&'static str, String)>,
     notices: Vec<String>,
     answers: String,
-    summary: String,
-    conditions: String,
+    topics: Vec<TopicPage<'a>>,
     claims: String,
-    sections: Vec<StudySection<'a>>,
     runs: String,
     version: &'static str,
 }
@@ -28,16 +26,12 @@ struct ReportPage<'a> {
 /// `cut_off` is the line in the middle of which the records end.
 pub(crate) fn html(studies: &[Study<'_>], cut_off: Option<usize>) -> String {
     let runs: Vec<&RunLine> = studies.iter().flat_map(|study| study.runs.iter().copied()).collect();
-    let is_about_gangs = studies.is_empty() || !studies.iter().all(summary::has_its_own_answer);
     let page = ReportPage {
-        studies,
         facts: facts(&runs),
         notices: notices(&runs, cut_off),
         answers: answers::html(studies),
-        summary: summary::html(studies),
-        conditions: if is_about_gangs { conditions::html(studies) } else { String::new() },
+        topics: screen::topics(studies).into_iter().map(|topic| TopicPage::new(studies, topic)).collect(),
         claims: claims::html(studies),
-        sections: sections(studies),
         runs: number::count(runs.len()),
         version: env!("CARGO_PKG_VERSION"),
     };
@@ -47,14 +41,47 @@ pub(crate) fn html(studies: &[Study<'_>], cut_off: Option<usize>) -> String {
 /// So many studies of a topic show their first figure. The others are folded.
 const LEADING: usize = 3;
 
-fn sections<'a>(studies: &'a [Study<'a>]) -> Vec<StudySection<'a>> {
-    let mut of_topic: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut leads = |study: &Study<'a>, topic: &'a str| {
-        let seen = of_topic.entry(topic).or_default();
-        *seen += usize::from(study.count(Outcome::Measured) > 0);
-        *seen <= LEADING && study.count(Outcome::Measured) > 0
-    };
-    studies.iter().map(|study| StudySection::new(study, leads(study, &study.head.topic))).collect()
+/// A topic: its answer at length, the studies that show a figure, and the others.
+struct TopicPage<'a> {
+    id: String,
+    name: String,
+    is_simulated: bool,
+    answer: String,
+    leading: Vec<StudySection<'a>>,
+    folded: Vec<StudySection<'a>>,
+    titles: Vec<&'a str>,
+}
+
+impl<'a> TopicPage<'a> {
+    fn new(studies: &'a [Study<'a>], topic: &str) -> Self {
+        let own = studies.iter().filter(|study| study.head.topic == topic);
+        let (mut leading, mut folded) = (Vec::new(), Vec::new());
+        for study in own {
+            let leads = leading.len() < LEADING && study.count(Outcome::Measured) > 0;
+            if leads { leading.push(study) } else { folded.push(study) }
+        }
+        let sections = |of: &[&'a Study<'a>], leads| {
+            of.iter().map(|study| StudySection::new(study, leads)).collect::<Vec<_>>()
+        };
+        let block = screen::block(studies, topic);
+        Self {
+            id: format!("topic-{}", slug(topic)),
+            name: block.name,
+            is_simulated: block.is_simulated,
+            answer: summary::of_topic(studies, topic),
+            leading: sections(&leading, true),
+            folded: sections(&folded, false),
+            titles: folded.iter().map(|study| study.head.title.as_str()).collect(),
+        }
+    }
+
+    /// `2 more studies: their titles`.
+    fn more(&self) -> String {
+        let more = if self.leading.is_empty() { "" } else { " more" };
+        let count = self.titles.len();
+        let studies = if count == 1 { "study" } else { "studies" };
+        format!("{count}{more} {studies}: {}", self.titles.join("; "))
+    }
 }
 
 fn notices(runs: &[&RunLine], cut_off: Option<usize>) -> Vec<String> {

@@ -91,22 +91,44 @@ pub(crate) fn sides(study: &Study<'_>, verdict: &Verdict) -> (String, String) {
     }
 }
 
-/// `2.45×`, with as many digits as the ends of its interval; otherwise it could seem to be outside.
+/// `2.45×` for a cell of a table, with as many digits as the ends of its interval; otherwise it could seem to
+/// be outside.
 pub(crate) fn times(ratio: f64) -> String {
     format!("{}\u{d7}", verdict::ratio(ratio))
 }
 
+/// A ratio below this is told as `N times less`. Nearer to one, `0.95 times` is easier to compare.
+pub(crate) const LITTLE: f64 = 0.9;
+
+/// A ratio in a sentence: `2.45 times`, `12.0 times less`.
+pub(crate) fn multiple(ratio: f64) -> String {
+    if ratio > 0.0 && ratio < LITTLE {
+        return format!("{} times less", verdict::ratio(1.0 / ratio));
+    }
+    format!("{} times", verdict::ratio(ratio))
+}
+
+/// What a verdict compares: `total iterations/s per processor obtained`.
+pub(crate) fn figure(study: &Study<'_>, verdict: &Verdict) -> String {
+    let per = if verdict.per.is_some() { " per processor obtained" } else { "" };
+    format!("{}{per}", study.label(&verdict.figure))
+}
+
 /// `21 times lower latency`, `3.2 times the barriers/s`: a factor is never below 1.
 pub(crate) fn factor(study: &Study<'_>, of: &Verdict, ratio: f64) -> String {
-    let figure = study.label(&of.figure);
+    let figure = figure(study, of);
     if ratio == 0.0 {
         return format!("none of the {figure}");
     }
     if ratio >= 1.0 {
         return format!("{} times the {figure}", verdict::ratio(ratio));
     }
-    let times = verdict::ratio(1.0 / ratio);
-    format!("{times} times {} {figure}", if of.better == Better::Lower { "lower" } else { "less" })
+    format!("{} times {} {figure}", verdict::ratio(1.0 / ratio), lower(of))
+}
+
+/// What less of a figure is called: a latency is lower, and work is less.
+fn lower(of: &Verdict) -> &'static str {
+    if of.better == Better::Lower { "lower" } else { "less" }
 }
 
 /// `n = 10`: the number of pairs.
@@ -119,6 +141,12 @@ pub(crate) fn pairs(c: &Comparison) -> String {
 pub(crate) fn sureness(c: &Comparison) -> String {
     // a number and what belongs to it stay on one line
     verdict::confidence(c).replace(" %", &format!("{THIN}%")).replace(" = ", &format!("{THIN}={THIN}"))
+}
+
+/// The same, of the factor that [`multiple`] shows.
+pub(crate) fn shown(c: &Comparison) -> String {
+    let is_less = c.ratio.value > 0.0 && c.ratio.value < LITTLE;
+    sureness(&if is_less { verdict::upright(c) } else { *c })
 }
 
 /// ` at interval 10 us, threads 2`, or nothing.
@@ -159,7 +187,7 @@ pub(crate) fn capital(text: &str) -> String {
 fn in_words(study: &Study<'_>, asked: &Verdict, judgement: &Judgement) -> String {
     let (ours, theirs) = sides(study, asked);
     let place = place(study, asked, judgement);
-    let figure = study.label(&asked.figure);
+    let figure = figure(study, asked);
     let c = match &judgement.answer {
         Answer::Unanswered(reason) => {
             return format!("{ours} against {theirs}{place}: not measured ({reason}).");
@@ -168,7 +196,7 @@ fn in_words(study: &Study<'_>, asked: &Verdict, judgement: &Judgement) -> String
     };
     let (many, sure) = match tone(judgement) {
         Tone::Better | Tone::Worse => (factor(study, asked, c.ratio.value), sureness(&verdict::upright(c))),
-        _ => (format!("{} the {figure}", times(c.ratio.value)), sureness(c)),
+        _ => (format!("{} times the {figure}", verdict::ratio(c.ratio.value)), sureness(c)),
     };
     let claim = format!("{ours} against {theirs}{place}: {many}");
     let mut text = match tone(judgement) {
@@ -179,7 +207,7 @@ fn in_words(study: &Study<'_>, asked: &Verdict, judgement: &Judgement) -> String
             let pairs = if c.ratio.n == 1 { "one pair of runs is" } else { "two pairs of runs are" };
             format!("{claim} (n{THIN}={THIN}{}), but {pairs} too few for a verdict.", c.ratio.n)
         }
-        _ => format!("{claim} ({sure}): not decided, for that includes 1; more repetitions would tell."),
+        _ => format!("{claim} ({sure}): not decided."),
     };
     for (side, modes) in [(&theirs, judgement.against_modes), (&ours, judgement.variant_modes)] {
         if let Some(modes) = modes {
@@ -188,6 +216,9 @@ fn in_words(study: &Study<'_>, asked: &Verdict, judgement: &Judgement) -> String
     }
     if c.undefined > 0 {
         text += &format!(" {} more pairs have no ratio: {theirs} delivered nothing.", c.undefined);
+    }
+    if let Some(paid) = judgement.bystanders.and_then(|paid| paid.in_words()) {
+        text += &format!(" {}.", capital(&paid));
     }
     if let Some(expectation) = expectation(asked, c) {
         text += &format!(" {expectation}");
@@ -219,7 +250,11 @@ pub(crate) fn expectation(verdict: &Verdict, c: &Comparison) -> Option<String> {
         (ExpectedKind::Value, true) => "the same here",
         (ExpectedKind::Value, false) => "not so here",
     };
-    Some(format!("Expected {}{from}, found {}: {met}.", times(expected), times(c.ratio.value)))
+    Some(format!(
+        "Expected {}{from}, found {}: {met}.",
+        multiple(expected),
+        multiple(c.ratio.value)
+    ))
 }
 
 /// A stretch of a sweep with one tone.
@@ -266,14 +301,26 @@ impl<'j> ToneRun<'j> {
         })
     }
 
-    /// The ratios found: `0.98 to 1.02×`, or one if all are the same.
+    /// The ratios found: `0.98 to 1.02 times`, or `3.00 to 15.0 times less` if all are below one.
     pub(crate) fn ratios(&self) -> String {
         let ratios = || self.judgements.iter().filter_map(|j| comparison(j)).map(|c| c.ratio.value);
         let (least, greatest) = (ratios().fold(f64::INFINITY, f64::min), ratios().fold(0.0, f64::max));
-        if times(least) == times(greatest) {
-            times(least)
-        } else {
-            format!("{} to {}", verdict::ratio(least), times(greatest))
+        let said = verdict::ratio;
+        match (said(least) == said(greatest), least > 0.0 && greatest < LITTLE) {
+            (true, _) => multiple(least),
+            (false, true) => format!("{} to {} times less", said(1.0 / greatest), said(1.0 / least)),
+            (false, false) => format!("{} to {} times", said(least), said(greatest)),
+        }
+    }
+
+    /// The same with what is compared: `3.00 to 15.0 times lower latency than plain Linux`.
+    fn compared(&self, study: &Study<'_>, verdict: &Verdict) -> String {
+        let (_, theirs) = sides(study, verdict);
+        let figure = figure(study, verdict);
+        let ratios = self.ratios();
+        match ratios.strip_suffix(" less") {
+            Some(times) => format!("{times} {} {figure} than {theirs}", lower(verdict)),
+            None => format!("{ratios} the {figure} of {theirs}"),
         }
     }
 
@@ -310,10 +357,10 @@ impl<'j> ToneRun<'j> {
         match (self.tone, self.extreme()) {
             (Tone::Unanswered, _) | (_, None) => format!("not measured{range}"),
             (tone, Some(c)) if self.judgements.len() > 1 => {
-                format!("{}{range} ({}; farthest: {})", tone.word(), self.ratios(), sureness(c))
+                format!("{}{range} ({}; farthest: {})", tone.word(), self.ratios(), shown(c))
             }
             (tone, Some(c)) => {
-                format!("{}{range} ({}, {})", tone.word(), times(c.ratio.value), sureness(c))
+                format!("{}{range} ({}, {})", tone.word(), multiple(c.ratio.value), shown(c))
             }
         }
     }
@@ -333,21 +380,21 @@ fn stretch_in_words(study: &Study<'_>, verdict: &Verdict, stretch: &ToneRun<'_>)
     if let [one] = stretch.judgements.as_slice() {
         return sentence(study, verdict, one);
     }
-    let (ours, theirs) = sides(study, verdict);
-    let figure = study.label(&verdict.figure);
+    let (ours, _) = sides(study, verdict);
     let range = stretch.range(study, verdict);
     let Some(most) = stretch.extreme() else {
         let reason = stretch.reason();
         return format!("Not measured {range}: {}.", reason.unwrap_or("no runs"));
     };
-    let ratios = stretch.ratios();
-    let sure = sureness(most);
-    let farthest = format!("farthest: {}, {sure}", times(most.ratio.value));
+    let compared = stretch.compared(study, verdict);
+    let farthest = format!("farthest: {}, {}", multiple(most.ratio.value), shown(most));
     match stretch.tone {
-        Tone::Better => format!("{ours} {range}: {ratios} the {figure} of {theirs} ({farthest}): better."),
-        Tone::Worse => format!("{ours} {range}: {ratios} the {figure} of {theirs} ({farthest}): worse."),
-        Tone::Same => format!("{ours} {range}: no difference in {figure}, {ratios}."),
-        _ => format!("{ours} {range}: not decided, {ratios} the {figure} of {theirs} ({farthest})."),
+        Tone::Better => format!("{ours} {range}: {compared} ({farthest}): better."),
+        Tone::Worse => format!("{ours} {range}: {compared} ({farthest}): worse."),
+        Tone::Same => {
+            format!("{ours} {range}: no difference in {}, {}.", figure(study, verdict), stretch.ratios())
+        }
+        _ => format!("{ours} {range}: not decided, {compared} ({farthest})."),
     }
 }
 
@@ -363,6 +410,7 @@ pub(crate) fn fixed(study: &Study<'_>, verdict: &Verdict) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::study::studies;
+    use proptest::prelude::*;
     use serde_json::{Value, json};
     use std::collections::BTreeMap;
     use unisono_measure::record::{Figure, Line, RunLine, StudyLine};
@@ -404,5 +452,78 @@ mod tests {
         assert_eq!(ranges("interval_us", &[json!(10)]), ["at interval 10 us"]);
         let kinds = [json!("libgomp"), json!("stencil-rayon")];
         assert_eq!(ranges("program", &kinds), ["at program libgomp, stencil-rayon"]);
+    }
+
+    /// A sweep over two places with these values of the variant, beside 1.0 of the other; five runs each.
+    fn swept(ours: [f64; 2], better: Better, per: bool) -> Vec<Line> {
+        let verdict = Verdict {
+            variant: "gang".into(),
+            against: "spread".into(),
+            figure: "latency".into(),
+            per: per.then(|| "processors".to_owned()),
+            better,
+            by: Some("interval_us".into()),
+            words: "gangs against spread Linux".into(),
+            ..Verdict::default()
+        };
+        let head = StudyLine { study: "s".into(), verdicts: vec![verdict], ..StudyLine::default() };
+        let mut lines = vec![Line::Study(Box::new(head))];
+        for (at, repetition) in (0..2_usize).flat_map(|at| (0..5).map(move |i| (at, i))) {
+            lines.extend([("gang", ours[at]), ("spread", 1.0)].map(|(variant, value)| {
+                let figures = vec![Figure::new("latency", value, "1"), Figure::new("processors", 1.0, "1")];
+                Line::Run(Box::new(RunLine {
+                    study: "s".into(),
+                    variant: variant.into(),
+                    repetition,
+                    parameters: BTreeMap::from([("interval_us".to_owned(), (10 + at).into())]),
+                    figures,
+                    ..RunLine::default()
+                }))
+            }));
+        }
+        lines
+    }
+
+    fn sentences(lines: &[Line]) -> Vec<String> {
+        let studies = studies(lines);
+        let (verdict, judged) = studies[0].verdicts().next().expect("one verdict");
+        let of_stretches = stretches(judged).into_iter().map(|s| stretch_sentence(&studies[0], verdict, &s));
+        let each = judged.iter().map(|judgement| sentence(&studies[0], verdict, judgement));
+        of_stretches.chain(each).map(|said| said.replace(THIN, " ")).collect()
+    }
+
+    #[test]
+    fn a_stretch_says_how_much_of_what_than_whose() {
+        let said = sentences(&swept([0.1, 0.05], Better::Lower, false));
+        assert_eq!(
+            said[0],
+            "Gangs at every interval from 10 us to 11 us: 10.0 to 20.0 times lower latency than spread Linux (farthest: 20.0 \
+             times less, 93 % interval 20.0 to 20.0, n = 5): better."
+        );
+        let said = sentences(&swept([3.0, 4.0], Better::Higher, true));
+        assert!(
+            said[0].contains("3.00 to 4.00 times the latency per processor obtained of spread Linux"),
+            "{said:?}"
+        );
+    }
+
+    proptest! {
+        /// Sentences that a person would write: words instead of signs, and no factor below one for a gain or
+        /// a loss.
+        #[test]
+        fn no_sentence_has_a_sign_an_exponent_or_a_factor_below_one(
+            ours in [1e-5_f64..1e5, 1e-5_f64..1e5],
+            is_lower: bool,
+            per: bool,
+        ) {
+            let better = if is_lower { Better::Lower } else { Better::Higher };
+            for said in sentences(&swept(ours, better, per)) {
+                prop_assert!(!said.contains('\u{d7}') && !said.contains("e-") && !said.contains("e5"), "{said}");
+                let is_decided = said.ends_with("better.") || said.ends_with("worse.");
+                let factor = said.split(": ").nth(1).and_then(|rest| rest.split(' ').next());
+                let factor = factor.and_then(|factor| factor.replace(',', "").parse::<f64>().ok());
+                prop_assert!(!is_decided || factor.is_some_and(|factor| factor >= 1.0), "{said}");
+            }
+        }
     }
 }

@@ -3,17 +3,19 @@
 //! A terminal shows 24 lines of 80 columns. Answers that are too long for it lose their last sentences, never
 //! their command. Tables and verdicts are elsewhere: on a terminal by `--text`, and in the report.
 
+use crate::answered::{AnswerPicture, AnsweredTopic};
 use crate::maps;
 use crate::middleware;
 use crate::one_sided;
 use crate::queues;
+use crate::remedies;
 use crate::said::{self, Tone};
 use crate::study::{SIMULATED, Study, studies};
 use crate::summary;
 use crate::trees;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use unisono_measure::record::{Line, Outcome, Verdict};
-use unisono_measure::verdict::Judgement;
+use unisono_measure::record::{Line, Outcome, RunLine};
 
 const COLUMNS: usize = 80;
 /// Of the 24 of a terminal: the others say where the report is, and what went wrong.
@@ -27,7 +29,7 @@ struct ScreenTopic {
     name: &'static str,
     /// What a reader types next.
     command: &'static str,
-    answer: fn(&[Study<'_>]) -> Option<String>,
+    answer: fn(&[Study<'_>]) -> Option<AnsweredTopic>,
 }
 
 const TOPICS: [ScreenTopic; 8] = [
@@ -35,44 +37,44 @@ const TOPICS: [ScreenTopic; 8] = [
         topic: "barrier",
         name: "Waiting",
         command: "unisono advise -- PROGRAM",
-        answer: summary::waiting_in_words,
+        answer: summary::waiting_answer,
     },
     ScreenTopic {
         topic: "gang",
         name: "Gangs",
         command: "unisono fit -- A ::: B    unisono gang run -- A ::: B",
-        answer: summary::gangs_in_words,
+        answer: remedies::answer,
     },
     ScreenTopic {
         topic: "gang-map",
         name: "Gangs",
         command: "unisono gang simulate --cores 64 --programs 64x50us,64x0us",
-        answer: maps::in_words,
+        answer: maps::answer,
     },
     ScreenTopic { topic: "monitor", name: "Monitor", command: "unisono fit -- PROGRAM", answer: strongest },
     ScreenTopic {
         topic: one_sided::TOPIC,
         name: "MPI windows",
         command: "mpiexec -n 4 unisono mpi -- PROGRAM",
-        answer: one_sided::in_words,
+        answer: one_sided::answer,
     },
     ScreenTopic {
         topic: "tree",
         name: "Trees",
         command: "unisono tree plan NETWORK",
-        answer: |studies| trees::QUESTION.in_words(studies),
+        answer: |studies| trees::QUESTION.answer(studies),
     },
     ScreenTopic {
         topic: "queue",
         name: "Shares",
         command: "unisono queue apply POLICY --dev DEV",
-        answer: |studies| queues::QUESTION.in_words(studies),
+        answer: |studies| queues::QUESTION.answer(studies),
     },
     ScreenTopic {
         topic: middleware::TOPIC,
         name: "Events",
         command: "unisono events serve",
-        answer: middleware::in_words,
+        answer: middleware::answer,
     },
 ];
 
@@ -84,6 +86,8 @@ pub(crate) struct ScreenBlock {
     pub(crate) answer: String,
     /// Whether the answer is about other machines than this one.
     pub(crate) is_simulated: bool,
+    /// Of what the first sentence says.
+    pub(crate) picture: Option<AnswerPicture>,
     pub(crate) command: Option<&'static str>,
 }
 
@@ -137,12 +141,13 @@ pub(crate) fn block(studies: &[Study<'_>], topic: &str) -> ScreenBlock {
     let known = TOPICS.iter().find(|known| known.topic == topic);
     let name = known.map_or_else(|| said::capital(topic), |known| known.name.to_owned());
     let is_simulated = SIMULATED.contains(&topic);
-    if let Some(why) = why_nothing(&own) {
-        return ScreenBlock { name, answer: why, is_simulated, command: None };
+    if let Some(why) = no_verdict(&own, topic) {
+        return ScreenBlock { name, answer: why, is_simulated, picture: None, command: None };
     }
     let found = known.and_then(|known| (known.answer)(&own)).or_else(|| strongest(&own));
-    let answer = found.unwrap_or_else(|| NOTHING_DECIDED.to_owned());
-    ScreenBlock { name, answer, is_simulated, command: known.map(|known| known.command) }
+    let found = found.unwrap_or_else(|| AnsweredTopic::new(NOTHING_DECIDED.to_owned(), None));
+    let command = found.command.or(known.map(|known| known.command));
+    ScreenBlock { name, answer: found.words, is_simulated, picture: found.picture, command }
 }
 
 impl ScreenBlock {
@@ -159,41 +164,59 @@ impl ScreenBlock {
     }
 }
 
-/// Why a topic has no measured run, if it has none.
-fn why_nothing(studies: &[Study<'_>]) -> Option<String> {
+/// Why a topic gets no verdict: nothing was measured, or most of its runs stay disturbed.
+fn no_verdict(studies: &[Study<'_>], topic: &str) -> Option<String> {
     let runs = || studies.iter().flat_map(|study| &study.runs);
-    if runs().any(|run| run.outcome == Outcome::Measured) {
-        return None;
-    }
     let reason = |wanted: Outcome| {
         runs().find(|run| run.outcome == wanted).map(|run| run.reason.as_deref().unwrap_or("no reason given"))
     };
-    Some(match (reason(Outcome::Disturbed), reason(Outcome::Failed), reason(Outcome::Skipped)) {
-        (Some(why), ..) => format!("No answer, because each run was disturbed: {why}."),
-        (_, Some(why), _) => format!("No answer, because each run failed: {why}."),
-        (.., Some(why)) => format!("Not measured: {why}."),
+    let (lost, planned) = lost_to_others(runs().copied());
+    if let Some(why) = reason(Outcome::Disturbed).filter(|_| lost * 2 > planned) {
+        let how_many =
+            if lost == planned { "each run".to_owned() } else { format!("{lost} of {planned} runs") };
+        // the reason ends with the remedy: stop them and measure again
+        return Some(format!(
+            "No verdict, because {how_many} stayed disturbed: {why} (unisono study {topic})."
+        ));
+    }
+    if runs().any(|run| run.outcome == Outcome::Measured) {
+        return None;
+    }
+    Some(match (reason(Outcome::Failed), reason(Outcome::Skipped)) {
+        (Some(why), _) => format!("No answer, because each run failed: {why}."),
+        (_, Some(why)) => format!("Not measured: {why}."),
         _ => "Not measured: the study ended before.".to_owned(),
     })
 }
 
-/// The gain that is farthest from none. `None`: nothing was better.
-fn strongest(studies: &[Study<'_>]) -> Option<String> {
-    let judged = |study: &'_ Study<'_>| -> Vec<(f64, String)> {
-        let all = study.verdicts().flat_map(|(verdict, judged)| judged.iter().map(move |j| (verdict, j)));
-        let better = all.filter(|(_, judgement)| said::tone(judgement) == Tone::Better);
-        better.filter_map(|(verdict, judgement)| gain(study, verdict, judgement)).collect()
-    };
-    let best = studies.iter().flat_map(judged).max_by(|a, b| a.0.total_cmp(&b.0));
-    best.map(|(_, words)| words)
+/// Of the runs that were to be made, how many were disturbed each time that they were tried.
+fn lost_to_others<'r>(runs: impl Iterator<Item = &'r RunLine>) -> (usize, usize) {
+    let mut planned: BTreeMap<(&str, &str, u32, String), bool> = BTreeMap::new();
+    for run in runs.filter(|run| matches!(run.outcome, Outcome::Measured | Outcome::Disturbed)) {
+        let parameters = format!("{:?}", run.parameters);
+        let is_measured = planned.entry((&run.study, &run.variant, run.repetition, parameters)).or_default();
+        *is_measured |= run.outcome == Outcome::Measured;
+    }
+    (planned.values().filter(|is_measured| !**is_measured).count(), planned.len())
 }
 
-fn gain(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> Option<(f64, String)> {
-    let ratio = said::comparison(judgement)?.ratio.value;
-    let strength = ratio.ln().abs();
+/// The gain that is farthest from none. `None`: nothing was better.
+fn strongest(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
+    let better = studies.iter().flat_map(|study| {
+        let all = study.verdicts().flat_map(|(verdict, judged)| judged.iter().map(move |j| (verdict, j)));
+        let better = all.filter(|(_, judgement)| said::tone(judgement) == Tone::Better);
+        better.filter_map(move |(verdict, judgement)| {
+            let ratio = said::comparison(judgement)?.ratio.value;
+            let strength = ratio.ln().abs();
+            strength.is_finite().then_some((strength, ratio, study, verdict, judgement))
+        })
+    });
+    let (_, ratio, study, verdict, judgement) = better.max_by(|a, b| a.0.total_cmp(&b.0))?;
     let (ours, theirs) = said::sides(study, verdict);
     let place = said::place(study, verdict, judgement);
     let words = format!("{ours} against {theirs}: up to {}{place}.", said::factor(study, verdict, ratio));
-    strength.is_finite().then(|| (strength, said::capital(&words)))
+    let picture = AnswerPicture::of_comparison(study, verdict, judgement);
+    Some(AnsweredTopic::new(said::capital(&words), picture))
 }
 
 /// At most `most` lines of `width` columns. What does not fit is left out: last sentences first, else words.
@@ -249,7 +272,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use unisono_measure::record::{Better, Figure, RunLine, StudyLine};
+    use unisono_measure::record::{Better, Figure, StudyLine, Verdict};
 
     fn study(id: &str, topic: &str) -> Line {
         let verdict = Verdict {
@@ -300,7 +323,7 @@ mod tests {
     #[test]
     fn a_topic_without_a_measured_run_says_why_and_gives_no_advice() {
         for (outcome, words) in [
-            (Outcome::Disturbed, "each run was disturbed: the reason."),
+            (Outcome::Disturbed, "each run stayed disturbed: the reason (unisono study gang)."),
             (Outcome::Failed, "each run failed: the reason."),
             (Outcome::Skipped, "Not measured: the reason."),
         ] {
@@ -311,6 +334,28 @@ mod tests {
         }
         assert!(screen(&[study("s", "gang")]).contains("ended before"));
         assert_eq!(screen(&[]), "");
+    }
+
+    #[test]
+    fn a_topic_most_of_whose_runs_stay_disturbed_gets_no_verdict() {
+        let with_lost = |lost: u32| {
+            let mut lines = compared("monitor", 0.04);
+            lines.extend((0..lost).map(|repetition| {
+                let mut one = run("s", "monitor", "other", repetition, 1.0);
+                (one.outcome, one.reason) =
+                    (Outcome::Disturbed, Some("strangers took some; stop them and measure again".into()));
+                Line::Run(Box::new(one))
+            }));
+            lines
+        };
+        let said = screen(&with_lost(13)).split_whitespace().collect::<Vec<_>>().join(" ");
+        let wanted = "No verdict, because 13 of 25 runs stayed disturbed: strangers took some; stop them and measure \
+                      again (unisono study monitor).";
+        assert!(said.contains(wanted), "{said}");
+        assert!(screen(&with_lost(12)).contains("25.0 times lower"), "half of them are enough");
+        let mut again = with_lost(13);
+        again.extend((0..13).map(|at| Line::Run(Box::new(run("s", "monitor", "other", at, 1.0)))));
+        assert!(screen(&again).contains("25.0 times lower"), "they were made again");
     }
 
     #[test]

@@ -15,14 +15,19 @@
 //!   {if a.x under b.x: yes | no}                           one of two texts
 //!   {headline}                                             what the topic works out by itself
 //! ```
+//! The study may be followed by the picture of the sentence: variants, the figure of which less is better,
+//! and where: `[queue-decisions; ours heap.ns_per_packet@classes=most]`.
+//!
 //! Formats: a unit (three digits, the magnitude that reads best), `+us` (a difference), `.1` (digits after
 //! the point), `plain`, `count`, `ratio` (2.50 to 1).
 
+use crate::answered::{AnswerPicture, AnsweredTopic};
 use crate::number;
 use crate::study::Study;
 use askama::Template;
+use std::collections::BTreeMap;
 use unisono_measure::quantile;
-use unisono_measure::record::RunLine;
+use unisono_measure::record::{Better, RunLine, Verdict};
 
 /// What stands for several runs of a variant.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,9 +83,13 @@ impl TopicQuestion {
         .to_string()
     }
 
-    /// The first sentence that these records allow.
-    pub(crate) fn in_words(&self, studies: &[Study<'_>]) -> Option<String> {
-        self.paragraphs().find_map(|paragraph| self.said(studies, &paragraph).map(|(text, _)| text))
+    /// The first sentence that these records allow, with its picture.
+    pub(crate) fn answer(&self, studies: &[Study<'_>]) -> Option<AnsweredTopic> {
+        self.paragraphs().find_map(|paragraph| {
+            let (words, study) = self.said(studies, &paragraph)?;
+            let picture = TopicFigures { question: self, study }.picture(&paragraph);
+            Some(AnsweredTopic::new(words, picture))
+        })
     }
 
     fn paragraphs(&self) -> impl Iterator<Item = String> {
@@ -88,7 +97,8 @@ impl TopicQuestion {
     }
 
     fn said<'s>(&self, studies: &'s [Study<'s>], paragraph: &str) -> Option<(String, &'s Study<'s>)> {
-        let (id, text) = paragraph.strip_prefix('[')?.split_once("] ")?;
+        let (head, text) = paragraph.strip_prefix('[')?.split_once("] ")?;
+        let id = head.split("; ").next()?;
         let is_meant = |study: &&Study<'_>| study.head.topic == self.topic && study.head.study == id;
         let study = studies.iter().find(is_meant)?;
         Some((TopicFigures { question: self, study }.sentence(text)?, study))
@@ -96,12 +106,30 @@ impl TopicQuestion {
 
     /// The sentences about one study.
     pub(crate) fn about(&self, studies: &[Study<'_>], id: &str) -> Vec<String> {
-        let of_study = self.paragraphs().filter(|paragraph| paragraph.starts_with(&format!("[{id}]")));
+        let of_study = self.paragraphs().filter(|paragraph| paragraph.starts_with(&format!("[{id}")));
         of_study.filter_map(|paragraph| self.said(studies, &paragraph).map(|(text, _)| text)).collect()
     }
 }
 
 impl TopicFigures<'_> {
+    /// What the head of a paragraph asks for: variants, a figure, and a parameter with its value.
+    fn picture(self, paragraph: &str) -> Option<AnswerPicture> {
+        let (head, _) = paragraph.strip_prefix('[')?.split_once("] ")?;
+        let (_, picture) = head.split_once("; ")?;
+        let (names, which) = picture.rsplit_once('@')?;
+        let (variants, figure) = names.rsplit_once('.')?;
+        let (parameter, which) = which.split_once('=')?;
+        let all = self.parameters(parameter);
+        let at = if which == "most" { *all.last()? } else { *all.first()? };
+        let is_there = |run: &&&RunLine| number_of(run, parameter) == Some(at);
+        let value = self.study.runs.iter().find(is_there)?.parameters.get(parameter)?;
+        let place = BTreeMap::from([(parameter.to_owned(), value.clone())]);
+        let words = self.study.place_in_words(std::iter::once((parameter, value)));
+        let of = Verdict { figure: figure.to_owned(), better: Better::Lower, ..Verdict::default() };
+        let variants: Vec<&str> = variants.split(' ').collect();
+        AnswerPicture::of_variants(self.study, &of, &place, &variants, &words)
+    }
+
     fn sentence(self, text: &str) -> Option<String> {
         let mut parts = text.split('{');
         let mut sentence = parts.next()?.to_owned();
@@ -250,6 +278,7 @@ mod tests {
             for paragraph in question.sentences.split("\n\n").filter(|text| text.starts_with('[')) {
                 let paragraph = paragraph.replace('\n', " ");
                 let (study, text) = paragraph[1..].split_once("] ").expect("a study");
+                let study = study.split("; ").next().expect("the study comes first");
                 if text == "{headline}" || text == "{roots}" {
                     continue;
                 }

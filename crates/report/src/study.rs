@@ -1,6 +1,6 @@
 //! The records of one study: names, units, the runs of a chart's rows, the verdicts.
 
-use crate::draw::look::Looks;
+use crate::draw::look::{Looks, LooksOfReport};
 use crate::escape::{Escaped, slug};
 use crate::number;
 use serde_json::Value;
@@ -47,23 +47,31 @@ pub(crate) fn studies(lines: &[Line]) -> Vec<Study<'_>> {
         .map(|id| Study::new(heads.get(id).copied(), id, runs.remove(id).unwrap_or_default()))
         .collect();
     studies.sort_by_key(|study| study.head.order);
+    let mut looks = LooksOfReport::default();
+    for study in &mut studies {
+        study.looks = looks.of_study(&study.head.topic, &study.variants());
+    }
     studies
 }
 
 impl<'a> Study<'a> {
     fn new(head: Option<&'a StudyLine>, id: &str, runs: Vec<&'a RunLine>) -> Self {
         let head = head.map_or_else(|| Cow::Owned(unannounced(id, &runs)), Cow::Borrowed);
-        let mut variants: Vec<&str> = Vec::new();
-        for run in &runs {
+        let judged = head.verdicts.iter().map(|verdict| judge(verdict, &runs)).collect();
+        let mut study = Self { head, runs, looks: Looks::default(), judged };
+        study.explain();
+        study
+    }
+
+    /// In order of appearance, each with the name that readers see.
+    fn variants(&self) -> Vec<(&'a str, String)> {
+        let mut variants: Vec<&'a str> = Vec::new();
+        for run in &self.runs {
             if !variants.contains(&run.variant.as_str()) {
                 variants.push(&run.variant);
             }
         }
-        let looks = Looks::of_study(variants.into_iter());
-        let judged = head.verdicts.iter().map(|verdict| judge(verdict, &runs)).collect();
-        let mut study = Self { head, runs, looks, judged };
-        study.explain();
-        study
+        variants.into_iter().map(|variant| (variant, self.label(variant))).collect()
     }
 
     /// Gives judgements without an answer the reason why a side was never measured. If this host cannot run a

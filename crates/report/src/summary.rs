@@ -1,9 +1,11 @@
-//! The report's first screen: what waiting costs here, whether gang scheduling is worth it, and for whom.
+//! The answers of topics at length: what waiting costs here, whether gang scheduling is worth it, for whom.
 //!
 //! It tells three remedies apart, because they are often presented as one: *unstacking* (a core for each
 //! thread, no scheduler needed), *ganging* (what running the threads together adds to that), and *leaving
 //! alone*. Every sentence is based on judgements; where there are none, the page says so.
 
+use crate::answered::{AnswerPicture, AnsweredTopic};
+use crate::conditions;
 use crate::middleware;
 use crate::number;
 use crate::one_sided;
@@ -16,7 +18,7 @@ use askama::Template;
 use unisono_linux::counted::counted;
 use unisono_measure::modes::TwoModes;
 use unisono_measure::quantile;
-use unisono_measure::record::{Distribution, Question, Verdict};
+use unisono_measure::record::{Better, Chart, Distribution, Question, Verdict};
 
 /// A stretch of comparisons with the study it comes from.
 #[derive(Clone)]
@@ -42,14 +44,15 @@ fn cells<'a>(studies: &'a [Study<'a>], wanted: Question) -> Vec<Cell<'a>> {
 #[derive(Template)]
 #[template(path = "summary.html")]
 struct SummarySection<'a> {
-    /// `None`: all records are about other topics.
-    gangs: Option<GangsAnswer<'a>>,
-    /// Of other topics, as HTML.
-    answers: String,
+    answer: TopicSummary<'a>,
+}
+
+enum TopicSummary<'a> {
+    Waiting(Vec<WaitingCost<'a>>),
+    Gangs(Box<GangsAnswer<'a>>),
 }
 
 struct GangsAnswer<'a> {
-    waiting: Vec<WaitingCost<'a>>,
     headline: String,
     reason: String,
     was_compared: bool,
@@ -57,6 +60,8 @@ struct GangsAnswer<'a> {
     remedies: [Remedy<'a>; 3],
     /// What these runs cannot tell.
     open: Vec<Cell<'a>>,
+    /// The paper's, as HTML.
+    conditions: String,
 }
 
 struct Remedy<'a> {
@@ -68,19 +73,18 @@ struct Remedy<'a> {
     nowhere: String,
 }
 
-/// Whether a study's topic has an answer of its own.
-pub(crate) fn has_its_own_answer(study: &Study<'_>) -> bool {
-    [one_sided::TOPIC, trees::QUESTION.topic, queues::QUESTION.topic, middleware::TOPIC]
-        .contains(&study.head.topic.as_str())
-}
-
-pub(crate) fn html(studies: &[Study<'_>]) -> String {
-    let answers = one_sided::html(studies)
-        + &trees::QUESTION.html(studies)
-        + &queues::QUESTION.html(studies)
-        + &middleware::html(studies);
-    let is_about_gangs = answers.is_empty() || !studies.iter().all(has_its_own_answer);
-    SummarySection { gangs: is_about_gangs.then(|| GangsAnswer::new(studies)), answers }.to_string()
+/// The answer of a topic at length, as HTML. Empty if the topic has none beside its sentence on page one.
+pub(crate) fn of_topic(studies: &[Study<'_>], topic: &str) -> String {
+    let answer = match topic {
+        "barrier" => TopicSummary::Waiting(waiting(studies)),
+        "gang" => TopicSummary::Gangs(Box::new(GangsAnswer::new(studies))),
+        one_sided::TOPIC => return one_sided::html(studies),
+        middleware::TOPIC => return middleware::html(studies),
+        _ if topic == trees::QUESTION.topic => return trees::QUESTION.html(studies),
+        _ if topic == queues::QUESTION.topic => return queues::QUESTION.html(studies),
+        _ => return String::new(),
+    };
+    SummarySection { answer }.to_string()
 }
 
 impl<'a> GangsAnswer<'a> {
@@ -112,39 +116,37 @@ impl<'a> GangsAnswer<'a> {
             ),
         ];
         Self {
-            waiting: waiting(studies),
             headline,
             reason,
             was_compared: !(unstacking.is_empty() && ganging.is_empty()),
             whom: whom::html(studies),
             remedies,
             open: strongest(&ganging, &OPEN),
+            conditions: conditions::html(studies),
         }
     }
 }
 
-/// What the cheapest and the dearest way to wait cost.
-pub(crate) fn waiting_in_words(studies: &[Study<'_>]) -> Option<String> {
-    waiting(studies).into_iter().find_map(|cost| cost.headline)
+/// What the cheapest and the dearest way to wait cost, in the first two situations of the study.
+pub(crate) fn waiting_answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
+    let study = about_waiting(studies).into_iter().find(|study| WaitingCost::new(study).is_some())?;
+    let charts = || study.head.charts.iter().take(2);
+    let costs: Vec<WaitingCost<'_>> =
+        charts().filter_map(|chart| WaitingCost::of_chart(study, chart)).collect();
+    let words: Vec<String> = costs.iter().filter_map(WaitingCost::in_words).collect();
+    let picture = charts().find_map(|chart| {
+        let of = Verdict { figure: chart.y.first()?.clone(), better: Better::Lower, ..Verdict::default() };
+        let first: Vec<&str> = WaitingCost::of_chart(study, chart)?.variants;
+        let place = format!(", {}", lower(&chart.title));
+        AnswerPicture::of_variants(study, &of, &chart.only, &first, &place)
+    });
+    (!words.is_empty()).then(|| AnsweredTopic::new(words.join(" "), picture))
 }
 
-/// The greatest gain by pinning alone, by passive waiting, and by gangs.
-pub(crate) fn gangs_in_words(studies: &[Study<'_>]) -> Option<String> {
-    let best = |wanted: Question, remedy: &str| {
-        let cells = cells(studies, wanted);
-        let better = |cell: &&Cell<'_>| cell.stretch.tone == Tone::Better;
-        let won: usize = cells.iter().filter(better).map(|cell| cell.stretch.judgements.len()).sum();
-        let all: usize = cells.iter().map(|cell| cell.stretch.judgements.len()).sum();
-        let best = strongest(&cells, &[Tone::Better]).first()?.gain()?;
-        Some(format!("{remedy}: {best} (better in {won} of {}).", counted(all, "comparison")))
-    };
-    let unstacking = best(Question::Unstacking, "A core for each thread");
-    let ganging = best(Question::Ganging, "Gangs beyond that");
-    let passive = best(Question::PassiveWaiting, "OMP_WAIT_POLICY=passive, which fit sets");
-    let nowhere = || "Gangs were nowhere better than threads with a core each.".to_owned();
-    let gangs = ganging.or_else(|| (!cells(studies, Question::Ganging).is_empty()).then(nowhere));
-    let said: Vec<String> = [unstacking, passive, gangs].into_iter().flatten().collect();
-    (!said.is_empty()).then(|| said.join(" "))
+/// With a small first letter, within a sentence.
+fn lower(title: &str) -> String {
+    let mut chars = title.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
 const OPEN: [Tone; 2] = [Tone::Undecided, Tone::Unanswered];
@@ -189,14 +191,7 @@ fn strength(cell: &Cell<'_>) -> f64 {
 }
 
 impl Cell<'_> {
-    /// `up to 2.5 times the barriers/s at interval 10 us`.
-    fn gain(&self) -> Option<String> {
-        let (at, most) = self.stretch.farthest()?;
-        let factor = said::factor(self.study, self.verdict, most.ratio.value);
-        Some(format!("up to {factor}{}", said::place(self.study, self.verdict, at)))
-    }
-
-    /// `2.5× the barriers per second at interval 10 us (95 % ...)`.
+    /// `up to 2.5 times the barriers/s from interval 10 us on (95 % ...)`.
     fn in_words(&self) -> String {
         let Self { study, verdict, stretch } = self;
         let range = stretch.range(study, verdict);
@@ -207,20 +202,19 @@ impl Cell<'_> {
         let Some(most) = stretch.extreme() else {
             return format!("{}: {}", place.trim_start(), stretch.reason().unwrap_or("no runs"));
         };
-        let figure = study.label(&verdict.figure);
+        let factor = said::factor(study, verdict, most.ratio.value);
         let several = stretch.judgements.len() > 1;
-        match (several, stretch.tone, most.ratio.value >= 1.0) {
-            (true, Tone::Better | Tone::Worse, up) => {
-                let most_words = if up { "up to" } else { "down to" };
-                format!(
-                    "{most_words} {} the {figure}{place} ({})",
-                    said::times(most.ratio.value),
-                    said::sureness(most)
-                )
+        match (several, stretch.tone) {
+            (true, Tone::Better | Tone::Worse) => format!("up to {factor}{place} ({})", said::shown(most)),
+            (true, _) => {
+                let figure = said::figure(study, verdict);
+                format!("{} the {figure}{place} ({})", stretch.ratios(), said::pairs(most))
             }
-            (true, ..) => format!("{} the {figure}{place} ({})", stretch.ratios(), said::pairs(most)),
-            (false, ..) => {
-                format!("{} the {figure}{place} ({})", said::times(most.ratio.value), said::sureness(most))
+            (false, Tone::Better | Tone::Worse) => format!("{factor}{place} ({})", said::shown(most)),
+            (false, _) => {
+                let ratio = unisono_measure::verdict::ratio(most.ratio.value);
+                let figure = said::figure(study, verdict);
+                format!("{ratio} times the {figure}{place} ({})", said::sureness(most))
             }
         }
     }
@@ -271,8 +265,9 @@ fn headline(ganging: &[Cell<'_>], unstacking: &[Cell<'_>]) -> (String, String) {
             let (at, most) = cell.stretch.farthest()?;
             let (_, theirs) = said::sides(cell.study, cell.verdict);
             let place = said::place(cell.study, cell.verdict, at);
-            let figure = cell.study.label(&cell.verdict.figure);
-            Some(format!("{} the {figure} of {theirs}{place}", said::times(most.ratio.value)))
+            let factor = said::factor(cell.study, cell.verdict, most.ratio.value);
+            let of = if most.ratio.value >= 1.0 { "of" } else { "than" };
+            Some(format!("{factor} {of} {theirs}{place}"))
         });
         let best = best.unwrap_or_else(|| "gains without a number".to_owned());
         if losses + same + open == 0 {
@@ -329,6 +324,8 @@ struct WaitingCost<'a> {
     title: &'a str,
     headline: Option<String>,
     tiles: Vec<CostTile>,
+    /// The cheapest first.
+    variants: Vec<&'a str>,
 }
 
 struct CostTile {
@@ -344,32 +341,52 @@ fn waiting<'a>(studies: &'a [Study<'a>]) -> Vec<WaitingCost<'a>> {
 
 impl<'a> WaitingCost<'a> {
     fn new(study: &'a Study<'a>) -> Option<Self> {
-        let chart = study.head.charts.first()?;
+        Self::of_chart(study, study.head.charts.first()?)
+    }
+
+    fn of_chart(study: &'a Study<'a>, chart: &'a Chart) -> Option<Self> {
         let figure = chart.y.first()?;
         let unit = study.unit(figure);
         let says = |value: f64| number::quantity(value, &unit);
-        let rows = study.rows(chart, None);
-        let costs =
-            rows.iter().filter_map(|row| Some((&row.name, quantile::distribution(&row.values(figure))?)));
-        let mut costs: Vec<_> = costs.collect();
-        costs.sort_by(|a, b| a.1.median.total_cmp(&b.1.median));
-        let ((best, least), (worst, most)) = (costs.first()?, costs.last()?);
+        let mut rows = study.rows(chart, None);
+        rows.retain(|row| !row.values(figure).is_empty());
+        let costs = rows.into_iter().filter_map(|row| {
+            let cost = quantile::distribution(&row.values(figure))?;
+            Some((row.variant, row.name, cost))
+        });
+        let mut costs: Vec<(&'a str, String, Distribution)> = costs.collect();
+        costs.sort_by(|a, b| a.2.median.total_cmp(&b.2.median));
+        let ((_, best, least), (_, worst, most)) = (costs.first()?, costs.last()?);
         let headline = (costs.len() > 1 && least.median > 0.0).then(|| {
             format!(
-                "{} from {} ({best}) to {} ({worst}): a factor of {}.",
+                "{} from {} ({}) to {} ({}): {} times as long.",
                 said::capital(&study.label(figure)),
                 says(least.median),
+                brief(best),
                 says(most.median),
+                brief(worst),
                 number::plain((most.median / least.median).round())
             )
         });
-        let tile = |(name, cost): &(&String, Distribution)| CostTile {
-            name: (*name).clone(),
+        let tile = |(_, name, cost): &(&str, String, Distribution)| CostTile {
+            name: name.clone(),
             median: says(cost.median),
             least: says(cost.min),
             greatest: says(cost.max),
         };
         let tiles = costs.iter().take(8).map(tile).collect();
-        Some(Self { study, title: &chart.title, headline, tiles })
+        let variants = costs.iter().map(|(variant, ..)| *variant).collect();
+        Some(Self { study, title: &chart.title, headline, tiles, variants })
     }
+
+    /// `One processor: round trip from ...`; the picture has the whole title.
+    fn in_words(&self) -> Option<String> {
+        let title = self.title.split_once(", ").map_or(self.title, |(title, _)| title);
+        Some(format!("{title}: {}", lower(self.headline.as_ref()?)))
+    }
+}
+
+/// A label without what it says in brackets.
+fn brief(label: &str) -> &str {
+    label.split_once(" (").map_or(label, |(label, _)| label)
 }

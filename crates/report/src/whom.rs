@@ -81,6 +81,18 @@ impl Situation<'_> {
         cell(self.study, self.ganging)
     }
 
+    /// What others lost where gangs, or else pinned threads, did more.
+    fn bystanders_cell(&self) -> String {
+        let judged = self.ganging.or(self.pinning);
+        match judged.map(|(_, judgement)| judgement.bystanders) {
+            Some(Some(paid)) => match paid.lost() {
+                Some(_) => format!("{:.2} instead of {:.2}", paid.beside_variant, paid.beside_against),
+                None => "nothing".to_owned(),
+            },
+            _ => "\u{2013}".to_owned(),
+        }
+    }
+
     fn in_words(&self) -> String {
         let words = self.place.iter().map(|(name, value)| self.study.parameter_in_words(name, value));
         let words: Vec<String> = words.collect();

@@ -19,7 +19,7 @@ use crate::strangers::StrangersWatch;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 use unisono_measure::noise;
-use unisono_measure::record::{FORMAT, HostFacts, Line, Outcome, RunLine};
+use unisono_measure::record::{FORMAT, Figure, HostFacts, Line, Outcome, RunLine};
 
 pub trait Observer {
     /// `left` is the estimated time for this and all later runs, corrected by the runs so far.
@@ -190,6 +190,8 @@ impl Runner<'_> {
                 }
                 if measured.parts.is_empty() && measured.missing.is_empty() {
                     line.figures = measured.figures;
+                    let taken = strangers.unwrap_or(0.0) + steal.unwrap_or(0.0);
+                    line.figures.extend(obtained(&line.figures, taken, line.host.cpus));
                     self.keep(line)?;
                     return Ok(disturbance);
                 }
@@ -252,9 +254,30 @@ impl Runner<'_> {
     }
 }
 
+/// The part of the processor time that others left (1 is all of it) that the run's programs obtained, where
+/// the run has their processors. Never above 1: a tick of 10 ms that began before the run is no gain.
+fn obtained(figures: &[Figure], taken: f64, cpus: u32) -> Option<Figure> {
+    let processors = figures.iter().find(|figure| figure.name == "processors")?.value;
+    let free = f64::from(cpus) * (1.0 - taken.clamp(0.0, 1.0));
+    (free > 0.0).then(|| Figure::new("obtained", (processors / free).min(1.0), "1"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_taken_from_others_is_not_obtained_twice() {
+        let of = |processors, taken| {
+            let figures = [Figure::new("processors", processors, "1")];
+            obtained(&figures, taken, 2).map(|figure| figure.value)
+        };
+        assert_eq!(of(1.5, 0.0), Some(0.75));
+        assert_eq!(of(1.5, 0.25), Some(1.0), "all that a stranger left");
+        assert_eq!(of(1.6, 0.25), Some(1.0), "never more than all");
+        assert_eq!(of(1.0, 1.0), None, "nothing was left");
+        assert_eq!(obtained(&[], 0.0, 2), None);
+    }
 
     #[test]
     fn the_time_left_follows_the_runs_and_forgives_one_that_hangs() {

@@ -2,7 +2,7 @@
 
 use super::{ClaimResult, PaperClaim};
 use crate::number::{self, THIN};
-use crate::said;
+use crate::said::{self, multiple};
 use crate::study::Study;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -13,9 +13,6 @@ use unisono_measure::verdict::{self, Answer};
 
 /// A value of a paper is met within a tenth: machines differ more, and figures have two digits.
 const VALUE_TOLERANCE: f64 = 0.1;
-
-/// A ratio below this is given as `N times less`.
-const LITTLE: f64 = 0.5;
 
 pub(super) enum ClaimAnswer {
     /// Why there is nothing; empty: the study has no such runs.
@@ -136,9 +133,7 @@ impl PaperClaim {
         let judged = verdict::judge(&asked, &study.runs);
         match judged.into_iter().next().map(|judgement| judgement.answer) {
             Some(Answer::Compared { comparison, .. }) => {
-                let ratio = comparison.ratio.value;
-                let shown = if ratio < LITTLE { verdict::upright(&comparison) } else { comparison };
-                let words = format!("{} ({})", multiple(ratio), said::sureness(&shown));
+                let words = format!("{} ({})", multiple(comparison.ratio.value), said::shown(&comparison));
                 Ok(FoundFigure { found: comparison.ratio, words, is_ratio: true })
             }
             _ => Err([variant, against]
@@ -185,14 +180,6 @@ impl PaperClaim {
 fn is_wide(found: &Estimate, near: f64) -> bool {
     let width = (found.high / found.low).ln();
     !width.is_finite() || width > near.ln().abs().max(1.5_f64.ln())
-}
-
-/// `3.10 times`, `12.0 times less`.
-fn multiple(ratio: f64) -> String {
-    if ratio > 0.0 && ratio < LITTLE {
-        return format!("{} times less", verdict::ratio(1.0 / ratio));
-    }
-    format!("{} times", verdict::ratio(ratio))
 }
 
 fn distance(of_paper: f64) -> String {

@@ -2,7 +2,7 @@
 
 use super::scale::PixelScale;
 use super::svg::{Anchor, Canvas};
-use super::text::{SIZE, fit, thin, width};
+use super::text::{SIZE, beyond_first, thin, width, wrap};
 use crate::number;
 
 /// The rectangle in which values are drawn.
@@ -26,8 +26,8 @@ impl Plot {
 
 pub(crate) type Says<'a> = &'a dyn Fn(f64) -> String;
 
-/// A horizontal axis below the plot, with vertical grid lines through it.
-pub(crate) fn below(canvas: &mut Canvas, plot: Plot, scale: &PixelScale, says: Says<'_>, label: &str) {
+/// A horizontal axis below the plot, with vertical grid lines through it. Answers where the drawing ends.
+pub(crate) fn below(canvas: &mut Canvas, plot: Plot, scale: &PixelScale, says: Says<'_>, label: &str) -> f64 {
     let ticks = scale.ticks(((plot.width() / 64.0) as usize).clamp(2, 9));
     let texts: Vec<String> = ticks.iter().map(|tick| says(*tick)).collect();
     let boxes: Vec<(f64, f64)> =
@@ -48,10 +48,12 @@ pub(crate) fn below(canvas: &mut Canvas, plot: Plot, scale: &PixelScale, says: S
         canvas.line("axis", (gap - 5.0, plot.bottom + 4.0), (gap - 1.0, plot.bottom - 4.0));
         canvas.line("axis", (gap + 1.0, plot.bottom + 4.0), (gap + 5.0, plot.bottom - 4.0));
     }
-    if !label.is_empty() {
-        let label = fit(label, plot.width() + plot.left.min(60.0), SIZE);
-        canvas.text("label", (plot.right, plot.bottom + 35.0), Anchor::End, &label);
+    if label.is_empty() {
+        return plot.bottom + 24.0;
     }
+    let label = wrap(label, plot.width() + plot.left.min(60.0), SIZE);
+    canvas.lines("label", (plot.right, plot.bottom + 35.0), Anchor::End, &label);
+    plot.bottom + 42.0 + beyond_first(&label)
 }
 
 /// Horizontal grid lines with their values at the left of the plot.

@@ -9,7 +9,7 @@ use super::legend;
 use super::look::VariantLook;
 use super::scale::PixelScale;
 use super::svg::{Anchor, Canvas, ViewPort};
-use super::text::{SIZE, bold, fit, width};
+use super::text::{LEADING, SIZE, beyond_first, bold, width, wrap};
 use unisono_linux::counted::counted;
 use unisono_measure::{quantile, record};
 
@@ -35,6 +35,8 @@ pub(crate) struct Bars<'a> {
     pub(crate) legend: &'a [(VariantLook, &'a str)],
     pub(crate) label: &'a str,
     pub(crate) scale: record::Scale,
+    /// Further values that the axis must reach, so that charts have the same axis.
+    pub(crate) also: &'a [f64],
     pub(crate) says: &'a dyn Fn(f64) -> String,
     pub(crate) reference: Option<(f64, &'a str)>,
 }
@@ -54,13 +56,24 @@ pub(crate) fn draw(chart: &Bars<'_>, window: ViewPort) -> String {
     let names = chart.groups.iter().map(|group| width(&group.name, SIZE)).fold(30.0, f64::max);
     let mut top =
         if chart.legend.len() > 1 { legend::draw(&mut canvas, 0.0, 0.0, chart.legend) } else { 0.0 };
-    if chart.reference.is_some() {
-        top += 18.0;
-    }
-    top += 4.0;
-    let head = if phone { 18.0 } else { 0.0 };
-    let height_of = |group: &BarGroup| head + BAR * group.bars.len().max(1) as f64 + 12.0;
+    let reference = chart.reference.map(|(value, label)| (value, wrap(label, canvas.width() - 4.0, SIZE)));
+    let named = top;
+    top += 4.0 + reference.as_ref().map_or(0.0, |(_, label)| 18.0 + beyond_first(label));
     let left = if phone { 2.0 } else { names.min(200.0) + 14.0 };
+    let room = if phone { canvas.width() } else { left - 10.0 };
+    let note_room = canvas.width() - left - 8.0;
+    let texts = |group: &BarGroup| {
+        let has_runs = group.bars.iter().any(|bar| quantile::median(&bar.runs).is_some());
+        let note = group.note.as_deref().unwrap_or("no runs");
+        let note = if has_runs { Vec::new() } else { wrap(note, note_room, SIZE) };
+        (wrap(&group.name, room, SIZE), note)
+    };
+    let head = |name: &[String]| if phone { 18.0 + beyond_first(name) } else { 0.0 };
+    let height_of = |group: &BarGroup| {
+        let (name, note) = texts(group);
+        let bars = (BAR * group.bars.len().max(1) as f64).max(note.len() as f64 * LEADING);
+        (head(&name) + bars + 12.0).max(if phone { 0.0 } else { name.len() as f64 * LEADING + 8.0 })
+    };
     let plot = Plot {
         left,
         right: (canvas.width() - values - 14.0).max(left + 80.0),
@@ -68,45 +81,43 @@ pub(crate) fn draw(chart: &Bars<'_>, window: ViewPort) -> String {
         bottom: top + chart.groups.iter().map(height_of).sum::<f64>().max(30.0),
     };
     let all = chart.groups.iter().flat_map(|g| &g.bars).flat_map(|bar| bar.runs.iter().copied());
+    let all = all.chain(chart.also.iter().copied());
     let from = if chart.scale == record::Scale::Log { plot.left + 6.0 } else { plot.left };
     let scale = PixelScale::new(chart.scale, all.chain(chart.reference.map(|r| r.0)), from, plot.right - 4.0);
-    axis::below(&mut canvas, plot, &scale, chart.says, chart.label);
+    let height = axis::below(&mut canvas, plot, &scale, chart.says, chart.label);
     canvas.line("axis", (plot.left, plot.top), (plot.left, plot.bottom));
     let mut above = top;
     for (i, group) in chart.groups.iter().enumerate() {
         if i > 0 {
             canvas.line("between", (0.0, above), (canvas.width(), above));
         }
-        let centre = above + (height_of(group)) / 2.0;
+        let centre = above + height_of(group) / 2.0;
+        let (name, note) = texts(group);
         if phone {
-            canvas.text("name", (0.0, above + 15.0), Anchor::Start, &fit(&group.name, canvas.width(), SIZE));
+            canvas.lines("name", (0.0, above + 15.0), Anchor::Start, &name);
         } else {
-            let name = fit(&group.name, plot.left - 10.0, SIZE);
-            canvas.text("name", (plot.left - 10.0, centre + 4.0), Anchor::End, &name);
+            let first = centre + 4.0 - beyond_first(&name) / 2.0;
+            canvas.lines("name", (plot.left - 10.0, first), Anchor::End, &name);
         }
-        let first = above + head + 6.0;
-        if group.bars.iter().all(|bar| quantile::median(&bar.runs).is_none()) {
-            let note = group.note.as_deref().unwrap_or("no runs");
-            let note = fit(note, canvas.width() - plot.left - 8.0, SIZE);
-            let middle = first + BAR * group.bars.len().max(1) as f64 / 2.0;
-            canvas.rect("paper-behind", (plot.left + 4.0, middle - 9.0), (width(&note, SIZE) + 8.0, 18.0));
-            canvas.text("note", (plot.left + 8.0, middle + 4.0), Anchor::Start, &note);
-        } else {
+        let first = above + head(&name) + 6.0;
+        if note.is_empty() {
             for (j, bar) in group.bars.iter().enumerate() {
                 draw_bar(&mut canvas, bar, &scale, chart, plot, first + BAR * j as f64, &group.name);
             }
+        } else {
+            let wide = note.iter().map(|line| width(line, SIZE)).fold(0.0, f64::max);
+            canvas.rect("paper-behind", (plot.left + 4.0, first), (wide + 8.0, 18.0 + beyond_first(&note)));
+            canvas.lines("note", (plot.left + 8.0, first + 13.0), Anchor::Start, &note);
         }
         above += height_of(group);
     }
-    if let Some((value, label)) = chart.reference {
-        let at = scale.place(value);
-        let label = fit(label, canvas.width() - 4.0, SIZE);
-        let half = width(&label, SIZE) / 2.0;
+    if let Some((value, label)) = &reference {
+        let at = scale.place(*value);
+        let half = label.iter().map(|line| width(line, SIZE)).fold(0.0, f64::max) / 2.0;
         canvas.line("reference", (at, plot.top - 2.0), (at, plot.bottom));
         let x = at.clamp(half, (canvas.width() - half).max(half));
-        canvas.text("refname", (x, plot.top - 6.0), Anchor::Middle, &label);
+        canvas.lines("refname", (x, named + SIZE), Anchor::Middle, label);
     }
-    let height = plot.bottom + if chart.label.is_empty() { 24.0 } else { 42.0 };
     canvas.finish(height, chart.id, chart.title, chart.description)
 }
 

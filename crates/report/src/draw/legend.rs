@@ -2,7 +2,7 @@
 
 use super::look::VariantLook;
 use super::svg::{Anchor, Canvas};
-use super::text::{SIZE, fit, width};
+use super::text::{SIZE, beyond_first, width, wrap};
 
 const LINE: f64 = 20.0;
 const MARK: f64 = 16.0;
@@ -16,8 +16,8 @@ pub(crate) fn draw(canvas: &mut Canvas, left: f64, top: f64, entries: &[(Variant
     let right = canvas.width();
     let (mut x, mut y) = (left, top + SIZE);
     for (look, name) in entries {
-        let name = fit(name, right - left - MARK, SIZE);
-        let room = MARK + width(&name, SIZE);
+        let name = wrap(name, right - left - MARK, SIZE);
+        let room = MARK + name.iter().map(|line| width(line, SIZE)).fold(0.0, f64::max);
         if x > left && x + room > right {
             x = left;
             y += LINE;
@@ -25,8 +25,10 @@ pub(crate) fn draw(canvas: &mut Canvas, left: f64, top: f64, entries: &[(Variant
         canvas.begin(look.class);
         canvas.marker("dot", look.shape, (x + 5.0, y - 4.0), 4.5, "");
         canvas.end();
-        canvas.text("name", (x + MARK, y), Anchor::Start, &name);
+        canvas.lines("name", (x + MARK, y), Anchor::Start, &name);
         x += room + GAP;
+        // a name of several lines fills them
+        y += beyond_first(&name);
     }
     y - top + 10.0
 }

@@ -8,7 +8,7 @@ use super::legend;
 use super::look::VariantLook;
 use super::scale::PixelScale;
 use super::svg::{Anchor, Canvas, ViewPort};
-use super::text::{SIZE, apart, bold, fit};
+use super::text::{SIZE, apart, beyond_first, bold, wrap};
 use unisono_linux::counted::counted;
 use unisono_measure::quantile;
 use unisono_measure::record;
@@ -63,6 +63,7 @@ pub(crate) struct LineSeries<'a> {
     pub(crate) paper: &'a [Shape],
     /// Further values that the x axis must reach, so that two charts have the same axis.
     pub(crate) x_also: &'a [f64],
+    pub(crate) y_also: &'a [f64],
     /// Half as high.
     pub(crate) small: bool,
 }
@@ -78,6 +79,9 @@ pub(crate) struct Shape {
 /// Fewer published points than this get markers: a line through them would be barely visible.
 const MARKED: usize = 4;
 
+/// Wider names stand above the plot, which keeps two thirds of the width.
+const MOST_OF_NAMES: f64 = 220.0;
+
 pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
     let mut canvas = Canvas::new(window);
     let plot_height = match (window, chart.small) {
@@ -87,10 +91,14 @@ pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
     };
     let mut top = 0.0;
     if !chart.y_label.is_empty() {
-        canvas.text("label", (0.0, SIZE), Anchor::Start, &fit(chart.y_label, canvas.width(), SIZE));
-        top += 20.0;
+        let label = wrap(chart.y_label, canvas.width(), SIZE);
+        canvas.lines("label", (0.0, SIZE), Anchor::Start, &label);
+        top += 20.0 + beyond_first(&label);
     }
-    let labels_at_ends = window == ViewPort::Wide && chart.series.len() + chart.paper.len() <= 12;
+    let names = chart.series.iter().map(|s| &s.name).chain(chart.paper.iter().map(|s| &s.name));
+    let names = names.map(|name| bold(name, SIZE)).fold(0.0, f64::max);
+    let is_few = chart.series.len() + chart.paper.len() <= 12;
+    let labels_at_ends = window == ViewPort::Wide && is_few && names <= MOST_OF_NAMES;
     if !labels_at_ends {
         let ours = chart.series.iter().map(|s| (s.look, s.name.as_str()));
         let entries: Vec<_> = ours.chain(chart.paper.iter().map(|s| (s.look, s.name.as_str()))).collect();
@@ -103,13 +111,12 @@ pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
         .flat_map(|s| &s.points)
         .flat_map(|p| p.runs.iter().copied().chain(p.band.into_iter().flat_map(|(a, b)| [a, b])))
         .chain(chart.paper.iter().flat_map(|s| s.points.iter().map(|p| p.1)))
-        .chain(chart.reference.iter().map(|r| r.0));
+        .chain(chart.reference.iter().map(|r| r.0))
+        .chain(chart.y_also.iter().copied());
     let y = PixelScale::new(chart.y_scale, values, top + plot_height, top);
-    let names = chart.series.iter().map(|s| &s.name).chain(chart.paper.iter().map(|s| &s.name));
-    let names = names.map(|name| bold(name, SIZE)).fold(0.0, f64::max);
     let plot = Plot {
         left: axis::room(&y, plot_height, chart.says_y),
-        right: canvas.width() - if labels_at_ends { names.min(200.0) + 16.0 } else { 8.0 },
+        right: canvas.width() - if labels_at_ends { names + 16.0 } else { 8.0 },
         top,
         bottom: top + plot_height,
     };
@@ -119,7 +126,7 @@ pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
     let x = PixelScale::new(chart.x_scale, xs, plot.left + 4.0, plot.right - 6.0);
     axis::left(&mut canvas, plot, &y, chart.says_y);
     canvas.line("axis", (plot.left, plot.bottom), (plot.right, plot.bottom));
-    axis::below(&mut canvas, plot, &x, chart.says_x, chart.x_label);
+    let height = axis::below(&mut canvas, plot, &x, chart.says_x, chart.x_label);
     if let Some((value, _)) = chart.reference {
         let at = y.place(value);
         canvas.line("reference", (plot.left, at), (plot.right, at));
@@ -143,13 +150,13 @@ pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
     }
     if let Some((value, label)) = chart.reference {
         // last, with a halo: lines may pass behind it
-        let at = (plot.left + 6.0, y.place(value) - 6.0);
-        canvas.text("refname", at, Anchor::Start, &fit(label, plot.width(), SIZE));
+        let label = wrap(label, plot.width(), SIZE);
+        let at = (plot.left + 6.0, y.place(value) - 6.0 - beyond_first(&label));
+        canvas.lines("refname", at, Anchor::Start, &label);
     }
     if labels_at_ends {
         name_ends(&mut canvas, chart, &y, plot);
     }
-    let height = plot.bottom + if chart.x_label.is_empty() { 24.0 } else { 42.0 };
     canvas.finish(height, chart.id, chart.title, chart.description)
 }
 
@@ -202,13 +209,12 @@ fn name_ends(canvas: &mut Canvas, chart: &LineSeries<'_>, y: &PixelScale, plot: 
     let ends: Vec<(&str, VariantLook, f64)> = ours.chain(papers).collect();
     let wanted: Vec<f64> = ends.iter().map(|end| end.2).collect();
     let placed = apart(&wanted, SIZE + 4.0, plot.top + 2.0, plot.bottom - 2.0);
-    let room = canvas.width() - plot.right - 12.0;
     for ((name, look, end), place) in ends.into_iter().zip(placed) {
         canvas.begin(look.class);
         if (end - place).abs() > 3.0 {
             canvas.line("leader", (plot.right - 2.0, end), (plot.right + 8.0, place));
         }
-        canvas.text("end", (plot.right + 11.0, place + 4.0), Anchor::Start, &fit(name, room, SIZE * 1.14));
+        canvas.text("end", (plot.right + 11.0, place + 4.0), Anchor::Start, name);
         canvas.end();
     }
 }

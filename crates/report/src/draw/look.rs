@@ -1,8 +1,10 @@
-//! Which colour and which marker belongs to a variant: the same one in every chart of a report.
+//! Which colour and which marker belongs to a variant: the same ones in every chart of a report.
 //!
 //! Eight colours that stay apart for the colour-blind (after Okabe and Ito, darkened or lightened until
-//! each has a contrast of 4.5 to 1 against the page), each with a shape of its own, so that nothing depends
-//! on colour alone. The colours themselves are in `style.css`, once for light and once for dark pages.
+//! each has a contrast of 4.5 to 1 against the page) and eight shapes: 64 looks, of which the first eight
+//! differ in both. A look means one variant in all studies of a topic; a variant that readers meet under the
+//! same name in another topic keeps its look there. Within a study colours repeat only after eight variants.
+//! The colours themselves are in `style.css`, once for light and once for dark pages.
 //!
 //! Reference: M. Okabe, K. Ito, *Color Universal Design*, 2008.
 
@@ -16,16 +18,24 @@ pub(crate) struct VariantLook {
     pub(crate) shape: MarkerShape,
 }
 
-const LOOKS: [VariantLook; 8] = [
-    VariantLook { class: "c0", shape: MarkerShape::Circle },
-    VariantLook { class: "c1", shape: MarkerShape::Square },
-    VariantLook { class: "c2", shape: MarkerShape::Triangle },
-    VariantLook { class: "c3", shape: MarkerShape::Diamond },
-    VariantLook { class: "c4", shape: MarkerShape::Drop },
-    VariantLook { class: "c5", shape: MarkerShape::Plus },
-    VariantLook { class: "c6", shape: MarkerShape::Hexagon },
-    VariantLook { class: "c7", shape: MarkerShape::Cross },
+const COLOURS: [&str; 8] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7"];
+const SHAPES: [MarkerShape; 8] = [
+    MarkerShape::Circle,
+    MarkerShape::Square,
+    MarkerShape::Triangle,
+    MarkerShape::Diamond,
+    MarkerShape::Drop,
+    MarkerShape::Plus,
+    MarkerShape::Hexagon,
+    MarkerShape::Cross,
 ];
+const LOOKS: usize = COLOURS.len() * SHAPES.len();
+
+/// The `nth` look: each round of eight has all colours and all shapes, in other pairs than the rounds before.
+fn nth(nth: usize) -> VariantLook {
+    let (round, at) = (nth / COLOURS.len() % SHAPES.len(), nth % COLOURS.len());
+    VariantLook { class: COLOURS[at], shape: SHAPES[(at + round) % SHAPES.len()] }
+}
 
 /// Variants that most studies have keep their looks from report to report.
 const KNOWN: [(&str, usize); 9] = [
@@ -40,63 +50,135 @@ const KNOWN: [(&str, usize); 9] = [
     ("priorities", 4),
 ];
 
+/// The looks of a study's variants.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Looks {
     of: BTreeMap<String, usize>,
 }
 
 impl Looks {
-    /// Gives looks to variants (or figures) in their order within a study. With more than eight, looks
-    /// repeat.
-    pub(crate) fn of_study<'a>(names: impl Iterator<Item = &'a str>) -> Self {
-        let mut looks = Looks::default();
-        let names: Vec<&str> = names.collect();
-        for name in &names {
-            if let Some((_, look)) = KNOWN.iter().find(|(known, _)| known == name) {
-                looks.of.insert((*name).to_owned(), *look);
-            }
-        }
-        for name in names {
-            if looks.of.contains_key(name) {
-                continue;
-            }
-            let free = (0..LOOKS.len()).find(|look| !looks.of.values().any(|used| used == look));
-            let look = free.unwrap_or(looks.of.len() % LOOKS.len());
-            looks.of.insert(name.to_owned(), look);
-        }
-        looks
+    /// `None`: no variant of the study has this name.
+    pub(crate) fn known(&self, name: &str) -> Option<VariantLook> {
+        self.of.get(name).copied().map(nth)
     }
 
     /// The first look for an unknown name.
     pub(crate) fn look(&self, name: &str) -> VariantLook {
-        LOOKS[self.of.get(name).copied().unwrap_or(0) % LOOKS.len()]
+        self.known(name).unwrap_or_else(|| nth(0))
+    }
+
+    /// The `index`-th look that no variant of the study has: for what is drawn and is no variant.
+    pub(crate) fn spare(&self, index: usize) -> VariantLook {
+        let free = (0..LOOKS).filter(|look| !self.of.values().any(|used| used == look));
+        nth(free.cycle().nth(index % LOOKS).unwrap_or(index))
     }
 }
 
-/// The look of the `index`-th figure of a chart of bars.
-pub(crate) fn nth(index: usize) -> VariantLook {
-    LOOKS[index % LOOKS.len()]
+/// Gives looks to the variants of one study after the other.
+#[derive(Debug, Default)]
+pub(crate) struct LooksOfReport {
+    /// By the name that readers see.
+    given: BTreeMap<String, usize>,
+    topic: String,
+    /// In this topic, with the name of the variant.
+    taken: BTreeMap<usize, String>,
+}
+
+impl LooksOfReport {
+    /// `variants`: names in the records, with the names that readers see.
+    pub(crate) fn of_study(&mut self, topic: &str, variants: &[(&str, String)]) -> Looks {
+        if self.topic != topic {
+            (self.topic, self.taken) = (topic.to_owned(), BTreeMap::new());
+        }
+        let mut looks = Looks::default();
+        let known = |name: &str| KNOWN.iter().find(|(known, _)| *known == name).map(|(_, look)| *look);
+        for (variant, name) in variants {
+            let had = self.given.get(name).copied().or_else(|| known(variant));
+            let is_free = |look: &usize| {
+                self.taken.get(look).is_none_or(|taken| taken == name)
+                    && !looks.of.values().any(|used| used == look)
+            };
+            if let Some(look) = had.filter(is_free) {
+                looks.of.insert((*variant).to_owned(), look);
+                self.give(name, look);
+            }
+        }
+        for (variant, name) in variants {
+            if looks.of.contains_key(*variant) {
+                continue;
+            }
+            let look = self.free(&looks);
+            looks.of.insert((*variant).to_owned(), look);
+            self.give(name, look);
+        }
+        looks
+    }
+
+    fn give(&mut self, name: &str, look: usize) {
+        self.given.insert(name.to_owned(), look);
+        self.taken.insert(look, name.to_owned());
+    }
+
+    /// A look that is free in the topic, of the colour that the study has least often.
+    fn free(&self, looks: &Looks) -> usize {
+        let of_study = |look: usize| looks.of.values().any(|used| *used == look);
+        let times = |look: usize| {
+            looks.of.values().filter(|used| *used % COLOURS.len() == look % COLOURS.len()).count()
+        };
+        let free = (0..LOOKS).filter(|look| !self.taken.contains_key(look) && !of_study(*look));
+        let least = free.min_by_key(|look| times(*look));
+        let again = || (0..LOOKS).filter(|look| !of_study(*look)).min_by_key(|look| times(*look));
+        least.or_else(again).unwrap_or(looks.of.len() % LOOKS)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn no_two_of_eight_variants_look_alike() {
-        let names = ["a", "gang", "b", "linux", "c", "d", "e", "f"];
-        let looks = Looks::of_study(names.into_iter());
-        for (i, a) in names.iter().enumerate() {
-            for b in &names[..i] {
-                assert_ne!(looks.look(a), looks.look(b), "{a} and {b}");
-            }
-        }
+    fn named<'a>(names: &[&'a str]) -> Vec<(&'a str, String)> {
+        names.iter().map(|name| (*name, (*name).to_owned())).collect()
     }
 
     #[test]
-    fn well_known_variants_look_the_same_in_every_study() {
-        let first = Looks::of_study(["other", "gang"].into_iter());
-        let second = Looks::of_study(["gang", "batch", "more"].into_iter());
-        assert_eq!(first.look("gang"), second.look("gang"));
+    fn no_two_of_64_variants_of_a_topic_look_alike_and_eight_of_a_study_differ_in_colour() {
+        let names: Vec<String> = (0..LOOKS).map(|i| format!("variant {i}")).collect();
+        let mut of_report = LooksOfReport::default();
+        let mut seen: Vec<VariantLook> = Vec::new();
+        for study in names.chunks(8) {
+            let looks = of_report.of_study("topic", &named(&study.iter().map(|n| &**n).collect::<Vec<_>>()));
+            let own: Vec<VariantLook> = study.iter().map(|name| looks.look(name)).collect();
+            for (i, look) in own.iter().enumerate() {
+                assert!(own[..i].iter().all(|other| other.class != look.class), "{look:?} {own:?}");
+                assert!(!seen.contains(look), "{look:?}");
+            }
+            seen.extend(own);
+        }
+        let more = of_report.of_study("topic", &named(&["one", "more"]));
+        assert_ne!(more.look("one"), more.look("more"), "looks repeat, but not within a study");
+    }
+
+    #[test]
+    fn a_name_keeps_its_look_in_every_study_and_topic() {
+        let mut of_report = LooksOfReport::default();
+        let first = of_report.of_study("gang", &named(&["other", "gang", "few-spins"]));
+        let second = of_report.of_study("gang", &named(&["gang", "batch", "more", "few-spins"]));
+        let third = of_report.of_study("monitor", &named(&["more", "gang", "other"]));
+        for name in ["gang", "few-spins"] {
+            assert_eq!(first.look(name), second.look(name), "{name}");
+        }
+        for (name, before) in [("gang", &first), ("other", &first), ("more", &second)] {
+            assert_eq!(before.look(name), third.look(name), "{name}");
+        }
+        assert_ne!(first.look("other"), second.look("more"), "one look means one variant");
+    }
+
+    #[test]
+    fn what_is_no_variant_looks_like_none() {
+        let looks = LooksOfReport::default().of_study("t", &named(&["gang", "spread", "c"]));
+        for index in 0..20 {
+            assert!(["gang", "spread", "c"].iter().all(|name| looks.look(name) != looks.spare(index)));
+        }
+        assert_ne!(looks.spare(0), looks.spare(1));
     }
 }

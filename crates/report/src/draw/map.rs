@@ -5,7 +5,7 @@
 //! the cell says the rest, so nothing depends on colour alone.
 
 use super::svg::{Anchor, Canvas, ViewPort};
-use super::text::{SIZE, fit, width};
+use super::text::{SIZE, beyond_first, width, wrap};
 
 #[derive(Clone, Debug)]
 pub(crate) struct MapRow {
@@ -37,17 +37,18 @@ pub(crate) fn draw(map: &RatioMap<'_>, window: ViewPort) -> String {
     let left = if phone { 0.0 } else { names.min(canvas.width() * NAMES) + 12.0 };
     let each = (canvas.width() - left) / map.columns.len().max(1) as f64;
     let centre = |column: usize| left + each * (column as f64 + 0.5);
-    for (column, text) in map.columns.iter().enumerate() {
-        canvas.text("tick", (centre(column), 14.0), Anchor::Middle, &fit(text, each - 2.0, SIZE));
+    let heads: Vec<Vec<String>> = map.columns.iter().map(|text| wrap(text, each - 2.0, SIZE)).collect();
+    for (column, lines) in heads.iter().enumerate() {
+        canvas.lines("tick", (centre(column), 14.0), Anchor::Middle, lines);
     }
-    let mut above = 22.0;
+    let mut above = 22.0 + heads.iter().map(|lines| beyond_first(lines)).fold(0.0, f64::max);
     for row in map.rows {
+        let name = wrap(&row.name, if phone { canvas.width() } else { left - 10.0 }, SIZE);
         if phone {
-            canvas.text("name", (0.0, above + 13.0), Anchor::Start, &fit(&row.name, canvas.width(), SIZE));
-            above += 18.0;
+            canvas.lines("name", (0.0, above + 13.0), Anchor::Start, &name);
+            above += 18.0 + beyond_first(&name);
         } else {
-            let name = fit(&row.name, left - 10.0, SIZE);
-            canvas.text("name", (left - 10.0, above + 15.0), Anchor::End, &name);
+            canvas.lines("name", (left - 10.0, above + 15.0), Anchor::End, &name);
         }
         for (column, value) in row.cells.iter().enumerate() {
             let Some(value) = value else { continue };
@@ -57,18 +58,13 @@ pub(crate) fn draw(map: &RatioMap<'_>, window: ViewPort) -> String {
                 canvas.rect(shade, corner, (each - 2.0, CELL - 2.0));
                 canvas.end();
             }
-            let text = fit(&(map.says)(*value), each - 4.0, SIZE);
-            canvas.text("value", (centre(column), above + 15.0), Anchor::Middle, &text);
+            canvas.text("value", (centre(column), above + 15.0), Anchor::Middle, &(map.says)(*value));
         }
-        above += CELL;
+        above += CELL + if phone { 0.0 } else { beyond_first(&name) };
     }
-    canvas.text(
-        "label",
-        (canvas.width(), above + 16.0),
-        Anchor::End,
-        &fit(map.x_label, canvas.width(), SIZE),
-    );
-    canvas.finish(above + 22.0, map.id, map.title, map.description)
+    let label = wrap(map.x_label, canvas.width(), SIZE);
+    canvas.lines("label", (canvas.width(), above + 16.0), Anchor::End, &label);
+    canvas.finish(above + 22.0 + beyond_first(&label), map.id, map.title, map.description)
 }
 
 /// The class of a cell: darker from a factor of 2 and of 8 on. The classes

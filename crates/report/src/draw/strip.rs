@@ -6,7 +6,7 @@ use super::axis::{self, Plot};
 use super::look::VariantLook;
 use super::scale::PixelScale;
 use super::svg::{Anchor, Canvas, ViewPort};
-use super::text::{SIZE, bold, fit, width, wrap};
+use super::text::{LEADING, SIZE, beyond_first, bold, width, wrap};
 use unisono_measure::{quantile, record};
 
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub(crate) struct Strip<'a> {
     pub(crate) rows: &'a [StripRow],
     pub(crate) label: &'a str,
     pub(crate) scale: record::Scale,
+    /// Further values that the axis must reach, so that charts have the same axis.
+    pub(crate) also: &'a [f64],
     pub(crate) says: &'a dyn Fn(f64) -> String,
     /// A vertical line with its label.
     pub(crate) reference: Option<(f64, &'a str)>,
@@ -38,70 +40,90 @@ pub(crate) fn draw(chart: &Strip<'_>, window: ViewPort) -> String {
         chart.rows.iter().map(|row| quantile::median(&row.runs).map(chart.says)).collect();
     let values = medians.iter().flatten().map(|text| bold(text, SIZE)).fold(30.0, f64::max);
     let names = chart.rows.iter().map(|row| width(&row.name, SIZE)).fold(30.0, f64::max);
-    let top = 6.0 + if chart.reference.is_some() { 18.0 } else { 0.0 };
-    let row_height = if phone { 40.0 } else { 30.0 };
+    let reference = chart.reference.map(|(value, label)| (value, wrap(label, canvas.width() - 4.0, SIZE)));
+    let top = 6.0 + reference.as_ref().map_or(0.0, |(_, label)| 18.0 + beyond_first(label));
+    let left = if phone { 6.0 } else { names.min(200.0) + 14.0 };
+    let room = if phone { canvas.width() } else { left - 12.0 };
+    let texts: Vec<RowTexts> =
+        chart.rows.iter().map(|row| RowTexts::new(row, room, canvas.width() - left - 8.0, phone)).collect();
     let mut plot = Plot {
-        left: if phone { 6.0 } else { names.min(200.0) + 14.0 },
+        left,
         right: canvas.width() - values - 14.0,
         top,
-        bottom: top + row_height * chart.rows.len().max(1) as f64,
+        bottom: top + texts.iter().map(|row| row.height).sum::<f64>().max(30.0),
     };
     plot.right = plot.right.max(plot.left + 80.0);
     let all = chart.rows.iter().flat_map(|row| row.runs.iter().copied());
-    let scale = PixelScale::new(
-        chart.scale,
-        all.chain(chart.reference.map(|r| r.0)),
-        plot.left + 6.0,
-        plot.right - 6.0,
-    );
+    let all = all.chain(chart.reference.map(|r| r.0)).chain(chart.also.iter().copied());
+    let scale = PixelScale::new(chart.scale, all, plot.left + 6.0, plot.right - 6.0);
     canvas.line("axis", (plot.left, plot.bottom), (plot.right, plot.bottom));
-    axis::below(&mut canvas, plot, &scale, chart.says, chart.label);
-    if let Some((value, label)) = chart.reference {
-        let at = scale.place(value);
-        let label = fit(label, canvas.width() - 4.0, SIZE);
-        let half = width(&label, SIZE) / 2.0;
+    let height = axis::below(&mut canvas, plot, &scale, chart.says, chart.label);
+    if let Some((value, label)) = &reference {
+        let at = scale.place(*value);
+        let half = label.iter().map(|line| width(line, SIZE)).fold(0.0, f64::max) / 2.0;
         canvas.line("reference", (at, top - 4.0), (at, plot.bottom));
         let x = at.clamp(half, (canvas.width() - half).max(half));
-        canvas.text("refname", (x, SIZE), Anchor::Middle, &label);
+        canvas.lines("refname", (x, SIZE), Anchor::Middle, label);
     }
-    for (i, (row, median)) in chart.rows.iter().zip(&medians).enumerate() {
-        let above = top + row_height * i as f64;
-        let middle = above + if phone { 27.0 } else { row_height / 2.0 };
+    let mut above = top;
+    for (i, ((row, median), texts)) in chart.rows.iter().zip(&medians).zip(&texts).enumerate() {
+        let middle = above + if phone { 27.0 + beyond_first(&texts.name) } else { texts.height / 2.0 };
         if i > 0 {
             canvas.line("between", (0.0, above), (canvas.width(), above));
         }
         if phone {
-            let name = fit(&row.name, canvas.width(), SIZE);
-            canvas.text("name", (0.0, above + 14.0), Anchor::Start, &name);
+            canvas.lines("name", (0.0, above + 14.0), Anchor::Start, &texts.name);
         } else {
-            let lines = wrap(&row.name, plot.left - 12.0, SIZE, 2);
-            for (j, line) in lines.iter().enumerate() {
-                let shift = (j as f64 - (lines.len() as f64 - 1.0) / 2.0) * 13.0;
-                canvas.text("name", (plot.left - 12.0, middle + 4.0 + shift), Anchor::End, line);
-            }
+            let first = middle + 4.0 - beyond_first(&texts.name) / 2.0;
+            canvas.lines("name", (plot.left - 12.0, first), Anchor::End, &texts.name);
         }
-        draw_row(&mut canvas, row, &scale, plot, middle, chart);
+        draw_row(&mut canvas, row, texts, &scale, plot, middle, chart);
         if let Some(median) = median {
             canvas.text("value", (canvas.width(), middle + 4.0), Anchor::End, median);
         }
+        above += texts.height;
     }
-    let height = plot.bottom + if chart.label.is_empty() { 24.0 } else { 42.0 };
     canvas.finish(height, chart.id, chart.title, chart.description)
+}
+
+/// The texts of a row in lines, and the height that they need.
+struct RowTexts {
+    name: Vec<String>,
+    note: Vec<String>,
+    height: f64,
+}
+
+impl RowTexts {
+    fn new(row: &StripRow, room: f64, note_room: f64, phone: bool) -> Self {
+        let name = wrap(&row.name, room, SIZE);
+        let has_runs = quantile::median(&row.runs).is_some();
+        let note = row.note.as_deref().unwrap_or("no runs");
+        let note = if has_runs { Vec::new() } else { wrap(note, note_room, SIZE) };
+        let height = if phone {
+            40.0 + beyond_first(&name) + beyond_first(&note)
+        } else {
+            (name.len().max(note.len()) as f64 * LEADING + 8.0).max(30.0)
+        };
+        Self { name, note, height }
+    }
 }
 
 fn draw_row(
     canvas: &mut Canvas,
     row: &StripRow,
+    texts: &RowTexts,
     scale: &PixelScale,
     plot: Plot,
     middle: f64,
     chart: &Strip<'_>,
 ) {
     let Some(median) = quantile::median(&row.runs) else {
-        let note = row.note.as_deref().unwrap_or("no runs");
-        let note = fit(note, canvas.width() - plot.left - 8.0, SIZE);
-        canvas.rect("paper-behind", (plot.left + 4.0, middle - 9.0), (width(&note, SIZE) + 8.0, 18.0));
-        canvas.text("note", (plot.left + 8.0, middle + 4.0), Anchor::Start, &note);
+        let wide = texts.note.iter().map(|line| width(line, SIZE)).fold(0.0, f64::max);
+        let more = beyond_first(&texts.note);
+        // a phone has the name above: its notes go on below
+        let above = if canvas.is_phone() { middle } else { middle - more / 2.0 };
+        canvas.rect("paper-behind", (plot.left + 4.0, above - 9.0), (wide + 8.0, 18.0 + more));
+        canvas.lines("note", (plot.left + 8.0, above + 4.0), Anchor::Start, &texts.note);
         return;
     };
     canvas.begin(row.look.class);

@@ -3,6 +3,7 @@
 //! Every chart is drawn twice, for a phone and for a wide window, and the style sheet shows the one that
 //! fits. A drawing scaled down from a desk to a phone would be unreadable.
 
+use super::text::LEADING;
 use crate::escape::Escaped;
 use std::fmt::Write as _;
 
@@ -62,6 +63,10 @@ impl Canvas {
         self.window.width()
     }
 
+    pub(crate) fn is_phone(&self) -> bool {
+        self.window == ViewPort::Phone
+    }
+
     /// A straight line; `class` must be a literal of this crate.
     pub(crate) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
         let _ = write!(
@@ -113,6 +118,13 @@ impl Canvas {
     }
 
     /// A marker of the given shape; `says` is shown by browsers when the pointer rests on it.
+    /// Lines of a text, the first at `position`.
+    pub(crate) fn lines(&mut self, class: &str, position: (f64, f64), anchor: Anchor, lines: &[String]) {
+        for (i, line) in lines.iter().enumerate() {
+            self.text(class, (position.0, position.1 + i as f64 * LEADING), anchor, line);
+        }
+    }
+
     pub(crate) fn marker(
         &mut self,
         class: &str,

@@ -2,7 +2,7 @@
 
 use super::bars::{self, Bar, BarGroup, Bars};
 use super::line::{self, LineSeries, Point, Series};
-use super::look::nth;
+use super::look::{LooksOfReport, VariantLook};
 use super::strip::{self, Strip, StripRow};
 use super::svg::ViewPort;
 use super::text::{SIZE, bold, width};
@@ -49,8 +49,14 @@ fn labels(svg: &str) -> Vec<Label> {
         .collect()
 }
 
+/// The look of the `index`-th variant of a study.
+fn nth(index: usize) -> VariantLook {
+    LooksOfReport::default().of_study("", &[]).spare(index)
+}
+
 fn check(svg: &str, window: ViewPort) -> Result<(), TestCaseError> {
     let labels = labels(svg);
+    prop_assert!(!svg.contains('\u{2026}'), "a label is cut: {svg}");
     for (i, a) in labels.iter().enumerate() {
         prop_assert!(
             a.left >= -1.0 && a.right <= window.width() + 1.0,
@@ -105,7 +111,7 @@ proptest! {
             .map(|(i, (name, runs))| StripRow { note: Some(name.clone()), name, look: nth(i), runs })
             .collect();
         let strip = Strip {
-            id: "s", title: "t", description: "d", rows: &rows, label: &label, scale, says: &says,
+            id: "s", title: "t", description: "d", rows: &rows, label: &label, scale, also: &[], says: &says,
             reference: reference.as_ref().map(|(value, name)| (*value, name.as_str())),
         };
         check(&strip::draw(&strip, window), window)?;
@@ -129,7 +135,7 @@ proptest! {
         let legend: Vec<_> = names.iter().enumerate().map(|(i, name)| (nth(i), name.as_str())).collect();
         let bars = Bars {
             id: "b", title: "t", description: "d", groups: &groups, legend: &legend, label: "figure", scale,
-            says: &says, reference: reference.as_ref().map(|(value, name)| (*value, name.as_str())),
+            also: &[], says: &says, reference: reference.as_ref().map(|(value, name)| (*value, name.as_str())),
         };
         check(&bars::draw(&bars, window), window)?;
     }
@@ -155,7 +161,7 @@ proptest! {
         let lines = LineSeries {
             id: "l", title: "t", description: "d", series: &series, x_label: &x_label, y_label: &y_label,
             x_scale: scales.0, y_scale: scales.1, says_x: &says, says_y: &says, reference: None, paper: &[],
-            x_also: &[], small: false,
+            x_also: &[], y_also: &[], small: false,
         };
         check(&line::draw(&lines, window), window)?;
     }
@@ -174,6 +180,7 @@ fn a_strip_shows_every_run_and_says_why_there_is_none() {
         rows: &rows,
         label: "time",
         scale: Scale::Log,
+        also: &[],
         says: &says,
         reference: Some((50.0, "budget 50 ns")),
     };
@@ -202,6 +209,7 @@ fn a_line_has_a_band_a_dot_a_run_and_a_place_for_zero() {
         reference: None,
         paper: &[],
         x_also: &[],
+        y_also: &[],
         small: true,
     };
     insta::assert_snapshot!(line::draw(&lines, ViewPort::Wide).replace('>', ">\n"));
@@ -225,6 +233,7 @@ fn a_bar_starts_at_zero_and_ends_at_the_median() {
         legend: &[(nth(0), "App 1"), (nth(1), "App 2")],
         label: "",
         scale: Scale::Linear,
+        also: &[],
         says: &says,
         reference: None,
     };

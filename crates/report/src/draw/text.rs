@@ -31,47 +31,38 @@ fn em(c: char) -> f64 {
     }
 }
 
-/// The text, or as much of its beginning as fits with an ellipsis.
-pub(crate) fn fit(text: &str, room: f64, size: f64) -> String {
-    if width(text, size) <= room {
-        return text.to_owned();
-    }
-    let mut used = em('\u{2026}') * size;
-    let mut short = String::new();
-    for c in text.chars() {
-        used += em(c) * size;
-        if used > room {
-            break;
-        }
-        short.push(c);
-    }
-    format!("{}\u{2026}", short.trim_end())
-}
+/// Between the baselines of a text's lines.
+pub(crate) const LEADING: f64 = 13.0;
 
-/// The text in at most `most` lines of `room` pixels. The rest is replaced by an ellipsis.
-pub(crate) fn wrap(text: &str, room: f64, size: f64, most: usize) -> Vec<String> {
+/// The text in lines of at most `room` pixels, at least one. Nothing is left out: a word that is longer than
+/// a line goes on in the next.
+pub(crate) fn wrap(text: &str, room: f64, size: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut line = String::new();
-    let mut words = text.split([' ', '\n', '\t']).filter(|word| !word.is_empty()).peekable();
-    while let Some(word) = words.next() {
+    for word in text.split([' ', '\n', '\t']).filter(|word| !word.is_empty()) {
         let longer = if line.is_empty() { word.to_owned() } else { format!("{line} {word}") };
-        if line.is_empty() || width(&longer, size) <= room {
+        if width(&longer, size) <= room {
             line = longer;
-        } else if lines.len() + 1 == most {
-            // the last line takes all that is left, and is cut
-            let rest = words
-                .fold(longer, |rest, word| if rest.len() > 2000 { rest } else { format!("{rest} {word}") });
-            lines.push(fit(&rest, room, size));
-            return lines;
-        } else {
-            lines.push(fit(&line, room, size));
-            line = word.to_owned();
+            continue;
+        }
+        if !line.is_empty() {
+            lines.push(std::mem::take(&mut line));
+        }
+        for c in word.chars() {
+            let is_full = !line.is_empty() && width(&line, size) + em(c) * size > room;
+            if is_full {
+                lines.push(std::mem::take(&mut line));
+            }
+            line.push(c);
         }
     }
-    if !line.is_empty() {
-        lines.push(fit(&line, room, size));
-    }
+    lines.push(line);
     lines
+}
+
+/// The height that lines take beyond the first.
+pub(crate) fn beyond_first(lines: &[String]) -> f64 {
+    lines.len().saturating_sub(1) as f64 * LEADING
 }
 
 /// Moves positions apart so that neighbours are at least `gap` from each other, stay within
@@ -142,11 +133,11 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut_with_an_ellipsis() {
-        assert_eq!(fit("plain Linux", 500.0, SIZE), "plain Linux");
-        let short = fit("a very long reason why this was skipped", 100.0, SIZE);
-        assert!(short.ends_with('\u{2026}') && width(&short, SIZE) <= 100.0, "{short}");
-        assert_eq!(wrap("one two three four five six", 60.0, SIZE, 2).len(), 2);
+    fn a_long_text_goes_on_in_the_next_line() {
+        assert_eq!(wrap("plain Linux", 500.0, SIZE), ["plain Linux"]);
+        assert_eq!(wrap("one two three", 60.0, SIZE), ["one two", "three"]);
+        assert_eq!(wrap("pthread_barrier", 60.0, SIZE).concat(), "pthread_barrier", "a word of many lines");
+        assert_eq!(wrap("", 60.0, SIZE), [""]);
     }
 
     proptest! {
@@ -180,10 +171,11 @@ mod tests {
         }
 
         #[test]
-        fn wrapped_lines_fit(text in ".{0,200}", room in 30f64..300.0, most in 1usize..4) {
-            let lines = wrap(&text, room, SIZE, most);
-            prop_assert!(lines.len() <= most);
+        fn wrapped_lines_fit_and_leave_nothing_out(text in "[^\\s]{0,40}( [^\\s]{1,30}){0,9}", room in 30f64..300.0) {
+            let lines = wrap(&text, room, SIZE);
             prop_assert!(lines.iter().all(|line| width(line, SIZE) <= room));
+            let letters = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
+            prop_assert_eq!(letters(&lines.concat()), letters(&text));
         }
     }
 }

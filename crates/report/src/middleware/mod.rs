@@ -7,6 +7,7 @@
 mod paper;
 
 use self::paper::{CONTROL, PAPER, PaperLine, WITH, WITHOUT};
+use crate::answered::{AnswerPicture, AnsweredTopic};
 use crate::number;
 use crate::queues;
 use crate::said;
@@ -14,9 +15,10 @@ use crate::sentences::list;
 use crate::study::Study;
 use askama::Template;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use unisono_measure::paired::Comparison;
 use unisono_measure::quantile;
-use unisono_measure::record::RunLine;
+use unisono_measure::record::{Better, RunLine, Verdict};
 use unisono_measure::verdict::ratio;
 
 pub(crate) const TOPIC: &str = "middleware";
@@ -103,11 +105,20 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
 }
 
 /// The first that these records say. `None`: they compare nothing.
-pub(crate) fn in_words(studies: &[Study<'_>]) -> Option<String> {
-    if extremes(studies).is_some() {
-        return Some(headline(studies));
-    }
-    lessons(studies).into_iter().find_map(|lesson| lesson.found.into_iter().next())
+pub(crate) fn answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
+    let Some([_, (line, _)]) = extremes(studies) else {
+        let lesson = lessons(studies).into_iter().find_map(|lesson| lesson.found.into_iter().next());
+        return lesson.map(|words| AnsweredTopic::new(words, None));
+    };
+    let study = studies.iter().find(|study| study.head.study == line.study);
+    let picture = study.and_then(|study| {
+        let of = Verdict { figure: line.figure.to_owned(), better: Better::Lower, ..Verdict::default() };
+        let at = line.at.and_then(|(name, json)| Some((name.to_owned(), serde_json::from_str(json).ok()?)));
+        let place: BTreeMap<String, Value> = at.into_iter().collect();
+        let words = study.place_in_words(place.iter().map(|(name, value)| (name.as_str(), value)));
+        AnswerPicture::of_variants(study, &of, &place, &[line.native, line.middleware], &words)
+    });
+    Some(AnsweredTopic::new(headline(studies), picture))
 }
 
 /// The lessons; none where no study is about middleware.
@@ -196,9 +207,9 @@ fn overheads(studies: &[Study<'_>]) -> Vec<String> {
         let study = studies.iter().find(|study| study.head.study == line.study)?;
         let found = comparison(study, (line.middleware, line.native), line.figure, line.at)?;
         Some(format!(
-            "{}: {} ({}); the paper {}.",
+            "{}: {} times as long ({}); the paper {}.",
             said::capital(&lower(line.measure)),
-            said::times(found.ratio.value),
+            ratio(found.ratio.value),
             said::sureness(found),
             line.paper.2
         ))
@@ -367,7 +378,7 @@ mod tests {
         ];
         let said = page(&study("middleware-events", Some(verdict), runs));
         assert!(said.contains("<td>1279 us</td><td>3134 us</td><td>2.45</td><td>20 us</td>"), "{said}");
-        assert!(said.contains("Delay of 1 KB (table 2): 1.50\u{d7}"), "{said}");
+        assert!(said.contains("Delay of 1 KB (table 2): 1.50 times as long"), "{said}");
         assert!(said.contains("takes 1.50 times as long as over sockets"), "{said}");
     }
 

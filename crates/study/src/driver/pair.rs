@@ -98,6 +98,7 @@ fn together(measured: &[Measurement]) -> Vec<Figure> {
             figures.push(Figure::new("app2_barriers_per_s", sum(|m| m.barriers_per_s), "1/s"));
             figures.push(Figure::new("app2_iterations_per_s", sum(|m| m.iterations_per_s), "1/s"));
             figures.push(Figure::new("app2_blocks_per_s", sum(|m| m.blocks_per_s), "1/s"));
+            figures.push(Figure::new("app2_cpu_share", sum(Measurement::cpu_share), "1"));
         }
     }
     figures

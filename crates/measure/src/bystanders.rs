@@ -1,0 +1,116 @@
+//! Who paid for a gain: the processor time that bystanders had beside each side of a comparison.
+//!
+//! A scheduler that takes processors from others makes its programs faster without doing anything well.
+//! Bystanders are the programs of a run that the comparison is not about ([`Verdict::bystanders`]), and
+//! strangers, which ran on the host before the run began. What they had is told beside the gain. Verdicts on
+//! gangs compare work per processor time obtained ([`Verdict::per`]), which taken processors do not raise.
+//!
+//! Cost: two medians a judgement. The kernel counts strangers' time in ticks of 10 ms, so a difference of
+//! less than [`NOTABLE`] is none that a short run could show.
+
+use crate::quantile;
+use crate::record::{Outcome, RunLine, Verdict};
+
+/// A fiftieth of a processor: one tick of 10 ms in half a second, the length of a quick run.
+const NOTABLE: f64 = 0.02;
+
+/// Medians, in processors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BystanderTime {
+    pub beside_variant: f64,
+    pub beside_against: f64,
+}
+
+impl BystanderTime {
+    /// `None`: the verdict does not ask, or the runs do not say.
+    pub(crate) fn of(verdict: &Verdict, runs: &[&RunLine]) -> Option<Self> {
+        let is_asked = verdict.bystanders.is_some() || verdict.per.is_some() || verdict.answers.is_some();
+        if !is_asked {
+            return None;
+        }
+        let beside = |variant: &str| {
+            let of = runs.iter().filter(|run| run.variant == variant && run.outcome == Outcome::Measured);
+            quantile::median(&of.filter_map(|run| bystanders(verdict, run)).collect::<Vec<_>>())
+        };
+        Some(Self { beside_variant: beside(&verdict.variant)?, beside_against: beside(&verdict.against)? })
+    }
+
+    /// Processors that bystanders lost, or gained if negative. `None`: too few to tell.
+    pub fn lost(&self) -> Option<f64> {
+        let lost = self.beside_against - self.beside_variant;
+        (lost.abs() >= NOTABLE).then_some(lost)
+    }
+
+    /// `bystanders had 0.51 processors instead of 1.02`. `None`: they lost and gained nothing.
+    pub fn in_words(&self) -> Option<String> {
+        self.lost()?;
+        let Self { beside_variant, beside_against } = self;
+        Some(format!("bystanders had {beside_variant:.2} processors instead of {beside_against:.2}"))
+    }
+}
+
+/// Processors that bystanders had during a run.
+fn bystanders(verdict: &Verdict, run: &RunLine) -> Option<f64> {
+    let strangers = run.host.strangers.map(|share| share * f64::from(run.host.cpus));
+    let beside = verdict.bystanders.as_ref().map(|figure| run.value(figure));
+    match (beside, strangers) {
+        (Some(beside), strangers) => Some(beside? + strangers.unwrap_or(0.0)),
+        (None, strangers) => strangers,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Figure, HostFacts};
+    use crate::verdict::{Answer, judge};
+
+    fn run(variant: &str, repetition: u32, [work, own, beside, strangers]: [f64; 4]) -> RunLine {
+        RunLine {
+            variant: variant.into(),
+            repetition,
+            figures: vec![
+                Figure::new("work", work, "1/s"),
+                Figure::new("own", own, "1"),
+                Figure::new("beside", beside, "1"),
+            ],
+            host: HostFacts { cpus: 2, strangers: Some(strangers), ..HostFacts::default() },
+            ..RunLine::default()
+        }
+    }
+
+    fn judged(gang: [f64; 4], plain: [f64; 4], bystanders: Option<&str>) -> (f64, Option<BystanderTime>) {
+        let verdict = Verdict {
+            variant: "gang".into(),
+            against: "plain".into(),
+            figure: "work".into(),
+            per: Some("own".into()),
+            bystanders: bystanders.map(Into::into),
+            ..Verdict::default()
+        };
+        let runs: Vec<RunLine> =
+            (0..6).flat_map(|at| [run("gang", at, gang), run("plain", at, plain)]).collect();
+        let judgement = judge(&verdict, &runs.iter().collect::<Vec<_>>()).remove(0);
+        let Answer::Compared { comparison, .. } = judgement.answer else { panic!("there are pairs") };
+        (comparison.ratio.value, judgement.bystanders)
+    }
+
+    #[test]
+    fn processors_taken_from_strangers_are_no_gain_and_are_named() {
+        // twice the work by twice the processor time, which strangers lost
+        let (ratio, paid) = judged([20.0, 2.0, 0.0, 0.0], [10.0, 1.0, 0.0, 0.5], None);
+        let paid = paid.expect("strangers are recorded");
+        assert!((ratio - 1.0).abs() < 1e-9, "{ratio}");
+        assert_eq!(paid.lost(), Some(1.0));
+        assert_eq!(paid.in_words().as_deref(), Some("bystanders had 0.00 processors instead of 1.00"));
+    }
+
+    #[test]
+    fn a_program_beside_the_judged_one_is_a_bystander() {
+        let (ratio, paid) = judged([20.0, 1.0, 1.0, 0.0], [10.0, 0.5, 1.5, 0.0], Some("beside"));
+        assert!((ratio - 1.0).abs() < 1e-9, "{ratio}");
+        assert_eq!(paid.and_then(|paid| paid.lost()), Some(0.5));
+        let (_, nobody) = judged([20.0, 1.0, 1.0, 0.0], [10.0, 1.0, 1.0, 0.0], Some("beside"));
+        assert_eq!(nobody.and_then(|paid| paid.in_words()), None, "nothing was taken from anybody");
+    }
+}

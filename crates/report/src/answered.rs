@@ -1,0 +1,94 @@
+//! The answer of a topic: its sentences, the picture of what the first sentence says, and what to type.
+//!
+//! The picture draws the same comparison as the sentence, at the same place: its sides first, then what else
+//! was measured there.
+
+use crate::number;
+use crate::said;
+use crate::study::Study;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use unisono_measure::quantile;
+use unisono_measure::record::{Better, Outcome, Verdict};
+use unisono_measure::verdict::Judgement;
+
+/// A bar that is shorter is not seen, in per cent of the longest.
+const LEAST_LENGTH: f64 = 0.6;
+/// Bars of a picture: the sides, and what else fits into a card.
+const MOST_BARS: usize = 4;
+
+pub(crate) struct AnsweredTopic {
+    pub(crate) words: String,
+    pub(crate) picture: Option<AnswerPicture>,
+    /// Instead of the topic's usual one.
+    pub(crate) command: Option<&'static str>,
+}
+
+impl AnsweredTopic {
+    pub(crate) fn new(words: String, picture: Option<AnswerPicture>) -> Self {
+        Self { words, picture, command: None }
+    }
+}
+
+/// Bars from zero, linear.
+pub(crate) struct AnswerPicture {
+    /// What the bars are, and where.
+    pub(crate) title: String,
+    pub(crate) bars: Vec<AnswerBar>,
+}
+
+pub(crate) struct AnswerBar {
+    pub(crate) name: String,
+    pub(crate) value: String,
+    /// Of the longest, in per cent.
+    pub(crate) length: f64,
+    pub(crate) class: &'static str,
+}
+
+impl AnswerPicture {
+    /// Both sides of a comparison, and what else was measured at its place.
+    pub(crate) fn of_comparison(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> Option<Self> {
+        let mut place = verdict.only.clone();
+        place.extend(verdict.by.clone().zip(judgement.at.clone()));
+        let sides = [verdict.variant.as_str(), verdict.against.as_str()];
+        Self::of_variants(study, verdict, &place, &sides, &said::place(study, verdict, judgement))
+    }
+
+    /// What `asked` compares, for these variants at a place, and for others that were measured there.
+    pub(crate) fn of_variants(
+        study: &Study<'_>,
+        asked: &Verdict,
+        place: &BTreeMap<String, Value>,
+        first: &[&str],
+        place_in_words: &str,
+    ) -> Option<Self> {
+        let here = || study.runs.iter().filter(|run| run.outcome == Outcome::Measured && run.has(place));
+        let mut variants = first.to_vec();
+        for run in here() {
+            if !variants.contains(&run.variant.as_str()) {
+                variants.push(&run.variant);
+            }
+        }
+        let median = |variant: &str| {
+            let values = here().filter(|run| run.variant == variant).filter_map(|run| asked.value_of(run));
+            quantile::median(&values.collect::<Vec<f64>>()).filter(|value| value.is_finite() && *value >= 0.0)
+        };
+        let values = variants.into_iter().filter_map(|variant| Some((variant, median(variant)?)));
+        let values: Vec<(&str, f64)> = values.take(MOST_BARS.max(first.len())).collect();
+        let most = values.iter().map(|(_, value)| *value).fold(0.0, f64::max);
+        if values.len() < 2 || most <= 0.0 {
+            return None;
+        }
+        let unit = study.unit(&asked.figure);
+        let bar = |(variant, value): &(&str, f64)| AnswerBar {
+            name: study.label(variant),
+            value: number::quantity(*value, &unit),
+            length: (value / most * 100.0).max(LEAST_LENGTH),
+            class: study.looks.look(variant).class,
+        };
+        let better = if asked.better == Better::Lower { "less" } else { "more" };
+        let title = said::capital(&format!("{}{place_in_words}", said::figure(study, asked)));
+        let title = format!("{title} (medians; {better} is better)");
+        Some(Self { title, bars: values.iter().map(bar).collect() })
+    }
+}

@@ -1,0 +1,278 @@
+//! The answer about programs that share processors: which remedy to take, and who pays for it.
+//!
+//! If OpenMP programs were tried with passive waiting, they are the case that readers have: the remedies are
+//! named with their gains over plain Linux, the least effort first among those that gain about the same. The
+//! case is the one in which passive waiting gained least, so that no answer is about the luckiest program.
+//! Otherwise the greatest gains by pinning and by gangs are named. All gains are work per processor time
+//! obtained, where the studies have it.
+
+use crate::answered::{AnswerPicture, AnsweredTopic};
+use crate::said::{self, Tone};
+use crate::study::{Study, question};
+use unisono_linux::counted::counted;
+use unisono_measure::record::{Question, Verdict};
+use unisono_measure::verdict::{self, Judgement};
+
+/// Gains that differ by less are alike: the lesser effort is then the better advice.
+const ALIKE: f64 = 1.25;
+
+/// A comparison with its study.
+#[derive(Clone, Copy)]
+struct RemedyQuestion<'a> {
+    study: &'a Study<'a>,
+    verdict: &'a Verdict,
+    judgement: &'a Judgement,
+}
+
+impl RemedyQuestion<'_> {
+    fn ratio(&self) -> Option<f64> {
+        said::comparison(self.judgement).map(|c| c.ratio.value)
+    }
+
+    fn is_better(&self) -> bool {
+        said::tone(self.judgement) == Tone::Better
+    }
+
+    /// How far the gain is from none, whichever direction is better.
+    fn strength(&self) -> f64 {
+        self.ratio().map_or(0.0, |ratio| ratio.ln().abs()).min(f64::MAX)
+    }
+
+    fn gain(&self) -> Option<String> {
+        let factor = said::factor(self.study, self.verdict, self.ratio()?);
+        Some(format!("up to {factor}{}", said::place(self.study, self.verdict, self.judgement)))
+    }
+
+    fn picture(&self) -> Option<AnswerPicture> {
+        AnswerPicture::of_comparison(self.study, self.verdict, self.judgement)
+    }
+}
+
+fn all<'a>(
+    studies: &'a [Study<'a>],
+    is_wanted: impl Fn(&Verdict) -> bool + 'a,
+) -> impl Iterator<Item = RemedyQuestion<'a>> {
+    studies.iter().flat_map(move |study| {
+        let wanted: Vec<_> = study.verdicts().filter(|(verdict, _)| is_wanted(verdict)).collect();
+        wanted.into_iter().flat_map(move |(verdict, judged)| {
+            judged.iter().map(move |judgement| RemedyQuestion { study, verdict, judgement })
+        })
+    })
+}
+
+fn answering<'a>(studies: &'a [Study<'a>], wanted: Question) -> Vec<RemedyQuestion<'a>> {
+    all(studies, move |verdict| question(verdict) == Some(wanted)).collect()
+}
+
+pub(crate) fn answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
+    let against_pinned = against_pinned(studies);
+    let open_mp = of_open_mp(studies)
+        .map(|answer| AnsweredTopic { words: join(answer.words, against_pinned.clone()), ..answer });
+    open_mp.or_else(|| greatest(studies))
+}
+
+/// What a user does, and what it gained.
+struct RemedyGain {
+    what: &'static str,
+    gain: f64,
+    variant: String,
+}
+
+/// `Two OpenMP programs here: set OMP_WAIT_POLICY=passive (40 times the work), or ...`
+fn of_open_mp(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
+    let passive = answering(studies, Question::PassiveWaiting).into_iter().filter(RemedyQuestion::is_better);
+    let passive = passive.min_by(|a, b| a.strength().total_cmp(&b.strength()))?;
+    let place = &passive.verdict.only;
+    let against = &passive.verdict.against;
+    let is_here = |verdict: &Verdict, judgement: &Judgement| {
+        let mut here = verdict.only.clone();
+        here.extend(verdict.by.clone().zip(judgement.at.clone()));
+        here == *place && verdict.against == *against
+    };
+    let remedies = [("set OMP_WAIT_POLICY=passive", "passive"), ("pin the threads", "spread")];
+    let remedies = remedies.into_iter().chain([("run them as gangs", "gang")]);
+    let found = remedies.filter_map(|(what, variant)| {
+        let of_study = all(std::slice::from_ref(passive.study), move |verdict| verdict.variant == variant);
+        let here = of_study.filter(|asked| is_here(asked.verdict, asked.judgement) && asked.is_better());
+        let gain = here.filter_map(|asked| asked.ratio()).next()?;
+        Some(RemedyGain { what, gain, variant: variant.to_owned() })
+    });
+    let found = in_order(found.collect());
+    let named = found.iter().enumerate().map(|(at, remedy)| {
+        let unit = if at == 0 { " times the work" } else { " times" };
+        format!("{} ({}{unit})", remedy.what, verdict::ratio(remedy.gain))
+    });
+    let words = format!("Two OpenMP programs here: {}.", alternatives(&named.collect::<Vec<_>>()));
+    let has_gangs = found.iter().any(|remedy| remedy.variant == "gang");
+    let command = match (found.first()?.variant.as_str(), has_gangs) {
+        ("gang", _) => "unisono gang run -- A ::: B    OMP_WAIT_POLICY=passive PROGRAM",
+        ("spread", _) => "unisono fit -- A ::: B    OMP_WAIT_POLICY=passive PROGRAM",
+        (_, true) => "OMP_WAIT_POLICY=passive PROGRAM    unisono gang run -- A ::: B",
+        (_, false) => "OMP_WAIT_POLICY=passive PROGRAM    unisono fit -- A ::: B",
+    };
+    let sides: Vec<&str> =
+        std::iter::once(against.as_str()).chain(found.iter().map(|remedy| remedy.variant.as_str())).collect();
+    let said_place = said::place(passive.study, passive.verdict, passive.judgement);
+    let picture = AnswerPicture::of_variants(passive.study, passive.verdict, place, &sides, &said_place);
+    Some(AnsweredTopic { words, picture, command: Some(command) })
+}
+
+/// The greatest gain first, but the least effort among those that gain about as much.
+fn in_order(by_effort: Vec<RemedyGain>) -> Vec<RemedyGain> {
+    let most = by_effort.iter().map(|remedy| remedy.gain).fold(0.0, f64::max);
+    let (mut first, mut rest): (Vec<_>, Vec<_>) =
+        by_effort.into_iter().partition(|remedy| remedy.gain * ALIKE >= most);
+    rest.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+    first.append(&mut rest);
+    first
+}
+
+/// `a, b, or c`.
+fn alternatives(parts: &[String]) -> String {
+    match parts {
+        [] => String::new(),
+        [one] => one.clone(),
+        [one, other] => format!("{one}, or {other}"),
+        [first @ .., last] => format!("{}, or {last}", first.join(", ")),
+    }
+}
+
+/// How often gangs were better than pinned threads, and what bystanders lost by them.
+fn against_pinned(studies: &[Study<'_>]) -> Option<String> {
+    let ganging = answering(studies, Question::Ganging);
+    let compared = ganging.iter().filter(|asked| said::tone(asked.judgement) != Tone::Unanswered).count();
+    if compared == 0 {
+        return None;
+    }
+    let better: Vec<&RemedyQuestion<'_>> = ganging.iter().filter(|asked| asked.is_better()).collect();
+    let paid: Vec<f64> = better
+        .iter()
+        .filter_map(|asked| asked.judgement.bystanders.map(|paid| paid.lost().unwrap_or(0.0)))
+        .collect();
+    let most = paid.iter().copied().fold(0.0, f64::max);
+    let paid = match (paid.is_empty(), most > 0.0) {
+        (true, _) => String::new(),
+        (false, true) => format!("; bystanders lost up to {most:.2} processors"),
+        (false, false) => "; bystanders lost nothing".to_owned(),
+    };
+    let all = counted(compared, "comparison");
+    Some(format!("Gangs did more than pinned threads in {} of {all}{paid}.", better.len()))
+}
+
+fn greatest(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
+    let best = |wanted: Question| {
+        let better = answering(studies, wanted).into_iter().filter(RemedyQuestion::is_better);
+        better.max_by(|a, b| a.strength().total_cmp(&b.strength()))
+    };
+    let named = |asked: &Option<RemedyQuestion<'_>>, remedy: &str| {
+        Some(format!("{remedy}: {}.", asked.as_ref()?.gain()?))
+    };
+    let (unstacking, ganging) = (best(Question::Unstacking), best(Question::Ganging));
+    let sentences = [
+        named(&unstacking, "A core for each thread"),
+        named(&ganging, "Gangs beyond that"),
+        against_pinned(studies),
+    ];
+    let words: Vec<String> = sentences.into_iter().flatten().collect();
+    let picture = unstacking.or(ganging).and_then(|asked| asked.picture());
+    (!words.is_empty()).then(|| AnsweredTopic::new(words.join(" "), picture))
+}
+
+fn join(first: String, second: Option<String>) -> String {
+    match second {
+        Some(second) => format!("{first} {second}"),
+        None => first,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::studies;
+    use std::collections::BTreeMap;
+    use unisono_measure::record::{Figure, HostFacts, Line, RunLine, StudyLine};
+
+    /// Six runs of each variant at each program.
+    fn records(of: &[(&str, &str, f64)]) -> Vec<Line> {
+        let verdict = |variant: &str, against: &str, answers| Verdict {
+            variant: variant.into(),
+            against: against.into(),
+            figure: "work".into(),
+            per: Some("processors".into()),
+            by: Some("program".into()),
+            words: format!("{variant} against {against}"),
+            answers,
+            ..Verdict::default()
+        };
+        let passive = ["omp", "stencil"].map(|program| Verdict {
+            by: None,
+            only: BTreeMap::from([("program".to_owned(), program.into())]),
+            ..verdict("passive", "linux", Some(Question::PassiveWaiting))
+        });
+        let mut verdicts = vec![
+            verdict("gang", "spread", Some(Question::Ganging)),
+            verdict("gang", "linux", None),
+            verdict("spread", "linux", Some(Question::Unstacking)),
+        ];
+        verdicts.extend(passive);
+        let head = StudyLine { study: "s".into(), topic: "gang".into(), verdicts, ..StudyLine::default() };
+        let mut lines = vec![Line::Study(Box::new(head))];
+        for (repetition, (variant, program, work)) in (0..6).flat_map(|r| of.iter().map(move |of| (r, of))) {
+            lines.push(Line::Run(Box::new(RunLine {
+                study: "s".into(),
+                topic: "gang".into(),
+                variant: (*variant).into(),
+                repetition,
+                parameters: BTreeMap::from([("program".to_owned(), (*program).into())]),
+                figures: vec![Figure::new("work", *work, "1/s"), Figure::new("processors", 2.0, "1")],
+                host: HostFacts { cpus: 2, strangers: Some(0.0), ..HostFacts::default() },
+                ..RunLine::default()
+            })));
+        }
+        lines
+    }
+
+    fn said(of: &[(&str, &str, f64)]) -> Option<AnsweredTopic> {
+        answer(&studies(&records(of)))
+    }
+
+    #[test]
+    fn the_least_effort_comes_first_among_remedies_that_gain_alike() {
+        let found = said(&[
+            ("linux", "omp", 1.0),
+            ("passive", "omp", 1000.0),
+            ("linux", "stencil", 1.0),
+            ("passive", "stencil", 40.0),
+            ("spread", "stencil", 16.0),
+            ("gang", "stencil", 42.0),
+        ])
+        .expect("it was compared");
+        assert_eq!(
+            found.words,
+            "Two OpenMP programs here: set OMP_WAIT_POLICY=passive (40.0 times the work), run them as gangs (42.0 times), \
+             or pin the threads (16.0 times). Gangs did more than pinned threads in 1 of 1 comparison; bystanders lost nothing."
+        );
+        assert_eq!(found.command, Some("OMP_WAIT_POLICY=passive PROGRAM    unisono gang run -- A ::: B"));
+        let picture = found.picture.expect("the same comparison");
+        let bars: Vec<(&str, &str)> =
+            picture.bars.iter().map(|bar| (bar.name.as_str(), bar.value.as_str())).collect();
+        let names: Vec<&str> = bars.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["linux", "passive", "gang", "spread"], "{}", picture.title);
+    }
+
+    #[test]
+    fn a_remedy_that_does_much_more_comes_first() {
+        let found = said(&[("linux", "omp", 1.0), ("passive", "omp", 10.0), ("gang", "omp", 70.0)]);
+        let found = found.expect("it was compared");
+        assert!(found.words.contains("run them as gangs (70.0 times the work), or set"), "{}", found.words);
+        assert!(found.command.is_some_and(|command| command.starts_with("unisono gang run")));
+    }
+
+    #[test]
+    fn without_passive_waiting_the_greatest_gains_are_named() {
+        let found = said(&[("linux", "omp", 1.0), ("spread", "omp", 10.0), ("gang", "omp", 10.0)]);
+        let words = found.expect("it was compared").words;
+        assert!(words.starts_with("A core for each thread: up to 10.0 times the work"), "{words}");
+        assert!(words.ends_with("in 0 of 1 comparison."), "nothing was gained, so nobody paid: {words}");
+    }
+}
