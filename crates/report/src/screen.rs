@@ -330,6 +330,7 @@ mod tests {
             let mut one = run("s", "gang", "gangs", 0, 1.0);
             (one.outcome, one.reason) = (outcome, Some("the reason".into()));
             let said = screen(&[study("s", "gang"), Line::Run(Box::new(one))]);
+            let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(said.contains(words) && !said.contains('>'), "{said}");
         }
         assert!(screen(&[study("s", "gang")]).contains("ended before"));

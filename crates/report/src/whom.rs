@@ -81,13 +81,13 @@ impl Situation<'_> {
         cell(self.study, self.ganging)
     }
 
-    /// What others lost where gangs, or else pinned threads, did more.
+    /// What others had beside gangs, or else beside pinned threads, and what without these.
     fn bystanders_cell(&self) -> String {
         let judged = self.ganging.or(self.pinning);
         match judged.map(|(_, judgement)| judgement.bystanders) {
             Some(Some(paid)) => match paid.lost() {
                 Some(_) => format!("{:.2} instead of {:.2}", paid.beside_variant, paid.beside_against),
-                None => "nothing".to_owned(),
+                None => "as before".to_owned(),
             },
             _ => "\u{2013}".to_owned(),
         }

@@ -95,7 +95,8 @@ impl Canvas {
         if points.is_empty() {
             return;
         }
-        let _ = write!(self.body, r#"<path class="{class}" d=""#);
+        let fill = if closed { r#"fill-opacity=".1""# } else { r#"fill="none" stroke="currentColor""# };
+        let _ = write!(self.body, r#"<path class="{class}" {fill} d=""#);
         for (i, (x, y)) in points.iter().enumerate() {
             let _ = write!(self.body, "{}{} {}", if i == 0 { "M" } else { "L" }, at(*x), at(*y));
         }
@@ -154,7 +155,8 @@ impl Canvas {
         let id = format!("{}-{class}", crate::escape::slug(id));
         format!(
             concat!(
-                r#"<svg class="chart {class}" viewBox="0 0 {width} {height}" role="img" "#,
+                // the size and the fill below are for readers without the style sheet
+                r#"<svg class="chart {class}" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" "#,
                 r#"aria-labelledby="{id}-t {id}-d"><title id="{id}-t">{title}</title>"#,
                 r#"<desc id="{id}-d">{description}</desc>{body}</svg>"#,
                 "\n"
