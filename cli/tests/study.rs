@@ -104,7 +104,7 @@ fn a_run_beside_a_busy_stranger_is_made_again_and_never_counts() {
     }
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("disturbed (4 times): other programs"), "{said}");
-    assert!(said.contains("No answer, because each run was disturbed: other programs"), "{said}");
+    assert!(said.contains("No verdict, because each run stayed disturbed: other programs"), "{said}");
     assert!(!said.contains("times lower") && !said.contains("no difference"), "no verdict: {said}");
     assert_ne!(output.status.code(), Some(0), "nothing was measured");
 }
