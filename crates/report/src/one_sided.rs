@@ -43,8 +43,8 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     WindowsAnswer { claims: claims(studies) }.to_string()
 }
 
-/// What the claims say, that of the preload first: it is what a program can have as it is. `None`: nothing was
-/// compared with messages.
+/// What the claims say, that of the preload first: it is what a program can have as it is. `None`: nothing
+/// was compared with messages.
 pub(crate) fn answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     let mut claims = claims(studies);
     claims.sort_by_key(|claim| !claim.who.starts_with("unisono mpi"));
