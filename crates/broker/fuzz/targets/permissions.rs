@@ -35,7 +35,8 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
     }
     let may_all = subscribes(&mut broker, 1, pattern);
     let may_one = subscribes(&mut broker, 2, name);
-    if may_all && pattern.parse::<TopicPattern>().is_ok_and(|pattern| pattern.matches(name)) {
+    let is_name = !name.contains(['+', '#']) && name.parse::<TopicPattern>().is_ok();
+    if may_all && is_name && pattern.parse::<TopicPattern>().is_ok_and(|pattern| pattern.matches(name)) {
         // the class, the memory and the like are the same
         assert!(may_one, "{pattern} {name}");
     }
