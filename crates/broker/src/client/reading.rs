@@ -317,6 +317,7 @@ mod tests {
             subscription: SubscriptionHandle(1),
             topic: 2,
             name: "t".into(),
+            event_type: None,
             supplier: 3,
             last: 0,
             late: WhenLate::Deliver,
