@@ -39,6 +39,14 @@ pub fn source() -> CpuSource {
     CpuSource::Getcpu
 }
 
+/// How many bytes of a thread's restartable-sequence area the C library says are in use; 0: it says nothing.
+pub fn area_in_use() -> u32 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    return symbol::<u32>(c"__rseq_size").unwrap_or(0);
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    0
+}
+
 /// The calling thread no longer wants to know at this price: its restartable-sequence area is taken from the
 /// kernel, which writes into it, and so into a page of this process, each time the thread is scheduled again.
 /// For threads that sleep between any two of their system calls that is 2 to 3 % of their time. Nothing gives
@@ -48,7 +56,7 @@ pub fn source() -> CpuSource {
 pub fn stop_noting() -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if let Some(offset) = rseq_offset() {
-        let size = symbol::<u32>(c"__rseq_size").unwrap_or(0).max(SMALLEST_AREA);
+        let size = area_in_use().max(SMALLEST_AREA);
         let thread: *mut u8;
         // SAFETY: the first word of what fs points to is its own address (System V ABI, x86-64, thread-local
         // storage).

@@ -153,6 +153,7 @@ const PROBES: &[(&str, &[Probe])] = &[
             quick("futex-waitv", waiting::futex_waitv),
             quick("membarrier", waiting::membarrier),
             quick("rseq", waiting::rseq),
+            quick("slice-extension", waiting::slice_extension),
         ],
     ),
     (
