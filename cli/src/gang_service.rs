@@ -16,7 +16,7 @@ use unisono_gang::service::client;
 use unisono_gang::service::keeper::RulesFile;
 use unisono_gang::service::metrics::openmetrics;
 use unisono_gang::service::request::{GangName, GangTarget, ServiceReply, ServiceRequest, ServiceView};
-use unisono_gang::service::server::{self, DaemonNotice, DaemonOptions, SOCKET};
+use unisono_gang::service::server::{self, DaemonNotice, DaemonOptions, SOCKET, TurnsBy};
 use unisono_linux::cgroup::hierarchies;
 use unisono_linux::interrupt;
 use unisono_measure::units::duration;
@@ -55,6 +55,10 @@ pub(crate) struct DaemonArgs {
     /// alone, with a weight of 1
     #[arg(long, default_value = "600", value_parser = mode)]
     mode: u32,
+    /// Let the time of day decide whose turn it is, so that daemons of several hosts with the same gangs, slices
+    /// and weights switch at the same moment. Gangs are told apart by their names
+    #[arg(long)]
+    by_clock: bool,
     /// Let Linux choose the core of each thread
     #[arg(long)]
     no_spread: bool,
@@ -71,6 +75,7 @@ impl DaemonArgs {
         let mut options: Vec<String> = slice.into_iter().flatten().collect();
         options.extend(["--mode".to_owned(), format!("{:o}", self.mode)]);
         options.extend(["--socket".to_owned(), utf8(&self.socket)?]);
+        options.extend(self.by_clock.then(|| "--by-clock".to_owned()));
         options.extend(self.no_spread.then(|| "--no-spread".to_owned()));
         if let Some(rules) = &self.rules {
             let path = std::path::absolute(rules).context("find the file of rules")?;
@@ -246,6 +251,7 @@ pub(crate) fn daemon(args: DaemonArgs) -> anyhow::Result<ExitCode> {
         slice: args.slice,
         socket: args.socket,
         mode: args.mode,
+        turns_by: if args.by_clock { TurnsBy::Clock } else { TurnsBy::Waiting },
         spread: !args.no_spread,
         guardian: Some(guardian),
         rules: args.rules.map(|path| RulesFile { path, user }),

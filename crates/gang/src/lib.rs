@@ -16,7 +16,7 @@
 //! 5. `service/mod.rs`: the daemon, to which programs that run already are added.
 //!
 //! The crate does not change programs, does not know how the threads of real ones synchronize, and does not
-//! schedule across machines. Gangs do not help programs that block often or whose threads have unequal work;
+//! talk to other machines: `shared_clock.rs` lets the daemons of several agree by their clocks alone. Gangs do not help programs that block often or whose threads have unequal work;
 //! `unisono study gang` measures that.
 #![forbid(unsafe_code)]
 
@@ -30,6 +30,7 @@ pub mod matrix;
 pub mod mechanism;
 pub mod policy;
 pub mod service;
+mod shared_clock;
 pub mod simulate;
 mod steering;
 pub mod turn_quota;

@@ -7,6 +7,9 @@
 //! machine was suspended) the grid starts anew. Cores that a slot does not need are offered to the gangs that
 //! have waited longest (backfill).
 //!
+//! Slots can also follow a clock that several hosts share ([`Rotation::follow_clock`]): then the clock says
+//! whose turn it is, and hosts with the same gangs switch at the same moment.
+//!
 //! A gang can rest: it has no turns and always runs, because turns would not help it (it blocks, or is
 //! asleep). With a single slot there is nothing to switch ([`Rotation::is_contended`]), and the caller needs
 //! no timer.
@@ -21,6 +24,7 @@
 
 use crate::gang::{GangId, GangWeight};
 use crate::matrix::{Matrix, Slot, SlotPlace};
+use crate::shared_clock::turn_at;
 use crate::turn_quota::TurnQuota;
 use unisono_linux::clock::Nanos;
 
@@ -41,6 +45,8 @@ struct Member {
     quota: Option<TurnQuota>,
     /// When its quota allows its next turn.
     ready: Nanos,
+    /// By which it is ordered among the gangs of several hosts; its number orders it among those of this one.
+    name: Box<str>,
 }
 
 /// Whether a gang takes part in the turns.
@@ -98,6 +104,8 @@ pub struct Rotation {
     until: Option<Nanos>,
     /// What the last turn changed, to take it back.
     last: Option<Last>,
+    /// How far the clock that decides is ahead of the caller's; `None`: waiting decides.
+    clock: Option<Nanos>,
 }
 
 impl Rotation {
@@ -113,6 +121,7 @@ impl Rotation {
             turns: 0,
             until: None,
             last: None,
+            clock: None,
         }
     }
 
@@ -131,9 +140,23 @@ impl Rotation {
                 turns: TakesTurns::Yes,
                 quota: None,
                 ready: Nanos::ZERO,
+                name: Box::default(),
             });
             self.repack();
         }
+    }
+
+    /// What the gang is called on every host.
+    pub fn name(&mut self, id: GangId, name: &str) {
+        if let Some(member) = self.members.iter_mut().find(|member| member.id == id) {
+            member.name = name.into();
+        }
+    }
+
+    /// From the next turn on a clock decides, which is `ahead` of the one that the caller's times are of. Tell
+    /// anew before each turn, because clocks are set.
+    pub fn follow_clock(&mut self, ahead: Nanos) {
+        self.clock = Some(ahead);
     }
 
     /// A gang has ended. If it was running, ask for the next turn at once.
@@ -234,13 +257,23 @@ impl Rotation {
             _ => now,
         };
         let first_ready = self.turn_takers().map(|member| member.ready).min()?;
-        let Some(run) = self.longest_waiting(from) else {
-            self.last = Some(Last { until: self.until.replace(first_ready), served: Vec::new() });
-            return Some(Turn { from, until: first_ready, run: Vec::new(), backfill: Vec::new() });
+        let (run, mut length) = match self.clock {
+            None => match self.longest_waiting(from) {
+                Some(run) => {
+                    let length = self.length(&run);
+                    (run, length)
+                }
+                None => {
+                    self.last = Some(Last { until: self.until.replace(first_ready), served: Vec::new() });
+                    return Some(Turn { from, until: first_ready, run: Vec::new(), backfill: Vec::new() });
+                }
+            },
+            Some(ahead) => {
+                let (slot, left) = self.of_clock(ahead.after(from))?;
+                // a turn that a quota forbids passes unused: on the other hosts it is this gang's
+                (self.allowed(&slot.places, from), left)
+            }
         };
-        let weight =
-            run.iter().filter_map(|p| self.member(p.gang)).map(|m| m.weight).max().unwrap_or(GangWeight::ONE);
-        let mut length = self.slice.times(weight.number().into());
         self.turns += 1;
         let mut served = Vec::new();
         for place in &run {
@@ -258,6 +291,30 @@ impl Rotation {
         Some(Turn { from, until, run, backfill })
     }
 
+    /// The slot whose turn it is at a moment of the shared clock, and how long it still lasts.
+    fn of_clock(&self, moment: Nanos) -> Option<(&Slot, Nanos)> {
+        let mut slots: Vec<&Slot> = self.matrix.slots().iter().collect();
+        slots.sort_by_key(|slot| self.members_of(&slot.places).map(|member| (&member.name, member.id)).min());
+        let lengths: Vec<Nanos> = slots.iter().map(|slot| self.length(&slot.places)).collect();
+        let turn = turn_at(moment, &lengths)?;
+        Some((slots[turn.slot], turn.left))
+    }
+
+    fn length(&self, places: &[SlotPlace]) -> Nanos {
+        let weight = self.members_of(places).map(|member| member.weight).max().unwrap_or(GangWeight::ONE);
+        self.slice.times(weight.number().into())
+    }
+
+    fn members_of(&self, places: &[SlotPlace]) -> impl Iterator<Item = &Member> {
+        places.iter().filter_map(|place| self.member(place.gang))
+    }
+
+    /// The gangs whose quota allows a turn now.
+    fn allowed(&self, places: &[SlotPlace], now: Nanos) -> Vec<SlotPlace> {
+        let may = |place: &&SlotPlace| self.member(place.gang).is_some_and(|member| member.ready <= now);
+        places.iter().filter(may).cloned().collect()
+    }
+
     /// Takes back the last turn, which was not used; its gangs keep their place in the queue. This allows the
     /// caller to decide a turn ahead of its time.
     pub fn take_back(&mut self) {
@@ -273,14 +330,10 @@ impl Rotation {
     /// The slot that has waited longest of those in which some quota allows a turn now, without the gangs
     /// whose quota does not.
     fn longest_waiting(&self, now: Nanos) -> Option<Vec<SlotPlace>> {
-        let may = |place: &&SlotPlace| self.member(place.gang).is_some_and(|member| member.ready <= now);
-        let waited = |slot: &&Slot| {
-            let members = slot.places.iter().filter(may).filter_map(|place| self.member(place.gang));
-            members.map(|member| (member.served, member.id)).min()
-        };
-        let slots = self.matrix.slots().iter().filter(|slot| slot.places.iter().any(|place| may(&place)));
-        let slot = slots.min_by_key(waited)?;
-        Some(slot.places.iter().filter(may).cloned().collect())
+        let slots = self.matrix.slots().iter().map(|slot| self.allowed(&slot.places, now));
+        slots
+            .filter(|allowed| !allowed.is_empty())
+            .min_by_key(|allowed| self.members_of(allowed).map(|member| (member.served, member.id)).min())
     }
 
     /// Waiting gangs for the cores that `run` leaves idle, the longest waiting first.
@@ -419,6 +472,30 @@ mod tests {
         rotation.take_back();
         rotation.leave(GangId(2));
         assert_eq!(rotation.next_turn(first.until), Some(ahead));
+    }
+
+    #[test]
+    fn hosts_that_follow_a_clock_give_a_gang_its_turn_at_the_same_moment() {
+        let ahead = [Nanos(1_000_000_007), Nanos(5_000_003)];
+        // the gangs came in another order on the second host, whose own clock began later
+        let mut hosts = [rotation(2, &[1, 2]), rotation(4, &[2, 1])];
+        hosts[0].name(GangId(0), "b");
+        hosts[0].name(GangId(1), "a");
+        hosts[1].name(GangId(0), "a");
+        hosts[1].name(GangId(1), "b");
+        let mut turns: [Vec<(bool, u64)>; 2] = Default::default();
+        for (host, (rotation, ahead)) in hosts.iter_mut().zip(ahead).enumerate() {
+            let mut now = Nanos(1_500_000_000).since(ahead);
+            while ahead.after(now) < Nanos(2_500_000_000) {
+                rotation.follow_clock(ahead);
+                let turn = rotation.next_turn(now).expect("a turn");
+                let is_a = turn.run[0].gang.0 != host;
+                turns[host].push((is_a, ahead.after(turn.until).0));
+                now = turn.until;
+            }
+        }
+        assert_eq!(turns[0], turns[1]);
+        assert!(turns[0].len() > 30 && turns[0].windows(2).all(|turns| turns[0].0 != turns[1].0));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::ops::AddAssign;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Nanoseconds: a length of time, or a moment of `CLOCK_MONOTONIC` (of another clock where a name says so).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -110,6 +110,15 @@ pub fn now() -> Nanos {
     // SAFETY: `time` is a valid timespec that the call fills; CLOCK_MONOTONIC exists on every Linux.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     Nanos(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
+}
+
+/// How far the time of day (`CLOCK_REALTIME`, since 1970) is ahead of [`now`]. It changes when the clock is set
+/// or steered.
+pub fn wall_ahead() -> Nanos {
+    let before = now();
+    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    // the moment between two readings, because this thread may lose its core between any two
+    Nanos::from(wall).since(Nanos(before.0.midpoint(now().0)))
 }
 
 /// The counter to spin by.

@@ -22,7 +22,7 @@ use super::program::{GangProgram, end_all, start_all};
 use super::reserve::Reserve;
 pub use super::resting::BlockedGangs;
 use super::resting::Resting;
-use super::scheduler::{GangScheduler, Notice, SchedulerOutcome};
+use super::scheduler::{GangScheduler, Notice, SchedulerOutcome, TurnsBy};
 pub use super::summary::{GangSummary, Quantiles, RunSummary};
 use super::summary::{RunFacts, refused, summarize};
 use super::trace::{TraceWriter, Tracer};
@@ -180,6 +180,7 @@ fn run_guarded(
     let controls = gangs.iter().copied().zip(controls).collect();
     let scheduler = GangScheduler {
         rotation,
+        turns_by: TurnsBy::Waiting,
         mechanism,
         controls,
         cpus,

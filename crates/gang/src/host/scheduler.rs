@@ -18,14 +18,14 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{CgroupVersion, ControlGroup};
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{Nanos, now, wall_ahead};
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy, Urgency};
 use unisono_linux::timer::{Sleeper, Woken};
 
 #[derive(Debug)]
 pub(crate) enum Notice {
     /// A gang comes, which runs freely so far. Answered when it takes turns, or is refused by the mechanism.
-    Joins(GangId, GangWeight, Box<GangGroups>, Sender<Result<()>>),
+    Joins(JoiningGang, Sender<Result<()>>),
     Left(GangId),
     /// A gang that still runs is no gang any more. Answered when it runs and nobody will stop it again.
     Released(GangId, Sender<()>),
@@ -43,6 +43,24 @@ pub(crate) enum Notice {
     Continued,
     /// Release everybody and end.
     Finish,
+}
+
+#[derive(Debug)]
+pub(crate) struct JoiningGang {
+    pub(crate) id: GangId,
+    /// As it is called on every host.
+    pub(crate) name: String,
+    pub(crate) weight: GangWeight,
+    pub(crate) groups: Box<GangGroups>,
+}
+
+/// What decides whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnsBy {
+    /// Who has waited longest is next.
+    Waiting,
+    /// The time of day, which hosts share.
+    Clock,
 }
 
 /// What the thread found when it ended.
@@ -63,6 +81,7 @@ pub(crate) struct SchedulerOutcome {
 
 pub(crate) struct GangScheduler {
     pub(crate) rotation: Rotation,
+    pub(crate) turns_by: TurnsBy,
     pub(crate) mechanism: Box<dyn Mechanism>,
     /// Where the threads of each gang are listed; none without groups.
     pub(crate) controls: BTreeMap<GangId, ControlGroup>,
@@ -250,6 +269,9 @@ impl GangScheduler {
 
     /// Decides the turn that begins at `from`.
     fn prepare(&mut self, from: Nanos, running: &[GangId]) -> Option<ReadyTurn> {
+        if self.turns_by == TurnsBy::Clock {
+            self.rotation.follow_clock(wall_ahead());
+        }
         let turn = self.rotation.next_turn(from)?;
         let standings = self.standings(Some(&turn));
         let incoming =
@@ -362,12 +384,13 @@ impl GangScheduler {
             let means = match notice {
                 Notice::Finish => return Listened::Finish,
                 Notice::Continued => Listened::Continued,
-                Notice::Joins(gang, weight, groups, told) => {
-                    let joined = self.mechanism.join(gang, &groups);
+                Notice::Joins(JoiningGang { id, name, weight, groups }, told) => {
+                    let joined = self.mechanism.join(id, &groups);
                     if joined.is_ok() {
-                        self.controls.insert(gang, groups.control);
-                        self.gangs.push(gang);
-                        self.rotation.join(gang, weight);
+                        self.controls.insert(id, groups.control);
+                        self.gangs.push(id);
+                        self.rotation.join(id, weight);
+                        self.rotation.name(id, &name);
                     }
                     let _ = told.send(joined); // nobody waits any more
                     Listened::Regrouped

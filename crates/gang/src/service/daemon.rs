@@ -13,7 +13,7 @@ use crate::error::{Error, Result, system};
 use crate::gang::{GangId, GangWeight};
 use crate::host::board::Board;
 use crate::host::resting::{Resting, pressed};
-use crate::host::scheduler::{GangScheduler, Notice, SchedulerOutcome};
+use crate::host::scheduler::{GangScheduler, JoiningGang, Notice, SchedulerOutcome, TurnsBy};
 use crate::host::threads::GangThreads;
 use crate::host::worth::{GangTimes, TurnsVerdict, TurnsWorth};
 use crate::journal::{GangJournal, UndoEntry};
@@ -65,6 +65,7 @@ pub(super) enum SlicePace {
 pub(super) struct Terms {
     pub(super) slice: Duration,
     pub(super) pace: SlicePace,
+    pub(super) turns_by: TurnsBy,
     pub(super) spread: bool,
     /// The file that says what to take over again after a kill.
     pub(super) saved: String,
@@ -120,6 +121,7 @@ impl GangDaemon {
         let slice = Nanos::from(terms.slice);
         let scheduler = GangScheduler {
             rotation: Rotation::new(whole.len(), slice, Backfill::Never),
+            turns_by: terms.turns_by,
             mechanism: Box::new(Freeze::empty()),
             controls: BTreeMap::new(),
             cpus: whole.iter().collect(),
@@ -271,7 +273,8 @@ impl GangDaemon {
         let home = looked.take(id, &mut self.journal)?;
         let (told, heard) = channel();
         let groups = GangGroups { control: home.group().clone(), cpu: None, pids: None };
-        self.tell(Notice::Joins(id, weight, Box::new(groups), told));
+        let name = self.state.get(id).map(|gang| String::from(gang.name.clone())).unwrap_or_default();
+        self.tell(Notice::Joins(JoiningGang { id, name, weight, groups: Box::new(groups) }, told));
         heard.recv_timeout(PATIENCE).map_err(|_| silent())??;
         let meter = home.group().meter().ok().filter(|meter| meter.used_ns().is_ok());
         let groups = groups_below(home.group());

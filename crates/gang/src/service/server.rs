@@ -10,6 +10,7 @@ use super::pace;
 use super::peers::{Floodgate, LineBuffer, MOST_OF_USER, MOST_PEERS};
 use super::request::{GangRefusal, GangRefusalKind, ServiceReply, parse};
 use crate::error::{Error, Result, system};
+pub use crate::host::scheduler::TurnsBy;
 use crate::host::{guardian, leftover};
 use crate::journal::{self, GangJournal};
 use std::fs;
@@ -44,6 +45,7 @@ pub struct DaemonOptions {
     pub socket: PathBuf,
     /// Who may connect, as of a file.
     pub mode: u32,
+    pub turns_by: TurnsBy,
     /// A core for every thread.
     pub spread: bool,
     /// The program that becomes the guardian; the journal's path and our process number are added.
@@ -82,7 +84,8 @@ pub fn serve(mut options: DaemonOptions, tell: &mut dyn FnMut(DaemonNotice)) -> 
     let name = saved_name(&options.socket);
     let saved = journal.read_beside(&name)?;
     let mut guardian = options.guardian.take().map(|command| guardian::post(command, &path)).transpose()?;
-    let terms = Terms { slice, pace, spread: options.spread, saved: name.clone() };
+    let terms =
+        Terms { slice, pace, turns_by: options.turns_by, spread: options.spread, saved: name.clone() };
     let result = GangDaemon::start(terms, journal).and_then(|mut daemon| {
         for lost in saved.iter().flat_map(|saved| daemon.take_over(saved)) {
             tell(DaemonNotice::Warning(lost));

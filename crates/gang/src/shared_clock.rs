@@ -1,0 +1,113 @@
+//! Turns by a clock that several hosts share: which slot has the turn at a moment, and until when.
+//!
+//! ```text
+//!   clock        0         20        40        60        80 ms         a round is 60 ms
+//!   host 1       | solver  | climate | climate | solver  | ...         both hosts have the same gangs:
+//!   host 2       | solver  | climate | climate | solver  | ...         nobody has to tell the other anything
+//! ```
+//! A round is all slots, one after the other, each as long as its weight says. The place in the round is the
+//! time of the clock modulo the length of a round, so it depends on nothing that happened before. A host
+//! whose gangs change is in step again at once. Hosts that have different gangs are in step only by chance.
+//!
+//! Cost: one addition for each slot, at each turn. When not to use: on a single host, where turns in order of
+//! waiting are fairer to gangs that come, leave or rest.
+//!
+//! Reference: Ousterhout 1982 (all columns of the matrix change rows at the same time).
+
+use unisono_linux::clock::Nanos;
+
+/// Less than this part of a turn is not given: the clock was set back a little since the turn was planned,
+/// and the rest would be spent on two switches.
+const LEAST_PART: u64 = 8;
+
+/// A slot's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClockTurn {
+    pub(crate) slot: usize,
+    /// How long it lasts from the moment that was asked about.
+    pub(crate) left: Nanos,
+}
+
+/// Who has the turn at a moment of the clock; `lengths` are those of the slots, in the order of the round.
+/// `None`: there is no slot that takes time.
+pub(crate) fn turn_at(moment: Nanos, lengths: &[Nanos]) -> Option<ClockTurn> {
+    let round: u64 = lengths.iter().fold(0, |round, length| round.saturating_add(length.0));
+    let mut place = moment.0.checked_rem(round)?;
+    let mut skipped = Nanos::ZERO;
+    // twice around: the last slot may be skipped
+    for (slot, length) in lengths.iter().enumerate().cycle().take(2 * lengths.len()) {
+        if place >= length.0 {
+            place -= length.0;
+            continue;
+        }
+        let left = Nanos(length.0 - place);
+        if left.0 >= length.0.div_ceil(LEAST_PART) {
+            return Some(ClockTurn { slot, left: left.after(skipped) });
+        }
+        (skipped, place) = (left, 0);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn lengths(milliseconds: &[u64]) -> Vec<Nanos> {
+        milliseconds.iter().map(|ms| Nanos(ms * 1_000_000)).collect()
+    }
+
+    #[test]
+    fn the_place_in_the_round_is_the_time_of_the_clock() {
+        let lengths = lengths(&[20, 40]);
+        for (at, slot, left) in
+            [(0, 0, 20), (10, 0, 10), (20, 1, 40), (50, 1, 10), (60, 0, 20), (6_000_025, 1, 35)]
+        {
+            let turn = turn_at(Nanos(at * 1_000_000), &lengths);
+            assert_eq!(turn, Some(ClockTurn { slot, left: Nanos(left * 1_000_000) }), "at {at} ms");
+        }
+    }
+
+    #[test]
+    fn what_a_clock_that_was_set_back_leaves_of_a_turn_is_added_to_the_next() {
+        let lengths = lengths(&[20, 20]);
+        for (at, slot) in [(19_999_000, 1), (39_999_000, 0)] {
+            let turn = turn_at(Nanos(at), &lengths).expect("a turn");
+            assert_eq!((turn.slot, turn.left), (slot, Nanos(20_001_000)));
+        }
+        assert_eq!(turn_at(Nanos(17_000_000), &lengths).expect("a turn").slot, 0);
+    }
+
+    #[test]
+    fn without_slots_nobody_has_the_turn() {
+        assert_eq!((turn_at(Nanos(5), &[]), turn_at(Nanos(5), &[Nanos(0)])), (None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn hosts_agree_whenever_they_ask_and_each_slot_gets_its_length(
+            slots in proptest::collection::vec(1u64..9, 1..8), start in 0u64..u64::MAX / 4,
+            asked in proptest::collection::vec(0u64..100, 1..40)
+        ) {
+            let lengths: Vec<Nanos> = slots.iter().map(|length| Nanos(length * 1000)).collect();
+            let round: u64 = lengths.iter().map(|length| length.0).sum();
+            // one host goes from turn to turn for a round, from the beginning of a slot
+            let mut now = start - start % round;
+            let end = now + round;
+            let mut given = vec![0; lengths.len()];
+            while now < end {
+                let turn = turn_at(Nanos(now), &lengths).expect("a turn");
+                // another asks at moments in between
+                for asked in &asked {
+                    let within = now + turn.left.0 * asked / 128;
+                    let other = turn_at(Nanos(within), &lengths).expect("a turn");
+                    prop_assert_eq!((other.slot, other.left.0), (turn.slot, now + turn.left.0 - within));
+                }
+                given[turn.slot] += turn.left.0;
+                now += turn.left.0;
+            }
+            prop_assert_eq!(given, lengths.iter().map(|length| length.0).collect::<Vec<_>>());
+        }
+    }
+}
