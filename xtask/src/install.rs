@@ -8,6 +8,7 @@
 //! lib/libunisono.so.0, libunisono.so     share/fish/vendor_completions.d/unisono.fish
 //! lib/pkgconfig/unisono.pc               lib/python3*/*-packages/unisono/
 //! lib/systemd/system/unisono-events.service, unisono-events.socket
+//! share/unisono/slurm/prolog.sh, epilog.sh
 //! ```
 //!
 //! What is installed carries no debug information, which is five sixths of what a release build makes.
@@ -122,6 +123,10 @@ pub(crate) fn run_with(prefix: &InstallPrefix) -> anyhow::Result<bool> {
         let text = unit_text(unit, &prefix.prefix)?;
         prefix.put(&format!("lib/systemd/system/{unit}"), 0o644, text.as_bytes())?;
     }
+    for script in SLURM_SCRIPTS {
+        let text = template(&format!("xtask/slurm/{script}.in"), &prefix.prefix)?;
+        prefix.put(&format!("share/unisono/slurm/{script}"), 0o755, text.as_bytes())?;
+    }
     let pages = prefix.path("share/man/man1");
     run(Command::new(&program).arg("man").arg(&pages))?;
     let completions = [
@@ -212,10 +217,18 @@ fn python_packages(prefix: &Path) -> PathBuf {
 /// The broker of the host, and its socket.
 const EVENT_UNITS: [&str; 2] = ["unisono-events.service", "unisono-events.socket"];
 
+/// docs/slurm.md says where Slurm is told of them.
+const SLURM_SCRIPTS: [&str; 2] = ["prolog.sh", "epilog.sh"];
+
 fn unit_text(unit: &str, prefix: &Path) -> anyhow::Result<String> {
-    let directory = workspace().join("xtask/systemd");
-    let template = fs::read_to_string(directory.join(format!("{unit}.in")));
-    let text = template.or_else(|_| fs::read_to_string(directory.join(unit))).context("a unit is missing")?;
+    let file = format!("xtask/systemd/{unit}");
+    template(&format!("{file}.in"), prefix).or_else(|_| template(&file, prefix))
+}
+
+/// A file of the source tree that names the prefix.
+fn template(file: &str, prefix: &Path) -> anyhow::Result<String> {
+    let text =
+        fs::read_to_string(workspace().join(file)).with_context(|| format!("{file} cannot be read"))?;
     Ok(text.replace("@PREFIX@", &prefix.display().to_string()))
 }
 
@@ -268,6 +281,19 @@ mod tests {
         let ours = said.lines().filter(|line| line.contains("unisono"));
         assert_eq!(ours.collect::<Vec<_>>(), Vec::<&str>::new(), "{said}");
         assert!(output.status.success(), "{said}");
+    }
+
+    #[test]
+    fn the_scripts_for_slurm_know_where_the_program_is() {
+        for script in SLURM_SCRIPTS {
+            let text =
+                template(&format!("xtask/slurm/{script}.in"), Path::new("/opt/u")).expect("it is there");
+            assert!(
+                text.starts_with("#!/bin/sh\n") && text.contains("unisono=/opt/u/bin/unisono\n"),
+                "{text}"
+            );
+            assert!(text.ends_with("exit 0\n") && !text.contains('@'), "{text}");
+        }
     }
 
     #[test]
