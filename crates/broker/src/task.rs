@@ -61,6 +61,9 @@ pub enum Received {
     /// A consumer's inbox is full, and its policy blocks suppliers. Read nothing more from the program, and
     /// hand over the same frame again after the next delivery.
     Blocked,
+    /// It was taken. Many events of the program wait for their turn among classes that compete. Read nothing
+    /// more from the program while [`Broker::is_ahead`](crate::Broker::is_ahead) says so.
+    Ahead,
 }
 
 /// How sending went.

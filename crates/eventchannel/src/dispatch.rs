@@ -40,6 +40,8 @@ pub(crate) struct Dispatcher {
     shares: Processor,
     /// For each class by its number: the inboxes that want service.
     ready: Vec<ReadyInboxes>,
+    /// Classes of which an inbox wants service.
+    wanting: usize,
     running: Option<ClassId>,
 }
 
@@ -82,7 +84,7 @@ impl ReadyInboxes {
 impl Dispatcher {
     pub(crate) fn new(hierarchy: Hierarchy) -> Self {
         let ready = vec![ReadyInboxes::default(); hierarchy.classes().count()];
-        Self { shares: Processor::new(hierarchy, 1), ready, running: None }
+        Self { shares: Processor::new(hierarchy, 1), ready, wanting: 0, running: None }
     }
 
     pub(crate) fn hierarchy(&self) -> &Hierarchy {
@@ -94,6 +96,11 @@ impl Dispatcher {
         self.shares.shares().served(class)
     }
 
+    /// Whether inboxes of several classes want service.
+    pub(crate) fn classes_compete(&self) -> bool {
+        self.wanting > 1
+    }
+
     /// An inbox of a leaf stands elsewhere now, or nowhere.
     pub(crate) fn place(
         &mut self,
@@ -102,7 +109,11 @@ impl Dispatcher {
         (before, after): (Option<ClassStanding>, Option<ClassStanding>),
     ) {
         let of = |standing: Option<ClassStanding>| standing.map(|standing| (standing, inbox));
-        self.ready[class.index()].place(of(before), of(after));
+        let ready = &mut self.ready[class.index()];
+        let wanted = ready.first.is_some();
+        ready.place(of(before), of(after));
+        self.wanting += usize::from(ready.first.is_some());
+        self.wanting -= usize::from(wanted);
         if after.is_some() {
             self.shares.wake(class).expect("a leaf because inboxes are made for leaves alone");
         }

@@ -172,8 +172,9 @@ impl Broker {
             let kept = self.publish_kept(now, (client, supplier, topic_id), &head, publication)?;
             if kept == Received::Blocked {
                 self.uncheck_event(client);
+                return Ok(kept);
             }
-            return Ok(kept);
+            return Ok(self.heard(client, supplier, topic_id));
         }
         match self.channel.try_publish(now, supplier, topic_id, publication) {
             Err(PublishError::Full { .. }) if !head.flags.at_once => {
@@ -198,7 +199,7 @@ impl Broker {
             }
             Ok(_) => {}
         }
-        Ok(Received::Done)
+        Ok(self.heard(client, supplier, topic_id))
     }
 
     pub(super) fn subscribe(

@@ -51,6 +51,11 @@ use unisono_eventchannel::{ChannelLimits, ConsumerId, EventChannel, NumberMap, S
 use unisono_fairqueue::{ClassId, Hierarchy, LinkPace};
 use unisono_linux::clock::Nanos;
 
+/// Events of a program on one topic that wait while classes compete; a program with as many is not heard.
+/// The server delivers as many in a turn (64), so a class whose suppliers have that many has enough until
+/// they are heard again, whatever its share.
+const MOST_AHEAD: usize = 64;
+
 /// What a program publishes on, by its own number.
 #[derive(Clone, Copy, Debug)]
 enum Outlet {
@@ -84,6 +89,8 @@ struct ConnectedClient {
     /// When its token expires, and it is sent away.
     expires: Option<Nanos>,
     budget: RateBudget,
+    /// What it published last when it was [`Received::Ahead`].
+    ahead: Option<(SupplierId, TopicId)>,
 }
 
 /// What a client speaks.
@@ -253,6 +260,7 @@ impl Broker {
                 grant: Arc::new(ClientGrant::all()),
                 expires: None,
                 budget: RateBudget::default(),
+                ahead: None,
             };
             self.clients.insert(client, connected);
         }
@@ -427,6 +435,37 @@ impl Broker {
             self.mqtt_stalled(session, paused);
         }
         true
+    }
+
+    /// Whether consumers of several classes have something to get.
+    #[must_use]
+    pub fn classes_compete(&self) -> bool {
+        self.channel.classes_compete()
+    }
+
+    /// Whether a program that was [`Received::Ahead`] still is. If so, something is to be delivered. Its
+    /// lease goes on meanwhile, because nobody hears what it says.
+    pub fn is_ahead(&mut self, now: Nanos, client: ClientId) -> bool {
+        let Some(connected) = self.clients.get_mut(&client) else { return false };
+        let Some((supplier, topic)) = connected.ahead else { return false };
+        let is_ahead = self.channel.backlog(supplier, topic) >= MOST_AHEAD;
+        if is_ahead {
+            self.renew(now, client);
+        } else {
+            connected.ahead = None;
+        }
+        is_ahead
+    }
+
+    /// What a program is told once an event of it was taken.
+    fn heard(&mut self, client: ClientId, supplier: SupplierId, topic: TopicId) -> Received {
+        if self.channel.backlog(supplier, topic) < MOST_AHEAD {
+            return Received::Done;
+        }
+        if let Some(connected) = self.clients.get_mut(&client) {
+            connected.ahead = Some((supplier, topic));
+        }
+        Received::Ahead
     }
 
     fn renew(&mut self, now: Nanos, client: ClientId) {

@@ -229,13 +229,19 @@ impl Server {
         Timespec { tv_sec: 0, tv_nsec: i64::try_from(nanos.0).unwrap_or_default() }
     }
 
-    /// Delivers what is due, and tries again what waits for room; when to come back.
+    /// Delivers what is due, and tries again what waits for room; when to come back. While classes compete it
+    /// delivers at most [`TURN`] events, so that the inboxes of a class with a small share, and not the
+    /// connections of all who publish, are where events wait.
     fn deliver(&mut self) -> Nanos {
+        let mut delivered = 0;
         loop {
             let until = loop {
                 self.work();
+                if delivered >= TURN && self.broker.classes_compete() {
+                    break Nanos::ZERO;
+                }
                 match self.broker.next(clock::now()) {
-                    Next::Delivered => {}
+                    Next::Delivered => delivered += 1,
                     Next::Transmit { path, body } => self.transmit(path, &body),
                     Next::Wait(until) => break until,
                     Next::Idle => break Nanos::NEVER,

@@ -34,7 +34,7 @@ pub(super) struct ServedClient {
 #[derive(Debug)]
 pub(super) enum HeardFrom {
     All,
-    /// More frames have come.
+    /// More frames may have come.
     Part,
     /// Its event waits for room.
     Blocked,
@@ -98,14 +98,11 @@ impl ServedClient {
     /// The program is gone.
     pub(super) fn send_on(&mut self, broker: &mut Broker, id: ClientId) -> Result<bool, TransportError> {
         loop {
-            let drained = self.transport.flush()?;
-            let Some((head, body)) = self.kept.front() else {
-                if drained == Drained::All {
-                    return Ok(broker.resumed(id));
-                }
+            if self.transport.flush()? == Drained::Part {
                 broker.paused(id);
                 return Ok(false);
-            };
+            }
+            let Some((head, body)) = self.kept.front() else { return Ok(broker.resumed(id)) };
             let payload = body.as_ref().map_or(PayloadRef::Bytes(&[]), EventBody::as_payload);
             if self.transport.send(head, payload)? == Taken::Full {
                 broker.paused(id);
@@ -142,6 +139,9 @@ impl ServedClient {
         if self.waiting.is_some() {
             return HeardFrom::Blocked;
         }
+        if broker.is_ahead(clock::now(), id) {
+            return HeardFrom::Part;
+        }
         for _ in 0..most {
             match self.transport.receive() {
                 Ok(None) => return HeardFrom::All,
@@ -156,9 +156,13 @@ impl ServedClient {
                 }
                 Ok(Some(frame)) => {
                     let again = frame.apart.clone();
-                    if broker.received(clock::now(), id, frame.bytes, frame.apart) == Received::Blocked {
-                        self.waiting = Some((frame.bytes.to_vec(), again));
-                        return HeardFrom::Blocked;
+                    match broker.received(clock::now(), id, frame.bytes, frame.apart) {
+                        Received::Done => {}
+                        Received::Ahead => return HeardFrom::Part,
+                        Received::Blocked => {
+                            self.waiting = Some((frame.bytes.to_vec(), again));
+                            return HeardFrom::Blocked;
+                        }
                     }
                 }
                 Err(TransportError::Broken(what)) => {

@@ -124,6 +124,9 @@ struct OfferState {
     since: u64,
     /// The last event's number; 0: none yet.
     sequence: u64,
+    /// Of the inboxes that took the last event while classes competed, and that wanted service: the one in
+    /// which the fewest of its events waited.
+    foremost: Option<InboxId>,
 }
 
 /// An inbox with its consumers.
@@ -277,6 +280,27 @@ impl<P: EventPayload> EventChannel<P> {
     #[must_use]
     pub fn hierarchy(&self) -> &Hierarchy {
         self.dispatcher.hierarchy()
+    }
+
+    /// Whether consumers of several classes have something to get, so that each delivery to one class delays
+    /// the others.
+    #[must_use]
+    pub fn classes_compete(&self) -> bool {
+        self.dispatcher.classes_compete()
+    }
+
+    /// How many events of a supplier on a topic wait for their turn among classes that compete. Of several
+    /// inboxes the one counts in which the fewest wait: a supplier need not wait for the others. Events of
+    /// consumers that take nothing for now do not count.
+    #[must_use]
+    pub fn backlog(&self, supplier: SupplierId, topic: TopicId) -> usize {
+        if !self.dispatcher.classes_compete() {
+            return 0;
+        }
+        let offer = self.suppliers.get(&supplier).and_then(|state| state.offers.get(&topic));
+        let receiver = offer.and_then(|offer| self.receivers.get(&offer.foremost?));
+        let wants = receiver.filter(|receiver| receiver.standing.is_some());
+        wants.map_or(0, |receiver| receiver.inbox.waiting_of(topic, supplier))
     }
 
     /// What a class has got; its bytes are units of 64 ns of service.

@@ -194,7 +194,8 @@ impl<P: EventPayload> EventChannel<P> {
         topic.suppliers.insert(supplier);
         let (since, sequence) =
             offers.get(&offer.topic).map_or((since, 0), |state| (state.since, state.sequence));
-        let state = OfferState { offer: offer.clone(), meter: RateMeter::default(), since, sequence };
+        let state =
+            OfferState { offer: offer.clone(), meter: RateMeter::default(), since, sequence, foremost: None };
         offers.insert(offer.topic, state);
         self.elect(offer.topic);
         self.tell_mismatches(offer.topic, |request| request.meets_offer(&offer));

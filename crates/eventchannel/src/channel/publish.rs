@@ -6,7 +6,7 @@
 use super::{Destined, EventChannel};
 use crate::error::PublishError;
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE, Publication, Retention};
-use crate::ids::{CorrelationId, SupplierId, TopicId};
+use crate::ids::{CorrelationId, InboxId, SupplierId, TopicId};
 use crate::inbox::{Gap, GapCause, Parcel};
 use crate::kept::{KeptCharge, cost};
 use crate::quality::EventOrigin;
@@ -147,6 +147,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
         self.publications += 1;
         let mut inboxes = 0;
+        let mut foremost: Option<(usize, InboxId)> = None;
         let mut parts: Vec<(CorrelationId, usize)> = Vec::new();
         for subscription in &found {
             let Some(Destined { inbox, part }) = self.subscriptions.get(subscription).copied() else {
@@ -170,6 +171,15 @@ impl<P: EventPayload> EventChannel<P> {
             if stands && receiver.inbox.turn() != before {
                 self.place(inbox);
             }
+            if stands && self.dispatcher.classes_compete() {
+                let waiting = self.receivers.get(&inbox).map(|it| it.inbox.waiting_of(topic, supplier));
+                foremost = waiting.map(|waiting| (waiting, inbox)).into_iter().chain(foremost).min();
+            }
+        }
+        if self.dispatcher.classes_compete()
+            && let Some(offer) = self.suppliers.get_mut(&supplier).and_then(|it| it.offers.get_mut(&topic))
+        {
+            offer.foremost = foremost.map(|(_, inbox)| inbox);
         }
         parts.sort_unstable();
         for of_one in parts.chunk_by(|(one, _), (other, _)| one == other) {

@@ -10,15 +10,17 @@
 //! bounds the memory of events; the number of suppliers times topics bounds the memory of gaps.
 
 mod ascending;
+mod parcel;
 mod shares;
 mod waiting;
 
 use crate::admission::{ExecutionTime, Reservation};
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
-use crate::ids::{SubscriptionId, SupplierId, TopicId};
+use crate::ids::{SupplierId, TopicId};
 use crate::number_map::NumberMap;
 use crate::quality::{Departed, HeardOrigins, QualityRequest};
 use ascending::AscendingQueue;
+pub(crate) use parcel::Parcel;
 use shares::SharedParcels;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -260,39 +262,6 @@ impl InboxCounters {
         ] {
             *counter = counter.saturating_add(more);
         }
-    }
-}
-
-/// An event in an inbox.
-#[derive(Debug)]
-pub(crate) struct Parcel<P> {
-    pub(crate) event: Arc<ChannelEvent<P>>,
-    pub(crate) subscription: SubscriptionId,
-    /// Whether it is history.
-    pub(crate) retained: bool,
-    /// The other events of a correlation.
-    pub(crate) with: Vec<Arc<ChannelEvent<P>>>,
-    /// Deliveries so far.
-    pub(crate) repeated: u32,
-}
-
-impl<P: EventPayload> Parcel<P> {
-    pub(crate) fn new(event: Arc<ChannelEvent<P>>, subscription: SubscriptionId) -> Self {
-        Self { event, subscription, retained: false, with: Vec::new(), repeated: 0 }
-    }
-
-    pub(crate) fn events(&self) -> impl Iterator<Item = &Arc<ChannelEvent<P>>> {
-        self.with.iter().chain([&self.event])
-    }
-
-    /// About how many bytes it takes.
-    pub(crate) fn memory(&self) -> usize {
-        self.events().map(|event| event.memory()).fold(0, usize::saturating_add)
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        let bytes = |event: &Arc<ChannelEvent<P>>| event.payload.length();
-        self.with.iter().map(bytes).fold(bytes(&self.event), usize::saturating_add)
     }
 }
 
@@ -572,6 +541,11 @@ impl<P: EventPayload> Inbox<P> {
 
     pub(crate) fn holds(&self, topic: TopicId, supplier: SupplierId) -> bool {
         self.flows.contains_key(&(topic, supplier))
+    }
+
+    /// How many events of a supplier on a topic wait.
+    pub(crate) fn waiting_of(&self, topic: TopicId, supplier: SupplierId) -> usize {
+        self.flows.get(&(topic, supplier)).map_or(0, AscendingQueue::len)
     }
 
     /// A supplier has gone. True: events of it wait, and it is among [`departed`](Self::departed) after them.
