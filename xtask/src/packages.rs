@@ -127,7 +127,7 @@ const PACKAGES: &[Package] = &[
     },
     Package {
         name: "libmpich-dev",
-        reason: "mpicc.mpich, which compiles the preload's shim for MPICH",
+        reason: "mpicc.mpich, which compiles the programs that run on the preload, and mpi.h to compare the bridge with",
         without: "MPICH in the preload's tests and in the study",
     },
     Package {
@@ -137,7 +137,7 @@ const PACKAGES: &[Package] = &[
     },
     Package {
         name: "libopenmpi-dev",
-        reason: "mpicc.openmpi, which compiles the preload's shim for Open MPI",
+        reason: "mpicc.openmpi, which compiles the programs that run on the preload, and mpi.h to compare the bridge with",
         without: "Open MPI in the preload's tests and in the study",
     },
     Package {

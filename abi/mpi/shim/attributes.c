@@ -82,9 +82,9 @@ static int call_delete(struct window *window, struct keyval keyval, int number, 
 		return MPI_SUCCESS;
 	if (keyval.fortran) {
 		typedef void function(MPI_Fint *, MPI_Fint *, MPI_Aint *, MPI_Aint *, MPI_Fint *);
-		MPI_Fint win = PMPI_Win_c2f(window->handle), key = number, code = MPI_SUCCESS;
+		MPI_Fint win = number_of_window(window->handle), key = number, code = MPI_SUCCESS;
 		MPI_Aint integer = (MPI_Aint)value;
-#if HOST_MPICH /* whose binding hands on where the program's extra state lies */
+#if !HOST_OPEN_MPI /* MPICH's binding hands on where the program's extra state lies */
 		MPI_Aint *extra = keyval.extra;
 #else
 		MPI_Aint *extra = (MPI_Aint *)&keyval.extra;
@@ -363,6 +363,8 @@ BOTH(int, Win_get_info, (MPI_Win win, MPI_Info *info))
 	PMPI_Info_set(*info, "unisono_local_completion", window->local_completion ? "true" : "false");
 	PMPI_Info_set(*info, "accumulate_ordering", window->accumulate_ordering);
 	PMPI_Info_set(*info, "accumulate_ops", window->accumulate_ops);
+	if (window->granularity[0])
+		PMPI_Info_set(*info, "mpi_accumulate_granularity", window->granularity);
 	PMPI_Info_set(*info, "same_size", window->same_size);
 	if (window->flavor == MPI_WIN_FLAVOR_SHARED)
 		PMPI_Info_set(*info, "alloc_shared_noncontig", window->noncontiguous_said);

@@ -123,7 +123,7 @@ int window_error(struct window *window, const char *call, int code, const char *
 	if (record) {
 #if HOST_OPEN_MPI
 		if (record->fortran) {
-			MPI_Fint number = PMPI_Win_c2f(window->handle), given = code;
+			MPI_Fint number = number_of_window(window->handle), given = code;
 			((void (*)(MPI_Fint *, MPI_Fint *))record->function)(&number, &given);
 			return code;
 		}
@@ -136,7 +136,7 @@ int window_error(struct window *window, const char *call, int code, const char *
 
 		say(call, code, words);
 		PMPI_Error_class(code, &class);
-		PMPI_Abort(MPI_COMM_WORLD, class);
+		MPI_Abort(MPI_COMM_WORLD, class);
 	}
 	return code;
 }
@@ -149,7 +149,7 @@ int comm_error(MPI_Comm comm, const char *call, int code, const char *words)
 	if (!PMPI_Comm_get_errhandler(comm, &handler)) {
 		if (handler == MPI_ERRORS_ARE_FATAL)
 			say(call, code, words);
-		PMPI_Errhandler_free(&handler);
+		MPI_Errhandler_free(&handler);
 	}
 	PMPI_Comm_call_errhandler(comm, code);
 	return code;

@@ -35,7 +35,7 @@ FORTRAN(void, win_create_keyval, WIN_CREATE_KEYVAL,
 FORTRAN(void, win_set_attr, WIN_SET_ATTR,
 	(MPI_Fint * win, MPI_Fint *keyval, MPI_Aint *value, MPI_Fint *ierror))
 {
-	struct window *window = window_of(PMPI_Win_f2c(*win));
+	struct window *window = window_of(window_of_number(*win));
 	int code;
 
 	if (!window) {
@@ -50,7 +50,7 @@ FORTRAN(void, win_set_attr, WIN_SET_ATTR,
 FORTRAN(void, win_get_attr, WIN_GET_ATTR,
 	(MPI_Fint * win, MPI_Fint *keyval, MPI_Aint *value, MPI_Fint *flag, MPI_Fint *ierror))
 {
-	struct window *window = window_of(PMPI_Win_f2c(*win));
+	struct window *window = window_of(window_of_number(*win));
 	void *found;
 
 	if (!window) {
@@ -73,7 +73,7 @@ FORTRAN(void, win_create_errhandler, WIN_CREATE_ERRHANDLER,
 }
 #endif
 
-#if HOST_MPICH
+#if HOST_MPICH || HOST_STANDARD
 /* What MPICH's bindings call instead of the C functions. Handles are integers there, so that a Fortran error
  * handler is called like one in C. */
 PUBLIC int MPII_Win_get_attr(MPI_Win win, int keyval, void *value, int *flag, int kind);
@@ -88,8 +88,8 @@ PUBLIC int MPII_Win_get_attr(MPI_Win win, int keyval, void *value, int *flag, in
 	(void)kind;
 	if (!window)
 		return no_window("MPI_Win_get_attr");
-	/* Fortran's numbers of the predefined keys are C's and one */
-	if (keyval > MPI_WIN_BASE && keyval <= MPI_WIN_MODEL + 1 && (keyval - MPI_WIN_BASE) % 2 == 1)
+	/* in MPICH's own ABI Fortran's numbers of the predefined keys are C's and one */
+	if (HOST_MPICH && keyval > MPI_WIN_BASE && keyval <= MPI_WIN_MODEL + 1 && (keyval - MPI_WIN_BASE) % 2 == 1)
 		keyval -= 1;
 	*flag = attribute_find(window, keyval, &found);
 	if (*flag)

@@ -33,23 +33,60 @@ void window_unregister(struct window *window)
 	atomic_store(&slots[slot_of(window->handle)], NULL);
 }
 
-#if HOST_OPEN_MPI
-/* Where these are functions; in MPICH they are casts. The first numbers are Open MPI's own (0 is the null
- * window). */
-enum { FIRST_FORTRAN = 0x40000000 };
+#if HOST_MPICH
+/* Handles are integers in C, too; what the host has for this are casts. */
+MPI_Fint number_of_window(MPI_Win win)
+{
+	return win;
+}
 
-BOTH(MPI_Fint, Win_c2f, (MPI_Win win))
+MPI_Win window_of_number(MPI_Fint number)
+{
+	return number;
+}
+#else
+/* The first numbers are the host's own. */
+enum { FIRST_NUMBER = 0x40000000 };
+
+#if HOST_OPEN_MPI
+enum { NUMBER_OF_NULL = 0 };
+#else
+enum { NUMBER_OF_NULL = 0x110 }; /* of the standard ABI: the number that the handle has in C */
+#endif
+
+MPI_Fint number_of_window(MPI_Win win)
 {
 	size_t slot = slot_of(win);
 
-	return slot < MOST_WINDOWS ? (MPI_Fint)(FIRST_FORTRAN + slot) : 0;
+	return slot < MOST_WINDOWS ? (MPI_Fint)(FIRST_NUMBER + slot) : NUMBER_OF_NULL;
+}
+
+MPI_Win window_of_number(MPI_Fint number)
+{
+	size_t slot = (size_t)number - FIRST_NUMBER;
+
+	return number >= FIRST_NUMBER && slot < MOST_WINDOWS ? handle_of(slot) : MPI_WIN_NULL;
+}
+
+BOTH(MPI_Fint, Win_c2f, (MPI_Win win))
+{
+	return number_of_window(win);
 }
 
 BOTH(MPI_Win, Win_f2c, (MPI_Fint number))
 {
-	size_t slot = (size_t)number - FIRST_FORTRAN;
+	return window_of_number(number);
+}
 
-	return number >= FIRST_FORTRAN && slot < MOST_WINDOWS ? handle_of(slot) : MPI_WIN_NULL;
+/* MPI-5's names of the same. */
+BOTH(int, Win_toint, (MPI_Win win))
+{
+	return number_of_window(win);
+}
+
+BOTH(MPI_Win, Win_fromint, (int number))
+{
+	return window_of_number(number);
 }
 #endif
 

@@ -1,4 +1,4 @@
-/* Beginning and end, the host's own functions, its progress, and MPI_Barrier. */
+/* Beginning and end, the host's progress, and MPI_Barrier. */
 #include "shim.h"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -10,19 +10,6 @@ static bool idle;     /* waits do nothing for the host MPI */
 static bool upgraded; /* threads were asked for by us, for the agent, not by the program */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* The host's function behind a name that is ours. */
-void *host(const char *name)
-{
-	void *function = dlsym(RTLD_NEXT, name);
-
-	if (!function) {
-		fprintf(stderr,
-			"unisono: the MPI of this program has no %s; start it without 'unisono mpi'\n", name);
-		abort();
-	}
-	return function;
-}
-
 bool messages_forced(void)
 {
 	const char *transport = getenv("UNISONO_MPI_TRANSPORT");
@@ -30,36 +17,18 @@ bool messages_forced(void)
 	return transport && strcmp(transport, "messages") == 0;
 }
 
-static int number(const char *name)
-{
-	const char *text = getenv(name);
-
-	return text ? atoi(text) : 0;
-}
-
-/* Before MPI_Init, and without MPI_COMM_WORLD, only the launcher knows. */
-int rank_of_launcher(void)
-{
-	static const char *const ranks[] = { "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID" };
-	int rank = 0;
-
-	for (size_t i = 0; i < sizeof ranks / sizeof *ranks && !rank; i++)
-		rank = number(ranks[i]);
-	return rank;
-}
-
 /* Before MPI_Init only the launcher knows: are some ranks on other hosts? Then an agent thread needs the host
  * MPI. */
 static bool agent_possible(void)
 {
-	int all = number("OMPI_COMM_WORLD_SIZE"), here = number("OMPI_COMM_WORLD_LOCAL_SIZE");
+	int all = number_in_environment("OMPI_COMM_WORLD_SIZE"), here = number_in_environment("OMPI_COMM_WORLD_LOCAL_SIZE");
 
 	if (!all) {
-		all = number("PMI_SIZE");
-		here = number("MPI_LOCALNRANKS");
+		all = number_in_environment("PMI_SIZE");
+		here = number_in_environment("MPI_LOCALNRANKS");
 	}
 	if (!all)
-		all = number("SLURM_NTASKS"); /* a launcher that does not say how many are here */
+		all = number_in_environment("SLURM_NTASKS"); /* a launcher that does not say how many are here */
 	return messages_forced() || (all > 1 && here < all);
 }
 
@@ -120,7 +89,7 @@ static void look_for_tools(void)
 
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		snprintf(name, sizeof name, "P%s", names[i]);
-		void *next = dlsym(RTLD_NEXT, names[i]), *own = dlsym(RTLD_NEXT, name);
+		void *next = host_if_any(names[i]), *own = host_if_any(name);
 
 		if (!next || !own || !dladdr(next, &theirs) || !dladdr(own, &hosts) ||
 		    theirs.dli_fbase == hosts.dli_fbase)
@@ -148,7 +117,6 @@ static int init(int *argc, char ***argv, int required, int *provided)
 	int (*host_init)(int *, char ***, int, int *) =
 		(int (*)(int *, char ***, int, int *))host("PMPI_Init_thread");
 
-	nothing_unused();
 	if (required < MPI_THREAD_MULTIPLE && agent_possible()) {
 		upgraded = true;
 		required = MPI_THREAD_MULTIPLE;
@@ -161,7 +129,6 @@ BOTH(int, Init, (int *argc, char ***argv))
 	int (*host_init)(int *, char ***) = (int (*)(int *, char ***))host("PMPI_Init");
 	int provided;
 
-	nothing_unused();
 	return agent_possible() ? init(argc, argv, MPI_THREAD_SINGLE, &provided)
 				: begun(host_init(argc, argv));
 }
@@ -195,7 +162,6 @@ BOTH(int, Session_finalize, (MPI_Session * session))
 	int (*host_finalize)(MPI_Session *) = (int (*)(MPI_Session *))host("PMPI_Session_finalize");
 	int code, begun = 0;
 
-	nothing_unused();
 	PMPI_Initialized(&begun);
 	code = host_finalize(session);
 	if (!begun)

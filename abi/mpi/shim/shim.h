@@ -1,15 +1,16 @@
 /*
- * The shim: every one-sided call of the host's MPI, in terms of libunisono. Compiled by that MPI's own mpicc,
- * because only its mpi.h knows what a handle is.
+ * The shim: every one-sided call of the host's MPI, in terms of libunisono. It is compiled once for each ABI, with
+ * the mpi.h of that ABI in ../bridges, because handles differ: each result is a bridge.
  *
- * Names. MPI_X and PMPI_X are both ours, so that Fortran bindings (which call either) and tools that wrap
- * MPI_X arrive here too; what the host itself does under such a name is reached through host(). Functions
- * that are not overridden are called as PMPI_X.
+ * Names. A bridge defines MPI_X; the preload, which the program calls, sends both MPI_X and PMPI_X there, so that
+ * Fortran bindings (which call either) and tools that wrap MPI_X arrive here too. What the host itself does under
+ * such a name is reached through host(). Functions that are not overridden are called as PMPI_X (host.c).
  */
 #ifndef UNISONO_MPI_SHIM_H
 #define UNISONO_MPI_SHIM_H
 
 #define _GNU_SOURCE
+#include "launcher.h"
 #include "unisono_mpi.h"
 #include <mpi.h>
 #include <pthread.h>
@@ -18,18 +19,25 @@
 
 #if defined(OPEN_MPI)
 #define HOST_OPEN_MPI 1
+#define HOST_MPICH 0
+#define HOST_STANDARD 0
 #elif defined(MPICH)
+#define HOST_OPEN_MPI 0
 #define HOST_MPICH 1
+#define HOST_STANDARD 0
+#elif defined(UNISONO_STANDARD_ABI)
+#define HOST_OPEN_MPI 0
+#define HOST_MPICH 0
+#define HOST_STANDARD 1
 #else
-#error "only MPICH (and its relatives) and Open MPI are known"
+#error "only MPICH (and its relatives), Open MPI and the standard ABI are known"
 #endif
 
 #define PUBLIC __attribute__((visibility("default")))
-/* Defines MPI_name, and PMPI_name as another name of it. */
+/* Defines what MPI_name and PMPI_name do; entry/names.h has to list the name. */
 #define BOTH(type, name, arguments)                                                                          \
 	PUBLIC type MPI_##name arguments;                                                                    \
-	PUBLIC type PMPI_##name arguments __attribute__((alias("MPI_" #name)));                              \
-	PUBLIC type MPI_##name arguments
+	type MPI_##name arguments
 
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
@@ -75,6 +83,7 @@ struct window {
 	int unit, flavor, model;
 	bool no_locks, local_completion, ask_before_unlock, noncontiguous;
 	char accumulate_ordering[32], accumulate_ops[32], same_size[8], same_disp_unit[8];
+	char granularity[24]; /* mpi_accumulate_granularity; empty: not set */
 	char no_locks_said[8], noncontiguous_said[8]; /* as the program set them last */
 	void *memory;				      /* of a contiguous shared window, all of it */
 	size_t memory_bytes;
@@ -92,7 +101,7 @@ enum { MOST_WINDOWS = 1 << 16 };
 extern struct window *_Atomic slots[MOST_WINDOWS];
 extern bool many_threads; /* MPI_THREAD_MULTIPLE: windows are locked while they are used */
 
-#if HOST_OPEN_MPI
+#if !HOST_MPICH
 /* A handle is a pointer: into our table, so that no bytes are read to see whose it is. */
 static inline size_t slot_of(MPI_Win win)
 {
@@ -178,21 +187,24 @@ static inline const unisono_layout *layout_of(MPI_Datatype handle)
 void *memory_share(MPI_Comm comm, size_t bytes);
 void memory_unshare(void *memory, size_t bytes);
 
-/* init.c */
+/* handles.c: a window's handle as an integer of Fortran's, and back. */
+MPI_Fint number_of_window(MPI_Win win);
+MPI_Win window_of_number(MPI_Fint number);
+
+/* host.c: the host's function or datum behind a name. host() ends the program if there is none. */
 void *host(const char *name);
+void *host_if_any(const char *name);
+
+/* init.c */
 void setup(void);
 void say_once(const char *words);
 void progress(void);
 bool messages_forced(void);
 bool threads_missing(void);
-int rank_of_launcher(void);
 
 /* statistics.c */
 void statistics_gathered(void);
 void statistics_alone(const char *why);
-
-/* unused.c: MPI is used after all. */
-void nothing_unused(void);
 
 /* errors.c: calls the window's handler; answers the error code to return. */
 int window_error(struct window *window, const char *call, int code, const char *words);

@@ -167,21 +167,35 @@ struct contents {
 	unisono_layout **types;
 };
 
+#if MPI_VERSION >= 4
+/* Open MPI up to 5.0 has none. */
+static bool host_has_large_counts(void)
+{
+	static _Atomic int known; /* 1: it has them; -1: it does not */
+
+	if (!known)
+		known = host_if_any("PMPI_Type_get_envelope_c") ? 1 : -1;
+	return known > 0;
+}
+#endif
+
 /* How a type was made, and with how many large counts. */
 static int combiner_of(MPI_Datatype handle, bool *large)
 {
 	int combiner;
+	int counts[3], code;
+
 #if MPI_VERSION >= 4
-	MPI_Count counts[4]; /* the other form refuses types whose counts are large */
-	int code =
-		PMPI_Type_get_envelope_c(handle, &counts[0], &counts[1], &counts[2], &counts[3], &combiner);
+	if (host_has_large_counts()) {
+		MPI_Count wide[4]; /* the other form refuses types whose counts are large */
 
-	*large = !code && counts[2] > 0;
-#else
-	int counts[3], code = PMPI_Type_get_envelope(handle, &counts[0], &counts[1], &counts[2], &combiner);
-
-	*large = false;
+		code = PMPI_Type_get_envelope_c(handle, &wide[0], &wide[1], &wide[2], &wide[3], &combiner);
+		*large = !code && wide[2] > 0;
+		return code ? MPI_UNDEFINED : combiner;
+	}
 #endif
+	code = PMPI_Type_get_envelope(handle, &counts[0], &counts[1], &counts[2], &combiner);
+	*large = false;
 	return code ? MPI_UNDEFINED : combiner;
 }
 

@@ -44,6 +44,7 @@ void window_info(struct window *window, MPI_Info info)
 			 sizeof window->noncontiguous_said);
 	says(info, "accumulate_ordering", window->accumulate_ordering, sizeof window->accumulate_ordering);
 	says(info, "accumulate_ops", window->accumulate_ops, sizeof window->accumulate_ops);
+	says(info, "mpi_accumulate_granularity", window->granularity, sizeof window->granularity);
 	says(info, "same_size", window->same_size, sizeof window->same_size);
 	says(info, "same_disp_unit", window->same_disp_unit, sizeof window->same_disp_unit);
 }
@@ -293,6 +294,50 @@ BOTH(int, Win_create_dynamic, (MPI_Info info, MPI_Comm comm, MPI_Win *win))
 		      win);
 }
 
+/*
+ * Where a rank's part of a window lies in this process, if it is mapped here: of no bytes at NULL if it is not
+ * (MPI-4.1 section 12.2.3). Parts of allocated windows are, among the ranks of a host. Of a created window only
+ * the own part is.
+ */
+static unisono_status part_here(struct window *window, int rank, MPI_Aint *bytes, MPI_Aint *unit, void **base)
+{
+	uint64_t mapped_bytes = 0;
+	uint32_t mapped_unit = 0;
+	unisono_status status;
+
+	if (rank == window->job->rank) {
+		*base = window->base;
+		*bytes = window->bytes;
+		*unit = window->unit;
+		return UNISONO_STATUS_OK;
+	}
+	enter(window);
+	status = unisono_window_mapped(window->core, rank, base, &mapped_bytes, &mapped_unit);
+	leave(window);
+	*bytes = *base ? (MPI_Aint)mapped_bytes : 0;
+	*unit = *base ? (MPI_Aint)mapped_unit : 1;
+	return status;
+}
+
+/* Of a window that is not a shared one. For the null process it is the lowest rank's part that has bytes here. */
+static int parts_query(const char *call, struct window *window, int rank, MPI_Aint *bytes, MPI_Aint *unit,
+		       void *base)
+{
+	int first = rank == MPI_PROC_NULL ? 0 : rank;
+	int last = rank == MPI_PROC_NULL ? window->job->size - 1 : rank;
+	unisono_status status = UNISONO_STATUS_OK;
+	void *found = NULL;
+
+	if (window->flavor == MPI_WIN_FLAVOR_DYNAMIC)
+		return window_error(window, call, MPI_ERR_RMA_FLAVOR, "a dynamic window has no parts to ask for");
+	if (first < 0 || last >= window->job->size)
+		return window_error(window, call, MPI_ERR_RANK, "no such rank in this window");
+	for (*bytes = 0; first <= last && *bytes == 0 && !status; first++)
+		status = part_here(window, first, bytes, unit, &found);
+	memcpy(base, &found, sizeof found);
+	return window_result(window, call, status);
+}
+
 static int shared_query(const char *call, MPI_Win win, int rank, MPI_Aint *bytes, MPI_Aint *unit, void *base)
 {
 	struct window *window = window_of(win);
@@ -300,7 +345,7 @@ static int shared_query(const char *call, MPI_Win win, int rank, MPI_Aint *bytes
 	if (!window)
 		return no_window(call);
 	if (window->flavor != MPI_WIN_FLAVOR_SHARED)
-		return window_error(window, call, MPI_ERR_RMA_FLAVOR, "only shared windows can be asked");
+		return parts_query(call, window, rank, bytes, unit, base);
 	if (rank == MPI_PROC_NULL) {
 		/* the lowest rank that has memory */
 		for (rank = 0; rank < window->job->size - 1 && window->shared_bytes[rank] == 0;)

@@ -7,14 +7,14 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_linux::elf::Linking;
-use unisono_mpi_preload::{self as preload, Error, HostMpi, build};
+use unisono_mpi_preload::{self as preload, Error, libraries};
 
 /// Run an MPI program with Unisono's one-sided communication
 ///
 /// The program is not changed. A preloaded library serves its windows, and MPI_Barrier among the ranks of a
-/// host. Its own MPI (MPICH or Open MPI) does everything else. The command finds out which MPI that is from
-/// what the program is linked to, or from the mpiexec that started it, and builds the library once with the
-/// mpicc of that MPI.
+/// host. Its own MPI does everything else: MPICH from 3.1 on, Open MPI 3 to 5, Intel MPI and others with the ABI of
+/// MPICH, and every MPI with the standard ABI of MPI 5.0. The library finds out in the program's process which MPI
+/// is loaded. It needs neither a compiler nor headers.
 ///
 ///   mpiexec -n 8 unisono mpi -- ./program
 ///
@@ -24,11 +24,12 @@ use unisono_mpi_preload::{self as preload, Error, HostMpi, build};
   mpiexec -n 8 unisono mpi -- ./program input
   mpiexec -n 8 unisono mpi --stats -- ./program       what its windows did, at the end
   mpiexec -n 8 unisono mpi -- python3 script.py       mpi4py
-  unisono mpi --print -- ./program                    builds what is preloaded, and prints its path")]
+  unisono mpi --print                                 prints what is preloaded
+  unisono mpi --mpicc /opt/mpi/bin/mpicc -- ./program compiles a bridge to an MPI with another ABI")]
 pub(crate) struct Args {
-    /// The program's MPI, if the command cannot find it out
-    #[arg(long, value_name = "MPI", value_parser = ["mpich", "openmpi"])]
-    mpi: Option<String>,
+    /// Compile a bridge with this mpicc, for an MPI that has none of the known ABIs
+    #[arg(long, value_name = "MPICC")]
+    mpicc: Option<String>,
 
     /// Print a table of what the windows of all ranks did when the program ends
     #[arg(long)]
@@ -42,7 +43,7 @@ pub(crate) struct Args {
     #[arg(long)]
     singleton: bool,
 
-    /// Only build the preloaded library, and print its path
+    /// Only print the path of the preloaded library
     #[arg(long)]
     print: bool,
 
@@ -59,21 +60,17 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn start(args: Args) -> anyhow::Result<ExitCode> {
-    let shim = |mpi| shim(mpi).map_err(worded);
-    let given = args.mpi.as_deref().and_then(HostMpi::by_name);
-    let Some((name, arguments)) = args.program.split_first() else {
-        let mpi = given.ok_or_else(|| {
-            Failure::Usage(
-                "--print without a program needs the MPI: add --mpi mpich or --mpi openmpi".to_owned(),
-            )
-        })?;
-        crate::output::answer(&shim(mpi)?.display().to_string())?;
+    let (library, bridge) = libraries(args.mpicc.as_deref()).map_err(worded)?;
+    if args.print {
+        crate::output::answer(&library.display().to_string())?;
         return Ok(ExitCode::SUCCESS);
-    };
+    }
+    let (name, arguments) = args.program.split_first().expect("clap requires one unless --print is given");
     let program = preload::find(name).map_err(worded)?;
     preload::in_company(name, |variable| std::env::var(variable).ok()).map_err(worded)?;
-    let (mpi, linking) = preload::mpi_of(&program, given).map_err(worded)?;
-    if let Some(launcher) = preload::other_launcher(mpi)
+    let (mpi, linking) = preload::linking_of(&program).map_err(worded)?;
+    if let Some(mpi) = mpi
+        && let Some(launcher) = preload::other_launcher(mpi)
         && !args.singleton
     {
         return Err(Failure::Usage(format!(
@@ -85,18 +82,16 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
         ))
         .into());
     }
-    let shim = shim(mpi)?;
-    if args.print {
-        crate::output::answer(&shim.display().to_string())?;
-        return Ok(ExitCode::SUCCESS);
-    }
     if linking == Linking::Static && company::is_first_rank() {
         exit::say(&format!(
             "{name} has no MPI, and is linked statically: 'unisono mpi' serves the programs that it starts, not itself"
         ));
     }
-    let mut command = preload::command(&program, &shim);
+    let mut command = preload::command(&program, &library);
     command.arg0(name).args(arguments);
+    if let Some(bridge) = bridge {
+        command.env("UNISONO_MPI_BRIDGE", bridge);
+    }
     if args.stats {
         command.env("UNISONO_MPI_STATS", "1");
     }
@@ -109,23 +104,24 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     Err(Failure::Usage(format!("{} cannot be started: {error}", program.display())).into())
 }
 
-fn shim(mpi: HostMpi) -> Result<PathBuf, Error> {
+/// What is preloaded; and the bridge that `mpicc` compiles, if one is given.
+fn libraries(mpicc: Option<&str>) -> Result<(PathBuf, Option<PathBuf>), Error> {
     let unisono = std::env::current_exe()
         .map_err(|source| Error::Io { what: "find this program's own path".to_owned(), source })?;
-    let core = build::core(&unisono)?;
-    let compiler = build::compiler(mpi)?;
-    build::shim(mpi, &compiler, &core, &build::cache()?, &mut |text| exit::say(text))
+    let core = libraries::core(&unisono)?;
+    let cache = libraries::cache()?;
+    let bridge = mpicc
+        .map(|mpicc| libraries::compiled_bridge(mpicc, &cache, &mut |text| exit::say(text)))
+        .transpose()?;
+    Ok((libraries::preload(&core, &cache)?, bridge))
 }
 
 fn worded(error: Error) -> anyhow::Error {
     match error {
         error if error.is_of_host() => Failure::Host(error.to_string()).into(),
-        Error::NoProgram { .. }
-        | Error::Launcher { .. }
-        | Error::Alone { .. }
-        | Error::NoMpi { .. }
-        | Error::Static { .. }
-        | Error::OtherMpi { .. } => Failure::Usage(error.to_string()).into(),
+        Error::NoProgram { .. } | Error::Launcher { .. } | Error::Alone { .. } | Error::Static { .. } => {
+            Failure::Usage(error.to_string()).into()
+        }
         error => error.into(),
     }
 }

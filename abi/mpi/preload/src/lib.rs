@@ -1,17 +1,18 @@
 //! Starts a program of an MPI with the one-sided calls of Unisono.
 //!
-//! What is this? The logic of `unisono mpi`: which MPI does the program use ([`elf`], or the launcher's
-//! environment), where is that MPI's `mpicc`, and the shim compiled by it, once ([`build`]). The program then
-//! runs with the shim preloaded; the shim loads the core, `libunisono.so`, which lies beside `unisono`.
+//! What is this? The logic of `unisono mpi`: what is preloaded, and where it lies ([`libraries`]), and what can be said
+//! about a program before it starts ([`elf`], the launcher's environment).
 //!
-//! The idea: handles differ between MPIs, so the shim is compiled against the program's own `mpi.h`; all else
-//! is the same. Its sources are inside this crate, so that an installed `unisono` needs no source tree.
+//! The idea: handles differ between MPIs, but there are only three ABIs, and so three bridges, which are compiled with
+//! this crate. One preload exports the names of the calls; inside the process, at the first call, it finds out which
+//! MPI is loaded, and opens that MPI's bridge and the core, `libunisono.so`, which lies beside `unisono`. Nothing has
+//! to be known of the MPI before.
 //!
-//! Cost: a second of compiling for the first program of each MPI; a few file reads for each process
-//! afterwards. When not to use it: programs that are linked to an MPI statically cannot be overridden.
+//! Cost: a jump for each call; the first process writes 300 kB into a cache. When not to use it: programs that are
+//! linked to an MPI statically cannot be overridden.
 #![forbid(unsafe_code)]
 
-pub mod build;
+pub mod libraries;
 
 use std::env;
 use std::fs;
@@ -27,25 +28,18 @@ named! {
         /// MPICH and what has its ABI.
         Mpich = "mpich",
         OpenMpi = "openmpi",
+        /// The standard ABI of MPI 5.0, which several MPIs have.
+        Standard = "standard",
     }
 }
 
 impl HostMpi {
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|mpi| mpi.name() == name)
-    }
-
-    /// What to install where it is missing.
-    pub const fn remedy(self) -> &'static str {
-        match self {
-            Self::Mpich => "apt-get install mpich libmpich-dev",
-            Self::OpenMpi => "apt-get install openmpi-bin libopenmpi-dev",
-        }
-    }
-
     /// The MPI that a shared library belongs to, by the library's name.
     pub fn of_library(name: &str) -> Option<Self> {
         let is = |stem: &str| name == stem || name.starts_with(&format!("{stem}."));
+        if is("libmpi_abi.so") || is("libmpifort_abi.so") {
+            return Some(Self::Standard);
+        }
         if ["libmpich.so", "libmpichfort.so", "libmpichcxx.so", "libmpifort.so", "libmpicxx.so"]
             .into_iter()
             .any(is)
@@ -84,30 +78,18 @@ pub enum Error {
          write 'mpiexec -n {ranks} unisono mpi -- {program}'"
     )]
     Alone { program: String, ranks: usize },
-    /// The program is not linked to an MPI, and no launcher says which it will load.
-    #[error(
-        "{program} is linked to no MPI that is known, and no mpiexec started it; start it as \
-         'mpiexec -n 2 unisono mpi -- {program}', or name its MPI with --mpi mpich or --mpi openmpi"
-    )]
-    NoMpi { program: String },
     #[error(
         "{program} has its MPI linked in statically, where nothing can be preloaded; link it to the shared library"
     )]
     Static { program: String },
-    /// It is linked to another MPI than the one given.
-    #[error("{program} is linked to {linked}, not to {given}; leave --mpi out")]
-    OtherMpi {
-        program: String,
-        /// The MPI that it is linked to.
-        linked: &'static str,
-        given: &'static str,
-    },
-    #[error("no mpicc of {mpi} on PATH, which the preload is built with; {remedy}")]
-    NoCompiler { mpi: &'static str, remedy: &'static str },
+    #[error("{mpicc}: no such compiler; give the mpicc of the program's MPI")]
+    NoCompiler { mpicc: String },
+    #[error("the preload is not made for processors of type {arch}, only for x86-64 and aarch64")]
+    NoBridges { arch: &'static str },
     /// The core is not where it belongs.
     #[error("{path} is missing; 'cargo build --release' makes it in target/release: copy it there")]
     NoCore { path: PathBuf },
-    #[error("{compiler} cannot build the preload: {said}")]
+    #[error("{compiler} cannot compile a bridge: {said}")]
     NotBuilt { compiler: PathBuf, said: String },
     /// A file cannot be read or written.
     #[error("cannot {what}: {source}")]
@@ -126,7 +108,10 @@ impl Error {
 
     /// Whether this host lacks something, as opposed to a wrong argument or a failure.
     pub fn is_of_host(&self) -> bool {
-        matches!(self, Self::NoCompiler { .. } | Self::NoCore { .. } | Self::NotBuilt { .. })
+        matches!(
+            self,
+            Self::NoCompiler { .. } | Self::NoBridges { .. } | Self::NoCore { .. } | Self::NotBuilt { .. }
+        )
     }
 }
 
@@ -167,44 +152,37 @@ pub fn is_launcher(program: &str) -> bool {
     ["mpiexec", "mpirun", "orterun", "prterun", "prun", "srun"].contains(&stem)
 }
 
-/// The MPI of a program: the one it is linked to; otherwise (interpreters, scripts) the one given, or the
-/// launcher's. And how it is linked: [`Linking::Static`] is a program without MPI that nothing can be
-/// preloaded into, though programs that it starts may be served. Fails with [`Error::NoMpi`];
-/// [`Error::Static`]; [`Error::OtherMpi`]; [`Error::Io`] when the program cannot be read.
-pub fn mpi_of(program: &Path, given: Option<HostMpi>) -> Result<(HostMpi, Linking), Error> {
+/// What a program's file says: the MPI that it is linked to, if it is, and how. [`Linking::Static`] is a program
+/// without MPI that nothing can be preloaded into, though programs that it starts may be served. Which MPI serves is
+/// decided in the process. Fails with [`Error::Static`]; [`Error::Io`] when the program cannot be read.
+pub fn linking_of(program: &Path) -> Result<(Option<HostMpi>, Linking), Error> {
     let bytes = fs::read(program).map_err(Error::io(format!("read {}", program.display())))?;
-    let name = || program.display().to_string();
     let linked = elf::needed(&bytes).iter().find_map(|library| HostMpi::of_library(library));
-    if let Some(linked) = linked {
-        return match given.filter(|given| *given != linked) {
-            Some(given) => {
-                Err(Error::OtherMpi { program: name(), linked: linked.name(), given: given.name() })
-            }
-            None => Ok((linked, Linking::Dynamic)),
-        };
+    if linked.is_some() {
+        return Ok((linked, Linking::Dynamic));
     }
-    let linking = elf::linking(&bytes, "MPI_Init");
-    if linking == Linking::Inside {
-        return Err(Error::Static { program: name() });
+    match elf::linking(&bytes, "MPI_Init") {
+        Linking::Inside => Err(Error::Static { program: program.display().to_string() }),
+        linking => Ok((None, linking)),
     }
-    let mpi = given.or_else(|| HostMpi::of_launcher(|name| env::var_os(name).is_some()));
-    mpi.map(|mpi| (mpi, linking)).ok_or_else(|| Error::NoMpi { program: name() })
 }
 
-/// Whether the launcher that started this process is another MPI's: every rank will think that it is alone.
+/// Whether the launcher that started this process is another MPI's: every rank will think that it is alone. The
+/// standard ABI does not tell whose library a program will find.
 pub fn other_launcher(mpi: HostMpi) -> Option<HostMpi> {
-    HostMpi::of_launcher(|name| env::var_os(name).is_some()).filter(|launcher| *launcher != mpi)
+    HostMpi::of_launcher(|name| env::var_os(name).is_some())
+        .filter(|launcher| *launcher != mpi && mpi != HostMpi::Standard)
 }
 
-/// The command that runs `program` with the shim at `shim` preloaded, after whatever is preloaded already:
-/// profiling tools that define `MPI_X` and call `PMPI_X` stand between the program and the shim.
+/// The command that runs `program` with `library` preloaded, after whatever is preloaded already: profiling tools
+/// that define `MPI_X` and call `PMPI_X` stand between the program and the preload.
 #[must_use]
-pub fn command(program: &Path, shim: &Path) -> Command {
+pub fn command(program: &Path, library: &Path) -> Command {
     let mut preload = env::var_os("LD_PRELOAD").unwrap_or_default();
     if !preload.is_empty() {
         preload.push(":");
     }
-    preload.push(shim);
+    preload.push(library);
     let mut command = Command::new(program);
     command.env("LD_PRELOAD", preload);
     command
@@ -221,6 +199,8 @@ mod tests {
         assert_eq!(HostMpi::of_library("libmpichfort.so.12"), Some(HostMpi::Mpich));
         assert_eq!(HostMpi::of_library("libmpi.so.40"), Some(HostMpi::OpenMpi));
         assert_eq!(HostMpi::of_library("libmpi_usempif08.so.40"), Some(HostMpi::OpenMpi));
+        assert_eq!(HostMpi::of_library("libmpi_abi.so.1"), Some(HostMpi::Standard));
+        assert_eq!(HostMpi::of_library("libmpi_abi.so.0"), Some(HostMpi::Standard));
         assert_eq!(HostMpi::of_library("libm.so.6"), None);
         assert_eq!(HostMpi::of_library("libmpir.so.3"), None);
     }

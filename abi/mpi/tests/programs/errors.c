@@ -45,7 +45,7 @@ int main(int argc, char **argv)
 	MPI_Aint bytes;
 	int unit;
 	void *base;
-	CHECK_CLASS(MPI_Win_shared_query(win, 0, &bytes, &unit, &base), MPI_ERR_RMA_FLAVOR);
+	CHECK_CLASS(MPI_Win_shared_query(win, size, &bytes, &unit, &base), MPI_ERR_RANK);
 
 	/* it still works */
 	MPI_Win_fence(0, win);

@@ -213,9 +213,9 @@ int main(int argc, char **argv)
 	CHECK(class == MPI_ERR_RMA_RANGE || class == MPI_ERR_RMA_ATTACH);
 	MPI_Barrier(MPI_COMM_WORLD);
 	CHECK_EQUAL(piece[0], 0);
+	CHECK_CLASS(MPI_Win_shared_query(dynamic, 0, &bytes, &unit, &base), MPI_ERR_RMA_FLAVOR);
 	CHECK_CLASS(MPI_Win_free(&dynamic), MPI_SUCCESS);
 	CHECK_CLASS(MPI_Win_free(&dynamic), MPI_ERR_WIN);
-	CHECK_CLASS(MPI_Win_shared_query(win, 0, &bytes, &unit, &base), MPI_ERR_RMA_FLAVOR);
 
 #if MPI_VERSION >= 4
 	/* more bytes than an int counts */

@@ -15,6 +15,7 @@
 mod bpf;
 mod cgroups;
 mod command;
+mod mpi;
 mod netlink;
 mod network;
 mod processors;
@@ -205,6 +206,7 @@ const PROBES: &[(&str, &[Probe])] = &[
     (
         "programs",
         &[
+            quick("mpi-libraries", |_| mpi::libraries()),
             quick("mpich", |_| tools::mpi(tools::MpiTools::Mpich)),
             quick("open-mpi", |_| tools::mpi(tools::MpiTools::OpenMpi)),
             compiling("cc", |_| tools::cc()),

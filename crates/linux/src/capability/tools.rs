@@ -23,10 +23,10 @@ impl MpiTools {
     fn package(self) -> &'static str {
         match self {
             MpiTools::Mpich => {
-                "apt-get install mpich libmpich-dev; 'unisono mpi' needs it for programs of MPICH"
+                "apt-get install mpich libmpich-dev; programs of MPICH are compiled and started with it"
             }
             MpiTools::OpenMpi => {
-                "apt-get install openmpi-bin libopenmpi-dev; 'unisono mpi' needs it for programs of Open MPI"
+                "apt-get install openmpi-bin libopenmpi-dev; programs of Open MPI are compiled and started with it"
             }
         }
     }

@@ -9,9 +9,12 @@
  * destructors run, as ls does, and so a copy is kept until MPI is initialized. Destructors do not run in a
  * program that calls _exit or its other names, as dash does: these are ours.
  */
-#include "shim.h"
+#include "entry.h"
+#include "launcher.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -94,14 +97,14 @@ __attribute__((destructor)) static void speak(void)
 			program_invocation_short_name);
 }
 
-PUBLIC _Noreturn void _exit(int code)
+__attribute__((visibility("default"))) _Noreturn void _exit(int code)
 {
 	speak();
 	for (;;)
 		syscall(SYS_exit_group, code);
 }
 
-PUBLIC _Noreturn void _Exit(int code)
+__attribute__((visibility("default"))) _Noreturn void _Exit(int code)
 {
 	_exit(code);
 }

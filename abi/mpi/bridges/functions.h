@@ -1,0 +1,83 @@
+/*
+ * The functions of the host MPI that the shim calls, in terms of an ABI's types. Each mpi.h beside this folder's
+ * includes it; where the shim is compiled by an MPI's own mpicc, that MPI's mpi.h declares them.
+ */
+typedef int MPI_Comm_copy_attr_function(MPI_Comm, int, void *, void *, void *, int *);
+typedef int MPI_Comm_delete_attr_function(MPI_Comm, int, void *, void *);
+typedef int MPI_Type_copy_attr_function(MPI_Datatype, int, void *, void *, void *, int *);
+typedef int MPI_Type_delete_attr_function(MPI_Datatype, int, void *, void *);
+typedef int MPI_Win_copy_attr_function(MPI_Win, int, void *, void *, void *, int *);
+typedef int MPI_Win_delete_attr_function(MPI_Win, int, void *, void *);
+typedef void MPI_Win_errhandler_function(MPI_Win *, int *, ...);
+typedef int MPI_Grequest_query_function(void *, MPI_Status *);
+typedef int MPI_Grequest_free_function(void *);
+typedef int MPI_Grequest_cancel_function(void *, int);
+
+/* environment */
+int PMPI_Initialized(int *);
+int PMPI_Finalized(int *);
+int PMPI_Query_thread(int *);
+int PMPI_Get_library_version(char *, int *);
+int PMPI_Add_error_class(int *);
+int PMPI_Add_error_code(int, int *);
+int PMPI_Add_error_string(int, const char *);
+int PMPI_Error_class(int, int *);
+int PMPI_Error_string(int, char *, int *);
+int PMPI_Info_create(MPI_Info *);
+int PMPI_Info_get(MPI_Info, const char *, int, char *, int *);
+int PMPI_Info_set(MPI_Info, const char *, const char *);
+MPI_Fint PMPI_Errhandler_c2f(MPI_Errhandler);
+
+/* two of the shim's own */
+int MPI_Abort(MPI_Comm, int);
+int MPI_Errhandler_free(MPI_Errhandler *);
+
+/* communicators and groups */
+int PMPI_Comm_call_errhandler(MPI_Comm, int);
+int PMPI_Comm_create_keyval(MPI_Comm_copy_attr_function *, MPI_Comm_delete_attr_function *, int *, void *);
+int PMPI_Comm_dup(MPI_Comm, MPI_Comm *);
+int PMPI_Comm_free(MPI_Comm *);
+int PMPI_Comm_get_attr(MPI_Comm, int, void *, int *);
+int PMPI_Comm_get_errhandler(MPI_Comm, MPI_Errhandler *);
+int PMPI_Comm_group(MPI_Comm, MPI_Group *);
+int PMPI_Comm_rank(MPI_Comm, int *);
+int PMPI_Comm_set_attr(MPI_Comm, int, void *);
+int PMPI_Comm_size(MPI_Comm, int *);
+int PMPI_Comm_split_type(MPI_Comm, int, int, MPI_Info, MPI_Comm *);
+int PMPI_Comm_test_inter(MPI_Comm, int *);
+int PMPI_Group_excl(MPI_Group, int, const int *, MPI_Group *);
+int PMPI_Group_free(MPI_Group *);
+int PMPI_Group_size(MPI_Group, int *);
+int PMPI_Group_translate_ranks(MPI_Group, int, const int *, MPI_Group, int *);
+
+/* messages and collectives */
+int PMPI_Allgather(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm);
+int PMPI_Allreduce(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm);
+int PMPI_Bcast(void *, int, MPI_Datatype, int, MPI_Comm);
+int PMPI_Gatherv(const void *, int, MPI_Datatype, void *, const int *, const int *, MPI_Datatype, int, MPI_Comm);
+int PMPI_Get_count(const MPI_Status *, MPI_Datatype, int *);
+int PMPI_Grequest_complete(MPI_Request);
+int PMPI_Grequest_start(MPI_Grequest_query_function *, MPI_Grequest_free_function *, MPI_Grequest_cancel_function *,
+			void *, MPI_Request *);
+int PMPI_Improbe(int, int, MPI_Comm, int *, MPI_Message *, MPI_Status *);
+int PMPI_Iprobe(int, int, MPI_Comm, int *, MPI_Status *);
+int PMPI_Isend(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
+int PMPI_Mrecv(void *, int, MPI_Datatype, MPI_Message *, MPI_Status *);
+int PMPI_Pack(const void *, int, MPI_Datatype, void *, int, int *, MPI_Comm);
+int PMPI_Status_set_cancelled(MPI_Status *, int);
+int PMPI_Status_set_elements(MPI_Status *, MPI_Datatype, int);
+int PMPI_Test(MPI_Request *, int *, MPI_Status *);
+
+/* datatypes; those with large counts are missing in MPIs that are older than MPI-4 */
+int PMPI_Type_create_keyval(MPI_Type_copy_attr_function *, MPI_Type_delete_attr_function *, int *, void *);
+int PMPI_Type_free(MPI_Datatype *);
+int PMPI_Type_get_attr(MPI_Datatype, int, void *, int *);
+int PMPI_Type_get_contents(MPI_Datatype, int, int, int, int *, MPI_Aint *, MPI_Datatype *);
+int PMPI_Type_get_contents_c(MPI_Datatype, MPI_Count, MPI_Count, MPI_Count, MPI_Count, int *, MPI_Aint *,
+			     MPI_Count *, MPI_Datatype *);
+int PMPI_Type_get_envelope(MPI_Datatype, int *, int *, int *, int *);
+int PMPI_Type_get_envelope_c(MPI_Datatype, MPI_Count *, MPI_Count *, MPI_Count *, MPI_Count *, int *);
+int PMPI_Type_get_extent(MPI_Datatype, MPI_Aint *, MPI_Aint *);
+int PMPI_Type_get_true_extent(MPI_Datatype, MPI_Aint *, MPI_Aint *);
+int PMPI_Type_set_attr(MPI_Datatype, int, void *);
+int PMPI_Type_size(MPI_Datatype, int *);

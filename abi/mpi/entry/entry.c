@@ -1,0 +1,165 @@
+/*
+ * Where the program's calls arrive. The first one decides which MPI this process has, and whether a bridge serves
+ * it; from then on each name jumps to the bridge's function, or, if no bridge serves it, to the host's own.
+ *
+ * Two MPIs in one process (a program of one that opens a module of another) are noticed when the second is
+ * initialized. Each call is then looked at by itself: the windows of the first MPI stay ours, the second is left alone.
+ */
+#include "entry.h"
+#include "bridge.h"
+#include "launcher.h"
+#include "slots.h"
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME(name) SLOT(".globl", #name)
+#define CALL(name) NAME(MPI_##name) NAME(PMPI_##name)
+#include "names.h"
+SLOTS_FIRST;
+
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+static struct mpi served; /* the MPI of this process; no handle: not decided yet */
+static void *bridge;	  /* NULL: nothing is served */
+static bool two_mpis;
+
+static void say(const char *words, const char *more, const char *rest)
+{
+	if (rank_of_launcher() == 0)
+		fprintf(stderr, "unisono: %s%s%s\n", words, more, rest);
+}
+
+static bool is_ours(const char *name)
+{
+	for (struct slot *slot = __start_unisono_slots; slot < __stop_unisono_slots; slot++)
+		if (strcmp(slot->name, name) == 0)
+			return true;
+	return false;
+}
+
+/* What a bridge gets of the host. A name of ours has its next definition in the tools and the MPI behind us. */
+static void *find(const char *name)
+{
+	void *found = dlsym(is_ours(name) ? RTLD_NEXT : RTLD_DEFAULT, name);
+
+	return found ? found : dlsym(served.handle, name);
+}
+
+/* A file that lies beside this library. */
+static void *open_beside(const char *stem, const char *more, int mode)
+{
+	char path[PATH_MAX];
+	Dl_info info;
+	void *opened;
+
+	if (!dladdr(&served, &info) || !strrchr(info.dli_fname, '/'))
+		return NULL;
+	snprintf(path, sizeof path, "%.*s/%s%s.so", (int)(strrchr(info.dli_fname, '/') - info.dli_fname),
+		 info.dli_fname, stem, more);
+	opened = dlopen(path, mode);
+	if (!opened)
+		say("no windows are served, because a library cannot be opened: ", dlerror(), "");
+	return opened;
+}
+
+static void open_bridge(void)
+{
+	static const struct services services = { find };
+	const char *given = getenv("UNISONO_MPI_BRIDGE"); /* compiled by the MPI's own mpicc */
+	bridge_start *start;
+
+	if (!served.abi && !given) {
+		say("", *served.library ? served.library : "the program itself",
+		    " is an MPI that no bridge is made for; the program runs without Unisono's windows "
+		    "('unisono mpi --mpicc MPICC' compiles a bridge for it)");
+		return;
+	}
+	/* global: the bridge is not linked to it, because its place is not known when the bridge is built */
+	if (!open_beside("libunisono", "", RTLD_NOW | RTLD_GLOBAL))
+		return;
+	if (!served.abi)
+		bridge = dlopen(given, RTLD_NOW | RTLD_LOCAL);
+	else
+		bridge = open_beside("libunisono-mpi-", name_of_abi(served.abi), RTLD_NOW | RTLD_LOCAL);
+	if (!bridge)
+		return;
+	start = (bridge_start *)dlsym(bridge, "unisono_mpi_bridge_start");
+	start(&services);
+}
+
+static bool is_beginning(const char *name)
+{
+	const char *call = name + strcspn(name, "_");
+
+	return strcmp(call, "_Init") == 0 || strcmp(call, "_Init_thread") == 0;
+}
+
+/* The host's own function, as the caller would get it without us. */
+static void *of_host(const char *name, struct mpi mpi, void *caller)
+{
+	void *found = two_mpis ? NULL : dlsym(RTLD_NEXT, name);
+	void *module = found ? NULL : module_of(caller);
+
+	if (module) {
+		/* the program's own handle finds us */
+		found = dlsym(module, name);
+		if (found && is_ours(name) && dlsym(RTLD_DEFAULT, name) == found)
+			found = NULL;
+		dlclose(module);
+	}
+	if (!found && mpi.handle)
+		found = dlsym(mpi.handle, name);
+	if (!found) {
+		fprintf(stderr, "unisono: the MPI of this program has no %s; start it without 'unisono mpi'\n",
+			name);
+		abort();
+	}
+	return found;
+}
+
+/* With the guard. The answer is kept in the slot, unless calls of this name have to be looked at each time. */
+static void *target(struct slot *slot, void *caller)
+{
+	const char *call = slot->name + (slot->name[0] == 'P');
+	bool beginning = is_beginning(slot->name);
+	struct mpi mpi = served;
+	void *function = NULL;
+
+	if (!served.handle || beginning || two_mpis) {
+		mpi = mpi_of_caller(caller);
+		if (!served.handle && mpi.handle) {
+			served = mpi;
+			open_bridge();
+		}
+	}
+	if (beginning && !two_mpis && mpi.handle != served.handle) {
+		two_mpis = true;
+		say("this process has two MPIs; the windows of the first are served, and not those of ", mpi.library,
+		    "");
+		for (struct slot *other = __start_unisono_slots; other < __stop_unisono_slots; other++)
+			atomic_store(&other->function, other->first);
+	}
+	if (bridge && mpi.handle == served.handle)
+		function = dlsym(bridge, call);
+	if (!function)
+		function = of_host(slot->name, mpi, caller);
+	if (!beginning && !two_mpis && served.handle)
+		atomic_store_explicit(&slot->function, function, memory_order_release);
+	return function;
+}
+
+void *slot_target(struct slot *slot, void *caller)
+{
+	void *function;
+
+	if (is_beginning(slot->name) || strstr(slot->name, "_Session_finalize"))
+		nothing_unused();
+	pthread_mutex_lock(&guard);
+	function = target(slot, caller);
+	pthread_mutex_unlock(&guard);
+	return function;
+}

@@ -1,0 +1,93 @@
+//! Compiles the preload and its three bridges, which become part of the program `unisono`: nobody needs a compiler or
+//! an MPI's headers to run MPI programs. Their jumps through slots are written for x86-64 and aarch64; on other
+//! processors there is nothing to compile, and `unisono mpi` says so.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What every library is compiled with. `mpicc` compiles with the same (`src/build.rs`).
+const FLAGS: &[&str] = &include!("src/flags.in");
+
+/// The libraries: name, folders of sources, files beside them, and what includes come first.
+struct PreloadLibrary {
+    name: &'static str,
+    folder: &'static str,
+    more: &'static [&'static str],
+    include: Option<&'static str>,
+    flags: &'static [&'static str],
+}
+
+const LIBRARIES: [PreloadLibrary; 4] = [
+    PreloadLibrary {
+        name: "libunisono-mpi.so",
+        folder: "entry",
+        more: &["shim/launcher.c"],
+        include: None,
+        flags: &["-ldl"],
+    },
+    bridge("libunisono-mpi-mpich.so", "bridges/mpich"),
+    bridge("libunisono-mpi-openmpi.so", "bridges/openmpi"),
+    bridge("libunisono-mpi-standard.so", "bridges/standard"),
+];
+
+const fn bridge(name: &'static str, include: &'static str) -> PreloadLibrary {
+    PreloadLibrary { name, folder: "shim", more: &[], include: Some(include), flags: &[] }
+}
+
+fn main() {
+    println!("cargo:rustc-check-cfg=cfg(has_bridges)");
+    let mpi = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("..");
+    let out = PathBuf::from(variable("OUT_DIR"));
+    for folder in ["shim", "entry", "bridges"] {
+        println!("cargo:rerun-if-changed=../{folder}");
+    }
+    println!("cargo:rerun-if-changed=../../c/include/unisono.h");
+    fs::write(out.join("sources.in"), embedded(&mpi.join("shim"))).expect("OUT_DIR is cargo's to write");
+    let arch = variable("CARGO_CFG_TARGET_ARCH");
+    if !["x86_64", "aarch64"].contains(&arch.as_str()) || variable("CARGO_CFG_TARGET_OS") != "linux" {
+        return;
+    }
+    for library in &LIBRARIES {
+        compile(library, &mpi, &out);
+    }
+    println!("cargo:rustc-cfg=has_bridges");
+}
+
+fn variable(name: &str) -> String {
+    env::var(name).expect("cargo sets it")
+}
+
+/// The files of a folder that end in `ending`, in order.
+fn files(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(folder)
+        .expect("a folder of sources")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|end| endings.iter().any(|known| *known == end)))
+        .collect();
+    files.sort();
+    files
+}
+
+/// The shim's sources as an expression of Rust, for an `mpicc` to compile.
+fn embedded(shim: &Path) -> String {
+    let entry = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).expect("sources have plain names");
+        let path = path.canonicalize().expect("it was listed");
+        format!("({name:?}, include_str!({:?})),\n", path.display().to_string())
+    };
+    let entries: String = files(shim, &["c", "h"]).iter().map(entry).collect();
+    format!("&[\n{entries}]")
+}
+
+fn compile(library: &PreloadLibrary, mpi: &Path, out: &Path) {
+    let mut command = cc::Build::new().cargo_warnings(false).get_compiler().to_command();
+    command.args(FLAGS);
+    for include in library.include.into_iter().chain(["shim", "../c/include"]) {
+        command.arg("-I").arg(mpi.join(include));
+    }
+    command.args(files(&mpi.join(library.folder), &["c"])).args(library.more.iter().map(|file| mpi.join(file)));
+    command.arg("-o").arg(out.join(library.name)).args(library.flags);
+    let output = command.output().expect("the C compiler that links Rust programs");
+    assert!(output.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&output.stderr));
+}

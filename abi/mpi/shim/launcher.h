@@ -1,0 +1,8 @@
+/* What the launcher says in the environment. */
+#ifndef UNISONO_MPI_LAUNCHER_H
+#define UNISONO_MPI_LAUNCHER_H
+
+int number_in_environment(const char *name); /* 0 if it is not set */
+int rank_of_launcher(void);
+
+#endif

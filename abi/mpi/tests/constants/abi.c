@@ -1,0 +1,39 @@
+/*
+ * Prints what an mpi.h says: sizes of types, places of members, numbers, and handles. Compiled once with an
+ * MPI's own header (HEADER is unset: <mpi.h>), and once with the declarations that a bridge is built with;
+ * both have to print the same. A handle that is the address of something is printed by that symbol's name.
+ */
+#define _GNU_SOURCE
+#ifdef HEADER
+#include HEADER
+#else
+#include <mpi.h>
+#endif
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define NUMBER(name) printf(#name " %ld\n", (long)(name));
+#define SIZE(type) printf("sizeof(" #type ") %zu\n", sizeof(type));
+#define PLACE(member) printf("status." #member " %zu\n", offsetof(MPI_Status, member));
+#define HANDLE(name) handle(#name, (intptr_t)(name));
+
+static void handle(const char *name, intptr_t value)
+{
+	Dl_info info;
+
+	if (value > 1 << 20 && dladdr((void *)value, &info) && info.dli_sname)
+		printf("%s %s\n", name, info.dli_sname);
+	else
+		printf("%s 0x%lx\n", name, (unsigned long)value & 0xffffffff);
+}
+
+int main(void)
+{
+#ifdef HANDLES_ARE_LOOKED_UP
+	bridge_handles_find(NULL);
+#endif
+#include "names.h"
+	return 0;
+}
