@@ -193,7 +193,10 @@ mod tests {
     fn an_error_of_another_kind_stays_as_it_is() {
         let error = || crate::Cli::command().try_get_matches_from(["unisono", "run", "--bind", "lam"]);
         let words = error().expect_err("no such way to bind").to_string();
-        assert_eq!(explained(error().expect_err("no such way to bind"), &crate::Cli::command()).to_string(), words);
+        assert_eq!(
+            explained(error().expect_err("no such way to bind"), &crate::Cli::command()).to_string(),
+            words
+        );
     }
 
     #[test]

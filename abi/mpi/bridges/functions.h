@@ -1,6 +1,6 @@
 /*
- * The functions of the host MPI that the shim calls, in terms of an ABI's types. Each mpi.h beside this folder's
- * includes it; where the shim is compiled by an MPI's own mpicc, that MPI's mpi.h declares them.
+ * The functions of the host MPI that the shim calls, in terms of an ABI's types. Each mpi.h beside this
+ * folder's includes it; where the shim is compiled by an MPI's own mpicc, that MPI's mpi.h declares them.
  */
 typedef int MPI_Comm_copy_attr_function(MPI_Comm, int, void *, void *, void *, int *);
 typedef int MPI_Comm_delete_attr_function(MPI_Comm, int, void *, void *);
@@ -16,6 +16,7 @@ typedef int MPI_Grequest_cancel_function(void *, int);
 /* environment */
 int PMPI_Initialized(int *);
 int PMPI_Finalized(int *);
+int PMPI_Get_version(int *, int *);
 int PMPI_Query_thread(int *);
 int PMPI_Get_library_version(char *, int *);
 int PMPI_Add_error_class(int *);
@@ -54,11 +55,12 @@ int PMPI_Group_translate_ranks(MPI_Group, int, const int *, MPI_Group, int *);
 int PMPI_Allgather(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm);
 int PMPI_Allreduce(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm);
 int PMPI_Bcast(void *, int, MPI_Datatype, int, MPI_Comm);
-int PMPI_Gatherv(const void *, int, MPI_Datatype, void *, const int *, const int *, MPI_Datatype, int, MPI_Comm);
+int PMPI_Gatherv(const void *, int, MPI_Datatype, void *, const int *, const int *, MPI_Datatype, int,
+		 MPI_Comm);
 int PMPI_Get_count(const MPI_Status *, MPI_Datatype, int *);
 int PMPI_Grequest_complete(MPI_Request);
-int PMPI_Grequest_start(MPI_Grequest_query_function *, MPI_Grequest_free_function *, MPI_Grequest_cancel_function *,
-			void *, MPI_Request *);
+int PMPI_Grequest_start(MPI_Grequest_query_function *, MPI_Grequest_free_function *,
+			MPI_Grequest_cancel_function *, void *, MPI_Request *);
 int PMPI_Improbe(int, int, MPI_Comm, int *, MPI_Message *, MPI_Status *);
 int PMPI_Iprobe(int, int, MPI_Comm, int *, MPI_Status *);
 int PMPI_Isend(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);

@@ -1,9 +1,11 @@
 /*
- * Where the program's calls arrive. The first one decides which MPI this process has, and whether a bridge serves
- * it; from then on each name jumps to the bridge's function, or, if no bridge serves it, to the host's own.
+ * Where the program's calls arrive. The first one decides which MPI this process has, and whether a bridge
+ * serves it; from then on each name jumps to the bridge's function, or, if no bridge serves it, to the host's
+ * own.
  *
  * Two MPIs in one process (a program of one that opens a module of another) are noticed when the second is
- * initialized. Each call is then looked at by itself: the windows of the first MPI stay ours, the second is left alone.
+ * initialized. Each call is then looked at by itself: the windows of the first MPI stay ours, the second is
+ * left alone.
  */
 #include "entry.h"
 #include "bridge.h"
@@ -41,7 +43,8 @@ static bool is_ours(const char *name)
 	return false;
 }
 
-/* What a bridge gets of the host. A name of ours has its next definition in the tools and the MPI behind us. */
+/* What a bridge gets of the host. A name of ours has its next definition in the tools and the MPI behind us.
+ */
 static void *find(const char *name)
 {
 	void *found = dlsym(is_ours(name) ? RTLD_NEXT : RTLD_DEFAULT, name);
@@ -114,14 +117,15 @@ static void *of_host(const char *name, struct mpi mpi, void *caller)
 	if (!found && mpi.handle)
 		found = dlsym(mpi.handle, name);
 	if (!found) {
-		fprintf(stderr, "unisono: the MPI of this program has no %s; start it without 'unisono mpi'\n",
-			name);
+		fprintf(stderr,
+			"unisono: the MPI of this program has no %s; start it without 'unisono mpi'\n", name);
 		abort();
 	}
 	return found;
 }
 
-/* With the guard. The answer is kept in the slot, unless calls of this name have to be looked at each time. */
+/* With the guard. The answer is kept in the slot, unless calls of this name have to be looked at each time.
+ */
 static void *target(struct slot *slot, void *caller)
 {
 	const char *call = slot->name + (slot->name[0] == 'P');
@@ -138,8 +142,8 @@ static void *target(struct slot *slot, void *caller)
 	}
 	if (beginning && !two_mpis && mpi.handle != served.handle) {
 		two_mpis = true;
-		say("this process has two MPIs; the windows of the first are served, and not those of ", mpi.library,
-		    "");
+		say("this process has two MPIs; the windows of the first are served, and not those of ",
+		    mpi.library, "");
 		for (struct slot *other = __start_unisono_slots; other < __stop_unisono_slots; other++)
 			atomic_store(&other->function, other->first);
 	}

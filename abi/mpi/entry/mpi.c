@@ -1,10 +1,10 @@
 /*
  * The MPIs that are loaded, and their ABIs.
  *
- * A call goes where the dynamic linker would bind it without us: to an MPI in the global scope (the program's own
- * libraries, or what was opened with RTLD_GLOBAL), otherwise to one that the calling module is linked to (modules
- * that are opened with RTLD_LOCAL, as Python's). An MPI is looked for by the name of a function that this preload does
- * not define.
+ * A call goes where the dynamic linker would bind it without us: to an MPI in the global scope (the program's
+ * own libraries, or what was opened with RTLD_GLOBAL), otherwise to one that the calling module is linked to
+ * (modules that are opened with RTLD_LOCAL, as Python's). An MPI is looked for by the name of a function that
+ * this preload does not define.
  */
 #include "entry.h"
 #include <dlfcn.h>
@@ -55,8 +55,9 @@ static int number_behind(const char *text, const char *words)
 }
 
 /*
- * The standard's own question answers -1 in an MPI that has another ABI. The other MPIs have no such function, and
- * say who they are: libmpi.so.40 is Open MPI 3 to 5, libmpi.so.12 is MPICH from 3.1 on and what has its ABI.
+ * The standard's own question answers -1 in an MPI that has another ABI. The other MPIs have no such
+ * function, and say who they are: libmpi.so.40 is Open MPI 3 to 5, libmpi.so.12 is MPICH from 3.1 on and what
+ * has its ABI.
  */
 static enum abi abi_of(void *handle)
 {

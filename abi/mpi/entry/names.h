@@ -1,6 +1,6 @@
 /*
- * The names that the preload defines. CALL is a call of C, as MPI_X and as PMPI_X; NAME is a name as it stands.
- * A call that the host's bridge does not serve goes to the host itself.
+ * The names that the preload defines. CALL is a call of C, as MPI_X and as PMPI_X; NAME is a name as it
+ * stands. A call that the host's bridge does not serve goes to the host itself.
  */
 CALL(Abort)
 CALL(Accumulate)

@@ -86,7 +86,9 @@ fn compile(library: &PreloadLibrary, mpi: &Path, out: &Path) {
     for include in library.include.into_iter().chain(["shim", "../c/include"]) {
         command.arg("-I").arg(mpi.join(include));
     }
-    command.args(files(&mpi.join(library.folder), &["c"])).args(library.more.iter().map(|file| mpi.join(file)));
+    command
+        .args(files(&mpi.join(library.folder), &["c"]))
+        .args(library.more.iter().map(|file| mpi.join(file)));
     command.arg("-o").arg(out.join(library.name)).args(library.flags);
     let output = command.output().expect("the C compiler that links Rust programs");
     assert!(output.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&output.stderr));

@@ -224,6 +224,7 @@ bool attribute_find(struct window *window, int keyval, void **value)
 
 BOTH(int, Win_get_attr, (MPI_Win win, int keyval, void *value, int *flag))
 {
+	TO_HOST(Win_get_attr, win, (win, keyval, value, flag));
 	struct window *window = window_of(win);
 	struct attribute *attribute;
 	bool integer, known_key;
@@ -256,6 +257,7 @@ BOTH(int, Win_get_attr, (MPI_Win win, int keyval, void *value, int *flag))
 
 BOTH(int, Win_set_attr, (MPI_Win win, int keyval, void *value))
 {
+	TO_HOST(Win_set_attr, win, (win, keyval, value));
 	struct window *window = window_of(win);
 	int code;
 
@@ -267,6 +269,7 @@ BOTH(int, Win_set_attr, (MPI_Win win, int keyval, void *value))
 
 BOTH(int, Win_delete_attr, (MPI_Win win, int keyval))
 {
+	TO_HOST(Win_delete_attr, win, (win, keyval));
 	struct window *window = window_of(win);
 	struct attribute *attribute;
 	int code;
@@ -311,6 +314,7 @@ BOTH(int, Win_free_keyval, (int *number))
 
 BOTH(int, Win_set_name, (MPI_Win win, const char *name))
 {
+	TO_HOST(Win_set_name, win, (win, name));
 	struct window *window = window_of(win);
 
 	if (!window)
@@ -321,6 +325,7 @@ BOTH(int, Win_set_name, (MPI_Win win, const char *name))
 
 BOTH(int, Win_get_name, (MPI_Win win, char *name, int *length))
 {
+	TO_HOST(Win_get_name, win, (win, name, length));
 	struct window *window = window_of(win);
 
 	if (!window)
@@ -332,6 +337,7 @@ BOTH(int, Win_get_name, (MPI_Win win, char *name, int *length))
 
 BOTH(int, Win_get_group, (MPI_Win win, MPI_Group *group))
 {
+	TO_HOST(Win_get_group, win, (win, group));
 	struct window *window = window_of(win);
 
 	if (!window)
@@ -341,6 +347,7 @@ BOTH(int, Win_get_group, (MPI_Win win, MPI_Group *group))
 
 BOTH(int, Win_set_info, (MPI_Win win, MPI_Info info))
 {
+	TO_HOST(Win_set_info, win, (win, info));
 	struct window *window = window_of(win);
 
 	if (!window)
@@ -351,6 +358,7 @@ BOTH(int, Win_set_info, (MPI_Win win, MPI_Info info))
 
 BOTH(int, Win_get_info, (MPI_Win win, MPI_Info *info))
 {
+	TO_HOST(Win_get_info, win, (win, info));
 	struct window *window = window_of(win);
 	int code;
 

@@ -1,7 +1,8 @@
 /*
- * Between the preload and a bridge. The preload is the same for all MPIs: it exports the names of the calls, finds
- * out at the first call which MPI this process has, and opens the bridge of that MPI's ABI. A bridge is the shim,
- * compiled for one ABI; it defines MPI_X for each call that it serves, and reaches the host MPI through find().
+ * Between the preload and a bridge. The preload is the same for all MPIs: it exports the names of the calls,
+ * finds out at the first call which MPI this process has, and opens the bridge of that MPI's ABI. A bridge is
+ * the shim, compiled for one ABI; it defines MPI_X for each call that it serves, and reaches the host MPI
+ * through find().
  */
 #ifndef UNISONO_MPI_BRIDGE_H
 #define UNISONO_MPI_BRIDGE_H

@@ -252,6 +252,7 @@ BOTH(int, Put,
      (const void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,
       int target_count, MPI_Datatype target_type, MPI_Win win))
 {
+	TO_HOST(Put, win, (origin, origin_count, origin_type, rank, place, target_count, target_type, win));
 	return put("MPI_Put", origin, origin_count, origin_type, rank, place, target_count, target_type, win,
 		   NULL);
 }
@@ -260,6 +261,7 @@ BOTH(int, Get,
      (void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place, int target_count,
       MPI_Datatype target_type, MPI_Win win))
 {
+	TO_HOST(Get, win, (origin, origin_count, origin_type, rank, place, target_count, target_type, win));
 	return get("MPI_Get", origin, origin_count, origin_type, rank, place, target_count, target_type, win,
 		   NULL);
 }
@@ -268,6 +270,8 @@ BOTH(int, Accumulate,
      (const void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,
       int target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win))
 {
+	TO_HOST(Accumulate, win,
+		(origin, origin_count, origin_type, rank, place, target_count, target_type, op, win));
 	return accumulate("MPI_Accumulate", origin, origin_count, origin_type, rank, place, target_count,
 			  target_type, op, win, NULL);
 }
@@ -277,6 +281,9 @@ BOTH(int, Get_accumulate,
       MPI_Datatype result_type, int rank, MPI_Aint place, int target_count, MPI_Datatype target_type,
       MPI_Op op, MPI_Win win))
 {
+	TO_HOST(Get_accumulate, win,
+		(origin, origin_count, origin_type, result, result_count, result_type, rank, place,
+		 target_count, target_type, op, win));
 	return get_accumulate("MPI_Get_accumulate", origin, origin_count, origin_type, result, result_count,
 			      result_type, rank, place, target_count, target_type, op, win, NULL);
 }
@@ -285,6 +292,8 @@ BOTH(int, Rput,
      (const void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,
       int target_count, MPI_Datatype target_type, MPI_Win win, MPI_Request *request))
 {
+	TO_HOST(Rput, win,
+		(origin, origin_count, origin_type, rank, place, target_count, target_type, win, request));
 	return put("MPI_Rput", origin, origin_count, origin_type, rank, place, target_count, target_type, win,
 		   request);
 }
@@ -293,6 +302,8 @@ BOTH(int, Rget,
      (void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place, int target_count,
       MPI_Datatype target_type, MPI_Win win, MPI_Request *request))
 {
+	TO_HOST(Rget, win,
+		(origin, origin_count, origin_type, rank, place, target_count, target_type, win, request));
 	return get("MPI_Rget", origin, origin_count, origin_type, rank, place, target_count, target_type, win,
 		   request);
 }
@@ -301,6 +312,9 @@ BOTH(int, Raccumulate,
      (const void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,
       int target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win, MPI_Request *request))
 {
+	TO_HOST(Raccumulate, win,
+		(origin, origin_count, origin_type, rank, place, target_count, target_type, op, win,
+		 request));
 	return accumulate("MPI_Raccumulate", origin, origin_count, origin_type, rank, place, target_count,
 			  target_type, op, win, request);
 }
@@ -310,6 +324,9 @@ BOTH(int, Rget_accumulate,
       MPI_Datatype result_type, int rank, MPI_Aint place, int target_count, MPI_Datatype target_type,
       MPI_Op op, MPI_Win win, MPI_Request *request))
 {
+	TO_HOST(Rget_accumulate, win,
+		(origin, origin_count, origin_type, result, result_count, result_type, rank, place,
+		 target_count, target_type, op, win, request));
 	return get_accumulate("MPI_Rget_accumulate", origin, origin_count, origin_type, result, result_count,
 			      result_type, rank, place, target_count, target_type, op, win, request);
 }
@@ -319,6 +336,7 @@ BOTH(int, Put_c,
      (const void *origin, MPI_Count origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,
       MPI_Count target_count, MPI_Datatype target_type, MPI_Win win))
 {
+	TO_HOST(Put_c, win, (origin, origin_count, origin_type, rank, place, target_count, target_type, win));
 	return put("MPI_Put_c", origin, origin_count, origin_type, rank, place, target_count, target_type,
 		   win, NULL);
 }
@@ -327,6 +345,7 @@ BOTH(int, Get_c,
      (void *origin, MPI_Count origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,
       MPI_Count target_count, MPI_Datatype target_type, MPI_Win win))
 {
+	TO_HOST(Get_c, win, (origin, origin_count, origin_type, rank, place, target_count, target_type, win));
 	return get("MPI_Get_c", origin, origin_count, origin_type, rank, place, target_count, target_type,
 		   win, NULL);
 }
@@ -335,6 +354,8 @@ BOTH(int, Accumulate_c,
      (const void *origin, MPI_Count origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,
       MPI_Count target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win))
 {
+	TO_HOST(Accumulate_c, win,
+		(origin, origin_count, origin_type, rank, place, target_count, target_type, op, win));
 	return accumulate("MPI_Accumulate_c", origin, origin_count, origin_type, rank, place, target_count,
 			  target_type, op, win, NULL);
 }
@@ -344,6 +365,9 @@ BOTH(int, Get_accumulate_c,
       MPI_Count result_count, MPI_Datatype result_type, int rank, MPI_Aint place, MPI_Count target_count,
       MPI_Datatype target_type, MPI_Op op, MPI_Win win))
 {
+	TO_HOST(Get_accumulate_c, win,
+		(origin, origin_count, origin_type, result, result_count, result_type, rank, place,
+		 target_count, target_type, op, win));
 	return get_accumulate("MPI_Get_accumulate_c", origin, origin_count, origin_type, result, result_count,
 			      result_type, rank, place, target_count, target_type, op, win, NULL);
 }
@@ -352,6 +376,8 @@ BOTH(int, Rput_c,
      (const void *origin, MPI_Count origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,
       MPI_Count target_count, MPI_Datatype target_type, MPI_Win win, MPI_Request *request))
 {
+	TO_HOST(Rput_c, win,
+		(origin, origin_count, origin_type, rank, place, target_count, target_type, win, request));
 	return put("MPI_Rput_c", origin, origin_count, origin_type, rank, place, target_count, target_type,
 		   win, request);
 }
@@ -360,6 +386,8 @@ BOTH(int, Rget_c,
      (void *origin, MPI_Count origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,
       MPI_Count target_count, MPI_Datatype target_type, MPI_Win win, MPI_Request *request))
 {
+	TO_HOST(Rget_c, win,
+		(origin, origin_count, origin_type, rank, place, target_count, target_type, win, request));
 	return get("MPI_Rget_c", origin, origin_count, origin_type, rank, place, target_count, target_type,
 		   win, request);
 }
@@ -368,6 +396,9 @@ BOTH(int, Raccumulate_c,
      (const void *origin, MPI_Count origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,
       MPI_Count target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win, MPI_Request *request))
 {
+	TO_HOST(Raccumulate_c, win,
+		(origin, origin_count, origin_type, rank, place, target_count, target_type, op, win,
+		 request));
 	return accumulate("MPI_Raccumulate_c", origin, origin_count, origin_type, rank, place, target_count,
 			  target_type, op, win, request);
 }
@@ -377,6 +408,9 @@ BOTH(int, Rget_accumulate_c,
       MPI_Count result_count, MPI_Datatype result_type, int rank, MPI_Aint place, MPI_Count target_count,
       MPI_Datatype target_type, MPI_Op op, MPI_Win win, MPI_Request *request))
 {
+	TO_HOST(Rget_accumulate_c, win,
+		(origin, origin_count, origin_type, result, result_count, result_type, rank, place,
+		 target_count, target_type, op, win, request));
 	return get_accumulate("MPI_Rget_accumulate_c", origin, origin_count, origin_type, result,
 			      result_count, result_type, rank, place, target_count, target_type, op, win,
 			      request);
@@ -387,6 +421,7 @@ BOTH(int, Fetch_and_op,
      (const void *origin, void *result, MPI_Datatype datatype, int rank, MPI_Aint place, MPI_Op op,
       MPI_Win win))
 {
+	TO_HOST(Fetch_and_op, win, (origin, result, datatype, rank, place, op, win));
 	static const char call[] = "MPI_Fetch_and_op";
 	struct window *window = window_of(win);
 	const unisono_layout *layout;
@@ -414,6 +449,7 @@ BOTH(int, Compare_and_swap,
      (const void *origin, const void *compare, void *result, MPI_Datatype datatype, int rank, MPI_Aint place,
       MPI_Win win))
 {
+	TO_HOST(Compare_and_swap, win, (origin, compare, result, datatype, rank, place, win));
 	static const char call[] = "MPI_Compare_and_swap";
 	struct window *window = window_of(win);
 	const unisono_layout *layout;

@@ -252,6 +252,7 @@ static bool predefined(MPI_Errhandler handle)
 
 BOTH(int, Win_set_errhandler, (MPI_Win win, MPI_Errhandler handle))
 {
+	TO_HOST(Win_set_errhandler, win, (win, handle));
 	struct window *window = window_of(win);
 	struct handler_record *record;
 
@@ -273,6 +274,7 @@ BOTH(int, Win_set_errhandler, (MPI_Win win, MPI_Errhandler handle))
 
 BOTH(int, Win_get_errhandler, (MPI_Win win, MPI_Errhandler *handle))
 {
+	TO_HOST(Win_get_errhandler, win, (win, handle));
 	struct window *window = window_of(win);
 
 	if (!window)
@@ -287,6 +289,7 @@ BOTH(int, Win_get_errhandler, (MPI_Win win, MPI_Errhandler *handle))
 
 BOTH(int, Win_call_errhandler, (MPI_Win win, int code))
 {
+	TO_HOST(Win_call_errhandler, win, (win, code));
 	struct window *window = window_of(win);
 
 	if (!window)

@@ -85,11 +85,14 @@ PUBLIC int MPII_Win_get_attr(MPI_Win win, int keyval, void *value, int *flag, in
 	struct window *window = window_of(win);
 	void *found;
 
-	(void)kind;
+	if (!window && host_has_windows)
+		return ((__typeof__(&MPII_Win_get_attr))host("MPII_Win_get_attr"))(win, keyval, value, flag,
+										   kind);
 	if (!window)
 		return no_window("MPI_Win_get_attr");
 	/* in MPICH's own ABI Fortran's numbers of the predefined keys are C's and one */
-	if (HOST_MPICH && keyval > MPI_WIN_BASE && keyval <= MPI_WIN_MODEL + 1 && (keyval - MPI_WIN_BASE) % 2 == 1)
+	if (HOST_MPICH && keyval > MPI_WIN_BASE && keyval <= MPI_WIN_MODEL + 1 &&
+	    (keyval - MPI_WIN_BASE) % 2 == 1)
 		keyval -= 1;
 	*flag = attribute_find(window, keyval, &found);
 	if (*flag)
@@ -102,7 +105,8 @@ PUBLIC int MPII_Win_set_attr(MPI_Win win, int keyval, void *value, int kind)
 	struct window *window = window_of(win);
 	int code;
 
-	(void)kind;
+	if (!window && host_has_windows)
+		return ((__typeof__(&MPII_Win_set_attr))host("MPII_Win_set_attr"))(win, keyval, value, kind);
 	if (!window)
 		return no_window("MPI_Win_set_attr");
 	code = attribute_set(window, keyval, value);

@@ -50,22 +50,38 @@ enum { FIRST_NUMBER = 0x40000000 };
 
 #if HOST_OPEN_MPI
 enum { NUMBER_OF_NULL = 0 };
+static const char TO_NUMBER[] = "PMPI_Win_c2f", OF_NUMBER[] = "PMPI_Win_f2c";
 #else
 enum { NUMBER_OF_NULL = 0x110 }; /* of the standard ABI: the number that the handle has in C */
+static const char TO_NUMBER[] = "PMPI_Win_toint", OF_NUMBER[] = "PMPI_Win_fromint";
 #endif
+
+static MPI_Fint of_host_window(MPI_Win win)
+{
+	return ((MPI_Fint(*)(MPI_Win))host(TO_NUMBER))(win);
+}
+
+static MPI_Win host_window_of(MPI_Fint number)
+{
+	return ((MPI_Win(*)(MPI_Fint))host(OF_NUMBER))(number);
+}
 
 MPI_Fint number_of_window(MPI_Win win)
 {
 	size_t slot = slot_of(win);
 
-	return slot < MOST_WINDOWS ? (MPI_Fint)(FIRST_NUMBER + slot) : NUMBER_OF_NULL;
+	if (slot < MOST_WINDOWS)
+		return (MPI_Fint)(FIRST_NUMBER + slot);
+	return host_has_windows ? of_host_window(win) : NUMBER_OF_NULL;
 }
 
 MPI_Win window_of_number(MPI_Fint number)
 {
 	size_t slot = (size_t)number - FIRST_NUMBER;
 
-	return number >= FIRST_NUMBER && slot < MOST_WINDOWS ? handle_of(slot) : MPI_WIN_NULL;
+	if (number >= FIRST_NUMBER && slot < MOST_WINDOWS)
+		return handle_of(slot);
+	return host_has_windows ? host_window_of(number) : MPI_WIN_NULL;
 }
 
 BOTH(MPI_Fint, Win_c2f, (MPI_Win win))

@@ -19,8 +19,8 @@ void *host(const char *name)
 	void *function = host_if_any(name);
 
 	if (!function) {
-		fprintf(stderr, "unisono: the MPI of this program has no %s; start it without 'unisono mpi'\n",
-			name);
+		fprintf(stderr,
+			"unisono: the MPI of this program has no %s; start it without 'unisono mpi'\n", name);
 		abort();
 	}
 	return function;

@@ -21,14 +21,16 @@ bool messages_forced(void)
  * MPI. */
 static bool agent_possible(void)
 {
-	int all = number_in_environment("OMPI_COMM_WORLD_SIZE"), here = number_in_environment("OMPI_COMM_WORLD_LOCAL_SIZE");
+	int all = number_in_environment("OMPI_COMM_WORLD_SIZE"),
+	    here = number_in_environment("OMPI_COMM_WORLD_LOCAL_SIZE");
 
 	if (!all) {
 		all = number_in_environment("PMI_SIZE");
 		here = number_in_environment("MPI_LOCALNRANKS");
 	}
 	if (!all)
-		all = number_in_environment("SLURM_NTASKS"); /* a launcher that does not say how many are here */
+		all = number_in_environment(
+			"SLURM_NTASKS"); /* a launcher that does not say how many are here */
 	return messages_forced() || (all > 1 && here < all);
 }
 

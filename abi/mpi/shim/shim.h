@@ -1,10 +1,11 @@
 /*
- * The shim: every one-sided call of the host's MPI, in terms of libunisono. It is compiled once for each ABI, with
- * the mpi.h of that ABI in ../bridges, because handles differ: each result is a bridge.
+ * The shim: every one-sided call of the host's MPI, in terms of libunisono. It is compiled once for each ABI,
+ * with the mpi.h of that ABI in ../bridges, because handles differ: each result is a bridge.
  *
- * Names. A bridge defines MPI_X; the preload, which the program calls, sends both MPI_X and PMPI_X there, so that
- * Fortran bindings (which call either) and tools that wrap MPI_X arrive here too. What the host itself does under
- * such a name is reached through host(). Functions that are not overridden are called as PMPI_X (host.c).
+ * Names. A bridge defines MPI_X; the preload, which the program calls, sends both MPI_X and PMPI_X there, so
+ * that Fortran bindings (which call either) and tools that wrap MPI_X arrive here too. What the host itself
+ * does under such a name is reached through host(). Functions that are not overridden are called as PMPI_X
+ * (host.c).
  */
 #ifndef UNISONO_MPI_SHIM_H
 #define UNISONO_MPI_SHIM_H
@@ -41,6 +42,19 @@
 
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+/* For a window of the host's (kinds.c): the host's function of the same name. */
+#define OF_HOST(name) ((__typeof__(&MPI_##name))host("PMPI_" #name))
+#define TO_HOST(name, win, arguments)                                                                        \
+	do {                                                                                                 \
+		if (UNLIKELY(host_has_windows) && !window_of(win))                                           \
+			return OF_HOST(name) arguments;                                                      \
+	} while (0)
+/* Of a call that makes a window. */
+#define MADE_BY_HOST(name, info, comm, arguments)                                                            \
+	do {                                                                                                 \
+		if (UNLIKELY(kinds_are_the_hosts(info, comm)))                                               \
+			return OF_HOST(name) arguments;                                                      \
+	} while (0)
 /* Of a body that serves several calls, so that each is as fast as if it were written out. */
 #define INLINE static inline __attribute__((always_inline))
 
@@ -83,7 +97,7 @@ struct window {
 	int unit, flavor, model;
 	bool no_locks, local_completion, ask_before_unlock, noncontiguous;
 	char accumulate_ordering[32], accumulate_ops[32], same_size[8], same_disp_unit[8];
-	char granularity[24]; /* mpi_accumulate_granularity; empty: not set */
+	char granularity[24];			      /* mpi_accumulate_granularity; empty: not set */
 	char no_locks_said[8], noncontiguous_said[8]; /* as the program set them last */
 	void *memory;				      /* of a contiguous shared window, all of it */
 	size_t memory_bytes;
@@ -160,6 +174,10 @@ static inline bool leave_to_repeat(struct window *window, unisono_status status)
 	pthread_mutex_unlock(&window->mutex);
 	return status == UNISONO_STATUS_AGAIN;
 }
+
+/* kinds.c */
+extern bool host_has_windows;
+bool kinds_are_the_hosts(MPI_Info info, MPI_Comm comm);
 
 /* types.c: a datatype's layout; NULL for none (MPI_ERR_TYPE). */
 struct type {

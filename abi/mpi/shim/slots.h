@@ -1,9 +1,10 @@
 /*
- * Functions whose bodies are chosen when they are first called. Each has a slot; it jumps to the address in the
- * slot with all its arguments untouched, however many they are. At first that is a piece of code that calls
- * slot_target(), which finds the function, and then jumps there. The cost afterwards is one jump.
+ * Functions whose bodies are chosen when they are first called. Each has a slot; it jumps to the address in
+ * the slot with all its arguments untouched, however many they are. At first that is a piece of code that
+ * calls slot_target(), which finds the function, and then jumps there. The cost afterwards is one jump.
  *
- * The preload's MPI_X are such functions (entry/entry.c), and so are the PMPI_X that the bridges call (host.c).
+ * The preload's MPI_X are such functions (entry/entry.c), and so are the PMPI_X that the bridges call
+ * (host.c).
  */
 #ifndef UNISONO_MPI_SLOTS_H
 #define UNISONO_MPI_SLOTS_H

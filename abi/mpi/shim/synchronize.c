@@ -76,6 +76,7 @@ INLINE int with_assert(const char *call, int assert, MPI_Win win,
 
 BOTH(int, Win_fence, (int assert, MPI_Win win))
 {
+	TO_HOST(Win_fence, win, (assert, win));
 	return with_assert("MPI_Win_fence", assert, win, unisono_window_fence);
 }
 
@@ -130,26 +131,31 @@ static int with_group(const char *call, MPI_Group group, int assert, MPI_Win win
 
 BOTH(int, Win_post, (MPI_Group group, int assert, MPI_Win win))
 {
+	TO_HOST(Win_post, win, (group, assert, win));
 	return with_group("MPI_Win_post", group, assert, win, unisono_window_post);
 }
 
 BOTH(int, Win_start, (MPI_Group group, int assert, MPI_Win win))
 {
+	TO_HOST(Win_start, win, (group, assert, win));
 	return with_group("MPI_Win_start", group, assert, win, unisono_window_start);
 }
 
 BOTH(int, Win_complete, (MPI_Win win))
 {
+	TO_HOST(Win_complete, win, (win));
 	return at_window("MPI_Win_complete", win, unisono_window_complete);
 }
 
 BOTH(int, Win_wait, (MPI_Win win))
 {
+	TO_HOST(Win_wait, win, (win));
 	return at_window("MPI_Win_wait", win, unisono_window_wait);
 }
 
 BOTH(int, Win_test, (MPI_Win win, int *flag))
 {
+	TO_HOST(Win_test, win, (win, flag));
 	static const char call[] = "MPI_Win_test";
 	struct window *window = window_of(win);
 	unisono_status status;
@@ -166,6 +172,7 @@ BOTH(int, Win_test, (MPI_Win win, int *flag))
 
 BOTH(int, Win_lock, (int type, int rank, int assert, MPI_Win win))
 {
+	TO_HOST(Win_lock, win, (type, rank, assert, win));
 	static const char call[] = "MPI_Win_lock";
 	struct window *window = window_of(win);
 	unisono_status status;
@@ -196,6 +203,7 @@ BOTH(int, Win_lock, (int type, int rank, int assert, MPI_Win win))
  */
 BOTH(int, Win_unlock, (int rank, MPI_Win win))
 {
+	TO_HOST(Win_unlock, win, (rank, win));
 	static const char call[] = "MPI_Win_unlock";
 	struct window *window = window_of(win);
 	unisono_status asked = UNISONO_STATUS_OK, status;
@@ -225,37 +233,44 @@ BOTH(int, Win_unlock, (int rank, MPI_Win win))
 
 BOTH(int, Win_lock_all, (int assert, MPI_Win win))
 {
+	TO_HOST(Win_lock_all, win, (assert, win));
 	return with_assert("MPI_Win_lock_all", assert, win, unisono_window_lock_all);
 }
 
 BOTH(int, Win_unlock_all, (MPI_Win win))
 {
+	TO_HOST(Win_unlock_all, win, (win));
 	return at_window("MPI_Win_unlock_all", win, unisono_window_unlock_all);
 }
 
 BOTH(int, Win_flush, (int rank, MPI_Win win))
 {
+	TO_HOST(Win_flush, win, (rank, win));
 	return at_target("MPI_Win_flush", rank, win, unisono_window_flush);
 }
 
 BOTH(int, Win_flush_all, (MPI_Win win))
 {
+	TO_HOST(Win_flush_all, win, (win));
 	return at_window("MPI_Win_flush_all", win, unisono_window_flush_all);
 }
 
 BOTH(int, Win_flush_local, (int rank, MPI_Win win))
 {
+	TO_HOST(Win_flush_local, win, (rank, win));
 	return at_target("MPI_Win_flush_local", rank, win, unisono_window_flush_local);
 }
 
 BOTH(int, Win_flush_local_all, (MPI_Win win))
 {
+	TO_HOST(Win_flush_local_all, win, (win));
 	return at_window("MPI_Win_flush_local_all", win, unisono_window_flush_local_all);
 }
 
 /* Allowed at any time: outside of an epoch it is a barrier for the memory alone. */
 BOTH(int, Win_sync, (MPI_Win win))
 {
+	TO_HOST(Win_sync, win, (win));
 	struct window *window = window_of(win);
 	unisono_status status;
 

@@ -265,22 +265,26 @@ static int allocate_shared(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_
 
 BOTH(int, Win_create, (void *base, MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, MPI_Win *win))
 {
+	MADE_BY_HOST(Win_create, info, comm, (base, bytes, unit, info, comm, win));
 	return create("MPI_Win_create", base, bytes, unit, info, comm, win);
 }
 
 BOTH(int, Win_allocate, (MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win))
 {
+	MADE_BY_HOST(Win_allocate, info, comm, (bytes, unit, info, comm, base, win));
 	return allocate("MPI_Win_allocate", bytes, unit, info, comm, base, win);
 }
 
 BOTH(int, Win_allocate_shared,
      (MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win))
 {
+	MADE_BY_HOST(Win_allocate_shared, info, comm, (bytes, unit, info, comm, base, win));
 	return allocate_shared("MPI_Win_allocate_shared", bytes, unit, info, comm, base, win);
 }
 
 BOTH(int, Win_create_dynamic, (MPI_Info info, MPI_Comm comm, MPI_Win *win))
 {
+	MADE_BY_HOST(Win_create_dynamic, info, comm, (info, comm, win));
 	static const char call[] = "MPI_Win_create_dynamic";
 	struct window *window;
 	unisono_spec spec;
@@ -295,9 +299,9 @@ BOTH(int, Win_create_dynamic, (MPI_Info info, MPI_Comm comm, MPI_Win *win))
 }
 
 /*
- * Where a rank's part of a window lies in this process, if it is mapped here: of no bytes at NULL if it is not
- * (MPI-4.1 section 12.2.3). Parts of allocated windows are, among the ranks of a host. Of a created window only
- * the own part is.
+ * Where a rank's part of a window lies in this process, if it is mapped here: of no bytes at NULL if it is
+ * not (MPI-4.1 section 12.2.3). Parts of allocated windows are, among the ranks of a host. Of a created
+ * window only the own part is.
  */
 static unisono_status part_here(struct window *window, int rank, MPI_Aint *bytes, MPI_Aint *unit, void **base)
 {
@@ -319,7 +323,8 @@ static unisono_status part_here(struct window *window, int rank, MPI_Aint *bytes
 	return status;
 }
 
-/* Of a window that is not a shared one. For the null process it is the lowest rank's part that has bytes here. */
+/* Of a window that is not a shared one. For the null process it is the lowest rank's part that has bytes
+ * here. */
 static int parts_query(const char *call, struct window *window, int rank, MPI_Aint *bytes, MPI_Aint *unit,
 		       void *base)
 {
@@ -329,7 +334,8 @@ static int parts_query(const char *call, struct window *window, int rank, MPI_Ai
 	void *found = NULL;
 
 	if (window->flavor == MPI_WIN_FLAVOR_DYNAMIC)
-		return window_error(window, call, MPI_ERR_RMA_FLAVOR, "a dynamic window has no parts to ask for");
+		return window_error(window, call, MPI_ERR_RMA_FLAVOR,
+				    "a dynamic window has no parts to ask for");
 	if (first < 0 || last >= window->job->size)
 		return window_error(window, call, MPI_ERR_RANK, "no such rank in this window");
 	for (*bytes = 0; first <= last && *bytes == 0 && !status; first++)
@@ -361,6 +367,7 @@ static int shared_query(const char *call, MPI_Win win, int rank, MPI_Aint *bytes
 
 BOTH(int, Win_shared_query, (MPI_Win win, int rank, MPI_Aint *bytes, int *unit, void *base))
 {
+	TO_HOST(Win_shared_query, win, (win, rank, bytes, unit, base));
 	MPI_Aint units = 0;
 	int code = shared_query("MPI_Win_shared_query", win, rank, bytes, &units, base);
 
@@ -373,29 +380,34 @@ BOTH(int, Win_shared_query, (MPI_Win win, int rank, MPI_Aint *bytes, int *unit, 
 BOTH(int, Win_create_c,
      (void *base, MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win))
 {
+	MADE_BY_HOST(Win_create_c, info, comm, (base, bytes, unit, info, comm, win));
 	return create("MPI_Win_create_c", base, bytes, unit, info, comm, win);
 }
 
 BOTH(int, Win_allocate_c,
      (MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win))
 {
+	MADE_BY_HOST(Win_allocate_c, info, comm, (bytes, unit, info, comm, base, win));
 	return allocate("MPI_Win_allocate_c", bytes, unit, info, comm, base, win);
 }
 
 BOTH(int, Win_allocate_shared_c,
      (MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win))
 {
+	MADE_BY_HOST(Win_allocate_shared_c, info, comm, (bytes, unit, info, comm, base, win));
 	return allocate_shared("MPI_Win_allocate_shared_c", bytes, unit, info, comm, base, win);
 }
 
 BOTH(int, Win_shared_query_c, (MPI_Win win, int rank, MPI_Aint *bytes, MPI_Aint *unit, void *base))
 {
+	TO_HOST(Win_shared_query_c, win, (win, rank, bytes, unit, base));
 	return shared_query("MPI_Win_shared_query_c", win, rank, bytes, unit, base);
 }
 #endif
 
 BOTH(int, Win_attach, (MPI_Win win, void *base, MPI_Aint bytes))
 {
+	TO_HOST(Win_attach, win, (win, base, bytes));
 	struct window *window = window_of(win);
 	unisono_status status;
 
@@ -414,6 +426,7 @@ BOTH(int, Win_attach, (MPI_Win win, void *base, MPI_Aint bytes))
 
 BOTH(int, Win_detach, (MPI_Win win, const void *base))
 {
+	TO_HOST(Win_detach, win, (win, base));
 	struct window *window = window_of(win);
 	unisono_status status;
 
@@ -443,6 +456,7 @@ static void label_of(const struct window *window, const char *more, char label[L
 
 BOTH(int, Win_free, (MPI_Win * win))
 {
+	TO_HOST(Win_free, *win, (win));
 	static const char call[] = "MPI_Win_free";
 	struct window *window = window_of(*win);
 	char label[LABEL];

@@ -27,6 +27,7 @@ pub mod groups;
 mod harness;
 pub mod hosts;
 pub mod mpi;
+pub mod mpi_place;
 pub mod processes;
 pub mod program;
 pub mod quota;

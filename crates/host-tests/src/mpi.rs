@@ -18,6 +18,43 @@ pub enum TestedMpi {
 
 pub const MPIS: [TestedMpi; 2] = [TestedMpi::Mpich, TestedMpi::OpenMpi];
 
+/// The conformance programs. Each runs on two ranks of each MPI: of one by memory, of the other by messages. In
+/// long tests it runs on both by both.
+pub const PROGRAMS: &[&str] = &[
+    "flavours.c",
+    "operations.c",
+    "operators.c",
+    "requests.c",
+    "requests_freed.c",
+    "requests_mixed.c",
+    "fence.c",
+    "pscw.c",
+    "locks.c",
+    "crosswise.c",
+    "datatypes.c",
+    "long_double.c",
+    "attributes.c",
+    "callbacks.c",
+    "errors.c",
+    "misuse.c",
+    "queries.c",
+    "kinds.c",
+    "edges.c",
+    "counted.c",
+    "profiled.c",
+    "finalized.c",
+    "sessions.c",
+    "progress.c",
+    "large_count.c",
+    "barrier.c",
+    "hosts.c",
+    "threads.c",
+    "cxx.cpp",
+    "fortran_module.f90",
+    "fortran_77.f",
+    "fortran_2008.f90",
+];
+
 /// A test program's source.
 #[must_use]
 pub fn source(file: &str) -> PathBuf {
@@ -114,7 +151,6 @@ impl TestedMpi {
     }
 }
 
-/// Where programs and virtual environments are kept between runs.
 /// What a conformance program said: `Ok` when it printed its `ok` line and ended with 0.
 ///
 /// # Errors

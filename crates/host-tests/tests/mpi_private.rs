@@ -46,7 +46,7 @@ fn printed(mut command: Command) -> PathBuf {
     PathBuf::from(text(&output.stdout).trim())
 }
 
-const PRINT: [&str; 4] = ["mpi", "--print", "--mpi", "mpich"];
+const PRINT: [&str; 2] = ["mpi", "--print"];
 
 fn print<'a>(before: &[&'a OsStr], unisono: &'a Path) -> Vec<&'a OsStr> {
     before.iter().copied().chain([unisono.as_os_str()]).chain(PRINT.map(OsStr::new)).collect()

@@ -46,6 +46,12 @@ const PROGRAMS: &[(&str, Option<&str>, Option<&str>)] = &[
         Some("4.0.2 checks neither ranges nor groups"),
         Some("4.1.4 checks neither ranges nor most of the epochs"),
     ),
+    (
+        "queries.c",
+        Some("4.0.2 is an MPI-4.0: only shared windows can be asked"),
+        Some("4.1.4 is an MPI-3.1: only shared windows can be asked"),
+    ),
+    ("kinds.c", None, None),
     ("counted.c", None, None),
     ("profiled.c", None, None),
     ("finalized.c", None, None),

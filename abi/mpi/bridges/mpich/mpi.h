@@ -1,6 +1,7 @@
 /*
- * The ABI of libmpi.so.12, which MPICH, Intel MPI, MVAPICH and others have agreed about: handles are integers. Only
- * what the shim uses. A test compares all of it with the mpi.h of each such MPI that is installed.
+ * The ABI of libmpi.so.12, which MPICH, Intel MPI, MVAPICH and others have agreed about: handles are
+ * integers. Only what the shim uses. A test compares all of it with the mpi.h of each such MPI that is
+ * installed.
  */
 #ifndef UNISONO_MPICH_ABI_H
 #define UNISONO_MPICH_ABI_H

@@ -1,7 +1,7 @@
 /*
- * The ABI of libmpi.so.40 (Open MPI 3 to 5): handles are addresses of data in that library. The bridge is not linked
- * to the library, and looks them up: each predefined handle is a variable here. Only what the shim uses. A test
- * compares all of it with the mpi.h of each such MPI that is installed.
+ * The ABI of libmpi.so.40 (Open MPI 3 to 5): handles are addresses of data in that library. The bridge is not
+ * linked to the library, and looks them up: each predefined handle is a variable here. Only what the shim
+ * uses. A test compares all of it with the mpi.h of each such MPI that is installed.
  */
 #ifndef UNISONO_OPEN_MPI_ABI_H
 #define UNISONO_OPEN_MPI_ABI_H
@@ -234,7 +234,7 @@ enum {
 	HANDLE(MPI_Datatype, MPI_2REAL, ompi_mpi_2real) \
 	HANDLE(MPI_Datatype, MPI_2DOUBLE_PRECISION, ompi_mpi_2dblprec) \
 	HANDLE(MPI_Session, MPI_SESSION_NULL, ompi_mpi_instance_null) \
-	HANDLE(MPI_Errhandler, MPI_ERRORS_ABORT, ompi_mpi_errors_abort) \
+	HANDLE(MPI_Errhandler, MPI_ERRORS_ABORT, ompi_mpi_errors_abort)
 
 /* clang-format on */
 

@@ -1,7 +1,7 @@
 /*
- * The standard ABI of MPI 5.0 (libmpi_abi.so.1): handles are pointers to nothing, of which the predefined ones have
- * numbers below 4,096. Only what the shim uses. A test compares all of it with each mpi.h of that ABI that is
- * installed.
+ * The standard ABI of MPI 5.0 (libmpi_abi.so.1): handles are pointers to nothing, of which the predefined
+ * ones have numbers below 4,096. Only what the shim uses. A test compares all of it with each mpi.h of that
+ * ABI that is installed.
  */
 #ifndef UNISONO_STANDARD_ABI_H
 #define UNISONO_STANDARD_ABI_H
@@ -235,8 +235,8 @@ enum {
 #define MPI_SESSION_NULL ((MPI_Session)0x120)
 
 /*
- * Intel MPI 2021.18 has the numbers of these two the other way round than MPICH 5.0: 0x142 returns there, and aborts
- * here. find_host() looks at the library's name.
+ * Intel MPI 2021.18 has the numbers of these two the other way round than MPICH 5.0: 0x142 returns there, and
+ * aborts here. find_host() looks at the library's name.
  */
 extern MPI_Errhandler errors_return, errors_abort;
 #define MPI_ERRORS_RETURN errors_return

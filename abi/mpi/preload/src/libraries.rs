@@ -81,7 +81,11 @@ fn directory(cache: &PrivateDirectory, name: &str, files: &[&str]) -> Result<Pla
         .lock("lock")
         .map_err(Error::io(format!("lock {}", directory.path().join("lock").display())))?;
     // another rank may have written it while this one waited
-    if is_ready(&directory) { Ok(Place::Ready(directory)) } else { Ok(Place::Empty(directory, lock)) }
+    if is_ready(&directory) {
+        Ok(Place::Ready(directory))
+    } else {
+        Ok(Place::Empty { directory, _lock: lock })
+    }
 }
 
 /// A directory in the cache.
@@ -89,7 +93,7 @@ enum Place {
     /// It holds what was asked for.
     Ready(PrivateDirectory),
     /// This process is to fill it, as long as the lock is open.
-    Empty(PrivateDirectory, fs::File),
+    Empty { directory: PrivateDirectory, _lock: fs::File },
 }
 
 /// The preload, with its bridges and the core beside it: found in `cache`, or written there. Fails with
@@ -104,7 +108,7 @@ pub fn preload(core: &Path, cache: &PrivateDirectory) -> Result<PathBuf, Error> 
     let place = directory(cache, &format!("preload-{:016x}", hasher.finish()), &files)?;
     let directory = match place {
         Place::Ready(directory) => return Ok(directory.path().join(PRELOAD)),
-        Place::Empty(ref directory, _) => directory,
+        Place::Empty { ref directory, .. } => directory,
     };
     let link = directory.path().join(CORE);
     // what is left of a process that was killed
@@ -141,7 +145,7 @@ pub fn compiled_bridge(
     let place = directory(cache, &format!("bridge-{:016x}", hasher.finish()), &[BRIDGE])?;
     let directory = match place {
         Place::Ready(directory) => return Ok(directory.path().join(BRIDGE)),
-        Place::Empty(ref directory, _) => directory,
+        Place::Empty { ref directory, .. } => directory,
     };
     progress(&format!("compiling a bridge with {}", compiler.display()));
     compile(&compiler, directory.path())?;
@@ -213,7 +217,8 @@ mod tests {
     fn another_core_has_a_preload_of_its_own() {
         let (home, cache) = private();
         let of = |core: &str| preload(&home.path().join(core), &cache);
-        if let (Ok(one), Ok(other), Ok(again)) = (of("a/libunisono.so"), of("b/libunisono.so"), of("a/libunisono.so"))
+        if let (Ok(one), Ok(other), Ok(again)) =
+            (of("a/libunisono.so"), of("b/libunisono.so"), of("a/libunisono.so"))
         {
             assert_ne!(one, other);
             assert_eq!(one, again);

@@ -19,6 +19,14 @@
 #define PLACE(member) printf("status." #member " %zu\n", offsetof(MPI_Status, member));
 #define HANDLE(name) handle(#name, (intptr_t)(name));
 
+#if defined(HANDLES_ARE_LOOKED_UP)
+#define DEFINED(type, name, symbol) type name;
+PREDEFINED_HANDLES(DEFINED)
+#elif defined(UNISONO_STANDARD_ABI)
+/* what host.c finds in every MPI but Intel's */
+MPI_Errhandler errors_abort = (MPI_Errhandler)0x142, errors_return = (MPI_Errhandler)0x143;
+#endif
+
 static void handle(const char *name, intptr_t value)
 {
 	Dl_info info;
@@ -32,7 +40,8 @@ static void handle(const char *name, intptr_t value)
 int main(void)
 {
 #ifdef HANDLES_ARE_LOOKED_UP
-	bridge_handles_find(NULL);
+#define FOUND(type, name, symbol) name = (type)dlsym(RTLD_DEFAULT, #symbol);
+	PREDEFINED_HANDLES(FOUND)
 #endif
 #include "names.h"
 	return 0;

@@ -39,7 +39,8 @@ int main(int argc, char **argv)
 	CHECK_CLASS(MPI_Win_shared_query(win, size, &bytes, &unit, &base), MPI_ERR_RANK);
 	MPI_Win_free(&win);
 
-	MPI_Win_allocate((4 + rank) * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &allocated, &win);
+	MPI_Win_allocate((4 + rank) * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &allocated,
+			 &win);
 	allocated[1] = 1000 + rank;
 	CHECK(is_here(win, rank, (4 + rank) * sizeof(int), sizeof(int)));
 	CHECK_EQUAL(is_here(win, right(), (4 + right()) * sizeof(int), sizeof(int)),

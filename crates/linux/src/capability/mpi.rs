@@ -25,7 +25,8 @@ fn bridge(name: &str) -> Option<Option<&'static str>> {
 /// Where the dynamic linker looks by itself, and beside the programs on `PATH`: an MPI in a directory of its own (a
 /// virtual environment, /opt) has its `mpiexec` there.
 fn directories() -> Vec<PathBuf> {
-    let paths = |name: &str| env::var_os(name).map(|value| env::split_paths(&value).collect()).unwrap_or_default();
+    let paths =
+        |name: &str| env::var_os(name).map(|value| env::split_paths(&value).collect()).unwrap_or_default();
     let listed: Vec<PathBuf> = paths("LD_LIBRARY_PATH");
     let beside: Vec<PathBuf> = paths("PATH");
     let arch = env::consts::ARCH;
@@ -61,9 +62,8 @@ fn in_directory(directory: &Path) -> Vec<String> {
     names
         .iter()
         .filter_map(|name| {
-            let served = bridge(name)?.map_or("no bridge: unisono mpi --mpicc".to_owned(), |bridge| {
-                format!("bridge {bridge}")
-            });
+            let served = bridge(name)?
+                .map_or("no bridge: unisono mpi --mpicc".to_owned(), |bridge| format!("bridge {bridge}"));
             Some(format!("{} ({served})", directory.join(name).display()))
         })
         .collect()
@@ -78,11 +78,14 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let file = |name: &str| fs::write(directory.path().join(name), b"").expect("a file");
         assert!(!among(&[directory.path().to_owned()]).is_found());
-        for name in ["libmpi.so.12", "libmpi_abi.so.1", "libmpi.so.40", "libmpi.so.20", "libmpi.so", "libmpir.so.3"] {
+        for name in
+            ["libmpi.so.12", "libmpi_abi.so.1", "libmpi.so.40", "libmpi.so.20", "libmpi.so", "libmpir.so.3"]
+        {
             file(name);
         }
         // the same directory twice is listed once
-        let finding = among(&[directory.path().to_owned(), directory.path().join("."), "/nonexistent".into()]);
+        let finding =
+            among(&[directory.path().to_owned(), directory.path().join("."), "/nonexistent".into()]);
         let detail = finding.detail;
         assert_eq!(detail.matches("libmpi").count(), 4, "{detail}");
         for (name, served) in [

