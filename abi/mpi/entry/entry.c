@@ -24,7 +24,8 @@
 #include "names.h"
 SLOTS_FIRST;
 
-static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+/* recursive: the MPI may call itself by names of ours while it is asked who it is */
+static pthread_mutex_t guard = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static struct mpi served; /* the MPI of this process; no handle: not decided yet */
 static void *bridge;	  /* NULL: nothing is served */
 static bool two_mpis;
@@ -84,10 +85,13 @@ static void open_bridge(void)
 	/* global: the bridge is not linked to it, because its place is not known when the bridge is built */
 	if (!open_beside("libunisono", "", RTLD_NOW | RTLD_GLOBAL))
 		return;
-	if (!served.abi)
+	if (given) {
 		bridge = dlopen(given, RTLD_NOW | RTLD_LOCAL);
-	else
+		if (!bridge)
+			say("no windows are served, because a bridge cannot be opened: ", dlerror(), "");
+	} else {
 		bridge = open_beside("libunisono-mpi-", name_of_abi(served.abi), RTLD_NOW | RTLD_LOCAL);
+	}
 	if (!bridge)
 		return;
 	start = (bridge_start *)dlsym(bridge, "unisono_mpi_bridge_start");

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char MARK[] = "PMPI_Get_library_version";
+static const char MARK[] = "PMPI_Comm_rank";
 
 /* Of a mapped object, by an address in it. */
 static void *handle_at(void *address, const char **path)
@@ -62,13 +62,14 @@ static int number_behind(const char *text, const char *words)
 static enum abi abi_of(void *handle)
 {
 	int (*abi_version)(int *, int *) = (int (*)(int *, int *))dlsym(handle, "PMPI_Abi_get_version");
-	int (*library_version)(char *, int *) = (int (*)(char *, int *))dlsym(handle, MARK);
+	int (*library_version)(char *, int *) =
+		(int (*)(char *, int *))dlsym(handle, "PMPI_Get_library_version");
 	static char text[1 << 14];
 	int major = -1, minor = -1, length;
 
 	if (abi_version && !abi_version(&major, &minor) && major >= 0)
 		return major == 1 ? STANDARD_ABI : UNKNOWN_ABI;
-	if (library_version(text, &length))
+	if (!library_version || library_version(text, &length))
 		return UNKNOWN_ABI;
 	if (dlsym(handle, "ompi_mpi_comm_world")) {
 		major = number_behind(text, "Open MPI v");

@@ -8,6 +8,12 @@ int PMPI_Get_library_version(char *text, int *length)
 	return 0;
 }
 
+int PMPI_Comm_rank(int comm, int *rank)
+{
+	*rank = 0;
+	return comm;
+}
+
 int PMPI_Init(int *argc, char ***argv)
 {
 	(void)argc;
