@@ -27,7 +27,9 @@ fn compile(directory: &Path, compiler: impl AsRef<OsStr>, name: &str, arguments:
 fn declared(directory: &Path, compiler: &OsStr, header: Option<&Path>) -> Vec<String> {
     let program = workspace().join("abi/mpi/tests/constants/abi.c");
     let define = header.map(|path| format!("-DHEADER=\"{}\"", path.display()));
-    let arguments: Vec<&OsStr> = define.iter().map(OsStr::new).chain([program.as_os_str()]).collect();
+    // our header names no function, and the handles are looked up in a library that has to be there
+    let always = OsStr::new("-Wl,--no-as-needed");
+    let arguments: Vec<&OsStr> = define.iter().map(OsStr::new).chain([always, program.as_os_str()]).collect();
     let built = compile(directory, compiler, "declared", &arguments);
     let output = Command::new(built).output().expect("it was built");
     assert!(output.status.success(), "{}", words(&output));

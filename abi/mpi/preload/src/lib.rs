@@ -8,7 +8,7 @@
 //! MPI is loaded, and opens that MPI's bridge and the core, `libunisono.so`, which lies beside `unisono`. Nothing has
 //! to be known of the MPI before.
 //!
-//! Cost: a jump for each call; the first process writes 300 kB into a cache. When not to use it: programs that are
+//! Cost: a jump for each call; the first process writes 700 kB into a cache. When not to use it: programs that are
 //! linked to an MPI statically cannot be overridden.
 #![forbid(unsafe_code)]
 
