@@ -110,6 +110,7 @@ static int begun(int code)
 	if (!code) {
 		jobs_at_finalize();
 		look_for_tools();
+		crowded_begin();
 	}
 	return code;
 }
@@ -145,6 +146,7 @@ BOTH(int, Finalize, (void))
 	int (*host_finalize)(void) = (int (*)(void))host("PMPI_Finalize");
 
 	jobs_without_agents();
+	crowded_end();
 	return host_finalize();
 }
 
@@ -234,7 +236,6 @@ BOTH(int, Barrier, (MPI_Comm comm))
 		struct job *job;
 		unsigned generation;
 	} last;
-	static int (*host_barrier)(MPI_Comm);
 	struct barrier *barrier;
 	unisono_status status;
 	int code;
@@ -246,11 +247,9 @@ BOTH(int, Barrier, (MPI_Comm comm))
 				       : comm_error(comm, "MPI_Barrier", code_of_status(status),
 						    unisono_error_text());
 	}
-	if (!host_barrier)
-		host_barrier = (int (*)(MPI_Comm))host("PMPI_Barrier");
 	barrier = comm == MPI_COMM_NULL || jobs_have_ended() ? NULL : barrier_of(comm);
 	if (!barrier || barrier->ours_not || barrier->count++ < BEFORE_A_JOB)
-		return host_barrier(comm);
+		return barrier_served(comm);
 	if (!barrier->job) {
 		code = job_of(comm, &barrier->job);
 		if (code)
@@ -259,7 +258,7 @@ BOTH(int, Barrier, (MPI_Comm comm))
 			job_release(barrier->job);
 			barrier->job = NULL;
 			barrier->ours_not = true;
-			return host_barrier(comm);
+			return barrier_served(comm);
 		}
 	}
 	last.comm = comm;

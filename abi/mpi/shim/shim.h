@@ -220,6 +220,11 @@ void progress(void);
 bool messages_forced(void);
 bool threads_missing(void);
 
+/* crowded.c, collectives.c */
+void crowded_begin(void);
+void crowded_end(void);
+int barrier_served(MPI_Comm comm);
+
 /* statistics.c */
 void statistics_gathered(void);
 void statistics_alone(const char *why);

@@ -1,5 +1,5 @@
 /*
- * The table of what the windows did (UNISONO_MPI_STATS). When MPI ends, the first rank gathers the parts of
+ * The tables of what the windows did and what waits cost (UNISONO_MPI_STATS). When MPI ends, the first rank gathers the parts of
  * all ranks and prints the sum; where ranks cannot gather, a process prints its own part.
  */
 #include "shim.h"
@@ -16,9 +16,9 @@ void statistics_gathered(void)
 
 	if (!unisono_mpi_statistics_wanted())
 		return;
-	own = unisono_mpi_statistics_take(&bytes);
-	length = (int)bytes; /* half a megabyte at most */
 	PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	own = unisono_mpi_statistics_take(rank, &bytes);
+	length = (int)bytes; /* half a megabyte at most */
 	PMPI_Comm_size(MPI_COMM_WORLD, &size);
 	lengths = calloc(2 * (size_t)size, sizeof *lengths);
 	if (!lengths)

@@ -21,6 +21,32 @@ typedef enum unisono_mpi_combiner {
         UNISONO_MPI_COMBINER_RESIZED = 4,
 } unisono_mpi_combiner;
 
+// The calls that wait, as the table of `--stats` names them.
+typedef enum unisono_mpi_wait_call {
+        UNISONO_MPI_WAIT_CALL_RECV = 0,
+        UNISONO_MPI_WAIT_CALL_SEND = 1,
+        UNISONO_MPI_WAIT_CALL_SENDRECV = 2,
+        UNISONO_MPI_WAIT_CALL_WAIT = 3,
+        UNISONO_MPI_WAIT_CALL_WAITALL = 4,
+        UNISONO_MPI_WAIT_CALL_WAITANY = 5,
+        UNISONO_MPI_WAIT_CALL_WAITSOME = 6,
+        UNISONO_MPI_WAIT_CALL_PROBE = 7,
+        UNISONO_MPI_WAIT_CALL_BARRIER = 8,
+        UNISONO_MPI_WAIT_CALL_BCAST = 9,
+        UNISONO_MPI_WAIT_CALL_ALLREDUCE = 10,
+} unisono_mpi_wait_call;
+
+// What completes a call.
+typedef enum unisono_mpi_wait_kind {
+        // A send to this rank, which rings.
+        UNISONO_MPI_WAIT_KIND_DIRECTED = 0,
+        // Anything that another rank does.
+        UNISONO_MPI_WAIT_KIND_UNDIRECTED = 1,
+} unisono_mpi_wait_kind;
+
+// What the shim asks: 0 if the call is not complete.
+typedef int (*unisono_mpi_question)(void *context);
+
 // The host MPI's messages, for jobs of several hosts. Each function returns 0 or an MPI error code.
 typedef struct unisono_mpi_messages {
         // The first argument of each function.
@@ -71,6 +97,18 @@ unisono_status unisono_mpi_window_free(unisono_window **window, const char *name
 // Enters a window that is never freed into the statistics under this name.
 void unisono_mpi_window_counted(unisono_window *window, const char *name);
 
+void unisono_mpi_crowd_join(void *memory, size_t members, size_t member, int one_host);
+int unisono_mpi_crowd_begin(void);
+void unisono_mpi_crowd_is_full(int full);
+const uint32_t *unisono_mpi_crowd_napping(void);
+int unisono_mpi_crowd_wait(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, uint32_t passed, unisono_mpi_question question, void *context);
+void unisono_mpi_crowd_ring(size_t member);
+void unisono_mpi_crowd_ring_undirected(void);
+void unisono_mpi_crowd_ring_all(void);
+uint64_t unisono_mpi_crowd_now(void);
+int unisono_mpi_crowd_samples(void);
+void unisono_mpi_crowd_sampled(unisono_mpi_wait_call call, uint64_t begun);
+
 // A predefined type of `bytes` bytes. `element` is one of unisono_element, or 0 for data that only moves.
 // Every call that makes a layout returns NULL after an error.
 unisono_layout *unisono_mpi_layout_named(int element,
@@ -104,7 +142,7 @@ int unisono_mpi_statistics_wanted(void);
 
 // Takes this process's ledger out, encoded in `*bytes` bytes. The memory is never freed: MPI ends once in a
 // process.
-const uint8_t *unisono_mpi_statistics_take(size_t *bytes);
+const uint8_t *unisono_mpi_statistics_take(int rank, size_t *bytes);
 
 // Prints the sum of the encoded ledgers of `ranks` ranks, which lie one after the other in `all`.
 void unisono_mpi_statistics_print(const uint8_t *all, const int *lengths, size_t ranks);

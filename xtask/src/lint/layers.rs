@@ -28,7 +28,7 @@ const ROWS: &[(&str, &[&str])] = &[
     ("fabric", &["btin", "linux", "measure"]),
     ("enforce", &["fairqueue", "linux", "measure", "sync"]),
     ("launch", &["linux", "rma"]),
-    ("c", &["broker", "linux", "rma"]),
+    ("c", &["broker", "linux", "rma", "sync"]),
     ("mpi-preload", &["linux"]),
     // measuring and showing
     (

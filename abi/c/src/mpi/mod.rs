@@ -1,4 +1,4 @@
-//! What the MPI preload needs beside `unisono.h`: its jobs, datatypes and statistics.
+//! What the MPI preload needs beside `unisono.h`: its jobs, datatypes, waits and statistics.
 //!
 //! `unisono mpi -- PROGRAM` preloads a shim in C (`abi/mpi/shim`), which the program's own `mpicc` compiles.
 //! The shim overrides the one-sided calls and knows the MPI's handles. It calls this library, which knows no
@@ -20,6 +20,7 @@
 //! Cost: a call and its argument checks. When not to use it: outside of the shim, where `unisono.h` is
 //! enough. Reference: MPI-4.0 chapter 12.
 
+pub mod crowd;
 pub mod datatype;
 pub mod messages;
 pub mod statistics;

@@ -1,14 +1,19 @@
-//! `UNISONO_MPI_STATS=1`: one table of what the windows of the job did.
+//! `UNISONO_MPI_STATS=1`: one table of what the windows of the job did, and one of what its waits cost.
 //!
-//! Each process enters its windows into a [`Ledger`] as they end. When MPI ends, the shim gathers the ledgers
-//! at the first rank of MPI_COMM_WORLD, which adds them up and prints the sum. Ranks cannot gather if a
-//! session has no world or the job aborts; then each process prints its own ledger.
+//! Each process enters its windows into a [`Ledger`] as they end, and its waits into a [`WaitLedger`]. When
+//! MPI ends, the shim gathers both at the first rank of MPI_COMM_WORLD, which adds them up and prints the
+//! tables, or writes them as JSON into the file that `UNISONO_MPI_STATS_JSON` names. Ranks cannot gather if a
+//! session has no world or the job aborts; then each process prints its own windows.
 
+use super::crowd::{JobWaits, WaitLedger};
 use crate::error::answer_or;
 use crate::layout::slice;
+use serde_json::{Value, json};
 use std::ffi::{CStr, c_char, c_int};
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use unisono_linux::clock::Nanos;
 use unisono_rma::{Ledger, WindowStats};
 
 static LEDGER: Mutex<Option<Ledger>> = Mutex::new(None);
@@ -18,16 +23,24 @@ fn ledger() -> MutexGuard<'static, Option<Ledger>> {
     LEDGER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn wanted() -> bool {
-    static WANTED: LazyLock<bool> = LazyLock::new(|| {
-        std::env::var_os("UNISONO_MPI_STATS").is_some_and(|value| !value.is_empty() && value != "0")
-    });
+/// The file that gets the sums as JSON.
+fn json_file() -> Option<PathBuf> {
+    std::env::var_os("UNISONO_MPI_STATS_JSON").filter(|file| !file.is_empty()).map(PathBuf::from)
+}
+
+fn is_table_wanted() -> bool {
+    std::env::var_os("UNISONO_MPI_STATS").is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+/// Whether the user asked for the tables or the file.
+pub(super) fn is_wanted() -> bool {
+    static WANTED: LazyLock<bool> = LazyLock::new(|| is_table_wanted() || json_file().is_some());
     *WANTED
 }
 
 /// Enters a window that ends.
 pub(crate) fn enter(name: &CStr, stats: WindowStats) {
-    if wanted() {
+    if is_wanted() {
         ledger().get_or_insert_with(Ledger::new).enter(&name.to_string_lossy(), stats);
     }
 }
@@ -38,49 +51,98 @@ fn print(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// 1 if the user asked for the table, else 0.
+/// 1 if the user asked for the tables, else 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_statistics_wanted() -> c_int {
-    answer_or(0, || Ok(c_int::from(wanted())))
+    answer_or(0, || Ok(c_int::from(is_wanted())))
 }
 
-/// Takes this process's ledger out, encoded in `*bytes` bytes. The memory is never freed: MPI ends once in a
-/// process.
+/// Takes what this process has entered, as the process of this rank, encoded in `*bytes` bytes. The memory is
+/// never freed: MPI ends once in a process.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn unisono_mpi_statistics_take(bytes: *mut usize) -> *const u8 {
+pub unsafe extern "C" fn unisono_mpi_statistics_take(rank: c_int, bytes: *mut usize) -> *const u8 {
     answer_or(std::ptr::null(), || {
-        let own = ledger().take().map_or_else(|| Ledger::new().encode(), |own| own.encode()).leak();
+        let windows = ledger().take().unwrap_or_else(Ledger::new).encode();
+        let waits = WaitLedger::take(u64::try_from(rank).unwrap_or(0)).encode();
+        let length = (windows.len() as u64).to_le_bytes();
+        let own = [&length[..], &windows, &waits].concat().leak();
         // SAFETY: the shim passes a place for the length.
         unsafe { *bytes = own.len() };
         Ok(own.as_ptr())
     })
 }
 
-/// Prints the sum of the encoded ledgers of `ranks` ranks, which lie one after the other in `all`.
+/// What one process has entered. `None`: the bytes are anything else.
+fn decode(bytes: &[u8]) -> Option<(Ledger, WaitLedger)> {
+    let (length, rest) = bytes.split_first_chunk::<8>()?;
+    let (windows, waits) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+    Some((Ledger::decode(windows)?, WaitLedger::decode(waits)?))
+}
+
+/// Prints the sums of what `ranks` ranks have entered, which lie one after the other in `all`. Writes them as
+/// JSON where the user asked for that.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_statistics_print(all: *const u8, lengths: *const c_int, ranks: usize) {
     answer_or((), || {
-        let mut sum = Ledger::default();
+        let (mut windows, mut waits) = (Ledger::default(), JobWaits::default());
         let mut at = 0;
         // SAFETY: the shim passes one length for each rank.
         for length in unsafe { slice(lengths, ranks, "lengths") }? {
             let length = usize::try_from(*length).unwrap_or(0);
             // SAFETY: `at` is the sum of the lengths so far, which are inside of what the shim gathered.
             let start = unsafe { all.add(at) };
-            // SAFETY: the shim gathered at least to the end of this ledger, as the lengths say.
+            // SAFETY: the shim gathered at least to the end of this part, as the lengths say.
             let one = unsafe { slice(start, length, "all") }?;
             at += length;
-            if let Some(one) = Ledger::decode(one) {
-                sum.merge(&one);
+            if let Some((own_windows, own_waits)) = decode(one) {
+                windows.merge(&own_windows);
+                waits.push(own_waits);
             }
         }
-        print(&format!("unisono: {sum}"));
+        if is_table_wanted() {
+            print(&format!("unisono: {windows}unisono: {waits}"));
+        }
+        if let Some(file) = json_file() {
+            write(&file, &windows, &waits);
+        }
         Ok(())
     });
 }
 
-/// Prints this process's ledger, unless it was taken or nobody asked for the table. `why` says why it is
-/// printed alone.
+fn write(file: &Path, windows: &Ledger, waits: &JobWaits) {
+    let mut text = json(windows, waits).to_string();
+    text.push('\n');
+    if let Err(error) = std::fs::write(file, text) {
+        print(&format!("unisono: cannot write {}: {error}\n", file.display()));
+    }
+}
+
+fn json(windows: &Ledger, waits: &JobWaits) -> Value {
+    let mut all = waits.json();
+    let seconds = |nanos: Nanos| nanos.0 as f64 / 1e9;
+    let row = |(name, count, stats): (&str, u64, &WindowStats)| {
+        let kinds = [("fence", stats.fence), ("pscw", stats.pscw), ("passive", stats.passive)];
+        let kinds = kinds.into_iter().filter(|(_, stats)| stats.epochs + stats.operations > 0);
+        let kinds: Vec<Value> = kinds
+            .map(|(kind, stats)| {
+                json!({
+                    "synchronization": kind,
+                    "epochs": stats.epochs,
+                    "operations": stats.operations,
+                    "bytes": stats.bytes,
+                    "waited_awake_s": seconds(stats.spun),
+                    "waited_asleep_s": seconds(stats.blocked),
+                })
+            })
+            .collect();
+        json!({ "name": name, "windows": count, "epochs": kinds })
+    };
+    all["windows"] = windows.rows().map(row).collect();
+    all
+}
+
+/// Prints this process's windows, unless they were taken or nobody asked for the table. `why` says why they
+/// are printed alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_statistics_alone(rank: c_int, why: *const c_char) {
     answer_or((), || {

@@ -54,6 +54,11 @@ impl Ledger {
         self.rows.is_empty()
     }
 
+    /// For each name: the windows of that name, once for each rank, and what they did.
+    pub fn rows(&self) -> impl Iterator<Item = (&str, u64, &WindowStats)> {
+        self.rows.iter().map(|(name, row)| (name.as_str(), row.windows, &row.stats))
+    }
+
     /// Enters a window. Control characters of its name become question marks.
     pub fn enter(&mut self, name: &str, stats: WindowStats) {
         self.add(name, Entered { windows: 1, stats });

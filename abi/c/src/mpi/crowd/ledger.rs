@@ -1,0 +1,412 @@
+//! What a rank's waits cost: by call, added up over ranks, printed as one table or as JSON.
+//!
+//! The idea: with `--stats` each wait is entered with its length. Of the crowded waits some are left to the
+//! host MPI as it is, and entered as samples. The difference of the two means, times the number of waits, is
+//! what was gained. Samples may take [`SAMPLED`] of a rank's time, so a wait that is a thousand times as long
+//! is sampled seldom. Cost: two readings of the clock and a mutex for each wait; nothing without `--stats`.
+
+use super::WaitCall;
+use crate::mpi::statistics;
+use serde_json::{Value, json};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use unisono_linux::clock::{Nanos, now};
+use unisono_linux::counted::counted;
+
+/// One part in so many of a rank's time may go to samples: 2 %, so that what is measured stays what it is.
+const SAMPLED: u64 = 50;
+/// Fewer samples of a call say nothing about its mean.
+const FEWEST_SAMPLES: u64 = 3;
+/// Most ranks with a line of their own in the table: a screen has 24. The JSON has all.
+const MOST_LINES: usize = 16;
+
+impl WaitCall {
+    const ALL: [Self; 11] = [
+        Self::Recv,
+        Self::Send,
+        Self::Sendrecv,
+        Self::Wait,
+        Self::Waitall,
+        Self::Waitany,
+        Self::Waitsome,
+        Self::Probe,
+        Self::Barrier,
+        Self::Bcast,
+        Self::Allreduce,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Recv => "MPI_Recv",
+            Self::Send => "MPI_Send",
+            Self::Sendrecv => "MPI_Sendrecv",
+            Self::Wait => "MPI_Wait",
+            Self::Waitall => "MPI_Waitall",
+            Self::Waitany => "MPI_Waitany",
+            Self::Waitsome => "MPI_Waitsome",
+            Self::Probe => "MPI_Probe",
+            Self::Barrier => "MPI_Barrier",
+            Self::Bcast => "MPI_Bcast",
+            Self::Allreduce => "MPI_Allreduce",
+        }
+    }
+}
+
+/// A wait that is over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) crowded: bool,
+    pub(super) waited: Nanos,
+    pub(super) slept: Nanos,
+}
+
+/// The waits of one call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct CallAccount {
+    calls: u64,
+    waited: Nanos,
+    slept: Nanos,
+    crowded: u64,
+    crowded_waited: Nanos,
+    samples: u64,
+    sampled: Nanos,
+}
+
+/// Numbers of an account.
+const NUMBERS: usize = 7;
+
+impl CallAccount {
+    fn add(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.waited = other.waited.after(self.waited);
+        self.slept = other.slept.after(self.slept);
+        self.crowded += other.crowded;
+        self.crowded_waited = other.crowded_waited.after(self.crowded_waited);
+        self.samples += other.samples;
+        self.sampled = other.sampled.after(self.sampled);
+    }
+
+    fn numbers(self) -> [u64; NUMBERS] {
+        let Self { calls, waited, slept, crowded, crowded_waited, samples, sampled } = self;
+        [calls, waited.0, slept.0, crowded, crowded_waited.0, samples, sampled.0]
+    }
+
+    fn from_numbers([calls, waited, slept, crowded, crowded_waited, samples, sampled]: [u64; NUMBERS]) -> Self {
+        Self {
+            calls,
+            waited: Nanos(waited),
+            slept: Nanos(slept),
+            crowded,
+            crowded_waited: Nanos(crowded_waited),
+            samples,
+            sampled: Nanos(sampled),
+        }
+    }
+
+    /// The mean of the host MPI's own crowded waits, in seconds, if enough of them were sampled.
+    fn host_mean(self) -> Option<f64> {
+        (self.samples >= FEWEST_SAMPLES).then(|| seconds(self.sampled) / self.samples as f64)
+    }
+
+    /// Seconds that the host MPI's own waits would have taken longer. Negative: they were shorter.
+    fn gained(self) -> Option<f64> {
+        Some(self.host_mean()? * self.crowded as f64 - seconds(self.crowded_waited))
+    }
+}
+
+fn seconds(nanos: Nanos) -> f64 {
+    nanos.0 as f64 / 1e9
+}
+
+/// The waits of one rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WaitLedger {
+    rank: u64,
+    /// From the first entry to the end.
+    lasted: Nanos,
+    calls: [CallAccount; WaitCall::ALL.len()],
+}
+
+#[derive(Debug)]
+struct OwnLedger {
+    begun: Nanos,
+    ledger: WaitLedger,
+}
+
+static OWN: Mutex<Option<OwnLedger>> = Mutex::new(None);
+
+fn own() -> MutexGuard<'static, Option<OwnLedger>> {
+    // no entry is ever half made: each is a few additions
+    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn is_wanted() -> bool {
+    statistics::is_wanted()
+}
+
+fn change<T>(change: impl FnOnce(&mut OwnLedger) -> T) -> T {
+    let mut own = own();
+    let begin = || OwnLedger { begun: now(), ledger: WaitLedger::of(0) };
+    change(own.get_or_insert_with(begin))
+}
+
+pub(super) fn enter(call: WaitCall, Entry { crowded, waited, slept }: Entry) {
+    let mut account = CallAccount { calls: 1, waited, slept, ..CallAccount::default() };
+    if crowded {
+        (account.crowded, account.crowded_waited) = (1, waited);
+    }
+    change(|own| own.ledger.calls[call as usize].add(account));
+}
+
+/// Samples count as calls whose time was waited, so that the table adds up to what the program did.
+pub(super) fn enter_sample(call: WaitCall, sampled: Nanos) {
+    let account =
+        CallAccount { calls: 1, waited: sampled, samples: 1, sampled, ..CallAccount::default() };
+    change(|own| own.ledger.calls[call as usize].add(account));
+}
+
+pub(super) fn sample_is_due() -> bool {
+    change(|own| {
+        let sampled: u64 = own.ledger.calls.iter().map(|account| account.sampled.0).sum();
+        sampled.saturating_mul(SAMPLED) < now().since(own.begun).0
+    })
+}
+
+impl WaitLedger {
+    fn of(rank: u64) -> Self {
+        Self { rank, lasted: Nanos::ZERO, calls: [CallAccount::default(); WaitCall::ALL.len()] }
+    }
+
+    /// Takes this process's waits out.
+    pub(crate) fn take(rank: u64) -> Self {
+        own().take().map_or_else(
+            || Self::of(rank),
+            |OwnLedger { begun, ledger }| Self { rank, lasted: now().since(begun), ..ledger },
+        )
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let accounts = self.calls.iter().flat_map(|account| account.numbers());
+        [self.rank, self.lasted.0].into_iter().chain(accounts).flat_map(u64::to_le_bytes).collect()
+    }
+
+    /// Decodes what [`encode`](Self::encode) wrote. `None`: the bytes are anything else, which is safe.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (words, rest) = bytes.as_chunks::<8>();
+        let numbers: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let (&[rank, lasted], accounts) = numbers.split_first_chunk::<2>()?;
+        let (accounts, behind) = accounts.as_chunks::<NUMBERS>();
+        if !rest.is_empty() || !behind.is_empty() || accounts.len() != WaitCall::ALL.len() {
+            return None;
+        }
+        let mut ledger = Self { lasted: Nanos(lasted), ..Self::of(rank) };
+        for (account, numbers) in ledger.calls.iter_mut().zip(accounts) {
+            *account = CallAccount::from_numbers(*numbers);
+        }
+        Some(ledger)
+    }
+
+    fn sum(&self) -> CallAccount {
+        total(self.calls.iter())
+    }
+
+    fn json(&self) -> Value {
+        json!({ "rank": self.rank, "seconds": seconds(self.lasted), "waits": accounts(&self.calls) })
+    }
+}
+
+fn total<'a>(accounts: impl Iterator<Item = &'a CallAccount>) -> CallAccount {
+    accounts.fold(CallAccount::default(), |mut sum, account| {
+        sum.add(*account);
+        sum
+    })
+}
+
+fn accounts(calls: &[CallAccount; WaitCall::ALL.len()]) -> Vec<Value> {
+    let used = WaitCall::ALL.into_iter().zip(calls).filter(|(_, account)| account.calls > 0);
+    used.map(|(call, account)| {
+        json!({
+            "call": call.name(),
+            "calls": account.calls,
+            "waited_s": seconds(account.waited),
+            "asleep_s": seconds(account.slept),
+            "crowded": account.crowded + account.samples,
+            "crowded_waited_s": seconds(account.crowded_waited),
+            "host_samples": account.samples,
+            "host_sampled_s": seconds(account.sampled),
+            "gained_s": account.gained(),
+        })
+    })
+    .collect()
+}
+
+/// The waits of a job.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct JobWaits(Vec<WaitLedger>);
+
+impl JobWaits {
+    pub(crate) fn push(&mut self, ledger: WaitLedger) {
+        self.0.push(ledger);
+    }
+
+    fn by_call(&self) -> [CallAccount; WaitCall::ALL.len()] {
+        std::array::from_fn(|call| total(self.0.iter().map(|ledger| &ledger.calls[call])))
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "waits": accounts(&self.by_call()),
+            "ranks": self.0.iter().map(WaitLedger::json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn time(seconds: f64) -> String {
+    match seconds.abs() {
+        short if short < 1e-3 => format!("{:.1} us", seconds * 1e6),
+        middling if middling < 1.0 => format!("{:.1} ms", seconds * 1e3),
+        _ => format!("{seconds:.2} s"),
+    }
+}
+
+fn percent(part: f64, whole: f64) -> String {
+    if whole > 0.0 { format!("{:.0} %", 100.0 * part / whole) } else { "-".to_owned() }
+}
+
+/// A line for each call, then one for each rank.
+impl fmt::Display for JobWaits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let together = if self.0.len() == 1 { "" } else { " together" };
+        let of = counted(self.0.len(), "rank") + together;
+        let calls = self.by_call();
+        if calls.iter().all(|account| account.calls == 0) {
+            return writeln!(f, "waits of {of}: none");
+        }
+        writeln!(f, "waits of {of}")?;
+        let head = ["calls", "waited", "asleep", "crowded", "each", "host's own", "gained"];
+        write!(f, "{:16}", "  call")?;
+        head.iter().try_for_each(|head| write!(f, "  {head:>12}"))?;
+        writeln!(f)?;
+        let used = WaitCall::ALL.into_iter().zip(calls).filter(|(_, account)| account.calls > 0);
+        for (call, account) in used {
+            row(f, call.name(), account)?;
+        }
+        let mut ranks: Vec<&WaitLedger> = self.0.iter().collect();
+        ranks.sort_by_key(|ledger| (std::cmp::Reverse(ledger.sum().waited), ledger.rank));
+        ranks.truncate(MOST_LINES);
+        ranks.sort_by_key(|ledger| ledger.rank);
+        for ledger in &ranks {
+            let sum = ledger.sum();
+            let (waited, lasted) = (seconds(sum.waited), seconds(ledger.lasted));
+            let crowded = percent((sum.crowded + sum.samples) as f64, sum.calls as f64);
+            let share = percent(waited, lasted);
+            let (waited, lasted, rank) = (time(waited), time(lasted), ledger.rank);
+            writeln!(f, "  rank {rank} waited {waited} of {lasted} ({share}); {crowded} of its waits crowded")?;
+        }
+        if ranks.len() < self.0.len() {
+            let left = self.0.len() - ranks.len();
+            writeln!(f, "  {} that waited less: --json FILE", counted(left, "rank"))?;
+        }
+        Ok(())
+    }
+}
+
+fn row(f: &mut fmt::Formatter<'_>, name: &str, account: CallAccount) -> fmt::Result {
+    let ours = account.calls - account.samples;
+    let own = account.waited.since(account.sampled);
+    let each = if ours > 0 { time(seconds(own) / ours as f64) } else { "-".to_owned() };
+    let crowded = percent((account.crowded + account.samples) as f64, account.calls as f64);
+    let host = account.host_mean().map_or_else(|| "-".to_owned(), time);
+    let gained = account.gained().map_or_else(|| "-".to_owned(), time);
+    let (waited, asleep) = (time(seconds(account.waited)), time(seconds(account.slept)));
+    let calls = account.calls.to_string();
+    write!(f, "  {name:14}")?;
+    [calls, waited, asleep, crowded, each, host, gained]
+        .iter()
+        .try_for_each(|cell| write!(f, "  {cell:>12}"))?;
+    writeln!(f)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ledger(rank: u64, call: WaitCall, account: CallAccount) -> WaitLedger {
+        let mut ledger = WaitLedger { lasted: Nanos::SECOND, ..WaitLedger::of(rank) };
+        ledger.calls[call as usize] = account;
+        ledger
+    }
+
+    fn account() -> CallAccount {
+        CallAccount {
+            calls: 1003,
+            waited: Nanos(11_000_000),
+            slept: Nanos(0),
+            crowded: 1000,
+            crowded_waited: Nanos(2_000_000),
+            samples: 3,
+            sampled: Nanos(9_000_000),
+        }
+    }
+
+    #[test]
+    fn the_table_says_what_was_gained_against_samples_of_the_hosts_own_waits() {
+        let mut job = JobWaits::default();
+        job.push(ledger(0, WaitCall::Recv, account()));
+        job.push(ledger(1, WaitCall::Recv, CallAccount::default()));
+        assert_eq!(
+            job.to_string(),
+            "waits of 2 ranks together\n\
+             \x20 call                   calls        waited        asleep       crowded          each    host's own        gained\n\
+             \x20 MPI_Recv                1003       11.0 ms        0.0 us         100 %        2.0 us        3.0 ms        3.00 s\n\
+             \x20 rank 0 waited 11.0 ms of 1.00 s (1 %); 100 % of its waits crowded\n\
+             \x20 rank 1 waited 0.0 us of 1.00 s (0 %); - of its waits crowded\n"
+        );
+        let json = job.json();
+        assert_eq!(json["waits"][0]["call"], "MPI_Recv");
+        assert_eq!(json["waits"][0]["gained_s"], 2.998);
+        assert_eq!(json["ranks"].as_array().map(Vec::len), Some(2));
+        assert_eq!(json["ranks"][1]["waits"].as_array().map(Vec::len), Some(0));
+    }
+
+    #[test]
+    fn few_samples_say_nothing_and_a_loss_is_shown_as_one() {
+        let few = CallAccount { samples: FEWEST_SAMPLES - 1, ..account() };
+        assert_eq!(few.gained(), None);
+        let loss = CallAccount { sampled: Nanos(3), ..account() };
+        assert!(loss.gained().is_some_and(|gained| gained < 0.0));
+    }
+
+    #[test]
+    fn of_many_ranks_those_that_waited_longest_have_a_line() {
+        let mut job = JobWaits::default();
+        for rank in 0..20 {
+            job.push(ledger(rank, WaitCall::Wait, CallAccount { waited: Nanos(rank * 1000), ..account() }));
+        }
+        let said = job.to_string();
+        assert!(!said.contains("rank 3 ") && said.contains("rank 4 ") && said.contains("rank 19 "), "{said}");
+        assert!(said.ends_with("  4 ranks that waited less: --json FILE\n"), "{said}");
+    }
+
+    #[test]
+    fn without_waits_the_table_is_one_line() {
+        let mut job = JobWaits::default();
+        job.push(WaitLedger::of(0));
+        assert_eq!(job.to_string(), "waits of 1 rank: none\n");
+    }
+
+    proptest! {
+        #[test]
+        fn a_ledger_survives_the_journey(numbers in proptest::collection::vec(0_u64..1 << 40, NUMBERS)) {
+            let numbers: [u64; NUMBERS] = numbers.try_into().expect("that many were drawn");
+            let sent = ledger(7, WaitCall::Probe, CallAccount::from_numbers(numbers));
+            prop_assert_eq!(WaitLedger::decode(&sent.encode()), Some(sent));
+        }
+
+        #[test]
+        fn any_bytes_decode_or_do_not(bytes in proptest::collection::vec(any::<u8>(), 0..900)) {
+            let _ = WaitLedger::decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! Waits for the host MPI's own messages, where ranks outnumber processors or other programs want them.
+//!
+//! What is this? An MPI that polls while it waits keeps the processor from the rank that it waits for. The
+//! shim asks the host MPI whether a call is complete (by its own `MPI_Test` or `MPI_Iprobe`), and this module
+//! decides what to do between two questions: ask again at once, give way, or sleep. It knows no message.
+//!
+//! The idea: the ranks of a host share a page of lines. The adaptive way to wait (`unisono-sync`) chooses; the
+//! question stands where it usually looks for dead members ([`Watch::look`]), and the flag that it waits for
+//! is never signalled. A sleeper is woken by its bell. The shim rings the bell of the rank that it sends to.
+//!
+//! ```text
+//!   line 0  the regime        line 1  word 0 ranks that nap, word 2 those of them that nap undirected
+//!   line 2 and on, one for each rank   flag 0 its bell, word 8 threads that nap undirected
+//! ```
+//! A rank naps *directed* if what completes its call is a send to it, which rings. It naps *undirected* if a
+//! protocol of the host MPI may have to answer, as for a long or synchronous send or a collective; then any
+//! rank that completes a wait rings. Bells are hints: a sleeper also wakes by itself, first after
+//! [`FIRST_NAP`].
+//!
+//! Cost: an indirect call for each question. Where each rank has a processor, the first [`SPIN`] of a wait
+//! polls as the host MPI does. When not to use: for an MPI that gives way by itself (Open MPI), unless other
+//! programs want the processors. Reference: as for the adaptive way.
+
+mod ledger;
+
+pub(crate) use ledger::{JobWaits, WaitLedger};
+
+use crate::error::answer_or;
+use ledger::Entry;
+use std::cell::{Cell, RefCell};
+use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use unisono_linux::clock::{Nanos, Ticks, now, ticks};
+use unisono_linux::futex::Scope;
+use unisono_linux::quota;
+use unisono_sync::{
+    CacheLine, Company, Regime, SpinBudget, Wait, WaitPolicy, Waiter, Wakeups, Watch, WatchVerdict,
+};
+
+/// How long a wait polls where each rank has a processor, before it gives way between two questions. A
+/// wake-up across processors takes as long.
+const SPIN: Nanos = Nanos(50_000);
+/// Questions between two readings of the clock while a wait polls. A question takes 30 to 100 ns (MPICH 4.0),
+/// a reading 10 to 20.
+const QUESTIONS_PER_CLOCK: u32 = 8;
+/// How long a rank naps at first if no bell rings. As long as two wake-ups: a bell that does not ring (see
+/// [`unisono_mpi_crowd_ring`]) triples the cost of a nap and no more.
+const FIRST_NAP: Nanos = Nanos(100_000);
+/// Each nap of a wait is twice as long as the one before, up to this. Waking up twice a millisecond takes 1 %
+/// of a processor (a wake-up by the timer takes 10 us in a virtual machine).
+const LONGEST_NAP: Nanos = Nanos(2_000_000);
+/// The longest nap where messages may come from another host, whose ranks cannot ring.
+const LONGEST_NAP_AMONG_HOSTS: Nanos = Nanos(200_000);
+
+/// Lines before those of the ranks.
+const SHARED: usize = 2;
+const NAPPING: usize = 0;
+const UNDIRECTED: usize = 2;
+const OWN_UNDIRECTED: usize = 8;
+/// What a bell's word never reaches.
+const NEVER: u32 = 1;
+
+/// The calls that wait, as the table of `--stats` names them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitCall {
+    Recv = 0,
+    Send = 1,
+    Sendrecv = 2,
+    Wait = 3,
+    Waitall = 4,
+    Waitany = 5,
+    Waitsome = 6,
+    Probe = 7,
+    Barrier = 8,
+    Bcast = 9,
+    Allreduce = 10,
+}
+
+/// What completes a call.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitKind {
+    /// A send to this rank, which rings.
+    Directed = 0,
+    /// Anything that another rank does.
+    Undirected = 1,
+}
+
+/// What the shim asks: 0 if the call is not complete.
+type Question = unsafe extern "C" fn(context: *mut c_void) -> c_int;
+
+#[derive(Debug)]
+struct Crowd {
+    lines: &'static [CacheLine],
+    member: usize,
+    longest_nap: Nanos,
+    /// Ranks outnumber the processors that they may use.
+    full: AtomicBool,
+}
+
+static CROWD: OnceLock<Crowd> = OnceLock::new();
+
+thread_local! {
+    static WAITER: RefCell<Waiter> = RefCell::new(Waiter::new(
+        Wait::Adaptive,
+        SpinBudget::DEFAULT,
+        Wakeups::Symmetric(Scope::Shared),
+    ));
+    /// Whether this thread is the one that learns for all ranks; unknown before its first wait.
+    static LEARNS: Cell<Option<bool>> = const { Cell::new(None) };
+}
+
+/// How a wait went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CrowdWait {
+    /// Polling was enough.
+    Short,
+    /// The rank gave way or slept.
+    Long { slept: Nanos },
+}
+
+impl Crowd {
+    fn members(&self) -> usize {
+        self.lines.len() - SHARED
+    }
+
+    fn regime(&self) -> Regime<'static> {
+        Regime::new(&self.lines[0])
+    }
+
+    fn company(&self) -> Company<'static> {
+        Company { regime: self.regime(), crowded: self.full.load(Ordering::Relaxed), whereabouts: None }
+    }
+
+    /// Whether a wait that begins now gives way or sleeps.
+    fn is_crowded(&self) -> bool {
+        self.full.load(Ordering::Relaxed) || self.regime().is_asleep()
+    }
+
+    /// Returns once `question` has been answered with yes. `passed`: waits of this thread since the last one
+    /// here, which their first question completed.
+    fn wait(&self, kind: WaitKind, passed: u32, mut question: impl FnMut() -> bool) -> CrowdWait {
+        if !self.is_crowded() && spin(&mut question) {
+            return CrowdWait::Short;
+        }
+        let nap = self.regime().is_asleep().then(|| Nap::begin(self, kind));
+        let mut watch =
+            Questions { question, nap: FIRST_NAP, longest: self.longest_nap.max(FIRST_NAP) };
+        let flag = self.lines[SHARED + self.member].flag(0);
+        let slept = WAITER.with(|waiter| {
+            // The host MPI may call the program, which may wait in turn.
+            let mut nested = None;
+            let mut borrowed = waiter.try_borrow_mut().ok();
+            let waiter = match &mut borrowed {
+                Some(waiter) => &mut **waiter,
+                None => nested.insert(Waiter::new(
+                    Wait::Adaptive,
+                    SpinBudget::DEFAULT,
+                    Wakeups::Symmetric(Scope::Shared),
+                )),
+            };
+            let before = waiter.asleep();
+            waiter.among(|| self.company()).wait_behind(flag, NEVER, &mut watch);
+            if self.learns() {
+                waiter.catch_up(passed);
+                waiter.learn(self.regime());
+            }
+            waiter.asleep().since(before)
+        });
+        if nap.is_some() {
+            self.ring_undirected();
+        }
+        CrowdWait::Long { slept }
+    }
+
+    /// The first thread of the first rank that waits learns for all.
+    fn learns(&self) -> bool {
+        static TAKEN: AtomicBool = AtomicBool::new(false);
+        LEARNS.with(|learns| {
+            let own = learns.get().unwrap_or_else(|| self.member == 0 && !TAKEN.swap(true, Ordering::Relaxed));
+            learns.set(Some(own));
+            own
+        })
+    }
+
+    fn ring(&self, member: usize) {
+        if let Some(line) = self.lines.get(SHARED + member) {
+            line.flag(0).disturb(Scope::Shared);
+        }
+    }
+
+    fn ring_undirected(&self) {
+        if self.lines[1].word(UNDIRECTED).load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        (0..self.members())
+            .filter(|member| self.lines[SHARED + member].word(OWN_UNDIRECTED).load(Ordering::Relaxed) != 0)
+            .for_each(|member| self.ring(member));
+    }
+}
+
+/// Asks for as long as [`SPIN`]; whether the call is complete.
+fn spin(question: &mut impl FnMut() -> bool) -> bool {
+    let mut start = None;
+    loop {
+        for _ in 0..QUESTIONS_PER_CLOCK {
+            if question() {
+                return true;
+            }
+        }
+        let moment = ticks();
+        if moment.since(*start.get_or_insert(moment)) > SPIN.to_ticks() {
+            return false;
+        }
+    }
+}
+
+/// While it lives, the other ranks of the host ring.
+struct Nap<'a> {
+    crowd: &'a Crowd,
+    kind: WaitKind,
+}
+
+impl<'a> Nap<'a> {
+    fn begin(crowd: &'a Crowd, kind: WaitKind) -> Self {
+        let nap = Self { crowd, kind };
+        nap.words().for_each(|word| {
+            word.fetch_add(1, Ordering::Relaxed);
+        });
+        nap
+    }
+
+    fn words(&self) -> impl Iterator<Item = &'a AtomicU32> {
+        let (shared, own) = (&self.crowd.lines[1], &self.crowd.lines[SHARED + self.crowd.member]);
+        let undirected = [shared.word(UNDIRECTED), own.word(OWN_UNDIRECTED)];
+        let undirected = undirected.into_iter().filter(move |_| self.kind == WaitKind::Undirected);
+        std::iter::once(shared.word(NAPPING)).chain(undirected.collect::<Vec<_>>())
+    }
+}
+
+impl Drop for Nap<'_> {
+    fn drop(&mut self) {
+        self.words().for_each(|word| {
+            word.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
+
+/// The question in the place of a watch.
+struct Questions<F> {
+    question: F,
+    nap: Nanos,
+    longest: Nanos,
+}
+
+impl<F: FnMut() -> bool> Watch for Questions<F> {
+    fn look(&mut self) -> WatchVerdict {
+        if (self.question)() { WatchVerdict::Stop } else { WatchVerdict::Continue }
+    }
+
+    fn sleep_until(&mut self) -> Option<Nanos> {
+        let until = self.nap.after(now());
+        self.nap = self.nap.times(2).min(self.longest);
+        Some(until)
+    }
+}
+
+/// Whether `members` outnumber the processors that they may use, or the processors whose time they get.
+fn outnumber(members: usize, regime: Regime<'_>) -> bool {
+    let quota = quota::limits().ok().and_then(|limits| limits.quota);
+    let few = quota.is_some_and(|quota| quota.processors() < members as f64 - 0.01);
+    regime.is_crowded(members) || few
+}
+
+/// Joins the ranks of this host that share `memory`: 128 zeroed bytes for each of them and for two more, for
+/// as long as the process lives. Collective; a barrier has to follow, and then unisono_mpi_crowd_begin.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_mpi_crowd_join(
+    memory: *mut c_void,
+    members: usize,
+    member: usize,
+    one_host: c_int,
+) {
+    answer_or((), || {
+        // SAFETY: the shim passes that many lines of zeroed memory, aligned to a page and never unmapped.
+        let lines = unsafe { std::slice::from_raw_parts(memory.cast::<CacheLine>(), SHARED + members) };
+        let longest_nap = if one_host != 0 { LONGEST_NAP } else { LONGEST_NAP_AMONG_HOSTS };
+        let crowd = Crowd { lines, member, longest_nap, full: AtomicBool::new(false) };
+        crowd.regime().announce_processors();
+        // MPI begins once in a process; a second crowd would be a mistake of the shim
+        let _ = CROWD.set(crowd);
+        Ok(())
+    });
+}
+
+/// 1 if the ranks of this host outnumber the processors that they may use, else 0. The answer is the same at
+/// all of them, unless their quotas differ.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_mpi_crowd_begin() -> c_int {
+    answer_or(0, || {
+        let Some(crowd) = CROWD.get() else { return Ok(0) };
+        Ok(c_int::from(outnumber(crowd.members(), crowd.regime())))
+    })
+}
+
+/// Says what all ranks have agreed about: whether they outnumber the processors.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_mpi_crowd_is_full(full: c_int) {
+    answer_or((), || {
+        if let Some(crowd) = CROWD.get() {
+            crowd.full.store(full != 0, Ordering::Relaxed);
+        }
+        Ok(())
+    });
+}
+
+/// The number of ranks of this host that nap, which changes at any time.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_mpi_crowd_napping() -> *const u32 {
+    answer_or(std::ptr::null(), || {
+        Ok(CROWD.get().map_or(std::ptr::null(), |crowd| crowd.lines[1].word(NAPPING).as_ptr().cast_const()))
+    })
+}
+
+/// Waits until the host MPI answers `question` with something else than 0. `passed`: waits of this thread
+/// since the last one here that their first question completed. Returns 1 if the thread gave way or slept,
+/// else 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_mpi_crowd_wait(
+    call: WaitCall,
+    kind: WaitKind,
+    passed: u32,
+    question: Question,
+    context: *mut c_void,
+) -> c_int {
+    answer_or(0, || {
+        // SAFETY: the shim passes a function and the context that it expects.
+        let ask = || unsafe { question(context) } != 0;
+        let Some(crowd) = CROWD.get() else {
+            let mut ask = ask;
+            while !ask() {
+                std::thread::yield_now();
+            }
+            return Ok(1);
+        };
+        let entry = ledger::is_wanted().then(|| (ticks(), crowd.is_crowded()));
+        let wait = crowd.wait(kind, passed, ask);
+        if let Some((begun, crowded)) = entry {
+            let slept = if let CrowdWait::Long { slept } = wait { slept } else { Nanos::ZERO };
+            ledger::enter(call, Entry { crowded, waited: took(begun), slept });
+        }
+        Ok(c_int::from(wait != CrowdWait::Short))
+    });
+}
+
+fn took(begun: Ticks) -> Nanos {
+    ticks().since(begun).to_nanos()
+}
+
+/// Wakes a rank of this host that naps: something was sent to it. A rank that is just falling asleep may miss
+/// that; it wakes by itself after a tenth of a millisecond.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_mpi_crowd_ring(member: usize) {
+    if let Some(crowd) = CROWD.get() {
+        // The message before the look at who sleeps: the other side of the sleeper's own fence.
+        fence(Ordering::SeqCst);
+        crowd.ring(member);
+    }
+}
+
+/// Wakes the ranks of this host that nap and do not wait for a message to them alone.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_mpi_crowd_ring_undirected() {
+    if let Some(crowd) = CROWD.get() {
+        fence(Ordering::SeqCst);
+        crowd.ring_undirected();
+    }
+}
+
+/// Wakes all ranks of this host that nap.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_mpi_crowd_ring_all() {
+    if let Some(crowd) = CROWD.get() {
+        fence(Ordering::SeqCst);
+        (0..crowd.members()).for_each(|member| crowd.ring(member));
+    }
+}
+
+/// The present moment, for unisono_mpi_crowd_sampled.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_mpi_crowd_now() -> u64 {
+    ticks().0
+}
+
+/// 1 if this wait is to be the host MPI's own, so that --stats can compare, else 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_mpi_crowd_samples() -> c_int {
+    answer_or(0, || {
+        let crowded = CROWD.get().is_some_and(Crowd::is_crowded);
+        Ok(c_int::from(crowded && ledger::sample_is_due()))
+    })
+}
+
+/// Enters a wait of the host MPI's own that began at `begun`.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_mpi_crowd_sampled(call: WaitCall, begun: u64) {
+    answer_or((), || {
+        ledger::enter_sample(call, took(Ticks(begun)));
+        Ok(())
+    });
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! Ranks as threads that share a page, whose host MPI is a word for each.
+
+use super::*;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::thread;
+use std::time::{Duration, Instant};
+use unisono_sync::Lines;
+
+/// Never freed: a crowd lives as long as its process.
+fn crowd(members: usize, full: bool) -> Vec<Crowd> {
+    let lines: &'static Lines = Box::leak(Box::new(Lines::on_heap(SHARED + members)));
+    let first: *const CacheLine = lines.line(0);
+    // SAFETY: these are the lines of the array, which was leaked.
+    let lines = unsafe { std::slice::from_raw_parts(first, SHARED + members) };
+    let of = |member| Crowd { lines, member, longest_nap: LONGEST_NAP, full: AtomicBool::new(full) };
+    (0..members).map(of).collect()
+}
+
+/// Sends all to sleep, as two yields do that take long.
+fn beside_foreign_load(crowd: &Crowd) {
+    for milliseconds in [1_000_u64, 1_005] {
+        crowd.regime().yield_took_long(Nanos(milliseconds * 1_000_000));
+    }
+    assert!(crowd.regime().is_asleep());
+}
+
+#[test]
+fn a_wait_asks_until_the_answer_is_yes_and_not_once_more() {
+    for full in [false, true] {
+        for asleep in [false, true] {
+            let crowd = &crowd(2, full)[1];
+            if asleep {
+                beside_foreign_load(crowd);
+            }
+            for needed in [1, 2, 7, 5_000] {
+                let needed = if asleep { needed.min(4) } else { needed };
+                let mut asked = 0;
+                crowd.wait(WaitKind::Directed, 0, || {
+                    asked += 1;
+                    asked == needed
+                });
+                assert_eq!(asked, needed, "full {full}, asleep {asleep}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_naps_is_woken_by_a_bell_of_its_kind_and_counts_only_while_it_naps() {
+    for (kind, undirected) in [(WaitKind::Directed, 0), (WaitKind::Undirected, 1)] {
+        let mut crowd = crowd(2, true);
+        let ringing = crowd.pop().expect("two members");
+        let sleeping = crowd.pop().expect("one member");
+        beside_foreign_load(&ringing);
+        let shared = &ringing.lines[1];
+        let (asked, arrived) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (counts, arrives) = (Arc::clone(&asked), Arc::clone(&arrived));
+        let sleeper = thread::spawn(move || {
+            sleeping.wait(kind, 0, || {
+                counts.fetch_add(1, Ordering::SeqCst);
+                arrives.load(Ordering::SeqCst)
+            })
+        });
+        let begun = Instant::now();
+        while asked.load(Ordering::SeqCst) < 6 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it does not ask");
+            thread::yield_now();
+        }
+        assert_eq!(shared.word(NAPPING).load(Ordering::SeqCst), 1);
+        assert_eq!(shared.word(UNDIRECTED).load(Ordering::SeqCst), undirected);
+        arrived.store(true, Ordering::SeqCst);
+        if kind == WaitKind::Directed { ringing.ring(0) } else { ringing.ring_undirected() }
+        let wait = sleeper.join().expect("it does not panic");
+        let slept = matches!(wait, CrowdWait::Long { slept } if slept > Nanos::ZERO);
+        assert!(slept, "it asked {asked:?} times and never slept");
+        assert_eq!(shared.word(NAPPING).load(Ordering::SeqCst), 0);
+        assert_eq!(shared.word(UNDIRECTED).load(Ordering::SeqCst), 0);
+    }
+}
+
+#[test]
+fn naps_grow_to_their_longest_and_no_further() {
+    let mut watch = Questions { question: || false, nap: FIRST_NAP, longest: Nanos(350_000) };
+    let mut naps = Vec::new();
+    for _ in 0..4 {
+        naps.push(watch.nap.0 / 1_000);
+        watch.sleep_until();
+    }
+    assert_eq!(naps, [100, 200, 350, 350]);
+}
+
+#[test]
+fn a_wait_within_a_wait_is_possible() {
+    let crowd = &crowd(2, true)[0];
+    let mut outer = 0;
+    crowd.wait(WaitKind::Directed, 0, || {
+        let mut inner = 0;
+        crowd.wait(WaitKind::Directed, 0, || {
+            inner += 1;
+            inner == 3
+        });
+        outer += 1;
+        outer == 3
+    });
+    assert_eq!(outer, 3);
+}
+
+#[test]
+fn bells_of_ranks_that_are_none_are_silent() {
+    crowd(2, true)[0].ring(7);
+}

@@ -1,0 +1,196 @@
+/*
+ * The ranks of this host that share processors: who they are, their shared lines, and whose bell to ring.
+ * Made when MPI begins, which is collective, because no wait is.
+ */
+#include "crowded.h"
+#include <stdlib.h>
+#include <string.h>
+
+bool waits_served, ranks_outnumber, waits_counted;
+_Thread_local bool undirected;
+_Thread_local unsigned waits_passed, waits_ours, waits_seen;
+
+static const _Atomic uint32_t nobody;
+const _Atomic uint32_t *napping = &nobody;
+
+static MPI_Group here = MPI_GROUP_NULL; /* the ranks of this host, by their places */
+static unsigned *of_world;		/* by rank of MPI_COMM_WORLD: the place */
+static int world_size, keyval = MPI_KEYVAL_INVALID;
+static bool world_here; /* all ranks of MPI_COMM_WORLD are on this host */
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+
+enum { LINE = 128, LINES_SHARED = 2 };
+/* Beside other programs each wait lasts a slice of the scheduler (3 to 4 ms): a quarter of a second. */
+enum { OURS_AFTER_A_LONG_ONE = 64 };
+
+/* The places of the first `count` ranks of a group; whether all are here. */
+static bool places(MPI_Group group, int count, unsigned *members)
+{
+	int *ranks = malloc(2 * sizeof *ranks * (size_t)count), *found = ranks + count;
+	bool all = true;
+
+	if (!ranks)
+		abort();
+	for (int i = 0; i < count; i++)
+		ranks[i] = i;
+	PMPI_Group_translate_ranks(group, count, ranks, here, found);
+	for (int i = 0; i < count; i++) {
+		members[i] = found[i] == MPI_UNDEFINED ? NOT_HERE : (unsigned)found[i];
+		all = all && found[i] != MPI_UNDEFINED;
+	}
+	free(ranks);
+	return all;
+}
+
+/* An MPI that gives way by itself while it waits. */
+static bool host_gives_way(void)
+{
+	char version[MPI_MAX_LIBRARY_VERSION_STRING];
+	int length;
+
+	return !PMPI_Get_library_version(version, &length) && strncmp(version, "Open MPI", 8) == 0;
+}
+
+/* What `--only windows` says. */
+static bool windows_only(void)
+{
+	const char *only = getenv("UNISONO_MPI_ONLY");
+
+	return only && strcmp(only, "windows") == 0;
+}
+
+/* After MPI_Init, in which all ranks of MPI_COMM_WORLD are. */
+void crowded_begin(void)
+{
+	MPI_Comm together;
+	MPI_Group world;
+	int count, place, full, any;
+	void *lines;
+
+	PMPI_Comm_size(MPI_COMM_WORLD, &world_size);
+	if (windows_only() || world_size < 2 || host_gives_way() ||
+	    PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &together))
+		return;
+	PMPI_Comm_size(together, &count);
+	PMPI_Comm_rank(together, &place);
+	world_here = count == world_size;
+	lines = count < 2 ? NULL : memory_share(together, LINE * (size_t)(LINES_SHARED + count));
+	if (lines) {
+		unisono_mpi_crowd_join(lines, (size_t)count, (size_t)place, world_here);
+		PMPI_Barrier(together);
+		full = unisono_mpi_crowd_begin();
+		if (PMPI_Allreduce(&full, &any, 1, MPI_INT, MPI_MAX, together))
+			any = 0;
+		unisono_mpi_crowd_is_full(any);
+		ranks_outnumber = any;
+		PMPI_Comm_group(together, &here);
+		PMPI_Comm_group(MPI_COMM_WORLD, &world);
+		of_world = calloc((size_t)world_size, sizeof *of_world);
+		if (!of_world)
+			abort();
+		places(world, world_size, of_world);
+		PMPI_Group_free(&world);
+		napping = (const _Atomic uint32_t *)unisono_mpi_crowd_napping();
+		waits_counted = unisono_mpi_statistics_wanted();
+		waits_served = true;
+	}
+	PMPI_Comm_free(&together);
+}
+
+/* Before MPI_Finalize. */
+void crowded_end(void)
+{
+	if (!waits_served)
+		return;
+	waits_served = false;
+	napping = &nobody;
+	PMPI_Group_free(&here);
+}
+
+void await_slowly(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, unisono_mpi_question ask,
+		  struct question *question)
+{
+	/* once, unless the library could not wait in this thread, which is ending */
+	while (!question->done) {
+		if (unisono_mpi_crowd_wait(call, kind, waits_passed, ask, question))
+			waits_ours = OURS_AFTER_A_LONG_ONE;
+		waits_passed = 0;
+	}
+}
+
+/* What this rank has received may be what another one sleeps for. */
+void await_is_over(void)
+{
+	undirected = false;
+	unisono_mpi_crowd_ring_undirected();
+}
+
+static int fellows_forgotten(MPI_Comm comm, int key, void *value, void *extra)
+{
+	(void)comm;
+	(void)key;
+	(void)extra;
+	trials_forgotten(((struct fellows *)value)->trials);
+	free(value);
+	return MPI_SUCCESS;
+}
+
+static struct fellows *fellows_found(MPI_Comm comm)
+{
+	struct fellows *fellows;
+	MPI_Group group;
+	int between = 0, size = 0;
+
+	PMPI_Comm_test_inter(comm, &between);
+	if (between)
+		PMPI_Comm_remote_size(comm, &size);
+	else
+		PMPI_Comm_size(comm, &size);
+	fellows = calloc(1, sizeof *fellows + (size_t)size * sizeof fellows->members[0]);
+	if (!fellows)
+		abort();
+	if (between)
+		PMPI_Comm_remote_group(comm, &group);
+	else
+		PMPI_Comm_group(comm, &group);
+	fellows->size = size;
+	fellows->all_here = places(group, size, fellows->members) && !between;
+	PMPI_Group_free(&group);
+	PMPI_Comm_set_attr(comm, keyval, fellows);
+	return fellows;
+}
+
+/* What is known of a communicator; NULL for none. */
+struct fellows *fellows_of(MPI_Comm comm)
+{
+	struct fellows *fellows = NULL;
+	int found = 0;
+
+	if (comm == MPI_COMM_NULL)
+		return NULL;
+	pthread_mutex_lock(&guard);
+	if (keyval == MPI_KEYVAL_INVALID)
+		PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, fellows_forgotten, &keyval, NULL);
+	if (!PMPI_Comm_get_attr(comm, keyval, &fellows, &found) && !found)
+		fellows = fellows_found(comm);
+	pthread_mutex_unlock(&guard);
+	return fellows;
+}
+
+void ring_slowly(MPI_Comm comm, int rank)
+{
+	const struct fellows *fellows;
+	unsigned place = NOT_HERE;
+
+	if (rank < 0) /* MPI_PROC_NULL and the like */
+		return;
+	if (comm == MPI_COMM_WORLD) {
+		place = rank < world_size ? of_world[rank] : NOT_HERE;
+	} else {
+		fellows = fellows_of(comm);
+		if (fellows && rank < fellows->size)
+			place = fellows->members[rank];
+	}
+	if (place != NOT_HERE)
+		unisono_mpi_crowd_ring(place);
+}

@@ -1,0 +1,120 @@
+/*
+ * Waits for the host MPI's own messages: what the calls that wait (waits.c, send.c, collectives.c) share.
+ *
+ * A call that waits asks the host MPI again and again whether it is complete, and libunisono says what to do
+ * between two questions. All of that is the host MPI's: requests, statuses, errors and the order of messages.
+ */
+#ifndef UNISONO_MPI_CROWDED_H
+#define UNISONO_MPI_CROWDED_H
+
+#include "shim.h"
+
+/* The host's own function; its name is looked up once. */
+#define HOST(name)                                                                                           \
+	({                                                                                                   \
+		static __typeof__(&MPI_##name) hosts_##name;                                                 \
+		if (UNLIKELY(!hosts_##name))                                                                 \
+			hosts_##name = (__typeof__(&MPI_##name))host("PMPI_" #name);                         \
+		hosts_##name;                                                                                \
+	})
+
+/* Whether waits are ours. Changes when MPI begins and ends. */
+extern bool waits_served;
+/* Whether the ranks of this host outnumber the processors that they may use. */
+extern bool ranks_outnumber;
+/* Whether --stats counts and samples waits. */
+extern bool waits_counted;
+/* How many ranks of this host nap. */
+extern const _Atomic uint32_t *napping;
+/* Set by a call after which this thread waits for more than messages to it. */
+extern _Thread_local bool undirected;
+
+/* What the host is asked about. `done` is 1 when the call is complete, also by an error. */
+struct question {
+	int done, code;
+};
+
+void await_slowly(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, unisono_mpi_question ask,
+		  struct question *question);
+void await_is_over(void);
+
+/* Waits until `ask` has set question->done. */
+static inline int await(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, unisono_mpi_question ask,
+			struct question *question)
+{
+	extern _Thread_local unsigned waits_passed;
+
+	if (LIKELY(!waits_counted) && LIKELY(ask(question)))
+		waits_passed++;
+	else
+		await_slowly(call, kind, ask, question);
+	if (UNLIKELY(atomic_load_explicit(napping, memory_order_relaxed)))
+		await_is_over();
+	return question->code;
+}
+
+/*
+ * Whether this wait is ours. Where each rank has a processor nothing can be won before other programs come.
+ * The host's own calls, which are as fast as they can be, do not notice that; so one of LOOKED_AT is ours, and
+ * after one that lasted long the next ones are.
+ */
+enum { LOOKED_AT = 16 };
+static inline bool wait_is_ours(void)
+{
+	extern _Thread_local unsigned waits_ours, waits_seen;
+
+	if (UNLIKELY(!waits_served))
+		return false;
+	if (ranks_outnumber || UNLIKELY(waits_counted))
+		return true;
+	if (waits_ours) {
+		waits_ours--;
+		return true;
+	}
+	return UNLIKELY(++waits_seen % LOOKED_AT == 0);
+}
+
+/* What a request that this thread waits for may need. */
+static inline unisono_mpi_wait_kind kind_of_requests(void)
+{
+	return undirected ? UNISONO_MPI_WAIT_KIND_UNDIRECTED : UNISONO_MPI_WAIT_KIND_DIRECTED;
+}
+
+void ring_slowly(MPI_Comm comm, int rank);
+
+/* Something was sent to a rank, which may sleep. */
+static inline void ring(MPI_Comm comm, int rank)
+{
+	if (UNLIKELY(atomic_load_explicit(napping, memory_order_relaxed)))
+		ring_slowly(comm, rank);
+}
+
+/* With --stats some waits are the host's as they are. */
+#define UNLESS_SAMPLED(name, call)                                                                           \
+	do {                                                                                                 \
+		if (UNLIKELY(waits_counted) && unisono_mpi_crowd_samples()) {                                \
+			uint64_t begun = unisono_mpi_crowd_now();                                            \
+			int code_ = (call);                                                                  \
+                                                                                                             \
+			unisono_mpi_crowd_sampled(UNISONO_MPI_WAIT_CALL_##name, begun);                      \
+			return code_;                                                                        \
+		}                                                                                            \
+	} while (0)
+
+struct trial;
+
+/* What is known of a communicator. */
+struct fellows {
+	int size;
+	bool all_here;	  /* an intracommunicator of ranks of this host alone */
+	unsigned calls;	  /* collective calls that could be ours, the same at all members */
+	struct trial *trials;
+	unsigned members[]; /* by rank: the place among the ranks of this host; NOT_HERE */
+};
+enum { NOT_HERE = ~0u };
+struct fellows *fellows_of(MPI_Comm comm);
+
+/* collectives.c */
+void trials_forgotten(struct trial *trial);
+
+#endif

@@ -1,0 +1,267 @@
+/*
+ * Calls that wait for a message or a request, by questions to the host MPI: MPI_Waitall is its MPI_Testall,
+ * MPI_Probe is MPI_Iprobe, and MPI_Recv is MPI_Iprobe and then, when the message is there, MPI_Recv itself. An
+ * error comes from the same handler with the same code. (A receive by MPI_Irecv and MPI_Test would not do: the
+ * host reports the errors of requests to another handler than those of MPI_Recv.)
+ */
+#include "crowded.h"
+
+#define WAIT_CALL(name) UNISONO_MPI_WAIT_CALL_##name
+
+static int is_over(struct question *question)
+{
+	if (UNLIKELY(question->code))
+		question->done = 1;
+	return question->done;
+}
+
+struct probe {
+	struct question question;
+	int source, tag;
+	MPI_Comm comm;
+	MPI_Message *message;
+	MPI_Status *status;
+};
+
+static int ask_probe(void *context)
+{
+	struct probe *probe = context;
+	struct question *question = &probe->question;
+
+	question->code = probe->message ? HOST(Improbe)(probe->source, probe->tag, probe->comm,
+							&question->done, probe->message, probe->status)
+					: HOST(Iprobe)(probe->source, probe->tag, probe->comm,
+						       &question->done, probe->status);
+	return is_over(question);
+}
+
+BOTH(int, Probe, (int source, int tag, MPI_Comm comm, MPI_Status *status))
+{
+	struct probe probe = { .source = source, .tag = tag, .comm = comm, .status = status };
+
+	if (!wait_is_ours())
+		return HOST(Probe)(source, tag, comm, status);
+	UNLESS_SAMPLED(PROBE, HOST(Probe)(source, tag, comm, status));
+	return await(WAIT_CALL(PROBE), UNISONO_MPI_WAIT_KIND_DIRECTED, ask_probe, &probe.question);
+}
+
+BOTH(int, Mprobe, (int source, int tag, MPI_Comm comm, MPI_Message *message, MPI_Status *status))
+{
+	struct probe probe = {
+		.source = source, .tag = tag, .comm = comm, .message = message, .status = status
+	};
+
+	if (!wait_is_ours())
+		return HOST(Mprobe)(source, tag, comm, message, status);
+	return await(WAIT_CALL(PROBE), UNISONO_MPI_WAIT_KIND_DIRECTED, ask_probe, &probe.question);
+}
+
+/* Messages up to this length have come with their head: MPI_Recv then only copies them. */
+enum { COMES_AT_ONCE = 1024 };
+
+/* A message received and, for MPI_Sendrecv, one sent. */
+struct exchange {
+	struct question question;
+	void *buffer;
+	int count, source, tag;
+	MPI_Datatype type;
+	MPI_Comm comm;
+	MPI_Status *status;
+	MPI_Request send, receive;
+	bool received;
+	int received_code;
+};
+
+/* A message is there. One that is long takes its time; one that is too long is an error of MPI_Recv's. */
+static int take(struct exchange *of, const MPI_Status *found)
+{
+	MPI_Count bytes = 0;
+	int size = 0;
+
+	if (PMPI_Get_elements_x(found, MPI_BYTE, &bytes) || bytes == MPI_UNDEFINED)
+		bytes = 0;
+	if (bytes > COMES_AT_ONCE && !PMPI_Type_size(of->type, &size) && size != MPI_UNDEFINED &&
+	    bytes <= (MPI_Count)of->count * size)
+		return HOST(Irecv)(of->buffer, of->count, of->type, of->source, of->tag, of->comm,
+				   &of->receive);
+	of->received = true;
+	return HOST(Recv)(of->buffer, of->count, of->type, of->source, of->tag, of->comm, of->status);
+}
+
+static int ask_receive(struct exchange *of)
+{
+	MPI_Status found;
+	int there = 0, code;
+
+	if (of->receive != MPI_REQUEST_NULL) {
+		code = HOST(Test)(&of->receive, &there, of->status);
+		of->received = there;
+		return code;
+	}
+	code = HOST(Iprobe)(of->source, of->tag, of->comm, &there, &found);
+	return code || !there ? code : take(of, &found);
+}
+
+static int ask_exchange(void *context)
+{
+	struct exchange *of = context;
+	int sent = 1;
+
+	if (of->send != MPI_REQUEST_NULL)
+		of->question.code = HOST(Test)(&of->send, &sent, MPI_STATUS_IGNORE);
+	if (!of->received) {
+		of->received_code = ask_receive(of);
+		of->received = of->received || of->received_code;
+	}
+	of->question.done = of->received && (sent || of->question.code);
+	if (of->question.done && of->received_code)
+		of->question.code = of->received_code;
+	return of->question.done;
+}
+
+BOTH(int, Recv,
+     (void *buffer, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm, MPI_Status *status))
+{
+	struct exchange of = { .buffer = buffer,
+			       .count = count,
+			       .source = source,
+			       .tag = tag,
+			       .type = type,
+			       .comm = comm,
+			       .status = status,
+			       .send = MPI_REQUEST_NULL,
+			       .receive = MPI_REQUEST_NULL };
+	int code;
+
+	if (!wait_is_ours() || UNLIKELY(count < 0 || type == MPI_DATATYPE_NULL))
+		return HOST(Recv)(buffer, count, type, source, tag, comm, status);
+	UNLESS_SAMPLED(RECV, HOST(Recv)(buffer, count, type, source, tag, comm, status));
+	code = await(WAIT_CALL(RECV), UNISONO_MPI_WAIT_KIND_DIRECTED, ask_exchange, &of.question);
+	/* the sender of a long message waits until it was taken */
+	ring(comm, source);
+	return code;
+}
+
+BOTH(int, Sendrecv,
+     (const void *out, int out_count, MPI_Datatype out_type, int destination, int out_tag, void *in,
+      int in_count, MPI_Datatype in_type, int source, int in_tag, MPI_Comm comm, MPI_Status *status))
+{
+	struct exchange of = { .buffer = in,
+			       .count = in_count,
+			       .source = source,
+			       .tag = in_tag,
+			       .type = in_type,
+			       .comm = comm,
+			       .status = status,
+			       .receive = MPI_REQUEST_NULL };
+	int code;
+
+	if (!wait_is_ours() || UNLIKELY(in_count < 0 || in_type == MPI_DATATYPE_NULL)) {
+		code = HOST(Sendrecv)(out, out_count, out_type, destination, out_tag, in, in_count, in_type,
+				      source, in_tag, comm, status);
+		ring(comm, destination);
+		return code;
+	}
+	UNLESS_SAMPLED(SENDRECV, HOST(Sendrecv)(out, out_count, out_type, destination, out_tag, in, in_count,
+						in_type, source, in_tag, comm, status));
+	code = HOST(Isend)(out, out_count, out_type, destination, out_tag, comm, &of.send);
+	if (UNLIKELY(code))
+		return code;
+	ring(comm, destination);
+	code = await(WAIT_CALL(SENDRECV), UNISONO_MPI_WAIT_KIND_UNDIRECTED, ask_exchange, &of.question);
+	ring(comm, source);
+	return code;
+}
+
+struct one {
+	struct question question;
+	MPI_Request *request;
+	MPI_Status *status;
+};
+
+static int ask_one(void *context)
+{
+	struct one *one = context;
+	struct question *question = &one->question;
+
+	question->code = HOST(Test)(one->request, &question->done, one->status);
+	return is_over(question);
+}
+
+BOTH(int, Wait, (MPI_Request * request, MPI_Status *status))
+{
+	struct one one = { .request = request, .status = status };
+
+	if (!wait_is_ours())
+		return HOST(Wait)(request, status);
+	UNLESS_SAMPLED(WAIT, HOST(Wait)(request, status));
+	return await(WAIT_CALL(WAIT), kind_of_requests(), ask_one, &one.question);
+}
+
+struct several {
+	struct question question;
+	int count, *index, *number;
+	MPI_Request *requests;
+	MPI_Status *statuses;
+};
+
+static int ask_all(void *context)
+{
+	struct several *all = context;
+	struct question *question = &all->question;
+
+	question->code = HOST(Testall)(all->count, all->requests, &question->done, all->statuses);
+	return is_over(question);
+}
+
+BOTH(int, Waitall, (int count, MPI_Request requests[], MPI_Status statuses[]))
+{
+	struct several all = { .count = count, .requests = requests, .statuses = statuses };
+
+	if (!wait_is_ours())
+		return HOST(Waitall)(count, requests, statuses);
+	UNLESS_SAMPLED(WAITALL, HOST(Waitall)(count, requests, statuses));
+	return await(WAIT_CALL(WAITALL), kind_of_requests(), ask_all, &all.question);
+}
+
+static int ask_any(void *context)
+{
+	struct several *any = context;
+	struct question *question = &any->question;
+
+	question->code = HOST(Testany)(any->count, any->requests, any->index, &question->done, any->statuses);
+	return is_over(question);
+}
+
+BOTH(int, Waitany, (int count, MPI_Request requests[], int *index, MPI_Status *status))
+{
+	struct several any = { .count = count, .requests = requests, .index = index, .statuses = status };
+
+	if (!wait_is_ours())
+		return HOST(Waitany)(count, requests, index, status);
+	UNLESS_SAMPLED(WAITANY, HOST(Waitany)(count, requests, index, status));
+	return await(WAIT_CALL(WAITANY), kind_of_requests(), ask_any, &any.question);
+}
+
+/* MPI_Testsome says MPI_UNDEFINED where no request is active, and 0 where none is complete. */
+static int ask_some(void *context)
+{
+	struct several *some = context;
+	struct question *question = &some->question;
+
+	question->code = HOST(Testsome)(some->count, some->requests, some->number, some->index, some->statuses);
+	question->done = question->code || *some->number;
+	return question->done;
+}
+
+BOTH(int, Waitsome, (int count, MPI_Request requests[], int *number, int indices[], MPI_Status statuses[]))
+{
+	struct several some = {
+		.count = count, .requests = requests, .number = number, .index = indices, .statuses = statuses
+	};
+
+	if (count == 0 || !wait_is_ours()) /* without requests there is nothing to ask about */
+		return HOST(Waitsome)(count, requests, number, indices, statuses);
+	UNLESS_SAMPLED(WAITSOME, HOST(Waitsome)(count, requests, number, indices, statuses));
+	return await(WAIT_CALL(WAITSOME), kind_of_requests(), ask_some, &some.question);
+}
