@@ -26,7 +26,7 @@ enum { OURS_AFTER_A_LONG_ONE = 64 };
 /* The places of the first `count` ranks of a group; whether all are here. */
 static bool places(MPI_Group group, int count, unsigned *members)
 {
-	int *ranks = malloc(2 * sizeof *ranks * (size_t)count), *found = ranks + count;
+	int *ranks = calloc(2 * (size_t)count, sizeof *ranks), *found = ranks + count;
 	bool all = true;
 
 	if (!ranks)

@@ -53,6 +53,13 @@ const LONGEST_NAP: Nanos = Nanos(2_000_000);
 /// The longest nap where messages may come from another host, whose ranks cannot ring.
 const LONGEST_NAP_AMONG_HOSTS: Nanos = Nanos(200_000);
 
+/// How long an undirected nap lasts at most: the bells for it are fewer.
+const LONGEST_UNDIRECTED_NAP: Nanos = Nanos(400_000);
+/// How often an undirected wait rings before it naps. What it has just asked may have moved a stage of a
+/// collective, for which others wait. Without a limit two ranks that wait for a third one would wake each
+/// other for ever; a collective of 8 ranks has 3 stages and an end.
+const RINGS: u32 = 4;
+
 /// Lines before those of the ranks.
 const SHARED: usize = 2;
 const NAPPING: usize = 0;
@@ -146,8 +153,11 @@ impl Crowd {
             return CrowdWait::Short;
         }
         let nap = self.regime().is_asleep().then(|| Nap::begin(self, kind));
-        let mut watch =
-            Questions { question, nap: FIRST_NAP, longest: self.longest_nap.max(FIRST_NAP) };
+        let (longest, rings_left) = match kind {
+            WaitKind::Directed => (self.longest_nap, 0),
+            WaitKind::Undirected => (self.longest_nap.min(LONGEST_UNDIRECTED_NAP), RINGS),
+        };
+        let mut watch = Questions { crowd: self, question, nap: FIRST_NAP, longest, rings_left };
         let flag = self.lines[SHARED + self.member].flag(0);
         let slept = WAITER.with(|waiter| {
             // The host MPI may call the program, which may wait in turn.
@@ -196,6 +206,7 @@ impl Crowd {
             return;
         }
         (0..self.members())
+            .filter(|member| *member != self.member)
             .filter(|member| self.lines[SHARED + member].word(OWN_UNDIRECTED).load(Ordering::Relaxed) != 0)
             .for_each(|member| self.ring(member));
     }
@@ -249,18 +260,24 @@ impl Drop for Nap<'_> {
 }
 
 /// The question in the place of a watch.
-struct Questions<F> {
+struct Questions<'a, F> {
+    crowd: &'a Crowd,
     question: F,
     nap: Nanos,
     longest: Nanos,
+    rings_left: u32,
 }
 
-impl<F: FnMut() -> bool> Watch for Questions<F> {
+impl<F: FnMut() -> bool> Watch for Questions<'_, F> {
     fn look(&mut self) -> WatchVerdict {
         if (self.question)() { WatchVerdict::Stop } else { WatchVerdict::Continue }
     }
 
     fn sleep_until(&mut self) -> Option<Nanos> {
+        if self.rings_left > 0 {
+            self.rings_left -= 1;
+            self.crowd.ring_undirected();
+        }
         let until = self.nap.after(now());
         self.nap = self.nap.times(2).min(self.longest);
         Some(until)
@@ -339,7 +356,7 @@ pub unsafe extern "C" fn unisono_mpi_crowd_wait(
         // SAFETY: the shim passes a function and the context that it expects.
         let ask = || unsafe { question(context) } != 0;
         let Some(crowd) = CROWD.get() else {
-            let mut ask = ask;
+            let ask = ask;
             while !ask() {
                 std::thread::yield_now();
             }
@@ -352,7 +369,7 @@ pub unsafe extern "C" fn unisono_mpi_crowd_wait(
             ledger::enter(call, Entry { crowded, waited: took(begun), slept });
         }
         Ok(c_int::from(wait != CrowdWait::Short))
-    });
+    })
 }
 
 fn took(begun: Ticks) -> Nanos {
@@ -370,7 +387,7 @@ pub extern "C" fn unisono_mpi_crowd_ring(member: usize) {
     }
 }
 
-/// Wakes the ranks of this host that nap and do not wait for a message to them alone.
+/// Wakes the other ranks of this host that nap and do not wait for a message to them alone.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_ring_undirected() {
     if let Some(crowd) = CROWD.get() {

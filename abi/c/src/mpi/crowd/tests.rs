@@ -81,7 +81,9 @@ fn a_rank_that_naps_is_woken_by_a_bell_of_its_kind_and_counts_only_while_it_naps
 
 #[test]
 fn naps_grow_to_their_longest_and_no_further() {
-    let mut watch = Questions { question: || false, nap: FIRST_NAP, longest: Nanos(350_000) };
+    let crowd = &crowd(2, true)[0];
+    let mut watch =
+        Questions { crowd, question: || false, nap: FIRST_NAP, longest: Nanos(350_000), rings_left: 0 };
     let mut naps = Vec::new();
     for _ in 0..4 {
         naps.push(watch.nap.0 / 1_000);
