@@ -76,14 +76,12 @@ static bool is_sample(struct fellows *fellows)
 
 #define UNLESS_SAMPLE(fellows, name, call)                                                                   \
 	do {                                                                                                 \
-		if (is_sample(fellows)) {                                                                    \
-			uint64_t begun = unisono_mpi_crowd_now();                                            \
-			int code_ = (call);                                                                  \
-                                                                                                             \
-			unisono_mpi_crowd_sampled(UNISONO_MPI_WAIT_CALL_##name, begun);                      \
-			return code_;                                                                        \
-		}                                                                                            \
+		if (is_sample(fellows))                                                                      \
+			return TIMED(name, unisono_mpi_crowd_sampled, call);                                 \
 	} while (0)
+
+/* A call that is not ours. */
+#define HOSTS(name, call) (UNLIKELY(waits_counted) ? TIMED(name, unisono_mpi_crowd_timed, call) : (call))
 
 BOTH(int, Bcast, (void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm))
 {
@@ -91,7 +89,7 @@ BOTH(int, Bcast, (void *buffer, int count, MPI_Datatype type, int root, MPI_Comm
 	struct fellows *fellows = served(comm);
 
 	if (LIKELY(!fellows) || bytes_of(count, type) > MOST_BYTES)
-		return HOST(Bcast)(buffer, count, type, root, comm);
+		return HOSTS(BCAST, HOST(Bcast)(buffer, count, type, root, comm));
 	UNLESS_SAMPLE(fellows, BCAST, HOST(Bcast)(buffer, count, type, root, comm));
 	return finish(UNISONO_MPI_WAIT_CALL_BCAST,
 		      HOST(Ibcast)(buffer, count, type, root, comm, &collective.request), &collective);
@@ -103,7 +101,7 @@ int barrier_served(MPI_Comm comm)
 	struct collective collective = { .question = { 0 } };
 
 	if (!served(comm))
-		return HOST(Barrier)(comm);
+		return HOSTS(BARRIER, HOST(Barrier)(comm));
 	return finish(UNISONO_MPI_WAIT_CALL_BARRIER, HOST(Ibarrier)(comm, &collective.request), &collective);
 }
 
@@ -290,17 +288,18 @@ BOTH(int, Allreduce,
 	int code;
 
 	if (LIKELY(!fellows) || count < 1 || bytes_of(count, type) > MOST_BYTES)
-		return HOST(Allreduce)(in, out, count, type, op, comm);
+		return HOSTS(ALLREDUCE, HOST(Allreduce)(in, out, count, type, op, comm));
 	element = element_of(type);
 	if (element == INTEGER ? !is_arithmetic(op) && !is_logical(op) : !is_arithmetic(op) || element == OTHER)
-		return HOST(Allreduce)(in, out, count, type, op, comm);
+		return HOSTS(ALLREDUCE, HOST(Allreduce)(in, out, count, type, op, comm));
 	if (element != INTEGER && fellows->size > 2) {
 		trial = trial_of(fellows, type, count);
 		if (!trial || trial->verdict == DIFFERENT)
-			return HOST(Allreduce)(in, out, count, type, op, comm);
+			return HOSTS(ALLREDUCE, HOST(Allreduce)(in, out, count, type, op, comm));
 		if (trial->verdict != SAME) {
 			code = try_next(trial, element, fellows->size, comm);
-			return code ? code : HOST(Allreduce)(in, out, count, type, op, comm);
+			return code ? code
+				    : HOSTS(ALLREDUCE, HOST(Allreduce)(in, out, count, type, op, comm));
 		}
 	}
 	UNLESS_SAMPLE(fellows, ALLREDUCE, HOST(Allreduce)(in, out, count, type, op, comm));

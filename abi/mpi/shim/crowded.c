@@ -68,7 +68,7 @@ void crowded_begin(void)
 	void *lines;
 
 	PMPI_Comm_size(MPI_COMM_WORLD, &world_size);
-	if (windows_only() || world_size < 2 || host_gives_way() ||
+	if (windows_only() || world_size < 2 ||
 	    PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &together))
 		return;
 	PMPI_Comm_size(together, &count);
@@ -82,7 +82,7 @@ void crowded_begin(void)
 		if (PMPI_Allreduce(&full, &any, 1, MPI_INT, MPI_MAX, together))
 			any = 0;
 		unisono_mpi_crowd_is_full(any);
-		ranks_outnumber = any;
+		ranks_outnumber = any && !host_gives_way();
 		PMPI_Comm_group(together, &here);
 		PMPI_Comm_group(MPI_COMM_WORLD, &world);
 		of_world = calloc((size_t)world_size, sizeof *of_world);
@@ -91,9 +91,9 @@ void crowded_begin(void)
 		places(world, world_size, of_world);
 		PMPI_Group_free(&world);
 		napping = (const _Atomic uint32_t *)unisono_mpi_crowd_napping();
-		waits_counted = unisono_mpi_statistics_wanted();
 		waits_served = true;
 	}
+	waits_counted = waits_served && unisono_mpi_statistics_wanted();
 	PMPI_Comm_free(&together);
 }
 
@@ -102,7 +102,7 @@ void crowded_end(void)
 {
 	if (!waits_served)
 		return;
-	waits_served = false;
+	waits_served = waits_counted = false;
 	napping = &nobody;
 	PMPI_Group_free(&here);
 }

@@ -20,7 +20,7 @@
 
 /* Whether waits are ours. Changes when MPI begins and ends. */
 extern bool waits_served;
-/* Whether the ranks of this host outnumber the processors that they may use. */
+/* Whether the ranks of this host outnumber the processors that they may use, and the host does not give way. */
 extern bool ranks_outnumber;
 /* Whether --stats counts and samples waits. */
 extern bool waits_counted;
@@ -54,9 +54,9 @@ static inline int await(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, 
 }
 
 /*
- * Whether this wait is ours. Where each rank has a processor nothing can be won before other programs come.
- * The host's own calls, which are as fast as they can be, do not notice that; so one of LOOKED_AT is ours, and
- * after one that lasted long the next ones are.
+ * Whether this wait is ours. Where each rank has a processor, or the host gives way by itself as Open MPI does,
+ * nothing can be won before other programs come. The host's own calls, which are as fast as they can be, do
+ * not notice that; so one of LOOKED_AT is ours, and after one that lasted long the next ones are.
  */
 enum { LOOKED_AT = 16 };
 static inline bool wait_is_ours(void)
@@ -89,16 +89,21 @@ static inline void ring(MPI_Comm comm, int rank)
 		ring_slowly(comm, rank);
 }
 
+/* A wait of the host's, as it is, entered into the statistics. */
+#define TIMED(name, entered, call)                                                                           \
+	({                                                                                                   \
+		uint64_t begun_ = unisono_mpi_crowd_now();                                                   \
+		int code_ = (call);                                                                          \
+                                                                                                             \
+		entered(UNISONO_MPI_WAIT_CALL_##name, begun_);                                               \
+		code_;                                                                                       \
+	})
+
 /* With --stats some waits are the host's as they are. */
 #define UNLESS_SAMPLED(name, call)                                                                           \
 	do {                                                                                                 \
-		if (UNLIKELY(waits_counted) && unisono_mpi_crowd_samples()) {                                \
-			uint64_t begun = unisono_mpi_crowd_now();                                            \
-			int code_ = (call);                                                                  \
-                                                                                                             \
-			unisono_mpi_crowd_sampled(UNISONO_MPI_WAIT_CALL_##name, begun);                      \
-			return code_;                                                                        \
-		}                                                                                            \
+		if (UNLIKELY(waits_counted) && unisono_mpi_crowd_samples())                                  \
+			return TIMED(name, unisono_mpi_crowd_sampled, call);                                 \
 	} while (0)
 
 struct trial;

@@ -1,5 +1,5 @@
 /* Beginning and end, the host's progress, and MPI_Barrier. */
-#include "shim.h"
+#include "crowded.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -229,6 +229,19 @@ static struct barrier *barrier_of(MPI_Comm comm)
 	return barrier;
 }
 
+static unisono_status barrier_of_job(struct job *job)
+{
+	unisono_status status;
+	uint64_t begun;
+
+	if (LIKELY(!waits_counted))
+		return job_barrier(job);
+	begun = unisono_mpi_crowd_now();
+	status = job_barrier(job);
+	unisono_mpi_crowd_timed(UNISONO_MPI_WAIT_CALL_BARRIER, begun);
+	return status;
+}
+
 BOTH(int, Barrier, (MPI_Comm comm))
 {
 	static _Thread_local struct {
@@ -242,7 +255,7 @@ BOTH(int, Barrier, (MPI_Comm comm))
 
 	if (LIKELY(last.job && last.comm == comm && last.generation == atomic_load(&generation) &&
 		   last.job->core)) {
-		status = job_barrier(last.job);
+		status = barrier_of_job(last.job);
 		return LIKELY(!status) ? MPI_SUCCESS
 				       : comm_error(comm, "MPI_Barrier", code_of_status(status),
 						    unisono_error_text());
@@ -264,7 +277,7 @@ BOTH(int, Barrier, (MPI_Comm comm))
 	last.comm = comm;
 	last.job = barrier->job;
 	last.generation = atomic_load(&generation);
-	status = job_barrier(barrier->job);
+	status = barrier_of_job(barrier->job);
 	return status ? comm_error(comm, "MPI_Barrier", code_of_status(status), unisono_error_text())
 		      : MPI_SUCCESS;
 }

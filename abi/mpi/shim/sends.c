@@ -36,7 +36,7 @@ INLINE int sent(int code, struct sending *sending, int destination, MPI_Comm com
 /* A short message is sent by the host's own call where its receiver has a processor to take it. */
 static inline bool is_hosts(int count)
 {
-	return !waits_served || (count <= ELEMENTS_COPIED && !ranks_outnumber) || !wait_is_ours();
+	return !waits_served || (count <= ELEMENTS_COPIED && !ranks_outnumber && !waits_counted) || !wait_is_ours();
 }
 
 /* The host's own call has sent a message. */
@@ -70,6 +70,7 @@ BOTH(int, Ssend, SEND_ARGUMENTS)
 
 	if (!wait_is_ours())
 		return rung(HOST(Ssend)(buffer, count, type, destination, tag, comm), destination, comm);
+	UNLESS_SAMPLED(SEND, HOST(Ssend)(buffer, count, type, destination, tag, comm));
 	return sent(HOST(Issend)(buffer, count, type, destination, tag, comm, &sending.request), &sending,
 		    destination, comm);
 }

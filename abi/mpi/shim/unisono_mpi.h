@@ -107,6 +107,7 @@ void unisono_mpi_crowd_ring_undirected(void);
 void unisono_mpi_crowd_ring_all(void);
 uint64_t unisono_mpi_crowd_now(void);
 int unisono_mpi_crowd_samples(void);
+void unisono_mpi_crowd_timed(unisono_mpi_wait_call call, uint64_t begun);
 void unisono_mpi_crowd_sampled(unisono_mpi_wait_call call, uint64_t begun);
 
 // A predefined type of `bytes` bytes. `element` is one of unisono_element, or 0 for data that only moves.

@@ -53,6 +53,7 @@ BOTH(int, Mprobe, (int source, int tag, MPI_Comm comm, MPI_Message *message, MPI
 
 	if (!wait_is_ours())
 		return HOST(Mprobe)(source, tag, comm, message, status);
+	UNLESS_SAMPLED(PROBE, HOST(Mprobe)(source, tag, comm, message, status));
 	return await(WAIT_CALL(PROBE), UNISONO_MPI_WAIT_KIND_DIRECTED, ask_probe, &probe.question);
 }
 

@@ -5,7 +5,7 @@
  *                      [--windows allocated,created] [--pin CPU,...] [--result FILE]
  *
  * The processes form a periodic grid of two dimensions; each sends its four neighbours one message of each
- * size a step. What is measured is the time of a step: a batch of steps is timed between two barriers, the
+ * size a step. Some methods are no exchange: a message around a ring, a collective, a single operation. What is measured is the time of a step: a batch of steps is timed between two barriers, the
  * batch is as long as --seconds says divided by the repetitions, and the slowest process's time counts. One
  * line of JSON a measurement: program, MPI, processes, method, window (allocated, created or none), bytes,
  * steps, repetitions, and the minimum, median and maximum of the repetitions in nanoseconds a step (MB/s as
@@ -123,6 +123,35 @@ static void barrier(int bytes)
 {
 	(void)bytes;
 	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* To one neighbour each: what two processes need for it does not grow with their number. */
+static void ring(int bytes)
+{
+	MPI_Request requests[2];
+
+	MPI_Irecv(ghost, bytes, MPI_BYTE, (rank + size - 1) % size, 0, MPI_COMM_WORLD, &requests[0]);
+	MPI_Isend(source, bytes, MPI_BYTE, (rank + 1) % size, 0, MPI_COMM_WORLD, &requests[1]);
+	MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+}
+
+static void allreduce(int bytes)
+{
+	MPI_Allreduce(source, ghost, bytes / (int)sizeof(double), MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void bcast(int bytes)
+{
+	MPI_Bcast(source, bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
+}
+
+static void ibarrier(int bytes)
+{
+	MPI_Request request;
+
+	(void)bytes;
+	MPI_Ibarrier(MPI_COMM_WORLD, &request);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
 static int ascending(const void *a, const void *b)
@@ -427,6 +456,16 @@ int main(int argc, char **argv)
 	exchange("messages", "none", messages, sizes, count);
 	if (wanted("barrier"))
 		measure("barrier", "none", barrier, 0);
+	if (wanted("ibarrier"))
+		measure("ibarrier", "none", ibarrier, 0);
+	for (int i = 0; i < count; i++) {
+		if (wanted("ring"))
+			measure("ring", "none", ring, sizes[i]);
+		if (wanted("bcast"))
+			measure("bcast", "none", bcast, sizes[i]);
+		if (wanted("allreduce"))
+			measure("allreduce", "none", allreduce, sizes[i]);
+	}
 	if (strstr(memories, "allocated")) {
 		MPI_Win_allocate(most, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &ghost, &window);
 		windows("allocated", sizes, count);

@@ -30,7 +30,9 @@ const REPETITIONS: usize = 5;
 const METHODS: [&str; 4] = ["messages", "fence", "pscw", "lock"];
 
 /// Methods without a window.
-const WITHOUT_WINDOW: [&str; 2] = ["messages", "barrier"];
+const WITHOUT_WINDOW: [&str; 6] = ["messages", "barrier", "ring", "allreduce", "bcast", "ibarrier"];
+/// Those of an MPI that the preload serves by the MPI's own messages, and that the engine does not have.
+const MESSAGES_ALONE: [&str; 4] = ["ring", "allreduce", "bcast", "ibarrier"];
 
 const SIZES: [u64; 7] = [16, 64, 256, 1024, 16_384, 65_536, 262_144];
 
@@ -86,9 +88,12 @@ impl Default for GhostDriver {
 }
 
 impl GhostDriver {
-    /// The engine has no messages, and the preload leaves messages to its MPI.
+    /// The engine has no messages. The exchange by messages is compared with windows, and is each MPI's own.
     fn is_possible(&self, method: &str) -> bool {
-        method != "messages" || !(self.is_engine() || self.preload)
+        match method {
+            "messages" => !(self.is_engine() || self.preload),
+            other => !(self.is_engine() && MESSAGES_ALONE.contains(&other)),
+        }
     }
 
     fn is_engine(&self) -> bool {
@@ -109,7 +114,7 @@ impl GhostDriver {
     /// Measurements of a run, over all sizes.
     fn count(&self) -> usize {
         let of = |part: &String| match part.trim_end_matches("-created") {
-            "barrier" | "fetch-flush" => 1,
+            "barrier" | "ibarrier" | "fetch-flush" => 1,
             operation if OPERATIONS.contains(&operation) => LENGTHS,
             _ => self.sizes.len(),
         };
@@ -335,6 +340,17 @@ mod tests {
         let mpich = GhostDriver { program: "ghost-mpich".into(), ..engine() };
         assert_eq!(mpich.measurements()[0], "messages");
         assert_eq!(GhostDriver { preload: true, ..mpich }.measurements()[0], "fence");
+    }
+
+    #[test]
+    fn waits_for_messages_are_measured_of_mpis_alone_with_the_preload_or_without() {
+        let methods: Vec<String> = ["ring", "ibarrier"].map(str::to_owned).into();
+        let engine = GhostDriver { methods, sizes: vec![8, 1024], ..GhostDriver::default() };
+        assert_eq!((engine.measurements(), engine.count()), (Vec::<String>::new(), 0));
+        for preload in [false, true] {
+            let mpich = GhostDriver { program: "ghost-mpich".into(), preload, ..engine.clone() };
+            assert_eq!((mpich.measurements(), mpich.count()), (vec!["ring".into(), "ibarrier".into()], 3));
+        }
     }
 
     #[test]

@@ -19,7 +19,8 @@
 //!
 //! Cost: an indirect call for each question. Where each rank has a processor, the first [`SPIN`] of a wait
 //! polls as the host MPI does. When not to use: for an MPI that gives way by itself (Open MPI), unless other
-//! programs want the processors. Reference: as for the adaptive way.
+//! programs want the processors; the shim then leaves most waits to that MPI. Reference: as for the adaptive
+//! way.
 
 mod ledger;
 
@@ -121,11 +122,10 @@ thread_local! {
 
 /// How a wait went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CrowdWait {
-    /// Polling was enough.
-    Short,
-    /// The rank gave way or slept.
-    Long { slept: Nanos },
+struct CrowdWait {
+    slept: Nanos,
+    /// It lasted longer than [`SPIN`].
+    long: bool,
 }
 
 impl Crowd {
@@ -150,8 +150,9 @@ impl Crowd {
     /// here, which their first question completed.
     fn wait(&self, kind: WaitKind, passed: u32, mut question: impl FnMut() -> bool) -> CrowdWait {
         if !self.is_crowded() && spin(&mut question) {
-            return CrowdWait::Short;
+            return CrowdWait { slept: Nanos::ZERO, long: false };
         }
+        let begun = ticks();
         let nap = self.regime().is_asleep().then(|| Nap::begin(self, kind));
         let (longest, rings_left) = match kind {
             WaitKind::Directed => (self.longest_nap, 0),
@@ -182,7 +183,7 @@ impl Crowd {
         if nap.is_some() {
             self.ring_undirected();
         }
-        CrowdWait::Long { slept }
+        CrowdWait { slept, long: took(begun) > SPIN }
     }
 
     /// The first thread of the first rank that waits learns for all.
@@ -306,6 +307,11 @@ pub unsafe extern "C" fn unisono_mpi_crowd_join(
         let longest_nap = if one_host != 0 { LONGEST_NAP } else { LONGEST_NAP_AMONG_HOSTS };
         let crowd = Crowd { lines, member, longest_nap, full: AtomicBool::new(false) };
         crowd.regime().announce_processors();
+        // for the test of naps and bells; of no other use
+        if std::env::var_os("UNISONO_MPI_CROWD").is_some_and(|value| value == "asleep") {
+            crowd.regime().yield_took_long(Nanos(0));
+            crowd.regime().yield_took_long(Nanos(5_000_000));
+        }
         // MPI begins once in a process; a second crowd would be a mistake of the shim
         let _ = CROWD.set(crowd);
         Ok(())
@@ -342,8 +348,8 @@ pub extern "C" fn unisono_mpi_crowd_napping() -> *const u32 {
 }
 
 /// Waits until the host MPI answers `question` with something else than 0. `passed`: waits of this thread
-/// since the last one here that their first question completed. Returns 1 if the thread gave way or slept,
-/// else 0.
+/// since the last one here that their first question completed. Returns 1 if the wait lasted longer
+/// than where each rank has a processor to itself, else 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_crowd_wait(
     call: WaitCall,
@@ -365,10 +371,9 @@ pub unsafe extern "C" fn unisono_mpi_crowd_wait(
         let entry = ledger::is_wanted().then(|| (ticks(), crowd.is_crowded()));
         let wait = crowd.wait(kind, passed, ask);
         if let Some((begun, crowded)) = entry {
-            let slept = if let CrowdWait::Long { slept } = wait { slept } else { Nanos::ZERO };
-            ledger::enter(call, Entry { crowded, waited: took(begun), slept });
+            ledger::enter(call, Entry { crowded, waited: took(begun), slept: wait.slept });
         }
-        Ok(c_int::from(wait != CrowdWait::Short))
+        Ok(c_int::from(wait.long))
     })
 }
 
@@ -405,7 +410,7 @@ pub extern "C" fn unisono_mpi_crowd_ring_all() {
     }
 }
 
-/// The present moment, for unisono_mpi_crowd_sampled.
+/// The present moment, for unisono_mpi_crowd_timed and unisono_mpi_crowd_sampled.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_now() -> u64 {
     ticks().0
@@ -420,7 +425,17 @@ pub extern "C" fn unisono_mpi_crowd_samples() -> c_int {
     })
 }
 
-/// Enters a wait of the host MPI's own that began at `begun`.
+/// Enters a wait that began at `begun`, of which nothing else is known.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_mpi_crowd_timed(call: WaitCall, begun: u64) {
+    answer_or((), || {
+        let crowded = CROWD.get().is_some_and(Crowd::is_crowded);
+        ledger::enter(call, Entry { crowded, waited: took(Ticks(begun)), slept: Nanos::ZERO });
+        Ok(())
+    });
+}
+
+/// Enters a sample: a wait of the host MPI's own that began at `begun`.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_sampled(call: WaitCall, begun: u64) {
     answer_or((), || {
