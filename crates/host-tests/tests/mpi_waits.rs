@@ -1,0 +1,129 @@
+//! Waits for messages under `unisono mpi`: the same results, statuses and errors as on the MPI alone, awake and
+//! asleep, with a processor for each rank and without; the statistics of waits.
+
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::process::Output;
+use unisono_host_tests::mpi::{MPIS, TestedMpi, verdict};
+use unisono_host_tests::processes::text;
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, is_long};
+
+/// Programs of two MPIs on ranks that have a processor each on most machines, and that do not.
+const RANKS: [usize; 2] = [2, 4];
+
+fn on_preload(mpi: TestedMpi, ranks: usize, file: &str, options: &[&str]) -> Result<Output, Skipped> {
+    let built = mpi.build(file)?;
+    let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
+    arguments.extend([OsStr::new("--"), built.as_os_str()]);
+    Ok(mpi.on_preload(ranks, &arguments).output().expect("mpiexec starts because it was found"))
+}
+
+/// Runs a program as it comes, and with ranks that begin asleep, as they do beside other programs.
+fn awake_and_asleep(file: &str) -> TestOutcome {
+    let name = file.trim_end_matches(".c");
+    for (mpi, ranks) in MPIS.into_iter().flat_map(|mpi| RANKS.map(|ranks| (mpi, ranks))) {
+        verdict(name, &on_preload(mpi, ranks, file, &[])?).expect("the program agrees");
+        let built = mpi.build(file)?;
+        let mut asleep = mpi.on_preload(ranks, &[OsStr::new("--"), built.as_os_str()]);
+        asleep.env("UNISONO_MPI_CROWD", "asleep");
+        let output = asleep.output().expect("mpiexec starts because it was found");
+        verdict(name, &output).expect("the program agrees asleep");
+    }
+    Ok(())
+}
+
+fn messages_statuses_and_errors_are_those_of_the_mpi() -> TestOutcome {
+    awake_and_asleep("waits.c")
+}
+
+fn threads_that_wait_at_once_do_not_take_what_is_anothers() -> TestOutcome {
+    awake_and_asleep("waits_threads.c")
+}
+
+/// The lines of a run that say which bits all results have, in the order of the ranks.
+fn bits(output: &Output) -> Vec<String> {
+    verdict("collectives", output).expect("the program agrees");
+    let said = text(&output.stdout);
+    let mut lines: Vec<String> =
+        said.lines().filter(|line| line.starts_with("bits")).map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+/// Sums of floating point numbers tell in which order they were added. Five ranks are no power of two.
+fn small_collectives_give_the_very_bits_of_the_mpi_alone() -> TestOutcome {
+    for mpi in MPIS {
+        let built = mpi.build("collectives.c")?;
+        let all: &[usize] = if is_long() { &[2, 3, 4, 5, 8] } else { &[3, 5] };
+        for &ranks in all {
+            let mut alone = mpi.launcher(ranks);
+            let alone = alone.arg(&built).arg("bits").output().expect("mpiexec was found");
+            let arguments = [OsStr::new("--"), built.as_os_str(), OsStr::new("bits")];
+            let served = mpi.on_preload(ranks, &arguments).output().expect("mpiexec was found");
+            assert_eq!(bits(&alone).len(), ranks);
+            assert_eq!(bits(&alone), bits(&served), "{} on {ranks} ranks", mpi.name());
+        }
+    }
+    Ok(())
+}
+
+fn calls(of: &Value, call: &str) -> u64 {
+    let waits = of["waits"].as_array().expect("a list of waits");
+    let row = waits.iter().find(|row| row["call"] == call);
+    row.map_or(0, |row| row["calls"].as_u64().expect("a number of calls"))
+}
+
+/// One table by the first rank, and a file with each rank's waits. The program's own calls are known; MPI's
+/// beginning and end add a few collectives.
+fn statistics_count_the_waits_of_each_rank() -> TestOutcome {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (mpi, ranks) in MPIS.into_iter().flat_map(|mpi| RANKS.map(|ranks| (mpi, ranks))) {
+        let file = directory.path().join(format!("{}-{ranks}.json", mpi.name()));
+        let path = file.to_str().expect("a temporary directory has a name in UTF-8");
+        let output = on_preload(mpi, ranks, "waits_counted.c", &["--stats", "--json", path])?;
+        verdict("waits_counted", &output).expect("the program agrees");
+        let said = text(&output.stderr);
+        assert_eq!(said.matches(&format!("waits of {ranks} ranks together")).count(), 1, "{said}");
+        let json = std::fs::read_to_string(&file).expect("the file was written");
+        let json: Value = serde_json::from_str(&json).expect("it is JSON");
+        let by_rank = json["ranks"].as_array().expect("a list of ranks");
+        assert_eq!(by_rank.len(), ranks);
+        for (rank, of) in by_rank.iter().enumerate() {
+            assert_eq!(of["rank"], rank);
+            for (call, expected) in [("MPI_Waitall", 200), ("MPI_Recv", 30), ("MPI_Wait", 30)] {
+                assert_eq!(calls(of, call), expected, "{call} of rank {rank}, {}: {json}", mpi.name());
+            }
+            for (call, least) in [("MPI_Barrier", 20), ("MPI_Bcast", 20), ("MPI_Allreduce", 10)] {
+                let counted = calls(of, call);
+                assert!((least..=least + 4).contains(&counted), "{counted} {call} of rank {rank}: {json}");
+            }
+        }
+        assert_eq!(calls(&json, "MPI_Waitall"), 200 * ranks as u64);
+    }
+    Ok(())
+}
+
+/// `--only windows` leaves waits alone, and `--json` without `--stats` prints nothing.
+fn windows_alone_have_no_waits() -> TestOutcome {
+    let directory = tempfile::tempdir().expect("a directory");
+    for mpi in MPIS {
+        let file = directory.path().join(mpi.name());
+        let path = file.to_str().expect("a temporary directory has a name in UTF-8");
+        let options = ["--only", "windows", "--json", path];
+        let output = on_preload(mpi, 3, "waits_counted.c", &options)?;
+        verdict("waits_counted", &output).expect("the program agrees");
+        assert!(!text(&output.stderr).contains("waits of"), "{}", text(&output.stderr));
+        let json = std::fs::read_to_string(&file).expect("the file was written");
+        let json: Value = serde_json::from_str(&json).expect("it is JSON");
+        assert_eq!(json["waits"].as_array().map(Vec::len), Some(0), "{json}");
+    }
+    Ok(())
+}
+
+host_tests![
+    messages_statuses_and_errors_are_those_of_the_mpi within 200,
+    threads_that_wait_at_once_do_not_take_what_is_anothers within 200,
+    small_collectives_give_the_very_bits_of_the_mpi_alone within 200,
+    statistics_count_the_waits_of_each_rank within 120,
+    windows_alone_have_no_waits within 120,
+];
