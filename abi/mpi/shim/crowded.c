@@ -8,7 +8,7 @@
 
 bool waits_served, ranks_outnumber, waits_counted;
 _Thread_local bool undirected;
-_Thread_local unsigned waits_passed, waits_ours, waits_seen;
+_Thread_local unsigned waits_passed, waits_seen;
 
 static const _Atomic uint32_t nobody;
 const _Atomic uint32_t *napping = &nobody;
@@ -22,6 +22,8 @@ static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 enum { LINE = 128, LINES_SHARED = 2 };
 /* Beside other programs each wait lasts a slice of the scheduler (3 to 4 ms): a quarter of a second. */
 enum { OURS_AFTER_A_LONG_ONE = 64 };
+/* As after a long one: a program that starts beside others does not wait for the first look. */
+_Thread_local unsigned waits_ours = OURS_AFTER_A_LONG_ONE;
 
 /* The places of the first `count` ranks of a group; whether all are here. */
 static bool places(MPI_Group group, int count, unsigned *members)

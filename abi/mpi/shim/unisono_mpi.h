@@ -6,21 +6,6 @@
 
 #include "unisono.h"
 
-// How a type is made of others.
-typedef enum unisono_mpi_combiner {
-        // One integer: the count.
-        UNISONO_MPI_COMBINER_CONTIGUOUS = 0,
-        // Integers: count, length. Addresses: stride in bytes.
-        UNISONO_MPI_COMBINER_VECTOR = 1,
-        // Integers: the length of each block. Addresses: the displacement of each block in bytes. One child, or
-        // one for each block.
-        UNISONO_MPI_COMBINER_BLOCKS = 2,
-        // Integers: dimensions, sizes, parts, starts, order (0 C, 1 Fortran).
-        UNISONO_MPI_COMBINER_SUBARRAY = 3,
-        // The child as it is, with another extent.
-        UNISONO_MPI_COMBINER_RESIZED = 4,
-} unisono_mpi_combiner;
-
 // The calls that wait, as the table of `--stats` names them.
 typedef enum unisono_mpi_wait_call {
         UNISONO_MPI_WAIT_CALL_RECV = 0,
@@ -44,8 +29,20 @@ typedef enum unisono_mpi_wait_kind {
         UNISONO_MPI_WAIT_KIND_UNDIRECTED = 1,
 } unisono_mpi_wait_kind;
 
-// What the shim asks: 0 if the call is not complete.
-typedef int (*unisono_mpi_question)(void *context);
+// How a type is made of others.
+typedef enum unisono_mpi_combiner {
+        // One integer: the count.
+        UNISONO_MPI_COMBINER_CONTIGUOUS = 0,
+        // Integers: count, length. Addresses: stride in bytes.
+        UNISONO_MPI_COMBINER_VECTOR = 1,
+        // Integers: the length of each block. Addresses: the displacement of each block in bytes. One child, or
+        // one for each block.
+        UNISONO_MPI_COMBINER_BLOCKS = 2,
+        // Integers: dimensions, sizes, parts, starts, order (0 C, 1 Fortran).
+        UNISONO_MPI_COMBINER_SUBARRAY = 3,
+        // The child as it is, with another extent.
+        UNISONO_MPI_COMBINER_RESIZED = 4,
+} unisono_mpi_combiner;
 
 // The host MPI's messages, for jobs of several hosts. Each function returns 0 or an MPI error code.
 typedef struct unisono_mpi_messages {
@@ -62,6 +59,9 @@ typedef struct unisono_mpi_messages {
         // Takes the packet that `receive` matched.
         int (*take)(void *context, void **message, void *packet, size_t bytes);
 } unisono_mpi_messages;
+
+// What the shim asks: 0 if the call is not complete.
+typedef int (*unisono_mpi_question)(void *context);
 
 // Stores a random key of 16 bytes in `key`. The ranks of a job find each other by it.
 unisono_status unisono_mpi_key(uint8_t *key);
@@ -97,18 +97,53 @@ unisono_status unisono_mpi_window_free(unisono_window **window, const char *name
 // Enters a window that is never freed into the statistics under this name.
 void unisono_mpi_window_counted(unisono_window *window, const char *name);
 
-void unisono_mpi_crowd_join(void *memory, size_t members, size_t member, int one_host);
+// Joins the ranks of this host that share `memory`: 128 zeroed bytes for each of them and for two more, for
+// as long as the process lives. Collective; a barrier has to follow, and then unisono_mpi_crowd_begin.
+void unisono_mpi_crowd_join(void *memory,
+                            size_t members,
+                            size_t member,
+                            int one_host);
+
+// 1 if the ranks of this host outnumber the processors that they may use, else 0. The answer is the same at
+// all of them, unless their quotas differ.
 int unisono_mpi_crowd_begin(void);
+
+// Says what all ranks have agreed about: whether they outnumber the processors.
 void unisono_mpi_crowd_is_full(int full);
+
+// The number of ranks of this host that nap, which changes at any time.
 const uint32_t *unisono_mpi_crowd_napping(void);
-int unisono_mpi_crowd_wait(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, uint32_t passed, unisono_mpi_question question, void *context);
+
+// Waits until the host MPI answers `question` with something else than 0. `passed`: waits of this thread
+// since the last one here that their first question completed. Returns 1 if the wait lasted longer
+// than where each rank has a processor to itself, else 0.
+int unisono_mpi_crowd_wait(enum unisono_mpi_wait_call call,
+                           enum unisono_mpi_wait_kind kind,
+                           uint32_t passed,
+                           unisono_mpi_question question,
+                           void *context);
+
+// Wakes a rank of this host that naps: something was sent to it. A rank that is just falling asleep may miss
+// that; it wakes by itself after a tenth of a millisecond.
 void unisono_mpi_crowd_ring(size_t member);
+
+// Wakes the other ranks of this host that nap and do not wait for a message to them alone.
 void unisono_mpi_crowd_ring_undirected(void);
+
+// Wakes all ranks of this host that nap.
 void unisono_mpi_crowd_ring_all(void);
+
+// The present moment, for unisono_mpi_crowd_timed and unisono_mpi_crowd_sampled.
 uint64_t unisono_mpi_crowd_now(void);
+
+// 1 if this wait is to be the host MPI's own, so that --stats can compare, else 0.
 int unisono_mpi_crowd_samples(void);
-void unisono_mpi_crowd_timed(unisono_mpi_wait_call call, uint64_t begun);
-void unisono_mpi_crowd_sampled(unisono_mpi_wait_call call, uint64_t begun);
+
+// Enters a wait that began at `begun`, of which nothing else is known.
+void unisono_mpi_crowd_timed(enum unisono_mpi_wait_call call, uint64_t begun);
+
+// Enters a sample: a wait of the host MPI's own that began at `begun`.
+void unisono_mpi_crowd_sampled(enum unisono_mpi_wait_call call, uint64_t begun);
 
 // A predefined type of `bytes` bytes. `element` is one of unisono_element, or 0 for data that only moves.
 // Every call that makes a layout returns NULL after an error.
@@ -138,18 +173,22 @@ int unisono_mpi_layout_element(const unisono_layout *layout);
 // The element if the layout is exactly one of it; 0 otherwise.
 int unisono_mpi_layout_single(const unisono_layout *layout);
 
-// 1 if the user asked for the table, else 0.
+// 1 if the user asked for the tables, else 0.
 int unisono_mpi_statistics_wanted(void);
 
-// Takes this process's ledger out, encoded in `*bytes` bytes. The memory is never freed: MPI ends once in a
-// process.
-const uint8_t *unisono_mpi_statistics_take(int rank, size_t *bytes);
+// Takes what this process has entered, as the process of this rank, encoded in `*bytes` bytes. The memory is
+// never freed: MPI ends once in a process.
+const uint8_t *unisono_mpi_statistics_take(int rank,
+                                           size_t *bytes);
 
-// Prints the sum of the encoded ledgers of `ranks` ranks, which lie one after the other in `all`.
-void unisono_mpi_statistics_print(const uint8_t *all, const int *lengths, size_t ranks);
+// Prints the sums of what `ranks` ranks have entered, which lie one after the other in `all`. Writes them as
+// JSON where the user asked for that.
+void unisono_mpi_statistics_print(const uint8_t *all,
+                                  const int *lengths,
+                                  size_t ranks);
 
-// Prints this process's ledger, unless it was taken or nobody asked for the table. `why` says why it is
-// printed alone.
+// Prints this process's windows, unless they were taken or nobody asked for the table. `why` says why they
+// are printed alone.
 void unisono_mpi_statistics_alone(int rank,
                                   const char *why);
 

@@ -91,7 +91,9 @@ impl CallAccount {
         [calls, waited.0, slept.0, crowded, crowded_waited.0, samples, sampled.0]
     }
 
-    fn from_numbers([calls, waited, slept, crowded, crowded_waited, samples, sampled]: [u64; NUMBERS]) -> Self {
+    fn from_numbers(
+        [calls, waited, slept, crowded, crowded_waited, samples, sampled]: [u64; NUMBERS],
+    ) -> Self {
         Self {
             calls,
             waited: Nanos(waited),
@@ -160,8 +162,7 @@ pub(super) fn enter(call: WaitCall, Entry { crowded, waited, slept }: Entry) {
 
 /// Samples count as calls whose time was waited, so that the table adds up to what the program did.
 pub(super) fn enter_sample(call: WaitCall, sampled: Nanos) {
-    let account =
-        CallAccount { calls: 1, waited: sampled, samples: 1, sampled, ..CallAccount::default() };
+    let account = CallAccount { calls: 1, waited: sampled, samples: 1, sampled, ..CallAccount::default() };
     change(|own| own.ledger.calls[call as usize].add(account));
 }
 
@@ -301,7 +302,10 @@ impl fmt::Display for JobWaits {
             let crowded = percent((sum.crowded + sum.samples) as f64, sum.calls as f64);
             let share = percent(waited, lasted);
             let (waited, lasted, rank) = (time(waited), time(lasted), ledger.rank);
-            writeln!(f, "  rank {rank} waited {waited} of {lasted} ({share}); {crowded} of its waits crowded")?;
+            writeln!(
+                f,
+                "  rank {rank} waited {waited} of {lasted} ({share}); {crowded} of its waits crowded"
+            )?;
         }
         if ranks.len() < self.0.len() {
             let left = self.0.len() - ranks.len();
@@ -385,7 +389,10 @@ mod tests {
             job.push(ledger(rank, WaitCall::Wait, CallAccount { waited: Nanos(rank * 1000), ..account() }));
         }
         let said = job.to_string();
-        assert!(!said.contains("rank 3 ") && said.contains("rank 4 ") && said.contains("rank 19 "), "{said}");
+        assert!(
+            !said.contains("rank 3 ") && said.contains("rank 4 ") && said.contains("rank 19 "),
+            "{said}"
+        );
         assert!(said.ends_with("  4 ranks that waited less: --json FILE\n"), "{said}");
     }
 

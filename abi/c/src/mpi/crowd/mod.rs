@@ -190,7 +190,8 @@ impl Crowd {
     fn learns(&self) -> bool {
         static TAKEN: AtomicBool = AtomicBool::new(false);
         LEARNS.with(|learns| {
-            let own = learns.get().unwrap_or_else(|| self.member == 0 && !TAKEN.swap(true, Ordering::Relaxed));
+            let own =
+                learns.get().unwrap_or_else(|| self.member == 0 && !TAKEN.swap(true, Ordering::Relaxed));
             learns.set(Some(own));
             own
         })
