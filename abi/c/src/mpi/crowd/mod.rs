@@ -387,7 +387,7 @@ fn took(begun: Ticks) -> Nanos {
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_ring(member: usize) {
     if let Some(crowd) = CROWD.get() {
-        // The message before the look at who sleeps: the other side of the sleeper's own fence.
+        // SYNC(sleepers) fence: what was sent before the look at who sleeps
         fence(Ordering::SeqCst);
         crowd.ring(member);
     }
@@ -397,6 +397,7 @@ pub extern "C" fn unisono_mpi_crowd_ring(member: usize) {
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_ring_undirected() {
     if let Some(crowd) = CROWD.get() {
+        // SYNC(sleepers) fence: what was sent before the look at who sleeps
         fence(Ordering::SeqCst);
         crowd.ring_undirected();
     }
@@ -406,6 +407,7 @@ pub extern "C" fn unisono_mpi_crowd_ring_undirected() {
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_ring_all() {
     if let Some(crowd) = CROWD.get() {
+        // SYNC(sleepers) fence: what was sent before the look at who sleeps
         fence(Ordering::SeqCst);
         (0..crowd.members()).for_each(|member| crowd.ring(member));
     }
