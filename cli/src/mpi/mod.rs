@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use unisono_linux::elf::Linking;
 use unisono_mpi_preload::{self as preload, Error, libraries};
 
-/// Run an MPI program with Unisono's one-sided communication, and with waits that give way
+/// Run an MPI program with Unisono's one-sided communication
 ///
 /// The program is not changed. A preloaded library serves its windows, and MPI_Barrier among the ranks of a
 /// host. Its own MPI does everything else: MPICH from 3.1 on, Open MPI 3 to 5, Intel MPI and others with the ABI of
@@ -28,7 +28,7 @@ use unisono_mpi_preload::{self as preload, Error, libraries};
   mpiexec -n 8 unisono mpi -- ./program input
   mpiexec -n 8 unisono mpi --stats -- ./program       what its windows did and its waits cost, at the end
   mpiexec -n 8 unisono mpi --json FILE -- ./program   the same, as JSON in a file
-  mpiexec -n 8 unisono mpi --only windows -- ./program    waits and collectives as the MPI has them
+  mpiexec -n 8 unisono mpi --only windows -- ./program      its waits and collectives stay as they are
   mpiexec -n 8 unisono mpi -- python3 script.py       mpi4py
   unisono mpi --print                                 prints what is preloaded
   unisono mpi --mpicc /opt/mpi/bin/mpicc -- ./program compiles a bridge to an MPI with another ABI")]
