@@ -50,11 +50,11 @@ fn bits(output: &Output) -> Vec<String> {
     lines
 }
 
-/// Sums of floating point numbers tell in which order they were added. Five ranks are no power of two.
+/// Sums of floating point numbers tell in which order they were added.
 fn small_collectives_give_the_very_bits_of_the_mpi_alone() -> TestOutcome {
     for mpi in MPIS {
         let built = mpi.build("collectives.c")?;
-        let all: &[usize] = if is_long() { &[2, 3, 4, 5, 8] } else { &[3, 5] };
+        let all: &[usize] = if is_long() { &[2, 3, 4, 5, 8] } else { &[3] };
         for &ranks in all {
             let mut alone = mpi.launcher(ranks);
             let alone = alone.arg(&built).arg("bits").output().expect("mpiexec was found");
