@@ -55,8 +55,8 @@ pub(crate) struct DaemonArgs {
     /// alone, with a weight of 1
     #[arg(long, default_value = "600", value_parser = mode)]
     mode: u32,
-    /// Let the time of day decide whose turn it is, so that daemons of several hosts with the same gangs, slices
-    /// and weights switch at the same moment. Gangs are told apart by their names
+    /// Let the time of day decide whose turn it is, so that daemons of several hosts with the same gangs,
+    /// slices and weights switch at the same moment. Gangs are told apart by their names
     #[arg(long)]
     by_clock: bool,
     /// Let Linux choose the core of each thread

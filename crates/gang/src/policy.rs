@@ -153,8 +153,8 @@ impl Rotation {
         }
     }
 
-    /// From the next turn on a clock decides, which is `ahead` of the one that the caller's times are of. Tell
-    /// anew before each turn, because clocks are set.
+    /// From the next turn on a clock decides, which is `ahead` of the one that the caller's times are of.
+    /// Tell anew before each turn, because clocks are set.
     pub fn follow_clock(&mut self, ahead: Nanos) {
         self.clock = Some(ahead);
     }

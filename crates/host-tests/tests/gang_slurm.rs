@@ -1,5 +1,5 @@
-//! Jobs of Slurm as gangs: the prolog and the epilog on two nodes, each of which is a daemon in namespaces of its
-//! own and control groups as Slurm makes them. Gangs of both nodes have their turns by the clock.
+//! Jobs of Slurm as gangs: the prolog and the epilog on two nodes, each of which is a daemon in namespaces of
+//! its own and control groups as Slurm makes them. Gangs of both nodes have their turns by the clock.
 
 mod gang_shared;
 

@@ -112,8 +112,8 @@ pub fn now() -> Nanos {
     Nanos(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
 }
 
-/// How far the time of day (`CLOCK_REALTIME`, since 1970) is ahead of [`now`]. It changes when the clock is set
-/// or steered.
+/// How far the time of day (`CLOCK_REALTIME`, since 1970) is ahead of [`now`]. It changes when the clock is
+/// set or steered.
 pub fn wall_ahead() -> Nanos {
     let before = now();
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

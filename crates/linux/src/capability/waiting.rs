@@ -1,7 +1,7 @@
 //! What waiting stands on: futex2, membarrier, restartable sequences and what grew from them.
 //!
-//! Reference: futex_waitv (Documentation/userspace-api/futex2.rst), membarrier(2), rseq(2), and for longer slices
-//! Documentation/userspace-api/rseq.rst.
+//! Reference: futex_waitv (Documentation/userspace-api/futex2.rst), membarrier(2), rseq(2), and for longer
+//! slices Documentation/userspace-api/rseq.rst.
 
 use super::scratch::{errno, errno_of, words};
 use super::{ProbedHost, TrialFinding};
@@ -56,8 +56,8 @@ pub(super) fn rseq(_: &ProbedHost) -> TrialFinding {
 /// `PR_RSEQ_SLICE_EXTENSION` and its request for the present state, which changes nothing.
 const SLICE_EXTENSION: i32 = 79;
 const ASK_FOR_STATE: libc::c_ulong = 1;
-/// What the kernel answers if it was built without longer slices, or started with `rseq_slice_ext=0`. It is the
-/// kernel's own ENOTSUPP, not the EOPNOTSUPP of programs.
+/// What the kernel answers if it was built without longer slices, or started with `rseq_slice_ext=0`. It is
+/// the kernel's own ENOTSUPP, not the EOPNOTSUPP of programs.
 const SWITCHED_OFF: i32 = 524;
 /// The word by which a thread asks for a longer slice is the last of these bytes of its area.
 const AREA_WITH_SLICES: u32 = 32;
