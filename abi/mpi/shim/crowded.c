@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool waits_served, ranks_outnumber, waits_counted;
+bool waits_served, ranks_outnumber, waits_counted, waits_only_timed;
 _Thread_local bool undirected;
 _Thread_local unsigned waits_passed, waits_seen;
 
@@ -70,7 +70,8 @@ void crowded_begin(void)
 	void *lines;
 
 	PMPI_Comm_size(MPI_COMM_WORLD, &world_size);
-	if (windows_only() || world_size < 2 ||
+	waits_only_timed = host_gives_way();
+	if (windows_only() || world_size < 2 || (waits_only_timed && !unisono_mpi_statistics_wanted()) ||
 	    PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &together))
 		return;
 	PMPI_Comm_size(together, &count);
@@ -84,7 +85,7 @@ void crowded_begin(void)
 		if (PMPI_Allreduce(&full, &any, 1, MPI_INT, MPI_MAX, together))
 			any = 0;
 		unisono_mpi_crowd_is_full(any);
-		ranks_outnumber = any && !host_gives_way();
+		ranks_outnumber = any && !waits_only_timed;
 		PMPI_Comm_group(together, &here);
 		PMPI_Comm_group(MPI_COMM_WORLD, &world);
 		of_world = calloc((size_t)world_size, sizeof *of_world);

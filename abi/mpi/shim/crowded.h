@@ -20,7 +20,7 @@
 
 /* Whether waits are ours. Changes when MPI begins and ends. */
 extern bool waits_served;
-/* Whether the ranks of this host outnumber the processors that they may use, and the host does not give way. */
+/* Whether the ranks of this host outnumber the processors that they may use, and waits are ours. */
 extern bool ranks_outnumber;
 /* Whether --stats counts and samples waits. */
 extern bool waits_counted;
@@ -54,9 +54,9 @@ static inline int await(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, 
 }
 
 /*
- * Whether this wait is ours. Where each rank has a processor, or the host gives way by itself as Open MPI does,
- * nothing can be won before other programs come. The host's own calls, which are as fast as they can be, do
- * not notice that; so one of LOOKED_AT is ours, and after one that lasted long the next ones are.
+ * Whether this wait is ours. Where each rank has a processor nothing can be won before other programs come.
+ * The host's own calls, which are as fast as they can be, do not notice that; so one of LOOKED_AT is ours, and
+ * after one that lasted long the next ones are.
  */
 enum { LOOKED_AT = 16 };
 static inline bool wait_is_ours(void)
@@ -89,6 +89,9 @@ static inline void ring(MPI_Comm comm, int rank)
 		ring_slowly(comm, rank);
 }
 
+/* Whether the host gives way by itself: its waits stay as they are, and --stats only reads the clock. */
+extern bool waits_only_timed;
+
 /* A wait of the host's, as it is, entered into the statistics. */
 #define TIMED(name, entered, call)                                                                           \
 	({                                                                                                   \
@@ -102,7 +105,11 @@ static inline void ring(MPI_Comm comm, int rank)
 /* With --stats some waits are the host's as they are. */
 #define UNLESS_SAMPLED(name, call)                                                                           \
 	do {                                                                                                 \
-		if (UNLIKELY(waits_counted) && unisono_mpi_crowd_samples())                                  \
+		if (LIKELY(!waits_counted))                                                                  \
+			break;                                                                               \
+		if (waits_only_timed)                                                                        \
+			return TIMED(name, unisono_mpi_crowd_timed, call);                                   \
+		if (unisono_mpi_crowd_samples())                                                             \
 			return TIMED(name, unisono_mpi_crowd_sampled, call);                                 \
 	} while (0)
 

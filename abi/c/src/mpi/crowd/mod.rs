@@ -18,9 +18,8 @@
 //! [`FIRST_NAP`].
 //!
 //! Cost: an indirect call for each question. Where each rank has a processor, the first [`SPIN`] of a wait
-//! polls as the host MPI does. When not to use: for an MPI that gives way by itself (Open MPI), unless other
-//! programs want the processors; the shim then leaves most waits to that MPI. Reference: as for the adaptive
-//! way.
+//! polls as the host MPI does. When not to use: for an MPI that gives way by itself (Open MPI). Reference: as
+//! for the adaptive way.
 
 mod ledger;
 
