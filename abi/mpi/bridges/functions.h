@@ -42,6 +42,8 @@ int PMPI_Comm_get_attr(MPI_Comm, int, void *, int *);
 int PMPI_Comm_get_errhandler(MPI_Comm, MPI_Errhandler *);
 int PMPI_Comm_group(MPI_Comm, MPI_Group *);
 int PMPI_Comm_rank(MPI_Comm, int *);
+int PMPI_Comm_remote_group(MPI_Comm, MPI_Group *);
+int PMPI_Comm_remote_size(MPI_Comm, int *);
 int PMPI_Comm_set_attr(MPI_Comm, int, void *);
 int PMPI_Comm_size(MPI_Comm, int *);
 int PMPI_Comm_split_type(MPI_Comm, int, int, MPI_Info, MPI_Comm *);
@@ -54,21 +56,48 @@ int PMPI_Group_translate_ranks(MPI_Group, int, const int *, MPI_Group, int *);
 /* messages and collectives */
 int PMPI_Allgather(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm);
 int PMPI_Allreduce(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm);
+int PMPI_Barrier(MPI_Comm);
 int PMPI_Bcast(void *, int, MPI_Datatype, int, MPI_Comm);
+int PMPI_Bsend(const void *, int, MPI_Datatype, int, int, MPI_Comm);
 int PMPI_Gatherv(const void *, int, MPI_Datatype, void *, const int *, const int *, MPI_Datatype, int,
 		 MPI_Comm);
 int PMPI_Get_count(const MPI_Status *, MPI_Datatype, int *);
+int PMPI_Get_elements_x(const MPI_Status *, MPI_Datatype, MPI_Count *);
 int PMPI_Grequest_complete(MPI_Request);
 int PMPI_Grequest_start(MPI_Grequest_query_function *, MPI_Grequest_free_function *,
 			MPI_Grequest_cancel_function *, void *, MPI_Request *);
+int PMPI_Iallreduce(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request *);
+int PMPI_Ibarrier(MPI_Comm, MPI_Request *);
+int PMPI_Ibcast(void *, int, MPI_Datatype, int, MPI_Comm, MPI_Request *);
+int PMPI_Ibsend(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 int PMPI_Improbe(int, int, MPI_Comm, int *, MPI_Message *, MPI_Status *);
 int PMPI_Iprobe(int, int, MPI_Comm, int *, MPI_Status *);
+int PMPI_Irecv(void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
+int PMPI_Irsend(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 int PMPI_Isend(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
+int PMPI_Issend(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
+int PMPI_Mprobe(int, int, MPI_Comm, MPI_Message *, MPI_Status *);
 int PMPI_Mrecv(void *, int, MPI_Datatype, MPI_Message *, MPI_Status *);
 int PMPI_Pack(const void *, int, MPI_Datatype, void *, int, int *, MPI_Comm);
+int PMPI_Probe(int, int, MPI_Comm, MPI_Status *);
+int PMPI_Recv(void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Status *);
+int PMPI_Rsend(const void *, int, MPI_Datatype, int, int, MPI_Comm);
+int PMPI_Send(const void *, int, MPI_Datatype, int, int, MPI_Comm);
+int PMPI_Sendrecv(const void *, int, MPI_Datatype, int, int, void *, int, MPI_Datatype, int, int, MPI_Comm,
+		  MPI_Status *);
+int PMPI_Ssend(const void *, int, MPI_Datatype, int, int, MPI_Comm);
+int PMPI_Start(MPI_Request *);
+int PMPI_Startall(int, MPI_Request *);
 int PMPI_Status_set_cancelled(MPI_Status *, int);
 int PMPI_Status_set_elements(MPI_Status *, MPI_Datatype, int);
 int PMPI_Test(MPI_Request *, int *, MPI_Status *);
+int PMPI_Testall(int, MPI_Request *, int *, MPI_Status *);
+int PMPI_Testany(int, MPI_Request *, int *, int *, MPI_Status *);
+int PMPI_Testsome(int, MPI_Request *, int *, int *, MPI_Status *);
+int PMPI_Wait(MPI_Request *, MPI_Status *);
+int PMPI_Waitall(int, MPI_Request *, MPI_Status *);
+int PMPI_Waitany(int, MPI_Request *, int *, MPI_Status *);
+int PMPI_Waitsome(int, MPI_Request *, int *, int *, MPI_Status *);
 
 /* datatypes; those with large counts are missing in MPIs that are older than MPI-4 */
 int PMPI_Type_create_keyval(MPI_Type_copy_attr_function *, MPI_Type_delete_attr_function *, int *, void *);

@@ -13,7 +13,7 @@ _Thread_local unsigned waits_passed, waits_seen;
 static const _Atomic uint32_t nobody;
 const _Atomic uint32_t *napping = &nobody;
 
-static MPI_Group here = MPI_GROUP_NULL; /* the ranks of this host, by their places */
+static MPI_Group here; /* the ranks of this host, by their places; once waits are served */
 static unsigned *of_world;		/* by rank of MPI_COMM_WORLD: the place */
 static int world_size, keyval = MPI_KEYVAL_INVALID;
 static bool world_here; /* all ranks of MPI_COMM_WORLD are on this host */

@@ -12,9 +12,9 @@
 /* The host's own function; its name is looked up once. */
 #define HOST(name)                                                                                           \
 	({                                                                                                   \
-		static __typeof__(&MPI_##name) hosts_##name;                                                 \
+		static __typeof__(&PMPI_##name) hosts_##name;                                                \
 		if (UNLIKELY(!hosts_##name))                                                                 \
-			hosts_##name = (__typeof__(&MPI_##name))host("PMPI_" #name);                         \
+			hosts_##name = (__typeof__(&PMPI_##name))host("PMPI_" #name);                         \
 		hosts_##name;                                                                                \
 	})
 
