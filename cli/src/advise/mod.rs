@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let circumstances = Circumstances {
         programs: files.len(),
         processors: host.effective.processors,
-        fit: FitPlan::of(&host.fit(files, fit::user)),
+        fit: FitPlan::of(&host.fit(files, fit::user)).for_runtimes(&trials.runtimes),
     };
     let processors = &host.effective;
     let advice = judge(&trials, &circumstances);

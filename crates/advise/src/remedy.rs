@@ -3,6 +3,7 @@
 //! Each way is a command that a user can paste: variables before the programs, or a command of Unisono around
 //! them. So what is tried is what is advised.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use unisono_fit::FittedProgram;
@@ -42,6 +43,15 @@ pub struct FitPlan {
 impl FitPlan {
     pub fn of(programs: &[FittedProgram]) -> Self {
         Self { set: programs.iter().flat_map(|one| &one.plan.set).map(|set| set.name.to_owned()).collect() }
+    }
+
+    /// Without what `fit` sets for OpenBLAS in case a program loads it, if none of these runtimes is it.
+    #[must_use]
+    pub fn for_runtimes(mut self, found: &BTreeSet<String>) -> Self {
+        if !found.iter().any(|name| name.starts_with("libopenblas")) {
+            self.set.retain(|name| name != "OPENBLAS_NUM_THREADS");
+        }
+        self
     }
 
     fn sets(&self, names: &[&str]) -> bool {
@@ -277,6 +287,16 @@ mod tests {
 
     fn programs(lines: &[&[&str]]) -> Vec<Vec<OsString>> {
         lines.iter().map(|line| line.iter().map(OsString::from).collect()).collect()
+    }
+
+    #[test]
+    fn a_number_of_threads_for_openblas_counts_only_where_openblas_is() {
+        let set = vec!["OPENBLAS_NUM_THREADS".to_owned(), "OMP_WAIT_POLICY".to_owned()];
+        let plan = FitPlan { set };
+        let found = |name: &str| plan.clone().for_runtimes(&BTreeSet::from([name.to_owned()]));
+        assert!(found("libopenblas.so.0").fewer_threads());
+        let other = found("libgomp.so.1.0.0");
+        assert!(!other.fewer_threads() && other.waits());
     }
 
     #[test]
