@@ -4,11 +4,11 @@
  * communicator, because the two forms do not match each other.
  *
  * MPI_Allreduce has to give the very bits that the host's own call gives. Integers do in any order. Floating
- * point numbers do only if both forms add in one order, which is tried out: for each pair of ranks one gives a
- * huge number, the other its negative, and the others small numbers. Those that are added to a huge number
- * before both have met are lost. The set that is lost for each pair says what the tree of additions is, and so
- * two forms whose results are equal for all pairs have one tree. Until all pairs are tried the host's own call
- * serves the program.
+ * point numbers do only if both forms add in one order, which is tried out: for each pair of ranks one gives
+ * a huge number, the other its negative, and the others small numbers. Those that are added to a huge number
+ * before both have met are lost. The set that is lost for each pair says what the tree of additions is, and
+ * so two forms whose results are equal for all pairs have one tree. Until all pairs are tried the host's own
+ * call serves the program.
  */
 #include "crowded.h"
 #include <stdlib.h>
@@ -64,8 +64,8 @@ static MPI_Aint bytes_of(int count, MPI_Datatype type)
 }
 
 /*
- * With --stats some calls are the host's as they are, the same at all members: one of 16, and then ever fewer,
- * so that they take a small part of the time however long they are.
+ * With --stats some calls are the host's as they are, the same at all members: one of 16, and then ever
+ * fewer, so that they take a small part of the time however long they are.
  */
 static bool is_sample(struct fellows *fellows)
 {
@@ -156,8 +156,8 @@ static bool is_logical(MPI_Op op)
 struct trial {
 	MPI_Datatype type;
 	int count;
-	unsigned pair;	/* the next to try */
-	bool differed; /* at this member, for a pair so far */
+	unsigned pair;				   /* the next to try */
+	bool differed;				   /* at this member, for a pair so far */
 	enum { UNTRIED, SAME, DIFFERENT } verdict; /* of all members */
 	struct trial *next;
 };
@@ -278,8 +278,7 @@ void trials_forgotten(struct trial *trial)
 	}
 }
 
-BOTH(int, Allreduce,
-     (const void *in, void *out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm))
+BOTH(int, Allreduce, (const void *in, void *out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm))
 {
 	struct collective collective = { .question = { 0 } };
 	struct fellows *fellows = served(comm);
@@ -290,7 +289,8 @@ BOTH(int, Allreduce,
 	if (LIKELY(!fellows) || count < 1 || bytes_of(count, type) > MOST_BYTES)
 		return HOSTS(ALLREDUCE, HOST(Allreduce)(in, out, count, type, op, comm));
 	element = element_of(type);
-	if (element == INTEGER ? !is_arithmetic(op) && !is_logical(op) : !is_arithmetic(op) || element == OTHER)
+	if (element == INTEGER ? !is_arithmetic(op) && !is_logical(op)
+			       : !is_arithmetic(op) || element == OTHER)
 		return HOSTS(ALLREDUCE, HOST(Allreduce)(in, out, count, type, op, comm));
 	if (element != INTEGER && fellows->size > 2) {
 		trial = trial_of(fellows, type, count);

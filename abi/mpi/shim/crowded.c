@@ -13,8 +13,8 @@ _Thread_local unsigned waits_passed, waits_seen;
 static const _Atomic uint32_t nobody;
 const _Atomic uint32_t *napping = &nobody;
 
-static MPI_Group here; /* the ranks of this host, by their places; once waits are served */
-static unsigned *of_world;		/* by rank of MPI_COMM_WORLD: the place */
+static MPI_Group here;	   /* the ranks of this host, by their places; once waits are served */
+static unsigned *of_world; /* by rank of MPI_COMM_WORLD: the place */
 static int world_size, keyval = MPI_KEYVAL_INVALID;
 static bool world_here; /* all ranks of MPI_COMM_WORLD are on this host */
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;

@@ -14,7 +14,7 @@
 	({                                                                                                   \
 		static __typeof__(&PMPI_##name) hosts_##name;                                                \
 		if (UNLIKELY(!hosts_##name))                                                                 \
-			hosts_##name = (__typeof__(&PMPI_##name))host("PMPI_" #name);                         \
+			hosts_##name = (__typeof__(&PMPI_##name))host("PMPI_" #name);                        \
 		hosts_##name;                                                                                \
 	})
 
@@ -55,8 +55,8 @@ static inline int await(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, 
 
 /*
  * Whether this wait is ours. Where each rank has a processor nothing can be won before other programs come.
- * The host's own calls, which are as fast as they can be, do not notice that; so one of LOOKED_AT is ours, and
- * after one that lasted long the next ones are.
+ * The host's own calls, which are as fast as they can be, do not notice that; so one of LOOKED_AT is ours,
+ * and after one that lasted long the next ones are.
  */
 enum { LOOKED_AT = 16 };
 static inline bool wait_is_ours(void)
@@ -118,8 +118,8 @@ struct trial;
 /* What is known of a communicator. */
 struct fellows {
 	int size;
-	bool all_here;	  /* an intracommunicator of ranks of this host alone */
-	unsigned calls;	  /* collective calls that could be ours, the same at all members */
+	bool all_here;	/* an intracommunicator of ranks of this host alone */
+	unsigned calls; /* collective calls that could be ours, the same at all members */
 	struct trial *trials;
 	unsigned members[]; /* by rank: the place among the ranks of this host; NOT_HERE */
 };

@@ -36,7 +36,8 @@ INLINE int sent(int code, struct sending *sending, int destination, MPI_Comm com
 /* A short message is sent by the host's own call where its receiver has a processor to take it. */
 static inline bool is_hosts(int count)
 {
-	return !waits_served || (count <= ELEMENTS_COPIED && !ranks_outnumber && !waits_counted) || !wait_is_ours();
+	return !waits_served || (count <= ELEMENTS_COPIED && !ranks_outnumber && !waits_counted) ||
+	       !wait_is_ours();
 }
 
 /* The host's own call has sent a message. */
@@ -53,7 +54,7 @@ INLINE int rung(int code, int destination, MPI_Comm comm)
 	{                                                                                                    \
 		struct sending sending = { .question = { 0 } };                                              \
                                                                                                              \
-		if (is_hosts(count))                                              \
+		if (is_hosts(count))                                                                         \
 			return rung(HOST(name)(buffer, count, type, destination, tag, comm), destination,    \
 				    comm);                                                                   \
 		UNLESS_SAMPLED(SEND, HOST(name)(buffer, count, type, destination, tag, comm));               \

@@ -1,6 +1,7 @@
 /*
- * The tables of what the windows did and what waits cost (UNISONO_MPI_STATS). When MPI ends, the first rank gathers the parts of
- * all ranks and prints the sum; where ranks cannot gather, a process prints its own part.
+ * The tables of what the windows did and what waits cost (UNISONO_MPI_STATS). When MPI ends, the first rank
+ * gathers the parts of all ranks and prints the sum; where ranks cannot gather, a process prints its own
+ * part.
  */
 #include "shim.h"
 #include <limits.h>

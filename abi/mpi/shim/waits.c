@@ -1,8 +1,8 @@
 /*
  * Calls that wait for a message or a request, by questions to the host MPI: MPI_Waitall is its MPI_Testall,
- * MPI_Probe is MPI_Iprobe, and MPI_Recv is MPI_Iprobe and then, when the message is there, MPI_Recv itself. An
- * error comes from the same handler with the same code. (A receive by MPI_Irecv and MPI_Test would not do: the
- * host reports the errors of requests to another handler than those of MPI_Recv.)
+ * MPI_Probe is MPI_Iprobe, and MPI_Recv is MPI_Iprobe and then, when the message is there, MPI_Recv itself.
+ * An error comes from the same handler with the same code. (A receive by MPI_Irecv and MPI_Test would not do:
+ * the host reports the errors of requests to another handler than those of MPI_Recv.)
  */
 #include "crowded.h"
 
@@ -262,7 +262,8 @@ static int ask_some(void *context)
 	struct several *some = context;
 	struct question *question = &some->question;
 
-	question->code = HOST(Testsome)(some->count, some->requests, some->number, some->index, some->statuses);
+	question->code =
+		HOST(Testsome)(some->count, some->requests, some->number, some->index, some->statuses);
 	question->done = question->code || *some->number;
 	return question->done;
 }

@@ -5,12 +5,12 @@
  *                      [--windows allocated,created] [--pin CPU,...] [--result FILE]
  *
  * The processes form a periodic grid of two dimensions; each sends its four neighbours one message of each
- * size a step. Some methods are no exchange: a message around a ring, a collective, a single operation. What is measured is the time of a step: a batch of steps is timed between two barriers, the
- * batch is as long as --seconds says divided by the repetitions, and the slowest process's time counts. One
- * line of JSON a measurement: program, MPI, processes, method, window (allocated, created or none), bytes,
- * steps, repetitions, and the minimum, median and maximum of the repetitions in nanoseconds a step (MB/s as
- * well for bandwidths). Where a single step takes longer than all the time there is, that step is the
- * measurement.
+ * size a step. Some methods are no exchange: a message around a ring, a collective, a single operation. What
+ * is measured is the time of a step: a batch of steps is timed between two barriers, the batch is as long as
+ * --seconds says divided by the repetitions, and the slowest process's time counts. One line of JSON a
+ * measurement: program, MPI, processes, method, window (allocated, created or none), bytes, steps,
+ * repetitions, and the minimum, median and maximum of the repetitions in nanoseconds a step (MB/s as well for
+ * bandwidths). Where a single step takes longer than all the time there is, that step is the measurement.
  *
  * After Thakur, Gropp and Toonen, "Minimizing Synchronization Overhead in the Implementation of MPI One-Sided
  * Communication", section 1 (the asserts of its figure 1) and section 5.

@@ -1,6 +1,7 @@
 /*
- * Small collectives give the very bits that they give on the MPI alone: with an argument each rank prints a sum
- * over all results, which two runs can compare. Results with integers are also compared with what is known.
+ * Small collectives give the very bits that they give on the MPI alone: with an argument each rank prints a
+ * sum over all results, which two runs can compare. Results with integers are also compared with what is
+ * known.
  */
 #include "check.h"
 #include <stdint.h>

@@ -258,8 +258,8 @@ static void nothing(void)
 	MPI_Send(&value, 1, MPI_INT, MPI_PROC_NULL, 3, MPI_COMM_WORLD);
 	MPI_Probe(MPI_PROC_NULL, 3, MPI_COMM_WORLD, &status);
 	CHECK_EQUAL(status.MPI_SOURCE, MPI_PROC_NULL);
-	MPI_Sendrecv(&value, 1, MPI_INT, MPI_PROC_NULL, 0, &value, 1, MPI_INT, MPI_PROC_NULL, 0, MPI_COMM_WORLD,
-		     &status);
+	MPI_Sendrecv(&value, 1, MPI_INT, MPI_PROC_NULL, 0, &value, 1, MPI_INT, MPI_PROC_NULL, 0,
+		     MPI_COMM_WORLD, &status);
 	CHECK_EQUAL(status.MPI_SOURCE, MPI_PROC_NULL);
 	CHECK_EQUAL(value, 5);
 	MPI_Wait(&none, &status);
