@@ -362,7 +362,6 @@ pub unsafe extern "C" fn unisono_mpi_crowd_wait(
         // SAFETY: the shim passes a function and the context that it expects.
         let ask = || unsafe { question(context) } != 0;
         let Some(crowd) = CROWD.get() else {
-            let ask = ask;
             while !ask() {
                 std::thread::yield_now();
             }

@@ -71,9 +71,9 @@ fn a_rank_that_naps_is_woken_by_a_bell_of_its_kind_and_counts_only_while_it_naps
         assert_eq!(shared.word(UNDIRECTED).load(Ordering::SeqCst), undirected);
         arrived.store(true, Ordering::SeqCst);
         if kind == WaitKind::Directed {
-            ringing.ring(0)
+            ringing.ring(0);
         } else {
-            ringing.ring_undirected()
+            ringing.ring_undirected();
         }
         let wait = sleeper.join().expect("it does not panic");
         assert!(wait.slept > Nanos::ZERO, "it asked {asked:?} times and never slept");
