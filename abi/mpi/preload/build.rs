@@ -1,6 +1,6 @@
-//! Compiles the preload and its three bridges, which become part of the program `unisono`: nobody needs a compiler or
-//! an MPI's headers to run MPI programs. Their jumps through slots are written for x86-64 and aarch64; on other
-//! processors there is nothing to compile, and `unisono mpi` says so.
+//! Compiles the preload and its three bridges, which become part of the program `unisono`: nobody needs a
+//! compiler or an MPI's headers to run MPI programs. Their jumps through slots are written for x86-64 and
+//! aarch64; on other processors there is nothing to compile, and `unisono mpi` says so.
 
 use std::env;
 use std::fs;

@@ -12,9 +12,9 @@ use unisono_mpi_preload::{self as preload, Error, libraries};
 /// Run an MPI program with Unisono's one-sided communication
 ///
 /// The program is not changed. A preloaded library serves its windows, and MPI_Barrier among the ranks of a
-/// host. Its own MPI does everything else: MPICH from 3.1 on, Open MPI 3 to 5, Intel MPI and others with the ABI of
-/// MPICH, and every MPI with the standard ABI of MPI 5.0. The library finds out in the program's process which MPI
-/// is loaded. It needs neither a compiler nor headers.
+/// host. Its own MPI does everything else: MPICH from 3.1 on, Open MPI 3 to 5, Intel MPI and others with the
+/// ABI of MPICH, and every MPI with the standard ABI of MPI 5.0. The library finds out in the program's
+/// process which MPI is loaded. It needs neither a compiler nor headers.
 ///
 /// With MPICH the library also decides how a rank waits in MPI_Recv, MPI_Wait and the like. Where ranks
 /// outnumber processors it gives way to the other ranks, and beside other programs it sleeps. MPICH itself

@@ -5,11 +5,12 @@
 //! cargo build --release -p unisono
 //! cargo run --release -p unisono-fit --example matrix -- --minutes 5 > matrix.jsonl
 //! ```
-//! Situations: alone; beside a loop; beside as many loops as processors; beside the same program, as it is; in
-//! a quota of 1 and of 1.5 processors; on one processor. Variants are interleaved within each repetition, forwards and backwards in
-//! turn. Programs: a loop of OpenMP reductions (needs gcc), and numpy's eigenvalues by OpenBLAS (where
-//! `python3` or `--python PATH` has numpy). One JSON object a run on standard output, the table on standard
-//! error: medians, each beside plain in the same repetition, and the regret of each variant.
+//! Situations: alone; beside a loop; beside as many loops as processors; beside the same program, as it is;
+//! in a quota of 1 and of 1.5 processors; on one processor. Variants are interleaved within each repetition,
+//! forwards and backwards in turn. Programs: a loop of OpenMP reductions (needs gcc), and numpy's eigenvalues
+//! by OpenBLAS (where `python3` or `--python PATH` has numpy). One JSON object a run on standard output, the
+//! table on standard error: medians, each beside plain in the same repetition, and the regret of each
+//! variant.
 //!
 //! `plain8` is plain as on a machine of eight processors: eight threads. A run that takes longer than
 //! [`LIMIT`] counts as [`LIMIT`]. Run it on a quiet machine, as root for the quotas; what this host cannot do

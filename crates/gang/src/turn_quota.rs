@@ -2,8 +2,8 @@
 //! one.
 //!
 //! ```text
-//!   kernel      |time used up: this thread stops .....|  the others spin for it until their slices are used up
-//!   as a unit   |A A A . . . A A A . . . |               all threads run, or none does
+//! kernel      |time used up: this thread stops .....|  the others spin for it until their slices are used up
+//! as a unit   |A A A . . . A A A . . . |               all threads run, or none does
 //! ```
 //! The kernel gives a group its time once in a period, 100 ms as a rule. A gang that runs on `c` processors
 //! uses a quota of `q` up in `q/c` of the period. So it gets turns that together last as long, evenly spread

@@ -18,8 +18,8 @@ pub enum TestedMpi {
 
 pub const MPIS: [TestedMpi; 2] = [TestedMpi::Mpich, TestedMpi::OpenMpi];
 
-/// The conformance programs. Each runs on two ranks of each MPI: of one by memory, of the other by messages. In
-/// long tests it runs on both by both.
+/// The conformance programs. Each runs on two ranks of each MPI: of one by memory, of the other by messages.
+/// In long tests it runs on both by both.
 pub const PROGRAMS: &[&str] = &[
     "flavours.c",
     "operations.c",

@@ -190,8 +190,8 @@ fn openmp_in_a_quota_of_one_processor_has_too_many_threads() -> TestOutcome {
     let reductions = reductions(directory.path())?;
     check(&Reference {
         what: "OpenMP loop in a quota of one processor",
-        // 0.6 us for one thread. Longer reductions need as much processor time with two threads as with one, but
-        // for the barriers, so that a quota hurts them only where the kernel stops the threads apart
+        // 0.6 us for one thread. Longer reductions need as much processor time with two threads as with one,
+        // but for the barriers, so that a quota hurts them only where the kernel stops the threads apart
         programs: &[vec![reductions, "300000".into(), "512".into()]],
         environment: &[],
         quota: Some(&quota::of_one("advise")?),

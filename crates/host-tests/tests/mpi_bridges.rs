@@ -1,4 +1,5 @@
-//! The bridges: their declarations are those of each MPI, and each process finds its own MPI, or says why not.
+//! The bridges: their declarations are those of each MPI, and each process finds its own MPI, or says why
+//! not.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

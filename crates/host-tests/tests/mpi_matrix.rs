@@ -1,5 +1,5 @@
-//! MPIs from several places, each in a directory of its own, and the languages of their programs: what the table in
-//! README.md says is what happens. Without a network the MPIs from PyPI are skipped.
+//! MPIs from several places, each in a directory of its own, and the languages of their programs: what the
+//! table in README.md says is what happens. Without a network the MPIs from PyPI are skipped.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ struct PypiMpi {
 
 const MPICH: &str = "mpich==5.0.2";
 
-/// Intel MPI's library of the standard ABI is not among them: a program that MPICH's compiler made means another
-/// error handler there (docs/mpi.md).
+/// Intel MPI's library of the standard ABI is not among them: a program that MPICH's compiler made means
+/// another error handler there (docs/mpi.md).
 const MPIS: [PypiMpi; 5] = [
     PypiMpi { label: "MPICH 5.0.2, its own ABI", package: MPICH, compiler: MPICH, suffix: "", python: true },
     PypiMpi {

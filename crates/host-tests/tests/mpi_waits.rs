@@ -1,5 +1,5 @@
-//! Waits for messages under `unisono mpi`: the same results, statuses and errors as on the MPI alone, awake and
-//! asleep, with a processor for each rank and without; the statistics of waits.
+//! Waits for messages under `unisono mpi`: the same results, statuses and errors as on the MPI alone, awake
+//! and asleep, with a processor for each rank and without; the statistics of waits.
 
 use serde_json::Value;
 use std::ffi::OsStr;

@@ -24,6 +24,7 @@ pub mod crowd;
 pub mod datatype;
 pub mod messages;
 pub mod statistics;
+mod wanted;
 
 use crate::error::{CallStatus, answer, answer_or, argument};
 use crate::job::{self, JobHandle};

@@ -6,13 +6,14 @@
 //! session has no world or the job aborts; then each process prints its own windows.
 
 use super::crowd::{JobWaits, WaitLedger};
+use super::wanted::{is_table_wanted, is_wanted, json_file};
 use crate::error::answer_or;
 use crate::layout::slice;
 use serde_json::{Value, json};
 use std::ffi::{CStr, c_char, c_int};
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use unisono_linux::clock::Nanos;
 use unisono_rma::{Ledger, WindowStats};
 
@@ -21,21 +22,6 @@ static LEDGER: Mutex<Option<Ledger>> = Mutex::new(None);
 fn ledger() -> MutexGuard<'static, Option<Ledger>> {
     // a thread that panicked left no half entry: `enter` panics before it changes the ledger or not at all
     LEDGER.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The file that gets the sums as JSON.
-fn json_file() -> Option<PathBuf> {
-    std::env::var_os("UNISONO_MPI_STATS_JSON").filter(|file| !file.is_empty()).map(PathBuf::from)
-}
-
-fn is_table_wanted() -> bool {
-    std::env::var_os("UNISONO_MPI_STATS").is_some_and(|value| !value.is_empty() && value != "0")
-}
-
-/// Whether the user asked for the tables or the file.
-pub(super) fn is_wanted() -> bool {
-    static WANTED: LazyLock<bool> = LazyLock::new(|| is_table_wanted() || json_file().is_some());
-    *WANTED
 }
 
 /// Enters a window that ends.

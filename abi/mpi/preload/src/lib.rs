@@ -1,15 +1,15 @@
 //! Starts a program of an MPI with the one-sided calls of Unisono.
 //!
-//! What is this? The logic of `unisono mpi`: what is preloaded, and where it lies ([`libraries`]), and what can be said
-//! about a program before it starts ([`elf`], the launcher's environment).
+//! What is this? The logic of `unisono mpi`: what is preloaded, and where it lies ([`libraries`]), and what
+//! can be said about a program before it starts ([`elf`], the launcher's environment).
 //!
-//! The idea: handles differ between MPIs, but there are only three ABIs, and so three bridges, which are compiled with
-//! this crate. One preload exports the names of the calls; inside the process, at the first call, it finds out which
-//! MPI is loaded, and opens that MPI's bridge and the core, `libunisono.so`, which lies beside `unisono`. Nothing has
-//! to be known of the MPI before.
+//! The idea: handles differ between MPIs, but there are only three ABIs, and so three bridges, which are
+//! compiled with this crate. One preload exports the names of the calls; inside the process, at the first
+//! call, it finds out which MPI is loaded, and opens that MPI's bridge and the core, `libunisono.so`, which
+//! lies beside `unisono`. Nothing has to be known of the MPI before.
 //!
-//! Cost: a jump for each call; the first process writes 700 kB into a cache. When not to use it: programs that are
-//! linked to an MPI statically cannot be overridden.
+//! Cost: a jump for each call; the first process writes 700 kB into a cache. When not to use it: programs
+//! that are linked to an MPI statically cannot be overridden.
 #![forbid(unsafe_code)]
 
 pub mod libraries;
@@ -152,9 +152,10 @@ pub fn is_launcher(program: &str) -> bool {
     ["mpiexec", "mpirun", "orterun", "prterun", "prun", "srun"].contains(&stem)
 }
 
-/// What a program's file says: the MPI that it is linked to, if it is, and how. [`Linking::Static`] is a program
-/// without MPI that nothing can be preloaded into, though programs that it starts may be served. Which MPI serves is
-/// decided in the process. Fails with [`Error::Static`]; [`Error::Io`] when the program cannot be read.
+/// What a program's file says: the MPI that it is linked to, if it is, and how. [`Linking::Static`] is a
+/// program without MPI that nothing can be preloaded into, though programs that it starts may be served.
+/// Which MPI serves is decided in the process. Fails with [`Error::Static`]; [`Error::Io`] when the program
+/// cannot be read.
 pub fn linking_of(program: &Path) -> Result<(Option<HostMpi>, Linking), Error> {
     let bytes = fs::read(program).map_err(Error::io(format!("read {}", program.display())))?;
     let linked = elf::needed(&bytes).iter().find_map(|library| HostMpi::of_library(library));
@@ -167,15 +168,15 @@ pub fn linking_of(program: &Path) -> Result<(Option<HostMpi>, Linking), Error> {
     }
 }
 
-/// Whether the launcher that started this process is another MPI's: every rank will think that it is alone. The
-/// standard ABI does not tell whose library a program will find.
+/// Whether the launcher that started this process is another MPI's: every rank will think that it is alone.
+/// The standard ABI does not tell whose library a program will find.
 pub fn other_launcher(mpi: HostMpi) -> Option<HostMpi> {
     HostMpi::of_launcher(|name| env::var_os(name).is_some())
         .filter(|launcher| *launcher != mpi && mpi != HostMpi::Standard)
 }
 
-/// The command that runs `program` with `library` preloaded, after whatever is preloaded already: profiling tools
-/// that define `MPI_X` and call `PMPI_X` stand between the program and the preload.
+/// The command that runs `program` with `library` preloaded, after whatever is preloaded already: profiling
+/// tools that define `MPI_X` and call `PMPI_X` stand between the program and the preload.
 #[must_use]
 pub fn command(program: &Path, library: &Path) -> Command {
     let mut preload = env::var_os("LD_PRELOAD").unwrap_or_default();

@@ -1,10 +1,10 @@
-//! The libraries that are preloaded: the preload itself and a bridge for each ABI, which are part of this crate, and
-//! bridges that an `mpicc` compiles for MPIs that none of those is made for.
+//! The libraries that are preloaded: the preload itself and a bridge for each ABI, which are part of this
+//! crate, and bridges that an `mpicc` compiles for MPIs that none of those is made for.
 //!
-//! They lie in the cache under a key of all that went into them, beside a link to the core, in one directory: the
-//! preload finds its bridges there. The ranks of a job start at the same time: one of them writes, under a lock, and
-//! the others wait for it. The cache is private: another user who could write a file there would choose what the
-//! program preloads.
+//! They lie in the cache under a key of all that went into them, beside a link to the core, in one directory:
+//! the preload finds its bridges there. The ranks of a job start at the same time: one of them writes, under
+//! a lock, and the others wait for it. The cache is private: another user who could write a file there would
+//! choose what the program preloads.
 
 use crate::Error;
 use std::ffi::OsStr;
@@ -16,12 +16,12 @@ use std::process::{Command, Stdio};
 use unisono_linux::private_directory::PrivateDirectory;
 use unisono_linux::programs::on_path;
 
-type SourceFile = (&'static str, &'static str);
+type ShimFile = (&'static str, &'static str);
 type BuiltFile = (&'static str, &'static [u8]);
 
 /// The shim's sources, and the header of the core.
-const SOURCES: &[SourceFile] = include!(concat!(env!("OUT_DIR"), "/sources.in"));
-const LIBRARYS_HEADER: SourceFile = ("unisono.h", include_str!("../../../c/include/unisono.h"));
+const SOURCES: &[ShimFile] = include!(concat!(env!("OUT_DIR"), "/sources.in"));
+const LIBRARYS_HEADER: ShimFile = ("unisono.h", include_str!("../../../c/include/unisono.h"));
 const FLAGS: &[&str] = &include!("flags.in");
 
 macro_rules! built {
@@ -70,26 +70,26 @@ pub fn core(unisono: &Path) -> Result<PathBuf, Error> {
 }
 
 /// The directory `name` in the cache, and a lock on it if one of `files` is not there yet.
-fn directory(cache: &PrivateDirectory, name: &str, files: &[&str]) -> Result<Place, Error> {
+fn directory(cache: &PrivateDirectory, name: &str, files: &[&str]) -> Result<CachePlace, Error> {
     let directory =
         cache.inside(name).map_err(Error::io(format!("use {}", cache.path().join(name).display())))?;
     let is_ready = |directory: &PrivateDirectory| files.iter().all(|file| directory.has(file));
     if is_ready(&directory) {
-        return Ok(Place::Ready(directory));
+        return Ok(CachePlace::Ready(directory));
     }
     let lock = directory
         .lock("lock")
         .map_err(Error::io(format!("lock {}", directory.path().join("lock").display())))?;
     // another rank may have written it while this one waited
     if is_ready(&directory) {
-        Ok(Place::Ready(directory))
+        Ok(CachePlace::Ready(directory))
     } else {
-        Ok(Place::Empty { directory, _lock: lock })
+        Ok(CachePlace::Empty { directory, _lock: lock })
     }
 }
 
 /// A directory in the cache.
-enum Place {
+enum CachePlace {
     /// It holds what was asked for.
     Ready(PrivateDirectory),
     /// This process is to fill it, as long as the lock is open.
@@ -107,8 +107,8 @@ pub fn preload(core: &Path, cache: &PrivateDirectory) -> Result<PathBuf, Error> 
     let files: Vec<&str> = BUILT.iter().map(|(name, _)| *name).collect();
     let place = directory(cache, &format!("preload-{:016x}", hasher.finish()), &files)?;
     let directory = match place {
-        Place::Ready(directory) => return Ok(directory.path().join(PRELOAD)),
-        Place::Empty { ref directory, .. } => directory,
+        CachePlace::Ready(directory) => return Ok(directory.path().join(PRELOAD)),
+        CachePlace::Empty { ref directory, .. } => directory,
     };
     let link = directory.path().join(CORE);
     // what is left of a process that was killed
@@ -130,8 +130,8 @@ fn put(part: &Path, place: &Path) -> Result<(), Error> {
     fs::rename(part, place).map_err(Error::io(format!("move {}", part.display())))
 }
 
-/// A bridge that `mpicc` compiles with its own `mpi.h`, or compiled before and left in `cache`. `progress` hears
-/// that something is compiled. Fails with [`Error::NoCompiler`], [`Error::NotBuilt`], [`Error::Io`].
+/// A bridge that `mpicc` compiles with its own `mpi.h`, or compiled before and left in `cache`. `progress`
+/// hears that something is compiled. Fails with [`Error::NoCompiler`], [`Error::NotBuilt`], [`Error::Io`].
 pub fn compiled_bridge(
     mpicc: &str,
     cache: &PrivateDirectory,
@@ -144,8 +144,8 @@ pub fn compiled_bridge(
     (LIBRARYS_HEADER, SOURCES, FLAGS, &compiler, what_it_runs(&compiler)).hash(&mut hasher);
     let place = directory(cache, &format!("bridge-{:016x}", hasher.finish()), &[BRIDGE])?;
     let directory = match place {
-        Place::Ready(directory) => return Ok(directory.path().join(BRIDGE)),
-        Place::Empty { ref directory, .. } => directory,
+        CachePlace::Ready(directory) => return Ok(directory.path().join(BRIDGE)),
+        CachePlace::Empty { ref directory, .. } => directory,
     };
     progress(&format!("compiling a bridge with {}", compiler.display()));
     compile(&compiler, directory.path())?;

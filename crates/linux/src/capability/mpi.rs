@@ -22,8 +22,8 @@ fn bridge(name: &str) -> Option<Option<&'static str>> {
     }
 }
 
-/// Where the dynamic linker looks by itself, and beside the programs on `PATH`: an MPI in a directory of its own (a
-/// virtual environment, /opt) has its `mpiexec` there.
+/// Where the dynamic linker looks by itself, and beside the programs on `PATH`: an MPI in a directory of its
+/// own (a virtual environment, /opt) has its `mpiexec` there.
 fn directories() -> Vec<PathBuf> {
     let paths =
         |name: &str| env::var_os(name).map(|value| env::split_paths(&value).collect()).unwrap_or_default();

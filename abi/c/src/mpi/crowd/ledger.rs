@@ -6,7 +6,7 @@
 //! is sampled seldom. Cost: two readings of the clock and a mutex for each wait; nothing without `--stats`.
 
 use super::WaitCall;
-use crate::mpi::statistics;
+use crate::mpi::wanted;
 use serde_json::{Value, json};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -54,7 +54,7 @@ impl WaitCall {
 
 /// A wait that is over.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct EndedWait {
     pub(super) crowded: bool,
     pub(super) waited: Nanos,
     pub(super) slept: Nanos,
@@ -143,7 +143,7 @@ fn own() -> MutexGuard<'static, Option<OwnLedger>> {
 }
 
 pub(super) fn is_wanted() -> bool {
-    statistics::is_wanted()
+    wanted::is_wanted()
 }
 
 fn change<T>(change: impl FnOnce(&mut OwnLedger) -> T) -> T {
@@ -152,7 +152,7 @@ fn change<T>(change: impl FnOnce(&mut OwnLedger) -> T) -> T {
     change(own.get_or_insert_with(begin))
 }
 
-pub(super) fn enter(call: WaitCall, Entry { crowded, waited, slept }: Entry) {
+pub(super) fn enter(call: WaitCall, EndedWait { crowded, waited, slept }: EndedWait) {
     let mut account = CallAccount { calls: 1, waited, slept, ..CallAccount::default() };
     if crowded {
         (account.crowded, account.crowded_waited) = (1, waited);

@@ -4,9 +4,10 @@
 //! shim asks the host MPI whether a call is complete (by its own `MPI_Test` or `MPI_Iprobe`), and this module
 //! decides what to do between two questions: ask again at once, give way, or sleep. It knows no message.
 //!
-//! The idea: the ranks of a host share a page of lines. The adaptive way to wait (`unisono-sync`) chooses; the
-//! question stands where it usually looks for dead members ([`Watch::look`]), and the flag that it waits for
-//! is never signalled. A sleeper is woken by its bell. The shim rings the bell of the rank that it sends to.
+//! The idea: the ranks of a host share a page of lines. The adaptive way to wait (`unisono-sync`) chooses;
+//! the question stands where it usually looks for dead members ([`Watch::look`]), and the flag that it waits
+//! for is never signalled. A sleeper is woken by its bell. The shim rings the bell of the rank that it sends
+//! to.
 //!
 //! ```text
 //!   line 0  the regime        line 1  word 0 ranks that nap, word 2 those of them that nap undirected
@@ -26,7 +27,7 @@ mod ledger;
 pub(crate) use ledger::{JobWaits, WaitLedger};
 
 use crate::error::answer_or;
-use ledger::Entry;
+use ledger::EndedWait;
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
@@ -96,10 +97,10 @@ pub enum WaitKind {
 }
 
 /// What the shim asks: 0 if the call is not complete.
-type Question = unsafe extern "C" fn(context: *mut c_void) -> c_int;
+type HostQuestion = unsafe extern "C" fn(context: *mut c_void) -> c_int;
 
 #[derive(Debug)]
-struct Crowd {
+struct MpiCrowd {
     lines: &'static [CacheLine],
     member: usize,
     longest_nap: Nanos,
@@ -107,7 +108,7 @@ struct Crowd {
     full: AtomicBool,
 }
 
-static CROWD: OnceLock<Crowd> = OnceLock::new();
+static CROWD: OnceLock<MpiCrowd> = OnceLock::new();
 
 thread_local! {
     static WAITER: RefCell<Waiter> = RefCell::new(Waiter::new(
@@ -127,7 +128,7 @@ struct CrowdWait {
     long: bool,
 }
 
-impl Crowd {
+impl MpiCrowd {
     fn members(&self) -> usize {
         self.lines.len() - SHARED
     }
@@ -231,12 +232,12 @@ fn spin(question: &mut impl FnMut() -> bool) -> bool {
 
 /// While it lives, the other ranks of the host ring.
 struct Nap<'a> {
-    crowd: &'a Crowd,
+    crowd: &'a MpiCrowd,
     kind: WaitKind,
 }
 
 impl<'a> Nap<'a> {
-    fn begin(crowd: &'a Crowd, kind: WaitKind) -> Self {
+    fn begin(crowd: &'a MpiCrowd, kind: WaitKind) -> Self {
         let nap = Self { crowd, kind };
         nap.words().for_each(|word| {
             word.fetch_add(1, Ordering::Relaxed);
@@ -262,7 +263,7 @@ impl Drop for Nap<'_> {
 
 /// The question in the place of a watch.
 struct Questions<'a, F> {
-    crowd: &'a Crowd,
+    crowd: &'a MpiCrowd,
     question: F,
     nap: Nanos,
     longest: Nanos,
@@ -305,7 +306,7 @@ pub unsafe extern "C" fn unisono_mpi_crowd_join(
         // SAFETY: the shim passes that many lines of zeroed memory, aligned to a page and never unmapped.
         let lines = unsafe { std::slice::from_raw_parts(memory.cast::<CacheLine>(), SHARED + members) };
         let longest_nap = if one_host != 0 { LONGEST_NAP } else { LONGEST_NAP_AMONG_HOSTS };
-        let crowd = Crowd { lines, member, longest_nap, full: AtomicBool::new(false) };
+        let crowd = MpiCrowd { lines, member, longest_nap, full: AtomicBool::new(false) };
         crowd.regime().announce_processors();
         // for the test of naps and bells; of no other use
         if std::env::var_os("UNISONO_MPI_CROWD").is_some_and(|value| value == "asleep") {
@@ -355,7 +356,7 @@ pub unsafe extern "C" fn unisono_mpi_crowd_wait(
     call: WaitCall,
     kind: WaitKind,
     passed: u32,
-    question: Question,
+    question: HostQuestion,
     context: *mut c_void,
 ) -> c_int {
     answer_or(0, || {
@@ -370,7 +371,7 @@ pub unsafe extern "C" fn unisono_mpi_crowd_wait(
         let entry = ledger::is_wanted().then(|| (ticks(), crowd.is_crowded()));
         let wait = crowd.wait(kind, passed, ask);
         if let Some((begun, crowded)) = entry {
-            ledger::enter(call, Entry { crowded, waited: took(begun), slept: wait.slept });
+            ledger::enter(call, EndedWait { crowded, waited: took(begun), slept: wait.slept });
         }
         Ok(c_int::from(wait.long))
     })
@@ -421,7 +422,7 @@ pub extern "C" fn unisono_mpi_crowd_now() -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_samples() -> c_int {
     answer_or(0, || {
-        let crowded = CROWD.get().is_some_and(Crowd::is_crowded);
+        let crowded = CROWD.get().is_some_and(MpiCrowd::is_crowded);
         Ok(c_int::from(crowded && ledger::sample_is_due()))
     })
 }
@@ -430,8 +431,8 @@ pub extern "C" fn unisono_mpi_crowd_samples() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_timed(call: WaitCall, begun: u64) {
     answer_or((), || {
-        let crowded = CROWD.get().is_some_and(Crowd::is_crowded);
-        ledger::enter(call, Entry { crowded, waited: took(Ticks(begun)), slept: Nanos::ZERO });
+        let crowded = CROWD.get().is_some_and(MpiCrowd::is_crowded);
+        ledger::enter(call, EndedWait { crowded, waited: took(Ticks(begun)), slept: Nanos::ZERO });
         Ok(())
     });
 }

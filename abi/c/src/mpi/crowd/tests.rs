@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use unisono_sync::Lines;
 
 /// Never freed: a crowd lives as long as its process.
-fn crowd(members: usize, full: bool) -> Vec<Crowd> {
+fn crowd(members: usize, full: bool) -> Vec<MpiCrowd> {
     let lines: &'static Lines = Box::leak(Box::new(Lines::on_heap(SHARED + members)));
     let first: *const CacheLine = lines.line(0);
     // SAFETY: these are the lines of the array, which was leaked.
     let lines = unsafe { std::slice::from_raw_parts(first, SHARED + members) };
-    let of = |member| Crowd { lines, member, longest_nap: LONGEST_NAP, full: AtomicBool::new(full) };
+    let of = |member| MpiCrowd { lines, member, longest_nap: LONGEST_NAP, full: AtomicBool::new(full) };
     (0..members).map(of).collect()
 }
 
 /// Sends all to sleep, as two yields do that take long.
-fn beside_foreign_load(crowd: &Crowd) {
+fn beside_foreign_load(crowd: &MpiCrowd) {
     for milliseconds in [1_000_u64, 1_005] {
         crowd.regime().yield_took_long(Nanos(milliseconds * 1_000_000));
     }

@@ -1,0 +1,20 @@
+//! What the user wants to know of a job when MPI ends: tables (`UNISONO_MPI_STATS`), a file
+//! (`UNISONO_MPI_STATS_JSON`), or nothing.
+
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+/// The file that gets the sums as JSON.
+pub(super) fn json_file() -> Option<PathBuf> {
+    std::env::var_os("UNISONO_MPI_STATS_JSON").filter(|file| !file.is_empty()).map(PathBuf::from)
+}
+
+pub(super) fn is_table_wanted() -> bool {
+    std::env::var_os("UNISONO_MPI_STATS").is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+/// Whether the user asked for the tables or the file.
+pub(super) fn is_wanted() -> bool {
+    static WANTED: LazyLock<bool> = LazyLock::new(|| is_table_wanted() || json_file().is_some());
+    *WANTED
+}

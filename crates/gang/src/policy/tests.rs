@@ -1,0 +1,280 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const SLICE: Nanos = Nanos(20_000_000);
+
+fn rotation(cores: usize, weights: &[u32]) -> Rotation {
+    let mut rotation = Rotation::new(cores, SLICE, Backfill::Offer);
+    for (i, weight) in weights.iter().enumerate() {
+        rotation.join(GangId(i), GangWeight::new(*weight).expect("a weight"));
+    }
+    rotation
+}
+
+fn ids(turn: &Turn) -> Vec<usize> {
+    turn.run.iter().map(|place| place.gang.0).collect()
+}
+
+#[test]
+fn whole_machine_gangs_take_turns_as_long_as_they_weigh() {
+    let mut rotation = rotation(2, &[1, 2]);
+    let first = rotation.next_turn(Nanos(0)).expect("a turn");
+    assert_eq!((ids(&first), first.until), (vec![0], SLICE));
+    let second = rotation.next_turn(first.until).expect("a turn");
+    assert_eq!((ids(&second), second.until), (vec![1], SLICE.times(3)));
+    assert_eq!(ids(&rotation.next_turn(second.until).expect("a turn")), [0]);
+}
+
+#[test]
+fn a_gang_that_fills_its_cores_but_for_interruptions_is_not_backfilled_upon() {
+    let mut rotation = rotation(2, &[1, 1]);
+    for _ in 0..10 {
+        rotation.observe(GangId(0), Nanos(32_000_000), SLICE);
+    }
+    let first = rotation.next_turn(Nanos(0)).expect("a turn");
+    assert_eq!((ids(&first), first.backfill), (vec![0], vec![]), "1.6 of 2 cores are busy");
+}
+
+#[test]
+fn one_turn_of_a_gang_that_is_still_starting_lends_nothing_and_asks_for_another_look() {
+    let mut rotation = rotation(2, &[1, 1]);
+    rotation.observe(GangId(0), SLICE, SLICE);
+    let first = rotation.next_turn(Nanos(0)).expect("a turn");
+    assert_eq!((ids(&first), first.backfill), (vec![0], vec![]), "one of 2 cores was busy, once");
+    assert!(rotation.is_unsure(GangId(0)) && !rotation.is_unsure(GangId(1)));
+    rotation.observe(GangId(0), SLICE.times(2), SLICE);
+    assert!(!rotation.is_unsure(GangId(0)), "both cores are busy after all");
+}
+
+#[test]
+fn a_gang_that_leaves_a_core_idle_twice_lends_it() {
+    let mut rotation = rotation(2, &[1, 1]);
+    rotation.observe(GangId(0), SLICE, SLICE);
+    rotation.observe(GangId(0), SLICE, SLICE);
+    assert!(!rotation.is_unsure(GangId(0)));
+    assert_eq!(rotation.next_turn(Nanos(0)).expect("a turn").backfill, [GangId(1)]);
+}
+
+#[test]
+fn a_late_wake_up_does_not_shift_the_grid_but_a_long_pause_does() {
+    let mut rotation = rotation(2, &[1, 1]);
+    let first = rotation.next_turn(Nanos(0)).expect("a turn");
+    let late = rotation.next_turn(Nanos(3_000_000).after(first.until)).expect("a turn");
+    assert_eq!(late.until, SLICE.times(2));
+    let slept = Nanos(5_000_000_000);
+    assert_eq!(rotation.next_turn(slept).expect("a turn").until, SLICE.after(slept));
+}
+
+#[test]
+fn idle_cores_are_offered_to_the_gang_that_waits_longest() {
+    let mut rotation = rotation(4, &[1, 1, 1]);
+    rotation.observe(GangId(0), Nanos(SLICE.0), SLICE);
+    assert_eq!(rotation.next_turn(Nanos(0)).expect("a turn").backfill, [GangId(1)]);
+    let busy = rotation.next_turn(SLICE).expect("a turn");
+    assert_eq!((ids(&busy), busy.backfill), (vec![1], vec![]));
+}
+
+#[test]
+fn a_gang_that_leaves_in_its_turn_gives_way_at_once() {
+    let mut rotation = rotation(2, &[5, 1]);
+    rotation.next_turn(Nanos(0));
+    rotation.leave(GangId(0));
+    let next = rotation.next_turn(Nanos(7)).expect("a turn");
+    assert_eq!((ids(&next), next.from), (vec![1], Nanos(7)));
+    rotation.leave(GangId(1));
+    assert_eq!(rotation.next_turn(Nanos(9)), None);
+}
+
+#[test]
+fn a_turn_that_was_taken_back_is_given_again() {
+    let mut rotation = rotation(2, &[1, 1, 1]);
+    let first = rotation.next_turn(Nanos(0)).expect("a turn");
+    let ahead = rotation.next_turn(first.until).expect("a turn");
+    assert_eq!(ids(&ahead), [1]);
+    rotation.take_back();
+    rotation.leave(GangId(2));
+    assert_eq!(rotation.next_turn(first.until), Some(ahead));
+}
+
+#[test]
+fn hosts_that_follow_a_clock_give_a_gang_its_turn_at_the_same_moment() {
+    let ahead = [Nanos(1_000_000_007), Nanos(5_000_003)];
+    // the gangs came in another order on the second host, whose own clock began later
+    let mut hosts = [rotation(2, &[1, 2]), rotation(4, &[2, 1])];
+    hosts[0].name(GangId(0), "b");
+    hosts[0].name(GangId(1), "a");
+    hosts[1].name(GangId(0), "a");
+    hosts[1].name(GangId(1), "b");
+    let mut turns: [Vec<(bool, u64)>; 2] = Default::default();
+    for (host, (rotation, ahead)) in hosts.iter_mut().zip(ahead).enumerate() {
+        let mut now = Nanos(1_500_000_000).since(ahead);
+        while ahead.after(now) < Nanos(2_500_000_000) {
+            rotation.follow_clock(ahead);
+            let turn = rotation.next_turn(now).expect("a turn");
+            let is_a = turn.run[0].gang.0 != host;
+            turns[host].push((is_a, ahead.after(turn.until).0));
+            now = turn.until;
+        }
+    }
+    assert_eq!(turns[0], turns[1]);
+    assert!(turns[0].len() > 30 && turns[0].windows(2).all(|turns| turns[0].0 != turns[1].0));
+}
+
+#[test]
+fn a_gang_that_rests_has_no_turns_and_keeps_its_weight() {
+    let mut rotation = rotation(2, &[3, 1]);
+    assert!(rotation.is_contended() && rotation.rest(GangId(0)) && !rotation.rest(GangId(0)));
+    assert!(rotation.is_resting(GangId(0)) && !rotation.is_contended());
+    let lone = rotation.next_turn(Nanos(0)).expect("a turn");
+    assert_eq!((ids(&lone), lone.backfill), (vec![1], vec![]), "nothing is lent to one that runs anyway");
+    assert!(rotation.rest(GangId(1)));
+    assert_eq!(rotation.next_turn(SLICE), None, "nobody takes turns");
+    assert!(rotation.wake(GangId(0)) && rotation.wake(GangId(1)) && !rotation.wake(GangId(1)));
+    let first = rotation.next_turn(SLICE).expect("a turn");
+    assert_eq!((ids(&first), first.until), (vec![0], SLICE.times(4)));
+}
+
+#[test]
+fn a_new_weight_and_a_new_slice_count_from_the_next_turn() {
+    let mut rotation = rotation(2, &[1, 1]);
+    let first = rotation.next_turn(Nanos(0)).expect("a turn");
+    rotation.set_weight(GangId(1), GangWeight::new(4).expect("a weight"));
+    let second = rotation.next_turn(first.until).expect("a turn");
+    assert_eq!((ids(&second), second.until), (vec![1], SLICE.times(5)));
+    rotation.set_slice(Nanos(SLICE.0 / 4));
+    let third = rotation.next_turn(second.until).expect("a turn");
+    assert_eq!(third.until.since(third.from), Nanos(SLICE.0 / 4));
+}
+
+/// Two of two cores; the first may use the time of one.
+fn with_a_quota(weights: &[u32]) -> Rotation {
+    let mut rotation = rotation(2, weights);
+    let period = Nanos(100_000_000);
+    rotation.set_quota(GangId(0), Some(TurnQuota { time: period, period }));
+    rotation
+}
+
+#[test]
+fn a_lone_gang_is_stopped_as_a_whole_before_its_quota_is_used_up() {
+    let mut rotation = with_a_quota(&[1]);
+    assert!(rotation.is_contended(), "its turns end");
+    let (mut now, mut ran) = (Nanos::ZERO, 0);
+    while now < Nanos(1_000_000_000) {
+        let turn = rotation.next_turn(now).expect("a turn");
+        ran += turn.run.len() as u64 * turn.until.since(turn.from).0;
+        now = turn.until;
+    }
+    assert!((460_000_000..=495_000_000).contains(&ran), "{ran} ns of 500 ms");
+}
+
+#[test]
+fn others_have_the_time_that_a_quota_leaves_and_a_turn_taken_back_costs_none_of_it() {
+    let mut rotation = with_a_quota(&[3, 1]);
+    let first = rotation.next_turn(Nanos::ZERO).expect("a turn");
+    assert_eq!((ids(&first), first.until.0 / 1_000_000), (vec![0], 47), "instead of three slices");
+    rotation.take_back();
+    assert_eq!(rotation.next_turn(Nanos::ZERO).expect("a turn"), first);
+    let mut now = first.until;
+    for _ in 0..2 {
+        let turn = rotation.next_turn(now).expect("a turn");
+        assert_eq!(ids(&turn), [1]);
+        now = turn.until;
+    }
+    let third = rotation.next_turn(now).expect("a turn");
+    assert_eq!(ids(&third), [1], "the quota allows the first at 100 ms, and it is 87");
+    assert_eq!(ids(&rotation.next_turn(third.until).expect("a turn")), [0]);
+}
+
+/// The slow reference: hands out single slices, always to the gang with the least time for its weight.
+fn reference(weights: &[u32], slices: u64) -> Vec<u64> {
+    let mut given = vec![0u64; weights.len()];
+    for _ in 0..slices {
+        let ratio = |i: usize| given[i] as f64 / f64::from(weights[i]);
+        let next = (0..weights.len()).min_by(|a, b| ratio(*a).total_cmp(&ratio(*b))).expect("not empty");
+        given[next] += 1;
+    }
+    given
+}
+
+proptest! {
+    #[test]
+    fn time_is_served_as_the_weights_say_within_a_slice(
+        weights in proptest::collection::vec(1u32..7, 1..9), rounds in 1u64..9
+    ) {
+        let mut rotation = rotation(4, &weights);
+        let slices: u64 = weights.iter().map(|w| u64::from(*w)).sum::<u64>() * rounds;
+        let mut served = vec![0u64; weights.len()];
+        let mut now = Nanos(0);
+        while now < SLICE.times(slices) {
+            let turn = rotation.next_turn(now).expect("a turn");
+            served[turn.run[0].gang.0] += turn.until.since(turn.from).0;
+            now = turn.until;
+        }
+        for (served, expected) in served.iter().zip(reference(&weights, slices)) {
+            prop_assert!(served.abs_diff(SLICE.times(expected).0) <= SLICE.0);
+        }
+    }
+
+    #[test]
+    fn every_gang_runs_in_each_round_whatever_comes_and_goes(
+        cores in 1usize..9,
+        steps in proptest::collection::vec((0u8..8, 0usize..12, 0usize..10), 1..60)
+    ) {
+        let mut rotation = Rotation::new(cores, SLICE, Backfill::Offer);
+        let mut waited: BTreeMap<GangId, usize> = BTreeMap::new();
+        let mut rests = BTreeSet::new();
+        let (mut now, mut next) = (Nanos(0), 0);
+        for (kind, which, width) in steps {
+            let chosen = waited.keys().nth(which % waited.len().max(1)).copied();
+            match (kind, chosen) {
+                (0, _) => {
+                    rotation.join(GangId(next), GangWeight::ONE);
+                    waited.insert(GangId(next), 0);
+                    next += 1;
+                }
+                (1, Some(gang)) => {
+                    rotation.leave(gang);
+                    waited.remove(&gang);
+                    rests.remove(&gang);
+                }
+                (2, Some(gang)) => { rotation.set_width(gang, width); }
+                (3, Some(gang)) => prop_assert_eq!(rotation.rest(gang), rests.insert(gang)),
+                (4, Some(gang)) => {
+                    prop_assert_eq!(rotation.wake(gang), rests.remove(&gang));
+                    waited.insert(gang, 0);
+                }
+                (5, Some(gang)) => {
+                    rotation.set_weight(gang, GangWeight::new(width as u32 + 1).expect("a weight"));
+                    rotation.set_slice(Nanos(SLICE.0 * (width as u64 + 1)));
+                }
+                _ => {
+                    let takers = waited.keys().filter(|gang| !rests.contains(gang)).count();
+                    let Some(turn) = rotation.next_turn(now) else {
+                        prop_assert_eq!(takers, 0);
+                        continue;
+                    };
+                    prop_assert!(rotation.is_contended() || turn.run.len() == takers);
+                    prop_assert!(turn.until > now);
+                    now = turn.until;
+                    let mut taken = vec![false; cores];
+                    for core in turn.run.iter().flat_map(|place| place.cores.clone()) {
+                        prop_assert!(!std::mem::replace(&mut taken[core], true));
+                    }
+                    for (gang, turns) in &mut waited {
+                        if rests.contains(gang) {
+                            prop_assert!(turn.run.iter().all(|place| place.gang != *gang));
+                            prop_assert!(rotation.is_resting(*gang) && !turn.backfill.contains(gang));
+                            continue;
+                        }
+                        let runs = turn.run.iter().any(|place| place.gang == *gang);
+                        prop_assert!(!(runs && turn.backfill.contains(gang)));
+                        *turns = if runs { 0 } else { *turns + 1 };
+                    }
+                    // the longest wait is bounded by the gangs there are or were in this round
+                    prop_assert!(waited.values().all(|turns| *turns <= next));
+                }
+            }
+        }
+    }
+}
