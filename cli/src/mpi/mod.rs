@@ -78,8 +78,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn start(args: Args) -> anyhow::Result<ExitCode> {
-    let (library, bridge) = libraries(args.mpicc.as_deref()).map_err(worded)?;
     if args.print {
+        let (library, _) = libraries(args.mpicc.as_deref()).map_err(worded)?;
         crate::output::answer(&library.display().to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -100,6 +100,8 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
         ))
         .into());
     }
+    // a mistake about the program is said before anything is made for it
+    let (library, bridge) = libraries(args.mpicc.as_deref()).map_err(worded)?;
     if linking == Linking::Static && company::is_first_rank() {
         exit::say(&format!(
             "{name} has no MPI, and is linked statically: 'unisono mpi' serves the programs that it starts, not itself"

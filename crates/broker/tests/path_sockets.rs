@@ -231,10 +231,10 @@ fn classes_that_both_want_more_share_by_weight() {
         drop(socket); // who receives does not matter
         let payload = [0; 1000];
         let full = channels.map(|channel| client.credit(channel).expect("open"));
-        let mut bytes = [0; 2];
         // Both always have messages waiting: neither ever gets back all of its credit. On a busy machine this
-        // process may sleep too long for that; such a trial shows nothing.
-        let shows = (0..50).any(|_| {
+        // process may sleep too long for that; such a trial shows nothing. The answers may also be so late
+        // that it is not seen; so two of three trials decide.
+        let mut trial = || {
             let mut ran_dry = false;
             let before = client.statistics().expect("an answer").classes;
             for round in 0..40 {
@@ -247,13 +247,14 @@ fn classes_that_both_want_more_share_by_weight() {
             let after = client.statistics().expect("an answer").classes;
             ran_dry |=
                 channels.into_iter().zip(full).any(|(at, full)| client.credit(at).expect("open") >= full);
-            bytes = [0, 1].map(|class| after[class].bytes - before[class].bytes);
-            !ran_dry
-        });
-        assert!(shows, "this process never got a processor for 80 ms as often as it needs it");
-        let ratio = bytes[0] as f64 / bytes[1] as f64;
+            let [video, web] = [0, 1].map(|class| (after[class].bytes - before[class].bytes) as f64);
+            (!ran_dry).then_some(video / web)
+        };
+        let ratios: Vec<f64> = (0..50).filter_map(|_| trial()).take(3).collect();
+        assert_eq!(ratios.len(), 3, "this process never got a processor for 80 ms as often as it needs it");
         // a message more or less at either end
-        assert!((ratio - 3.0).abs() < 0.2, "{ratio}: {bytes:?}");
+        let by_weight = ratios.iter().filter(|ratio| (**ratio - 3.0).abs() < 0.2).count();
+        assert!(by_weight >= 2, "{ratios:?}");
     });
 }
 
