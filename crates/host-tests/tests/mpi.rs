@@ -55,16 +55,6 @@ fn programs_run_on_three_ranks() -> TestOutcome {
     all(TestedMpi::OpenMpi, 3, &[], (3, 6))
 }
 
-/// The memory of a shared window is one piece at all ranks, or there is no window.
-fn a_file_that_was_put_in_place_of_a_windows_is_not_mapped() -> TestOutcome {
-    for mpi in MPIS {
-        let built = mpi.build("swapped.c")?;
-        let output = run(mpi.on_preload(3, &[OsStr::new("--"), built.as_os_str()]));
-        verdict("swapped", &output).expect("no rank has the other file");
-    }
-    Ok(())
-}
-
 /// Twice as many ranks as processors on most machines that test this, each with locks that others want.
 fn locks_in_opposite_orders_make_no_circle_on_four_ranks() -> TestOutcome {
     for mpi in MPIS {
@@ -216,7 +206,6 @@ host_tests![
     programs_run_over_messages_of_open_mpi within 300,
     programs_run_on_three_ranks within 300,
     locks_in_opposite_orders_make_no_circle_on_four_ranks within 200,
-    a_file_that_was_put_in_place_of_a_windows_is_not_mapped within 120,
     one_rank_is_enough within 300,
     the_wheel_of_mpi4py_runs within 300,
     statistics_are_printed_at_the_end within 120,
