@@ -76,10 +76,19 @@ fn weights_and_slices_change_while_gangs_run() -> TestOutcome {
     served.told(&["add", "--pid", &one.pid(), "--name", "one"]);
     served.told(&["add", "--pid", &two.pid(), "--name", "two", "--weight", "4"]);
     let ratio = |for_a_while: Duration| {
-        let had = |name: &str| served.gang(name)["had_s"].as_f64().expect("a time");
-        let before = (had("one"), had("two"));
+        // both from one answer: an answer takes its time
+        let had = || {
+            let list = served.list();
+            ["one", "two"].map(|name| {
+                let gangs = list["gangs"].as_array().expect("a list");
+                let gang = gangs.iter().find(|gang| gang["name"] == name).expect("it was added");
+                gang["had_s"].as_f64().expect("a time")
+            })
+        };
+        let before = had();
         std::thread::sleep(for_a_while);
-        (had("two") - before.1) / (had("one") - before.0)
+        let after = had();
+        (after[1] - before[1]) / (after[0] - before[0])
     };
     let heavy = ratio(Duration::from_secs(1));
     assert!((2.5..6.0).contains(&heavy), "1 to 4 gave {heavy}");
@@ -278,11 +287,11 @@ fn slices_grow_for_gangs_that_meet_seldom_unless_the_user_has_said_how_long() ->
         command.spawn().expect("unisono starts")
     };
     let served = Served::with(&[]);
+    assert_eq!(served.list()["slice_ms"].as_f64(), Some(20.0));
     let mut programs = [meets(), meets()];
     for program in &programs {
         served.told(&["add", "--pid", &program.id().to_string()]);
     }
-    assert_eq!(served.list()["slice_ms"].as_f64(), Some(20.0));
     until("longer slices", || served.list()["slice_ms"].as_f64() > Some(40.0));
     served.told(&["set", "--slice", "7ms"]);
     std::thread::sleep(Duration::from_secs(3));
