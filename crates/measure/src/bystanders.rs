@@ -6,7 +6,7 @@
 //! gangs compare work per processor time obtained ([`Verdict::per`]), which taken processors do not raise.
 //!
 //! Cost: two medians a judgement. The kernel counts strangers' time in ticks of 10 ms, so a difference of
-//! less than [`NOTABLE`] is none that a short run could show.
+//! less than `NOTABLE` is none that a short run could show.
 
 use crate::quantile;
 use crate::record::{Outcome, RunLine, Verdict};

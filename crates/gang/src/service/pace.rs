@@ -3,7 +3,7 @@
 //! A program that meets often needs short turns, because whoever waits for it waits for its turn. A program
 //! that meets every few milliseconds cannot answer sooner than that. Longer turns then cost less: the
 //! scheduler's own time falls from 0.5 % at 20 ms to a fifth of that (docs/decisions/0008). So a slice lasts
-//! [`MEETINGS`] times the longest interval of the gangs that take turns, from 20 to 100 ms. The paper's
+//! `MEETINGS` times the longest interval of the gangs that take turns, from 20 to 100 ms. The paper's
 //! programs gain by gangs up to an interval of 15 ms (ETH TR 745, section 3.2); above 12.5 ms the slice does
 //! not grow any more.
 //!

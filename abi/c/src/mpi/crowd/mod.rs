@@ -16,9 +16,9 @@
 //! A rank naps *directed* if what completes its call is a send to it, which rings. It naps *undirected* if a
 //! protocol of the host MPI may have to answer, as for a long or synchronous send or a collective; then any
 //! rank that completes a wait rings. Bells are hints: a sleeper also wakes by itself, first after
-//! [`FIRST_NAP`].
+//! `FIRST_NAP`.
 //!
-//! Cost: an indirect call for each question. Where each rank has a processor, the first [`SPIN`] of a wait
+//! Cost: an indirect call for each question. Where each rank has a processor, the first `SPIN` of a wait
 //! polls as the host MPI does. When not to use: for an MPI that gives way by itself (Open MPI). Reference: as
 //! for the adaptive way.
 
