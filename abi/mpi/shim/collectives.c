@@ -17,29 +17,13 @@
 /* Longer ones were not measured. */
 enum { MOST_BYTES = 1024 };
 
-struct collective {
-	struct question question;
-	MPI_Request request;
-};
-
-static int ask_collective(void *context)
-{
-	struct collective *collective = context;
-	struct question *question = &collective->question;
-
-	question->code = HOST(Test)(&collective->request, &question->done, MPI_STATUS_IGNORE);
-	if (UNLIKELY(question->code))
-		question->done = 1;
-	return question->done;
-}
-
-static int finish(unisono_mpi_wait_call call, int code, struct collective *collective)
+static int finish(unisono_mpi_wait_call call, int code, struct request_question *asked)
 {
 	if (UNLIKELY(code))
 		return code;
 	if (UNLIKELY(atomic_load_explicit(napping, memory_order_relaxed)))
 		unisono_mpi_crowd_ring_undirected();
-	return await(call, UNISONO_MPI_WAIT_KIND_UNDIRECTED, ask_collective, &collective->question);
+	return await(call, UNISONO_MPI_WAIT_KIND_UNDIRECTED, ask_request, &asked->question);
 }
 
 /* What is known of a communicator whose collectives can be ours; else NULL. */
@@ -85,7 +69,7 @@ static bool is_sample(struct fellows *fellows)
 
 BOTH(int, Bcast, (void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm))
 {
-	struct collective collective = { .question = { 0 } };
+	struct request_question collective = { .question = { 0 } };
 	struct fellows *fellows = served(comm);
 
 	if (LIKELY(!fellows) || bytes_of(count, type) > MOST_BYTES)
@@ -98,7 +82,7 @@ BOTH(int, Bcast, (void *buffer, int count, MPI_Datatype type, int root, MPI_Comm
 /* The first barriers of a communicator, before they are the engine's. */
 int barrier_served(MPI_Comm comm)
 {
-	struct collective collective = { .question = { 0 } };
+	struct request_question collective = { .question = { 0 } };
 
 	if (!served(comm))
 		return HOSTS(BARRIER, HOST(Barrier)(comm));
@@ -203,7 +187,7 @@ static int try_pair(const struct trial *trial, enum element element, int first, 
 		double wide[MOST_BYTES / sizeof(double)];
 		float narrow[MOST_BYTES / sizeof(float)];
 	} mine, blocking, other;
-	struct collective collective = { .question = { 0 } };
+	struct request_question collective = { .question = { 0 } };
 	size_t bytes = (size_t)trial->count * (element == DOUBLE ? sizeof(double) : sizeof(float));
 	int rank, code;
 
@@ -280,7 +264,7 @@ void trials_forgotten(struct trial *trial)
 
 BOTH(int, Allreduce, (const void *in, void *out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm))
 {
-	struct collective collective = { .question = { 0 } };
+	struct request_question collective = { .question = { 0 } };
 	struct fellows *fellows = served(comm);
 	struct trial *trial;
 	enum element element;

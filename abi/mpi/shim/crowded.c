@@ -110,6 +110,17 @@ void crowded_end(void)
 	PMPI_Group_free(&here);
 }
 
+int ask_request(void *context)
+{
+	struct request_question *asked = context;
+	struct question *question = &asked->question;
+
+	question->code = HOST(Test)(&asked->request, &question->done, MPI_STATUS_IGNORE);
+	if (UNLIKELY(question->code))
+		question->done = 1;
+	return question->done;
+}
+
 void await_slowly(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, unisono_mpi_question ask,
 		  struct question *question)
 {

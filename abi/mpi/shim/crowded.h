@@ -34,6 +34,14 @@ struct question {
 	int done, code;
 };
 
+/* About a request of the call's own, of which no status is wanted. */
+struct request_question {
+	struct question question;
+	MPI_Request request;
+};
+
+int ask_request(void *request_question);
+
 void await_slowly(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, unisono_mpi_question ask,
 		  struct question *question);
 void await_is_over(void);

@@ -7,29 +7,13 @@
 /* Longer messages may wait for their receiver. MPIs copy shorter ones (at least 2 KB) and go on. */
 enum { ELEMENTS_COPIED = 256 };
 
-struct sending {
-	struct question question;
-	MPI_Request request;
-};
-
-static int ask_sending(void *context)
-{
-	struct sending *sending = context;
-	struct question *question = &sending->question;
-
-	question->code = HOST(Test)(&sending->request, &question->done, MPI_STATUS_IGNORE);
-	if (UNLIKELY(question->code))
-		question->done = 1;
-	return question->done;
-}
-
 /* Waits for a message that this call has begun to send. */
-INLINE int sent(int code, struct sending *sending, int destination, MPI_Comm comm)
+INLINE int sent(int code, struct request_question *sending, int destination, MPI_Comm comm)
 {
 	if (UNLIKELY(code))
 		return code;
 	ring(comm, destination);
-	return await(UNISONO_MPI_WAIT_CALL_SEND, UNISONO_MPI_WAIT_KIND_UNDIRECTED, ask_sending,
+	return await(UNISONO_MPI_WAIT_CALL_SEND, UNISONO_MPI_WAIT_KIND_UNDIRECTED, ask_request,
 		     &sending->question);
 }
 
@@ -52,7 +36,7 @@ INLINE int rung(int code, int destination, MPI_Comm comm)
 #define SEND_AS(name, form)                                                                                  \
 	BOTH(int, name, SEND_ARGUMENTS)                                                                      \
 	{                                                                                                    \
-		struct sending sending = { .question = { 0 } };                                              \
+		struct request_question sending = { .question = { 0 } };                                     \
                                                                                                              \
 		if (is_hosts(count))                                                                         \
 			return rung(HOST(name)(buffer, count, type, destination, tag, comm), destination,    \
@@ -67,7 +51,7 @@ SEND_AS(Rsend, Irsend)
 
 BOTH(int, Ssend, SEND_ARGUMENTS)
 {
-	struct sending sending = { .question = { 0 } };
+	struct request_question sending = { .question = { 0 } };
 
 	if (!wait_is_ours())
 		return rung(HOST(Ssend)(buffer, count, type, destination, tag, comm), destination, comm);
