@@ -1,4 +1,4 @@
-//! `cargo xtask smoke`: runs the README's first command with its shortest setting and checks what it wrote:
+//! `cargo xtask smoke`: runs `unisono study` with its shortest setting and checks what it wrote:
 //! the schema accepts the records, the report stands alone, and it can be redrawn from the records.
 
 use crate::install;
