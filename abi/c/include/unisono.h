@@ -1,27 +1,50 @@
 /* One-sided windows and events of Unisono, for C and C++. Made by cbindgen from abi/c/src; do not edit.
  *
  * Every call that can fail returns a unisono_status, except those that return a pointer or a number.
- * unisono_error_text() then says what went wrong and what to do about it. Job, window and request handles are used
- * by one thread at a time. Calls have the meaning of their namesakes in MPI-4.0,
- * chapter 12; those marked "collective" are made by every member of the job, in the same order.
+ * unisono_error_text() then says what went wrong and what to do about it. Calls have the meaning of their namesakes in
+ * MPI-4.0, chapter 12.
  *
- *	unisono_job *job;
- *	unisono_window *window;
- *	double *mine;
- *	const unisono_layout *real = unisono_layout_of(UNISONO_ELEMENT_F64);
+ * A job is the processes that `unisono run` starts; each is a rank. A window is memory of each rank that the other ranks
+ * read and write. The rank that starts a put or a get is its origin, the rank whose memory it concerns its target. A
+ * layout says where the elements of a transfer lie. A fence ends the operations before it, and begins new ones. What is
+ * marked "collective" is called by every rank of the job, in the same order. Job, window and request handles are used by
+ * one thread at a time. In this program each rank writes its number into the window of the next rank:
  *
- *	unisono_job_join(&job, 10.0);
- *	unisono_window_allocate(job, 8, NULL, (void **)&mine, &window);
- *	unisono_window_fence(window, UNISONO_ASSERT_NO_PRECEDE);
- *	unisono_put(window, &value, 1, real, target, 0, 1, real);
- *	unisono_window_fence(window, UNISONO_ASSERT_NO_SUCCEED);
- *	unisono_window_free(&window);
- *	unisono_job_finalize(&job);
+ *	#include <stdio.h>
+ *	#include <unisono.h>
  *
- * Start the program with: unisono run -n 4 ./program
+ *	int main(void)
+ *	{
+ *		unisono_job *job;
+ *		unisono_window *window;
+ *		double *mine, value;
+ *		const unisono_layout *real = unisono_layout_of(UNISONO_ELEMENT_F64);
  *
- * Events need no job, but a broker: unisono events serve. Names of their times end in _ns: they are nanoseconds.
- * Texts are UTF-8 and end with a zero.
+ *		if (unisono_job_join(&job, 10.0) != UNISONO_STATUS_OK) {
+ *			fprintf(stderr, "%s\n", unisono_error_text());
+ *			return 1;
+ *		}
+ *		int rank = unisono_job_rank(job), next = (rank + 1) % unisono_job_size(job);
+ *
+ *		value = rank;
+ *		unisono_window_allocate(job, sizeof(double), NULL, (void **)&mine, &window);
+ *		unisono_window_fence(window, UNISONO_ASSERT_NO_PRECEDE);
+ *		unisono_put(window, &value, 1, real, next, 0, 1, real);
+ *		unisono_window_fence(window, UNISONO_ASSERT_NO_SUCCEED);
+ *		printf("rank %d got %g\n", rank, *mine);
+ *		unisono_window_free(&window);
+ *		unisono_job_finalize(&job);
+ *		return 0;
+ *	}
+ *
+ * Compile it, in a clone or where Unisono is installed, and start it:
+ *
+ *	cc ring.c -o ring -I abi/c/include -L target/release -lunisono -Wl,-rpath,$PWD/target/release
+ *	cc ring.c -o ring $(pkg-config --cflags --libs unisono)
+ *	unisono run -n 4 ./ring
+ *
+ * Events need no job, but a broker, which `unisono events serve` starts. Names of their times end in _ns: they are
+ * nanoseconds. Texts are UTF-8 and end with a zero.
  *
  *	unisono_client *client;
  *	unisono_event *event;
@@ -323,9 +346,9 @@ typedef struct unisono_client_options {
         const char *name;
         // The secret that says who the program is, over TCP; instead of the one in the address's file.
         const char *token;
-        // The program makes a call at least this often, at least 300,000,000; 0: it may be silent. If it does
-        // not, the broker takes it for dead, and its next call is UNISONO_STATUS_GONE with a text that says so.
-        // A program that waits in a call is not silent.
+        // The longest time between two calls of the program, in nanoseconds; at least 300,000,000. 0: no limit.
+        // After a longer time the broker takes the program for dead, and its next call is UNISONO_STATUS_GONE
+        // with a text that says so. The time that the program waits in a call does not count.
         uint64_t lease_ns;
         // One of unisono_wait.
         int wait;
@@ -507,10 +530,10 @@ const char *unisono_version(void);
 uint64_t unisono_now(void);
 
 // Connects to the broker at `address`: the path of its socket, "shm:PATH" to reach it through shared
-// memory, "tcp:HOST:PORT", or "tls:HOST:PORT?authority=FILE", with "&certificate=FILE&key=FILE" behind
-// it if the broker asks for certificates, and "&token-file=FILE" if it asks for tokens. NULL: this user's
-// broker, at the socket where `unisono events serve` listens unless it is told otherwise, or else the host's
-// at /run/unisono/events.
+// memory, "tcp:HOST:PORT", "tls:HOST:PORT?authority=FILE", or "udp:HOST:PORT?authority=FILE" for QUIC.
+// Behind a tls: or udp: address stands "&certificate=FILE&key=FILE" if the broker asks for certificates,
+// and "&token-file=FILE" if it asks for tokens. NULL: this user's broker, at the socket where `unisono
+// events serve` listens unless it is told otherwise, or else the host's at /run/unisono/events.
 enum unisono_status unisono_client_connect(const char *address,
                                            struct unisono_client **client);
 

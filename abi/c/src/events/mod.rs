@@ -168,9 +168,9 @@ pub struct ConnectOptions {
     pub name: *const c_char,
     /// The secret that says who the program is, over TCP; instead of the one in the address's file.
     pub token: *const c_char,
-    /// The program makes a call at least this often, at least 300,000,000; 0: it may be silent. If it does
-    /// not, the broker takes it for dead, and its next call is UNISONO_STATUS_GONE with a text that says so.
-    /// A program that waits in a call is not silent.
+    /// The longest time between two calls of the program, in nanoseconds; at least 300,000,000. 0: no limit.
+    /// After a longer time the broker takes the program for dead, and its next call is UNISONO_STATUS_GONE
+    /// with a text that says so. The time that the program waits in a call does not count.
     pub lease_ns: u64,
     /// One of unisono_wait.
     pub wait: c_int,
@@ -208,10 +208,10 @@ unsafe fn open(given: &ConnectOptions) -> Result<ClientHandle, EventsError> {
 }
 
 /// Connects to the broker at `address`: the path of its socket, "shm:PATH" to reach it through shared
-/// memory, "tcp:HOST:PORT", or "tls:HOST:PORT?authority=FILE", with "&certificate=FILE&key=FILE" behind
-/// it if the broker asks for certificates, and "&token-file=FILE" if it asks for tokens. NULL: this user's
-/// broker, at the socket where `unisono events serve` listens unless it is told otherwise, or else the host's
-/// at /run/unisono/events.
+/// memory, "tcp:HOST:PORT", "tls:HOST:PORT?authority=FILE", or "udp:HOST:PORT?authority=FILE" for QUIC.
+/// Behind a tls: or udp: address stands "&certificate=FILE&key=FILE" if the broker asks for certificates,
+/// and "&token-file=FILE" if it asks for tokens. NULL: this user's broker, at the socket where `unisono
+/// events serve` listens unless it is told otherwise, or else the host's at /run/unisono/events.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_connect(
     address: *const c_char,
