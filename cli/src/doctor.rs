@@ -7,7 +7,7 @@ use std::time::Duration;
 use unisono_linux::capability::{self, Capability, Effort, ProbeStatus};
 use unisono_linux::process;
 
-/// Show what this host supports, and for what it does not, why and what to do
+/// Show what this host supports. For each missing capability, show the reason and the remedy
 ///
 /// Prints one line for each capability that some command needs. "found" means that it can be used. "not
 /// found" is followed by the reason and by what to do. "unknown" means that a trial did not end in time: the

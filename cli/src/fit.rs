@@ -36,11 +36,12 @@ if it is worth more than stopping and starting the threads costs (1.5 is two, 1.
 What is set: OMP_NUM_THREADS and the variables of OpenBLAS, MKL, BLIS, NumExpr, Rayon and llama.cpp; GOMAXPROCS and \
 JAVA_TOOL_OPTIONS where the program's Go or Java does not read the quota itself; OMP_PROC_BIND for OpenMP programs whose \
 team takes all processors; otherwise passive waiting (OMP_WAIT_POLICY, KMP_BLOCKTIME, and for MPI yielding) where there are \
-more threads than processors, or other programs run now; beside other programs, OPENBLAS_NUM_THREADS without the \
-processors that these use. What you set yourself stays as it is.
+more threads than processors, or other programs run now. If other programs run now, OPENBLAS_NUM_THREADS is the number of \
+processors that they leave free, but at least 1. What you set yourself stays as it is.
 
-Beside other programs no setting is best in every situation. Chosen is the one of least regret: over all situations that were \
-measured, the program takes the fewest times as long as with the best setting.
+Beside other programs no setting is best in every situation. For each setting it was measured how many \
+times as long a program takes as with the best setting of the situation. `fit` uses the setting whose worst case was the smallest, \
+and calls it the setting of least regret.
 
 What is not done: a number in the program's code or arguments (-t 8) is not changed; oneTBB reads no variable; a single \
 program is not bound to certain processors, because another `unisono fit` might choose the same ones. The wait policy suits the machine \

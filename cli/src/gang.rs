@@ -26,10 +26,18 @@ use unisono_measure::units;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   sudo unisono gang run -- ./solver ::: make -j2     two programs in turns of 20 ms each
-  sudo unisono gang daemon                           let programs that run already take turns: gang add
+  sudo unisono gang daemon                           serve gangs of programs that run already
+  sudo unisono gang add --pid 4711                   make such a program a gang of the daemon
   unisono gang simulate --cores 64 --programs 64x50us,64x0us
                                                      what gangs would gain on another machine
-  sudo unisono gang restore                          when the scheduler and its guardian were killed")]
+  sudo unisono gang restore                          when the scheduler and its guardian were killed
+
+Privilege: `run`, `daemon`, `install` and `uninstall` need root; `run --unprivileged` does not, but switches late. `add`, \
+`list`, `remove`, `set`, `top` and `metrics` talk to the daemon. The daemon answers only root, unless it was started with \
+`--mode 666`. `simulate` needs no privilege. `restore` needs the privilege that the killed scheduler had.
+
+The guardian is a process that `run` and `daemon` start. If the scheduler is killed, the guardian undoes the scheduler's \
+changes and lets all programs run.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: GangCommand,
@@ -60,16 +68,18 @@ enum GangCommand {
 /// follows on standard error.
 #[derive(Parser)]
 #[command(after_help = "Examples:
-  unisono gang run -- ./solver input ::: make -j2
+  sudo unisono gang run -- ./solver input ::: make -j2
       two programs in turns of 20 ms each
-  unisono gang run --slice 5ms --weights 1,2 -- ./background ::: ./interactive
+  sudo unisono gang run --slice 5ms --weights 1,2 -- ./background ::: ./interactive
       shorter turns; the second program gets two thirds of the time
-  unisono gang run --share 0.5 -- ./a ::: ./b
+  sudo unisono gang run --share 0.5 -- ./a ::: ./b
       all other programs together can have half of the processor time
-  unisono gang run --trace turns.json -- ./a ::: ./b
+  sudo unisono gang run --trace turns.json -- ./a ::: ./b
       a file that ui.perfetto.dev shows: processors, turns, leaks
-  unisono gang run --isolate -- ./a ::: ./b
+  sudo unisono gang run --isolate -- ./a ::: ./b
       real-time priorities: other programs get only the part that the kernel reserves for them
+  unisono gang run --unprivileged -- ./a ::: ./b
+      without root: stop signals instead of control groups
 
 Gangs help programs whose threads wait for each other often and briefly. They slow down programs that block often, \
 and programs whose threads have unequal work. `unisono study gang` measures both on this machine. A gang that leaves most of \
@@ -84,6 +94,12 @@ time that gangs got outside their turns, including during switches. Both come fr
 which are read in the first ten turns and then in every 17th. If they cannot be read, or if a gang left a core idle, the \
 summary says that they were not measured, and why. `ended s` is the time since the start of the run. The JSON (--json, --summary) also has \
 the skew between the first core and the last, the reason for the mechanism, and the class of the scheduler's own thread.
+
+What changes on the host: the command makes control groups named unisono-PID for the programs, freezes and thaws these groups, \
+and sets their weights. It sets the processors of the programs' threads, and a priority above all programs for a thread of its \
+own. With --isolate the programs get real-time priorities. Each change is written into a journal before it is made. The command \
+undoes its changes when it ends. If it is killed, its guardian process undoes them. If both are killed, `sudo unisono gang \
+restore` does.
 
 Ctrl-Z, and every other signal that a process can catch, is passed on to the programs.")]
 struct RunArgs {

@@ -34,9 +34,9 @@ use unisono_measure::units::duration;
 #[command(after_help = "Examples:
   sudo unisono gang daemon                         only root may add gangs
   sudo unisono gang daemon --mode 666              every user may add processes of that user
-  sudo unisono gang daemon --slice 10ms &
+  sudo unisono gang daemon --slice 10ms
   sudo unisono gang daemon --rules /etc/unisono/gangs.toml
-  sudo unisono gang add --pid $(pgrep solver)
+  sudo unisono gang add --pid $(pgrep -o solver)   the oldest process of this name
 
 Other programs keep the share that Linux gives them: gangs of the daemon have no weight against them. Do not \
 pause a container whose group is a gang; remove the gang first.
@@ -148,8 +148,8 @@ fn name(text: &str) -> Result<GangName, String> {
 /// List the gangs of the daemon
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  unisono gang list
-  unisono gang list --json
+  sudo unisono gang list
+  sudo unisono gang list --json
 
 A gang is `running` in its turn, and if no other gang has to wait for it; `waiting` for its turn; or `resting`, because it \
 leaves its cores idle. `had s` is the time of its turns, `cpu s` the processor time that it used.")]
@@ -199,9 +199,9 @@ pub(crate) struct SetArgs {
 /// table, and `turn` the part of the time in which it might run.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  unisono gang top
-  unisono gang top --once
-  unisono gang top --json          JSON Lines: what `unisono gang list --json` prints, at every interval")]
+  sudo unisono gang top
+  sudo unisono gang top --once
+  sudo unisono gang top --json     JSON Lines: what `unisono gang list --json` prints, at every interval")]
 pub(crate) struct TopArgs {
     #[command(flatten)]
     daemon: Connection,
@@ -218,8 +218,8 @@ pub(crate) struct TopArgs {
 /// connect can read.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  unisono gang metrics
-  unisono gang metrics --listen 127.0.0.1:9470")]
+  sudo unisono gang metrics
+  sudo unisono gang metrics --listen 127.0.0.1:9471")]
 pub(crate) struct MetricsArgs {
     #[command(flatten)]
     daemon: Connection,

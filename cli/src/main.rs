@@ -77,7 +77,7 @@ Start here:
   unisono study                             measure what waiting costs here, and draw a report
   unisono doctor                            show what this host supports, and how to get the rest
   unisono barrier --threads 2               measure one barrier
-  unisono gang run -- ./mine ::: ./yours    run two parallel programs in turns
+  sudo unisono gang run -- ./a ::: ./b      run two programs in turns; without root --unprivileged
   unisono fit -- ./mine                     run a program with one thread for each processor
   unisono advise -- ./mine ::: ./yours      try what makes two programs fast beside each other
   unisono run -n 4 ./mine                   start four processes with windows, without MPI

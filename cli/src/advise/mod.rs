@@ -43,8 +43,12 @@ use unisono_study::record_file::{RecordError, RecordFile};
   unisono advise --pid 4711
       watch a program that runs already; nothing is started, so nothing is compared
 
-The programs run many times, read nothing, and what they print is thrown away. Do not use this for a program that must \
-run only once, or that does not end: make its problem smaller, or use --pid.
+The programs run many times, read nothing, and what they print is thrown away. Each run does all else that the programs do: a \
+file that they write is written again by each run, also by those runs that are stopped half-way. Do not use this for a program \
+that must run only once, or that does not end: make its problem smaller, or use --pid.
+
+As root it can try more: gangs by control groups, and a priority for a single program. For another user gangs are tried by \
+stop signals, which act late.
 
 In the first round, a run is stopped when it takes ten times as long as the best run so far, but not before 2 s. Any run is \
 stopped after --limit. A remedy whose run was stopped or failed is not tried again; `>` in the table marks it. Each remedy is a \

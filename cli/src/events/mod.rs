@@ -27,8 +27,10 @@ use std::process::ExitCode;
 /// Programs publish events of topics. The broker sends each event to the consumers that subscribed to its
 /// topic. Each consumer belongs to a class of the broker's policy. Within a class, the event with the
 /// earliest deadline goes first; classes share the broker's time by weight. The events of a slow, stopped or
-/// dead consumer wait in its own queue; it delays a supplier only if it chose `--full block-supplier`. A
-/// consumer may ask for delivery in time. If the broker cannot keep that, it refuses and says by how much.
+/// dead consumer wait in its own queue; it delays a supplier only if it chose `--full block-supplier`.
+///
+/// A consumer may ask that each event is delivered within a time (`subscribe --period --execution --due`). If
+/// the broker cannot promise that, it refuses the subscription and says how much of the time is missing.
 ///
 /// `serve` makes sockets and, with --log, a directory. It changes nothing else on the host and needs no
 /// privilege. Started by root, it becomes a user that owns nothing once it listens (`serve --user`).

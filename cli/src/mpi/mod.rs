@@ -11,14 +11,16 @@ use unisono_mpi_preload::{self as preload, Error, libraries};
 
 /// Run an MPI program with Unisono's one-sided communication
 ///
-/// The program is not changed. A preloaded library serves its windows, and MPI_Barrier among the ranks of a
-/// host. Its own MPI does everything else: MPICH from 3.1 on, Open MPI 3 to 5, Intel MPI and others with the
-/// ABI of MPICH, and every MPI with the standard ABI of MPI 5.0. The library finds out in the program's
-/// process which MPI is loaded. It needs neither a compiler nor headers.
+/// The command loads a library into the program; the program's file stays as it is. The library replaces
+/// MPI's windows and, among the ranks of one host, MPI_Barrier. The program's own MPI does the rest: MPICH
+/// from 3.1 on, Open MPI 3 to 5, Intel MPI and others with the ABI of MPICH, and every MPI with the standard
+/// ABI of MPI 5.0. The library finds out in the program's process which MPI is loaded. It needs neither a
+/// compiler nor headers.
 ///
-/// With MPICH the library also decides how a rank waits in MPI_Recv, MPI_Wait and the like. Where ranks
-/// outnumber processors it gives way to the other ranks, and beside other programs it sleeps. MPICH itself
-/// would keep the processor from the rank that it waits for.
+/// With MPICH the library also changes how ranks wait for messages (MPI_Recv, MPI_Wait and the like), and
+/// sometimes replaces MPI_Allreduce and MPI_Bcast. Where ranks outnumber processors, a rank that waits gives
+/// way to the other ranks. Beside other programs it sleeps. MPICH itself would keep the processor from the
+/// rank that it waits for. `--only windows` leaves waits and collectives as they are.
 ///
 ///   mpiexec -n 8 unisono mpi -- ./program
 ///

@@ -44,7 +44,7 @@ const NOTABLE: Duration = Duration::from_secs(2);
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  unisono study                     the studies that --list does not mark with *, in two minutes
+  unisono study                     the default set, in two minutes
   unisono study barrier             what barriers cost
   unisono study rma                 windows, beside the MPIs that are installed
   unisono study monitor             latencies of a network monitor in bursts: three minutes
@@ -58,11 +58,12 @@ Examples:
 Stop other programs first. A run during which they, or the hypervisor, take more than 2 % of the processors is \
 made again, up to three times. The records keep the disturbed run, and no statistic counts it.")]
 pub(crate) struct Args {
-    /// Topics (barrier, gang, gang-map, monitor, rma, tree, queue, middleware) or ids of single studies;
-    /// without one, all studies run that --list does not mark with *
+    /// Topics (barrier, gang, gang-map, monitor, rma, tree, queue, middleware) or ids of single studies.
+    /// Without one, a default set of studies runs in two minutes. The studies that --list marks with * run
+    /// only when they, or their topic, are named
     #[arg(value_name = "TOPIC", value_parser = Completed::new(names, StringValueParser::new()), hide_possible_values = true)]
     topics: Vec<String>,
-    /// Few repetitions: two minutes for the studies that --list does not mark with * (the default)
+    /// Few repetitions (the default): two minutes for the default set of studies
     #[arg(long, conflicts_with_all = ["paper", "smoke"])]
     quick: bool,
     /// The paper's ten repetitions and longer runs: three and a half hours for all studies
