@@ -19,10 +19,55 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
         16 => value!(u128),
         4 => value!(u32),
         // SAFETY: readable and writable for `bytes`, which the caller promises.
-        ..LONG => unsafe { std::ptr::copy(from, to, bytes) },
+        ..STRING => unsafe { std::ptr::copy(from, to, bytes) },
         // SAFETY: readable and writable for `bytes`, which the caller promises.
-        _ => unsafe { copy_in_pieces(from, to, bytes) },
+        _ => unsafe { copy_long(from, to, bytes) },
     }
+}
+
+/// From about this size on, the C library copies by the processor's string instruction.
+const STRING: usize = 2048;
+
+/// The string instruction crawls where the destination lies behind the source by a whole number of pages and
+/// a few bytes more, fewer than these. So does a get from a part, which begins with a page, into memory of
+/// malloc(3), which begins 16 bytes behind one. 64 KB: 23 us against 2.0 us by vectors; 1 MB: 372 us against
+/// 41 us (AMD EPYC 7003, family 25 model 1, best of 15). From 32 bytes on both take the same time.
+const FEW_BEHIND: usize = 32;
+const PAGE: usize = 4096;
+
+/// # Safety
+/// As [`std::ptr::copy`].
+#[inline(never)]
+unsafe fn copy_long(from: *const u8, to: *mut u8, bytes: usize) {
+    let (behind, apart) = ((to as usize).wrapping_sub(from as usize), (from as usize).abs_diff(to as usize));
+    let crawls = cfg!(target_arch = "x86_64") && (1..FEW_BEHIND).contains(&(behind % PAGE));
+    if crawls && apart >= bytes {
+        // SAFETY: readable and writable for `bytes`, which the caller promises, and apart as just asked.
+        unsafe { copy_by_vectors(from, to, bytes) }
+    } else if bytes >= LONG && apart >= bytes {
+        // SAFETY: as above.
+        unsafe { copy_in_pieces(from, to, bytes) }
+    } else {
+        // SAFETY: readable and writable for `bytes`, which the caller promises.
+        unsafe { std::ptr::copy(from, to, bytes) }
+    }
+}
+
+/// # Safety
+/// As [`std::ptr::copy_nonoverlapping`].
+unsafe fn copy_by_vectors(from: *const u8, to: *mut u8, bytes: usize) {
+    type Vectors = [u128; 4];
+    const STEP: usize = size_of::<Vectors>();
+    let whole = bytes - bytes % STEP;
+    for at in (0..whole).step_by(STEP) {
+        // SAFETY: readable for a step, because `at` is below the whole steps.
+        let vectors = unsafe { from.wrapping_add(at).cast::<Vectors>().read_unaligned() };
+        // SAFETY: writable for a step, as above.
+        unsafe { to.wrapping_add(at).cast::<Vectors>().write_unaligned(vectors) };
+    }
+    let (from, to) = (from.wrapping_add(whole), to.wrapping_add(whole));
+    // SAFETY: the rest is readable and writable, and does not overlap.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, bytes - whole) };
 }
 
 /// From the size of the second level's cache on, the C library copies in a loop of vectors and not by the
@@ -34,15 +79,12 @@ const PIECE: usize = 256 << 10;
 /// Copies long data in pieces that the C library takes for short.
 ///
 /// # Safety
-/// As [`std::ptr::copy`].
-#[inline(never)]
+/// As [`std::ptr::copy_nonoverlapping`].
 unsafe fn copy_in_pieces(from: *const u8, to: *mut u8, bytes: usize) {
-    let piece = if (from as usize).abs_diff(to as usize) >= bytes { PIECE } else { bytes };
-    for start in (0..bytes).step_by(piece) {
-        let (from, to) = (from.wrapping_add(start), to.wrapping_add(start));
-        // SAFETY: readable and writable for `bytes`, which the caller promises; overlapping data is one
-        // piece.
-        unsafe { std::ptr::copy(from, to, piece.min(bytes - start)) };
+    for start in (0..bytes).step_by(PIECE) {
+        let (from, to, piece) = (from.wrapping_add(start), to.wrapping_add(start), PIECE.min(bytes - start));
+        // SAFETY: readable and writable for a piece, which ends inside, and nothing overlaps.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, piece) };
     }
 }
 
@@ -52,9 +94,11 @@ mod tests {
 
     #[test]
     fn what_is_copied_arrives_whole_however_long_it_is_and_where_it_overlaps() {
-        let lengths = [0, 1, 4, 8, 16, 17, LONG - 1, LONG, LONG + 1, 3 * PIECE + 5, 1 << 20];
+        let lengths =
+            [0, 1, 4, 8, 16, 17, STRING - 1, STRING + 77, LONG - 1, LONG, LONG + 1, 3 * PIECE + 5, 1 << 20];
         for length in lengths {
-            for distance in [1, 4097, PIECE, length, length + 3] {
+            let behind = length.next_multiple_of(PAGE) + FEW_BEHIND - 1;
+            for distance in [1, 4097, PIECE, length, length + 3, behind] {
                 let bytes = length + distance;
                 let before: Vec<u8> =
                     (0..bytes as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
