@@ -4,8 +4,8 @@ mod company;
 
 use crate::exit::{self, Failure};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 use unisono_linux::elf::Linking;
 use unisono_mpi_preload::{self as preload, Error, libraries};
 
@@ -102,6 +102,16 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
         ))
         .into());
     }
+    if linking == Linking::Inside {
+        if company::is_first_rank() {
+            exit::say(&format!(
+                "{name} has its MPI linked in statically, where nothing can be preloaded; it runs without \
+                 Unisono's windows (link it to the MPI's shared library to have them)"
+            ));
+        }
+        let mut command = Command::new(&program);
+        return Err(started(command.arg0(name).args(arguments), &program));
+    }
     // a mistake about the program is said before anything is made for it
     let (library, bridge) = libraries(args.mpicc.as_deref()).map_err(worded)?;
     if linking == Linking::Static && company::is_first_rank() {
@@ -130,8 +140,13 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     }
     // the launcher knows this process: the program takes its place, and says at its end if it used no MPI
     command.env("UNISONO_MPI_PROCESS", std::process::id().to_string());
+    Err(started(&mut command, &program))
+}
+
+/// Turns this process into the program. Returns only if that fails, with the reason.
+fn started(command: &mut Command, program: &Path) -> anyhow::Error {
     let error = command.exec();
-    Err(Failure::Usage(format!("{} cannot be started: {error}", program.display())).into())
+    Failure::Usage(format!("{} cannot be started: {error}", program.display())).into()
 }
 
 /// What is preloaded; and the bridge that `mpicc` compiles, if one is given.
@@ -149,7 +164,7 @@ fn libraries(mpicc: Option<&str>) -> Result<(PathBuf, Option<PathBuf>), Error> {
 fn worded(error: Error) -> anyhow::Error {
     match error {
         error if error.is_of_host() => Failure::Host(error.to_string()).into(),
-        Error::NoProgram { .. } | Error::Launcher { .. } | Error::Alone { .. } | Error::Static { .. } => {
+        Error::NoProgram { .. } | Error::Launcher { .. } | Error::Alone { .. } => {
             Failure::Usage(error.to_string()).into()
         }
         error => error.into(),

@@ -78,10 +78,6 @@ pub enum Error {
          write 'mpiexec -n {ranks} unisono mpi -- {program}'"
     )]
     Alone { program: String, ranks: usize },
-    #[error(
-        "{program} has its MPI linked in statically, where nothing can be preloaded; link it to the shared library"
-    )]
-    Static { program: String },
     #[error("{mpicc}: no such compiler; give the mpicc of the program's MPI")]
     NoCompiler { mpicc: String },
     #[error("the preload is not made for processors of type {arch}, only for x86-64 and aarch64")]
@@ -152,20 +148,15 @@ pub fn is_launcher(program: &str) -> bool {
     ["mpiexec", "mpirun", "orterun", "prterun", "prun", "srun"].contains(&stem)
 }
 
-/// What a program's file says: the MPI that it is linked to, if it is, and how. [`Linking::Static`] is a
+/// What a program's file says: the MPI whose shared library it is linked to, if it is, and how. With
+/// [`Linking::Inside`] its MPI is a part of it, whose place nothing can take. [`Linking::Static`] is a
 /// program without MPI that nothing can be preloaded into, though programs that it starts may be served.
-/// Which MPI serves is decided in the process. Fails with [`Error::Static`]; [`Error::Io`] when the program
-/// cannot be read.
+/// Which MPI serves is decided in the process. Fails with [`Error::Io`] when the program cannot be read.
 pub fn linking_of(program: &Path) -> Result<(Option<HostMpi>, Linking), Error> {
     let bytes = fs::read(program).map_err(Error::io(format!("read {}", program.display())))?;
     let linked = elf::needed(&bytes).iter().find_map(|library| HostMpi::of_library(library));
-    if linked.is_some() {
-        return Ok((linked, Linking::Dynamic));
-    }
-    match elf::linking(&bytes, "MPI_Init") {
-        Linking::Inside => Err(Error::Static { program: program.display().to_string() }),
-        linking => Ok((None, linking)),
-    }
+    let linking = if linked.is_some() { Linking::Dynamic } else { elf::linking(&bytes, "MPI_Init") };
+    Ok((linked, linking))
 }
 
 /// Whether the launcher that started this process is another MPI's: every rank will think that it is alone.
