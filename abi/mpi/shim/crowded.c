@@ -144,7 +144,7 @@ static int fellows_forgotten(MPI_Comm comm, int key, void *value, void *extra)
 	(void)comm;
 	(void)key;
 	(void)extra;
-	trials_forgotten(((struct fellows *)value)->trials);
+	orders_forgotten(((struct fellows *)value)->orders);
 	free(value);
 	return MPI_SUCCESS;
 }

@@ -121,20 +121,31 @@ extern bool waits_only_timed;
 			return TIMED(name, unisono_mpi_crowd_sampled, call);                                 \
 	} while (0)
 
-struct trial;
+struct order;
 
 /* What is known of a communicator. */
 struct fellows {
 	int size;
 	bool all_here;	/* an intracommunicator of ranks of this host alone */
 	unsigned calls; /* collective calls that could be ours, the same at all members */
-	struct trial *trials;
+	struct order *orders;
 	unsigned members[]; /* by rank: the place among the ranks of this host; NOT_HERE */
 };
 enum { NOT_HERE = ~0u };
 struct fellows *fellows_of(MPI_Comm comm);
 
-/* collectives.c */
-void trials_forgotten(struct trial *trial);
+/* Longer collectives were not measured, and are the host's. */
+enum { MOST_COLLECTIVE_BYTES = 1024 };
+
+/* collectives.c: waits for a collective that has begun with `code`. */
+int finish_collective(unisono_mpi_wait_call call, int code, struct request_question *asked);
+
+/*
+ * orders.c: whether both forms of MPI_Allreduce are known to add in one order, for `count` numbers of a type
+ * (double if it is wide, else float). All members have to ask. The code is an error of the host's.
+ */
+int order_is_one(struct fellows *fellows, MPI_Datatype type, int count, bool wide, MPI_Comm comm,
+		 bool *is_one);
+void orders_forgotten(struct order *order);
 
 #endif

@@ -67,6 +67,25 @@ fn small_collectives_give_the_very_bits_of_the_mpi_alone() -> TestOutcome {
     Ok(())
 }
 
+/// The trials that tell the order of additions find one order on Debian's MPICH, and are few. An MPI that
+/// gives way by itself keeps its calls.
+fn sums_of_crowded_ranks_are_served_once_their_order_is_known() -> TestOutcome {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let crowded = (processors + 1).max(3);
+    if crowded > 16 {
+        return Err(Skipped::because(format!("{processors} processors; sums of up to 16 ranks are served")));
+    }
+    for (mpi, served) in [(TestedMpi::Mpich, &["served"][..]), (TestedMpi::OpenMpi, &[])] {
+        let built = mpi.build("orders.c")?;
+        let arguments =
+            [OsStr::new("--"), built.as_os_str()].into_iter().chain(served.iter().map(OsStr::new));
+        let arguments: Vec<&OsStr> = arguments.collect();
+        let output = mpi.on_preload(crowded, &arguments).output().expect("mpiexec was found");
+        verdict("orders", &output).expect("each sum is made as often as it should be");
+    }
+    Ok(())
+}
+
 fn calls(of: &Value, call: &str) -> u64 {
     let waits = of["waits"].as_array().expect("a list of waits");
     let row = waits.iter().find(|row| row["call"] == call);
@@ -124,6 +143,7 @@ host_tests![
     messages_statuses_and_errors_are_those_of_the_mpi within 200,
     threads_that_wait_at_once_do_not_take_what_is_anothers within 200,
     small_collectives_give_the_very_bits_of_the_mpi_alone within 200,
+    sums_of_crowded_ranks_are_served_once_their_order_is_known within 120,
     statistics_count_the_waits_of_each_rank within 120,
     windows_alone_have_no_waits within 120,
 ];
