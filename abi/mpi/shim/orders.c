@@ -137,10 +137,9 @@ static int try_both(struct order *order, bool wide, int size, MPI_Comm comm)
 	}
 	/* each member adds for itself, perhaps along a tree of its own; the calls have to be the same */
 	memcpy(agreed, own, sizeof own);
-	code = finish_collective(UNISONO_MPI_WAIT_CALL_BCAST,
-				 HOST(Ibcast)(agreed, pairs * (int)sizeof *agreed, MPI_BYTE, 0, comm,
-					      &told.request),
-				 &told);
+	code = finish_collective(
+		UNISONO_MPI_WAIT_CALL_BCAST,
+		HOST(Ibcast)(agreed, pairs * (int)sizeof *agreed, MPI_BYTE, 0, comm, &told.request), &told);
 	if (code)
 		return code;
 	same = memcmp(own, agreed, (size_t)pairs * sizeof *own) == 0;
@@ -156,10 +155,10 @@ static int try_both(struct order *order, bool wide, int size, MPI_Comm comm)
 		same = same && below && below == own[pairs];
 	}
 	same = same && distinct == size - 2; /* else it is no tree */
-	code = finish_collective(UNISONO_MPI_WAIT_CALL_ALLREDUCE,
-				 HOST(Iallreduce)(&same, &all_same, 1, MPI_INT, MPI_MIN, comm,
-						  &agreement.request),
-				 &agreement);
+	code = finish_collective(
+		UNISONO_MPI_WAIT_CALL_ALLREDUCE,
+		HOST(Iallreduce)(&same, &all_same, 1, MPI_INT, MPI_MIN, comm, &agreement.request),
+		&agreement);
 	if (!code && all_same)
 		order->verdict = SAME;
 	return code;
@@ -184,7 +183,8 @@ static struct order *order_of(struct fellows *fellows, MPI_Datatype type, int co
 	return *at;
 }
 
-int order_is_one(struct fellows *fellows, MPI_Datatype type, int count, bool wide, MPI_Comm comm, bool *is_one)
+int order_is_one(struct fellows *fellows, MPI_Datatype type, int count, bool wide, MPI_Comm comm,
+		 bool *is_one)
 {
 	struct order *order;
 	int code = MPI_SUCCESS;

@@ -30,7 +30,7 @@ use unisono_mpi_preload::{self as preload, Error, libraries};
   mpiexec -n 8 unisono mpi -- ./program input
   mpiexec -n 8 unisono mpi --stats -- ./program       what its windows did and its waits cost, at the end
   mpiexec -n 8 unisono mpi --json FILE -- ./program   the same, as JSON in a file
-  mpiexec -n 8 unisono mpi --only windows -- ./program      its waits and collectives stay as they are
+  mpiexec -n 8 unisono mpi --only windows -- ./program      waits and collectives stay the MPI's
   mpiexec -n 8 unisono mpi -- python3 script.py       mpi4py
   unisono mpi --print                                 prints what is preloaded
   unisono mpi --mpicc /opt/mpi/bin/mpicc -- ./program compiles a bridge to an MPI with another ABI")]
@@ -41,13 +41,14 @@ pub(crate) struct Args {
 
     /// Print when the program ends what the windows of all ranks did, and what their waits cost
     ///
-    /// For each call that waits: how long, how many of the waits were crowded (ranks outnumber processors, or
-    /// other programs want them), and what was gained. For the gain some crowded waits are left to the MPI as
-    /// it is, which takes about 2 % of the time.
+    /// One table has a line for each call that waits: how long it waited, how many of its waits were crowded,
+    /// and what was gained. A wait is crowded if ranks outnumber processors, or if other programs want the
+    /// processors as well. To know the gain, a few crowded waits are left to the MPI. They take about 2 % of
+    /// the time.
     #[arg(long)]
     stats: bool,
 
-    /// Write what --stats prints, and the waits of each rank, as JSON into this file
+    /// Write the tables of --stats as JSON into this file, with the waits of each rank
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 

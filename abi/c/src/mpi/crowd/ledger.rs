@@ -1,9 +1,9 @@
 //! What a rank's waits cost: by call, added up over ranks, printed as one table or as JSON.
 //!
-//! The idea: with `--stats` each wait is entered with its length. Of the crowded waits some are left to the
-//! host MPI as it is, and entered as samples. The difference of the two means, times the number of waits, is
-//! what was gained. Samples may take [`SAMPLED`] of a rank's time, so a wait that is a thousand times as long
-//! is sampled seldom. Cost: two readings of the clock and a mutex for each wait; nothing without `--stats`.
+//! The idea: with `--stats` each wait is entered with its length. A few crowded waits are the host MPI's own,
+//! and are entered as samples. What was gained is the difference of the two means, times the number of waits.
+//! Samples may take one part in [`SAMPLED`] of a rank's time, so long ones are taken seldom. Cost: two
+//! readings of the clock and a mutex for each wait; nothing without `--stats`.
 
 use super::WaitCall;
 use crate::mpi::wanted;

@@ -4,18 +4,18 @@
 //! shim asks the host MPI whether a call is complete (by its own `MPI_Test` or `MPI_Iprobe`), and this module
 //! decides what to do between two questions: ask again at once, give way, or sleep. It knows no message.
 //!
-//! The idea: the ranks of a host share a page of lines. The adaptive way to wait (`unisono-sync`) chooses;
-//! the question stands where it usually looks for dead members ([`Watch::look`]), and the flag that it waits
-//! for is never signalled. A sleeper is woken by its bell. The shim rings the bell of the rank that it sends
-//! to.
+//! The idea: the ranks of a host share a page of lines. The adaptive way to wait (`unisono-sync`) decides
+//! whether to poll, to give way or to sleep. Usually it waits for a flag, and looks now and then whether a
+//! member has died ([`Watch::look`]). Here no flag is ever set, and the look is the question. A rank that
+//! sleeps wakes when its bell rings. The shim rings the bell of the rank that it sends to.
 //!
 //! ```text
 //!   line 0  the regime        line 1  word 0 ranks that nap, word 2 those of them that nap undirected
 //!   line 2 and on, one for each rank   flag 0 its bell, word 8 threads that nap undirected
 //! ```
-//! A rank naps *directed* if what completes its call is a send to it, which rings. It naps *undirected* if a
-//! protocol of the host MPI may have to answer, as for a long or synchronous send or a collective; then any
-//! rank that completes a wait rings. Bells are hints: a sleeper also wakes by itself, first after
+//! A nap is *directed* if a send to this rank completes the call: the sender rings. It is *undirected* if the
+//! call needs an answer of another rank, as a long send, a synchronous send or a collective does. Then every
+//! rank that ends a wait rings. A bell can be missed, so a sleeper also wakes by itself, first after
 //! `FIRST_NAP`.
 //!
 //! Cost: an indirect call for each question. Where each rank has a processor, the first `SPIN` of a wait
@@ -56,9 +56,9 @@ const LONGEST_NAP_AMONG_HOSTS: Nanos = Nanos(200_000);
 
 /// How long an undirected nap lasts at most: the bells for it are fewer.
 const LONGEST_UNDIRECTED_NAP: Nanos = Nanos(400_000);
-/// How often an undirected wait rings before it naps. What it has just asked may have moved a stage of a
-/// collective, for which others wait. Without a limit two ranks that wait for a third one would wake each
-/// other for ever; a collective of 8 ranks has 3 stages and an end.
+/// How often an undirected wait rings before it naps. A question may complete a stage of a collective, and
+/// other ranks may sleep until that. Without a limit two ranks that wait for a third one would wake each
+/// other for ever. A collective of 8 ranks has 3 stages and an end.
 const RINGS: u32 = 4;
 
 /// Lines before those of the ranks.
@@ -349,8 +349,8 @@ pub extern "C" fn unisono_mpi_crowd_napping() -> *const u32 {
 }
 
 /// Waits until the host MPI answers `question` with something else than 0. `passed`: waits of this thread
-/// since the last one here that their first question completed. Returns 1 if the wait lasted longer
-/// than where each rank has a processor to itself, else 0.
+/// since the last one here that their first question completed. Returns 1 if the wait lasted longer than
+/// waits do where each rank has a processor to itself, else 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_crowd_wait(
     call: WaitCall,
