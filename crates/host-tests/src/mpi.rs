@@ -136,7 +136,9 @@ impl TestedMpi {
                 .arg("--oversubscribe")
                 .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
                 .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-                .env("OMPI_MCA_mpi_yield_when_idle", "1");
+                .env("OMPI_MCA_mpi_yield_when_idle", "1")
+                // a start takes longer where it looks for networks by libfabric, and no test has one
+                .env("OMPI_MCA_pml", "^cm");
         }
         command.args(["-n", &ranks.to_string()]).stdin(Stdio::null());
         command

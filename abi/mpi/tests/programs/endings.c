@@ -62,7 +62,7 @@ static void handle_errors(const char *how)
 static void go(const char *how)
 {
 	/* the others are to be asleep by then */
-	usleep(300000);
+	usleep(150000);
 	if (!strcmp(how, "abort"))
 		MPI_Abort(MPI_COMM_WORLD, 42);
 	if (!strcmp(how, "kill"))
@@ -150,7 +150,7 @@ int main(int argc, char **argv)
 		go(argv[1]);
 	}
 	if (!strcmp(argv[2], "lock"))
-		usleep(100000);
+		usleep(50000);
 	if (argc > 3)
 		handle_errors(argv[3]);
 	code = wait_in(argv[2]);
