@@ -90,10 +90,15 @@ impl ForkedChild {
         self.collect(WaitOptions::NOHANG)
     }
 
+    /// Waits until it has ended by itself.
+    pub fn wait(&mut self) -> ChildEnd {
+        self.collect(WaitOptions::empty()).unwrap_or(ChildEnd::Signal(libc::SIGKILL))
+    }
+
     /// Kills it and waits until it has ended.
     pub fn kill(&mut self) -> ChildEnd {
         self.signal_to_end();
-        self.collect(WaitOptions::empty()).unwrap_or(ChildEnd::Signal(libc::SIGKILL))
+        self.wait()
     }
 
     /// Kills it without waiting: the way to end many.

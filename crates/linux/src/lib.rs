@@ -58,6 +58,7 @@ pub mod tun;
 pub mod undo;
 pub mod unit_file;
 pub mod usage;
+pub mod user_namespace;
 pub mod xdp;
 
 pub use rustix::io::Errno;

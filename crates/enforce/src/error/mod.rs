@@ -120,6 +120,7 @@ impl Error {
             Self::AsBefore { error, .. } => error.blame(),
             Self::Refused(refused) if NOT_PERMITTED.contains(&refused.errno) => Blame::Host,
             Self::Journal(JournalError::System { source, .. }) if denied(source) => Blame::Host,
+            Self::System { source, .. } if denied(source) => Blame::Host,
             Self::Cgroup(error) if denied(&error.source) => Blame::Host,
             _ => Blame::Work,
         }
