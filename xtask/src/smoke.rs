@@ -73,7 +73,7 @@ fn records(path: &Path) -> anyhow::Result<String> {
                         let reason = run.reason.context("skipped without a reason")?;
                         *skipped.entry(reason).or_insert(0_u32) += 1;
                     }
-                    Outcome::Failed | Outcome::Disturbed | Outcome::Interrupted => {
+                    Outcome::Failed | Outcome::Disturbed | Outcome::Interrupted | Outcome::Cut => {
                         failed.push(format!(
                             "{} {}: {}",
                             run.study,

@@ -12,9 +12,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
 use unisono_linux::nearest::nearest;
+use unisono_linux::process::is_root;
+use unisono_linux::user_namespace;
 use unisono_measure::record::{Line, Outcome};
 use unisono_study::driver::Context;
 use unisono_study::file::StudyFile;
@@ -39,8 +40,9 @@ const NOTABLE: Duration = Duration::from_secs(2);
 /// the report then shows the runs that were made.
 ///
 /// Run by root, some studies also make control groups, network namespaces and devices in these namespaces,
-/// and load BPF programs there. They remove all of this when the run ends. Beyond that, a study writes only
-/// DIR, and compiled programs into a cache directory.
+/// and load BPF programs there. They remove all of this when the run ends. Run by an ordinary user, a study
+/// makes its network namespaces in a user namespace, if the kernel allows it; what needs BPF or control
+/// groups is skipped. Beyond that, a study writes only DIR, and compiled programs into a cache directory.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -56,7 +58,8 @@ Examples:
   unisono study --list              all studies, and how long each takes
 
 Stop other programs first. A run during which they, or the hypervisor, take more than 2 % of the processors is \
-made again, up to three times. The records keep the disturbed run, and no statistic counts it.")]
+made again, up to three times. The records keep the disturbed run, and no statistic counts it. When the time is over, \
+repetitions after the first are left out, and the records say which. Named alone, a topic has all the time.")]
 pub(crate) struct Args {
     /// Topics (barrier, gang, gang-map, monitor, rma, tree, queue, middleware) or ids of single studies.
     /// Without one, a default set of studies runs in two minutes. The studies that --list marks with * run
@@ -214,7 +217,12 @@ fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, RunPlan)]) -> a
         RecordError::Exists(_) => anyhow::Error::from(Failure::Usage(error.to_string())),
         other => other.into(),
     })?;
+    // before there are threads, which a user namespace refuses
+    let refused = own_networks(planned);
     let mut say = Progress::start(planned, profile, args.json);
+    if let Some(why) = refused {
+        say.note(&why);
+    }
     let wanted: BTreeSet<&str> = planned
         .iter()
         .flat_map(|(_, plan)| plan.runs.iter().flat_map(|run| run.driver.programs()))
@@ -227,7 +235,9 @@ fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, RunPlan)]) -> a
         Bench::prepare(&peer::default_cache()?, builds, &unisono, &mut |text| say.note(text), |name| {
             wanted.contains(name)
         })?;
+    let mut began = preparing;
     if preparing.elapsed() >= NOTABLE {
+        began = Instant::now();
         let (took, left) =
             (progress::time(preparing.elapsed()), planned.iter().map(|(_, plan)| plan.estimate));
         say.note(&format!(
@@ -243,10 +253,22 @@ fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, RunPlan)]) -> a
         cpus: &host::cpus(),
         interrupted: &interrupt::caught,
     };
-    let ran = runner::run(planned, profile, context, &mut records, &mut say)?;
+    let ran = runner::run(planned, profile, began, context, &mut records, &mut say)?;
     say.end();
     drop(scratch);
     conclude(args, profile, &ran, &out)
+}
+
+/// An ordinary user's networks are made inside a user namespace of this process. Answers why there is none.
+fn own_networks(planned: &[(StudyFile, RunPlan)]) -> Option<String> {
+    let wanted = planned.iter().flat_map(|(_, plan)| &plan.runs).any(|run| run.driver.makes_networks());
+    if !wanted || is_root() {
+        return None;
+    }
+    let error = user_namespace::enter().err()?;
+    Some(format!(
+        "no user namespace here ({error}): what is measured over a link of its own needs root"
+    ))
 }
 
 fn conclude(args: &Args, profile: Profile, ran: &Ran, out: &Path) -> anyhow::Result<ExitCode> {
@@ -274,17 +296,18 @@ fn conclude(args: &Args, profile: Profile, ran: &Ran, out: &Path) -> anyhow::Res
         Line::Run(run) => Some(run.outcome),
         Line::Study(_) => None,
     });
-    let (mut measured, mut failed, mut disturbed) = (0, 0, 0);
+    let (mut measured, mut failed, mut disturbed, mut cut) = (0, 0, 0, 0);
     for outcome in runs {
         measured += usize::from(outcome == Outcome::Measured);
         failed += usize::from(outcome == Outcome::Failed);
         disturbed += usize::from(outcome == Outcome::Disturbed);
+        cut += usize::from(outcome == Outcome::Cut);
     }
-    if disturbed > 0 {
-        writeln!(to, "{} disturbed; no answer counts them", counted(disturbed, "run"))?;
-    }
-    if failed > 0 {
-        writeln!(to, "{} failed; the reasons are among the figures", counted(failed, "run"))?;
+    let lost = [(disturbed, "disturbed"), (cut, "left out when the time was over"), (failed, "failed")];
+    let lost: Vec<String> =
+        lost.iter().filter(|(n, _)| *n > 0).map(|(n, how)| format!("{n} {how}")).collect();
+    if !lost.is_empty() {
+        writeln!(to, "runs not counted: {}", lost.join(", "))?;
     }
     writeln!(to, "figures: unisono report {} --text all", out.display())?;
     match &drawn {

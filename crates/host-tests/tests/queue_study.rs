@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use unisono_broker::{Client, Destination, NO_DEADLINE};
-use unisono_host_tests::{TestOutcome, host_tests, program, require};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, require};
 
 fn runs(directory: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(directory.join("records.jsonl")).expect("records");
@@ -78,29 +78,49 @@ fn left_behind() -> BTreeSet<String> {
     found
 }
 
-fn without_root_the_study_is_skipped_with_the_reason() -> TestOutcome {
+/// A user namespace where the kernel has one; else the reason is in the records.
+fn without_root_the_study_makes_its_networks_in_a_user_namespace_or_says_why_not() -> TestOutcome {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let out = scratch.path().join("study");
+    let mut command = Command::new(program::unisono());
     if require::root().is_ok() {
         // an ordinary user has to reach the program and write its records
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(scratch.path(), mode).expect("ours");
         let copy = scratch.path().join("unisono");
         std::fs::copy(program::unisono(), &copy).expect("a copy");
-        let mut command = Command::new(copy);
-        command.args(["study", "queue-borrow", "--smoke", "--out"]).arg(&out);
+        command = Command::new(copy);
         std::os::unix::process::CommandExt::uid(&mut command, 65534);
         std::os::unix::process::CommandExt::gid(&mut command, 65534);
-        let cache = scratch.path().join("cache");
-        let output = command.env("XDG_CACHE_HOME", cache).stdin(Stdio::null()).output().expect("it starts");
-        assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
-    } else {
-        assert_eq!(study(&["queue-borrow"], &out).status.code(), Some(3));
     }
-    for run in runs(&out) {
-        assert_eq!(run["outcome"], "skipped");
-        assert!(run["reason"].as_str().expect("a reason").contains("needs root"), "{run}");
+    command.args(["study", "queue-borrow", "--smoke", "--out"]).arg(&out);
+    command.env("XDG_CACHE_HOME", scratch.path().join("cache")).stdin(Stdio::null());
+    let before = left_behind();
+    let output = command.output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let runs = runs(&out);
+    assert!(!runs.is_empty(), "{said}");
+    let of = |run: &Value| (run["variant"].clone(), run["outcome"].clone(), run["reason"].clone());
+    if said.contains("no user namespace here") {
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        for run in &runs {
+            assert_eq!(run["outcome"], "skipped", "{run}");
+            assert!(run["reason"].as_str().expect("a reason").contains("needs root"), "{run}");
+        }
+        return Err(Skipped::because(said.lines().next().unwrap_or_default()));
     }
+    for run in &runs {
+        let is_reasoned = run["outcome"] == "skipped" && run["reason"].is_string();
+        assert!(run["outcome"] == "measured" || is_reasoned, "{run}");
+        assert_eq!(run["host"]["root"], false, "inside it is still an ordinary user: {run}");
+    }
+    let measured = |variant: &str| runs.iter().any(|r| r["variant"] == variant && r["outcome"] == "measured");
+    // the kernel's classes need a BPF program, which no user namespace gives
+    for variant in ["none", "middleware"] {
+        assert!(measured(variant), "{variant} in {:?}", runs.iter().map(of).collect::<Vec<_>>());
+    }
+    let after = left_behind();
+    assert!(after.is_subset(&before), "{after:?} beside {before:?}");
     Ok(())
 }
 
@@ -217,7 +237,7 @@ fn a_program_that_knows_the_protocol_alone_is_served_and_told_when_the_broker_di
 host_tests![
     a_program_that_knows_the_protocol_alone_is_served_and_told_when_the_broker_dies within 300,
     each_place_keeps_to_the_policy_and_leaves_nothing within 600,
-    without_root_the_study_is_skipped_with_the_reason within 300,
+    without_root_the_study_makes_its_networks_in_a_user_namespace_or_says_why_not within 300,
     a_broker_serves_answers_and_ends_by_a_signal_without_a_trace within 300,
     a_broker_that_was_killed_is_replaced_and_its_programs_are_told within 300,
 ];

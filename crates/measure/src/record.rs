@@ -292,6 +292,8 @@ pub enum Outcome {
     Failed,
     /// Stopped by the user while it ran. No figures.
     Interrupted,
+    /// Planned, but the study's time was over; `reason` says so. No figures.
+    Cut,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -309,7 +311,7 @@ pub struct RunLine {
     pub sequence: u32,
     pub seed: u64,
     pub outcome: Outcome,
-    /// Why it was skipped, failed or interrupted.
+    /// Why it is no data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -40,6 +40,7 @@ pub(crate) fn facts(runs: &[&RunLine]) -> Vec<(&'static str, String)> {
         (Outcome::Skipped, "skipped"),
         (Outcome::Failed, "failed"),
         (Outcome::Interrupted, "interrupted"),
+        (Outcome::Cut, "left out"),
     ] {
         if count(outcome) > 0 {
             let _ = write!(counts, ", {} {word}", number::count(count(outcome)));

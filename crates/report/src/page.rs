@@ -106,6 +106,13 @@ fn notices(runs: &[&RunLine], cut_off: Option<usize>) -> Vec<String> {
             of.join(", ")
         ));
     }
+    let cut = runs.iter().filter(|run| run.outcome == Outcome::Cut).count();
+    if cut > 0 {
+        notices.push(format!(
+            "The study's time was over before all repetitions were made; left out: {}. Comparisons that lack them rest on fewer runs. A topic measured alone has more time.",
+            counted(number::count(cut), "run")
+        ));
+    }
     let disturbed = runs
         .iter()
         .filter(|run| run.host.foreign_load.is_some_and(|load| load >= unisono_measure::noise::FOREIGN_LOAD))

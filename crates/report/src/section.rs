@@ -89,7 +89,7 @@ impl RivalsTable {
         let by = first.by.as_deref()?;
         let row = |(verdict, judged): &(&Verdict, &[Judgement])| {
             let (ours, theirs) = said::sides(study, verdict);
-            let cell = |judgement| whom::cell(study, Some((verdict, judgement)));
+            let cell = |judgement| whom::cell(Some((verdict, judgement)));
             RivalRow {
                 name: format!("{ours} / {theirs}"),
                 fixed: said::fixed(study, verdict).join(", "),
@@ -183,6 +183,7 @@ fn how(study: &Study<'_>) -> String {
         (Outcome::Skipped, "skipped"),
         (Outcome::Failed, "failed"),
         (Outcome::Interrupted, "interrupted"),
+        (Outcome::Cut, "left out"),
     ] {
         let n = study.count(kind);
         if n > 0 {

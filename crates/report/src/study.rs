@@ -249,6 +249,7 @@ pub(crate) fn outcome(outcome: Outcome) -> &'static str {
         Outcome::Skipped => "skipped",
         Outcome::Failed => "failed",
         Outcome::Interrupted => "interrupted",
+        Outcome::Cut => "left out",
     }
 }
 

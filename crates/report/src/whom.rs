@@ -74,11 +74,11 @@ impl Situation<'_> {
     }
 
     fn pinning_cell(&self) -> String {
-        cell(self.study, self.pinning)
+        cell(self.pinning)
     }
 
     fn ganging_cell(&self) -> String {
-        cell(self.study, self.ganging)
+        cell(self.ganging)
     }
 
     /// What others had beside gangs, or else beside pinned threads, and what without these.
@@ -163,16 +163,14 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
 }
 
 /// A comparison in a table: its sign, its ratio and the interval.
-pub(crate) fn cell(study: &Study<'_>, judged: Option<JudgedPlace<'_>>) -> String {
-    let Some((verdict, judgement)) = judged else { return "<small>not compared</small>".to_owned() };
+pub(crate) fn cell(judged: Option<JudgedPlace<'_>>) -> String {
+    let Some((_, judgement)) = judged else { return "<small>not compared</small>".to_owned() };
     let tone = tone(judgement);
-    let sign =
-        format!("<span class=\"sign {}\" title=\"{}\">{}</span>", tone.class(), tone.word(), tone.sign());
+    let sign = format!("<i class=\"{}\">{}</i>", tone.class(), tone.sign());
     let Some(c) = comparison(judgement) else {
         return format!("{sign} <small>not measured</small>");
     };
     let reach = format!("{} to {}", verdict::ratio(c.ratio.low), verdict::ratio(c.ratio.high));
-    let figure = study.label(&verdict.figure);
     let modes = judgement.against_modes.or(judgement.variant_modes).is_some();
     let text = if tone == Tone::Undecided {
         // a number in bold would look like an answer
@@ -187,7 +185,7 @@ pub(crate) fn cell(study: &Study<'_>, judged: Option<JudgedPlace<'_>>) -> String
             Escaped(&said::pairs(c))
         )
     };
-    format!("{sign} <span title=\"{}\">{text}</span>", Escaped(&figure))
+    format!("{sign} {text}")
 }
 
 #[cfg(test)]

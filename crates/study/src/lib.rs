@@ -27,6 +27,7 @@ pub mod record_file;
 pub mod runner;
 pub mod strangers;
 pub mod summary;
+mod time_table;
 pub mod workload;
 
 /// The commit this was built from, or `unknown`.

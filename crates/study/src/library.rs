@@ -43,7 +43,8 @@ mod tests {
             everything.map(|file| plan(file, profile, 1).expect("planned").estimate).sum()
         };
         let quick = total(Profile::Quick);
-        assert!(quick <= Duration::from_secs(120), "quick: {quick:?}");
+        // of two minutes; the rest is for the start, for runs that are made again, and for the report
+        assert!(quick <= Duration::from_secs(108), "quick: {quick:?}");
         assert!(total(Profile::Smoke) <= Duration::from_secs(25), "smoke: {:?}", total(Profile::Smoke));
         assert!(
             total(Profile::Paper) <= Duration::from_secs(4 * 3600),

@@ -5,7 +5,8 @@
 //! and then left out.
 //!
 //! A run during which somebody else took processors is no data. It is recorded as disturbed and made again,
-//! up to [`REPEATS`] times, as far as there is time.
+//! up to [`REPEATS`] times, as far as there is time. A study that has an end leaves out runs for which the
+//! time does not suffice, and records each as cut (`time_table.rs` says which).
 //!
 //! Cost: see [`crate::host`] and [`crate::record_file`]; between runs only.
 
@@ -16,6 +17,7 @@ use crate::plan::{PlannedRun, RunPlan};
 use crate::profile::Profile;
 use crate::record_file::{RecordError, RecordFile};
 use crate::strangers::StrangersWatch;
+use crate::time_table::TimeTable;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 use unisono_measure::noise;
@@ -32,8 +34,11 @@ pub trait Observer {
 /// How often a run that was disturbed is made again.
 pub const REPEATS: u32 = 3;
 
-/// A short study has so much time in all, repeated runs included: what `--quick` promises.
+/// What `--quick` promises for the default studies, from the first moment to the last word.
 const QUICK: Duration = Duration::from_secs(120);
+
+/// Of [`QUICK`], for the last run, which may take longer than estimated, and for the report.
+const RESERVE: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Default)]
 pub struct Ran {
@@ -45,14 +50,16 @@ pub struct Ran {
 pub const SMOKE_WARNING: &str =
     "a smoke run shows that the study works; no basis for conclusions, use --quick or --paper";
 
-/// Makes all runs of all studies, in order.
+/// Makes all runs of all studies, in order. Their time counts from `began`.
 pub fn run(
     studies: &[(StudyFile, RunPlan)],
     profile: Profile,
+    began: Instant,
     context: Context,
     records: &mut RecordFile,
     observer: &mut dyn Observer,
 ) -> Result<Ran, RecordError> {
+    let mut left: Duration = studies.iter().map(|(_, plan)| plan.estimate).sum();
     let mut runner = Runner {
         host: crate::host::facts(),
         load: LoadWatch::default(),
@@ -60,28 +67,38 @@ pub fn run(
         skipped: HashSet::new(),
         sequence: 0,
         pace: EstimateCorrection::default(),
-        end: None,
+        time: TimeTable::until(end(profile, began, left)),
         profile,
         context,
         records,
         observer,
     };
-    let mut left: Duration = studies.iter().map(|(_, plan)| plan.estimate).sum();
-    runner.end = (profile != Profile::Paper).then(|| Instant::now() + QUICK.max(left + left / 10));
     for (file, plan) in studies {
         runner.record(Line::Study(Box::new(file.line(profile))))?;
+        runner.time.study_begins(Instant::now(), plan.estimate, left);
         for planned in &plan.runs {
             runner.observer.begins(file, planned, runner.pace.correct(left));
+            left = left.saturating_sub(planned.estimate);
+            if planned.repetition > 0 && !runner.has_time_for(planned) {
+                runner.cut(file, planned)?;
+                continue;
+            }
             let began = Instant::now();
-            runner.one(file, planned, left.saturating_sub(planned.estimate))?;
+            runner.one(file, planned)?;
             if runner.ran.stopped_by.is_some() {
                 return Ok(runner.ran);
             }
             runner.pace.note(planned.estimate, began.elapsed());
-            left = left.saturating_sub(planned.estimate);
         }
     }
     Ok(runner.ran)
+}
+
+/// By when all runs have to be made that are estimated to take this long. `None`: they take as long as they
+/// take.
+fn end(profile: Profile, began: Instant, estimate: Duration) -> Option<Instant> {
+    let time = (QUICK - RESERVE).max(estimate + estimate / 10);
+    (profile != Profile::Paper).then(|| began + time)
 }
 
 /// How long runs take here, compared with their estimates.
@@ -116,8 +133,7 @@ struct Runner<'a> {
     skipped: HashSet<(String, String, String)>,
     sequence: u32,
     pace: EstimateCorrection,
-    /// By when all runs have to be made. None: they take as long as they take.
-    end: Option<Instant>,
+    time: TimeTable,
     profile: Profile,
     context: Context<'a>,
     records: &'a mut RecordFile,
@@ -132,36 +148,37 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Makes a run, and makes it again if it was disturbed. `left` is the time for all later runs.
-    fn one(&mut self, file: &StudyFile, planned: &PlannedRun, left: Duration) -> Result<(), RecordError> {
-        for repeat in 0..=REPEATS {
-            let Some(why) = self.attempt(file, planned)? else { break };
-            let needed = self.pace.correct(left + planned.estimate);
-            let has_time = self.end.is_none_or(|end| Instant::now() + needed <= end);
-            if repeat == REPEATS || !has_time {
-                break;
+    /// Makes a run, and makes it again if it was disturbed, as far as there is time.
+    fn one(&mut self, file: &StudyFile, planned: &PlannedRun) -> Result<(), RecordError> {
+        for _ in 0..REPEATS {
+            let Some(why) = self.attempt(file, planned)? else { return Ok(()) };
+            if !self.has_time_for(planned) {
+                return Ok(());
             }
             self.observer.repeats(file, planned, &why);
         }
-        Ok(())
+        self.attempt(file, planned).map(|_| ())
     }
 
-    /// Makes a run and records it. Returns why it is no data, if it was disturbed.
-    fn attempt(&mut self, file: &StudyFile, planned: &PlannedRun) -> Result<Option<String>, RecordError> {
-        let timed = !file.driver.is_simulated;
-        let strangers = (timed && self.profile != Profile::Smoke).then(StrangersWatch::begin);
-        let foreign_load = if timed { self.load.before_run() } else { None };
-        let started = jiff::Timestamp::now().to_string();
-        let clock = Instant::now();
-        let result = planned.driver.run(self.context, planned.seconds, planned.seed);
-        let elapsed_s = clock.elapsed().as_secs_f64();
-        let during = if timed { self.load.during_run() } else { None };
-        let share = |ticks: u64| during.map(|during| ticks as f64 / during.all() as f64);
-        let steal = share(during.and_then(|during| during.steal).unwrap_or(0));
-        let strangers = strangers.and_then(|watch| share(watch.ticks()));
-        // a smoke run shows that the study works, which it does on a busy machine, too
-        let disturbance = noise::disturbance(strangers, steal).filter(|_| self.profile != Profile::Smoke);
-        let mut line = RunLine {
+    fn has_time_for(&self, planned: &PlannedRun) -> bool {
+        self.time.has_time_for(Instant::now(), planned.estimate)
+    }
+
+    /// Records that a run was left out, unless this host cannot make it anyway.
+    fn cut(&mut self, file: &StudyFile, planned: &PlannedRun) -> Result<(), RecordError> {
+        if self.skipped.iter().any(|(study, variant, _)| *study == file.id && *variant == planned.variant) {
+            return Ok(());
+        }
+        let reason =
+            format!("the time of the whole study was over; measure it alone: unisono study {}", file.id);
+        let names = planned.driver.recorded_as(&planned.variant);
+        let line = RunLine { host: self.host.clone(), ..self.line(file, planned) };
+        self.lost(line, Outcome::Cut, names.into_iter().map(|name| (name, reason.clone())))
+    }
+
+    /// What is known of a run before it begins.
+    fn line(&self, file: &StudyFile, planned: &PlannedRun) -> RunLine {
+        RunLine {
             format: FORMAT.to_owned(),
             study: file.id.clone(),
             topic: file.topic.clone(),
@@ -169,12 +186,28 @@ impl Runner<'_> {
             parameters: planned.parameters.clone(),
             repetition: planned.repetition,
             seed: planned.seed,
-            started,
-            elapsed_s,
-            host: HostFacts { foreign_load, strangers, steal, ..self.host.clone() },
+            started: jiff::Timestamp::now().to_string(),
             commit: crate::COMMIT.to_owned(),
             ..RunLine::default()
-        };
+        }
+    }
+
+    /// Makes a run and records it. Returns why it is no data, if it was disturbed.
+    fn attempt(&mut self, file: &StudyFile, planned: &PlannedRun) -> Result<Option<String>, RecordError> {
+        let timed = !file.driver.is_simulated;
+        let strangers = (timed && self.profile != Profile::Smoke).then(StrangersWatch::begin);
+        let foreign_load = if timed { self.load.before_run() } else { None };
+        let mut line = self.line(file, planned);
+        let clock = Instant::now();
+        let result = planned.driver.run(self.context, planned.seconds, planned.seed);
+        line.elapsed_s = clock.elapsed().as_secs_f64();
+        let during = if timed { self.load.during_run() } else { None };
+        let share = |ticks: u64| during.map(|during| ticks as f64 / during.all() as f64);
+        let steal = share(during.and_then(|during| during.steal).unwrap_or(0));
+        let strangers = strangers.and_then(|watch| share(watch.ticks()));
+        // a smoke run shows that the study works, which it does on a busy machine, too
+        let disturbance = noise::disturbance(strangers, steal).filter(|_| self.profile != Profile::Smoke);
+        line.host = HostFacts { foreign_load, strangers, steal, ..self.host.clone() };
         let names = || planned.driver.recorded_as(&planned.variant);
         match result {
             Ok(measured) => {
@@ -291,5 +324,79 @@ mod tests {
         let mut hung = EstimateCorrection::default();
         hung.note(second, second * 20);
         assert_eq!(hung.correct(left), Duration::from_secs(150), "4 + 5 seconds instead of 1 + 5");
+    }
+
+    /// Takes its time.
+    #[derive(Debug)]
+    struct Slow(Duration);
+
+    impl crate::driver::Driver for Slow {
+        fn around(&self, _: f64) -> Duration {
+            self.0
+        }
+
+        fn run(&self, _: Context, _: f64, _: u64) -> Result<crate::driver::RunResult, NoResult> {
+            std::thread::sleep(self.0);
+            let figures = vec![Figure::new("time", 1.0, "s")];
+            Ok(crate::driver::RunResult { figures, ..Default::default() })
+        }
+    }
+
+    struct Unobserved;
+
+    impl Observer for Unobserved {
+        fn begins(&mut self, _: &StudyFile, _: &PlannedRun, _: Duration) {}
+        fn recorded(&mut self, _: &Line, _: &str) {}
+    }
+
+    /// The outcomes of three repetitions in each of two studies. `late`: how long ago the study began.
+    fn outcomes(late: Duration) -> Vec<(String, u32, Outcome)> {
+        let planned = |repetition| PlannedRun {
+            variant: "slow".into(),
+            parameters: Default::default(),
+            driver: Box::new(Slow(Duration::from_millis(1))),
+            estimate: Duration::from_millis(1),
+            repetition,
+            start: 0,
+            seed: 1,
+            seconds: 0.0,
+        };
+        let study = |id: &str| {
+            let text = crate::library::text("tree-scale").expect("a built-in study");
+            let file = StudyFile { id: id.to_owned(), ..StudyFile::parse("f", text).expect("a good file") };
+            (file, RunPlan { runs: (0..3).map(planned).collect(), estimate: Duration::from_millis(3) })
+        };
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut records = RecordFile::create(&directory.path().join("out")).expect("a file");
+        let context = Context {
+            bench: &crate::peer::Bench::default(),
+            unisono: std::path::Path::new("unisono"),
+            directory: directory.path(),
+            cpus: &[0],
+            interrupted: &|| None,
+        };
+        let began = Instant::now().checked_sub(late).expect("this machine runs for some minutes");
+        let studies = [study("first"), study("second")];
+        let ran = run(&studies, Profile::Quick, began, context, &mut records, &mut Unobserved).expect("ran");
+        let of = |line: Line| match line {
+            Line::Run(run) => {
+                assert_eq!(run.outcome == Outcome::Cut, run.reason.is_some() && run.figures.is_empty());
+                Some((run.study, run.repetition, run.outcome))
+            }
+            Line::Study(_) => None,
+        };
+        ran.lines.into_iter().filter_map(of).collect()
+    }
+
+    #[test]
+    fn when_the_time_is_over_each_study_still_has_its_first_repetition_and_says_what_was_cut() {
+        let in_time = outcomes(Duration::ZERO);
+        assert!(in_time.iter().all(|(_, _, outcome)| *outcome == Outcome::Measured), "{in_time:?}");
+        let late = outcomes(QUICK);
+        assert_eq!(late.len(), 6, "{late:?}");
+        for (study, repetition, outcome) in late {
+            let wanted = if repetition == 0 { Outcome::Measured } else { Outcome::Cut };
+            assert_eq!(outcome, wanted, "{study}, repetition {repetition}");
+        }
     }
 }

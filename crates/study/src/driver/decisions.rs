@@ -29,7 +29,8 @@ impl Driver for DecisionsDriver {
     }
 
     fn around(&self, seconds: f64) -> Duration {
-        const NANOS_A_CLASS: f64 = 3000.0;
+        // of all disciplines together; measured: 1.03 to 1.09 s for 100,000 classes (AMD EPYC, n = 10)
+        const NANOS_A_CLASS: f64 = 10_000.0;
         let filling = f64::from(self.classes) * NANOS_A_CLASS * 1e-9;
         Duration::from_secs_f64(seconds * (Decider::ALL.len() - 1) as f64 + filling)
     }

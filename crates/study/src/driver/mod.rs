@@ -93,6 +93,11 @@ pub trait Driver: fmt::Debug {
         Vec::new()
     }
 
+    /// Whether a run makes network namespaces, which an ordinary user does inside a user namespace.
+    fn makes_networks(&self) -> bool {
+        false
+    }
+
     /// A parameter that no setting gives and the driver chooses on this host, for the record.
     fn chosen(&self, _: Context) -> Option<(&'static str, Value)> {
         None

@@ -139,6 +139,10 @@ impl Driver for ServiceDriver {
         self.start() + AFTER + stage + download.saturating_sub(Duration::from_secs_f64(seconds))
     }
 
+    fn makes_networks(&self) -> bool {
+        self.link_mbit.is_some()
+    }
+
     fn programs(&self) -> Vec<&str> {
         if self.http { vec![HTTP_SERVER] } else { Vec::new() }
     }

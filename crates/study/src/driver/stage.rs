@@ -1,7 +1,7 @@
 //! Two network namespaces with a cable between them, which go with the run.
 //!
 //! The thread that makes them belongs to one run and ends with it. Programs that it starts are in its current
-//! namespace.
+//! namespace. Without root all of this is inside the user namespace that the study made when it began.
 
 use crate::driver::NoResult;
 use std::net::Ipv4Addr;
@@ -9,7 +9,6 @@ use std::os::fd::AsFd;
 use unisono_linux::netlink::link::{self, Device, Index, LinkState};
 use unisono_linux::netlink::{NetlinkSocket, address, token_bucket};
 use unisono_linux::network_namespace::NetworkNamespace;
-use unisono_linux::process::is_root;
 
 /// The device's name at both ends.
 pub(super) const CABLE: &str = "cable";
@@ -33,13 +32,16 @@ pub(super) enum Cable {
 impl LinkStage {
     /// Makes both namespaces. The calling thread is then in the senders' namespace.
     pub(super) fn set(cable: Cable) -> Result<Self, NoResult> {
-        if !is_root() {
-            return Err(NoResult::Skipped(
-                "it makes network namespaces and a link between them, which needs root; run it as root"
-                    .to_owned(),
-            ));
-        }
-        let host = |error: std::io::Error| NoResult::Skipped(format!("no network namespaces here: {error}"));
+        let host = |error: std::io::Error| {
+            NoResult::Skipped(match error.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    "it makes network namespaces and a link between them, \
+                     which needs root, or a user namespace, which this host does not allow; run it as root"
+                        .to_owned()
+                }
+                _ => format!("no network namespaces here: {error}"),
+            })
+        };
         let receiver = NetworkNamespace::create().map_err(host)?;
         let senders = NetworkNamespace::create().map_err(host)?;
         let stage = Self { senders, receiver };

@@ -182,6 +182,7 @@ fn name_of(outcome: Outcome) -> &'static str {
         Outcome::Skipped => "skipped",
         Outcome::Failed => "failed",
         Outcome::Interrupted => "interrupted",
+        Outcome::Cut => "left out",
     }
 }
 

@@ -157,6 +157,10 @@ impl Driver for LinkDriver {
         wait + Duration::from_millis(350 + apply)
     }
 
+    fn makes_networks(&self) -> bool {
+        true
+    }
+
     fn run(&self, context: Context, seconds: f64, _: u64) -> Result<RunResult, NoResult> {
         let wanted = TransferPlan::new(self)?;
         run_apart(context, "link", |host, interrupted| transfer(host, &wanted, seconds, interrupted))

@@ -7,8 +7,8 @@ use crate::driver::stage::CABLE;
 use serde::{Deserialize, Serialize};
 use std::process::Command;
 use std::time::Duration;
-use unisono_enforce::EnforcingPlace as _;
 use unisono_enforce::kernel::{Kernel, Tuning};
+use unisono_enforce::{Blame, EnforcingPlace as _};
 use unisono_fairqueue::Policy;
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -70,9 +70,9 @@ impl EnforcedAt {
 pub(super) fn apply_plain(policy: &str) -> Result<(), NoResult> {
     let policy = Policy::parse(policy).map_err(|error| NoResult::Failed(error.to_string()))?;
     let mut kernel = Kernel::new(CABLE).tuned(Tuning::Plain);
-    kernel.apply(&policy).map_err(|error| match error {
-        unisono_enforce::Error::Lacks { .. } => NoResult::Skipped(error.to_string()),
-        error => NoResult::Failed(error.to_string()),
+    kernel.apply(&policy).map_err(|error| match error.blame() {
+        Blame::Host => NoResult::Skipped(error.to_string()),
+        _ => NoResult::Failed(error.to_string()),
     })
 }
 
