@@ -108,6 +108,21 @@ fn an_interrupted_report_is_readable_at_every_width_by_day_and_night() -> TestOu
     readable(Situation::Interrupted)
 }
 
+/// The records of the example have every topic of the default study.
+fn a_page_of_all_topics_has_at_most_twelve_screens_before_anything_is_unfolded() -> TestOutcome {
+    browser()?;
+    const SCREEN: u64 = 900;
+    let records = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/example-report/records.jsonl");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let html = directory.path().join("report.html");
+    unisono_report::render(&records, &html).expect("the example's records");
+    let answer = probe(&std::fs::read_to_string(&html).expect("a page"), 1280, Light::Day)?;
+    let height = answer["height"].as_u64().expect("a number");
+    assert!(height > 4 * SCREEN, "the page of {height} px was not drawn");
+    assert!(height <= 12 * SCREEN, "{:.1} screens of {SCREEN} px", height as f64 / SCREEN as f64);
+    Ok(())
+}
+
 fn the_page_opens_without_a_message_or_a_request() -> TestOutcome {
     browser()?;
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -138,6 +153,7 @@ fn the_probe_finds_what_it_looks_for() -> TestOutcome {
 host_tests![
     the_probe_finds_what_it_looks_for within 180,
     the_page_opens_without_a_message_or_a_request within 180,
+    a_page_of_all_topics_has_at_most_twelve_screens_before_anything_is_unfolded within 180,
     a_report_of_gains_is_readable_at_every_width_by_day_and_night within 300,
     a_report_with_skipped_variants_is_readable_at_every_width_by_day_and_night within 300,
     an_interrupted_report_is_readable_at_every_width_by_day_and_night within 300,

@@ -38,8 +38,32 @@ struct ChartFigure<'a> {
     numbers: Vec<NumbersRow>,
 }
 
+impl ChartFigure<'_> {
+    /// The rows of the table; those of a variant share its name.
+    fn by_variant(&self) -> Vec<&[NumbersRow]> {
+        self.numbers.chunk_by(|a, b| a.name == b.name).collect()
+    }
+}
+
+/// Whether a chart is seen at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FigurePlace {
+    Seen,
+    Folded,
+}
+
+impl FigurePlace {
+    /// The drawings of a chart here.
+    fn drawings(self, draw: impl Fn(ViewPort) -> String) -> String {
+        match self {
+            FigurePlace::Seen => ViewPort::OF_SEEN.into_iter().map(draw).collect(),
+            FigurePlace::Folded => draw(ViewPort::Folded),
+        }
+    }
+}
+
 /// A `<figure>` with one drawing for each figure (bars: one for all).
-pub(crate) fn figure(study: &Study<'_>, chart: &Chart, index: usize) -> String {
+pub(crate) fn figure(study: &Study<'_>, chart: &Chart, index: usize, shown: FigurePlace) -> String {
     let x = chart.x.as_deref().filter(|_| matches!(chart.kind, ChartKind::Line | ChartKind::Map));
     let rows = study.rows(chart, x);
     let id = format!("{}-{index}", study.head.study);
@@ -52,18 +76,18 @@ pub(crate) fn figure(study: &Study<'_>, chart: &Chart, index: usize) -> String {
     }
     let figures = chart.y.iter().enumerate();
     let drawings = match chart.kind {
-        ChartKind::Bars => draw_bars(study, chart, &rows, &id),
-        ChartKind::Strip => {
-            figures.map(|(i, figure)| draw_strip(study, chart, &rows, figure, &format!("{id}-{i}"))).collect()
-        }
-        ChartKind::Line => {
-            figures.map(|(i, figure)| draw_lines(study, chart, &rows, figure, &format!("{id}-{i}"))).collect()
-        }
-        ChartKind::Map => {
-            figures.map(|(i, figure)| draw_map(study, chart, &rows, figure, &format!("{id}-{i}"))).collect()
-        }
+        ChartKind::Bars => draw_bars(study, chart, &rows, &id, shown),
+        ChartKind::Strip => figures
+            .map(|(i, figure)| draw_strip(study, chart, &rows, figure, &format!("{id}-{i}"), shown))
+            .collect(),
+        ChartKind::Line => figures
+            .map(|(i, figure)| draw_lines(study, chart, &rows, figure, &format!("{id}-{i}"), shown))
+            .collect(),
+        ChartKind::Map => figures
+            .map(|(i, figure)| draw_map(study, chart, &rows, figure, &format!("{id}-{i}"), shown))
+            .collect(),
     };
-    let paper = if chart.paper { paper_shape(study, chart, &id) } else { None };
+    let paper = if chart.paper { paper_shape(study, chart, &id, shown) } else { None };
     let numbers = numbers(study, chart, &rows, x);
     ChartFigure { study, chart, nothing: None, drawings, paper, x, numbers }.to_string()
 }
@@ -93,10 +117,6 @@ fn axis_label(study: &Study<'_>, given: Option<&str>, name: &str) -> String {
         Some(label) => number::without_unit(label).to_owned(),
         None => study.label(name),
     }
-}
-
-fn both(draw: impl Fn(ViewPort) -> String) -> String {
-    ViewPort::ALL.into_iter().map(draw).collect()
 }
 
 /// Values of the study's other charts that have the same axis as this one, so that panels can be compared:
@@ -136,7 +156,14 @@ fn medians(rows: &[ChartRow<'_>], figure: &str, says: &dyn Fn(f64) -> String) ->
     rows.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-fn draw_strip(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], figure: &str, id: &str) -> String {
+fn draw_strip(
+    study: &Study<'_>,
+    chart: &Chart,
+    rows: &[ChartRow<'_>],
+    figure: &str,
+    id: &str,
+    shown: FigurePlace,
+) -> String {
     let says = in_unit(&study.unit(figure));
     let drawn: Vec<strip::StripRow> = rows
         .iter()
@@ -160,10 +187,16 @@ fn draw_strip(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], figure: &
         says: &says,
         reference: chart.reference.as_ref().map(|r| (r.value, r.label.as_str())),
     };
-    both(|window| strip::draw(&strip, window))
+    shown.drawings(|window| strip::draw(&strip, window))
 }
 
-fn draw_bars(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], id: &str) -> String {
+fn draw_bars(
+    study: &Study<'_>,
+    chart: &Chart,
+    rows: &[ChartRow<'_>],
+    id: &str,
+    shown: FigurePlace,
+) -> String {
     let unit = chart.y.first().map(|figure| study.unit(figure)).unwrap_or_default();
     let says = in_unit(&unit);
     let names: Vec<String> = chart.y.iter().map(|figure| study.label(figure)).collect();
@@ -206,10 +239,17 @@ fn draw_bars(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], id: &str) 
         says: &says,
         reference: chart.reference.as_ref().map(|r| (r.value, r.label.as_str())),
     };
-    both(|window| bars::draw(&bars, window))
+    shown.drawings(|window| bars::draw(&bars, window))
 }
 
-fn draw_map(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], figure: &str, id: &str) -> String {
+fn draw_map(
+    study: &Study<'_>,
+    chart: &Chart,
+    rows: &[ChartRow<'_>],
+    figure: &str,
+    id: &str,
+    shown: FigurePlace,
+) -> String {
     let x = chart.x.as_deref().unwrap_or_default();
     let mut columns: Vec<&serde_json::Value> = Vec::new();
     for place in rows.iter().flat_map(|row| places(row, Some(x))).filter_map(|(place, _)| place) {
@@ -248,10 +288,17 @@ fn draw_map(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], figure: &st
         says: &says,
         even: chart.reference.as_ref().map_or(1.0, |reference| reference.value),
     };
-    both(|window| map::draw(&ratios, window))
+    shown.drawings(|window| map::draw(&ratios, window))
 }
 
-fn draw_lines(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], figure: &str, id: &str) -> String {
+fn draw_lines(
+    study: &Study<'_>,
+    chart: &Chart,
+    rows: &[ChartRow<'_>],
+    figure: &str,
+    id: &str,
+    shown: FigurePlace,
+) -> String {
     let says_y = in_unit(&study.unit(figure));
     let x = chart.x.as_deref().unwrap_or_default();
     let says_x = in_unit(number::unit_in_name(x));
@@ -288,7 +335,7 @@ fn draw_lines(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], figure: &
         y_also: &of_neighbours(study, chart, figure),
         small: false,
     };
-    both(|window| line::draw(&lines, window))
+    shown.drawings(|window| line::draw(&lines, window))
 }
 
 /// The paper's points as lines, if they are of this kind.
@@ -315,7 +362,7 @@ fn paper_lines(study: &Study<'_>, kind: PointsAre) -> Vec<Shape> {
 }
 
 /// The paper's shape in a small chart, over the same x axis as ours.
-fn paper_shape(study: &Study<'_>, chart: &Chart, id: &str) -> Option<(String, String)> {
+fn paper_shape(study: &Study<'_>, chart: &Chart, id: &str, shown: FigurePlace) -> Option<(String, String)> {
     let mut shapes = paper_lines(study, PointsAre::Shape);
     let x = chart.x.as_deref().filter(|_| !shapes.is_empty())?;
     for shape in &mut shapes {
@@ -346,7 +393,7 @@ fn paper_shape(study: &Study<'_>, chart: &Chart, id: &str) -> Option<(String, St
         y_also: &[],
         small: true,
     };
-    Some((both(|window| line::draw(&lines, window)), note.to_owned()))
+    Some((shown.drawings(|window| line::draw(&lines, window)), note.to_owned()))
 }
 
 /// Ratios of a sweep with their intervals, if the study has verdicts at three or more points.
@@ -442,7 +489,7 @@ fn draw_ratios(study: &Study<'_>, by: &str, alike: &[(&Verdict, Vec<Point>)], id
     };
     let paper = study.head.paper.as_ref().filter(|_| !papers.is_empty());
     let note = paper.map(|paper| paper.points_note.as_deref().unwrap_or_default());
-    RatiosFigure { title: &title, drawings: both(|window| line::draw(&lines, window)), note }.to_string()
+    RatiosFigure { title: &title, drawings: line::draw(&lines, ViewPort::Folded), note }.to_string()
 }
 
 #[derive(Template)]

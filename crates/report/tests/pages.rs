@@ -109,10 +109,20 @@ fn every_drawing_has_a_title_a_description_and_an_id_of_its_own() {
     let page = page(Situation::Win);
     // the bars of the first screen have their names and values beside them
     let bars = page.matches(" aria-hidden=\"true\" class=\"bar ").count();
-    let drawings = page.matches("<svg").count() - bars;
+    let marks = page.matches("<svg class=\"marks\"").count();
+    let drawings = page.matches("<svg").count() - bars - marks;
+    assert_eq!(marks, 1, "the shapes of markers");
     assert!(bars >= 2, "{bars}");
     assert!(drawings >= 12, "{drawings}");
-    assert_eq!(page.matches("<desc id=").count(), drawings);
+    assert_eq!(page.matches(" aria-labelledby=").count(), drawings);
+    // of a chart that is seen at once, the drawing for a wide page is labelled by that for a phone
+    let wide = page.matches("<svg class=\"chart wide\"").count();
+    assert_eq!(page.matches("<desc id=").count(), drawings - wide);
+    assert_eq!(page.matches("<svg class=\"chart phone\"").count(), wide);
+    let named = page.split(" href=\"#_").skip(1).filter_map(|rest| rest.split_once('"'));
+    for (name, _) in named {
+        assert!(page.contains(&format!(" id=\"_{name}\"")), "no marker _{name}");
+    }
     let mut ids: Vec<&str> =
         page.split(" id=\"").skip(1).filter_map(|rest| rest.split_once('"').map(|(id, _)| id)).collect();
     let all = ids.len();
@@ -355,7 +365,7 @@ fn run() -> impl Strategy<Value = Line> {
 
 /// Whether each tag of the page is one that this crate writes, and each is closed.
 fn check_markup(page: &str) -> Result<(), TestCaseError> {
-    const KNOWN: [&str; 52] = [
+    const KNOWN: [&str; 55] = [
         "html",
         "head",
         "meta",
@@ -381,6 +391,7 @@ fn check_markup(page: &str) -> Result<(), TestCaseError> {
         "span",
         "a",
         "b",
+        "i",
         "small",
         "nav",
         "cite",
@@ -393,6 +404,8 @@ fn check_markup(page: &str) -> Result<(), TestCaseError> {
         "line",
         "rect",
         "path",
+        "use",
+        "defs",
         "g",
         "text",
         "details",

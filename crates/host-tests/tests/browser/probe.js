@@ -45,7 +45,9 @@ function probe(view, width) {
 
   const charts = [...page.querySelectorAll("svg.chart")].filter(visible);
   for (const chart of charts) {
-    const title = chart.querySelector("title").textContent;
+    // the drawing for a phone has the title of both
+    const named = page.getElementById((chart.getAttribute("aria-labelledby") || "").split(" ")[0]);
+    const title = (named || chart.querySelector("title")).textContent;
     const scale = chart.getBoundingClientRect().width / chart.viewBox.baseVal.width;
     const texts = [...chart.querySelectorAll("text")].filter(visible);
     const boxes = texts.map((t) => t.getBoundingClientRect());
@@ -88,7 +90,7 @@ function probe(view, width) {
 
   const loaded = view.performance.getEntriesByType("resource").map((e) => e.name);
   for (const url of loaded) if (!url.startsWith("data:")) found.push(`the page asked for ${url}`);
-  return { charts: charts.length, texts, found };
+  return { charts: charts.length, texts, found, height: page.documentElement.scrollHeight };
 }
 
 const frame = document.getElementById("report");
@@ -99,7 +101,7 @@ frame.addEventListener("load", () => {
   for (const d of frame.contentDocument.querySelectorAll("details")) d.open = true;
   const unfolded = probe(frame.contentWindow, width);
   const answer = {
-    dark, charts: folded.charts, texts: unfolded.texts,
+    dark, charts: folded.charts, texts: unfolded.texts, height: folded.height,
     found: [...new Set([...folded.found, ...unfolded.found])],
   };
   frame.remove();

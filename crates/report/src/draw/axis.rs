@@ -32,21 +32,25 @@ pub(crate) fn below(canvas: &mut Canvas, plot: Plot, scale: &PixelScale, says: S
     let texts: Vec<String> = ticks.iter().map(|tick| says(*tick)).collect();
     let boxes: Vec<(f64, f64)> =
         ticks.iter().zip(&texts).map(|(tick, text)| (scale.place(*tick), width(text, SIZE))).collect();
+    let grid: Vec<_> =
+        ticks.iter().map(|tick| scale.place(*tick)).map(|x| ((x, plot.top), (x, plot.bottom))).collect();
+    canvas.strokes("grid", &grid);
+    canvas.begin_texts("tick", Anchor::Middle);
     for ((tick, text), kept) in ticks.iter().zip(&texts).zip(thin(&boxes, 8.0)) {
         let x = scale.place(*tick);
-        canvas.line("grid", (x, plot.top), (x, plot.bottom));
         if kept {
             // the outermost labels stay on the page
             let half = width(text, SIZE) / 2.0;
             let x =
                 x.clamp(half.min(canvas.width() / 2.0), (canvas.width() - half).max(canvas.width() / 2.0));
-            canvas.text("tick", (x, plot.bottom + 17.0), Anchor::Middle, text);
+            canvas.text_of_group((x, plot.bottom + 17.0), text);
         }
     }
+    canvas.end();
     if let Some(gap) = scale.gap() {
         canvas.rect("break", (gap - 3.0, plot.bottom - 4.0), (6.0, 8.0));
-        canvas.line("axis", (gap - 5.0, plot.bottom + 4.0), (gap - 1.0, plot.bottom - 4.0));
-        canvas.line("axis", (gap + 1.0, plot.bottom + 4.0), (gap + 5.0, plot.bottom - 4.0));
+        let slanted = |from: f64| ((from, plot.bottom + 4.0), (from + 4.0, plot.bottom - 4.0));
+        canvas.strokes("axis", &[slanted(gap - 5.0), slanted(gap + 1.0)]);
     }
     if label.is_empty() {
         return plot.bottom + 24.0;
@@ -59,11 +63,14 @@ pub(crate) fn below(canvas: &mut Canvas, plot: Plot, scale: &PixelScale, says: S
 /// Horizontal grid lines with their values at the left of the plot.
 pub(crate) fn left(canvas: &mut Canvas, plot: Plot, scale: &PixelScale, says: Says<'_>) {
     let ticks = scale.ticks(((plot.height() / 38.0) as usize).clamp(2, 8));
-    for tick in ticks {
-        let y = scale.place(tick);
-        canvas.line("grid", (plot.left, y), (plot.right, y));
-        canvas.text("tick", (plot.left - 6.0, y + 4.0), Anchor::End, &says(tick));
+    let places: Vec<f64> = ticks.iter().map(|tick| scale.place(*tick)).collect();
+    let grid: Vec<_> = places.iter().map(|y| ((plot.left, *y), (plot.right, *y))).collect();
+    canvas.strokes("grid", &grid);
+    canvas.begin_texts("tick", Anchor::End);
+    for (tick, y) in ticks.iter().zip(places) {
+        canvas.text_of_group((plot.left - 6.0, y + 4.0), &says(*tick));
     }
+    canvas.end();
 }
 
 /// The width that the texts of [`left`] take.

@@ -8,7 +8,7 @@ use super::axis::{self, Plot};
 use super::legend;
 use super::look::VariantLook;
 use super::scale::PixelScale;
-use super::svg::{Anchor, Canvas, ViewPort};
+use super::svg::{Anchor, Canvas, MarkerSize, ViewPort};
 use super::text::{LEADING, SIZE, beyond_first, bold, width, wrap};
 use unisono_linux::counted::counted;
 use unisono_measure::{quantile, record};
@@ -45,7 +45,7 @@ const BAR: f64 = 18.0;
 
 pub(crate) fn draw(chart: &Bars<'_>, window: ViewPort) -> String {
     let mut canvas = Canvas::new(window);
-    let phone = window == ViewPort::Phone;
+    let phone = window != ViewPort::Wide;
     let says_median = |bar: &Bar| quantile::median(&bar.runs).map(chart.says).unwrap_or_default();
     let values = chart
         .groups
@@ -141,13 +141,12 @@ fn draw_bar(
     let sorted = quantile::sorted(&bar.runs);
     if let (Some(least), Some(greatest)) = (sorted.first(), sorted.last()) {
         let (least, greatest) = (scale.place(*least), scale.place(*greatest));
-        canvas.line("whisker", (least, middle), (greatest, middle));
-        for end in [least, greatest] {
-            canvas.line("whisker", (end, middle - 3.0), (end, middle + 3.0));
-        }
+        let upright = |x: f64| ((x, middle - 3.0), (x, middle + 3.0));
+        let across = ((least, middle), (greatest, middle));
+        canvas.strokes("whisker", &[across, upright(least), upright(greatest)]);
     }
     let says = format!("{name}: {} ({})", (chart.says)(median), counted(bar.runs.len(), "run"));
-    canvas.marker("dot", bar.look.shape, (at, middle), 4.0, &says);
+    canvas.marker("dot", bar.look.shape, MarkerSize::Median, (at, middle), &says);
     canvas.end();
     canvas.text("value", (canvas.width(), middle + 4.0), Anchor::End, &(chart.says)(median));
     let _ = plot;

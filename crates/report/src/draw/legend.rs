@@ -1,7 +1,7 @@
 //! A legend that wraps: marker and name of each series, above the plot.
 
 use super::look::VariantLook;
-use super::svg::{Anchor, Canvas};
+use super::svg::{Anchor, Canvas, MarkerSize};
 use super::text::{SIZE, beyond_first, width, wrap};
 
 const LINE: f64 = 20.0;
@@ -23,7 +23,7 @@ pub(crate) fn draw(canvas: &mut Canvas, left: f64, top: f64, entries: &[(Variant
             y += LINE;
         }
         canvas.begin(look.class);
-        canvas.marker("dot", look.shape, (x + 5.0, y - 4.0), 4.5, "");
+        canvas.marker("dot", look.shape, MarkerSize::Median, (x + 5.0, y - 4.0), "");
         canvas.end();
         canvas.lines("name", (x + MARK, y), Anchor::Start, &name);
         x += room + GAP;

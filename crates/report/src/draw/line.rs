@@ -7,7 +7,7 @@ use super::axis::{self, Plot};
 use super::legend;
 use super::look::VariantLook;
 use super::scale::PixelScale;
-use super::svg::{Anchor, Canvas, ViewPort};
+use super::svg::{Anchor, Canvas, MarkerSize, ViewPort};
 use super::text::{SIZE, apart, beyond_first, bold, wrap};
 use unisono_linux::counted::counted;
 use unisono_measure::quantile;
@@ -79,6 +79,9 @@ pub(crate) struct Shape {
 /// Fewer published points than this get markers: a line through them would be barely visible.
 const MARKED: usize = 4;
 
+/// Dots of runs that are closer than this many pixels are drawn once.
+const APART: f64 = 0.4;
+
 /// Wider names stand above the plot, which keeps two thirds of the width.
 const MOST_OF_NAMES: f64 = 220.0;
 
@@ -86,7 +89,7 @@ pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
     let mut canvas = Canvas::new(window);
     let plot_height = match (window, chart.small) {
         (_, true) => 120.0,
-        (ViewPort::Phone, false) => 220.0,
+        (ViewPort::Phone | ViewPort::Folded, false) => 220.0,
         (ViewPort::Wide, false) => 270.0,
     };
     let mut top = 0.0;
@@ -143,8 +146,7 @@ pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
     for shape in chart.paper.iter().filter(|shape| shape.points.len() < MARKED) {
         canvas.begin(shape.look.class);
         for (at, value) in &shape.points {
-            let says = format!("{}, {}: {}", shape.name, (chart.says_x)(*at), (chart.says_y)(*value));
-            canvas.marker("published", shape.look.shape, (x.place(*at), y.place(*value)), 7.0, &says);
+            canvas.outline("published", shape.look.shape, (x.place(*at), y.place(*value)), 7.0);
         }
         canvas.end();
     }
@@ -180,11 +182,22 @@ fn draw_series(canvas: &mut Canvas, series: &Series, x: &PixelScale, y: &PixelSc
     } else if let (Some(upper), Some(lower)) = (upper.first(), lower.first()) {
         canvas.line("whisker", *upper, *lower);
     }
+    let mut runs: Vec<(f64, f64)> = Vec::new();
+    for point in &series.points {
+        let seen = runs.len();
+        for value in point.runs.iter().filter(|v| v.is_finite()) {
+            let dot = (x.place(point.x), y.place(*value));
+            // a dot on another one is not seen
+            if runs[seen..].iter().all(|other| (other.1 - dot.1).abs() >= APART) {
+                runs.push(dot);
+            }
+        }
+    }
+    if runs.len() > middle.len() {
+        canvas.dots(&runs);
+    }
     for point in &series.points {
         let at = x.place(point.x);
-        for value in point.runs.iter().filter(|v| v.is_finite()) {
-            canvas.marker("run", series.look.shape, (at, y.place(*value)), 2.0, "");
-        }
         if let Some(median) = point.middle() {
             let says = format!(
                 "{}, {}: {} ({})",
@@ -193,7 +206,7 @@ fn draw_series(canvas: &mut Canvas, series: &Series, x: &PixelScale, y: &PixelSc
                 (chart.says_y)(median),
                 counted(point.runs.len(), "run")
             );
-            canvas.marker("dot", series.look.shape, (at, y.place(median)), 4.0, &says);
+            canvas.marker("dot", series.look.shape, MarkerSize::Median, (at, y.place(median)), &says);
         }
     }
     canvas.end();

@@ -19,16 +19,7 @@ pub(crate) struct VariantLook {
 }
 
 const COLOURS: [&str; 8] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7"];
-const SHAPES: [MarkerShape; 8] = [
-    MarkerShape::Circle,
-    MarkerShape::Square,
-    MarkerShape::Triangle,
-    MarkerShape::Diamond,
-    MarkerShape::Drop,
-    MarkerShape::Plus,
-    MarkerShape::Hexagon,
-    MarkerShape::Cross,
-];
+const SHAPES: [MarkerShape; 8] = MarkerShape::ALL;
 const LOOKS: usize = COLOURS.len() * SHAPES.len();
 
 /// The `nth` look: each round of eight has all colours and all shapes, in other pairs than the rounds before.

@@ -1,7 +1,7 @@
 //! Draws: numbers in, SVG out. [`crate::figure`] decides what is drawn.
 //!
 //! One file for each concept: [`scale`] places values, [`axis`] labels them, [`text`] keeps labels apart,
-//! [`look`] tells variants apart, [`svg`] writes; [`line`](mod@line), [`strip`], [`bars`] and
+//! [`look`] tells variants apart, [`svg`] and [`path`] write; [`line`](mod@line), [`strip`], [`bars`] and
 //! [`map`] are the charts.
 
 pub(crate) mod axis;
@@ -10,6 +10,7 @@ pub(crate) mod legend;
 pub(crate) mod line;
 pub(crate) mod look;
 pub(crate) mod map;
+pub(crate) mod path;
 pub(crate) mod scale;
 pub(crate) mod strip;
 pub(crate) mod svg;

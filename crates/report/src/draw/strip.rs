@@ -5,7 +5,7 @@
 use super::axis::{self, Plot};
 use super::look::VariantLook;
 use super::scale::PixelScale;
-use super::svg::{Anchor, Canvas, ViewPort};
+use super::svg::{Anchor, Canvas, MarkerSize, ViewPort};
 use super::text::{LEADING, SIZE, beyond_first, bold, width, wrap};
 use unisono_measure::{quantile, record};
 
@@ -35,7 +35,7 @@ pub(crate) struct Strip<'a> {
 
 pub(crate) fn draw(chart: &Strip<'_>, window: ViewPort) -> String {
     let mut canvas = Canvas::new(window);
-    let phone = window == ViewPort::Phone;
+    let phone = window != ViewPort::Wide;
     let medians: Vec<Option<String>> =
         chart.rows.iter().map(|row| quantile::median(&row.runs).map(chart.says)).collect();
     let values = medians.iter().flatten().map(|text| bold(text, SIZE)).fold(30.0, f64::max);
@@ -121,7 +121,7 @@ fn draw_row(
         let wide = texts.note.iter().map(|line| width(line, SIZE)).fold(0.0, f64::max);
         let more = beyond_first(&texts.note);
         // a phone has the name above: its notes go on below
-        let above = if canvas.is_phone() { middle } else { middle - more / 2.0 };
+        let above = if canvas.is_narrow() { middle } else { middle - more / 2.0 };
         canvas.rect("paper-behind", (plot.left + 4.0, above - 9.0), (wide + 8.0, 18.0 + more));
         canvas.lines("note", (plot.left + 8.0, above + 4.0), Anchor::Start, &texts.note);
         return;
@@ -136,7 +136,7 @@ fn draw_row(
     let places: Vec<f64> = sorted.iter().map(|v| scale.place(*v)).collect();
     for ((value, x), lift) in sorted.iter().zip(&places).zip(lifts(&places)) {
         let says = format!("{}: {}", row.name, (chart.says)(*value));
-        canvas.marker("run", row.look.shape, (*x, middle + lift), 3.2, &says);
+        canvas.marker("run", row.look.shape, MarkerSize::Run, (*x, middle + lift), &says);
     }
     canvas.end();
 }

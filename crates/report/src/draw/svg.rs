@@ -1,8 +1,10 @@
 //! Writes SVG: a canvas with a size; text is always escaped, and numbers are always finite.
 //!
-//! Every chart is drawn twice, for a phone and for a wide window, and the style sheet shows the one that
-//! fits. A drawing scaled down from a desk to a phone would be unreadable.
+//! A chart that is seen at once is drawn twice, for a phone and for a wide window, and the style sheet shows
+//! the one that fits. A drawing scaled down from a desk to a phone would be unreadable. A chart that has to be
+//! unfolded is drawn once, as wide as a phone, because most of a page's bytes are such charts.
 
+use super::path::PathData;
 use super::text::LEADING;
 use crate::escape::Escaped;
 use std::fmt::Write as _;
@@ -13,15 +15,17 @@ pub(crate) enum ViewPort {
     Phone,
     /// A tablet, a desk, paper.
     Wide,
+    /// Every window.
+    Folded,
 }
 
 impl ViewPort {
-    /// In the order in which they are in the page.
-    pub(crate) const ALL: [ViewPort; 2] = [ViewPort::Phone, ViewPort::Wide];
+    /// Of a chart that is seen at once, in the order in which they are in the page.
+    pub(crate) const OF_SEEN: [ViewPort; 2] = [ViewPort::Phone, ViewPort::Wide];
 
     pub(crate) fn width(self) -> f64 {
         match self {
-            ViewPort::Phone => 328.0,
+            ViewPort::Phone | ViewPort::Folded => 328.0,
             ViewPort::Wide => 704.0,
         }
     }
@@ -30,6 +34,7 @@ impl ViewPort {
         match self {
             ViewPort::Phone => "phone",
             ViewPort::Wide => "wide",
+            ViewPort::Folded => "folded",
         }
     }
 }
@@ -39,6 +44,16 @@ pub(crate) enum Anchor {
     Start,
     Middle,
     End,
+}
+
+impl Anchor {
+    fn attribute(self) -> &'static str {
+        match self {
+            Anchor::Start => "",
+            Anchor::Middle => r#" text-anchor="middle""#,
+            Anchor::End => r#" text-anchor="end""#,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -63,20 +78,26 @@ impl Canvas {
         self.window.width()
     }
 
-    pub(crate) fn is_phone(&self) -> bool {
-        self.window == ViewPort::Phone
+    pub(crate) fn is_narrow(&self) -> bool {
+        self.window != ViewPort::Wide
     }
 
     /// A straight line; `class` must be a literal of this crate.
     pub(crate) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
-        let _ = write!(
-            self.body,
-            r#"<line class="{class}" x1="{}" y1="{}" x2="{}" y2="{}"/>"#,
-            at(from.0),
-            at(from.1),
-            at(to.0),
-            at(to.1)
-        );
+        self.strokes(class, &[(from, to)]);
+    }
+
+    /// Straight lines of one class.
+    pub(crate) fn strokes(&mut self, class: &str, lines: &[((f64, f64), (f64, f64))]) {
+        if lines.is_empty() {
+            return;
+        }
+        let mut path = PathData::default();
+        for (from, to) in lines {
+            path.move_to(*from);
+            path.line_to(*to);
+        }
+        let _ = write!(self.body, r#"<path class="{class}" d="{}"/>"#, path.end());
     }
 
     pub(crate) fn rect(&mut self, class: &str, corner: (f64, f64), size: (f64, f64)) {
@@ -97,28 +118,47 @@ impl Canvas {
         }
         let fill = if closed { r#"fill-opacity=".1""# } else { r#"fill="none" stroke="currentColor""# };
         let _ = write!(self.body, r#"<path class="{class}" {fill} d=""#);
-        for (i, (x, y)) in points.iter().enumerate() {
-            let _ = write!(self.body, "{}{} {}", if i == 0 { "M" } else { "L" }, at(*x), at(*y));
+        let mut path = PathData::default();
+        for (i, point) in points.iter().enumerate() {
+            if i == 0 { path.move_to(*point) } else { path.line_to(*point) }
         }
-        self.body.push_str(if closed { "Z\"/>" } else { "\"/>" });
+        self.body.push_str(&if closed { path.close() } else { path.end() });
+        self.body.push_str("\"/>");
+    }
+
+    /// Small round dots of one class.
+    pub(crate) fn dots(&mut self, points: &[(f64, f64)]) {
+        let mut path = PathData::default();
+        for point in points {
+            path.move_to(*point);
+            path.dot();
+        }
+        // the attributes are for readers without the style sheet
+        let attributes = r#"stroke="currentColor" stroke-width="3.6" stroke-linecap="round""#;
+        let _ = write!(self.body, r#"<path class="dots" {attributes} d="{}"/>"#, path.end());
     }
 
     pub(crate) fn text(&mut self, class: &str, position: (f64, f64), anchor: Anchor, text: &str) {
-        let anchor = match anchor {
-            Anchor::Start => "",
-            Anchor::Middle => r#" text-anchor="middle""#,
-            Anchor::End => r#" text-anchor="end""#,
-        };
         let _ = write!(
             self.body,
-            r#"<text class="{class}" x="{}" y="{}"{anchor}>{}</text>"#,
+            r#"<text class="{class}" x="{}" y="{}"{}>{}</text>"#,
             at(position.0),
             at(position.1),
+            anchor.attribute(),
             Escaped(text)
         );
     }
 
-    /// A marker of the given shape; `says` is shown by browsers when the pointer rests on it.
+    /// Texts of one class and anchor follow, until [`Canvas::end`].
+    pub(crate) fn begin_texts(&mut self, class: &str, anchor: Anchor) {
+        let _ = write!(self.body, r#"<g class="{class}"{}>"#, anchor.attribute());
+    }
+
+    pub(crate) fn text_of_group(&mut self, position: (f64, f64), text: &str) {
+        let (x, y) = (at(position.0), at(position.1));
+        let _ = write!(self.body, r#"<text x="{x}" y="{y}">{}</text>"#, Escaped(text));
+    }
+
     /// Lines of a text, the first at `position`.
     pub(crate) fn lines(&mut self, class: &str, position: (f64, f64), anchor: Anchor, lines: &[String]) {
         for (i, line) in lines.iter().enumerate() {
@@ -126,19 +166,28 @@ impl Canvas {
         }
     }
 
+    /// A marker of the given shape. Browsers show `says` when the pointer rests on it, but on a phone, which has no
+    /// pointer. The shape itself is in the page once ([`marks`]).
     pub(crate) fn marker(
         &mut self,
         class: &str,
         shape: MarkerShape,
+        size: MarkerSize,
         centre: (f64, f64),
-        size: f64,
         says: &str,
     ) {
-        let _ = write!(self.body, r#"<path class="{class}" d="{}">"#, shape.outline(centre, size));
-        if !says.is_empty() {
-            let _ = write!(self.body, "<title>{}</title>", Escaped(says));
+        let (x, y) = (at(centre.0), at(centre.1));
+        let _ = write!(self.body, r##"<use class="{class}" href="#{}" x="{x}" y="{y}""##, size.id(shape));
+        if says.is_empty() || self.window == ViewPort::Phone {
+            self.body.push_str("/>");
+        } else {
+            let _ = write!(self.body, "><title>{}</title></use>", Escaped(says));
         }
-        self.body.push_str("</path>");
+    }
+
+    /// The outline of a marker, larger than the markers of runs.
+    pub(crate) fn outline(&mut self, class: &str, shape: MarkerShape, centre: (f64, f64), size: f64) {
+        let _ = write!(self.body, r#"<path class="{class}" d="{}"/>"#, shape.outline(centre, size));
     }
 
     pub(crate) fn begin(&mut self, class: &str) {
@@ -149,26 +198,68 @@ impl Canvas {
         self.body.push_str("</g>");
     }
 
-    /// `id` is a slug; title and description are for readers who do not see the drawing.
+    /// `id` is a slug; title and description are for readers who do not see the drawing. Of a chart that is
+    /// drawn twice, the phone's drawing has them, and the wide one is labelled by the same.
     pub(crate) fn finish(self, height: f64, id: &str, title: &str, description: &str) -> String {
-        let class = self.window.class();
-        let id = format!("{}-{class}", crate::escape::slug(id));
+        let id = crate::escape::slug(id);
+        let said = if self.is_narrow() {
+            let (title, description) = (Escaped(title), Escaped(description));
+            format!(r#"<title id="{id}-t">{title}</title><desc id="{id}-d">{description}</desc>"#)
+        } else {
+            String::new()
+        };
         format!(
             concat!(
-                // the size and the fill below are for readers without the style sheet
+                // the size is for readers without the style sheet
                 r#"<svg class="chart {class}" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" "#,
-                r#"aria-labelledby="{id}-t {id}-d"><title id="{id}-t">{title}</title>"#,
-                r#"<desc id="{id}-d">{description}</desc>{body}</svg>"#,
+                r#"aria-labelledby="{id}-t {id}-d">{said}{body}</svg>"#,
                 "\n"
             ),
-            class = class,
+            class = self.window.class(),
             width = at(self.window.width()),
             height = at(height),
             id = id,
-            title = Escaped(title),
-            description = Escaped(description),
+            said = said,
             body = self.body
         )
+    }
+}
+
+/// Definitions of all markers. A page has them once, before its first drawing.
+pub(crate) fn marks() -> String {
+    let mut marks = String::from(r#"<svg class="marks" width="0" height="0" aria-hidden="true"><defs>"#);
+    for size in [MarkerSize::Run, MarkerSize::Median] {
+        for shape in MarkerShape::ALL {
+            let outline = shape.outline((0.0, 0.0), size.radius());
+            let _ = write!(marks, r#"<path id="{}" d="{outline}"/>"#, size.id(shape));
+        }
+    }
+    marks + "</defs></svg>"
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MarkerSize {
+    /// Of a run.
+    Run,
+    /// Of a median, and in a legend.
+    Median,
+}
+
+impl MarkerSize {
+    fn radius(self) -> f64 {
+        match self {
+            MarkerSize::Run => 3.2,
+            MarkerSize::Median => 4.0,
+        }
+    }
+
+    /// No slug has an underscore.
+    fn id(self, shape: MarkerShape) -> String {
+        let size = match self {
+            MarkerSize::Run => "r",
+            MarkerSize::Median => "m",
+        };
+        format!("_{size}{}", shape as usize)
     }
 }
 
@@ -185,20 +276,26 @@ pub(crate) enum MarkerShape {
 }
 
 impl MarkerShape {
+    pub(crate) const ALL: [MarkerShape; 8] = [
+        MarkerShape::Circle,
+        MarkerShape::Square,
+        MarkerShape::Triangle,
+        MarkerShape::Diamond,
+        MarkerShape::Drop,
+        MarkerShape::Plus,
+        MarkerShape::Hexagon,
+        MarkerShape::Cross,
+    ];
+
     /// Path data of about `size` in radius.
     fn outline(self, (x, y): (f64, f64), size: f64) -> String {
         let polygon = |points: &[(f64, f64)]| {
-            let mut data = String::new();
+            let mut path = PathData::default();
             for (i, (dx, dy)) in points.iter().enumerate() {
-                let _ = write!(
-                    data,
-                    "{}{} {}",
-                    if i == 0 { "M" } else { "L" },
-                    at(x + dx * size),
-                    at(y + dy * size)
-                );
+                let corner = (x + dx * size, y + dy * size);
+                if i == 0 { path.move_to(corner) } else { path.line_to(corner) }
             }
-            data + "Z"
+            path.close()
         };
         match self {
             MarkerShape::Circle => {
@@ -257,7 +354,7 @@ mod tests {
     fn a_drawing_says_what_it_is_and_escapes_what_it_says() {
         let mut canvas = Canvas::new(ViewPort::Phone);
         canvas.text("tick", (1.0, f64::NAN), Anchor::End, "<script>");
-        canvas.marker("dot", MarkerShape::Circle, (5.0, 5.0), 3.0, "run 1 & 2");
+        canvas.marker("dot", MarkerShape::Circle, MarkerSize::Median, (5.0, 5.0), "run 1 & 2");
         insta::assert_snapshot!(canvas.finish(20.0, "A chart!", "a \"title\"", "what it shows"));
     }
 }
