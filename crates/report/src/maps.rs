@@ -35,7 +35,7 @@ fn of_study(study: &Study<'_>, figure: &str) -> Option<String> {
     let gains = places.iter().filter(|(_, ratio)| *ratio > 1.0 + EVEN).count();
     let losses = places.iter().filter(|(_, ratio)| *ratio < 1.0 - EVEN).count();
     let ((least, low), (most, high)) = (places.first()?, places.last()?);
-    let mut text = format!("Gangs gain in {gains} of {}", counted(places.len(), "place"));
+    let mut text = format!("Gangs gain in {gains} of {}", counted(places.len(), "situation"));
     if gains > 0 {
         text += &format!(", at most {} times ({})", verdict::ratio(*high), study.circumstances(most));
     }
@@ -74,10 +74,10 @@ mod tests {
         assert_eq!(
             said(&[(64, 4.0), (128, 1.01), (256, 0.5), (512, 8.0)]).as_deref(),
             Some(
-                "Gangs gain in 2 of 4 places, at most 8.00 times (equal with 512 cores). They lose in 1, at most 2.00 times (equal with 256 cores)."
+                "Gangs gain in 2 of 4 situations, at most 8.00 times (equal with 512 cores). They lose in 1, at most 2.00 times (equal with 256 cores)."
             )
         );
-        assert_eq!(said(&[(64, 1.0)]).as_deref(), Some("Gangs gain in 0 of 1 place. They lose in 0."));
+        assert_eq!(said(&[(64, 1.0)]).as_deref(), Some("Gangs gain in 0 of 1 situation. They lose in 0."));
         assert_eq!(said(&[]), None);
     }
 }

@@ -50,7 +50,8 @@ pub(crate) fn answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     claims.sort_by_key(|claim| !claim.who.starts_with("unisono mpi"));
     let typical = claims.first()?.typical();
     let sentence = |(at, claim): (usize, &Claim<'_>)| {
-        let typical = typical.as_ref().filter(|_| at == 0).map(|(words, _)| format!("; typical: {words}"));
+        let typical =
+            typical.as_ref().filter(|_| at == 0).map(|(words, _)| format!(". A typical one: {words}"));
         said::capital(&format!("{}{}.", claim.sentence(), typical.unwrap_or_default()))
     };
     let words: Vec<String> = claims.iter().enumerate().map(sentence).collect();
@@ -92,9 +93,13 @@ impl Claim<'_> {
     fn sentence(&self) -> String {
         let Self { who, better, total, .. } = self;
         if better == total {
-            format!("{who} beats messages at every size and with every synchronization ({total} of {total})")
+            format!(
+                "windows by {who} are faster than messages at every size and with every synchronization ({total} of {total})"
+            )
         } else {
-            format!("{who} beats messages at {better} of {total} sizes and synchronizations")
+            format!(
+                "windows by {who} are faster than messages at {better} of {total} sizes and synchronizations"
+            )
         }
     }
 }

@@ -32,15 +32,16 @@ fn headline(figures: TopicFigures<'_>) -> Option<String> {
     let flows = number::plain(*figures.parameters("legacy_flows").last()?);
     Some(match holds {
         _ if middleware <= SPOILT_PERCENT => format!(
-            "Here even the middleware keeps a stream within its share with {flows} connections past it: the link is not full."
+            "Here a stream keeps its share even under the middleware, with {flows} connections that bypass it: the link is not full."
         ),
         Some(holds) => format!(
-            "A place that sees every packet: with {flows} connections past the policy a stream keeps its share under {holds}; \
-             under the middleware it misses {middleware:.0} % of its messages, for it orders only what it is given."
+            "A place that sees every packet: with {flows} connections that bypass the policy, a stream keeps its share \
+             under {holds}; under the middleware it misses {middleware:.0} % of its messages, because the middleware \
+             orders only what it is given."
         ),
         None => format!(
-            "Not the middleware alone: with {flows} connections past the policy a stream there misses {middleware:.0} % of its \
-             messages."
+            "Not the middleware alone: with {flows} connections that bypass the policy, a stream misses \
+             {middleware:.0} % of its messages there."
         ),
     })
 }

@@ -99,7 +99,7 @@ fn of_open_mp(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     });
     let found = in_order(found.collect());
     let named = found.iter().enumerate().map(|(at, remedy)| {
-        let unit = if at == 0 { " times the work" } else { " times" };
+        let unit = if at == 0 { " times the work" } else { "" };
         format!("{} ({}{unit})", remedy.what, verdict::ratio(remedy.gain))
     });
     let words = format!("Two OpenMP programs here: {}.", alternatives(&named.collect::<Vec<_>>()));
@@ -170,7 +170,10 @@ fn greatest(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     let (unstacking, ganging) = (best(Question::Unstacking), best(Question::Ganging));
     let sentences = [
         named(&unstacking, "A core for each thread"),
-        named(&ganging, "Gangs beyond that"),
+        named(
+            &ganging,
+            if unstacking.is_some() { "Gangs beyond that" } else { "Gangs against pinned threads" },
+        ),
         against_pinned(studies),
     ];
     let words: Vec<String> = sentences.into_iter().flatten().collect();
@@ -249,8 +252,8 @@ mod tests {
         .expect("it was compared");
         assert_eq!(
             found.words,
-            "Two OpenMP programs here: set OMP_WAIT_POLICY=passive (40.0 times the work), run them as gangs (42.0 times), \
-             or pin the threads (16.0 times). Gangs did more than pinned threads in 1 of 1 comparison; bystanders lost nothing."
+            "Two OpenMP programs here: set OMP_WAIT_POLICY=passive (40.0 times the work), run them as gangs (42.0), \
+             or pin the threads (16.0). Gangs did more than pinned threads in 1 of 1 comparison; bystanders lost nothing."
         );
         assert_eq!(found.command, Some("OMP_WAIT_POLICY=passive PROGRAM    unisono gang run -- A ::: B"));
         let picture = found.picture.expect("the same comparison");

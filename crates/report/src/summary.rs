@@ -359,8 +359,8 @@ impl<'a> WaitingCost<'a> {
         let ((_, best, least), (_, worst, most)) = (costs.first()?, costs.last()?);
         let headline = (costs.len() > 1 && least.median > 0.0).then(|| {
             format!(
-                "{} from {} ({}) to {} ({}): {} times as long.",
-                said::capital(&study.label(figure)),
+                "The {} is {} with {} and {} with {}, {} times as long.",
+                lower(&study.label(figure)),
                 says(least.median),
                 brief(best),
                 says(most.median),
@@ -379,7 +379,7 @@ impl<'a> WaitingCost<'a> {
         Some(Self { study, title: &chart.title, headline, tiles, variants })
     }
 
-    /// `One processor: round trip from ...`; the picture has the whole title.
+    /// `One processor: the round trip is ...`; the picture has the whole title.
     fn in_words(&self) -> Option<String> {
         let title = self.title.split_once(", ").map_or(self.title, |(title, _)| title);
         Some(format!("{title}: {}", lower(self.headline.as_ref()?)))

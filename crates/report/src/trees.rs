@@ -29,11 +29,14 @@ fn headline(figures: TopicFigures<'_>) -> Option<String> {
     let worth = sizes.iter().find(|members| factor(members).is_some_and(|factor| factor >= WORTH_IT));
     Some(match worth {
         Some(from) => format!(
-            "For large groups: with {many} members it is {most} times as fast as multicast, with {few} members {least} \
-             times; from {from} members on it is more than {WORTH_IT} times as fast."
+            "Barriers in switches pay for large groups: {most} times as fast as multicast with {many} members, {least} times \
+             with {few}; from {from} members on more than {WORTH_IT} times."
         ),
         None => {
-            format!("No: with {few} to {many} members it is {least} to {most} times as fast as multicast.")
+            format!(
+                "A barrier in the switches does not pay: with {few} to {many} members it is {least} to {most} times \
+                 as fast as multicast."
+            )
         }
     })
 }
@@ -79,7 +82,7 @@ mod tests {
     fn the_headline_says_from_how_many_members_on() {
         let worth = page(&[(2, 1.1), (64, 1.4), (128, 2.0), (1024, 10.0)]);
         assert!(worth.contains("from 128 members on") && worth.contains("1,024 members"), "{worth}");
-        assert!(page(&[(2, 1.0), (64, 1.2)]).contains("No: with 2 to 64 members"));
+        assert!(page(&[(2, 1.0), (64, 1.2)]).contains("does not pay: with 2 to 64 members"));
         assert!(page(&[]).contains("Not answered"));
     }
 
