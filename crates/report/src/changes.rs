@@ -4,7 +4,7 @@
 //! same parameters are compared. The interval is the widest that the two medians allow, from the least of
 //! the one over the greatest of the other. Compared are the figures that the studies judge.
 
-use crate::number::THIN;
+use crate::number::{self, THIN};
 use crate::said::{self, Tone};
 use crate::study::Study;
 use serde::Serialize;
@@ -105,12 +105,15 @@ fn change(
     let run = later.first()?;
     let is_less = ratio.value < 1.0 && finding != Tone::Same;
     let shown = if is_less { ratio.inverse() } else { ratio };
+    let unit = study.unit(figure);
     let words = format!(
-        "{}: {} times {} {} ({} to {}; {} and {} runs): {}",
+        "{}: {} from {} to {}, {} times {} ({} to {}; {} and {} runs): {}",
         study.circumstances(run),
-        verdict::ratio(shown.value),
-        if is_less { "less" } else { "the" },
         study.label(figure),
+        number::quantity(one.value, &unit),
+        number::quantity(other.value, &unit),
+        verdict::ratio(shown.value),
+        if is_less { "lower" } else { "as high" },
         verdict::ratio(shown.low),
         verdict::ratio(shown.high),
         one.n,
@@ -149,8 +152,8 @@ fn finding(ratio: &Estimate, better: Better) -> Tone {
     }
 }
 
-/// Study by study: how many figures changed, and the greatest changes.
-pub(crate) fn in_words(changes: &[RecordsChange], second: &[Study<'_>]) -> String {
+/// Study by study: how many figures changed, and the greatest changes; then what could not be compared.
+pub(crate) fn in_words(changes: &[RecordsChange], first: &[Study<'_>], second: &[Study<'_>]) -> String {
     let mut text = String::new();
     for study in second {
         let of: Vec<&RecordsChange> =
@@ -174,6 +177,16 @@ pub(crate) fn in_words(changes: &[RecordsChange], second: &[Study<'_>]) -> Strin
         if changed.len() > MOST_LINES {
             let more = counted(changed.len() - MOST_LINES, "more change");
             let _infallible = writeln!(text, "  and {more}; all of them by --json");
+        }
+    }
+    for (others, which) in [(first, "first"), (second, "second")] {
+        let is_known = |study: &&Study<'_>| changes.iter().any(|change| change.study == study.head.study);
+        let alone: Vec<&str> =
+            others.iter().filter(|study| !is_known(study)).map(|study| study.head.study.as_str()).collect();
+        if !alone.is_empty() {
+            let studies = counted(alone.len(), "study");
+            let _infallible =
+                writeln!(text, "\nnot compared, {studies} of the {which}: {}", alone.join(", "));
         }
     }
     if let Some(least) = changes.iter().map(|change| change.runs[0].min(change.runs[1])).min() {
@@ -239,7 +252,10 @@ mod tests {
     fn less_time_is_better_and_says_so_with_both_counts() {
         let said = found(&thrice("ours", 2, 30.0), &thrice("ours", 2, 10.0));
         assert_eq!(said[0].0, Tone::Better);
-        assert_eq!(said[0].1, "ours: 3.00 times less time (2.94 to 3.06; 3 and 3 runs): better");
+        assert_eq!(
+            said[0].1,
+            "ours: time from 30 us to 10 us, 3.00 times lower (2.94 to 3.06; 3 and 3 runs): better"
+        );
         assert_eq!(found(&thrice("ours", 2, 10.0), &thrice("ours", 2, 30.0))[0].0, Tone::Worse);
     }
 
@@ -256,6 +272,22 @@ mod tests {
         assert!(by_chance(3).contains("one figure in 10 "), "{}", by_chance(3));
         assert!(by_chance(4).contains("one figure in 35 "), "{}", by_chance(4));
         assert_eq!((by_chance(2), by_chance(10)), (String::new(), String::new()));
+    }
+
+    #[test]
+    fn studies_that_only_one_has_are_named() {
+        let (both, empty) = (records(&thrice("ours", 2, 10.0)), Vec::new());
+        let said = |first: &[Line], second: &[Line]| {
+            let (first, second) = (studies(first), studies(second));
+            in_words(&changes(&first, &second), &first, &second)
+        };
+        assert!(
+            said(&both, &empty).contains("not compared, 1 study of the first: s\n"),
+            "{}",
+            said(&both, &empty)
+        );
+        assert!(said(&empty, &both).contains("not compared, 1 study of the second: s\n"));
+        assert!(!said(&both, &both).contains("not compared"), "{}", said(&both, &both));
     }
 
     #[test]

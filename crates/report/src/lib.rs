@@ -98,7 +98,7 @@ pub fn changes_in_words(first: &[Line], second: &[Line]) -> String {
         let facts: Vec<String> = facts::facts(&runs).into_iter().map(|(_, fact)| fact).collect();
         text += &format!("{name}: {}\n", facts.join("; "));
     }
-    text + &changes::in_words(&changes::changes(&first, &second), &second)
+    text + &changes::in_words(&changes::changes(&first, &second), &first, &second)
 }
 
 /// Each figure and statement of the four papers beside these lines.
