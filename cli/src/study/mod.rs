@@ -52,14 +52,14 @@ Examples:
   unisono study monitor             latencies of a network monitor in bursts: three minutes
   unisono study gang-map            gangs on simulated machines of up to 1,024 cores
   unisono study tree                barriers in the switches of simulated networks: a few seconds
-  unisono study queue               shares of a link, under each way to enforce them: needs root
+  unisono study queue               shares of a link, under each way to enforce them: most need root
   unisono study gang --paper        the gang studies with the paper's ten repetitions
   unisono study --file mine.toml    a study of your own; start from what --show granularity prints
   unisono study --list              all studies, and how long each takes
 
 Stop other programs first. A run during which they, or the hypervisor, take more than 2 % of the processors is \
 made again, up to three times. The records keep the disturbed run, and no statistic counts it. When the time is over, \
-repetitions after the first are left out, and the records say which. Named alone, a topic has all the time.")]
+repetitions after the first are left out, and the records say which. A topic that is named alone has all the time.")]
 pub(crate) struct Args {
     /// Topics (barrier, gang, gang-map, monitor, rma, tree, queue, middleware) or ids of single studies.
     /// Without one, a default set of studies runs in two minutes. The studies that --list marks with * run

@@ -60,6 +60,14 @@ impl FigurePlace {
             FigurePlace::Folded => draw(ViewPort::Folded),
         }
     }
+
+    /// The description of a chart here. What is unfolded has the same numbers in a table below.
+    fn described(self, whole: &str) -> &str {
+        match self {
+            FigurePlace::Seen => whole,
+            FigurePlace::Folded => "The table below has the numbers.",
+        }
+    }
 }
 
 /// A `<figure>` with one drawing for each figure (bars: one for all).
@@ -96,7 +104,7 @@ pub(crate) fn figure(study: &Study<'_>, chart: &Chart, index: usize, shown: Figu
 fn key(kind: ChartKind, scale: Scale) -> &'static str {
     match (kind, scale) {
         (ChartKind::Line, _) => {
-            "Line: median of the runs. Band: least to greatest. Small dots: single runs, so that two modes show as two."
+            "Line: median of the runs. Band: least to greatest. Small dots: single runs, where there are more than three."
         }
         (ChartKind::Strip, Scale::Linear) => "Each dot is a run; the bar and the number are the median.",
         (ChartKind::Strip, Scale::Log) => {
@@ -179,7 +187,7 @@ fn draw_strip(
     let strip = strip::Strip {
         id,
         title: &chart.title,
-        description: &description,
+        description: shown.described(&description),
         rows: &drawn,
         label: &label,
         scale: chart.y_scale,
@@ -227,10 +235,11 @@ fn draw_bars(
         .collect();
     let label = chart.y_label.as_deref().map(|label| number::without_unit(label).to_owned());
     let label = label.or_else(|| names.first().filter(|_| names.len() == 1).cloned()).unwrap_or_default();
+    let described = described.join(". ");
     let bars = bars::Bars {
         id,
         title: &chart.title,
-        description: &described.join(". "),
+        description: shown.described(&described),
         groups: &groups,
         legend: &legend,
         label: &label,
@@ -278,10 +287,11 @@ fn draw_map(
             names.iter().zip(&row.cells).filter_map(at).collect::<Vec<_>>().join(", ")
         )
     };
+    let described = drawn.iter().map(describe).collect::<Vec<_>>().join("; ");
     let ratios = map::RatioMap {
         id,
         title: &chart.title,
-        description: &drawn.iter().map(describe).collect::<Vec<_>>().join("; "),
+        description: shown.described(&described),
         rows: &drawn,
         columns: &names,
         x_label: &axis_label(study, chart.x_label.as_deref(), x),
@@ -321,7 +331,7 @@ fn draw_lines(
     let lines = LineSeries {
         id,
         title: &chart.title,
-        description: &description,
+        description: shown.described(&description),
         series: &series,
         x_label: &axis_label(study, chart.x_label.as_deref(), x),
         y_label: &axis_label(study, chart.y_label.as_deref(), figure),
@@ -507,8 +517,8 @@ struct NumbersRow {
     place: String,
     figure: String,
     n: usize,
-    /// Median, least, greatest, and every run; or why there are none.
-    values: Result<[String; 4], String>,
+    /// The median and every run; or why there are none.
+    values: Result<[String; 2], String>,
 }
 
 fn numbers(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], x: Option<&str>) -> Vec<NumbersRow> {
@@ -546,13 +556,13 @@ fn numbers(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], x: Option<&s
     numbers
 }
 
-fn in_numbers(values: &[f64], says: &dyn Fn(f64) -> String) -> Option<[String; 4]> {
-    let d = quantile::distribution(values)?;
+fn in_numbers(values: &[f64], says: &dyn Fn(f64) -> String) -> Option<[String; 2]> {
+    let median = quantile::median(values)?;
     let mut all = values.iter().map(|v| says(*v)).collect::<Vec<_>>().join(", ");
     if two_modes(values).is_some() {
         all += " (two modes)";
     }
-    Some([says(d.median), says(d.min), says(d.max), all])
+    Some([says(median), all])
 }
 
 /// The runs of a row, by their position on the x axis.

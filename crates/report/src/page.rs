@@ -35,7 +35,13 @@ pub(crate) fn html(studies: &[Study<'_>], cut_off: Option<usize>) -> String {
         runs: number::count(runs.len()),
         version: env!("CARGO_PKG_VERSION"),
     };
-    page.to_string()
+    without_end_tags(&page.to_string())
+}
+
+/// Without the end tags of cells and rows, which HTML lets a page leave out. They are a tenth of its bytes.
+fn without_end_tags(page: &str) -> String {
+    // texts are escaped, so that every `</td>` is a tag
+    ["</td>", "</th>", "</tr>"].iter().fold(page.to_owned(), |page, tag| page.replace(tag, ""))
 }
 
 /// So many studies of a topic show their first figure. The others are folded.

@@ -146,7 +146,7 @@ fn draw_bar(
         canvas.strokes("whisker", &[across, upright(least), upright(greatest)]);
     }
     let says = format!("{name}: {} ({})", (chart.says)(median), counted(bar.runs.len(), "run"));
-    canvas.marker("dot", bar.look.shape, MarkerSize::Median, (at, middle), &says);
+    canvas.marker(bar.look.shape, MarkerSize::Median, (at, middle), &says);
     canvas.end();
     canvas.text("value", (canvas.width(), middle + 4.0), Anchor::End, &(chart.says)(median));
     let _ = plot;

@@ -23,7 +23,7 @@ pub(crate) fn draw(canvas: &mut Canvas, left: f64, top: f64, entries: &[(Variant
             y += LINE;
         }
         canvas.begin(look.class);
-        canvas.marker("dot", look.shape, MarkerSize::Median, (x + 5.0, y - 4.0), "");
+        canvas.marker(look.shape, MarkerSize::Median, (x + 5.0, y - 4.0), "");
         canvas.end();
         canvas.lines("name", (x + MARK, y), Anchor::Start, &name);
         x += room + GAP;

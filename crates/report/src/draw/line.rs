@@ -1,4 +1,5 @@
-//! A line for each series over a number: medians joined, a band from least to greatest, a dot for each run.
+//! A line for each series over a number: medians joined, a band from least to greatest, and a dot for each run
+//! where there are more than three.
 //!
 //! The band and the dots matter: a median line alone would hide that a variant has two modes. On a wide page
 //! the names are at the ends of their lines; on a phone they are above the plot.
@@ -78,6 +79,9 @@ pub(crate) struct Shape {
 
 /// Fewer published points than this get markers: a line through them would be barely visible.
 const MARKED: usize = 4;
+
+/// The band and the line show so many runs without dots: the least, the median and the greatest.
+const SAID_BY_BAND: usize = 3;
 
 /// Dots of runs that are closer than this many pixels are drawn once.
 const APART: f64 = 0.4;
@@ -183,7 +187,7 @@ fn draw_series(canvas: &mut Canvas, series: &Series, x: &PixelScale, y: &PixelSc
         canvas.line("whisker", *upper, *lower);
     }
     let mut runs: Vec<(f64, f64)> = Vec::new();
-    for point in &series.points {
+    for point in series.points.iter().filter(|point| point.runs.len() > SAID_BY_BAND) {
         let seen = runs.len();
         for value in point.runs.iter().filter(|v| v.is_finite()) {
             let dot = (x.place(point.x), y.place(*value));
@@ -193,7 +197,7 @@ fn draw_series(canvas: &mut Canvas, series: &Series, x: &PixelScale, y: &PixelSc
             }
         }
     }
-    if runs.len() > middle.len() {
+    if !runs.is_empty() {
         canvas.dots(&runs);
     }
     for point in &series.points {
@@ -206,7 +210,7 @@ fn draw_series(canvas: &mut Canvas, series: &Series, x: &PixelScale, y: &PixelSc
                 (chart.says_y)(median),
                 counted(point.runs.len(), "run")
             );
-            canvas.marker("dot", series.look.shape, MarkerSize::Median, (at, y.place(median)), &says);
+            canvas.marker(series.look.shape, MarkerSize::Median, (at, y.place(median)), &says);
         }
     }
     canvas.end();

@@ -136,7 +136,7 @@ fn draw_row(
     let places: Vec<f64> = sorted.iter().map(|v| scale.place(*v)).collect();
     for ((value, x), lift) in sorted.iter().zip(&places).zip(lifts(&places)) {
         let says = format!("{}: {}", row.name, (chart.says)(*value));
-        canvas.marker("run", row.look.shape, MarkerSize::Run, (*x, middle + lift), &says);
+        canvas.marker(row.look.shape, MarkerSize::Run, (*x, middle + lift), &says);
     }
     canvas.end();
 }

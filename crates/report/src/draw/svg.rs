@@ -133,9 +133,7 @@ impl Canvas {
             path.move_to(*point);
             path.dot();
         }
-        // the attributes are for readers without the style sheet
-        let attributes = r#"stroke="currentColor" stroke-width="3.6" stroke-linecap="round""#;
-        let _ = write!(self.body, r#"<path class="dots" {attributes} d="{}"/>"#, path.end());
+        let _ = write!(self.body, r#"<path class="dots" d="{}"/>"#, path.end());
     }
 
     pub(crate) fn text(&mut self, class: &str, position: (f64, f64), anchor: Anchor, text: &str) {
@@ -166,19 +164,15 @@ impl Canvas {
         }
     }
 
-    /// A marker of the given shape. Browsers show `says` when the pointer rests on it, but on a phone, which has no
-    /// pointer. The shape itself is in the page once ([`marks`]).
-    pub(crate) fn marker(
-        &mut self,
-        class: &str,
-        shape: MarkerShape,
-        size: MarkerSize,
-        centre: (f64, f64),
-        says: &str,
-    ) {
+    /// A marker of the given shape. On a wide page browsers show `says` when the pointer rests on it. The shape itself is in the page once ([`marks`]).
+    pub(crate) fn marker(&mut self, shape: MarkerShape, size: MarkerSize, centre: (f64, f64), says: &str) {
         let (x, y) = (at(centre.0), at(centre.1));
-        let _ = write!(self.body, r##"<use class="{class}" href="#{}" x="{x}" y="{y}""##, size.id(shape));
-        if says.is_empty() || self.window == ViewPort::Phone {
+        let class = match size {
+            MarkerSize::Run => r#" class="run""#,
+            MarkerSize::Median => "",
+        };
+        let _ = write!(self.body, r##"<use{class} href="#{}" x="{x}" y="{y}""##, size.id(shape));
+        if says.is_empty() || self.window != ViewPort::Wide {
             self.body.push_str("/>");
         } else {
             let _ = write!(self.body, "><title>{}</title></use>", Escaped(says));
@@ -354,7 +348,7 @@ mod tests {
     fn a_drawing_says_what_it_is_and_escapes_what_it_says() {
         let mut canvas = Canvas::new(ViewPort::Phone);
         canvas.text("tick", (1.0, f64::NAN), Anchor::End, "<script>");
-        canvas.marker("dot", MarkerShape::Circle, MarkerSize::Median, (5.0, 5.0), "run 1 & 2");
+        canvas.marker(MarkerShape::Circle, MarkerSize::Median, (5.0, 5.0), "run 1 & 2");
         insta::assert_snapshot!(canvas.finish(20.0, "A chart!", "a \"title\"", "what it shows"));
     }
 }
