@@ -34,6 +34,20 @@ pub fn set_congestion_control(socket: &impl AsFd, name: &str) -> io::Result<()> 
     Ok(sockopt::set_tcp_congestion(socket, name)?)
 }
 
+/// Bounds the bytes that a TCP socket takes before they can leave (`TCP_NOTSENT_LOWAT`); those on their way,
+/// which the other end has not acknowledged, do not count. The socket is ready for more when half of them
+/// have left. A write that begins below the bound may exceed it by one buffer of the kernel's.
+pub fn bound_unsent(socket: &impl AsFd, bytes: u32) -> io::Result<()> {
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &bytes)
+}
+
+/// Gives a socket this much room for what has come and was not read (`SO_RCVBUF`), at most what
+/// `net.core.rmem_max` allows. The kernel counts its own structures, too, and doubles the number for them. It
+/// no longer adapts the room of a TCP connection to the speed of the program.
+pub fn bound_unread(socket: &impl AsFd, bytes: usize) -> io::Result<()> {
+    Ok(sockopt::set_socket_recv_buffer_size(socket, bytes)?)
+}
+
 /// Sets an option to a plain value of the type that the option has.
 pub(crate) fn set_option<T: Copy>(socket: &impl AsFd, level: i32, option: i32, value: &T) -> io::Result<()> {
     let socket = socket.as_fd().as_raw_fd();

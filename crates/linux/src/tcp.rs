@@ -20,6 +20,8 @@ enum Field {
     Unacknowledged = 24,
     LastData = 52,
     LastAcknowledgement = 56,
+    /// Microseconds, smoothed.
+    RoundTrip = 68,
     /// Segments with data that came (Linux 4.6).
     DataSegmentsIn = 152,
 }
@@ -51,6 +53,12 @@ pub struct Silence {
 /// with `EBADF`, `ENOTSOCK`, `EOPNOTSUPP`: not a TCP socket.
 pub fn segments_received(socket: impl AsFd) -> io::Result<u32> {
     Ok(info(&socket)?.word(Field::DataSegmentsIn))
+}
+
+/// How long the other end's kernel takes to answer, smoothed; right after connecting that of the handshake.
+/// Fails as [`segments_received`] does.
+pub fn round_trip(socket: impl AsFd) -> io::Result<Duration> {
+    Ok(Duration::from_micros(info(&socket)?.word(Field::RoundTrip).into()))
 }
 
 fn info(socket: &impl AsFd) -> io::Result<Info> {
@@ -117,6 +125,15 @@ mod tests {
             0,
             "nothing came back but acknowledgements"
         );
+    }
+
+    #[test]
+    fn a_handshake_has_a_round_trip_and_no_later_packet_is_needed() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let near = TcpStream::connect(listener.local_addr().expect("bound")).expect("connects");
+        let took = round_trip(&near).expect("a TCP socket");
+        // the kernel takes a second for what it does not know
+        assert!(took > Duration::ZERO && took < Duration::from_secs(1), "{took:?}");
     }
 
     #[test]

@@ -15,11 +15,28 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use unisono_linux::read;
+use unisono_linux::{read, socket, tcp};
+
+/// Bytes that have come from a broker that is near and that this program has not read: as many as a Unix
+/// socket holds. No event that is due earlier can overtake them. The kernel gives a program that was fast once
+/// room for megabytes, and they fill when it becomes slow.
+const UNREAD: usize = 128 << 10;
+/// A broker is near if a round trip takes less: then [`UNREAD`] bytes in each are 1 Gbit/s and more. Over a
+/// longer way the kernel adapts the room to what the way holds.
+const NEAR: Duration = Duration::from_millis(1);
 
 pub(super) fn tcp(address: SocketAddr) -> Result<Box<dyn FrameTransport>, Error> {
-    let socket = TcpStream::connect(address).map_err(|source| Error::NobodyThere { address, source })?;
+    let socket = connected(address)?;
     Ok(Box::new(StreamTransport::new(socket.into(), LARGEST_FRAME)?))
+}
+
+fn connected(address: SocketAddr) -> Result<TcpStream, Error> {
+    let nobody = |source| Error::NobodyThere { address, source };
+    let socket = TcpStream::connect(address).map_err(nobody)?;
+    if tcp::round_trip(&socket).map_err(nobody)? < NEAR {
+        socket::bound_unread(&socket, UNREAD).map_err(nobody)?;
+    }
+    Ok(socket)
 }
 
 /// How long the handshake of TLS may take: less than a broker waits for a greeting (`Limits::patience`, 30
@@ -37,7 +54,7 @@ impl TlsAddress {
         let name = self.host.clone().try_into();
         let name =
             name.map_err(|_| Error::Unsecured { address, why: format!("`{}` is no host", self.host) })?;
-        let socket = TcpStream::connect(address).map_err(|source| Error::NobodyThere { address, source })?;
+        let socket = connected(address)?;
         let secured = (&config, name);
         Ok(StreamTransport::connect_tls(socket.into(), LARGEST_FRAME, secured, HANDSHAKE_PATIENCE)?)
     }
