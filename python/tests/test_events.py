@@ -484,6 +484,80 @@ class Trouble(WithBroker):
         supplier.publish("after")
         self.assertEqual(self.event(consumer).text(), "after")
 
+    def test_a_client_that_connects_again_has_its_topics_and_is_told_how_long_it_was_away(self):
+        with unisono.Client(self.at, reconnect=60) as client:
+            consumer = unisono.Subscriber("tick", client=client)
+            supplier = unisono.Publisher("tick", client=client)
+            supplier.publish("before")
+            self.assertEqual(self.event(consumer).text(), "before")
+            self.broker.kill()
+            self.assertIsNone(consumer.receive(0.05), "it is away")
+            back = threading.Timer(0.1, self.broker.start)
+            back.start()
+            notice = self.notice(consumer)
+            self.assertEqual((notice.kind, notice.topic), ("reconnected", None))
+            self.assertGreater(time.monotonic_ns() - notice.time_ns, 0.1e9)
+            supplier.publish("after")
+            self.assertEqual(self.event(consumer).text(), "after")
+            self.assertEqual(supplier.rejected(), [])
+            back.join()
+
+    def test_a_request_that_the_brokers_death_interrupts_is_unanswered(self):
+        with unisono.Client(self.at, reconnect=60) as client:
+            server = unisono.Subscriber("sums", client=client)
+            asker = unisono.Publisher("sums", client=client)
+
+            def restart():
+                self.broker.kill()
+                self.broker.start()
+
+            again = threading.Timer(0.1, restart)
+            again.start()
+            with self.assertRaisesRegex(unisono.Unanswered, "broke before"):
+                asker.request(b"1 + 1", timeout=60)
+            self.assertEqual([self.event(server).text(), self.notice(server).kind], ["1 + 1", "reconnected"])
+            again.join()
+
+    def test_tasks_that_wait_for_a_client_go_on_when_it_has_connected_again(self):
+        with unisono.Client(self.at, reconnect=60) as client:
+            consumer = unisono.Subscriber("tick", client=client)
+
+            async def main():
+                waiting = asyncio.create_task(consumer.receive_async())
+                await asyncio.sleep(0.05)
+                self.broker.kill()
+                await asyncio.sleep(0.05)
+                self.broker.start()
+                return await asyncio.wait_for(waiting, 60)
+
+            self.assertEqual(asyncio.run(main()).kind, "reconnected")
+
+    def test_who_resumes_misses_nothing_while_its_broker_is_away(self):
+        with tempfile.TemporaryDirectory() as log:
+            self.serve("--log", log)
+            with unisono.Client(self.at, reconnect=60) as client:
+                consumer = unisono.Subscriber("orders", client=client, resume="billing")
+                supplier = unisono.Publisher("orders", client=client, durability="written")
+                for number in range(3):
+                    supplier.try_publish(str(number))
+                first, second, _third = (self.event(consumer) for _ in range(3))
+                first.acknowledge()
+                self.broker.kill()
+                self.broker.start()
+                self.assertEqual(self.notice(consumer).kind, "reconnected")
+                supplier.try_publish("3")
+                # what was not acknowledged comes again
+                came = [self.event(consumer) for _ in range(3)]
+                self.assertEqual([event.text() for event in came], ["1", "2", "3"])
+                second.acknowledge()  # the one of the former connection
+
+    def test_a_client_gives_up_when_its_time_to_connect_again_is_over(self):
+        with unisono.Client(self.at, reconnect=0.05) as client:
+            consumer = unisono.Subscriber("tick", client=client)
+            self.broker.kill()
+            with self.assertRaisesRegex(unisono.Gone, "no broker at"):
+                consumer.receive()
+
     def test_what_is_closed_says_so(self):
         consumer, supplier = self.subscriber("x"), self.publisher("x")
         consumer.close()

@@ -21,7 +21,7 @@ an event end by Ctrl-C; a request does so when its time is over.
 
 from ._library import library_version
 from .client import Client
-from .errors import BadArgument, Error, Gone, Refused, TimedOut, TooLarge
+from .errors import BadArgument, Error, Gone, Refused, TimedOut, TooLarge, Unanswered
 from .event import Event, Notice
 from .publisher import Publisher, Published, request
 from .subscriber import Subscriber, serve
@@ -41,6 +41,7 @@ __all__ = [
     "Subscriber",
     "TimedOut",
     "TooLarge",
+    "Unanswered",
     "library_version",
     "request",
     "serve",

@@ -63,6 +63,7 @@ class ClientOptions(ctypes.Structure):
         ("token", c_char_p),
         ("lease_ns", c_uint64),
         ("wait", c_int),
+        ("reconnect_ns", c_uint64),
     ]
 
 
@@ -115,6 +116,7 @@ EventView._fields_ = [
 ]
 
 LATE, RETAINED, ACKNOWLEDGE = 1, 2, 4
+RECONNECTED = 11
 
 _FUNCTIONS = {
     "unisono_version": (c_char_p, []),

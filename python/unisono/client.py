@@ -9,7 +9,7 @@ import select
 import threading
 import time
 from collections import deque
-from typing import Any, Deque, Dict, Optional, Union
+from typing import Any, Deque, Dict, Optional, Set, Union
 
 from . import _library as c
 from .errors import OK, TIMED_OUT, BadArgument, Gone
@@ -38,6 +38,7 @@ class Client:
         token: Optional[str] = None,
         lease: Optional[float] = None,
         wait: str = "sleep",
+        reconnect: Optional[float] = None,
     ) -> None:
         """Connects to a broker.
 
@@ -50,6 +51,9 @@ class Client:
         lease: seconds; the program calls the library at least this often, or the broker takes it for dead. Its next call
             raises Gone then, and says so. Who waits in a call is not silent.
         wait: "sleep", "spin" (needs a processor of its own) or "adaptive", until something comes
+        reconnect: seconds for which it tries to connect again when the connection breaks. Topics and subscriptions are
+            there again then, and each Subscriber gets the notice "reconnected". Calls that publish or ask wait meanwhile,
+            also through Ctrl-C. Gone is raised when the time is over.
         """
         if wait not in WAITS:
             raise BadArgument(f"wait is one of {', '.join(WAITS)}, not {wait!r}")
@@ -62,12 +66,13 @@ class Client:
             token=None if token is None else text(token, "a token"),
             lease_ns=0 if lease is None else max(nanos(lease), 1),
             wait=WAITS.index(wait),
+            reconnect_ns=0 if reconnect is None else max(nanos(reconnect), 1),
         )
         c.check(self._library.unisono_client_open(ctypes.byref(options), ctypes.byref(self._handle)))
         self._sleeps, self._third = wait == "sleep", None if lease is None else lease / 3
         self._waiting: Dict[int, Deque[Reception]] = {}
-        self._poll = select.poll()
-        self._poll.register(self.fileno(), select.POLLIN)
+        self._subscriptions: Set[int] = set()
+        self.reconnects = reconnect is not None
 
     def call(self, name: str, *arguments: Any) -> None:
         """Calls a function of the library for this connection."""
@@ -87,7 +92,7 @@ class Client:
         """A descriptor for selectors and event loops, to be watched for reading.
 
         Receive with a time limit of 0 until nothing is there before each wait: what has come may lie in this
-        process already.
+        process already. With `reconnect` ask for the descriptor before each wait: it changes with the connection.
         """
         return self._library.unisono_client_descriptor(self._open())
 
@@ -123,8 +128,14 @@ class Client:
         """From now on what comes for this subscription or topic is kept for it."""
         self._waiting[number] = deque()
 
+    def expect_all(self, number: int) -> None:
+        """As expect, for a subscription: it is also told what is about the connection."""
+        self.expect(number)
+        self._subscriptions.add(number)
+
     def forget(self, number: int) -> None:
         self._waiting.pop(number, None)
+        self._subscriptions.discard(number)
 
     def receive(self, number: int, timeout: Optional[float] = None) -> Optional[Reception]:
         """What comes next for a subscription or topic; None: nothing in time. What comes for others is kept."""
@@ -139,7 +150,9 @@ class Client:
                 self._take(INTERRUPTIBLE if left is None else min(left, INTERRUPTIBLE))
             elif not self._take(0.0):
                 asleep = [time for time in (None if left is None else left - EXACTLY, self._third) if time is not None]
-                self._poll.poll(min(asleep) * 1000 if asleep else None)
+                awaited = select.poll()
+                awaited.register(self.fileno(), select.POLLIN)
+                awaited.poll(min(asleep) * 1000 if asleep else None)
         return mine.popleft()
 
     def _take(self, timeout: float) -> bool:
@@ -151,17 +164,18 @@ class Client:
                 c.check(status)
         if status == TIMED_OUT:
             return False
-        number = pointer.contents.number
+        view = pointer.contents
+        numbers = self._subscriptions if view.kind == c.RECONNECTED else {view.number}
         reception = arrived(self, pointer)
-        if number in self._waiting:
-            self._waiting[number].append(reception)
+        for number in numbers:
+            if number in self._waiting:
+                self._waiting[number].append(reception)
         return True
 
     def close(self) -> None:
         """Ends the connection; its topics and subscriptions end. Events that have come stay valid."""
         with self._lock:
             if self._handle:
-                self._poll.unregister(self._library.unisono_client_descriptor(self._handle))
                 c.check(self._library.unisono_client_close(ctypes.byref(self._handle)))
 
     def __enter__(self) -> Client:

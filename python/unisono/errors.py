@@ -19,6 +19,10 @@ class TimedOut(Error, TimeoutError):
     """No reply came in time."""
 
 
+class Unanswered(Error):
+    """The connection broke before an answer came, and is there again: nobody knows what became of the event."""
+
+
 class TooLarge(Error, ValueError):
     """The payload is larger than the broker takes."""
 
@@ -28,9 +32,16 @@ class BadArgument(Error, ValueError):
 
 
 # by the numbers of unisono_status in unisono.h
-OK, ARG, SIZE, GONE, TIMED_OUT, REFUSED = 0, 1, 12, 16, 17, 23
+OK, ARG, SIZE, GONE, TIMED_OUT, REFUSED, UNANSWERED = 0, 1, 12, 16, 17, 23, 24
 
-_CLASSES = {ARG: BadArgument, SIZE: TooLarge, GONE: Gone, TIMED_OUT: TimedOut, REFUSED: Refused}
+_CLASSES = {
+    ARG: BadArgument,
+    SIZE: TooLarge,
+    GONE: Gone,
+    TIMED_OUT: TimedOut,
+    REFUSED: Refused,
+    UNANSWERED: Unanswered,
+}
 
 
 def error(status: int, text: str) -> Error:

@@ -26,6 +26,7 @@ _KINDS = {
     8: "incomplete",
     9: "rejected",
     10: "lost",
+    c.RECONNECTED: "reconnected",
 }
 
 
@@ -263,7 +264,7 @@ class Notice:
 
     def __init__(self, view: c.EventView) -> None:
         self.kind: str = _KINDS.get(view.kind, "unknown")
-        """gap, gone, owner, mismatch, tick, silence, incomplete, rejected or lost, as unisono.h describes them."""
+        """gap, gone, owner, mismatch, tick, silence, incomplete, rejected, lost or reconnected, as unisono.h says."""
         self.topic: Optional[str] = None if view.topic is None else view.topic.decode()
         self.text: str = (view.text or b"").decode()
         self.supplier: int = view.supplier
@@ -274,7 +275,7 @@ class Notice:
         self.died: bool = bool(view.died)
         """Of a supplier that is gone: whether it died."""
         self.time_ns: int = view.published_ns
-        """Of a tick: when the period ended. Of a silence: since when."""
+        """Of a tick: when the period ended. Of a silence: since when. Of reconnected: since when it was away."""
 
     def __str__(self) -> str:
         return f"{self.topic}: {self.text}" if self.topic else self.text

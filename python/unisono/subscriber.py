@@ -14,6 +14,10 @@ from .client import Client, Reception
 from .errors import BadArgument, Gone
 from .event import Event, Notice, Payload, nanos, text
 
+LOOK_AGAIN = 1.0
+"""Seconds after which an asynchronous wait looks again: another task's call may have connected again, by another
+descriptor."""
+
 _LOG = logging.getLogger("unisono")
 
 
@@ -113,7 +117,7 @@ class Subscriber:
         except BaseException:
             self._end()
             raise
-        self._client.expect(self._number.value)
+        self._client.expect_all(self._number.value)
 
     def fileno(self) -> int:
         """A descriptor for selectors; before each wait, receive(0) until it returns None."""
@@ -149,12 +153,14 @@ class Subscriber:
             reception = self.receive(0)
             if reception is not None:
                 return reception
-            ready = asyncio.Event()
-            loop.add_reader(self.fileno(), ready.set)
+            ready, descriptor = asyncio.Event(), self.fileno()
+            loop.add_reader(descriptor, ready.set)
             try:
-                await ready.wait()
+                await asyncio.wait_for(ready.wait(), LOOK_AGAIN if self._client.reconnects else None)
+            except asyncio.TimeoutError:
+                pass
             finally:
-                loop.remove_reader(self.fileno())
+                loop.remove_reader(descriptor)
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         """As iteration, for `async for`."""

@@ -155,6 +155,8 @@ typedef enum unisono_status {
         UNISONO_STATUS_AGAIN = 22,
         // The broker refuses the event, the topic or the subscription; the text has its reason.
         UNISONO_STATUS_REFUSED = 23,
+        // What became of an event or a request is unknown: the connection broke, and is there again.
+        UNISONO_STATUS_UNANSWERED = 24,
 } unisono_status;
 
 // The predefined types of elements.
@@ -309,6 +311,9 @@ typedef enum unisono_reception {
         UNISONO_RECEPTION_REJECTED = 9,
         // The broker's log no longer has the events at positions `sequence` to `last`.
         UNISONO_RECEPTION_LOST = 10,
+        // The connection broke, and is there again: the program was away since `published_ns`. A subscription
+        // that resumes misses nothing; others missed what was published meanwhile.
+        UNISONO_RECEPTION_RECONNECTED = 11,
 } unisono_reception;
 
 // How a program waits in unisono_receive and other calls.
@@ -352,6 +357,10 @@ typedef struct unisono_client_options {
         uint64_t lease_ns;
         // One of unisono_wait.
         int wait;
+        // How long the library tries to connect again when the connection breaks; 0: it does not try. Its topics
+        // and subscriptions are there again then, with their numbers, and UNISONO_RECEPTION_RECONNECTED comes.
+        // Calls wait meanwhile. When the time is over, they return UNISONO_STATUS_GONE.
+        uint64_t reconnect_ns;
 } unisono_client_options;
 
 // A topic to publish on, and what is offered for it. What is zero or NULL is the default.
@@ -422,7 +431,7 @@ typedef struct unisono_published {
 typedef struct unisono_event {
         // One of unisono_reception.
         int kind;
-        // The subscription (REJECTED: the topic) that it is for; 0 for the reply to a request.
+        // The subscription (REJECTED: the topic) that it is for; 0 for the reply to a request, and for RECONNECTED.
         uint32_t number;
         // NULL if it is about no topic.
         const char *topic;
@@ -440,7 +449,7 @@ typedef struct unisono_event {
         const struct unisono_event *const *with;
         size_t with_count;
         // When it was published, on the clock of unisono_now(). TICK: when the period ended. SILENCE: when the
-        // last event came.
+        // last event came. RECONNECTED: when the library noticed that the connection had broken.
         uint64_t published_ns;
         // When it is due; 0: never.
         uint64_t deadline_ns;
@@ -559,7 +568,8 @@ enum unisono_status unisono_client_close(struct unisono_client **client);
 
 // The descriptor to poll for reading, which stays the library's: never read, write or close it. Poll only
 // after unisono_receive with a time limit of 0 has returned UNISONO_STATUS_TIMED_OUT: what has come before
-// may already wait in this process. -1 if `client` is NULL.
+// may already wait in this process. If the library connects again, the descriptor is another one: ask before
+// each wait. -1 if `client` is NULL.
 int unisono_client_descriptor(const struct unisono_client *client);
 
 // Bytes of the largest payload that the broker takes; 0 if `client` is NULL.

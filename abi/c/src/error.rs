@@ -57,6 +57,8 @@ pub enum CallStatus {
     Again = 22,
     /// The broker refuses the event, the topic or the subscription; the text has its reason.
     Refused = 23,
+    /// What became of an event or a request is unknown: the connection broke, and is there again.
+    Unanswered = 24,
 }
 
 /// The error for a wrong argument.
@@ -115,7 +117,7 @@ pub extern "C" fn unisono_error_text() -> *const c_char {
 /// The name of a status, such as "RMA_RANGE"; never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_status_name(status: c_int) -> *const c_char {
-    const NAMES: [&CStr; 24] = [
+    const NAMES: [&CStr; 25] = [
         c"OK",
         c"ARG",
         c"ASSERT",
@@ -140,6 +142,7 @@ pub extern "C" fn unisono_status_name(status: c_int) -> *const c_char {
         c"NO_MEM",
         c"AGAIN",
         c"REFUSED",
+        c"UNANSWERED",
     ];
     usize::try_from(status).ok().and_then(|at| NAMES.get(at)).copied().unwrap_or(c"UNKNOWN").as_ptr()
 }

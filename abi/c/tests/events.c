@@ -1,6 +1,6 @@
 /* Every call of unisono.h about events, with the broker at the address that is the first argument; each
  * answer is checked. With a second argument, publishes until the broker is killed, and waits for the next
- * one. Exit code 0: all was right. */
+ * one, with connections that do so by themselves, too. Exit code 0: all was right. */
 #include "unisono.h"
 
 #include <poll.h>
@@ -418,16 +418,40 @@ static void names_leases_and_statistics(void)
 	DO(unisono_client_close(&client));
 }
 
+static unisono_client *lasting(uint64_t reconnect_ns)
+{
+	unisono_client_options options = { .address = address, .reconnect_ns = reconnect_ns };
+	unisono_client *client;
+
+	DO(unisono_client_open(&options, &client));
+	return client;
+}
+
+/* A request that nobody answers before the broker is killed. */
+static void *asking(void *client)
+{
+	unisono_draft draft = of("?");
+	unisono_event *reply;
+
+	REFUSED(unisono_ask(client, topic(client, "question"), &draft, -1, &reply), UNANSWERED);
+	return NULL;
+}
+
 /* Publishes until the broker is gone; then waits for another one, and for an event through that. */
 static void until_the_broker_is_killed(void)
 {
-	unisono_client *client = connected();
+	unisono_client *client = connected(), *lasts = lasting(60 * SECOND), *asks = lasting(60 * SECOND);
+	unisono_client *gives_up = lasting(1);
 	uint32_t number = subscribed(client, "tick"), tick = topic(client, "tick");
+	uint32_t kept = subscribed(lasts, "kept"), keeps = topic(lasts, "kept");
 	struct timespec pause = { 0, 1000000 };
 	unisono_draft draft = of("tick");
 	unisono_status status = UNISONO_STATUS_OK;
 	unisono_event *event = NULL;
+	pthread_t thread;
 
+	subscribed(asks, "question");
+	CHECK(pthread_create(&thread, NULL, asking, asks) == 0);
 	printf("it publishes\n");
 	fflush(stdout);
 	while (status == UNISONO_STATUS_OK) {
@@ -447,8 +471,25 @@ static void until_the_broker_is_killed(void)
 	REFUSED(unisono_ask(client, tick, &draft, -1, &event), GONE);
 	REFUSED(unisono_subscribe(client, &(unisono_subscription){ .topics = "x" }, &number), GONE);
 	DO(unisono_client_close(&client));
+	REFUSED(unisono_receive(gives_up, -1, &event), GONE);
+	SAYS("no broker at");
+	DO(unisono_client_close(&gives_up));
+	/* who connects again is away: who polls is woken for the next try */
+	CHECK(unisono_receive(lasts, 0, &event) == UNISONO_STATUS_TIMED_OUT);
+	CHECK(poll(&(struct pollfd){ unisono_client_descriptor(lasts), POLLIN, 0 }, 1, 20000) == 1);
 	printf("it is told\n");
 	fflush(stdout);
+	event = next(lasts, UNISONO_RECEPTION_RECONNECTED);
+	CHECK(event->number == 0 && strstr(event->text, "again") != NULL);
+	CHECK(event->published_ns > 0 && event->published_ns < unisono_now());
+	DO(unisono_event_free(&event));
+	DO(unisono_publish(lasts, keeps, &draft));
+	event = next(lasts, UNISONO_RECEPTION_EVENT);
+	CHECK(event->number == kept && holds(event, "tick"));
+	DO(unisono_event_free(&event));
+	DO(unisono_client_close(&lasts));
+	CHECK(pthread_join(thread, NULL) == 0);
+	DO(unisono_client_close(&asks));
 	pause.tv_nsec = 20000000;
 	while (unisono_client_connect(address, &client) != UNISONO_STATUS_OK)
 		nanosleep(&pause, NULL);

@@ -70,6 +70,7 @@ impl EventsError {
                 Broker::Refused(_) | Broker::Rejected(_) | Broker::Closed(_) | Broker::RequestFailed(_) => {
                     CallStatus::Refused
                 }
+                Broker::Unanswered => CallStatus::Unanswered,
                 Broker::TooLong { .. } => CallStatus::Size,
                 Broker::Options(_) => CallStatus::Arg,
                 Broker::NoReply(_) | Broker::NobodyReplies { .. } => CallStatus::TimedOut,
@@ -174,6 +175,18 @@ pub struct ConnectOptions {
     pub lease_ns: u64,
     /// One of unisono_wait.
     pub wait: c_int,
+    /// How long the library tries to connect again when the connection breaks; 0: it does not try. Its topics
+    /// and subscriptions are there again then, with their numbers, and UNISONO_RECEPTION_RECONNECTED comes.
+    /// Calls wait meanwhile. When the time is over, they return UNISONO_STATUS_GONE.
+    pub reconnect_ns: u64,
+}
+
+impl ConnectOptions {
+    /// To the broker at an address, without any options.
+    const fn at(address: *const c_char) -> Self {
+        let (name, token) = (std::ptr::null(), std::ptr::null());
+        Self { address, name, token, lease_ns: 0, wait: 0, reconnect_ns: 0 }
+    }
 }
 
 /// # Safety
@@ -190,6 +203,9 @@ unsafe fn open(given: &ConnectOptions) -> Result<ClientHandle, EventsError> {
     }
     if given.lease_ns > 0 {
         options = options.leased(Duration::from_nanos(given.lease_ns));
+    }
+    if given.reconnect_ns > 0 {
+        options = options.reconnecting(Duration::from_nanos(given.reconnect_ns));
     }
     options = options.waiting(match given.wait {
         0 => ChannelWait::Sleep,
@@ -217,9 +233,8 @@ pub unsafe extern "C" fn unisono_client_connect(
     address: *const c_char,
     client: *mut *mut ClientHandle,
 ) -> CallStatus {
-    let (name, token) = (std::ptr::null(), std::ptr::null());
     // SAFETY: unisono.h asks for NULL or a C string, and for NULL or a place for the handle.
-    unsafe { unisono_client_open(&ConnectOptions { address, name, token, lease_ns: 0, wait: 0 }, client) }
+    unsafe { unisono_client_open(&ConnectOptions::at(address), client) }
 }
 
 /// Connects as the options say; `options` may be NULL.
@@ -232,8 +247,7 @@ pub unsafe extern "C" fn unisono_client_open(
         // SAFETY: unisono.h asks for NULL or a place for the handle.
         let to = unsafe { client.as_mut() }.ok_or_else(|| null("client"))?;
         *to = std::ptr::null_mut();
-        let (address, name, token) = (std::ptr::null(), std::ptr::null(), std::ptr::null());
-        let defaults = ConnectOptions { address, name, token, lease_ns: 0, wait: 0 };
+        let defaults = ConnectOptions::at(std::ptr::null());
         // SAFETY: unisono.h asks for NULL or options with C strings.
         let given = unsafe { options.as_ref() }.unwrap_or(&defaults);
         // SAFETY: unisono.h asks for NULL or options with C strings.
@@ -297,7 +311,8 @@ pub unsafe extern "C" fn unisono_client_close(client: *mut *mut ClientHandle) ->
 
 /// The descriptor to poll for reading, which stays the library's: never read, write or close it. Poll only
 /// after unisono_receive with a time limit of 0 has returned UNISONO_STATUS_TIMED_OUT: what has come before
-/// may already wait in this process. -1 if `client` is NULL.
+/// may already wait in this process. If the library connects again, the descriptor is another one: ask before
+/// each wait. -1 if `client` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_descriptor(client: *const ClientHandle) -> c_int {
     // SAFETY: unisono.h asks for NULL or a live handle.

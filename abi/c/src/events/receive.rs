@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::ffi::{CString, c_char, c_int, c_void};
 use unisono_broker::{
     AgainSpec, FieldValue, InterestSpec, KeptHistory, NoticeText, ReceivedEvent, Reception, SubscriptionSpec,
-    WhenFull, WhenLate,
+    WhenFull, WhenLate, now,
 };
 
 /// What happens to events while the queue of a subscription is full.
@@ -89,6 +89,9 @@ pub enum ReceptionCode {
     Rejected = 9,
     /// The broker's log no longer has the events at positions `sequence` to `last`.
     Lost = 10,
+    /// The connection broke, and is there again: the program was away since `published_ns`. A subscription
+    /// that resumes misses nothing; others missed what was published meanwhile.
+    Reconnected = 11,
 }
 
 /// The deadline had passed when it was delivered.
@@ -106,7 +109,7 @@ pub const UNISONO_EVENT_ACKNOWLEDGE: u32 = 4;
 pub struct EventView {
     /// One of unisono_reception.
     pub kind: c_int,
-    /// The subscription (REJECTED: the topic) that it is for; 0 for the reply to a request.
+    /// The subscription (REJECTED: the topic) that it is for; 0 for the reply to a request, and for RECONNECTED.
     pub number: u32,
     /// NULL if it is about no topic.
     pub topic: *const c_char,
@@ -124,7 +127,7 @@ pub struct EventView {
     pub with: *const *const EventView,
     pub with_count: usize,
     /// When it was published, on the clock of unisono_now(). TICK: when the period ended. SILENCE: when the
-    /// last event came.
+    /// last event came. RECONNECTED: when the library noticed that the connection had broken.
     pub published_ns: u64,
     /// When it is due; 0: never.
     pub deadline_ns: u64,
@@ -419,6 +422,12 @@ pub unsafe extern "C" fn unisono_receive(
                     let number = known.map_or(0, |(number, _)| *number);
                     let mut owned = OwnedReception::new(ReceptionCode::Rejected, number);
                     owned.view.text = owned.text(&reason);
+                    break owned;
+                }
+                Some(Reception::Reconnected { away }) => {
+                    let mut owned = OwnedReception::new(ReceptionCode::Reconnected, 0);
+                    owned.view.published_ns = now().since(away.into()).0;
+                    owned.view.text = owned.text(&format!("connected again after {away:.1?}"));
                     break owned;
                 }
                 Some(_) => {} // of a later version of the engine
