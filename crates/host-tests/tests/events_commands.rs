@@ -167,9 +167,19 @@ fn a_replier_ends_after_its_count_and_prints_what_it_answered() -> TestOutcome {
 fn a_program_that_is_stopped_longer_than_its_lease_is_told_when_it_goes_on() -> TestOutcome {
     let site = Site::new(&[]);
     let mut leased = site.start(&["subscribe", "feed", "--lease", "1s"], "line 1");
+    let mut command = site.command(&["publish", "speed", "--lease", "1s", "--json"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut supplier = Killed(command.spawn().expect("it starts"));
+    let (mut lines, answers) = (supplier.0.stdin.take(), supplier.0.stdout.take());
     let mut client = site.client();
-    // it waits, and keeps its lease
+    // one that waits keeps its lease, and so does a supplier that only waits for its next line
     std::thread::sleep(Duration::from_secs(2));
+    lines.as_mut().expect("piped").write_all(b"fast\n").expect("it reads");
+    let mut answer = String::new();
+    BufReader::new(answers.expect("piped")).read_line(&mut answer).expect("text");
+    assert!(answer.contains("\"taken\""), "{answer}");
+    drop(lines);
+    assert!(supplier.0.wait().expect("our child").success());
     assert_eq!(client.statistics().expect("it answers").consumers[0].name, "line 1");
     let pid = rustix::process::Pid::from_child(&leased.0);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it runs");
@@ -183,18 +193,6 @@ fn a_program_that_is_stopped_longer_than_its_lease_is_told_when_it_goes_on() -> 
     let mut said = String::new();
     leased.0.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
     assert!(said.contains("the lease of 1s ran out"), "{said}");
-    // a supplier that only waits for its next line keeps it, too
-    let mut command = site.command(&["publish", "speed", "--lease", "1s", "--json"]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut supplier = Killed(command.spawn().expect("it starts"));
-    let (mut lines, answers) = (supplier.0.stdin.take(), supplier.0.stdout.take());
-    std::thread::sleep(Duration::from_secs(2));
-    lines.as_mut().expect("piped").write_all(b"fast\n").expect("it reads");
-    let mut answer = String::new();
-    BufReader::new(answers.expect("piped")).read_line(&mut answer).expect("text");
-    assert!(answer.contains("\"taken\""), "{answer}");
-    drop(lines);
-    assert!(supplier.0.wait().expect("our child").success());
     Ok(())
 }
 
