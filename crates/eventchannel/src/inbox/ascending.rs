@@ -47,7 +47,10 @@ impl<K: Ord, V> AscendingQueue<K, V> {
 
     pub(super) fn remove(&mut self, key: &K) -> Option<V> {
         let at = match self.items.front() {
-            Some((first, _)) if first == key => 0,
+            Some((first, _)) if first == key => match self.holes {
+                0 => return self.items.pop_front()?.1,
+                _ => 0,
+            },
             _ => self.items.binary_search_by(|(other, _)| other.cmp(key)).ok()?,
         };
         let item = self.items[at].1.take()?;

@@ -1,9 +1,10 @@
 //! What waits in an inbox: who is next, and who goes first if it is full.
 //!
 //! Most suppliers give all their events the same time, so turns ascend as they come. These are in one ring;
-//! only an event that is due before one that came earlier is in a tree. A full inbox that drops the oldest
-//! looks at the first of the least critical, in a ring, too. So one that nobody empties costs its suppliers
-//! the same few instructions for each event, however much waits in it.
+//! only an event that is due before one that came earlier is in a tree. While all turns ascend and no event is
+//! critical, an end of the ring is what goes from a full inbox. Else a full inbox that drops the oldest looks
+//! at the first of the least critical, in a ring, too. So one that nobody empties costs its suppliers the
+//! same few instructions for each event, however much waits in it.
 //!
 //! Cost: constant for events whose turns ascend, else a logarithm.
 
@@ -18,7 +19,9 @@ pub(super) struct WaitingParcels<P> {
     ascending: AscendingQueue<DueTurn, Parcel<P>>,
     /// What came with an earlier turn than the last of those.
     early: BTreeMap<DueTurn, Parcel<P>>,
-    /// `None`: it has not been full since it was empty.
+    /// How many of them are more than least critical.
+    critical: usize,
+    /// `None`: since it was empty, it has not been full while the ring did not say who goes.
     victims: Option<VictimOrder>,
 }
 
@@ -31,7 +34,7 @@ enum VictimOrder {
 
 impl<P: EventPayload> WaitingParcels<P> {
     pub(super) fn new() -> Self {
-        Self { ascending: AscendingQueue::default(), early: BTreeMap::new(), victims: None }
+        Self { ascending: AscendingQueue::default(), early: BTreeMap::new(), critical: 0, victims: None }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -50,6 +53,7 @@ impl<P: EventPayload> WaitingParcels<P> {
     }
 
     pub(super) fn insert(&mut self, turn: DueTurn, parcel: Parcel<P>) {
+        self.critical += usize::from(parcel.event.criticality > Criticality::default());
         if let Some(victims) = &mut self.victims {
             victims.insert(parcel.event.criticality, turn);
         }
@@ -61,6 +65,7 @@ impl<P: EventPayload> WaitingParcels<P> {
 
     pub(super) fn remove(&mut self, turn: DueTurn) -> Option<Parcel<P>> {
         let parcel = self.ascending.remove(&turn).or_else(|| self.early.remove(&turn))?;
+        self.critical -= usize::from(parcel.event.criticality > Criticality::default());
         if self.len() == 0 {
             self.victims = None;
         } else if let Some(victims) = &mut self.victims {
@@ -71,6 +76,13 @@ impl<P: EventPayload> WaitingParcels<P> {
 
     /// Who goes, if an inbox with this policy is full.
     pub(super) fn victim(&mut self, now: Nanos, full: FullInbox) -> Option<DueTurn> {
+        if self.victims.is_none() && self.critical == 0 && self.early.is_empty() {
+            let (first, _) = self.ascending.first()?;
+            return match full {
+                FullInbox::DropByDeadline if first.0 >= now => self.ascending.last().map(|(turn, _)| *turn),
+                _ => Some(*first),
+            };
+        }
         if self.victims.is_none() {
             let turns = self.ascending.iter().chain(&self.early);
             let mut all: Vec<_> = turns.map(|(turn, it)| (it.event.criticality, *turn)).collect();
