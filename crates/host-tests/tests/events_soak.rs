@@ -2,9 +2,11 @@
 //! lost, a reader that keeps its place gets each one once, and the broker's memory stays flat.
 //!
 //! Ten seconds; ten minutes with `cargo xtask test --long`. All parties are processes of their own, and end
-//! without a trace (SIGKILL): two writers that number their events, a reader that resumes by name, a reader
-//! that keeps its position itself, and, in the first half, the broker. In the second half the broker lives
-//! on, because a broker that lives for seconds would hide what it does not give back.
+//! without a trace (SIGKILL): the broker; two writers that number their events, one at a Unix socket and one
+//! in shared memory; an MQTT client that publishes with QoS 1 and publishes again what was not confirmed; a
+//! reader that resumes by name, over TCP; a reader that keeps its position itself, in shared memory; a
+//! supplier and a consumer with a ring between them, whose events no log keeps. In the middle third the
+//! broker lives on, because a broker that lives for seconds would hide what it does not give back.
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -12,19 +14,22 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use unisono_broker::{Client, LogStatistics};
-use unisono_host_tests::{TestOutcome, host_tests, is_long, program};
+use unisono_host_tests::{TestOutcome, host_tests, is_long, program, require};
 
-const WRITERS: usize = 2;
+/// The last one is the MQTT client.
+const WRITERS: usize = 3;
+const BY_MQTT: usize = WRITERS - 1;
 /// The part of the rate without pauses that the writers publish at.
 const LOAD: f64 = 0.8;
-/// Kilobytes. What two readers that are behind may have in their queues is far below. In five minutes there
-/// are more than half a million events, so the loss of 20 bytes for each would be above.
+/// Kilobytes. What two readers that are behind may have in their queues is far below. In 200 s there are more
+/// than 300,000 events, so the loss of 30 bytes for each would be above.
 const FLAT: u64 = 8 << 10;
 
 /// A process that is started again when it ends, and may be killed at any time.
@@ -77,16 +82,30 @@ struct Seen {
     by_name: Mutex<BTreeSet<(usize, u64)>>,
     /// By the reader that keeps its place: position and number, in the order of its coming.
     exact: Mutex<Vec<(u64, usize, u64)>>,
+    /// Events that came through the ring.
+    by_ring: AtomicU64,
+}
+
+/// Where the broker listens.
+struct Addresses {
+    unix: String,
+    shared: String,
+    tcp: String,
+    /// Of MQTT clients.
+    mqtt: String,
 }
 
 struct Soak<'a> {
     scratch: &'a Path,
+    at: Addresses,
     is_over: AtomicBool,
     /// No more events; readers go on.
     is_written: AtomicBool,
     broker: Party,
     writers: [Party; WRITERS],
     readers: [Party; 2],
+    /// The supplier and the consumer of the ring.
+    ring: [Party; 2],
     seen: Seen,
     /// Kilobytes of the broker's memory, the least and the most, without the pages of the program's file: how
     /// many of these are there depends on how far the broker has come since it was started.
@@ -96,17 +115,80 @@ struct Soak<'a> {
 }
 
 impl Soak<'_> {
-    fn socket(&self) -> String {
-        self.scratch.join("bus").display().to_string()
-    }
-
     fn serve(&self) {
-        let (socket, log) = (self.socket(), self.scratch.join("log").display().to_string());
+        let log = self.scratch.join("log").display().to_string();
+        let Addresses { unix, shared, tcp, mqtt } = &self.at;
+        let keep = ["--log", &log, "--log-bytes", "1GiB", "--log-topics", "soak"];
+        let listen = ["serve", "--listen", unix, "--listen", shared, "--listen", tcp, "--mqtt", mqtt];
         while !self.is_over.load(Ordering::Relaxed) {
-            let arguments = ["serve", "--listen", &socket, "--log", &log, "--log-bytes", "1GiB"];
-            let mut broker = unisono(&arguments).spawn().expect("unisono starts");
+            let mut broker = unisono(&[&listen[..], &keep].concat()).spawn().expect("unisono starts");
             self.broker.started(&broker);
             self.broker.wait(&mut broker);
+        }
+    }
+
+    /// The life of a party of the ring.
+    fn by_ring(&self, which: usize) {
+        let publish =
+            ["publish", "ring", "--every", "1ms", "--count", "1000000", "--at", &self.at.shared, "turn"];
+        let subscribe = ["subscribe", "ring", "--json", "--at", &self.at.shared];
+        let arguments = [&publish[..], &subscribe[..]][which];
+        while !self.is_over.load(Ordering::Relaxed) {
+            let mut child = unisono(arguments).spawn().expect("unisono starts");
+            self.ring[which].started(&child);
+            for line in BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok) {
+                let told = serde_json::from_str::<Value>(&line).unwrap_or_default();
+                self.seen.by_ring.fetch_add(u64::from(told["payload"] == "turn"), Ordering::Relaxed);
+            }
+            self.ring[which].kill();
+            self.ring[which].wait(&mut child);
+        }
+    }
+
+    /// Gives a writer's process the numbers from `first` on, a line each, until it ends.
+    fn number(&self, which: usize, first: u64, mut lines: impl Write) {
+        for number in first.. {
+            let over = self.is_written.load(Ordering::Relaxed);
+            if over || writeln!(lines, "{which} {number}").is_err() {
+                break;
+            }
+            let pause = self.pause.load(Ordering::Relaxed);
+            if pause > 0 {
+                std::thread::sleep(Duration::from_micros(pause));
+            }
+        }
+    }
+
+    /// The life of a writer that knows no numbers of its own: what was not confirmed before it was killed, it
+    /// publishes again.
+    fn write_by_mqtt(&self) {
+        let (which, port) = (BY_MQTT, self.at.mqtt.rsplit(':').next().expect("it has a port"));
+        while !self.is_written.load(Ordering::Relaxed) {
+            let first = self.seen.acknowledged[which].load(Ordering::Relaxed) + 1;
+            let mut command = Command::new("stdbuf");
+            command.args(["-oL", "mosquitto_pub", "-p", port, "-q", "1", "-t", "soak", "-l", "-d"]);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+            let mut child = command.spawn().expect("it was looked for");
+            self.writers[which].started(&child);
+            let (lines, said) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+            std::thread::scope(|scope| {
+                scope.spawn(|| self.number(which, first, lines));
+                // it confirms in order; after a new connection it would number anew
+                let said = BufReader::new(said).lines().map_while(Result::ok);
+                let mut connections = 0;
+                for line in said {
+                    connections += u32::from(line.contains("sending CONNECT"));
+                    if connections > 1 {
+                        break;
+                    }
+                    if line.contains("received PUBACK") {
+                        self.seen.acknowledged[which].fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                self.writers[which].kill(); // so that the other thread ends, too
+            });
+            self.writers[which].wait(&mut child);
+            std::thread::sleep(Duration::from_millis(20)); // without a broker it ends at once
         }
     }
 
@@ -115,7 +197,7 @@ impl Soak<'_> {
     fn write(&self, which: usize) {
         let name = format!("w{which}");
         let durability = ["written", "synced"][which % 2];
-        let socket = self.socket();
+        let socket = [&self.at.unix, &self.at.shared][which];
         while !self.is_written.load(Ordering::Relaxed) {
             let first = self.seen.acknowledged[which].load(Ordering::Relaxed) + 1;
             let number = first.to_string();
@@ -130,25 +212,13 @@ impl Soak<'_> {
                 durability,
                 "--json",
                 "--at",
-                &socket,
+                socket,
             ];
             let mut child = unisono(&arguments).stdin(Stdio::piped()).spawn().expect("unisono starts");
             self.writers[which].started(&child);
-            let (mut lines, said) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+            let (lines, said) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
             std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    for number in first.. {
-                        let over = self.is_written.load(Ordering::Relaxed);
-                        if over || writeln!(lines, "{which} {number}").is_err() {
-                            break;
-                        }
-                        let pause = self.pause.load(Ordering::Relaxed);
-                        if pause > 0 {
-                            std::thread::sleep(Duration::from_micros(pause));
-                        }
-                    }
-                    drop(lines);
-                });
+                scope.spawn(|| self.number(which, first, lines));
                 // a line that was cut off by a death was not heard
                 let objects = BufReader::new(said).lines().map_while(Result::ok);
                 for (at, line) in (first..).zip(objects) {
@@ -166,12 +236,12 @@ impl Soak<'_> {
     /// A reader's life. With `exact` it goes on after what this test has taken note of, else after what the
     /// broker knows it has acknowledged.
     fn read(&self, exact: bool) {
-        let socket = self.socket();
+        let socket = if exact { &self.at.shared } else { &self.at.tcp };
         let name = if exact { "exact" } else { "named" };
         let party = &self.readers[usize::from(exact)];
         while !self.is_over.load(Ordering::Relaxed) {
             let last = lock(&self.seen.exact).last().map_or(0, |(position, ..)| *position).to_string();
-            let mut arguments = vec!["subscribe", "soak", "--resume", name, "--json", "--at", &socket];
+            let mut arguments = vec!["subscribe", "soak", "--resume", name, "--json", "--at", socket];
             if exact {
                 arguments.extend(["--after", &last]);
             } else if lock(&self.seen.by_name).is_empty() {
@@ -200,7 +270,7 @@ impl Soak<'_> {
     }
 
     fn statistics(&self) -> Option<LogStatistics> {
-        Client::at(&self.socket().parse().ok()?).ok()?.statistics().ok()?.log
+        Client::at(&self.at.unix.parse().ok()?).ok()?.statistics().ok()?.log
     }
 
     /// Takes note of the broker's memory.
@@ -232,15 +302,25 @@ impl Soak<'_> {
 fn nothing_that_was_acknowledged_is_lost_while_every_party_is_killed_at_random() -> TestOutcome {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let time = if is_long() { 600 } else { 10 };
+    let free = || TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+    let path = |name: &str| scratch.path().join(name).display().to_string();
+    let (tcp, mqtt) = (format!("tcp:{}", free()), free().to_string());
+    let at = Addresses { unix: path("bus"), shared: format!("shm:{}", path("shared")), tcp, mqtt };
+    let with_mqtt = require::program("mosquitto_pub", "apt-get install mosquitto-clients");
+    if let Err(why) = &with_mqtt {
+        eprintln!("without the MQTT client: {why:?}");
+    }
     let seed = unisono_linux::clock::now().0;
     eprintln!("seed {seed}, {time} s");
     let soak = Soak {
         scratch: scratch.path(),
+        at,
         is_over: AtomicBool::new(false),
         is_written: AtomicBool::new(false),
         broker: Party::default(),
         writers: Default::default(),
         readers: Default::default(),
+        ring: Default::default(),
         seen: Seen::default(),
         memory: Mutex::new(None),
         pause: AtomicU64::new(0),
@@ -248,7 +328,9 @@ fn nothing_that_was_acknowledged_is_lost_while_every_party_is_killed_at_random()
     std::thread::scope(|scope| {
         let soak = &soak;
         scope.spawn(|| soak.serve());
-        (0..WRITERS).for_each(|which| drop(scope.spawn(move || soak.write(which))));
+        (0..BY_MQTT).for_each(|which| drop(scope.spawn(move || soak.write(which))));
+        with_mqtt.iter().for_each(|()| drop(scope.spawn(move || soak.write_by_mqtt())));
+        (0..2).for_each(|which| drop(scope.spawn(move || soak.by_ring(which))));
         [false, true].into_iter().for_each(|exact| drop(scope.spawn(move || soak.read(exact))));
         // how much is taken without pauses, once all are there
         let count = || soak.seen.acknowledged.iter().map(|last| last.load(Ordering::Relaxed)).sum::<u64>();
@@ -262,14 +344,16 @@ fn nothing_that_was_acknowledged_is_lost_while_every_party_is_killed_at_random()
         soak.pause.store((pause * 1e6) as u64, Ordering::Relaxed);
         eprintln!("{rate:.0} events/s without pauses");
         let mut random = Pcg64Mcg::seed_from_u64(seed);
-        let half = Duration::from_secs(time) / 2;
-        let programs: Vec<&Party> = soak.writers.iter().chain(&soak.readers).collect();
-        soak.kill_for(half, &mut random, &[&programs[..], &[&soak.broker]].concat(), || ());
+        let third = Duration::from_secs(time) / 3;
+        let programs: Vec<&Party> = soak.writers.iter().chain(&soak.readers).chain(&soak.ring).collect();
+        let all = [&programs[..], &[&soak.broker]].concat();
+        soak.kill_for(third, &mut random, &all, || ());
         // a broker that has just been started has not yet touched what it needs
         while soak.statistics().is_none_or(|log| log.consumers.len() < 2) {
             std::thread::sleep(Duration::from_millis(10));
         }
-        soak.kill_for(half, &mut random, &programs, || soak.look());
+        soak.kill_for(third, &mut random, &programs, || soak.look());
+        soak.kill_for(third, &mut random, &all, || ());
         soak.is_written.store(true, Ordering::Relaxed);
         soak.writers.iter().for_each(Party::kill);
         // what a reader acknowledged, it has written: its thread reads that to the end after its death
@@ -282,17 +366,29 @@ fn nothing_that_was_acknowledged_is_lost_while_every_party_is_killed_at_random()
             std::thread::sleep(Duration::from_millis(200));
         }
         soak.is_over.store(true, Ordering::Relaxed);
-        soak.readers.iter().chain([&soak.broker]).for_each(Party::kill);
+        soak.readers.iter().chain(&soak.ring).chain([&soak.broker]).for_each(Party::kill);
     });
     let exact = lock(&soak.seen.exact);
     let mut numbers: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
     exact.iter().for_each(|(_, writer, number)| numbers.entry(*writer).or_default().push(*number));
     for which in 0..WRITERS {
-        let (got, acknowledged) = (&numbers[&which], soak.seen.acknowledged[which].load(Ordering::Relaxed));
+        let acknowledged = soak.seen.acknowledged[which].load(Ordering::Relaxed);
+        let mut got = numbers.remove(&which).unwrap_or_default();
+        if which == BY_MQTT {
+            // what was not confirmed came again, behind what had come
+            let mut last = 0;
+            got.retain(|number| {
+                let is_new = *number > last;
+                last = last.max(*number);
+                is_new
+            });
+        }
         let expected: Vec<u64> = (1..=got.len() as u64).collect();
-        assert!(*got == expected, "writer {which}: each number once, in order");
+        assert!(got == expected, "writer {which}: each number once, in order");
         assert!(got.len() as u64 >= acknowledged, "{acknowledged} were acknowledged, {} came", got.len());
     }
+    let by_ring = soak.seen.by_ring.load(Ordering::Relaxed);
+    assert!(by_ring > 0, "nothing came through the ring");
     let by_name = lock(&soak.seen.by_name);
     let missed = exact.iter().find(|(_, writer, number)| !by_name.contains(&(*writer, *number)));
     assert_eq!(missed, None, "the reader that resumes by name has them all");
@@ -302,11 +398,13 @@ fn nothing_that_was_acknowledged_is_lost_while_every_party_is_killed_at_random()
     assert!(most - least <= FLAT, "the broker had {least} to {most} KiB");
     let starts = |party: &Party| party.starts.load(Ordering::Relaxed);
     eprintln!(
-        "{} events; broker started {} times, writers {:?}, readers {:?}; memory {least} to {most} KiB",
+        "{} events, {by_ring} by ring; started: broker {} times, writers {:?}, readers {:?}, ring {:?}; memory \
+         {least} to {most} KiB",
         positions.len(),
         starts(&soak.broker),
         soak.writers.each_ref().map(starts),
-        soak.readers.each_ref().map(starts)
+        soak.readers.each_ref().map(starts),
+        soak.ring.each_ref().map(starts)
     );
     Ok(())
 }
