@@ -431,7 +431,8 @@ typedef struct unisono_published {
 typedef struct unisono_event {
         // One of unisono_reception.
         int kind;
-        // The subscription (REJECTED: the topic) that it is for; 0 for the reply to a request, and for RECONNECTED.
+        // The subscription (REJECTED: the topic) that it is for; 0 for the reply to a request, and for
+        // RECONNECTED.
         uint32_t number;
         // NULL if it is about no topic.
         const char *topic;

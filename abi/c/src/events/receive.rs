@@ -109,7 +109,8 @@ pub const UNISONO_EVENT_ACKNOWLEDGE: u32 = 4;
 pub struct EventView {
     /// One of unisono_reception.
     pub kind: c_int,
-    /// The subscription (REJECTED: the topic) that it is for; 0 for the reply to a request, and for RECONNECTED.
+    /// The subscription (REJECTED: the topic) that it is for; 0 for the reply to a request, and for
+    /// RECONNECTED.
     pub number: u32,
     /// NULL if it is about no topic.
     pub topic: *const c_char,

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use unisono_linux::{read, socket, tcp};
 
 /// Bytes that have come from a broker that is near and that this program has not read: as many as a Unix
-/// socket holds. No event that is due earlier can overtake them. The kernel gives a program that was fast once
-/// room for megabytes, and they fill when it becomes slow.
+/// socket holds. No event that is due earlier can overtake them. The kernel gives a program that was fast
+/// once room for megabytes, and they fill when it becomes slow.
 const UNREAD: usize = 128 << 10;
 /// A broker is near if a round trip takes less: then [`UNREAD`] bytes in each are 1 Gbit/s and more. Over a
 /// longer way the kernel adapts the room to what the way holds.

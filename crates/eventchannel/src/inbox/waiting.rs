@@ -1,10 +1,10 @@
 //! What waits in an inbox: who is next, and who goes first if it is full.
 //!
 //! Most suppliers give all their events the same time, so turns ascend as they come. These are in one ring;
-//! only an event that is due before one that came earlier is in a tree. While all turns ascend and no event is
-//! critical, an end of the ring is what goes from a full inbox. Else a full inbox that drops the oldest looks
-//! at the first of the least critical, in a ring, too. So one that nobody empties costs its suppliers the
-//! same few instructions for each event, however much waits in it.
+//! only an event that is due before one that came earlier is in a tree. While all turns ascend and no event
+//! is critical, an end of the ring is what goes from a full inbox. Else a full inbox that drops the oldest
+//! looks at the first of the least critical, in a ring, too. So one that nobody empties costs its suppliers
+//! the same few instructions for each event, however much waits in it.
 //!
 //! Cost: constant for events whose turns ascend, else a logarithm.
 
