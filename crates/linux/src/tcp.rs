@@ -20,7 +20,7 @@ enum Field {
     Unacknowledged = 24,
     LastData = 52,
     LastAcknowledgement = 56,
-    /// In microseconds.
+    /// A running mean in microseconds, which begins with the handshake.
     RoundTrip = 68,
     /// Segments with data that came (Linux 4.6).
     DataSegmentsIn = 152,
