@@ -1,10 +1,14 @@
-//! The event channel in this process: deadlines under load, and events among many subscriptions.
+//! The event channel: deadlines under load, in this process alone or through a broker, and events among many
+//! subscriptions.
 
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
+use crate::workload::channel::brokered;
 use crate::workload::channel::deadlines::{self, ServedBy};
 use crate::workload::channel::subscriptions::{self, SubscriptionKind};
 use serde::{Deserialize, Serialize};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
+use unisono_broker::BrokerAddress;
 use unisono_measure::record::Figure;
 
 pub const CHANNEL: DriverKind = DriverKind::of::<ChannelDriver>("channel");
@@ -15,6 +19,8 @@ pub struct ChannelDriver {
     measured: ChannelMeasure,
     /// Which event of a class comes first.
     served_by: ServedBy,
+    /// What is between suppliers and consumers.
+    through: ChannelCarrier,
     /// What subscriptions ask for.
     kind: SubscriptionKind,
     subscriptions: u32,
@@ -28,6 +34,18 @@ enum ChannelMeasure {
     Subscriptions,
 }
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum ChannelCarrier {
+    /// Nothing: the channel is part of their process.
+    #[default]
+    Nothing,
+    /// A broker with Unix sockets.
+    Unix,
+    /// A broker with TCP connections.
+    Tcp,
+}
+
 impl Driver for ChannelDriver {
     fn around(&self, _: f64) -> Duration {
         // a round of video that comes last is served for up to half a second; subscribing takes 10 us each
@@ -37,11 +55,22 @@ impl Driver for ChannelDriver {
         }
     }
 
-    fn run(&self, _: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult> {
+    fn run(&self, context: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult> {
         let time = Duration::from_secs_f64(seconds);
         let figures = match self.measured {
             ChannelMeasure::Deadlines => {
-                let done = deadlines::measure(self.served_by, time, seed).map_err(NoResult::Failed)?;
+                let address = match self.through {
+                    ChannelCarrier::Nothing => None,
+                    ChannelCarrier::Unix => Some(BrokerAddress::Unix(context.directory.join("deadlines"))),
+                    ChannelCarrier::Tcp => {
+                        Some(BrokerAddress::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))))
+                    }
+                };
+                let done = match address {
+                    None => deadlines::measure(self.served_by, time, seed),
+                    Some(address) => brokered::measure(&address, self.served_by, time, seed),
+                }
+                .map_err(NoResult::Failed)?;
                 vec![
                     Figure::new(
                         "missed_percent",

@@ -22,9 +22,9 @@ use unisono_linux::clock::{self, Nanos};
 use unisono_linux::timer;
 
 /// What a consumer does with an event.
-const EXECUTION: Nanos = Nanos(100_000);
+pub(super) const EXECUTION: Nanos = Nanos(100_000);
 /// Name and weight of each class.
-const CLASSES: [(&str, u32); 3] = [("control", 1), ("video", 2), ("bulk", 1)];
+pub(super) const CLASSES: [(&str, u32); 3] = [("control", 1), ("video", 2), ("bulk", 1)];
 const MILLISECOND: Nanos = Nanos(1_000_000);
 
 /// Which event of a class comes first.
@@ -47,19 +47,19 @@ pub struct DeadlineCount {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Coming {
-    at: Nanos,
-    topic: usize,
-    due: Nanos,
+pub(super) struct Coming {
+    pub(super) at: Nanos,
+    pub(super) topic: usize,
+    pub(super) due: Nanos,
 }
 
 /// Period (ms) and events at once of each stream of a class: together 95 % of its share.
-fn streams(class: usize) -> [(u64, u64); 3] {
+pub(super) fn streams(class: usize) -> [(u64, u64); 3] {
     // a quarter of the time carries 10,000 events of 100 us in 4 s, half of it 20,000
     [(10, 1), (50, 20), (500, if class == 1 { 2125 } else { 937 })]
 }
 
-fn arrivals(length: Nanos, seed: u64) -> Vec<Coming> {
+pub(super) fn arrivals(length: Nanos, seed: u64) -> Vec<Coming> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut coming = Vec::new();
     for (topic, (period, at_once)) in (0..CLASSES.len()).flat_map(streams).enumerate() {
@@ -76,15 +76,20 @@ fn arrivals(length: Nanos, seed: u64) -> Vec<Coming> {
 
 type LoadedChannel = EventChannel<Arc<[u8]>>;
 
-/// A channel with a topic and a consumer for each stream.
-fn channel() -> Result<(LoadedChannel, unisono_eventchannel::SupplierId, Vec<TopicId>), String> {
+/// The classes by their weights.
+pub(super) fn shares() -> Result<Hierarchy, String> {
     let leaf = |(name, weight): (&str, u32)| {
         let weight = std::num::NonZeroU32::new(weight).map_or(Weight::ONE, Weight::whole);
         ClassSpec::new(name).weighing(weight)
     };
     let tree =
         Hierarchy::new(ClassSpec::new("all").with(CLASSES.map(leaf))).and_then(|t| t.with_default("bulk"));
-    let mut channel = EventChannel::new(tree.map_err(|error| error.to_string())?, ChannelLimits::default());
+    tree.map_err(|error| error.to_string())
+}
+
+/// A channel with a topic and a consumer for each stream.
+fn channel() -> Result<(LoadedChannel, unisono_eventchannel::SupplierId, Vec<TopicId>), String> {
+    let mut channel = EventChannel::new(shares()?, ChannelLimits::default());
     let said = |error: unisono_eventchannel::ChannelError| error.to_string();
     let supplier = channel.supplier(Nanos(0), None).map_err(said)?;
     let mut topics = Vec::new();
@@ -152,7 +157,7 @@ pub fn measure(by: ServedBy, length: Duration, seed: u64) -> Result<DeadlineCoun
     }
 }
 
-fn due(fields: &FieldSet) -> Option<Nanos> {
+pub(super) fn due(fields: &FieldSet) -> Option<Nanos> {
     match fields.field("due") {
         Some(FieldValue::Number(number)) => Some(Nanos(number.to_f64() as u64)),
         _ => None,

@@ -1,5 +1,6 @@
-//! The event channel in this process, without sockets or a broker: which deadlines it keeps when it is nearly
-//! full, and what an event costs among many subscriptions.
+//! The event channel: which deadlines it keeps when it is nearly full, in this process alone and through a
+//! broker, and what an event costs among many subscriptions.
 
+pub mod brokered;
 pub mod deadlines;
 pub mod subscriptions;

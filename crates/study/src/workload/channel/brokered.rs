@@ -1,0 +1,192 @@
+//! The load of `deadlines.rs` through a broker: a supplier, the broker and a consumer, each in a thread of
+//! this process with connections between them.
+//!
+//! ```text
+//!   arrivals, drawn before --> supplier == socket ==> broker: deadline or arrival, == socket ==> consumer:
+//!                                                     shares between classes                    100 us each
+//! ```
+//! The consumer is what is nearly full. What it was sent already, nothing can overtake, and its connection
+//! would hold thousands of such small events. So it acknowledges each event, and lets the broker send it only
+//! [`WINDOW`] events ahead for each unit of a class's weight.
+
+use super::deadlines::{CLASSES, Coming, DeadlineCount, EXECUTION, ServedBy, arrivals, due, shares, streams};
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use unisono_broker::{
+    Advertisement, AgainSpec, Broker, BrokerAddress, ChannelWait, Client, EventDraft, Exposure, FieldSet,
+    Limits, OWNER, Reception, Server, SubscriptionSpec, WhenFull,
+};
+use unisono_linux::clock::{self, Nanos};
+use unisono_linux::timer;
+
+/// Events that the consumer is sent before it has acknowledged them, for each unit of a class's weight. With
+/// one, four are on their way: 400 us of work, longer than an acknowledgement takes to come back. With more,
+/// more events that are due later would be ahead of an urgent one.
+const WINDOW: usize = 1;
+/// More than ever wait in one class: half a second of arrivals.
+const QUEUE: usize = 16_384;
+/// The consumer looks this often whether all has been published.
+const LOOK: Duration = Duration::from_millis(10);
+/// Receiving and acknowledging take part of the time that an event takes. A consumer that was not ready for
+/// the next event for longer than this begins at that moment.
+const BETWEEN: Nanos = Nanos(EXECUTION.0 / 2);
+
+/// Lets events arrive for `length` at a broker that listens at `address`, and consumes until all have come.
+///
+/// # Errors
+/// The address cannot be listened at, or the broker refuses what this program asks of it.
+pub fn measure(
+    address: &BrokerAddress,
+    by: ServedBy,
+    length: Duration,
+    seed: u64,
+) -> Result<DeadlineCount, String> {
+    let mut server = Server::new(Broker::new(shares()?, Limits::default()), ChannelWait::Sleep)
+        .map_err(|error| error.to_string())?;
+    let address = server.listen(address, OWNER, Exposure::Loopback).map_err(|error| error.to_string())?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| server.serve(&|| stop.load(Ordering::Relaxed)));
+        let outcome = exchange(&address, by, length.into(), seed);
+        stop.store(true, Ordering::Relaxed);
+        let served = serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        served.map_err(|error| error.to_string())?;
+        outcome.map_err(|error| error.to_string())
+    })
+}
+
+/// What the supplier has to say when it has published all.
+#[derive(Debug, Default)]
+struct Supplied {
+    is_over: AtomicBool,
+    /// Events that the consumer will get.
+    taken: AtomicU64,
+    /// Events that were past their deadline before the broker had them, because this process slept.
+    late: AtomicU64,
+}
+
+fn exchange(
+    address: &BrokerAddress,
+    by: ServedBy,
+    length: Nanos,
+    seed: u64,
+) -> Result<DeadlineCount, unisono_broker::Error> {
+    let coming = arrivals(length, seed);
+    let mut consumer = Client::at(address)?;
+    for (name, weight) in CLASSES {
+        let again =
+            AgainSpec { after_ns: Nanos::SECOND.times(60).0, attempts: 2, window: WINDOW * weight as usize };
+        let spec = SubscriptionSpec {
+            class: Some(name.to_owned()),
+            execution_ns: EXECUTION.0,
+            queue_events: QUEUE,
+            full: WhenFull::BlockSupplier,
+            again: Some(again),
+            direct: false,
+            ..SubscriptionSpec::of(&format!("{name}/+"))
+        };
+        consumer.subscribe(&spec)?;
+    }
+    let mut supplier = Client::at(address)?;
+    let start = clock::now();
+    let supplied = Supplied::default();
+    std::thread::scope(|scope| {
+        let supplying = scope.spawn(|| {
+            let done = supply(&mut supplier, (&coming, by, start), &supplied);
+            supplied.is_over.store(true, Ordering::Relaxed);
+            done
+        });
+        let consumed = consume(&mut consumer, start, &supplied);
+        drop(consumer); // a supplier that is blocked goes on
+        supplying.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let late = consumed?;
+        let missed = late + supplied.late.load(Ordering::Relaxed);
+        Ok(DeadlineCount { events: coming.len() as u64, missed, took: clock::now().since(start) })
+    })
+}
+
+fn supply(
+    supplier: &mut Client,
+    (coming, by, start): (&[Coming], ServedBy, Nanos),
+    supplied: &Supplied,
+) -> Result<(), unisono_broker::Error> {
+    let streams = CLASSES.iter().enumerate();
+    let names = streams
+        .flat_map(|(class, (name, _))| (0..streams_of(class)).map(move |stream| format!("{name}/{stream}")));
+    let topics: Vec<_> =
+        names.map(|name| supplier.advertise(&Advertisement::of(&name))).collect::<Result<_, _>>()?;
+    let mut skipped = 0;
+    for arrived in coming {
+        let at = arrived.at.after(start);
+        if clock::now() < at {
+            supplier.flush()?;
+            timer::sleep_until(at);
+        }
+        let due = arrived.due.after(start);
+        if due <= clock::now() {
+            skipped += 1;
+            continue;
+        }
+        let fields = FieldSet::new().with("due", arrived.due.0 as i64);
+        let event = EventDraft::new(&[0; 64]).with_fields(fields);
+        let event = if by == ServedBy::Deadline { event.due_at(due) } else { event };
+        supplier.publish_later(topics[arrived.topic], &event)?;
+    }
+    // the answer comes behind all of them
+    supplier.statistics()?;
+    let late = skipped + supplier.rejected();
+    supplied.late.store(late, Ordering::Relaxed);
+    supplied.taken.store(coming.len() as u64 - late, Ordering::Relaxed);
+    Ok(())
+}
+
+fn streams_of(class: usize) -> usize {
+    streams(class).len()
+}
+
+/// How many of the events that came were late at the end of their execution.
+fn consume(consumer: &mut Client, start: Nanos, supplied: &Supplied) -> Result<u64, unisono_broker::Error> {
+    let (mut came, mut late, mut end) = (0, 0, Nanos::ZERO);
+    loop {
+        let Some(reception) = consumer.receive(Some(LOOK))? else {
+            // what the supplier says last it says before it is over
+            let is_over = supplied.is_over.load(Ordering::Relaxed);
+            if is_over && came >= supplied.taken.load(Ordering::Relaxed) {
+                return Ok(late);
+            }
+            continue;
+        };
+        let Reception::Event(event) = reception else { continue };
+        let ready = clock::now();
+        end = EXECUTION.after(if ready.since(end) < BETWEEN { end } else { ready });
+        while clock::now() < end {
+            spin_loop();
+        }
+        consumer.acknowledge(&event)?;
+        came += 1;
+        let ended = clock::now().since(start);
+        late += u64::from(due(&event.fields).is_none_or(|due| ended > due));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_is_consumed_once_whatever_carries_it() {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let length = Duration::from_millis(20);
+        for address in [
+            BrokerAddress::Unix(directory.path().join("events")),
+            BrokerAddress::Tcp("127.0.0.1:0".parse().expect("an address")),
+        ] {
+            for by in [ServedBy::Deadline, ServedBy::Arrival] {
+                let done = measure(&address, by, length, 3).expect("measured");
+                assert_eq!(done.events, arrivals(length.into(), 3).len() as u64);
+                assert!(done.took >= EXECUTION.times(done.events - done.missed), "{done:?}");
+            }
+        }
+    }
+}
