@@ -69,6 +69,9 @@ pub(crate) fn at(value: f64) -> String {
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
+/// The two ends of a straight line.
+pub(crate) type Stroke = ((f64, f64), (f64, f64));
+
 impl Canvas {
     pub(crate) fn new(window: ViewPort) -> Self {
         Self { window, body: String::new() }
@@ -87,8 +90,8 @@ impl Canvas {
         self.strokes(class, &[(from, to)]);
     }
 
-    /// Straight lines of one class.
-    pub(crate) fn strokes(&mut self, class: &str, lines: &[((f64, f64), (f64, f64))]) {
+    /// Straight lines of one class, each from one point to another.
+    pub(crate) fn strokes(&mut self, class: &str, lines: &[Stroke]) {
         if lines.is_empty() {
             return;
         }
