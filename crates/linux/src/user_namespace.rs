@@ -1,9 +1,9 @@
 //! A user namespace of this process's own, in which it makes network namespaces without being root.
 //!
 //! The process keeps its user and its group. It gains all capabilities, which count for what belongs to the
-//! namespace alone: networks that it makes there, their devices and queueing disciplines. On the host it gains
-//! nothing: it may still not load BPF programs or change control groups. Programs that it starts gain nothing
-//! at all, because their user is not 0.
+//! namespace alone: networks that it makes there, their devices and queueing disciplines. On the host it
+//! gains nothing: it may still not load BPF programs or change control groups. Programs that it starts gain
+//! nothing at all, because their user is not 0.
 //!
 //! Cost: 0.1 ms. A process inside can no longer change its groups, and sees files of other users as nobody's.
 //! When not to use it: once there are other threads, because the kernel refuses. Reference:

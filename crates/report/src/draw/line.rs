@@ -1,5 +1,5 @@
-//! A line for each series over a number: medians joined, a band from least to greatest, and a dot for each run
-//! where there are more than three.
+//! A line for each series over a number: medians joined, a band from least to greatest, and a dot for each
+//! run where there are more than three.
 //!
 //! The band and the dots matter: a median line alone would hide that a variant has two modes. On a wide page
 //! the names are at the ends of their lines; on a phone they are above the plot.

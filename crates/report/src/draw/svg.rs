@@ -1,8 +1,8 @@
 //! Writes SVG: a canvas with a size; text is always escaped, and numbers are always finite.
 //!
 //! A chart that is seen at once is drawn twice, for a phone and for a wide window, and the style sheet shows
-//! the one that fits. A drawing scaled down from a desk to a phone would be unreadable. A chart that has to be
-//! unfolded is drawn once, as wide as a phone, because most of a page's bytes are such charts.
+//! the one that fits. A drawing scaled down from a desk to a phone would be unreadable. A chart that has to
+//! be unfolded is drawn once, as wide as a phone, because most of a page's bytes are such charts.
 
 use super::path::PathData;
 use super::text::LEADING;
@@ -15,7 +15,6 @@ pub(crate) enum ViewPort {
     Phone,
     /// A tablet, a desk, paper.
     Wide,
-    /// Every window.
     Folded,
 }
 
@@ -167,7 +166,8 @@ impl Canvas {
         }
     }
 
-    /// A marker of the given shape. On a wide page browsers show `says` when the pointer rests on it. The shape itself is in the page once ([`marks`]).
+    /// A marker of the given shape. On a wide page browsers show `says` when the pointer rests on it. The
+    /// shape itself is in the page once ([`marks`]).
     pub(crate) fn marker(&mut self, shape: MarkerShape, size: MarkerSize, centre: (f64, f64), says: &str) {
         let (x, y) = (at(centre.0), at(centre.1));
         let class = match size {
