@@ -25,9 +25,8 @@ pub(crate) enum Cases {
 pub(crate) fn run(install: Install, cases: Cases) -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
     summary.step("packages", || packages::provide(install));
-    // Many tests wait. A second thread takes the time that they leave over: it builds the program that host
-    // tests start, and then runs the models, which take minutes of a processor. What they print comes
-    // afterwards.
+    // A second thread builds the program that host tests start. Many tests wait: it then runs the models,
+    // which take minutes of a processor, in the time that these leave over. What they print comes afterwards.
     let (built, program) = mpsc::channel();
     let models = thread::spawn(|| beside_tests(built));
     // in one go: asked for one package alone, cargo builds its dependencies again, with fewer features
@@ -117,16 +116,16 @@ fn host_tests(cases: Cases, program: &Receiver<Result<(), String>>) -> StepVerdi
     })
 }
 
-/// Builds the program, tells `built`, and runs the models, all in idle time. Returns what [`loom`] returns.
+/// Builds the program, tells `built`, and runs the models in idle time. Returns what [`loom`] returns. The
+/// build has the priority of the tests, because host tests wait for it.
 fn beside_tests(built: Sender<Result<(), String>>) -> (StepVerdict, Vec<String>) {
+    let _ = built.send(build_program()); // nobody waits if the tests before panicked
+    drop(built);
     // what this thread starts is of its class
     if let Err(error) = scheduling::set(Tid::SELF, SchedulingPolicy::Idle, Children::Inherit) {
         let why = format!("this thread cannot be given idle time: {error}");
-        let _ = built.send(Err(why.clone())); // nobody waits if the tests before panicked
         return (StepVerdict::failed(why), Vec::new());
     }
-    let _ = built.send(build_program());
-    drop(built);
     loom()
 }
 

@@ -236,7 +236,8 @@ mod tests {
         assert_eq!(name(CallStatus::RmaRange as c_int), "RMA_RANGE");
         assert_eq!(name(CallStatus::Again as c_int), "AGAIN");
         assert_eq!(name(CallStatus::Refused as c_int), "REFUSED");
-        assert_eq!((name(24), name(-1)), ("UNKNOWN", "UNKNOWN"));
+        assert_eq!(name(CallStatus::Unanswered as c_int), "UNANSWERED");
+        assert_eq!((name(CallStatus::Unanswered as c_int + 1), name(-1)), ("UNKNOWN", "UNKNOWN"));
     }
 
     #[test]

@@ -115,8 +115,8 @@ void unisono_mpi_crowd_is_full(int full);
 const uint32_t *unisono_mpi_crowd_napping(void);
 
 // Waits until the host MPI answers `question` with something else than 0. `passed`: waits of this thread
-// since the last one here that their first question completed. Returns 1 if the wait lasted longer
-// than where each rank has a processor to itself, else 0.
+// since the last one here that their first question completed. Returns 1 if the wait lasted longer than
+// waits do where each rank has a processor to itself, else 0.
 int unisono_mpi_crowd_wait(enum unisono_mpi_wait_call call,
                            enum unisono_mpi_wait_kind kind,
                            uint32_t passed,
