@@ -108,12 +108,30 @@ fn host_tests(cases: Cases, program: &Receiver<Result<(), String>>) -> StepVerdi
         Ok(Err(why)) => return StepVerdict::failed(why),
         Err(_) => return StepVerdict::failed("the thread that builds the program panicked"),
     }
-    tests(&["--package", "unisono-host-tests"], |command| {
+    let names = match host_test_names() {
+        Ok(names) => names,
+        Err(error) => return StepVerdict::failed(format!("the host tests cannot be listed: {error}")),
+    };
+    // of the whole workspace: for one package alone, cargo builds all crates again, with fewer features
+    let mut arguments = vec!["--workspace"];
+    arguments.extend(names.iter().flat_map(|name| ["--test", name]));
+    tests(&arguments, |command| {
         command.env("UNISONO_PROGRAM", target().join("release/unisono"));
         if cases == Cases::All {
             command.env(unisono_host_tests::LONG, "1");
         }
     })
+}
+
+/// The names of the host tests, none of which another crate's test has.
+fn host_test_names() -> std::io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(workspace().join("crates/host-tests/tests"))? {
+        let name = entry?.file_name();
+        names.extend(name.to_str().and_then(|name| name.strip_suffix(".rs")).map(str::to_owned));
+    }
+    names.sort();
+    Ok(names)
 }
 
 /// Builds the program, tells `built`, and runs the models in idle time. Returns what [`loom`] returns. The

@@ -20,13 +20,12 @@ pub fn unisono() -> PathBuf {
     build(&[&["--release"][..], &PROGRAMS].concat()).join("release/unisono")
 }
 
-/// The path of an example of a package, built from this source tree as tests are, whose dependencies are
-/// there already.
+/// The path of an example, built from this source tree as tests are, whose dependencies are there already.
 ///
 /// # Panics
 /// When it does not build.
-pub fn example(package: &str, name: &str) -> PathBuf {
-    build(&["--package", package, "--example", name]).join("debug/examples").join(name)
+pub fn example(name: &str) -> PathBuf {
+    build(&["--workspace", "--example", name]).join("debug/examples").join(name)
 }
 
 /// The directory with the program under test, `libunisono.so`, and the examples in Rust, all built alike.

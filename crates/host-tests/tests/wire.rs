@@ -10,7 +10,7 @@ const KEY: &str = "000102030405060708090a0b0c0d0e0f";
 
 /// Rank 0 on host a, rank 1 on host b.
 fn ring(hosts: &Hosts, addresses: [&str; 2], steps: &str) -> [Child; 2] {
-    let ring = program::example("unisono-rma", "ring_over_tcp");
+    let ring = program::example("ring_over_tcp");
     [0, 1].map(|rank| {
         let mut command = hosts.command(rank, &ring);
         command.args([addresses[0], addresses[rank], steps]);

@@ -120,7 +120,8 @@ fn boot(kernel: &UnpackedKernel, initramfs: &Path) -> anyhow::Result<StepVerdict
 /// Builds a host test. Answers where its program is.
 fn build(test: &str) -> anyhow::Result<PathBuf> {
     let mut cargo = unisono_host_tests::program::cargo();
-    cargo.args(["test", "--locked", "--package", "unisono-host-tests", "--test", test, "--no-run"]);
+    // of the whole workspace, as `cargo xtask test` builds it: nothing is compiled again
+    cargo.args(["test", "--locked", "--workspace", "--test", test, "--no-run"]);
     cargo.args(["--message-format", "json"]).current_dir(workspace());
     let output = cargo.output().context("start cargo")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -7,7 +7,7 @@
 //! ```
 //! The consumer is what is nearly full. What it was sent already, nothing can overtake, and its connection
 //! would hold thousands of such small events. So it acknowledges each event, and lets the broker send it only
-//! [`WINDOW`] events ahead for each unit of a class's weight.
+//! `WINDOW` events ahead for each unit of a class's weight.
 
 use super::deadlines::{CLASSES, Coming, DeadlineCount, EXECUTION, ServedBy, arrivals, due, shares, streams};
 use std::hint::spin_loop;
