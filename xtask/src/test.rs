@@ -4,6 +4,7 @@ use crate::packages::{self, Install};
 use crate::step::{StepOutput, StepVerdict, TimedStep};
 use crate::summary::StepSummary;
 use crate::{test_output, vm};
+use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -108,7 +109,8 @@ fn host_tests(cases: Cases, program: &Receiver<Result<(), String>>) -> StepVerdi
         Ok(Err(why)) => return StepVerdict::failed(why),
         Err(_) => return StepVerdict::failed("the thread that builds the program panicked"),
     }
-    let names = match host_test_names() {
+    // no other crate's test has the name of one
+    let names = match tests_in(&workspace().join("crates/host-tests/tests")) {
         Ok(names) => names,
         Err(error) => return StepVerdict::failed(format!("the host tests cannot be listed: {error}")),
     };
@@ -121,17 +123,6 @@ fn host_tests(cases: Cases, program: &Receiver<Result<(), String>>) -> StepVerdi
             command.env(unisono_host_tests::LONG, "1");
         }
     })
-}
-
-/// The names of the host tests, none of which another crate's test has.
-fn host_test_names() -> std::io::Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(workspace().join("crates/host-tests/tests"))? {
-        let name = entry?.file_name();
-        names.extend(name.to_str().and_then(|name| name.strip_suffix(".rs")).map(str::to_owned));
-    }
-    names.sort();
-    Ok(names)
 }
 
 /// Builds the program, tells `built`, and runs the models in idle time. Returns what [`loom`] returns. The
@@ -190,12 +181,18 @@ fn loom() -> (StepVerdict, Vec<String>) {
 }
 
 fn models_of(tests: &Path) -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir(tests) else { return Vec::new() };
-    let mut models: Vec<String> = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".rs").map(str::to_owned))
-        .filter(|name| name.starts_with("loom"))
-        .collect();
-    models.sort();
+    let mut models = tests_in(tests).unwrap_or_default();
+    models.retain(|name| name.starts_with("loom"));
     models
+}
+
+/// The names of the tests in a crate's folder of tests, in order.
+fn tests_in(folder: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        names.extend(name.to_str().and_then(|name| name.strip_suffix(".rs")).map(str::to_owned));
+    }
+    names.sort();
+    Ok(names)
 }

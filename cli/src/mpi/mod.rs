@@ -48,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long)]
     stats: bool,
 
-    /// Write the tables of --stats as JSON into this file, with the waits of each rank
+    /// Write the tables of --stats, and the waits of each rank, into this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 

@@ -70,6 +70,9 @@ impl FigurePlace {
     }
 }
 
+/// Draws one figure of a chart's rows, under an id.
+type DrawFigure = fn(&Study<'_>, &Chart, &[ChartRow<'_>], &str, &str, FigurePlace) -> String;
+
 /// A `<figure>` with one drawing for each figure (bars: one for all).
 pub(crate) fn figure(study: &Study<'_>, chart: &Chart, index: usize, shown: FigurePlace) -> String {
     let x = chart.x.as_deref().filter(|_| matches!(chart.kind, ChartKind::Line | ChartKind::Map));
@@ -82,18 +85,15 @@ pub(crate) fn figure(study: &Study<'_>, chart: &Chart, index: usize, shown: Figu
         let (drawings, paper, numbers) = (String::new(), None, Vec::new());
         return ChartFigure { study, chart, nothing, drawings, paper, x, numbers }.to_string();
     }
-    let figures = chart.y.iter().enumerate();
+    let of_each = |draw: DrawFigure| -> String {
+        let figures = chart.y.iter().enumerate();
+        figures.map(|(i, figure)| draw(study, chart, &rows, figure, &format!("{id}-{i}"), shown)).collect()
+    };
     let drawings = match chart.kind {
         ChartKind::Bars => draw_bars(study, chart, &rows, &id, shown),
-        ChartKind::Strip => figures
-            .map(|(i, figure)| draw_strip(study, chart, &rows, figure, &format!("{id}-{i}"), shown))
-            .collect(),
-        ChartKind::Line => figures
-            .map(|(i, figure)| draw_lines(study, chart, &rows, figure, &format!("{id}-{i}"), shown))
-            .collect(),
-        ChartKind::Map => figures
-            .map(|(i, figure)| draw_map(study, chart, &rows, figure, &format!("{id}-{i}"), shown))
-            .collect(),
+        ChartKind::Strip => of_each(draw_strip),
+        ChartKind::Line => of_each(draw_lines),
+        ChartKind::Map => of_each(draw_map),
     };
     let paper = if chart.paper { paper_shape(study, chart, &id, shown) } else { None };
     let numbers = numbers(study, chart, &rows, x);

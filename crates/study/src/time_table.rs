@@ -30,7 +30,7 @@ impl TimeTable {
             self.end.map(|end| now + end.saturating_duration_since(now).mul_f64(share.clamp(0.0, 1.0)));
     }
 
-    /// Whether the study still has so much time.
+    /// Whether at least `needed` is left of the study's time.
     pub(crate) fn has_time_for(&self, now: Instant, needed: Duration) -> bool {
         self.study_end.is_none_or(|end| now + needed <= end)
     }
