@@ -32,7 +32,8 @@ impl Serving {
         self.restart_with(&[]);
     }
 
-    fn restart_with(&mut self, options: &[&str]) {
+    /// Answers where it serves MQTT, if it does.
+    fn restart_with(&mut self, options: &[&str]) -> Option<String> {
         self.kill();
         let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
         command.args(["events", "serve", "--listen"]).arg(self.path("events")).args(options);
@@ -41,10 +42,16 @@ impl Serving {
         let said = broker.stderr.take().expect("a pipe");
         self.broker = Some(broker);
         let mut lines = BufReader::new(said).lines();
-        let first = lines.by_ref().map_while(Result::ok).find(|line| !line.starts_with("serving MQTT"));
+        let mut mqtt = None;
+        let first = lines.by_ref().map_while(Result::ok).find(|line| {
+            let serves = line.strip_prefix("serving MQTT at ");
+            mqtt = serves.map(str::to_owned).or(mqtt.take());
+            serves.is_none()
+        });
         assert!(first.as_ref().is_some_and(|line| line.starts_with("serving at")), "{first:?}");
         // what it says later must find a reader
         std::thread::spawn(move || lines.for_each(drop));
+        mqtt
     }
 
     fn kill(&mut self) {
@@ -343,38 +350,44 @@ fn a_retained_mqtt_message_outlives_kill_9_of_the_broker_and_so_does_its_end() {
         eprintln!("skipped: mosquitto_pub and mosquitto_sub are not installed (Debian: mosquitto-clients)");
         return;
     }
-    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-    let port = port.expect("a free port").port().to_string();
-    let mqtt = format!("127.0.0.1:{port}");
-    let options = ["--mqtt", &mqtt, "--log-topics", "lamp/#"];
+    // each broker has a port that nobody else has; a fixed one may be taken while none runs
+    let options = ["--mqtt", "127.0.0.1:0", "--log-topics", "lamp/#"];
     let mut serving = Serving::start();
-    let publish = |arguments: &[&str]| {
+    let restart = |serving: &mut Serving| {
+        let address = serving.restart_with(&options).expect("it serves MQTT");
+        address.rsplit_once(':').expect("an address").1.to_owned()
+    };
+    let publish = |port: &str, arguments: &[&str]| {
         let mut command = Command::new("mosquitto_pub");
-        command.args(["-h", "127.0.0.1", "-p", &port, "-q", "1", "-r"]).args(arguments);
+        command.args(["-h", "127.0.0.1", "-p", port, "-q", "1"]).args(arguments);
         assert!(command.status().expect("it is installed").success(), "{arguments:?}");
     };
-    let retained = || {
+    let retained = |serving: &Serving, port: &str| {
         let mut command = Command::new("mosquitto_sub");
-        command.args(["-h", "127.0.0.1", "-p", &port, "-t", "#", "-F", "%t %r %p", "-W", "2"]);
-        let text = String::from_utf8(command.output().expect("it is installed").stdout).expect("a text");
-        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        command.args(["-h", "127.0.0.1", "-p", port, "-t", "#", "-F", "%t %r %p"]);
+        let mut subscriber = command.stdout(Stdio::piped()).spawn().expect("it is installed");
+        serving.wait_for_consumers(1);
+        // what is retained comes before what is published after the subscription
+        publish(port, &["-t", "end", "-m", "-"]);
+        let lines = BufReader::new(subscriber.stdout.take().expect("a pipe")).lines();
+        let lines = lines.map(|line| line.expect("a text"));
+        let mut lines: Vec<_> = lines.take_while(|line| line != "end 0 -").collect();
+        subscriber.kill().expect("our child");
+        subscriber.wait().expect("it ends");
         lines.sort_unstable();
         lines
     };
-    serving.restart_with(&options);
-    serving.wait_for_consumers(0);
+    let port = restart(&mut serving);
     for (topic, payload) in [("lamp/1", "on"), ("lamp/1", "off"), ("lamp/2", "on"), ("other", "on")] {
-        publish(&["-t", topic, "-m", payload]);
+        publish(&port, &["-r", "-t", topic, "-m", payload]);
     }
-    serving.restart_with(&options);
-    serving.wait_for_consumers(0);
+    let port = restart(&mut serving);
     assert_eq!(
-        retained(),
+        retained(&serving, &port),
         ["lamp/1 1 off", "lamp/2 1 on"],
         "what is not in the log is lost with the broker"
     );
-    publish(&["-t", "lamp/1", "-n"]);
-    serving.restart_with(&options);
-    serving.wait_for_consumers(0);
-    assert_eq!(retained(), ["lamp/2 1 on"]);
+    publish(&port, &["-r", "-t", "lamp/1", "-n"]);
+    let port = restart(&mut serving);
+    assert_eq!(retained(&serving, &port), ["lamp/2 1 on"]);
 }

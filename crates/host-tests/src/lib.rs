@@ -28,6 +28,7 @@ mod harness;
 pub mod hosts;
 pub mod mpi;
 pub mod mpi_place;
+pub mod ports;
 pub mod processes;
 pub mod program;
 pub mod quota;

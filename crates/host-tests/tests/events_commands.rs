@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use unisono_broker::{AgainSpec, Client, ConsumerStatistics, Reception, SubscriptionSpec, WhenFull};
+use unisono_host_tests::ports::free_ports;
 use unisono_host_tests::processes::text;
 use unisono_host_tests::{TestOutcome, host_tests, program};
 
@@ -197,8 +198,7 @@ fn a_program_that_is_stopped_longer_than_its_lease_is_told_when_it_goes_on() -> 
 }
 
 fn names_misses_refusals_and_groups_are_in_top_and_in_the_metrics() -> TestOutcome {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-    let metrics = port.expect("a free port").to_string();
+    let [metrics] = free_ports().map(|port| port.to_string());
     let site = Site::new(&["--metrics", &metrics]);
     let group = ["subscribe", "jobs", "--group", "workers"];
     let _one = site.start(&group, "one");

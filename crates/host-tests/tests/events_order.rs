@@ -3,10 +3,10 @@
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use unisono_broker::{Advertisement, BrokerAddress, Client, EventDraft};
+use unisono_host_tests::ports::free_ports;
 use unisono_host_tests::processes::{send, until};
 use unisono_host_tests::{TestOutcome, host_tests, program};
 use unisono_linux::process::Signal;
@@ -72,8 +72,7 @@ fn a_consumer_that_was_stopped_gets_first_what_is_due_first() -> TestOutcome {
     let (socket, policy) = (scratch.path().join("bus"), scratch.path().join("classes.toml"));
     std::fs::write(&policy, POLICY).expect("room for a policy");
     let (unix, policy) = (socket.to_str().expect("plain"), policy.to_str().expect("plain"));
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
-    let tcp = format!("tcp:{free}");
+    let [tcp] = free_ports().map(|port| format!("tcp:{port}"));
     let _broker = start(&["serve", policy, "--listen", unix, "--listen", &tcp]);
     for at in [unix, &tcp] {
         let mut supplier = connect(&BrokerAddress::Unix(socket.clone()));

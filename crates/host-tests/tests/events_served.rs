@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use unisono_broker::{
     Advertisement, Client, EventDraft, NoticeText, Reception, SubscriptionSpec, TopicHandle, WhenFull,
 };
+use unisono_host_tests::ports::free_ports;
 use unisono_host_tests::{TestOutcome, host_tests, program};
 
 /// A process that is killed when the test ends.
@@ -66,8 +67,7 @@ fn what_one_program_publishes_another_prints_over_each_transport() -> TestOutcom
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let socket = scratch.path().join("bus");
     let unix = socket.to_str().expect("plain");
-    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-    let tcp = format!("tcp:{}", port.expect("a free port"));
+    let [tcp] = free_ports().map(|port| format!("tcp:{port}"));
     let shared = format!("shm:{}", scratch.path().join("shared").display());
     let broker = serve(&[unix, &tcp, &shared]);
     drop(connect(&shared));

@@ -14,13 +14,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use unisono_broker::{Client, LogStatistics};
+use unisono_host_tests::ports::free_ports;
 use unisono_host_tests::{TestOutcome, host_tests, is_long, program, require};
 
 /// The last one is the MQTT client.
@@ -302,9 +302,9 @@ impl Soak<'_> {
 fn nothing_that_was_acknowledged_is_lost_while_every_party_is_killed_at_random() -> TestOutcome {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let time = if is_long() { 600 } else { 10 };
-    let free = || TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
     let path = |name: &str| scratch.path().join(name).display().to_string();
-    let (tcp, mqtt) = (format!("tcp:{}", free()), free().to_string());
+    let [tcp, mqtt] = free_ports();
+    let (tcp, mqtt) = (format!("tcp:{tcp}"), mqtt.to_string());
     let at = Addresses { unix: path("bus"), shared: format!("shm:{}", path("shared")), tcp, mqtt };
     let with_mqtt = require::program("mosquitto_pub", "apt-get install mosquitto-clients");
     if let Err(why) = &with_mqtt {
