@@ -44,6 +44,7 @@ impl StepSummary {
         }
         self.slowest();
         self.list("skipped", |verdict| &verdict.skipped);
+        self.list("failed once, passed when tried again", |verdict| &verdict.unsteady);
         self.list("failed", |verdict| &verdict.failures);
         println!("\n{passed} passed, {failed} failed, {skipped} skipped");
         failed == 0

@@ -71,15 +71,33 @@ pub(crate) fn miri() -> anyhow::Result<bool> {
     Ok(summary.conclude())
 }
 
-fn tests(arguments: &[&str], prepare: impl FnOnce(&mut Command)) -> StepVerdict {
-    let mut command = unisono_host_tests::program::cargo();
-    prepare(&mut command);
-    verdict(testing(command, arguments).showing(test_output::filter())).0
+/// How many tests that failed are tried again. If more fail, it is the change and not chance.
+const TRIED_AGAIN: usize = 3;
+
+/// Runs tests. The few that fail run once more, when no other test is beside them.
+fn tests(arguments: &[&str], prepare: impl Fn(&mut Command)) -> StepVerdict {
+    let run = |names: &[&str]| {
+        let mut command = unisono_host_tests::program::cargo();
+        prepare(&mut command);
+        verdict(testing(command, arguments, names).showing(test_output::filter()))
+    };
+    let (first, _) = run(&[]);
+    let names: Vec<&str> = first.failed_tests.iter().map(String::as_str).collect();
+    // a test that hung or a crate that did not build is a failure without a test's name
+    if names.is_empty() || names.len() > TRIED_AGAIN || first.failures.len() > names.len() {
+        return first;
+    }
+    println!("\nonce more: {}", names.join(", "));
+    let (_, second) = run(&names);
+    test_output::after_second_try(first, &second)
 }
 
-/// `cargo test ARGUMENTS`, by a command that begins with cargo.
-fn testing(mut cargo: Command, arguments: &[&str]) -> TimedStep {
+/// `cargo test ARGUMENTS`, by a command that begins with cargo: all tests, or those with these whole names.
+fn testing(mut cargo: Command, arguments: &[&str], names: &[&str]) -> TimedStep {
     cargo.args(["test", "--locked", "--no-fail-fast"]).args(arguments).args(["--", "--show-output"]);
+    if !names.is_empty() {
+        cargo.arg("--exact").args(names);
+    }
     cargo.current_dir(workspace());
     let step = TimedStep::new(format!("cargo test {}", arguments.join(" ")), cargo);
     step.testing(test_output::runs_a_program)
@@ -173,7 +191,7 @@ fn loom() -> (StepVerdict, Vec<String>) {
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
     // they may have to wait for the host tests' end
     let hour = Duration::from_secs(60 * 60);
-    let step = testing(command, &arguments).testing_within(test_output::runs_a_program, hour, hour);
+    let step = testing(command, &arguments, &[]).testing_within(test_output::runs_a_program, hour, hour);
     let (verdict, mut lines) = verdict(step.within(2 * hour).showing(|_| false));
     let mut is_shown = test_output::filter();
     lines.retain(|line| is_shown(line));

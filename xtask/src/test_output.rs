@@ -36,6 +36,28 @@ pub(crate) fn read(lines: &[String]) -> StepVerdict {
     verdict
 }
 
+/// The verdict on a run, some of whose tests failed, after all these tests ran once more and printed `second`.
+/// A test counts as passed if it passed then. A test that was skipped then has still failed.
+pub(crate) fn after_second_try(mut first: StepVerdict, second: &[String]) -> StepVerdict {
+    let has = |name: &str, result: &str| {
+        let told = format!("test {name} ... {result}");
+        second.iter().any(|line| line.starts_with(&told))
+    };
+    let failures = std::mem::take(&mut first.failures);
+    let failed_tests = std::mem::take(&mut first.failed_tests);
+    for (failure, name) in failures.into_iter().zip(failed_tests) {
+        if has(&name, "ok") && !has(&name, "FAILED") {
+            first.passed += 1;
+            first.failed -= 1;
+            first.unsteady.push(failure);
+        } else {
+            first.failures.push(failure);
+            first.failed_tests.push(name);
+        }
+    }
+    first
+}
+
 /// The test program that cargo says it runs now.
 fn test_program(line: &str) -> Option<&str> {
     let line = line.trim_start();
@@ -56,6 +78,7 @@ fn single(name: &str, result: &str, program: &str, verdict: &mut StepVerdict) {
         verdict.skipped.push(format!("{program} {name}: {reason}"));
     } else if result.starts_with("FAILED") {
         verdict.failures.push(format!("{program} {name}"));
+        verdict.failed_tests.push(name.to_owned());
     } else if let Some(seconds) = result.strip_prefix("ok (").and_then(|rest| rest.strip_suffix(" s)")) {
         let ms = seconds.parse().map_or(0, |seconds: f64| (seconds * 1e3) as u64);
         verdict.times_ms.push((ms, format!("{program} {name}")));
@@ -133,6 +156,19 @@ test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fini
         assert_eq!(verdict.skipped, ["tests/gang.rs x: it needs root"]);
         assert_eq!(verdict.failures, ["tests/gang.rs y"]);
         assert_eq!(verdict.times_ms, [(1500, "tests/gang.rs z".to_owned())]);
+    }
+
+    #[test]
+    fn a_test_that_passes_when_tried_again_is_unsteady_and_no_other_is_forgiven() {
+        let first = read(&lines(
+            "     Running tests/log.rs (target/debug/deps/log-1)\ntest a ... FAILED\ntest b ... FAILED\n\
+             test c ... FAILED\ntest d ... ok\ntest result: FAILED. 1 passed; 3 failed; 0 ignored\n",
+        ));
+        let second = "test a ... ok (0.1 s)\ntest b ... FAILED\ntest c ... skipped: no processor\n";
+        let verdict = after_second_try(first, &lines(second));
+        assert_eq!((verdict.passed, verdict.failed), (2, 2));
+        assert_eq!(verdict.unsteady, ["tests/log.rs a"]);
+        assert_eq!(verdict.failures, ["tests/log.rs b", "tests/log.rs c"]);
     }
 
     #[test]
