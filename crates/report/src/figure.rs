@@ -1,6 +1,7 @@
 //! From a study's chart to a figure: the drawing for both windows, a description in words, and the numbers in
 //! a table that can be unfolded.
 
+use crate::chart_table::{NumbersRow, numbers, places};
 use crate::draw::axis::in_unit;
 use crate::draw::line::{self, LineSeries, Point, Series, Shape};
 use crate::draw::look::VariantLook;
@@ -12,7 +13,6 @@ use crate::said;
 use crate::study::{ChartRow, Study};
 use askama::Template;
 use unisono_linux::counted::counted;
-use unisono_measure::modes::two_modes;
 use unisono_measure::quantile;
 use unisono_measure::record::{Chart, ChartKind, PointsAre, Scale, Verdict};
 
@@ -70,8 +70,14 @@ impl FigurePlace {
     }
 }
 
-/// Draws one figure of a chart's rows, under an id.
-type DrawFigure = fn(&Study<'_>, &Chart, &[ChartRow<'_>], &str, &str, FigurePlace) -> String;
+/// A chart whose rows are drawn.
+struct Drawn<'a> {
+    study: &'a Study<'a>,
+    chart: &'a Chart,
+    rows: &'a [ChartRow<'a>],
+    id: &'a str,
+    shown: FigurePlace,
+}
 
 /// A `<figure>` with one drawing for each figure (bars: one for all).
 pub(crate) fn figure(study: &Study<'_>, chart: &Chart, index: usize, shown: FigurePlace) -> String {
@@ -85,17 +91,14 @@ pub(crate) fn figure(study: &Study<'_>, chart: &Chart, index: usize, shown: Figu
         let (drawings, paper, numbers) = (String::new(), None, Vec::new());
         return ChartFigure { study, chart, nothing, drawings, paper, x, numbers }.to_string();
     }
-    let of_each = |draw: DrawFigure| -> String {
-        let figures = chart.y.iter().enumerate();
-        figures.map(|(i, figure)| draw(study, chart, &rows, figure, &format!("{id}-{i}"), shown)).collect()
-    };
+    let drawn = Drawn { study, chart, rows: &rows, id: &id, shown };
     let drawings = match chart.kind {
-        ChartKind::Bars => draw_bars(study, chart, &rows, &id, shown),
-        ChartKind::Strip => of_each(draw_strip),
-        ChartKind::Line => of_each(draw_lines),
-        ChartKind::Map => of_each(draw_map),
+        ChartKind::Bars => drawn.bars(),
+        ChartKind::Strip => drawn.of_each(Drawn::strip),
+        ChartKind::Line => drawn.of_each(Drawn::lines),
+        ChartKind::Map => drawn.of_each(Drawn::map),
     };
-    let paper = if chart.paper { paper_shape(study, chart, &id, shown) } else { None };
+    let paper = if chart.paper { drawn.paper_shape() } else { None };
     let numbers = numbers(study, chart, &rows, x);
     ChartFigure { study, chart, nothing: None, drawings, paper, x, numbers }.to_string()
 }
@@ -127,30 +130,6 @@ fn axis_label(study: &Study<'_>, given: Option<&str>, name: &str) -> String {
     }
 }
 
-/// Values of the study's other charts that have the same axis as this one, so that panels can be compared:
-/// the same kind of chart, scale and unit. A linear axis is shared only by panels of like height
-/// ([`ALIKE`]); otherwise the lower one would be flat.
-fn of_neighbours(study: &Study<'_>, chart: &Chart, figure: &str) -> Vec<f64> {
-    let unit = study.unit(figure);
-    let is_same = |other: &str| {
-        // counts and quotients of different things have no unit that tells them apart
-        if matches!(unit.as_str(), "1" | "") { other == figure } else { study.unit(other) == unit }
-    };
-    let values = |of: &Chart| -> Vec<f64> {
-        let x = of.x.as_deref().filter(|_| of.kind == ChartKind::Line);
-        let rows = study.rows(of, x);
-        let figures = of.y.iter().filter(|figure| is_same(figure));
-        figures.flat_map(|figure| rows.iter().flat_map(|row| row.values(figure))).collect()
-    };
-    let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
-    let own = most(&values(chart));
-    let neighbours = study.head.charts.iter().filter(|other| {
-        (other.kind, other.y_scale) == (chart.kind, chart.y_scale) && !std::ptr::eq(*other, chart)
-    });
-    let alike = |values: &Vec<f64>| chart.y_scale == Scale::Log || most(values) <= own * ALIKE;
-    neighbours.map(values).filter(alike).flatten().collect()
-}
-
 /// For readers who do not see the drawing.
 fn medians(rows: &[ChartRow<'_>], figure: &str, says: &dyn Fn(f64) -> String) -> String {
     let one = |row: &ChartRow<'_>| {
@@ -164,188 +143,239 @@ fn medians(rows: &[ChartRow<'_>], figure: &str, says: &dyn Fn(f64) -> String) ->
     rows.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-fn draw_strip(
-    study: &Study<'_>,
-    chart: &Chart,
-    rows: &[ChartRow<'_>],
-    figure: &str,
-    id: &str,
-    shown: FigurePlace,
-) -> String {
-    let says = in_unit(&study.unit(figure));
-    let drawn: Vec<strip::StripRow> = rows
-        .iter()
-        .map(|row| strip::StripRow {
-            name: row.name.clone(),
-            look: study.looks.look(row.variant),
-            runs: row.values(figure),
-            note: row.note(),
-        })
-        .collect();
-    let description = medians(rows, figure, &says);
-    let label = axis_label(study, chart.y_label.as_deref(), figure);
-    let strip = strip::Strip {
-        id,
-        title: &chart.title,
-        description: shown.described(&description),
-        rows: &drawn,
-        label: &label,
-        scale: chart.y_scale,
-        also: &of_neighbours(study, chart, figure),
-        says: &says,
-        reference: chart.reference.as_ref().map(|r| (r.value, r.label.as_str())),
-    };
-    shown.drawings(|window| strip::draw(&strip, window))
-}
-
-fn draw_bars(
-    study: &Study<'_>,
-    chart: &Chart,
-    rows: &[ChartRow<'_>],
-    id: &str,
-    shown: FigurePlace,
-) -> String {
-    let unit = chart.y.first().map(|figure| study.unit(figure)).unwrap_or_default();
-    let says = in_unit(&unit);
-    let names: Vec<String> = chart.y.iter().map(|figure| study.label(figure)).collect();
-    let legend: Vec<(VariantLook, &str)> =
-        names.iter().enumerate().map(|(i, name)| (study.looks.spare(i), name.as_str())).collect();
-    let groups: Vec<bars::BarGroup> = rows
-        .iter()
-        .map(|row| bars::BarGroup {
-            name: row.name.clone(),
-            bars: chart
-                .y
-                .iter()
-                .enumerate()
-                .map(|(i, figure)| {
-                    let look =
-                        if chart.y.len() == 1 { study.looks.look(row.variant) } else { study.looks.spare(i) };
-                    bars::Bar { look, runs: row.values(figure) }
-                })
-                .collect(),
-            note: row.note(),
-        })
-        .collect();
-    let described: Vec<String> = chart
-        .y
-        .iter()
-        .zip(&names)
-        .map(|(figure, name)| format!("{name}: {}", medians(rows, figure, &says)))
-        .collect();
-    let label = chart.y_label.as_deref().map(|label| number::without_unit(label).to_owned());
-    let label = label.or_else(|| names.first().filter(|_| names.len() == 1).cloned()).unwrap_or_default();
-    let described = described.join(". ");
-    let bars = bars::Bars {
-        id,
-        title: &chart.title,
-        description: shown.described(&described),
-        groups: &groups,
-        legend: &legend,
-        label: &label,
-        scale: chart.y_scale,
-        also: &chart.y.first().map(|figure| of_neighbours(study, chart, figure)).unwrap_or_default(),
-        says: &says,
-        reference: chart.reference.as_ref().map(|r| (r.value, r.label.as_str())),
-    };
-    shown.drawings(|window| bars::draw(&bars, window))
-}
-
-fn draw_map(
-    study: &Study<'_>,
-    chart: &Chart,
-    rows: &[ChartRow<'_>],
-    figure: &str,
-    id: &str,
-    shown: FigurePlace,
-) -> String {
-    let x = chart.x.as_deref().unwrap_or_default();
-    let mut columns: Vec<&serde_json::Value> = Vec::new();
-    for place in rows.iter().flat_map(|row| places(row, Some(x))).filter_map(|(place, _)| place) {
-        if !columns.contains(&place) {
-            columns.push(place);
-        }
+impl Drawn<'_> {
+    /// The drawings of each of the chart's figures, under an id of its own.
+    fn of_each(&self, draw: fn(&Self, &str, &str) -> String) -> String {
+        let figures = self.chart.y.iter().enumerate();
+        figures.map(|(i, figure)| draw(self, figure, &format!("{}-{i}", self.id))).collect()
     }
-    columns.sort_by(|a, b| a.as_f64().unwrap_or(0.0).total_cmp(&b.as_f64().unwrap_or(0.0)));
-    let cells = |row: &ChartRow<'_>| {
-        let of = |column: &&serde_json::Value| {
-            let here = row.runs.iter().filter(|run| run.parameters.get(x) == Some(column));
-            quantile::median(&here.filter_map(|run| run.value(figure)).collect::<Vec<_>>())
+
+    fn strip(&self, figure: &str, id: &str) -> String {
+        let Self { study, chart, rows, shown, .. } = *self;
+        let says = in_unit(&study.unit(figure));
+        let drawn: Vec<strip::StripRow> = rows
+            .iter()
+            .map(|row| strip::StripRow {
+                name: row.name.clone(),
+                look: study.looks.look(row.variant),
+                runs: row.values(figure),
+                note: row.note(),
+            })
+            .collect();
+        let description = medians(rows, figure, &says);
+        let label = axis_label(study, chart.y_label.as_deref(), figure);
+        let strip = strip::Strip {
+            id,
+            title: &chart.title,
+            description: shown.described(&description),
+            rows: &drawn,
+            label: &label,
+            scale: chart.y_scale,
+            also: &self.of_neighbours(figure),
+            says: &says,
+            reference: chart.reference.as_ref().map(|r| (r.value, r.label.as_str())),
         };
-        columns.iter().map(of).collect()
-    };
-    let drawn: Vec<map::MapRow> =
-        rows.iter().map(|row| map::MapRow { name: row.name.clone(), cells: cells(row) }).collect();
-    let says = |value: f64| format!("{}\u{d7}", number::plain(value));
-    let names: Vec<String> = columns.iter().map(|column| study.parameter(x, column)).collect();
-    let describe = |row: &map::MapRow| {
-        let at =
-            |(name, value): (&String, &Option<f64>)| value.map(|value| format!("{} at {name}", says(value)));
-        format!(
-            "{}: {}",
-            row.name,
-            names.iter().zip(&row.cells).filter_map(at).collect::<Vec<_>>().join(", ")
-        )
-    };
-    let described = drawn.iter().map(describe).collect::<Vec<_>>().join("; ");
-    let ratios = map::RatioMap {
-        id,
-        title: &chart.title,
-        description: shown.described(&described),
-        rows: &drawn,
-        columns: &names,
-        x_label: &axis_label(study, chart.x_label.as_deref(), x),
-        says: &says,
-        even: chart.reference.as_ref().map_or(1.0, |reference| reference.value),
-    };
-    shown.drawings(|window| map::draw(&ratios, window))
-}
-
-fn draw_lines(
-    study: &Study<'_>,
-    chart: &Chart,
-    rows: &[ChartRow<'_>],
-    figure: &str,
-    id: &str,
-    shown: FigurePlace,
-) -> String {
-    let says_y = in_unit(&study.unit(figure));
-    let x = chart.x.as_deref().unwrap_or_default();
-    let says_x = in_unit(number::unit_in_name(x));
-    let mut series: Vec<Series> = Vec::new();
-    for row in rows {
-        let mut points = curve(row, x, figure);
-        if points.is_empty() {
-            points = swept(row, x, figure);
-        }
-        if !points.is_empty() {
-            series.push(Series { name: row.name.clone(), look: study.looks.look(row.variant), points });
-        }
+        shown.drawings(|window| strip::draw(&strip, window))
     }
-    let describe = |s: &Series| {
-        let at = |p: &Point| Some(format!("{} at {}", says_y(quantile::median(&p.runs)?), says_x(p.x)));
-        format!("{}: {}", s.name, s.points.iter().filter_map(at).collect::<Vec<_>>().join(", "))
-    };
-    let description = series.iter().map(describe).collect::<Vec<_>>().join("; ");
-    let papers = if chart.paper { paper_lines(study, PointsAre::Values) } else { Vec::new() };
-    let lines = LineSeries {
-        id,
-        title: &chart.title,
-        description: shown.described(&description),
-        series: &series,
-        x_label: &axis_label(study, chart.x_label.as_deref(), x),
-        y_label: &axis_label(study, chart.y_label.as_deref(), figure),
-        x_scale: chart.x_scale,
-        y_scale: chart.y_scale,
-        says_x: &says_x,
-        says_y: &says_y,
-        reference: chart.reference.as_ref().map(|r| (r.value, r.label.as_str())),
-        paper: &papers,
-        x_also: &[],
-        y_also: &of_neighbours(study, chart, figure),
-        small: false,
-    };
-    shown.drawings(|window| line::draw(&lines, window))
+
+    fn bars(&self) -> String {
+        let Self { study, chart, rows, id, shown } = *self;
+        let unit = chart.y.first().map(|figure| study.unit(figure)).unwrap_or_default();
+        let says = in_unit(&unit);
+        let names: Vec<String> = chart.y.iter().map(|figure| study.label(figure)).collect();
+        let legend: Vec<(VariantLook, &str)> =
+            names.iter().enumerate().map(|(i, name)| (study.looks.spare(i), name.as_str())).collect();
+        let groups: Vec<bars::BarGroup> = rows
+            .iter()
+            .map(|row| bars::BarGroup {
+                name: row.name.clone(),
+                bars: chart
+                    .y
+                    .iter()
+                    .enumerate()
+                    .map(|(i, figure)| {
+                        let look = if chart.y.len() == 1 {
+                            study.looks.look(row.variant)
+                        } else {
+                            study.looks.spare(i)
+                        };
+                        bars::Bar { look, runs: row.values(figure) }
+                    })
+                    .collect(),
+                note: row.note(),
+            })
+            .collect();
+        let described: Vec<String> = chart
+            .y
+            .iter()
+            .zip(&names)
+            .map(|(figure, name)| format!("{name}: {}", medians(rows, figure, &says)))
+            .collect();
+        let label = chart.y_label.as_deref().map(|label| number::without_unit(label).to_owned());
+        let label = label.or_else(|| names.first().filter(|_| names.len() == 1).cloned()).unwrap_or_default();
+        let described = described.join(". ");
+        let bars = bars::Bars {
+            id,
+            title: &chart.title,
+            description: shown.described(&described),
+            groups: &groups,
+            legend: &legend,
+            label: &label,
+            scale: chart.y_scale,
+            also: &chart.y.first().map(|figure| self.of_neighbours(figure)).unwrap_or_default(),
+            says: &says,
+            reference: chart.reference.as_ref().map(|r| (r.value, r.label.as_str())),
+        };
+        shown.drawings(|window| bars::draw(&bars, window))
+    }
+
+    fn map(&self, figure: &str, id: &str) -> String {
+        let Self { study, chart, rows, shown, .. } = *self;
+        let x = chart.x.as_deref().unwrap_or_default();
+        let mut columns: Vec<&serde_json::Value> = Vec::new();
+        for place in rows.iter().flat_map(|row| places(row, Some(x))).filter_map(|(place, _)| place) {
+            if !columns.contains(&place) {
+                columns.push(place);
+            }
+        }
+        columns.sort_by(|a, b| a.as_f64().unwrap_or(0.0).total_cmp(&b.as_f64().unwrap_or(0.0)));
+        let cells = |row: &ChartRow<'_>| {
+            let of = |column: &&serde_json::Value| {
+                let here = row.runs.iter().filter(|run| run.parameters.get(x) == Some(column));
+                quantile::median(&here.filter_map(|run| run.value(figure)).collect::<Vec<_>>())
+            };
+            columns.iter().map(of).collect()
+        };
+        let drawn: Vec<map::MapRow> =
+            rows.iter().map(|row| map::MapRow { name: row.name.clone(), cells: cells(row) }).collect();
+        let says = |value: f64| format!("{}\u{d7}", number::plain(value));
+        let names: Vec<String> = columns.iter().map(|column| study.parameter(x, column)).collect();
+        let describe = |row: &map::MapRow| {
+            let at = |(name, value): (&String, &Option<f64>)| {
+                value.map(|value| format!("{} at {name}", says(value)))
+            };
+            format!(
+                "{}: {}",
+                row.name,
+                names.iter().zip(&row.cells).filter_map(at).collect::<Vec<_>>().join(", ")
+            )
+        };
+        let described = drawn.iter().map(describe).collect::<Vec<_>>().join("; ");
+        let ratios = map::RatioMap {
+            id,
+            title: &chart.title,
+            description: shown.described(&described),
+            rows: &drawn,
+            columns: &names,
+            x_label: &axis_label(study, chart.x_label.as_deref(), x),
+            says: &says,
+            even: chart.reference.as_ref().map_or(1.0, |reference| reference.value),
+        };
+        shown.drawings(|window| map::draw(&ratios, window))
+    }
+
+    fn lines(&self, figure: &str, id: &str) -> String {
+        let Self { study, chart, rows, shown, .. } = *self;
+        let says_y = in_unit(&study.unit(figure));
+        let x = chart.x.as_deref().unwrap_or_default();
+        let says_x = in_unit(number::unit_in_name(x));
+        let mut series: Vec<Series> = Vec::new();
+        for row in rows {
+            let mut points = curve(row, x, figure);
+            if points.is_empty() {
+                points = swept(row, x, figure);
+            }
+            if !points.is_empty() {
+                series.push(Series { name: row.name.clone(), look: study.looks.look(row.variant), points });
+            }
+        }
+        let describe = |s: &Series| {
+            let at = |p: &Point| Some(format!("{} at {}", says_y(quantile::median(&p.runs)?), says_x(p.x)));
+            format!("{}: {}", s.name, s.points.iter().filter_map(at).collect::<Vec<_>>().join(", "))
+        };
+        let description = series.iter().map(describe).collect::<Vec<_>>().join("; ");
+        let papers = if chart.paper { paper_lines(study, PointsAre::Values) } else { Vec::new() };
+        let lines = LineSeries {
+            id,
+            title: &chart.title,
+            description: shown.described(&description),
+            series: &series,
+            x_label: &axis_label(study, chart.x_label.as_deref(), x),
+            y_label: &axis_label(study, chart.y_label.as_deref(), figure),
+            x_scale: chart.x_scale,
+            y_scale: chart.y_scale,
+            says_x: &says_x,
+            says_y: &says_y,
+            reference: chart.reference.as_ref().map(|r| (r.value, r.label.as_str())),
+            paper: &papers,
+            x_also: &[],
+            y_also: &self.of_neighbours(figure),
+            small: false,
+        };
+        shown.drawings(|window| line::draw(&lines, window))
+    }
+
+    /// The paper's shape in a small chart, over the same x axis as ours.
+    fn paper_shape(&self) -> Option<(String, String)> {
+        let Self { study, chart, id, shown, .. } = *self;
+        let mut shapes = paper_lines(study, PointsAre::Shape);
+        let x = chart.x.as_deref().filter(|_| !shapes.is_empty())?;
+        for shape in &mut shapes {
+            shape.name = shape.name.trim_start_matches("paper: ").to_owned();
+        }
+        let ours: Vec<f64> = study
+            .runs
+            .iter()
+            .filter(|run| run.has(&chart.only))
+            .filter_map(|run| run.parameters.get(x)?.as_f64())
+            .collect();
+        let note =
+            study.head.paper.as_ref().and_then(|paper| paper.points_note.as_deref()).unwrap_or_default();
+        let says_x = in_unit(number::unit_in_name(x));
+        let lines = LineSeries {
+            id: &format!("{id}-paper"),
+            title: "The paper's shape",
+            description: note,
+            series: &[],
+            x_label: "",
+            y_label: "",
+            x_scale: chart.x_scale,
+            y_scale: Scale::Linear,
+            says_x: &says_x,
+            says_y: &|_| String::new(),
+            reference: None,
+            paper: &shapes,
+            x_also: &ours,
+            y_also: &[],
+            small: true,
+        };
+        Some((shown.drawings(|window| line::draw(&lines, window)), note.to_owned()))
+    }
+
+    /// Values of the study's other charts that have the same axis as this one, so that panels can be compared:
+    /// the same kind of chart, scale and unit. A linear axis is shared only by panels of like height
+    /// ([`ALIKE`]); otherwise the lower one would be flat.
+    fn of_neighbours(&self, figure: &str) -> Vec<f64> {
+        let Self { study, chart, .. } = *self;
+        let unit = study.unit(figure);
+        let is_same = |other: &str| {
+            // counts and quotients of different things have no unit that tells them apart
+            if matches!(unit.as_str(), "1" | "") { other == figure } else { study.unit(other) == unit }
+        };
+        let values = |of: &Chart| -> Vec<f64> {
+            let x = of.x.as_deref().filter(|_| of.kind == ChartKind::Line);
+            let rows = study.rows(of, x);
+            let figures = of.y.iter().filter(|figure| is_same(figure));
+            figures.flat_map(|figure| rows.iter().flat_map(|row| row.values(figure))).collect()
+        };
+        let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+        let own = most(&values(chart));
+        let neighbours = study.head.charts.iter().filter(|other| {
+            (other.kind, other.y_scale) == (chart.kind, chart.y_scale) && !std::ptr::eq(*other, chart)
+        });
+        let alike = |values: &Vec<f64>| chart.y_scale == Scale::Log || most(values) <= own * ALIKE;
+        neighbours.map(values).filter(alike).flatten().collect()
+    }
 }
 
 /// The paper's points as lines, if they are of this kind.
@@ -369,41 +399,6 @@ fn paper_lines(study: &Study<'_>, kind: PointsAre) -> Vec<Shape> {
             Shape { name: format!("paper: {}", study.label(series)), look, points }
         })
         .collect()
-}
-
-/// The paper's shape in a small chart, over the same x axis as ours.
-fn paper_shape(study: &Study<'_>, chart: &Chart, id: &str, shown: FigurePlace) -> Option<(String, String)> {
-    let mut shapes = paper_lines(study, PointsAre::Shape);
-    let x = chart.x.as_deref().filter(|_| !shapes.is_empty())?;
-    for shape in &mut shapes {
-        shape.name = shape.name.trim_start_matches("paper: ").to_owned();
-    }
-    let ours: Vec<f64> = study
-        .runs
-        .iter()
-        .filter(|run| run.has(&chart.only))
-        .filter_map(|run| run.parameters.get(x)?.as_f64())
-        .collect();
-    let note = study.head.paper.as_ref().and_then(|paper| paper.points_note.as_deref()).unwrap_or_default();
-    let says_x = in_unit(number::unit_in_name(x));
-    let lines = LineSeries {
-        id: &format!("{id}-paper"),
-        title: "The paper's shape",
-        description: note,
-        series: &[],
-        x_label: "",
-        y_label: "",
-        x_scale: chart.x_scale,
-        y_scale: Scale::Linear,
-        says_x: &says_x,
-        says_y: &|_| String::new(),
-        reference: None,
-        paper: &shapes,
-        x_also: &ours,
-        y_also: &[],
-        small: true,
-    };
-    Some((shown.drawings(|window| line::draw(&lines, window)), note.to_owned()))
 }
 
 /// Ratios of a sweep with their intervals, if the study has verdicts at three or more points.
@@ -509,79 +504,4 @@ struct RatiosFigure<'a> {
     drawings: String,
     /// On the paper's ratios, if they are drawn.
     note: Option<&'a str>,
-}
-
-/// The numbers behind a row (and point, for lines) of a chart, for one figure.
-struct NumbersRow {
-    name: String,
-    place: String,
-    figure: String,
-    n: usize,
-    /// The median and every run; or why there are none.
-    values: Result<[String; 2], String>,
-}
-
-fn numbers(study: &Study<'_>, chart: &Chart, rows: &[ChartRow<'_>], x: Option<&str>) -> Vec<NumbersRow> {
-    let mut numbers = Vec::new();
-    for (row, figure) in rows.iter().flat_map(|row| chart.y.iter().map(move |figure| (row, figure))) {
-        let (Some(x), says) = (x, in_unit(&study.unit(figure))) else { break };
-        let says_x = in_unit(number::unit_in_name(x));
-        numbers.extend(curve(row, x, figure).into_iter().map(|point| NumbersRow {
-            name: row.name.clone(),
-            place: says_x(point.x),
-            figure: study.label(figure),
-            n: point.runs.len(),
-            values: in_numbers(&point.runs, &says).ok_or_else(String::new),
-        }));
-    }
-    if !numbers.is_empty() {
-        return numbers;
-    }
-    for row in rows {
-        for (place, runs) in places(row, x) {
-            for figure in &chart.y {
-                let values: Vec<f64> = runs.iter().filter_map(|run| run.value(figure)).collect();
-                let place = x.zip(place).map(|(x, place)| study.parameter(x, place));
-                numbers.push(NumbersRow {
-                    name: row.name.clone(),
-                    place: place.unwrap_or_default(),
-                    figure: study.label(figure),
-                    n: values.len(),
-                    values: in_numbers(&values, &in_unit(&study.unit(figure)))
-                        .ok_or_else(|| row.note().unwrap_or_else(|| "no runs".to_owned())),
-                });
-            }
-        }
-    }
-    numbers
-}
-
-fn in_numbers(values: &[f64], says: &dyn Fn(f64) -> String) -> Option<[String; 2]> {
-    let median = quantile::median(values)?;
-    let mut all = values.iter().map(|v| says(*v)).collect::<Vec<_>>().join(", ");
-    if two_modes(values).is_some() {
-        all += " (two modes)";
-    }
-    Some([says(median), all])
-}
-
-/// The runs of a row, by their position on the x axis.
-fn places<'a>(
-    row: &'a ChartRow<'a>,
-    x: Option<&str>,
-) -> Vec<(Option<&'a serde_json::Value>, Vec<&'a unisono_measure::record::RunLine>)> {
-    let mut places: Vec<(Option<&serde_json::Value>, Vec<_>)> = Vec::new();
-    for run in &row.runs {
-        let place = x.and_then(|x| run.parameters.get(x));
-        match places.iter_mut().find(|(known, _)| *known == place) {
-            Some((_, runs)) => runs.push(*run),
-            None => places.push((place, vec![*run])),
-        }
-    }
-    places.sort_by(|a, b| {
-        let number =
-            |v: &Option<&serde_json::Value>| v.and_then(serde_json::Value::as_f64).unwrap_or(f64::MIN);
-        number(&a.0).total_cmp(&number(&b.0))
-    });
-    places
 }

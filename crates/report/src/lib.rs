@@ -21,6 +21,7 @@ mod answered;
 mod answers;
 mod budgets;
 mod changes;
+mod chart_table;
 mod claims;
 mod conditions;
 mod draw;
