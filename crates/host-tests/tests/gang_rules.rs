@@ -14,6 +14,9 @@ use unisono_host_tests::{TestOutcome, host_tests};
 use unisono_linux::affinity::Tid;
 use unisono_linux::process::Signal;
 
+/// Slices that let the commands of a test run soon.
+const SHORT: &str = "slice = \"5ms\"\n";
+
 /// A file of rules in a directory with a program that no other test runs.
 struct Rules {
     directory: tempfile::TempDir,
@@ -64,7 +67,7 @@ fn weight(served: &Served, gang: &str) -> Option<u64> {
 fn programs_become_gangs_as_the_rules_say_and_as_they_change() -> TestOutcome {
     gangs()?;
     let rules = Rules::new();
-    rules.write(&rules.of_program("weight = 3"));
+    rules.write(&format!("{SHORT}{}", rules.of_program("weight = 3")));
     let early = rules.start(SPIN, 2);
     let served = rules.served();
     until("a gang", || weight(&served, "solver") == Some(3));
@@ -116,14 +119,14 @@ fn a_mistake_in_the_file_is_told_with_its_place_and_leaves_the_rules() -> TestOu
     let rules = Rules::new();
     let directory = tempfile::tempdir().expect("a directory");
     let socket = directory.path().join("socket");
-    let wrong = rules.of_program("wieght = 3");
+    let wrong = format!("{SHORT}{}", rules.of_program("wieght = 3"));
     rules.write(&wrong);
     let refused = talking(&socket, &rules.file()).wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(2), "{said}");
-    let place = format!("{}:4:1: ", rules.file().display());
+    let place = format!("{}:5:1: ", rules.file().display());
     assert!(said.contains(&place) && said.contains("did you mean `weight`?"), "{said}");
-    rules.write(&rules.of_program("weight = 3"));
+    rules.write(&format!("{SHORT}{}", rules.of_program("weight = 3")));
     let mut child = talking(&socket, &rules.file());
     let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
     let served = Served { child, directory };

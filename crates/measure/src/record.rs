@@ -244,7 +244,7 @@ pub struct Verdict {
     pub expected_from: Option<String>,
     #[serde(default, skip_serializing_if = "ExpectedKind::is_bound")]
     pub expected_kind: ExpectedKind,
-    /// What to call the comparison in words, for example `gangs against spread Linux`.
+    /// What to call the comparison in words, for example `gangs against pinned threads`.
     pub words: String,
     /// Which of the report's opening questions this comparison answers, if one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -358,7 +358,7 @@ mod tests {
             against: "spread".into(),
             figure: "rate".into(),
             by: by.map(str::to_owned),
-            words: "gangs against spread Linux".into(),
+            words: "gangs against pinned threads".into(),
             ..Verdict::default()
         }
     }
@@ -402,9 +402,9 @@ mod tests {
         assert_eq!(said.len(), 2);
         assert_eq!(
             said[0].words,
-            "gangs against spread Linux at interval_us = 0: no difference, 1.000 times (95 % interval 1.000 to 1.000, n = 6)"
+            "gangs against pinned threads at interval_us = 0: no difference, 1.000 times (95 % interval 1.000 to 1.000, n = 6)"
         );
-        assert!(said[1].words.starts_with("gangs against spread Linux at interval_us = 10: better, 2.51 times as much (95 % interval 2.50 to 2.51, n = 6)"), "{}", said[1].words);
+        assert!(said[1].words.starts_with("gangs against pinned threads at interval_us = 10: better, 2.51 times as much (95 % interval 2.50 to 2.51, n = 6)"), "{}", said[1].words);
     }
 
     #[test]
@@ -417,16 +417,16 @@ mod tests {
         };
         let runs = [skipped, run("spread", 0, 0, 10.0)];
         let said = judge(&verdict(None), &runs.iter().collect::<Vec<_>>());
-        assert_eq!(said[0].words, "gangs against spread Linux: not answered; gang: needs root");
+        assert_eq!(said[0].words, "gangs against pinned threads: not answered; gang: needs root");
         let said = judge(&verdict(Some("interval_us")), &runs.iter().collect::<Vec<_>>());
         assert_eq!(
-            said[0].words, "gangs against spread Linux at interval_us = 0: not answered; gang: needs root",
+            said[0].words, "gangs against pinned threads at interval_us = 0: not answered; gang: needs root",
             "the reason of a variant that was skipped as a whole holds at every interval"
         );
         let said = judge(&verdict(Some("interval_us")), &[]);
         assert_eq!(
             said[0].words,
-            "gangs against spread Linux: not answered; gang was not run; let a study run to its end"
+            "gangs against pinned threads: not answered; gang was not run; let a study run to its end"
         );
     }
 

@@ -3,6 +3,7 @@
 //! It has the same answers as the last screen of a terminal ([`crate::screen`]), unshortened. The picture is
 //! of the comparison that the first sentence is about ([`crate::answered`]).
 
+use crate::escape::Escaped;
 use crate::screen::{self, ScreenBlock};
 use crate::study::Study;
 use askama::Template;
@@ -33,9 +34,19 @@ fn first_sentences(text: &str) -> String {
     text[..fits.or(ends.clone().next()).unwrap_or_default()].to_owned()
 }
 
+/// A name, escaped, that may be broken after each sign that joins words.
+pub(crate) fn breakable(name: &str) -> String {
+    Escaped(name).to_string().replace('_', "_<wbr>").replace('=', "=<wbr>")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_name_breaks_where_its_words_end() {
+        assert_eq!(breakable("A_B=<c>"), "A_<wbr>B=<wbr>&lt;c&gt;");
+    }
 
     #[test]
     fn a_card_has_whole_sentences_and_at_least_one() {

@@ -5,9 +5,8 @@ use std::fmt::Write as _;
 use unisono_linux::counted::counted;
 use unisono_measure::record::{HostFacts, Outcome, RunLine};
 
-/// A name and a text for each fact.
-pub(crate) fn facts(runs: &[&RunLine]) -> Vec<(&'static str, String)> {
-    let mut facts = Vec::new();
+/// A line for each machine that runs were made on: at most four.
+pub(crate) fn machines(runs: &[&RunLine]) -> Vec<String> {
     let mut hosts: Vec<&HostFacts> = Vec::new();
     for run in runs {
         let same = |host: &&HostFacts| {
@@ -18,14 +17,20 @@ pub(crate) fn facts(runs: &[&RunLine]) -> Vec<(&'static str, String)> {
             hosts.push(&run.host);
         }
     }
-    for host in hosts {
+    let line = |host: &HostFacts| {
         let cpus = counted(host.cpus, "processor");
         let kind = host.virtualization.as_deref().filter(|kind| !kind.is_empty());
         let kind = kind.map(|kind| format!(", {kind}")).unwrap_or_default();
         let kernel = if host.kernel.starts_with("Linux") { String::new() } else { "Linux ".to_owned() };
         let user = if host.root { "as root" } else { "as an ordinary user" };
-        facts.push(("Machine", format!("{cpus}, {}{kind}; {kernel}{}; {user}", host.cpu, host.kernel)));
-    }
+        format!("{cpus}, {}{kind}; {kernel}{}; {user}", host.cpu, host.kernel)
+    };
+    hosts.into_iter().map(line).collect()
+}
+
+/// When runs were made, how many, and by which code: a name and a text for each.
+pub(crate) fn facts(runs: &[&RunLine]) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
     if let Some(first) = runs.iter().map(|run| run.started.as_str()).filter(|s| !s.is_empty()).min() {
         let date: String = first.chars().take(16).map(|c| if c == 'T' { ' ' } else { c }).collect();
         let utc = if first.ends_with('Z') { " UTC" } else { "" };
@@ -36,11 +41,11 @@ pub(crate) fn facts(runs: &[&RunLine]) -> Vec<(&'static str, String)> {
     let mut counts =
         format!("{} measured in {}", number::count(count(Outcome::Measured)), number::duration(seconds));
     for (outcome, word) in [
-        (Outcome::Disturbed, "disturbed"),
+        (Outcome::Disturbed, "disturbed and not used"),
         (Outcome::Skipped, "skipped"),
         (Outcome::Failed, "failed"),
         (Outcome::Interrupted, "interrupted"),
-        (Outcome::Cut, "left out"),
+        (Outcome::Cut, "left out for lack of time"),
     ] {
         if count(outcome) > 0 {
             let _ = write!(counts, ", {} {word}", number::count(count(outcome)));

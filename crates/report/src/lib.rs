@@ -96,7 +96,8 @@ pub fn changes_in_words(first: &[Line], second: &[Line]) -> String {
     let mut text = String::new();
     for (name, studies) in [("first", &first), ("second", &second)] {
         let runs: Vec<_> = studies.iter().flat_map(|study| study.runs.iter().copied()).collect();
-        let facts: Vec<String> = facts::facts(&runs).into_iter().map(|(_, fact)| fact).collect();
+        let mut facts = facts::machines(&runs);
+        facts.extend(facts::facts(&runs).into_iter().map(|(_, fact)| fact));
         text += &format!("{name}: {}\n", facts.join("; "));
     }
     text + &changes::in_words(&changes::changes(&first, &second), &first, &second)

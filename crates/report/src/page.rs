@@ -1,7 +1,7 @@
 //! The page around the studies: title, host, notices, contents, and what to do with the records.
 
 use crate::escape::slug;
-use crate::facts::facts;
+use crate::facts::{facts, machines};
 use crate::said::{self, Tone};
 use crate::section::StudySection;
 use crate::study::Study;
@@ -14,6 +14,7 @@ use unisono_measure::record::{Outcome, RunLine};
 #[derive(Template)]
 #[template(path = "page.html")]
 struct ReportPage<'a> {
+    machines: Vec<String>,
     facts: Vec<(&'static str, String)>,
     notices: Vec<String>,
     answers: String,
@@ -27,6 +28,7 @@ struct ReportPage<'a> {
 pub(crate) fn html(studies: &[Study<'_>], cut_off: Option<usize>) -> String {
     let runs: Vec<&RunLine> = studies.iter().flat_map(|study| study.runs.iter().copied()).collect();
     let page = ReportPage {
+        machines: machines(&runs),
         facts: facts(&runs),
         notices: notices(&runs, cut_off),
         answers: answers::html(studies),

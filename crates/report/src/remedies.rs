@@ -78,7 +78,7 @@ struct RemedyGain {
     variant: String,
 }
 
-/// `Two OpenMP programs here: set OMP_WAIT_POLICY=passive (40 times the work), or ...`
+/// `Two OpenMP programs at once: set OMP_WAIT_POLICY=passive (40 times the work of plain Linux), or ...`
 fn of_open_mp(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     let passive = answering(studies, Question::PassiveWaiting).into_iter().filter(RemedyQuestion::is_better);
     let passive = passive.min_by(|a, b| a.strength().total_cmp(&b.strength()))?;
@@ -99,10 +99,10 @@ fn of_open_mp(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     });
     let found = in_order(found.collect());
     let named = found.iter().enumerate().map(|(at, remedy)| {
-        let unit = if at == 0 { " times the work" } else { "" };
+        let unit = if at == 0 { " times the work of plain Linux" } else { "" };
         format!("{} ({}{unit})", remedy.what, verdict::ratio(remedy.gain))
     });
-    let words = format!("Two OpenMP programs here: {}.", alternatives(&named.collect::<Vec<_>>()));
+    let words = format!("Two OpenMP programs at once: {}.", alternatives(&named.collect::<Vec<_>>()));
     let has_gangs = found.iter().any(|remedy| remedy.variant == "gang");
     let command = match (found.first()?.variant.as_str(), has_gangs) {
         ("gang", _) => "unisono gang run -- A ::: B    OMP_WAIT_POLICY=passive PROGRAM",
@@ -152,8 +152,8 @@ fn against_pinned(studies: &[Study<'_>]) -> Option<String> {
     let most = paid.iter().copied().fold(0.0, f64::max);
     let paid = match (paid.is_empty(), most > 0.0) {
         (true, _) => String::new(),
-        (false, true) => format!("; bystanders lost up to {most:.2} processors"),
-        (false, false) => "; bystanders lost nothing".to_owned(),
+        (false, true) => format!("; other programs lost up to {most:.2} processors by that"),
+        (false, false) => "; other programs lost nothing by that".to_owned(),
     };
     let all = counted(compared, "comparison");
     Some(format!("Gangs did more than pinned threads in {} of {all}{paid}.", better.len()))
@@ -252,8 +252,9 @@ mod tests {
         .expect("it was compared");
         assert_eq!(
             found.words,
-            "Two OpenMP programs here: set OMP_WAIT_POLICY=passive (40.0 times the work), run them as gangs (42.0), \
-             or pin the threads (16.0). Gangs did more than pinned threads in 1 of 1 comparison; bystanders lost nothing."
+            "Two OpenMP programs at once: set OMP_WAIT_POLICY=passive (40.0 times the work of plain Linux), run them as \
+             gangs (42.0), or pin the threads (16.0). Gangs did more than pinned threads in 1 of 1 comparison; other \
+             programs lost nothing by that."
         );
         assert_eq!(found.command, Some("OMP_WAIT_POLICY=passive PROGRAM    unisono gang run -- A ::: B"));
         let picture = found.picture.expect("the same comparison");
@@ -267,7 +268,11 @@ mod tests {
     fn a_remedy_that_does_much_more_comes_first() {
         let found = said(&[("linux", "omp", 1.0), ("passive", "omp", 10.0), ("gang", "omp", 70.0)]);
         let found = found.expect("it was compared");
-        assert!(found.words.contains("run them as gangs (70.0 times the work), or set"), "{}", found.words);
+        assert!(
+            found.words.contains("run them as gangs (70.0 times the work of plain Linux), or set"),
+            "{}",
+            found.words
+        );
         assert!(found.command.is_some_and(|command| command.starts_with("unisono gang run")));
     }
 

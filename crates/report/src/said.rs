@@ -463,7 +463,7 @@ mod tests {
             per: per.then(|| "processors".to_owned()),
             better,
             by: Some("interval_us".into()),
-            words: "gangs against spread Linux".into(),
+            words: "gangs against pinned threads".into(),
             ..Verdict::default()
         };
         let head = StudyLine { study: "s".into(), verdicts: vec![verdict], ..StudyLine::default() };
@@ -497,12 +497,12 @@ mod tests {
         let said = sentences(&swept([0.1, 0.05], Better::Lower, false));
         assert_eq!(
             said[0],
-            "Gangs at every interval from 10 us to 11 us: 10.0 to 20.0 times lower latency than spread Linux (farthest: 20.0 \
+            "Gangs at every interval from 10 us to 11 us: 10.0 to 20.0 times lower latency than pinned threads (farthest: 20.0 \
              times less, 93 % interval 20.0 to 20.0, n = 5): better."
         );
         let said = sentences(&swept([3.0, 4.0], Better::Higher, true));
         assert!(
-            said[0].contains("3.00 to 4.00 times the latency per processor obtained of spread Linux"),
+            said[0].contains("3.00 to 4.00 times the latency per processor obtained of pinned threads"),
             "{said:?}"
         );
     }

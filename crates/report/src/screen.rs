@@ -29,6 +29,8 @@ struct ScreenTopic {
     name: &'static str,
     /// What a reader types next.
     command: &'static str,
+    /// What the command does, before a colon.
+    does: &'static str,
     answer: fn(&[Study<'_>]) -> Option<AnsweredTopic>,
 }
 
@@ -37,48 +39,61 @@ const TOPICS: [ScreenTopic; 8] = [
         topic: "barrier",
         name: "Waiting",
         command: "unisono advise -- PROGRAM",
+        does: "Says what PROGRAM needs on this machine",
         answer: summary::waiting_answer,
     },
     ScreenTopic {
         topic: "gang",
         name: "Gangs",
         command: "unisono fit -- A ::: B    unisono gang run -- A ::: B",
+        does: "Runs two programs that both make progress",
         answer: remedies::answer,
     },
     ScreenTopic {
         topic: "gang-map",
         name: "Gangs",
         command: "unisono gang simulate --cores 64 --programs 64x50us,64x0us",
+        does: "Predicts your programs on that many cores",
         answer: maps::answer,
     },
-    ScreenTopic { topic: "monitor", name: "Monitor", command: "unisono fit -- PROGRAM", answer: strongest },
+    ScreenTopic {
+        topic: "monitor",
+        name: "Monitor",
+        command: "unisono fit -- PROGRAM",
+        does: "Starts PROGRAM with the threads that it can really have",
+        answer: strongest,
+    },
     ScreenTopic {
         topic: one_sided::TOPIC,
         name: "MPI windows",
         command: "mpiexec -n 4 unisono mpi -- PROGRAM",
+        does: "Runs an MPI program as it is, with these windows",
         answer: one_sided::answer,
     },
     ScreenTopic {
         topic: "tree",
         name: "Trees",
         command: "unisono tree plan NETWORK",
+        does: "Plans the trees of a network",
         answer: |studies| trees::QUESTION.answer(studies),
     },
     ScreenTopic {
         topic: "queue",
         name: "Shares",
         command: "unisono queue apply POLICY --dev DEV",
+        does: "Shares out a device; queue clear undoes it",
         answer: |studies| queues::QUESTION.answer(studies),
     },
     ScreenTopic {
         topic: middleware::TOPIC,
         name: "Events",
         command: "unisono events serve",
+        does: "Serves topics with deadlines and shares",
         answer: middleware::answer,
     },
 ];
 
-const NOTHING_DECIDED: &str = "Measured, but these runs decide nothing.";
+const NOTHING_DECIDED: &str = "Undecided: the runs scatter more than the variants differ.";
 
 /// A topic's answer.
 pub(crate) struct ScreenBlock {
@@ -88,7 +103,9 @@ pub(crate) struct ScreenBlock {
     pub(crate) is_simulated: bool,
     /// Of what the first sentence says.
     pub(crate) picture: Option<AnswerPicture>,
+    /// What to type: alternatives are four spaces apart.
     pub(crate) command: Option<&'static str>,
+    pub(crate) does: &'static str,
 }
 
 /// The screen for these records: at most 18 lines of at most 80 columns, each with its end of line.
@@ -142,19 +159,23 @@ pub(crate) fn block(studies: &[Study<'_>], topic: &str) -> ScreenBlock {
     let name = known.map_or_else(|| said::capital(topic), |known| known.name.to_owned());
     let is_simulated = SIMULATED.contains(&topic);
     if let Some(why) = no_verdict(&own, topic) {
-        return ScreenBlock { name, answer: why, is_simulated, picture: None, command: None };
+        return ScreenBlock { name, answer: why, is_simulated, picture: None, command: None, does: "" };
     }
     let found = known.and_then(|known| (known.answer)(&own)).or_else(|| strongest(&own));
-    let found = found.unwrap_or_else(|| AnsweredTopic::new(NOTHING_DECIDED.to_owned(), None));
+    let Some(found) = found else {
+        let answer = NOTHING_DECIDED.to_owned();
+        return ScreenBlock { name, answer, is_simulated, picture: None, command: None, does: "" };
+    };
     let command = found.command.or(known.map(|known| known.command));
-    ScreenBlock { name, answer: found.words, is_simulated, picture: found.picture, command }
+    let does = known.map_or("", |known| known.does);
+    ScreenBlock { name, answer: found.words, is_simulated, picture: found.picture, command, does }
 }
 
 impl ScreenBlock {
     /// The name fits before the answer, which begins with where it is from.
     fn on_a_terminal(self, topic: &str) -> Self {
         let name = self.name.chars().take(INDENT - 1).collect();
-        let is_answer = self.is_simulated && self.command.is_some();
+        let is_answer = self.is_simulated && (self.command.is_some() || self.answer == NOTHING_DECIDED);
         let mut answer = if is_answer { format!("(simulated) {}", self.answer) } else { self.answer };
         if answer.ends_with(NOTHING_DECIDED) {
             // writing to a String cannot fail
@@ -311,7 +332,7 @@ mod tests {
         let said = screen(&compared("monitor", 0.04));
         assert!(said.contains("Fit against plain Linux: up to 25.0 times lower latency."), "{said}");
         assert!(said.contains("> unisono fit -- PROGRAM"), "{said}");
-        assert!(screen(&compared("monitor", 4.0)).contains("decide nothing"), "a loss is no gain");
+        assert!(screen(&compared("monitor", 4.0)).contains("Undecided"), "a loss is no gain");
     }
 
     #[test]

@@ -98,21 +98,21 @@ impl<'a> GangsAnswer<'a> {
                 "a core of its own for each thread, by pinning; no privilege, no scheduler",
                 &unstacking,
                 &[Tone::Better],
-                "Spread Linux was nowhere better than plain Linux.",
+                "Pinned threads were nowhere better than plain Linux.",
             ),
             Remedy::new(
                 "Ganging",
                 "beyond that, the threads of a program scheduled together",
                 &ganging,
                 &[Tone::Better],
-                "Gangs were nowhere better than spread Linux.",
+                "Gangs were nowhere better than pinned threads.",
             ),
             Remedy::new(
                 "Leaving alone",
                 "where gangs change nothing, or cost",
                 &ganging,
                 &[Tone::Worse, Tone::Same],
-                "No comparison showed gangs to be worse than spread Linux, or equal to it.",
+                "No comparison showed gangs to be worse than pinned threads, or equal to them.",
             ),
         ];
         Self {
@@ -234,11 +234,11 @@ fn headline(ganging: &[Cell<'_>], unstacking: &[Cell<'_>]) -> (String, String) {
     let total = wins + losses + same + open;
     let compared = counted(total, "comparison");
     let tally = format!(
-        "Of {compared} of gangs with spread Linux (the same programs, each thread pinned to a core of its own): {wins} better, {losses} worse, {same} without a difference, {open} not decided."
+        "Of {compared} of gangs with pinned threads (the same programs, each thread pinned to a core of its own): {wins} better, {losses} worse, {same} without a difference, {open} not decided."
     );
     let headline = if total == 0 {
-        let why =
-            "No study in these records compared gangs with spread Linux; unisono study gang does.".to_owned();
+        let why = "No study in these records compared gangs with pinned threads; unisono study gang does."
+            .to_owned();
         return ("Not answered: it was not measured.".to_owned(), join(&why, &stacking(unstacking)));
     } else if wins + losses + same == 0 {
         if ganging.iter().all(|cell| cell.stretch.tone == Tone::Unanswered) {
@@ -250,12 +250,12 @@ fn headline(ganging: &[Cell<'_>], unstacking: &[Cell<'_>]) -> (String, String) {
         }
     } else if wins == 0 && open > losses + same {
         format!(
-            "Not decided for most: {open} of {total} comparisons need more runs; in the others gangs were not better than spread Linux."
+            "Not decided for most: {open} of {total} comparisons need more runs; in the others gangs were not better than pinned threads."
         )
     } else if wins == 0 && losses == 0 {
-        "No: gangs and spread Linux do the same here.".to_owned()
+        "No: gangs and pinned threads do the same here.".to_owned()
     } else if wins == 0 {
-        "No: gangs were never better than spread Linux, and at times worse.".to_owned()
+        "No: gangs were never better than pinned threads, and at times worse.".to_owned()
     } else {
         let best = ganging
             .iter()

@@ -80,7 +80,7 @@ fn the_opening_claims_nothing_after_two_repetitions() {
 #[test]
 fn the_opening_says_no_only_where_most_comparisons_are_decided() {
     let mut records = synthetic::records(Situation::Lose);
-    assert!(opening_of(&records).contains("No: gangs were never better than spread Linux"));
+    assert!(opening_of(&records).contains("No: gangs were never better than pinned threads"));
     let is_kept = |line: &Line| match line {
         Line::Run(run) => run.repetition < 2 || run.study == "imbalance",
         Line::Study(_) => true,
@@ -165,7 +165,7 @@ fn the_example_report_is_the_page_of_its_records_and_stays_small() {
     assert!(page(&drawn) == page(&folder.join("report.html")), "draw the example report again");
     let files = std::fs::read_dir(&folder).expect("a folder").map(|file| file?.metadata());
     let bytes: u64 = files.map(|file| file.expect("a file").len()).sum();
-    assert!(bytes < 1_000_000, "{bytes} bytes");
+    assert!(bytes < 4_000_000, "{bytes} bytes");
 }
 
 /// Text that would do harm if it reached the page as it is, and plain text.

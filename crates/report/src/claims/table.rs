@@ -1,7 +1,7 @@
 //! The table of claims, in the page and as a document.
 
 use super::{ClaimPaper, ClaimResult, ClaimSummary, claims};
-use crate::facts::facts;
+use crate::facts::{facts, machines};
 use crate::study::Study;
 use askama::Template;
 use std::fmt::Write as _;
@@ -62,7 +62,8 @@ pub(crate) fn markdown(studies: &[Study<'_>]) -> String {
     );
     let runs: Vec<&RunLine> = studies.iter().flat_map(|study| study.runs.iter().copied()).collect();
     text.push('\n');
-    for (name, fact) in facts(&runs) {
+    let machines = machines(&runs).into_iter().map(|machine| ("Machine", machine));
+    for (name, fact) in machines.chain(facts(&runs)) {
         // writing to a String cannot fail
         let _infallible = writeln!(text, "- {name}: {fact}");
     }

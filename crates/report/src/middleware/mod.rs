@@ -183,12 +183,14 @@ fn headline(studies: &[Study<'_>]) -> String {
     if most / least < 1.005 {
         let (what, times) = (lower(most_of.measure), ratio(most));
         return format!(
-            "The event channel takes {times} times as long as sockets for {what}. The paper's factor for TAO: {}.",
+            "The event channel takes {times} times as long as sockets for {what}; TAO in the paper {} times. It is worth \
+             that for deadlines, shares and subscriptions, not for speed.",
             most_of.paper.2
         );
     }
     format!(
-        "The event channel takes {} to {} times as long as sockets, the most for {}. The paper measured 0.95 to 5 times over TAO.",
+        "The event channel takes {} to {} times as long as sockets, the most for {}; TAO in the paper 0.95 to 5 times. It \
+         is worth that for deadlines, shares and subscriptions, not for speed.",
         ratio(least),
         ratio(most),
         lower(most_of.measure)
@@ -378,7 +380,7 @@ mod tests {
         let said = page(&study("middleware-events", Some(verdict), runs));
         assert!(said.contains("<td>1279 us</td><td>3134 us</td><td>2.45</td><td>20 us</td>"), "{said}");
         assert!(said.contains("Delay of 1 KB (table 2): 1.50 times as long"), "{said}");
-        assert!(said.contains("The event channel takes 1.50 times as long as sockets for delay of 1 KB (table 2). The paper&#39;s factor for TAO: 2.45."), "{said}");
+        assert!(said.contains("The event channel takes 1.50 times as long as sockets for delay of 1 KB (table 2); TAO in the paper 2.45 times."), "{said}");
     }
 
     #[test]

@@ -123,7 +123,7 @@ fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 const VARIANTS: [(&str, &str); 5] = [
     ("linux", "plain Linux"),
-    ("spread", "spread Linux"),
+    ("spread", "pinned threads"),
     ("gang", "gangs"),
     ("batch", "one after the other"),
     ("high", "App 2 at nice -20"),
@@ -279,7 +279,7 @@ fn barriers(book: &mut Book) {
     );
 }
 
-/// Two BARRIERs: what plain Linux, spread Linux and gangs deliver at an interval.
+/// Two BARRIERs: what plain Linux, pinned threads and gangs deliver at an interval.
 fn delivered(book: &mut Book, variant: &str, interval_us: f64) -> f64 {
     let ideal = 1e6 / (interval_us + 0.08);
     let gain = 1.0 + 1.5 * (-((interval_us.max(0.01).ln() - 10f64.ln()) / 1.2).powi(2)).exp();
@@ -335,7 +335,7 @@ fn granularity(book: &mut Book) {
                 against: "spread".into(),
                 figure: "barriers_per_s".into(),
                 by: Some("interval_us".into()),
-                words: "gangs against spread Linux".into(),
+                words: "gangs against pinned threads".into(),
                 answers: Some(Question::Ganging),
                 ..Verdict::default()
             },
@@ -344,7 +344,7 @@ fn granularity(book: &mut Book) {
                 against: "linux".into(),
                 figure: "barriers_per_s".into(),
                 by: Some("interval_us".into()),
-                words: "spread Linux against plain Linux".into(),
+                words: "pinned threads against plain Linux".into(),
                 answers: Some(Question::Unstacking),
                 ..Verdict::default()
             },
@@ -400,7 +400,7 @@ fn imbalance(book: &mut Book) {
             against: "spread".into(),
             figure: "barriers_per_s".into(),
             by: Some("variance_us".into()),
-            words: "gangs against spread Linux".into(),
+            words: "gangs against pinned threads".into(),
             ..Verdict::default()
         }],
         order: 4,

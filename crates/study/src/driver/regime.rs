@@ -1,4 +1,4 @@
-//! Programs that run at the same time, or in turns, under a regime: plain Linux, spread Linux, priorities,
+//! Programs that run at the same time, or in turns, under a regime: plain Linux, pinned threads, priorities,
 //! batch, partitions, gangs, or as `unisono fit` divides the processors.
 //!
 //! Rates are per second of the *whole* run in every regime, so that they can be compared: under `batch` each

@@ -64,7 +64,7 @@ pub struct SimulatedDriver {
     /// Jobs that arrive at once.
     burst: Option<u32>,
     light_barriers: Option<u32>,
-    /// Also simulates plain and spread Linux, and records how much more the programs get than there.
+    /// Also simulates plain Linux and pinned threads, and records how much more the programs get than there.
     compare: bool,
     /// Records the difference to what the example host measured.
     validate: bool,
