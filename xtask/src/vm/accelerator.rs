@@ -1,0 +1,97 @@
+//! What executes the virtual machine's instructions: the host's processors, or QEMU.
+//!
+//! KVM lets the host's processors do it, at nearly their speed. It is used where a trial boot with it ends;
+//! otherwise QEMU translates the instructions (TCG), several times as slowly, and a line says why. Cost: the
+//! trial, at most [`TRIAL`].
+
+use super::kernel::UnpackedKernel;
+use super::{QEMU, machine};
+use crate::step::TimedStep;
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::time::Duration;
+
+/// A kernel without a first program gives up after a second or two where KVM works. Where KVM stops the machine
+/// because of an instruction that it cannot do, QEMU waits for ever.
+const TRIAL: Duration = Duration::from_secs(20);
+/// The drivers of KVM that use the processor's own virtualization. Others interpret a kernel that was not
+/// changed for them (kvm_pvm: after 240 s a kernel had not begun to start its processors; QEMU takes 10 s).
+const DRIVERS: [&str; 2] = ["kvm_intel", "kvm_amd"];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Accelerator {
+    Kvm,
+    Tcg,
+}
+
+impl Accelerator {
+    /// Says which, and why.
+    pub(super) fn choose(kernel: &UnpackedKernel) -> Accelerator {
+        match lent(Path::new("/")).and_then(|()| try_to_boot(kernel)) {
+            Ok(()) => {
+                println!("on this machine's processors (KVM)");
+                Accelerator::Kvm
+            }
+            Err(reason) => {
+                println!("emulated (TCG), several times as slow as with KVM: {reason}");
+                Accelerator::Tcg
+            }
+        }
+    }
+
+    /// What QEMU calls it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Accelerator::Kvm => "kvm",
+            Accelerator::Tcg => "tcg",
+        }
+    }
+}
+
+/// Whether this process may use KVM, and KVM the processor; `root` is `/`, but for tests.
+fn lent(root: &Path) -> Result<(), String> {
+    let device = root.join("dev/kvm");
+    let open = OpenOptions::new().read(true).write(true).open(&device);
+    open.map_err(|error| format!("{}: {error}", device.display()))?;
+    if DRIVERS.iter().any(|driver| root.join("sys/module").join(driver).exists()) {
+        return Ok(());
+    }
+    Err(format!(
+        "/dev/kvm does not use the processor's own virtualization ({} or {})",
+        DRIVERS[0], DRIVERS[1]
+    ))
+}
+
+fn try_to_boot(kernel: &UnpackedKernel) -> Result<(), String> {
+    let trial = TimedStep::new(QEMU, machine(kernel, Accelerator::Kvm)).within(TRIAL).showing(|_| false);
+    let output = trial.run().map_err(|error| error.to_string())?;
+    if output.success && output.lines.iter().any(|line| line.contains("Kernel panic")) {
+        return Ok(());
+    }
+    let complaint = output.lines.iter().find(|line| line.contains("KVM") || line.contains("kvm"));
+    Err(match (complaint, output.hung) {
+        (Some(line), _) => format!("a trial boot says: {line}"),
+        (None, Some(hung)) => format!("a trial boot did not end: {hung}"),
+        (None, None) => "a trial boot ended before the kernel had started".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn kvm_is_used_only_with_a_device_that_uses_the_processor() {
+        let root = tempfile::tempdir().expect("a directory");
+        let error = lent(root.path()).expect_err("there is no device");
+        assert!(error.contains("dev/kvm: "), "{error}");
+        fs::create_dir_all(root.path().join("dev")).expect("a directory");
+        fs::write(root.path().join("dev/kvm"), "").expect("a file");
+        fs::create_dir_all(root.path().join("sys/module/kvm_pvm")).expect("a directory");
+        let error = lent(root.path()).expect_err("another driver");
+        assert!(error.contains("kvm_intel or kvm_amd"), "{error}");
+        fs::create_dir_all(root.path().join("sys/module/kvm_amd")).expect("a directory");
+        assert_eq!(lent(root.path()), Ok(()));
+    }
+}
