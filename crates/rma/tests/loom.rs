@@ -20,7 +20,7 @@ mod hand_off;
 mod lock_word;
 
 use gate::{Length, TargetGate};
-use hand_off::OfferWord;
+use hand_off::{OfferForm, OfferLine, OfferedSpan};
 use lock_word::{Attempt, LockWord};
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Condvar, Mutex};
@@ -48,6 +48,11 @@ impl Part {
     fn add(&self) {
         // SAFETY: the caller holds the lock; loom reports it if somebody else does too.
         self.0.with_mut(|part| unsafe { *part += 1 });
+    }
+
+    fn set(&self, value: u32) {
+        // SAFETY: the caller is alone, or the word under test says so; loom reports it if it is not.
+        self.0.with_mut(|part| unsafe { *part = value });
     }
 
     fn read(&self) -> u32 {
@@ -158,22 +163,33 @@ fn a_writer_among_readers_is_seen_whole_and_gets_its_turn() {
     });
 }
 
-/// A ring of one entry, its words, and the memory that it is for.
+/// A ring of one entry, the line of its offers, and the memory that it is for.
 struct Offered {
-    offer: AtomicU32,
-    given_back: AtomicU32,
+    line: Lines,
     entry: Part,
     memory: Part,
 }
 
+/// Bytes of an entry, data included.
+const ENTRY: u32 = 32;
+
 impl Offered {
-    /// As `direct::passive` completes what is staged: by the target, or after a while by itself.
-    fn complete(&self, position: u32) {
-        self.entry.add();
-        OfferWord(&self.offer).offer(position);
+    fn offers(&self) -> OfferLine<'_> {
+        OfferLine(self.line.line(0))
+    }
+
+    /// As `mapped::passive` completes what is staged: by the target, or after a while by itself.
+    fn complete(&self, number: u32, form: OfferForm) {
+        match form {
+            // SAFETY: one word, which is readable.
+            OfferForm::InLine => unsafe { self.offers().carry(number.into(), (&raw const number).cast(), 4) },
+            OfferForm::InRing => self.entry.set(number),
+        }
+        let span = OfferedSpan { start: ENTRY * (number - 1), end: ENTRY * number };
+        self.offers().offer(span, form);
         let mut is_offered = true;
-        while self.given_back.load(Ordering::Acquire) != position {
-            if is_offered && OfferWord(&self.offer).revoke(position) {
+        while !self.offers().is_applied(span.end) {
+            if is_offered && self.offers().revoke(span.end, form) {
                 self.memory.add();
                 return;
             }
@@ -182,36 +198,54 @@ impl Offered {
         }
     }
 
-    /// As `direct::passive` looks for offers.
+    /// As `mapped::passive` looks for offers.
     fn serve(&self) {
-        if let Some(position) = OfferWord(&self.offer).claim(|| true) {
-            assert_eq!(self.entry.read(), position / 16, "the entry of this offer");
+        let mut begins = 0;
+        let claimed = self.offers().claim(|start| {
+            begins = start;
+            true
+        });
+        if let Some((end, form)) = claimed {
+            let number = end / ENTRY;
+            assert_eq!(begins, ENTRY * (number - 1), "the start of this offer");
+            match form {
+                OfferForm::InLine => {
+                    let put = self.offers().carried();
+                    let (data, length) = put.data();
+                    // SAFETY: the put's data is a word long.
+                    let found = unsafe { data.cast::<u32>().read() };
+                    assert_eq!((put.offset, length, found), (number.into(), 4, number), "of this offer");
+                }
+                OfferForm::InRing => assert_eq!(self.entry.read(), number, "the entry of this offer"),
+            }
             self.memory.add();
-            self.given_back.store(position, Ordering::Release);
+            self.offers().applied(end);
         }
     }
 }
 
 #[test]
 fn what_is_offered_is_done_once_by_the_one_or_the_other() {
-    model(|| {
-        let cell = || Part(UnsafeCell::new(0));
-        let offered = Arc::new(Offered {
-            offer: AtomicU32::new(0),
-            given_back: AtomicU32::new(0),
-            entry: cell(),
-            memory: cell(),
+    for forms in [
+        [OfferForm::InLine, OfferForm::InLine],
+        [OfferForm::InLine, OfferForm::InRing],
+        [OfferForm::InRing, OfferForm::InLine],
+        [OfferForm::InRing, OfferForm::InRing],
+    ] {
+        model(move || {
+            let cell = || Part(UnsafeCell::new(0));
+            let offered = Arc::new(Offered { line: Lines::on_heap(1), entry: cell(), memory: cell() });
+            let target = {
+                let offered = Arc::clone(&offered);
+                thread::spawn(move || (0..2).for_each(|_| offered.serve()))
+            };
+            for (number, form) in (1..).zip(forms) {
+                offered.complete(number, form);
+                assert_eq!(offered.memory.read(), number, "complete is complete");
+            }
+            target.join().expect("no panic");
         });
-        let target = {
-            let offered = Arc::clone(&offered);
-            thread::spawn(move || (0..2).for_each(|_| offered.serve()))
-        };
-        for number in 1..3 {
-            offered.complete(16 * number);
-            assert_eq!(offered.memory.read(), number, "complete is complete");
-        }
-        target.join().expect("no panic");
-    });
+    }
 }
 
 /// A target's gate, the part behind it, and the presences of two ranks.

@@ -8,9 +8,12 @@ use std::time::{Duration, Instant};
 use unisono_rma::{Assert, Error, Job, Lock, Rank, Spec};
 
 const ROUNDS: u64 = 3000;
-/// Values put at a time: one line, a few, more than a short entry holds, more than the kernel copies
-/// page-wise, a few rings' turns full, and half of it handed off and half left to the kernel.
-const LENGTHS: [usize; 6] = [2, 24, 300, 1500, 40_000, 140_000];
+/// Values put at a time: few enough for the line of an offer, the most that it has room for, one more, a few
+/// lines, more than a short entry holds, more than the kernel copies page-wise, a few rings' turns full, and
+/// part of it handed off and part left to the kernel.
+const LENGTHS: [usize; 8] = [1, 5, 6, 24, 300, 1500, 40_000, 140_000];
+/// Up to here all values are one put. Longer ones are two.
+const ONE_PUT: usize = 6;
 const SLOTS: usize = 140_001;
 
 /// A named generator (xorshift64*), so that a failing run is found again by its seed.
@@ -41,10 +44,14 @@ fn member(
     let mut window = unsafe { job.create(base.cast(), 8 * SLOTS as u64, Spec::new().unit(8)) }?;
     for round in 1..=ROUNDS {
         // The long ones now and then.
-        let sides = if dice.roll(16) == 0 { 6 } else { 4 };
+        let sides = if dice.roll(16) == 0 { LENGTHS.len() as u64 } else { 6 };
         let length = LENGTHS[dice.roll(sides) as usize];
         let data: Vec<u64> = (0..length as u64).map(|at| round << 16 | at).collect();
-        let first = if length > 100_000 { length / 10 } else { length / 2 };
+        let first = match length {
+            ..=ONE_PUT => 0,
+            100_000.. => length / 20,
+            _ => length / 2,
+        };
         let (half, lock) = (first, if dice.roll(2) == 0 { Lock::Shared } else { Lock::Exclusive });
         let how = dice.roll(4);
         if how == 3 {
@@ -52,7 +59,9 @@ fn member(
         } else {
             window.lock(other, lock, Assert::NONE)?;
         }
-        window.put(&data[..half], other, 0)?;
+        if half > 0 {
+            window.put(&data[..half], other, 0)?;
+        }
         window.put(&data[half..], other, half as i64)?;
         match how {
             0 => window.unlock(other)?,

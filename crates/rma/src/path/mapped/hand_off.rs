@@ -8,58 +8,208 @@
 //!
 //! ```text
 //!   origin                                target
-//!   entries                               offered? claim it: compare-and-swap
-//!   offered := how far (release)          apply the entries
-//!   given back? done (acquire)            given back := how far (release)
+//!   entries, or one short put in the line
+//!   word := end, OFFERED (release)        OFFERED? word := end, CLAIMED: compare-and-swap
+//!                                         apply them
+//!   APPLIED? done (acquire)               word := end, APPLIED (release)
 //!   too long: revoke it: compare-and-swap
-//!     revoked: the kernel copies; claimed: wait on
+//!     revoked: the kernel copies; CLAIMED: wait on
 //! ```
 //! No origin waits for a target that computes: a target claims an offer only in the call in which it applies
 //! it. Before an origin does another operation at the target by itself, or ends the epoch, it settles the
-//! offer, so that its operations stay in order. Cost: three cache lines travel in place of a system call; if
-//! a target is never in the library, one offer in 33 epochs is in vain. When not to use: where members
+//! offer, so that its operations stay in order.
+//!
+//! Everything about one offer lies in one line, with the data of a put of up to [`CARRIED`] bytes. Cost: that
+//! line travels to the target and back in place of a system call; longer puts add the lines of their entries.
+//! If a target is never in the library, one offer in 33 epochs is in vain. When not to use: where members
 //! outnumber processors, or in a job of many members, in which the search for offers costs more than it
 //! gains.
 
+use unisono_sync::CacheLine;
 use unisono_sync::atomics::{AtomicU32, Ordering};
 
-/// In the low bits of a position, which is a multiple of 16.
+// In the low bits of a position, which is a multiple of 16.
 const OFFERED: u32 = 1;
 const CLAIMED: u32 = 2;
+const APPLIED: u32 = 4;
+/// Beside [`OFFERED`]: the line holds the put.
+const IN_LINE: u32 = 8;
+const BITS: u32 = 15;
 
-/// The word of an origin's offer to a target.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OfferWord<'a>(pub(crate) &'a AtomicU32);
+// Words of the line. The target writes the first, the origin all.
+const WORD: usize = 0;
+const START: usize = 1;
+const LENGTH: usize = 2;
+const OFFSET: usize = 3;
+const DATA: usize = 5;
 
-impl OfferWord<'_> {
-    /// Called by the origin: the target may apply everything up to `position`.
+/// Bytes of the longest put that the line has room for.
+pub(crate) const CARRIED: usize = (CacheLine::WORDS - DATA) * size_of::<u32>();
+
+/// Where the entries of an offer lie in the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OfferedSpan {
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+}
+
+/// Whether the line holds the offered put, beside the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OfferForm {
+    InLine,
+    InRing,
+}
+
+impl OfferForm {
+    const fn bits(self) -> u32 {
+        match self {
+            Self::InLine => OFFERED | IN_LINE,
+            Self::InRing => OFFERED,
+        }
+    }
+}
+
+/// A put that came in the line. Another process wrote it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CarriedPut {
+    pub(crate) offset: i64,
+    length: usize,
+    words: [u32; CacheLine::WORDS - DATA],
+}
+
+impl CarriedPut {
+    /// Its bytes: `length` of them, at most [`CARRIED`].
     #[inline]
-    pub(crate) fn offer(self, position: u32) {
-        // SYNC(hand-off) release: the entries before the offer
-        self.0.store(position | OFFERED, Ordering::Release);
+    pub(crate) const fn data(&self) -> (*const u8, usize) {
+        ((&raw const self.words).cast(), self.length)
+    }
+}
+
+/// The line of an origin's offers to a target.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfferLine<'a>(pub(crate) &'a CacheLine);
+
+impl<'a> OfferLine<'a> {
+    /// Called by the origin, while no offer stands: puts `length` bytes from `data` into the line, at most
+    /// [`CARRIED`].
+    ///
+    /// # Safety
+    /// Whole words are readable at `data`, as many as `length` bytes need.
+    #[inline]
+    pub(crate) unsafe fn carry(self, offset: i64, data: *const u8, length: usize) {
+        self.0.word(LENGTH).store(length as u32, Ordering::Relaxed);
+        self.0.word(OFFSET).store(offset as u32, Ordering::Relaxed);
+        self.0.word(OFFSET + 1).store((offset >> 32) as u32, Ordering::Relaxed);
+        for word in 0..length.min(CARRIED).div_ceil(size_of::<u32>()) {
+            // SAFETY: readable, which the caller promises.
+            let value = unsafe { data.cast::<u32>().wrapping_add(word).read_unaligned() };
+            self.0.word(DATA + word).store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Called by the origin: the target may apply what lies in `span`.
+    #[inline]
+    pub(crate) fn offer(self, span: OfferedSpan, form: OfferForm) {
+        self.0.word(START).store(span.start, Ordering::Relaxed);
+        // SYNC(hand-off) release: the entries, or the put in the line, before the offer
+        self.0.word(WORD).store(span.end | form.bits(), Ordering::Release);
+    }
+
+    /// Called by the origin: whether the target has applied everything up to `end`.
+    #[inline]
+    pub(crate) fn is_applied(self, end: u32) -> bool {
+        // SYNC(applied) acquire: what this member does next comes after the puts
+        self.0.word(WORD).load(Ordering::Acquire) == end | APPLIED
     }
 
     /// Called by the origin: takes the offer back. False: the target has claimed it.
-    pub(crate) fn revoke(self, position: u32) -> bool {
+    pub(crate) fn revoke(self, end: u32, form: OfferForm) -> bool {
         // Relaxed is enough: the origin wrote the entries itself, and the target reads them only after an
         // offer.
-        self.0.compare_exchange(position | OFFERED, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        let word = self.0.word(WORD);
+        word.compare_exchange(end | form.bits(), 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Called by the target: claims the offer, if there is one and it `is_next`. Returns its position.
+    /// The word on which the origin may sleep while the target applies what it has claimed up to `end`, and
+    /// the word's value meanwhile.
+    pub(crate) fn claimed(self, end: u32) -> (&'a AtomicU32, u32) {
+        (self.0.word(WORD), end | CLAIMED)
+    }
+
+    /// Called by the target: claims the offer, if there is one and its start `is_next`. Returns where it
+    /// ends.
     #[inline]
-    pub(crate) fn claim(self, is_next: impl FnOnce() -> bool) -> Option<u32> {
+    pub(crate) fn claim(self, is_next: impl FnOnce(u32) -> bool) -> Option<(u32, OfferForm)> {
         // SYNC(hand-off) acquire: the entries after the offer
-        let word = self.0.load(Ordering::Acquire);
-        if word & OFFERED == 0 || !is_next() {
+        let word = self.0.word(WORD).load(Ordering::Acquire);
+        if word & OFFERED == 0 || !is_next(self.0.word(START).load(Ordering::Relaxed)) {
             return None;
         }
-        let position = word & !OFFERED;
-        let claimed = position | CLAIMED;
+        let end = word & !BITS;
+        let form = if word & IN_LINE == 0 { OfferForm::InRing } else { OfferForm::InLine };
         // SYNC(hand-off) acquire: as above; it may have been revoked and offered again meanwhile
         self.0
-            .compare_exchange(word, claimed, Ordering::Acquire, Ordering::Relaxed)
+            .word(WORD)
+            .compare_exchange(word, end | CLAIMED, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
-            .then_some(position)
+            .then_some((end, form))
+    }
+
+    /// Called by the target, which has claimed an offer of this form: the put in the line. The origin changes
+    /// the line again only after it was applied.
+    #[inline]
+    pub(crate) fn carried(self) -> CarriedPut {
+        let word = |at: usize| self.0.word(at).load(Ordering::Relaxed);
+        CarriedPut {
+            offset: (u64::from(word(OFFSET)) | u64::from(word(OFFSET + 1)) << 32).cast_signed(),
+            length: (word(LENGTH) as usize).min(CARRIED),
+            words: std::array::from_fn(|at| word(DATA + at)),
+        }
+    }
+
+    /// Called by the target: everything up to the end of what it has claimed is applied.
+    #[inline]
+    pub(crate) fn applied(self, end: u32) {
+        // SYNC(applied) release: the puts before the origin learns that they are there
+        self.0.word(WORD).store(end | APPLIED, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use unisono_sync::Lines;
+
+    #[test]
+    fn a_put_comes_out_of_the_line_as_it_went_in_whatever_its_length() {
+        let lines = Lines::on_heap(1);
+        let offers = OfferLine(lines.line(0));
+        for length in 0..=CARRIED {
+            let data: [u8; CARRIED] = std::array::from_fn(|at| (at + length) as u8);
+            let offset = -1 - ((length as i64) << 40);
+            // SAFETY: the array is as long as the longest put, and that is a whole number of words.
+            unsafe { offers.carry(offset, data.as_ptr(), length) };
+            let span = OfferedSpan { start: 32, end: 96 };
+            offers.offer(span, OfferForm::InLine);
+            assert!(!offers.is_applied(span.end));
+            assert_eq!(offers.claim(|start| start == 33), None, "another start");
+            assert_eq!(offers.claim(|start| start == span.start), Some((span.end, OfferForm::InLine)));
+            assert!(!offers.revoke(span.end, OfferForm::InLine), "it is claimed");
+            let put = offers.carried();
+            let (bytes, came) = put.data();
+            // SAFETY: the put holds that many bytes.
+            let bytes = unsafe { std::slice::from_raw_parts(bytes, came) };
+            assert_eq!((put.offset, bytes), (offset, &data[..length]));
+            offers.applied(span.end);
+            assert!(offers.is_applied(span.end));
+            assert_eq!(offers.claim(|_| true), None, "there is none any more");
+        }
+    }
+
+    #[test]
+    fn a_length_that_no_origin_would_write_is_cut_to_the_line() {
+        let lines = Lines::on_heap(1);
+        lines.line(0).word(LENGTH).store(u32::MAX, Ordering::Relaxed);
+        assert_eq!(OfferLine(lines.line(0)).carried().data().1, CARRIED);
     }
 }

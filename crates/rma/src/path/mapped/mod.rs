@@ -15,6 +15,7 @@
 //! | `fence.rs`, `pscw.rs`, `passive.rs` | the three synchronizations |
 //! | `episodes.rs` | the barrier of a fence |
 //! | `lock_word.rs`, `gate.rs`, `hand_off.rs`, `staging/` | their words and rings |
+//! | `patience.rs` | how long an offer stands |
 //! | `path.rs` | all of it as a [`Path`](crate::path::Path) |
 //!
 //! Every member maps the parts that the engine allocated. It reaches a program's own memory through the
@@ -33,6 +34,7 @@ mod issue;
 pub(crate) mod lock_word;
 mod passive;
 mod path;
+mod patience;
 mod pscw;
 mod region;
 mod segment;
@@ -45,6 +47,7 @@ use crate::model::{Counts, EpochKind, Error, Lock, Noted, Rank, Spec, Waits, Win
 use crate::path::mapped::segment::{Segment, agreed, outcome};
 use crate::path::message::MessageEngine;
 use episodes::Episodes;
+use patience::OfferPatience;
 use region::{Region, SegmentPlan};
 use staging::{In, Out, Stamp};
 use std::sync::Arc;
@@ -126,6 +129,7 @@ pub(crate) struct MappedPath {
     number: u32,
     /// Puts of passive epochs are handed to targets that are in the library (`hand_off.rs`).
     hands_over: bool,
+    patience: OfferPatience,
     own_bytes: u64,
     by_kernel: Counts,
 }
@@ -231,6 +235,7 @@ impl MappedPath {
             dirty: false,
             number: wanted.number,
             hands_over: !mapped && !host.crowded && size <= passive::MANY,
+            patience: OfferPatience::default(),
             own_bytes: wanted.parts[me].bytes,
             by_kernel: Counts::default(),
         }))

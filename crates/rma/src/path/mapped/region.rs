@@ -4,11 +4,13 @@
 //!   the barrier's lines   unisono-barrier's
 //!   3 lines a rank        exposure (its owner)  |  lock word (anybody)  |  gate of accumulates (anybody)
 //!   a line for each pair  from a rank, to a rank: posts, completions, how much of the ring is given back
+//!   one more for each     offers, where puts are handed over
 //!   rings                 for each pair, operations staged by the first for the second
 //!   parts                 each rank's memory: page-aligned, or one directly after the other
 //! ```
 
-use super::hand_off::OfferWord;
+use super::hand_off::OfferLine;
+use super::passive::MANY;
 use super::staging::StagingRing;
 use crate::model::{Error, Placement, WindowPart};
 use unisono_sync::{CacheLine, Flag, Lines};
@@ -21,6 +23,8 @@ pub(super) struct SegmentPlan {
     size: usize,
     /// Lines of the barrier of fences, which come first.
     barrier: usize,
+    /// Whether each pair has a line for offers.
+    hands_over: bool,
     pub(super) ring_bytes: usize,
     pub(super) offsets: Box<[u64]>,
     pub(super) bytes: usize,
@@ -43,7 +47,8 @@ impl SegmentPlan {
             9..=32 => 4 << 10,
             _ => 1 << 10,
         };
-        let lines = barrier * size_of::<CacheLine>() + bytes_of_lines(size);
+        let hands_over = !with_memory && size <= MANY;
+        let lines = barrier * size_of::<CacheLine>() + bytes_of_lines(size, hands_over);
         let mut end = ((lines + size * size * ring_bytes) as u64).next_multiple_of(PAGE);
         let mut offsets = Vec::with_capacity(size);
         for part in parts {
@@ -55,17 +60,17 @@ impl SegmentPlan {
             end = end.checked_add(bytes).filter(|end| *end < 1 << 46).ok_or(Error::Size(part.bytes))?;
         }
         let bytes = usize::try_from(end).map_err(|_| Error::Size(end))?;
-        Ok(Self { size, barrier, ring_bytes, offsets: offsets.into(), bytes })
+        Ok(Self { size, barrier, hands_over, ring_bytes, offsets: offsets.into(), bytes })
     }
 }
 
 /// Bytes of this module's lines, which come before the rings.
-fn bytes_of_lines(size: usize) -> usize {
-    lines_of(size) * size_of::<CacheLine>()
+fn bytes_of_lines(size: usize, hands_over: bool) -> usize {
+    lines_of(size, hands_over) * size_of::<CacheLine>()
 }
 
-const fn lines_of(size: usize) -> usize {
-    3 * size + size * size
+const fn lines_of(size: usize, hands_over: bool) -> usize {
+    3 * size + size * size * if hands_over { 2 } else { 1 }
 }
 
 #[derive(Debug)]
@@ -78,7 +83,8 @@ pub(super) struct Region {
 impl Region {
     pub(super) fn new(segment: &Lines, plan: SegmentPlan) -> Self {
         let start = segment.start().as_ptr();
-        Self { lines: segment.part(plan.barrier, lines_of(plan.size)), start, plan }
+        let lines = segment.part(plan.barrier, lines_of(plan.size, plan.hands_over));
+        Self { lines, start, plan }
     }
 
     /// The exposure of a rank: the last fence epoch that it has entered.
@@ -120,15 +126,17 @@ impl Region {
         self.pair(origin, target).flag(1)
     }
 
+    /// The line of `origin`'s offers to `target`. Panics if this window's puts are not handed over.
     #[inline]
-    pub(super) fn offer(&self, origin: usize, target: usize) -> OfferWord<'_> {
-        OfferWord(self.pair(origin, target).word(11))
+    pub(super) fn offers(&self, origin: usize, target: usize) -> OfferLine<'_> {
+        let size = self.plan.size;
+        OfferLine(self.lines.line(3 * size + size * size + origin * size + target))
     }
 
     /// Where the ring from `origin` to `target` lies, and its size.
     #[inline]
     pub(super) fn place_of_ring(&self, origin: usize, target: usize) -> (*mut u8, usize) {
-        let (lines, size) = (bytes_of_lines(self.plan.size), self.plan.ring_bytes);
+        let (lines, size) = (bytes_of_lines(self.plan.size, self.plan.hands_over), self.plan.ring_bytes);
         (
             self.lines.start().as_ptr().wrapping_add(lines + (origin * self.plan.size + target) * size),
             size,

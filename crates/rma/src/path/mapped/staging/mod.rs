@@ -38,6 +38,10 @@ const HEAD: usize = 16;
 /// look at the target's flag that it saves. Computed, not measured.
 pub(crate) const MOST: usize = 1024;
 const LINE: usize = 64;
+/// Bytes after which a position that is seldom written is written anew. Positions are 32 bits wide and
+/// compared by their difference: 2^31 bytes behind, one seems to lie ahead, and the reader loses what was
+/// staged. Half of that leaves room for what is written until the next look.
+const OLD: u32 = 1 << 30;
 
 /// A ring, and the words beside it.
 #[derive(Clone, Copy, Debug)]

@@ -2,14 +2,10 @@
 //! back.
 
 use super::In;
-use super::{FILLER, HEAD, Head, LONG, MOST, StagingRing, Stamp, after, data_of, encode};
+use super::{FILLER, HEAD, Head, LONG, MOST, OLD, StagingRing, Stamp, after, data_of, encode};
 use crate::memory::copy::copy;
+use crate::path::mapped::hand_off::{CARRIED, OfferedSpan};
 use unisono_sync::atomics::Ordering;
-
-/// Bytes written since the ring was begun again, from which on that position is renewed. Positions are 32
-/// bits wide and compared by their difference: 2^31 bytes behind, the beginning seems to lie ahead, and the
-/// reader loses what was staged. Half of that leaves room for what is written until the next look.
-const OLD: u32 = 1 << 30;
 
 /// Bytes of short entries after which a look whether the ring is empty is worth its cost: an origin that
 /// finds it empty begins at its start again, so that it writes what its cache holds. The first level's cache
@@ -46,10 +42,27 @@ impl Out {
         }
     }
 
-    /// How far it is filled, for an offer.
-    pub(in crate::path::mapped) fn position(&mut self, ring: StagingRing<'_>) -> u32 {
+    /// Where the entries of this epoch lie, for an offer.
+    #[inline]
+    pub(in crate::path::mapped) fn span(&mut self, ring: StagingRing<'_>) -> OfferedSpan {
         self.renew_beginning(ring);
-        self.written
+        OfferedSpan { start: self.epoch_start, end: self.written }
+    }
+
+    /// The only entry of this epoch, if it is a put that a line can carry; and its data.
+    #[inline]
+    pub(in crate::path::mapped) fn only_short_put(
+        &self,
+        ring: StagingRing<'_>,
+        stamp: Stamp,
+    ) -> Option<(Head, *const u8)> {
+        if self.staged() > HEAD + CARRIED.next_multiple_of(HEAD) {
+            return None;
+        }
+        let (mut reader, mut found) = (In::from(self.epoch_start), None);
+        let is_one = reader.next(ring, stamp, &mut |head, data| found = Some((head, data)))
+            && reader.position() == self.written;
+        found.filter(|(head, _)| is_one && head.how.is_none() && head.length <= CARRIED)
     }
 
     #[inline]

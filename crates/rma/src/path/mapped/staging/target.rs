@@ -1,7 +1,7 @@
 //! The target's end of a ring. It visits the entries of an epoch in order, and gives their room back. Another
 //! process wrote them, so it checks what they say before it uses it.
 
-use super::{FILLER, HEAD, Head, LINE, LONG, MOST, StagingRing, Stamp, data_of};
+use super::{FILLER, HEAD, Head, LINE, LONG, MOST, OLD, StagingRing, Stamp, data_of};
 use crate::model::{Element, Operation};
 use unisono_sync::atomics::Ordering;
 
@@ -9,12 +9,14 @@ use unisono_sync::atomics::Ordering;
 #[derive(Debug, Default)]
 pub(in crate::path::mapped) struct In {
     read: u32,
+    /// How far the origin was told in the ring's word that this member has read.
+    told: u32,
 }
 
 impl In {
     /// A reader of a member's own entries from `position` on.
     pub(super) const fn from(position: u32) -> Self {
-        Self { read: position }
+        Self { read: position, told: position }
     }
 
     /// How far it has read.
@@ -56,6 +58,12 @@ impl In {
         }
         // The origin may lie about lengths, so a position beyond the end ends the loop as well.
         while filled.wrapping_sub(self.read).cast_signed() > 0 && self.next(ring, stamp, &mut visit) {}
+        self.give_back(ring);
+    }
+
+    #[inline]
+    fn give_back(&mut self, ring: StagingRing<'_>) {
+        self.told = self.read;
         // SYNC(given-back) release: the copies before the room is given back
         ring.given_back.store(self.read, Ordering::Release);
     }
@@ -69,13 +77,11 @@ impl In {
         }
     }
 
-    /// Whether the next entry, which was offered, has this stamp.
-    pub(in crate::path::mapped) fn is_next(&mut self, ring: StagingRing<'_>, stamp: Stamp) -> bool {
+    /// Whether this member has read everything before `start`, where an offer begins.
+    #[inline]
+    pub(in crate::path::mapped) fn is_next(&mut self, ring: StagingRing<'_>, start: u32) -> bool {
         self.find_beginning(ring);
-        let from = ring.start.wrapping_add(self.read as usize & (ring.size - 1)).cast::<u32>();
-        // SAFETY: the ring is mapped, and the place a multiple of 16 below its size.
-        let word = unsafe { from.read_volatile() };
-        word == stamp.0
+        self.read == start
     }
 
     /// Applies all entries up to a claimed position, which the origin's process wrote. Its low bits are cut
@@ -93,8 +99,21 @@ impl In {
             while position.wrapping_sub(self.read).cast_signed() > 0 && self.next(ring, stamp, &mut visit) {}
         }
         self.read = position;
-        // SYNC(given-back) release: the copies before the room is given back
-        ring.given_back.store(position, Ordering::Release);
+    }
+
+    /// Skips the entries up to a claimed position, which came otherwise.
+    #[inline]
+    pub(in crate::path::mapped) fn skip_to(&mut self, position: u32) {
+        self.read = position & !(HEAD as u32 - 1);
+    }
+
+    /// After entries were handed over: their origin knows from the hand-off that it has their room back. The
+    /// ring's word is renewed at times only.
+    #[inline]
+    pub(in crate::path::mapped) fn renew_given_back(&mut self, ring: StagingRing<'_>) {
+        if self.read.wrapping_sub(self.told) > OLD {
+            self.give_back(ring);
+        }
     }
 
     /// Visits the next entry, if it has this stamp.

@@ -1,6 +1,7 @@
 //! Rings that wrap, are full, are begun again, and hold what no origin wrote.
 
 use super::*;
+use crate::path::mapped::hand_off::CARRIED;
 use proptest::prelude::*;
 use unisono_sync::atomics::Ordering;
 
@@ -175,9 +176,51 @@ fn a_position_that_no_origin_would_claim_is_rounded_and_what_is_out_of_the_ring_
     let (mut out, mut came) = (Out::default(), In::default());
     assert!(stage(&mut out, ring, Stamp::PASSIVE, 0, 16) && stage(&mut out, ring, Stamp::PASSIVE, 16, 16));
     let mut seen = 0;
-    came.drain_to(ring, out.position(ring) | 0xe, Stamp::PASSIVE, |_, _| seen += 1);
+    came.drain_to(ring, out.span(ring).end | 0xe, Stamp::PASSIVE, |_, _| seen += 1);
     assert_eq!((seen, came.position()), (2, 64), "read at multiples of sixteen");
-    assert_eq!(words.given_back.load(Ordering::Relaxed), 64);
     came.drain_to(ring, 64 + (1 << 30), Stamp::PASSIVE, |_, _| unreachable!("further than the ring is long"));
     assert_eq!(came.position(), 64 + (1 << 30));
+}
+
+#[test]
+fn a_short_put_is_found_only_if_it_is_the_epochs_only_entry() {
+    let mut memory = Box::new(Memory([0; SIZE]));
+    let words = Words::default();
+    let ring = words.beside(memory.0.as_mut_ptr(), SIZE);
+    let mut out = Out::default();
+    let data = [9_u8; 64];
+    for length in 0..=64 {
+        let head = Head { how: None, offset: 5, length };
+        // SAFETY: the data is an array of 64 bytes, the ring is the test's.
+        assert!(unsafe { out.stage(ring, Stamp::PASSIVE, head, data.as_ptr()) });
+        let found = out.only_short_put(ring, Stamp::PASSIVE).map(|(head, _)| (head.offset, head.length));
+        assert_eq!(found, (length <= CARRIED).then_some((5, length)));
+        assert!(stage(&mut out, ring, Stamp::PASSIVE, 0, 0));
+        assert!(out.only_short_put(ring, Stamp::PASSIVE).is_none(), "two entries, the first of {length}");
+        out.handed_over();
+    }
+    let how = Some((Element::U8, Operation::Sum));
+    // SAFETY: as above.
+    let staged =
+        unsafe { out.stage(ring, Stamp::PASSIVE, Head { how, offset: 0, length: 1 }, data.as_ptr()) };
+    assert!(staged && out.only_short_put(ring, Stamp::PASSIVE).is_none(), "no put");
+}
+
+#[test]
+fn how_far_was_read_is_told_before_it_is_so_old_that_it_seems_to_lie_ahead() {
+    let mut memory = Box::new(Memory([0; SIZE]));
+    let words = Words::default();
+    let ring = words.beside(memory.0.as_mut_ptr(), SIZE);
+    let (mut out, mut came) = (Out::default(), In::default());
+    for turn in 0..(9_u64 << 28) / SIZE as u64 {
+        let head = Head { how: None, offset: 0, length: SIZE - 256 };
+        // SAFETY: the ring itself is as long as the data.
+        let found_room = unsafe { out.stage(ring, Stamp::PASSIVE, head, [0; SIZE].as_ptr()) };
+        assert!(found_room, "turn {turn}");
+        let span = out.span(ring);
+        assert!(came.is_next(ring, span.start), "turn {turn}");
+        came.skip_to(span.end);
+        came.renew_given_back(ring);
+        out.handed_over();
+    }
 }

@@ -1,0 +1,107 @@
+//! How long an offer stands: twice the time of a copy by the kernel, as it was lately.
+//!
+//! A target that goes through the kernel itself comes back to the library within that time, and takes the
+//! offer. If offers stand shorter than a copy lasts, two members keep missing each other's offers: each makes
+//! one in 33 epochs, and the other is in the kernel meanwhile. The copy's time depends on the processor, on
+//! what the kernel does against its faults, and on a hypervisor, so it is measured here: each offer that was
+//! revoked is followed by such a copy.
+//!
+//! Four lock-put-unlock by each of two pinned ranks, on a machine whose kernel takes 1.4 to 2.9 us for 16
+//! bytes, against a fixed time of 2 us (and offers of ring entries alone): 16 B 0.45 times as long (95 %
+//! interval 0.23 to 0.80, n = 14; 1.2 to 1.7 us), 1 KB 0.42 (0.27 to 0.77, n = 14), 256 KB 0.73 (0.50 to
+//! 0.80, n = 7). (`ghost --pin 0,1 --only lock --windows created --seconds 0.1`; MPICH 4.0, 256 KB Open MPI
+//! 4.1; in turns; AMD EPYC, Linux 6.18.)
+//!
+//! Cost: two readings of the clock after an offer in vain. When not to use: where the target has to be waited
+//! for.
+
+use unisono_linux::clock::Nanos;
+
+/// The time of a short copy before the first was measured, and the least. (16 B: 1.0 to 1.4 us, AMD EPYC,
+/// Linux 6.18.)
+const SHORT_COPY: Nanos = Nanos(1_000);
+/// A longer short copy was interrupted. With this one an offer in vain takes 16 us, in 33 epochs.
+const LONGEST_SHORT_COPY: Nanos = Nanos(8_000);
+/// The time of each further KiB before it was measured, and the least: 22 bytes a nanosecond.
+const KIB: Nanos = Nanos(46);
+/// A KiB that took longer was interrupted: 2 bytes a nanosecond.
+const LONGEST_KIB: Nanos = Nanos(500);
+/// From this length on a copy tells what its bytes take. Shorter ones tell what the call takes.
+const LONG: usize = 16 << 10;
+
+/// What the kernel's copies of puts take.
+#[derive(Debug)]
+pub(super) struct OfferPatience {
+    short: Nanos,
+    kib: Nanos,
+}
+
+impl Default for OfferPatience {
+    fn default() -> Self {
+        Self { short: SHORT_COPY, kib: KIB }
+    }
+}
+
+impl OfferPatience {
+    /// How long an offer of so many bytes stands.
+    #[inline]
+    pub(super) fn with(&self, bytes: usize) -> Nanos {
+        Nanos(2 * (self.short.0 + self.beyond_short(bytes)))
+    }
+
+    #[inline]
+    fn beyond_short(&self, bytes: usize) -> u64 {
+        (bytes as u64).saturating_mul(self.kib.0) / 1024
+    }
+
+    /// Notes that the kernel's copy of so many bytes took `time`.
+    pub(super) fn copied(&mut self, bytes: usize, time: Nanos) {
+        if bytes < LONG {
+            let short = time.0.saturating_sub(self.beyond_short(bytes));
+            self.short = follow(self.short, short, SHORT_COPY, LONGEST_SHORT_COPY);
+        } else {
+            let kib = time.0.saturating_sub(self.short.0) / (bytes as u64 / 1024);
+            self.kib = follow(self.kib, kib, KIB, LONGEST_KIB);
+        }
+    }
+}
+
+/// A longer time counts at once, a shorter one by an eighth: a patience that is too short makes every offer
+/// vain.
+fn follow(before: Nanos, time: u64, least: Nanos, most: Nanos) -> Nanos {
+    let faded = before.0 - before.0 / 8 + time / 8;
+    Nanos(time.max(faded).clamp(least.0, most.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offer_stands_for_twice_the_time_of_the_last_copies() {
+        let mut patience = OfferPatience::default();
+        assert_eq!(patience.with(16), Nanos(2_000));
+        patience.copied(16, Nanos(2_900));
+        assert_eq!(patience.with(16), Nanos(5_800), "a longer copy counts at once");
+        for _ in 0..100 {
+            patience.copied(16, Nanos(1_400));
+        }
+        let copied = patience.with(16).0;
+        assert!((2_800..2_900).contains(&copied), "a shorter one by and by: {copied}");
+        patience.copied(256 << 10, Nanos(copied / 2 + 256 * 150));
+        assert_eq!(patience.with(16).0, copied + 4, "the time of the bytes counts for itself");
+        assert_eq!(patience.with(512 << 10).0, copied + 2 * 512 * 150);
+    }
+
+    #[test]
+    fn an_interrupted_copy_makes_no_offer_stand_for_long() {
+        let mut patience = OfferPatience::default();
+        for bytes in [16, 512 << 10] {
+            patience.copied(bytes, Nanos(400_000_000));
+        }
+        assert_eq!(patience.with(0), Nanos(16_000));
+        assert_eq!(patience.with(512 << 10), Nanos(16_000 + 512_000));
+        patience.copied(1 << 20, Nanos(0));
+        assert!(patience.with(512 << 10) < Nanos(16_000 + 512_000));
+    }
+}
