@@ -36,8 +36,8 @@ pub(crate) fn read(lines: &[String]) -> StepVerdict {
     verdict
 }
 
-/// The verdict on a run, some of whose tests failed, after all these tests ran once more and printed `second`.
-/// A test counts as passed if it passed then. A test that was skipped then has still failed.
+/// The verdict on a run, some of whose tests failed, after these tests ran once more and printed `second`. A
+/// test counts as passed if it passed then. A test that was skipped then has still failed.
 pub(crate) fn after_second_try(mut first: StepVerdict, second: &[String]) -> StepVerdict {
     let has = |name: &str, result: &str| {
         let told = format!("test {name} ... {result}");

@@ -352,9 +352,9 @@ impl Drawn<'_> {
         Some((shown.drawings(|window| line::draw(&lines, window)), note.to_owned()))
     }
 
-    /// Values of the study's other charts that have the same axis as this one, so that panels can be compared:
-    /// the same kind of chart, scale and unit. A linear axis is shared only by panels of like height
-    /// ([`ALIKE`]); otherwise the lower one would be flat.
+    /// Values of the study's other charts that have the same axis as this one, so that panels can be
+    /// compared: the same kind of chart, scale and unit. A linear axis is shared only by panels of like
+    /// height ([`ALIKE`]); otherwise the lower one would be flat.
     fn of_neighbours(&self, figure: &str) -> Vec<f64> {
         let Self { study, chart, .. } = *self;
         let unit = study.unit(figure);

@@ -11,8 +11,8 @@ use std::fs::OpenOptions;
 use std::path::Path;
 use std::time::Duration;
 
-/// A kernel without a first program gives up after a second or two where KVM works. Where KVM stops the machine
-/// because of an instruction that it cannot do, QEMU waits for ever.
+/// A kernel without a first program gives up after a second or two where KVM works. Where KVM stops the
+/// machine because of an instruction that it cannot do, QEMU waits for ever.
 const TRIAL: Duration = Duration::from_secs(20);
 /// The drivers of KVM that use the processor's own virtualization. Others interpret a kernel that was not
 /// changed for them (kvm_pvm: after 240 s a kernel had not begun to start its processors; QEMU takes 10 s).
