@@ -2,12 +2,17 @@
 
 use proptest::prelude::*;
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use unisono_broker::memory::{
     ConsumerNumber, HeldEvent, MemoryConsumer, MemoryGeometry, MemorySupplier, NextEvent, PAGE_LINES,
     PublishRefused, WhenBehind,
 };
-use unisono_sync::{ForeignWords, Lines, PublishedWords, SpinBudget, Unwatched, Wait};
+use unisono_linux::clock::{Nanos, now};
+use unisono_linux::futex::Scope;
+use unisono_sync::{ForeignWords, Lines, PublishedWords, Sleep, SpinBudget, Unwatched, Wait, sleep_at_any};
 
 const LARGEST: u32 = 100;
 
@@ -321,4 +326,44 @@ proptest! {
 
 fn small_or_any() -> impl Strategy<Value = u32> {
     prop_oneof![0_u32..70, any::<u32>()]
+}
+
+#[test]
+fn a_consumer_that_sleeps_at_several_rings_is_woken_in_memory_by_each_and_never_at_its_descriptor() {
+    let rung = Arc::new(AtomicU32::new(0));
+    let (mut suppliers, mut consumers) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let mut supplier = supplier(8, 1);
+        let (page, rung) = (Lines::on_heap(PAGE_LINES), Arc::clone(&rung));
+        let ring_descriptor = Box::new(move || {
+            rung.fetch_add(1, Relaxed);
+        });
+        let attached = supplier.attach(page.clone(), WhenBehind::LosesOldest, 0, Some(ring_descriptor));
+        let (_, turn) = attached.expect("there is room");
+        let descriptor = supplier.memory().as_fd().try_clone_to_owned().expect("a descriptor");
+        let words = ForeignWords::new(descriptor).expect("sealed");
+        let way = (Wait::Block, SpinBudget::DEFAULT);
+        consumers.push(MemoryConsumer::join(words, page, turn, way, None).expect("it is a ring"));
+        suppliers.push(supplier);
+    }
+    for (at, supplier) in suppliers.iter_mut().enumerate() {
+        let counted: Option<Vec<_>> = consumers.iter().map(MemoryConsumer::doze).collect();
+        let counted = counted.expect("nothing is there");
+        let until = Some(Nanos::from(Duration::from_secs(20)).after(now()));
+        let slept = std::thread::scope(|threads| {
+            let sleeper = threads.spawn(|| sleep_at_any(&counted, until, Scope::Shared));
+            std::thread::sleep(Duration::from_millis(5));
+            publish(supplier).expect("there is room");
+            supplier.tell();
+            sleeper.join().expect("no panic")
+        });
+        drop(counted);
+        match slept {
+            Ok(slept) => assert_ne!(slept, Sleep::TimedOut),
+            Err(error) => return eprintln!("skipped: futex_waitv: {error}"),
+        }
+        assert!(consumers[at].doze().is_none(), "there is something");
+        assert!(matches!(consumers[at].receive_copy(&mut Vec::new()), Ok(NextEvent::Event(_))));
+    }
+    assert_eq!(rung.load(Relaxed), 0);
 }

@@ -10,7 +10,8 @@
 
 use crate::clock::Nanos;
 use rustix::io::Errno;
-use rustix::thread::futex::{self, Timespec};
+use rustix::thread::futex::{self, ClockId, Timespec, WaitFlags, WaitPtr, WaitvFlags};
+use std::io;
 use std::num::NonZeroU32;
 use std::sync::atomic::AtomicU32;
 
@@ -50,6 +51,39 @@ pub fn wait(word: &AtomicU32, expected: u32, deadline: Option<Nanos>, scope: Sco
         Err(Errno::TIMEDOUT) => Wakened::TimedOut,
         // EINTR: a signal handler ran; the caller looks again, as after any wake-up.
         _ => Wakened::Woken,
+    }
+}
+
+/// Words that [`wait_any`] takes at most (`FUTEX_WAITV_MAX`).
+pub const MOST_WORDS: usize = 128;
+
+/// Sleeps while each of up to [`MOST_WORDS`] words holds the value beside it, until a [`wake`] of one of them
+/// or the `deadline`: futex_waitv.
+///
+/// # Errors
+/// `ENOSYS` before Linux 5.16; `EPERM` or `ENOSYS` where a filter on system calls refuses it.
+pub fn wait_any(words: &[(&AtomicU32, u32)], deadline: Option<Nanos>, scope: Scope) -> io::Result<Wakened> {
+    let size = match scope {
+        Scope::Private => WaitFlags::SIZE_U32 | WaitFlags::PRIVATE,
+        Scope::Shared => WaitFlags::SIZE_U32,
+    };
+    let waits: Vec<futex::Wait> = words
+        .iter()
+        .map(|(word, expected)| {
+            let mut wait = futex::Wait::new();
+            wait.val = u64::from(*expected);
+            wait.uaddr = WaitPtr::new(word.as_ptr().cast());
+            wait.flags = size;
+            wait
+        })
+        .collect();
+    let time = deadline.map(timespec);
+    match futex::waitv(&waits, WaitvFlags::empty(), time.as_ref(), ClockId::Monotonic) {
+        Ok(_) => Ok(Wakened::Woken),
+        Err(Errno::AGAIN) => Ok(Wakened::Changed),
+        Err(Errno::TIMEDOUT) => Ok(Wakened::TimedOut),
+        Err(Errno::INTR) => Ok(Wakened::Woken),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -95,6 +129,34 @@ mod tests {
         let deadline = Nanos(20_000_000).after(now());
         assert_eq!(wait(&AtomicU32::new(0), 0, Some(deadline), Scope::Shared), Wakened::TimedOut);
         assert!(now() >= deadline);
+    }
+
+    #[test]
+    fn a_wake_of_any_word_ends_a_sleep_at_all_of_them() {
+        for scope in [Scope::Private, Scope::Shared] {
+            let words = [const { AtomicU32::new(0) }; 3];
+            let pairs: Vec<_> = words.iter().map(|word| (word, 0)).collect();
+            match wait_any(&pairs, Some(Nanos(1_000_000).after(now())), scope) {
+                Ok(ended) => assert_eq!(ended, Wakened::TimedOut),
+                // Linux before 5.16, or a filter on system calls
+                Err(error) => return eprintln!("skipped: futex_waitv: {error}"),
+            }
+            for word in &words {
+                thread::scope(|threads| {
+                    let sleeper = threads.spawn(|| {
+                        while word.load(SeqCst) == 0 {
+                            let _ = wait_any(&pairs, None, scope);
+                        }
+                    });
+                    thread::sleep(Duration::from_millis(5));
+                    word.store(1, SeqCst);
+                    wake(word, WakeCount::All, scope);
+                    sleeper.join().expect("no panic");
+                });
+                assert_eq!(wait_any(&pairs, None, scope).expect("it did before"), Wakened::Changed);
+                word.store(0, SeqCst);
+            }
+        }
     }
 
     #[test]

@@ -28,6 +28,9 @@
 //! sleeper's is membarrier(2), which runs a real fence on every CPU where a signaller runs - right when
 //! sleeping is rare. *Symmetric*: both execute a fence instruction - right when sleeping is the rule.
 //!
+//! *Several flags* ([`sleep_at_any`]): a sleeper counts itself at each of them, fences, and looks at what it
+//! awaits of each. The kernel then compares all their `woken` in one system call, futex_waitv(2).
+//!
 //! *Counted* ([`Flag::counted_by`]): where a counter of arrivals decides who signals, the sleeper sets a bit
 //! in that counter, and no fence is needed. Both sides change one word in one atomic step, so one comes
 //! first. If the sleeper does, the last arrival reads the bit and wakes. If the last arrival does, the
@@ -38,6 +41,10 @@
 
 use crate::atomics::{AtomicU32, Ordering, fence, give_way, light_fence};
 use crate::watch::{Watch, WatchVerdict};
+#[cfg(not(loom))]
+use std::io;
+#[cfg(not(loom))]
+use unisono_linux::clock::Nanos;
 use unisono_linux::futex::Scope;
 #[cfg(not(loom))]
 use unisono_linux::{futex, membarrier};
@@ -113,7 +120,7 @@ const fn reached(word: u32, target: u32) -> bool {
     word.wrapping_sub(target).cast_signed() >= 0
 }
 
-impl Flag<'_> {
+impl<'a> Flag<'a> {
     #[inline]
     pub fn reached(self, target: u32) -> bool {
         // SYNC(flag) acquire: sees what the signaller did before its signal
@@ -260,6 +267,19 @@ impl Flag<'_> {
         slept
     }
 
+    /// Counts the caller as a sleeper here until the answer is dropped, for a [sleep at several
+    /// flags](sleep_at_any) whose signallers and disturbers fence ([`Wakeups::Symmetric`]). Look at what is
+    /// awaited after this, and sleep only if it is not there.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn count_sleeper(self) -> CountedSleeper<'a> {
+        self.sleepers.count.fetch_add(1, Ordering::Relaxed);
+        // SYNC(sleepers) fence: sleepers before what is awaited, as in `sleep`
+        fence(Ordering::SeqCst);
+        // SYNC(woken) acquire: what was done before the last wake-up
+        CountedSleeper { sleepers: self.sleepers, woken: self.sleepers.woken.load(Ordering::Acquire) }
+    }
+
     #[cold]
     fn wake(self, scope: Scope) {
         // SYNC(woken) release: the word, or what else is to be seen, before the wake-up
@@ -288,6 +308,37 @@ impl Flag<'_> {
             futex::Wakened::TimedOut => Sleep::TimedOut,
         }
     }
+}
+
+/// A sleeper that is counted at a flag; see [`Flag::count_sleeper`].
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub struct CountedSleeper<'a> {
+    sleepers: &'a Sleepers,
+    /// The count of wake-ups when it was counted.
+    woken: u32,
+}
+
+#[cfg(not(loom))]
+impl Drop for CountedSleeper<'_> {
+    fn drop(&mut self) {
+        self.sleepers.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Sleeps until one of the flags at which the caller is counted is signalled or disturbed, or until a moment.
+/// One that was since it was counted there ends the sleep at once. Anything may be true afterwards.
+///
+/// # Errors
+/// There are more than [`futex::MOST_WORDS`], or the kernel cannot (Linux before 5.16).
+#[cfg(not(loom))]
+pub fn sleep_at_any(counted: &[CountedSleeper<'_>], until: Option<Nanos>, scope: Scope) -> io::Result<Sleep> {
+    let words: Vec<_> = counted.iter().map(|one| (&one.sleepers.woken, one.woken)).collect();
+    Ok(match futex::wait_any(&words, until, scope)? {
+        futex::Wakened::Changed => Sleep::Unneeded,
+        futex::Wakened::Woken => Sleep::Woken,
+        futex::Wakened::TimedOut => Sleep::TimedOut,
+    })
 }
 
 fn heavy_fence(wakeups: Wakeups) {
@@ -339,7 +390,7 @@ mod tests {
     use crate::watch::Unwatched;
     use std::thread;
     use std::time::Duration;
-    use unisono_linux::clock::{Nanos, now};
+    use unisono_linux::clock::now;
 
     #[test]
     fn a_word_that_wrapped_is_still_past_its_targets() {
@@ -366,6 +417,40 @@ mod tests {
                 });
                 assert!(!lines.line(0).flag(2).has_sleepers());
             }
+        }
+    }
+
+    #[test]
+    fn a_sleeper_at_several_flags_is_woken_by_each_and_by_one_that_was_signalled_before_it_slept() {
+        let kind = Wakeups::Symmetric(Scope::Shared);
+        for at in 0..2 {
+            let lines = Lines::on_heap(1);
+            let flags = [0, 1].map(|flag| lines.line(0).flag(flag));
+            thread::scope(|threads| {
+                threads.spawn(|| {
+                    while !flags[at].reached(1) {
+                        let counted = flags.map(Flag::count_sleeper);
+                        if !flags[at].reached(1)
+                            && let Err(error) = sleep_at_any(&counted, None, Scope::Shared)
+                        {
+                            eprintln!("skipped: {error}");
+                            return;
+                        }
+                    }
+                });
+                while !flags[at].has_sleepers() {
+                    thread::yield_now();
+                }
+                thread::sleep(Duration::from_millis(5));
+                flags[at].signal(1, kind);
+            });
+            let counted = flags.map(Flag::count_sleeper);
+            flags[at].signal(2, kind);
+            if let Ok(slept) = sleep_at_any(&counted, None, Scope::Shared) {
+                assert_eq!(slept, Sleep::Unneeded);
+            }
+            drop(counted);
+            assert!(flags.iter().all(|flag| !flag.has_sleepers()));
         }
     }
 

@@ -48,6 +48,8 @@ mod wide;
 pub use adaptive::{Adaptive, Among, Company, LONG_YIELD};
 pub use budget::{BadSpinBudget, BriefBudget, PollBudget, SpinBudget, poll_briefly};
 pub use controller::{Controller, ControllerMode, ControllerStep};
+#[cfg(not(loom))]
+pub use flag::{CountedSleeper, sleep_at_any};
 pub use flag::{Flag, Sleep, Wakeups};
 pub use glance::{Glance, Stretch};
 pub use line::{CacheLine, Lines};

@@ -14,6 +14,7 @@ use crate::memory::{
 use crate::notice::NoticeText;
 use crate::ring::DirectCounts;
 use crate::spec::WhenLate;
+use crate::transport::Dozing;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -282,6 +283,15 @@ impl DirectReading {
     /// Before its descriptor is polled: whether nothing is there now.
     pub(super) fn arm(&self) -> bool {
         !self.begun || (self.ahead.is_none() && self.ring.as_ref().is_none_or(MemoryConsumer::arm))
+    }
+
+    /// Before a sleep at the words of rings. A ring that has not begun is announced by the broker.
+    pub(super) fn doze(&self) -> Dozing<'_> {
+        match &self.ring {
+            None => Dozing::AtDescriptor,
+            Some(_) if self.ahead.is_some() => Dozing::Awake,
+            Some(ring) => ring.doze().map_or(Dozing::Awake, Dozing::Counted),
+        }
     }
 
     /// Takes rings away that made the descriptor ready; whether the supplier lives.

@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use unisono_linux::clock::Nanos;
 use unisono_linux::futex::Scope;
+#[cfg(not(loom))]
+use unisono_sync::CountedSleeper;
 use unisono_sync::atomics::{AtomicU32, Ordering, fence};
 use unisono_sync::{
     Company, ForeignWords, Lines, SpinBudget, Wait, WaitPolicy, Waiter, Wakeups, Watch, WatchVerdict,
@@ -285,6 +287,16 @@ impl MemoryConsumer {
         let verdict = self.waiter.among(company).wait(flag, low(turn), &mut look);
         self.waiter.learn(regime);
         if self.has_something() { WatchVerdict::Continue } else { verdict }
+    }
+
+    /// Before a sleep at several rings ([`sleep_at_any`](unisono_sync::sleep_at_any)): counts this consumer
+    /// as asleep. `None`: there is something. The supplier says nothing when it dies, so the sleep must not
+    /// last longer than [`LONGEST_SLEEP`](unisono_sync::LONGEST_SLEEP).
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn doze(&self) -> Option<CountedSleeper<'_>> {
+        let counted = self.ring.page.sleepers().count_sleeper();
+        self.ring.may_sleep(self.turn, self.ring.page.asleep()).then_some(counted)
     }
 
     /// Before this consumer's descriptor is polled: whether nothing is there now. The descriptor then becomes

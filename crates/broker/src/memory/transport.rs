@@ -26,7 +26,7 @@ use super::{
     HeldEvent, MemoryConsumer, MemoryGeometry, MemorySupplier, NextEvent, PublishRefused, WhenBehind,
 };
 use crate::transport::{
-    Awaited, Drained, FrameTransport, IncomingFrame, MayWait, PayloadMemory, PayloadRef, PollFor,
+    Awaited, Dozing, Drained, FrameTransport, IncomingFrame, MayWait, PayloadMemory, PayloadRef, PollFor,
     SharedPayload, Taken, TransportError,
 };
 use std::any::Any;
@@ -411,6 +411,17 @@ impl FrameTransport for MemoryTransport {
             self.look()?;
         }
         Ok(true)
+    }
+
+    fn doze(&mut self) -> Dozing<'_> {
+        self.outgoing.short.tell();
+        match &self.incoming {
+            // room, the offers and the other end's death show themselves at the descriptor
+            Some(incoming) if self.outgoing.full.is_none() && !self.gone => {
+                incoming.short.doze().map_or(Dozing::Awake, Dozing::Counted)
+            }
+            _ => Dozing::AtDescriptor,
+        }
     }
 
     fn passes(&self) -> bool {

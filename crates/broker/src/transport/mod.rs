@@ -60,7 +60,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use unisono_linux::clock::Nanos;
-use unisono_sync::Wait;
+use unisono_sync::{CountedSleeper, Wait};
 
 /// Why a transport is of no more use.
 #[derive(Debug, thiserror::Error)]
@@ -144,6 +144,17 @@ pub enum MayWait {
     Yes,
     /// Something came meanwhile: receive again.
     No,
+}
+
+/// What came of announcing a sleep at words in memory.
+#[derive(Debug)]
+pub enum Dozing<'a> {
+    /// The other end wakes who sleeps there.
+    Counted(CountedSleeper<'a>),
+    /// Something came meanwhile: receive again.
+    Awake,
+    /// What is awaited shows itself at the descriptor alone.
+    AtDescriptor,
 }
 
 /// A payload on its way out.
@@ -281,6 +292,12 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
     fn wait_by(&mut self, way: Wait, until: Option<Nanos>) -> Result<bool, TransportError> {
         let _ = (way, until);
         Ok(false)
+    }
+
+    /// Before a sleep at the words of this connection and of rings in memory: counts this end as asleep. A
+    /// frame that comes ends the sleep; the other end's death does not.
+    fn doze(&mut self) -> Dozing<'_> {
+        Dozing::AtDescriptor
     }
 
     /// Whether a frame has come. `None`: only a system call could say that.
