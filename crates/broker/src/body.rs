@@ -1,8 +1,13 @@
 //! Payloads of events in the broker: in its memory, or in that of a transport. Never copied inside.
+//!
+//! The memory of a payload is used again by the next payload of the same length in the same thread. The
+//! allocator of glibc takes 1 KB from the heap and merges it again for each event, and gives the end of the
+//! heap back to the kernel.
 
 use crate::mqtt::MessageOrigin;
 use crate::transport::{PayloadRef, SharedPayload};
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use unisono_eventchannel::{EventPayload, NO_DEADLINE};
@@ -22,21 +27,70 @@ pub struct EventBody {
 
 #[derive(Clone, Debug)]
 enum BodyBytes {
-    Heap(Arc<[u8]>),
+    Heap(HeapBytes),
     Shared(SharedPayload),
+}
+
+/// Payloads whose memory a thread keeps, at most: as many as the broker takes from one program in a turn, and
+/// again as many of another.
+const MOST_SPARE: usize = 128;
+/// A larger payload's memory is given back: what a thread keeps is at most 2 MiB.
+const LARGEST_SPARE: usize = 16 << 10;
+
+thread_local! {
+    /// Memory of payloads that nobody uses any more, the last one last.
+    static SPARE: RefCell<Vec<Arc<[u8]>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Bytes in this process's memory. `None` only while they are dropped.
+#[derive(Clone, Debug)]
+struct HeapBytes(Option<Arc<[u8]>>);
+
+impl HeapBytes {
+    fn new(bytes: &[u8]) -> Self {
+        let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
+        if let Some(mut spare) = spare
+            && spare.len() == bytes.len()
+            && let Some(place) = Arc::get_mut(&mut spare)
+        {
+            place.copy_from_slice(bytes);
+            return Self(Some(spare));
+        }
+        Self(Some(bytes.into()))
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl Drop for HeapBytes {
+    fn drop(&mut self) {
+        let Some(mut bytes) = self.0.take() else { return };
+        if bytes.len() > LARGEST_SPARE || Arc::get_mut(&mut bytes).is_none() {
+            return;
+        }
+        // a thread that ends keeps nothing
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < MOST_SPARE {
+                spare.push(bytes);
+            }
+        });
+    }
 }
 
 impl EventBody {
     /// What came apart from its head, or else the bytes behind the head.
     pub(crate) fn new(bytes: &[u8], apart: Option<SharedPayload>) -> Self {
-        let bytes = apart.map_or_else(|| BodyBytes::Heap(bytes.into()), BodyBytes::Shared);
+        let bytes = apart.map_or_else(|| BodyBytes::Heap(HeapBytes::new(bytes)), BodyBytes::Shared);
         Self { bytes, due: NO_DEADLINE, origin: MessageOrigin::default(), position: 0 }
     }
 
     #[must_use]
     pub fn as_payload(&self) -> PayloadRef<'_> {
         match &self.bytes {
-            BodyBytes::Heap(bytes) => PayloadRef::Bytes(bytes),
+            BodyBytes::Heap(heap) => PayloadRef::Bytes(heap.bytes()),
             BodyBytes::Shared(shared) => PayloadRef::Shared(shared),
         }
     }
@@ -45,7 +99,7 @@ impl EventBody {
     #[must_use]
     pub fn bytes(&self) -> Cow<'_, [u8]> {
         match &self.bytes {
-            BodyBytes::Heap(bytes) => Cow::Borrowed(bytes),
+            BodyBytes::Heap(heap) => Cow::Borrowed(heap.bytes()),
             BodyBytes::Shared(shared) => Cow::Owned(shared.to_vec()),
         }
     }
@@ -68,5 +122,42 @@ impl EventPayload for EventBody {
 
     fn memory(&self) -> usize {
         self.length().saturating_add(self.origin.properties.as_ref().map_or(0, |properties| properties.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spare() -> usize {
+        SPARE.with(|spare| spare.borrow().len())
+    }
+
+    #[test]
+    fn memory_is_used_again_only_when_nobody_reads_it_and_the_length_is_the_same() {
+        let first = EventBody::new(b"first", None);
+        let reader = first.clone();
+        drop(first);
+        assert_eq!(spare(), 0, "somebody reads it");
+        drop(reader);
+        assert_eq!(spare(), 1);
+        let second = EventBody::new(b"2nd", None);
+        assert_eq!((&*second.bytes(), spare()), (&b"2nd"[..], 0), "what is longer is given back");
+        let place = second.bytes().as_ptr();
+        drop(second);
+        let third = EventBody::new(b"3rd", None);
+        assert_eq!((&*third.bytes(), spare()), (&b"3rd"[..], 0));
+        assert_eq!(third.bytes().as_ptr(), place);
+    }
+
+    #[test]
+    fn a_thread_keeps_no_more_than_its_bound() {
+        let bodies =
+            |length: usize| (0..300).map(|_| EventBody::new(&vec![7; length], None)).collect::<Vec<_>>();
+        drop(bodies(1024));
+        assert_eq!(spare(), MOST_SPARE);
+        SPARE.with(|spare| spare.borrow_mut().clear());
+        drop(bodies(LARGEST_SPARE + 1));
+        assert_eq!(spare(), 0);
     }
 }

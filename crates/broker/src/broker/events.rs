@@ -399,7 +399,9 @@ impl Broker {
             fields: event.fields.clone(),
             ..head
         };
-        let mut bytes = Vec::with_capacity(crate::frame::DELIVER_HEAD + 16);
+        let mut bytes = std::mem::take(&mut self.spare_head);
+        bytes.clear();
+        bytes.reserve(crate::frame::DELIVER_HEAD + 16);
         head.write(&mut bytes);
         let mut way = DeliveryWay::Stream;
         if let Some(consumer) = loosely {

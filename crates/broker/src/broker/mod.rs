@@ -143,6 +143,8 @@ pub struct Broker {
     /// None: it keeps no log.
     durable: Option<DurableEvents>,
     tasks: VecDeque<Task>,
+    /// The memory of the last head that was sent, for the next one.
+    spare_head: Vec<u8>,
 }
 
 impl Broker {
@@ -180,6 +182,7 @@ impl Broker {
             on_link: None,
             durable: None,
             tasks: VecDeque::new(),
+            spare_head: Vec::new(),
         }
     }
 
@@ -228,6 +231,11 @@ impl Broker {
     pub fn task(&mut self) -> Option<Task> {
         self.arrange();
         self.tasks.pop_front()
+    }
+
+    /// The head of a frame has been sent, and its memory may be used again.
+    pub(crate) fn take_back(&mut self, head: Vec<u8>) {
+        self.spare_head = head;
     }
 
     /// A program has connected; whether it may stay.

@@ -118,9 +118,13 @@ impl HeadHistory {
 
 /// A word of a head, filled with zeros.
 fn word(head: &[u8], number: usize) -> u64 {
-    let mut bytes = [0; WORD];
     let from = head.get(number * WORD..).unwrap_or_default();
-    let count = from.len().min(WORD);
+    // nearly all are whole
+    if let Some(whole) = from.first_chunk() {
+        return u64::from_le_bytes(*whole);
+    }
+    let mut bytes = [0; WORD];
+    let count = from.len();
     bytes[..count].copy_from_slice(&from[..count]);
     u64::from_le_bytes(bytes)
 }
