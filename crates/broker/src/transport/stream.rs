@@ -41,8 +41,9 @@ const UNSENT: u32 = 64 << 10;
 /// A payload of so many bytes is not copied into the buffer first. A copy of 16 KiB takes about 2 us, as
 /// much as the system call that it would save. Chosen by this argument, not measured.
 const DIRECT: usize = 16 << 10;
-/// Bytes asked of the kernel at a time: as much as the other end sends at a time.
-const INTAKE: usize = BATCH;
+/// Bytes asked of the kernel at a time: as much as the other end sends at a time, which is [`BATCH`] and the
+/// frame that went beyond it. One call then takes it all, and shows that no more has come.
+const INTAKE: usize = BATCH + DIRECT;
 /// A buffer that grew beyond this for one large frame shrinks again. With the most clients (256) such
 /// buffers take at most 256 MiB.
 const KEPT: usize = 1 << 20;
