@@ -12,6 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use unisono_broker::frame::{Frame, PublishHead};
@@ -376,20 +377,27 @@ fn a_consumer_with_a_reservation_beside_a_flood_gets_every_event() {
             let [mut supplier, mut flood] =
                 [connected(addresses, transport), connected(addresses, transport)];
             let topic = supplier.advertise(&Advertisement::of("sensor")).expect("a topic");
-            let stops = std::sync::atomic::AtomicBool::new(false);
+            let (comes, stops) = (AtomicBool::new(false), AtomicBool::new(false));
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     let topic = flood.advertise(&Advertisement::of("flood")).expect("a topic");
                     let payload = [0; 1000];
-                    while !stops.load(std::sync::atomic::Ordering::Relaxed) {
+                    let mut published = 0_u32;
+                    while !stops.load(Ordering::Relaxed) {
                         flood.publish_later(topic, &EventDraft::new(&payload)).expect("the broker is there");
+                        published += 1;
+                        // more than the client gathers before it sends
+                        comes.fetch_or(published > 1000, Ordering::Relaxed);
                     }
                 });
+                while !comes.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
                 for sequence in 1..=300 {
                     supplier.publish(topic, &EventDraft::new(b"20 C")).expect("it leaves");
                     assert_eq!(event(&mut sensor).sequence, sequence);
                 }
-                stops.store(true, std::sync::atomic::Ordering::Relaxed);
+                stops.store(true, Ordering::Relaxed);
             });
             let lost = supplier.statistics().expect("an answer").consumers;
             let of = |wanted: u64| lost.iter().filter(|consumer| consumer.dropped_full == wanted).count();
