@@ -15,7 +15,7 @@ use std::time::Duration;
 /// machine because of an instruction that it cannot do, QEMU waits for ever.
 const TRIAL: Duration = Duration::from_secs(20);
 /// The drivers of KVM that use the processor's own virtualization. Others interpret a kernel that was not
-/// changed for them (kvm_pvm: after 240 s a kernel had not begun to start its processors; QEMU takes 10 s).
+/// changed for them (kvm_pvm: after 240 s a kernel had not begun to start its processors).
 const DRIVERS: [&str; 2] = ["kvm_intel", "kvm_amd"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,6 @@ impl Accelerator {
         }
     }
 
-    /// What QEMU calls it.
     pub(super) fn name(self) -> &'static str {
         match self {
             Accelerator::Kvm => "kvm",

@@ -5,9 +5,9 @@
 //!   the test program, what it is linked to, this program as /init --> initramfs --+--> qemu --> its output
 //! ```
 //!
-//! The machine runs on the host's processors where it may (KVM), and is emulated otherwise (`accelerator.rs`).
-//! Its results are true; its times mean nothing where it is emulated. Cost: 16 MB of package lists and 37 MB of
-//! packages once, then some seconds to boot.
+//! The machine runs on the host's processors where it may (KVM), and is emulated otherwise
+//! (`accelerator.rs`). Its results are true; its times mean nothing where it is emulated. Cost: 16 MB of
+//! package lists and 37 MB of packages once, then some seconds to boot.
 
 mod accelerator;
 mod guest;
@@ -121,8 +121,8 @@ fn machine(kernel: &UnpackedKernel, accelerator: Accelerator) -> Command {
     machine.args(["-accel", accelerator.name(), "-cpu", "max", "-smp", "2", "-m", "1024", "-nic", "none"]);
     machine.args(["-display", "none", "-serial", "stdio", "-monitor", "none", "-no-reboot"]);
     machine.arg("-kernel").arg(&kernel.image);
-    // The kernel's check of its timer takes a slow host for a broken one. Nobody attacks the machine, and what
-    // protects it from attacks is slow where it is emulated.
+    // The kernel's check of its timer takes a slow host for a broken one. Nobody attacks the machine, and
+    // what protects it from attacks is slow where it is emulated.
     machine.args(["-append", "console=ttyS0 quiet panic=-1 no_timer_check mitigations=off rdinit=/init"]);
     machine
 }
