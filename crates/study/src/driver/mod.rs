@@ -17,7 +17,6 @@
 mod apart;
 pub mod burst;
 pub mod channel;
-mod congestion;
 pub mod decisions;
 pub mod disk;
 pub mod effort;
@@ -52,6 +51,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
+use unisono_linux::process::is_root;
 use unisono_measure::record::Figure;
 
 /// Every driver that a study file can name.
@@ -224,6 +224,10 @@ impl From<ChildError> for NoResult {
             // code 3: this host cannot do it, and the last words say what is missing
             ChildError::Failed { code: Some(3), said, .. } => {
                 Self::Skipped(said.trim_start_matches(": ").trim_start_matches("unisono: ").to_owned())
+            }
+            // the kernel lets no ordinary user choose every congestion control, not even in a namespace
+            ChildError::Failed { said, .. } if said.ends_with("operation not permitted") && !is_root() => {
+                Self::Skipped(format!("{}; this needs root", said.trim_start_matches(": ")))
             }
             _ => Self::Failed(error.to_string()),
         }

@@ -12,14 +12,16 @@ use super::http::{self, HttpLoad};
 use super::link::place::{AppliedPolicy, EnforcedAt};
 use super::stage::{Cable, LinkStage, SENDER};
 use super::web::WebLoad;
-use super::{Context, Driver, DriverKind, NoResult, RunResult, congestion, video};
+use super::{Context, Driver, DriverKind, NoResult, RunResult, video};
 use crate::child::{self, ChildError, StudyChild};
 use crate::workload::service::{
     Application, BrokerPlaces, ServiceCarrier, ServiceMeeting, ServiceScene, Serving,
 };
+use rustix::io::Errno;
+use rustix::net::sockopt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -162,7 +164,7 @@ impl Driver for ServiceDriver {
         if self.over == ServiceCarrier::Tcp
             && let Some(name) = &self.congestion
         {
-            congestion::choose(name)?;
+            choose_congestion(name)?;
         }
         let video = match self.application {
             Application::Streaming => video::encoded(context)?,
@@ -416,6 +418,26 @@ impl BrokerCertificate {
     }
 }
 
+/// Whether connections of this user can have a congestion control.
+fn choose_congestion(name: &str) -> Result<(), NoResult> {
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .map_err(|error| NoResult::Failed(format!("no socket: {error}")))?;
+    sockopt::set_tcp_congestion(&socket, name).map_err(|error| refused_congestion(name, error))
+}
+
+fn refused_congestion(name: &str, error: Errno) -> NoResult {
+    match error {
+        Errno::PERM => NoResult::Skipped(format!(
+            "only root may choose the congestion control {name} here; run it as root, or add {name} to \
+             /proc/sys/net/ipv4/tcp_allowed_congestion_control"
+        )),
+        Errno::NOENT => NoResult::Skipped(format!(
+            "this kernel has no congestion control {name}; load it: modprobe tcp_{name}"
+        )),
+        _ => NoResult::Failed(format!("congestion control {name}: {error}")),
+    }
+}
+
 /// Waits until both ends have opened their conversations.
 fn opened(
     meeting: &ServiceMeeting,
@@ -443,6 +465,18 @@ fn opened(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_congestion_control_that_this_user_cannot_have_skips_a_run() {
+        for (error, remedy) in [(Errno::PERM, "run it as root"), (Errno::NOENT, "modprobe tcp_cubic")] {
+            match refused_congestion("cubic", error) {
+                NoResult::Skipped(said) => assert!(said.contains(remedy), "{said}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(matches!(refused_congestion("cubic", Errno::INVAL), NoResult::Failed(_)));
+        assert!(matches!(choose_congestion("no-such-control"), Err(NoResult::Skipped(_))));
+    }
 
     #[test]
     fn the_policy_gives_every_conversation_the_class_of_the_application() {

@@ -14,7 +14,7 @@ mod probe;
 
 use super::apart::{RunHost, run_apart};
 use super::stage::{Cable, LinkStage, RECEIVER};
-use super::{Context, Driver, DriverKind, NoResult, RunResult, congestion};
+use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use crate::child::{self, StudyChild};
 use crate::workload::traffic::{Scene, SentBy, SourceReceived, TrafficSource};
 use place::{AppliedPolicy, EnforcedAt};
@@ -163,9 +163,6 @@ impl Driver for LinkDriver {
 
     fn run(&self, context: Context, seconds: f64, _: u64) -> Result<RunResult, NoResult> {
         let wanted = TransferPlan::new(self)?;
-        if let Some(name) = &wanted.congestion {
-            congestion::choose(name)?;
-        }
         run_apart(context, "link", |host, interrupted| transfer(host, &wanted, seconds, interrupted))
     }
 }
