@@ -133,7 +133,7 @@ pub(crate) fn waiting_answer(studies: &[Study<'_>]) -> Option<AnsweredTopic> {
     let charts = || study.head.charts.iter().take(2);
     let costs: Vec<WaitingCost<'_>> =
         charts().filter_map(|chart| WaitingCost::of_chart(study, chart)).collect();
-    let words: Vec<String> = costs.iter().filter_map(WaitingCost::in_words).collect();
+    let words: Vec<String> = costs.iter().filter_map(|cost| cost.in_words.clone()).collect();
     let picture = charts().find_map(|chart| {
         let of = Verdict { figure: chart.y.first()?.clone(), better: Better::Lower, ..Verdict::default() };
         let first: Vec<&str> = WaitingCost::of_chart(study, chart)?.variants;
@@ -323,6 +323,8 @@ struct WaitingCost<'a> {
     study: &'a Study<'a>,
     title: &'a str,
     headline: Option<String>,
+    /// `One processor: yield is fastest ...`; the picture has the whole title.
+    in_words: Option<String>,
     tiles: Vec<CostTile>,
     /// The cheapest first.
     variants: Vec<&'a str>,
@@ -345,7 +347,7 @@ impl<'a> WaitingCost<'a> {
     }
 
     fn of_chart(study: &'a Study<'a>, chart: &'a Chart) -> Option<Self> {
-        let figure = chart.y.first()?;
+        let (title, figure) = (chart.title.as_str(), chart.y.first()?);
         let unit = study.unit(figure);
         let says = |value: f64| number::quantity(value, &unit);
         let mut rows = study.rows(chart, None);
@@ -357,17 +359,20 @@ impl<'a> WaitingCost<'a> {
         let mut costs: Vec<(&'a str, String, Distribution)> = costs.collect();
         costs.sort_by(|a, b| a.2.median.total_cmp(&b.2.median));
         let ((_, best, least), (_, worst, most)) = (costs.first()?, costs.last()?);
-        let headline = (costs.len() > 1 && least.median > 0.0).then(|| {
-            format!(
-                "The {} is {} with {} and {} with {}, {} times as long.",
-                lower(&study.label(figure)),
-                says(least.median),
-                brief(best),
-                says(most.median),
-                brief(worst),
-                number::plain((most.median / least.median).round())
-            )
+        let figure = lower(&study.label(figure));
+        let (best, worst) = (brief(best), brief(worst));
+        let (fast, slow) = (says(least.median), says(most.median));
+        let compared = (costs.len() > 1 && least.median > 0.0).then(|| {
+            let times = number::plain((most.median / least.median).round());
+            let headline =
+                format!("The {figure} is {fast} with {best} and {slow} with {worst}, {times} times as long.");
+            let short = title.split_once(", ").map_or(title, |(title, _)| title);
+            let in_words = format!(
+                "{short}: {best} is fastest ({figure} {fast}); {worst} takes {times} times as long ({slow})."
+            );
+            (headline, in_words)
         });
+        let (headline, in_words) = compared.unzip();
         let tile = |(_, name, cost): &(&str, String, Distribution)| CostTile {
             name: name.clone(),
             median: says(cost.median),
@@ -376,13 +381,7 @@ impl<'a> WaitingCost<'a> {
         };
         let tiles = costs.iter().take(8).map(tile).collect();
         let variants = costs.iter().map(|(variant, ..)| *variant).collect();
-        Some(Self { study, title: &chart.title, headline, tiles, variants })
-    }
-
-    /// `One processor: the round trip is ...`; the picture has the whole title.
-    fn in_words(&self) -> Option<String> {
-        let title = self.title.split_once(", ").map_or(self.title, |(title, _)| title);
-        Some(format!("{title}: {}", lower(self.headline.as_ref()?)))
+        Some(Self { study, title, headline, in_words, tiles, variants })
     }
 }
 
