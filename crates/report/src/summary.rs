@@ -323,7 +323,7 @@ struct WaitingCost<'a> {
     study: &'a Study<'a>,
     title: &'a str,
     headline: Option<String>,
-    /// `One processor: yield is fastest ...`; the picture has the whole title.
+    /// `One processor: fastest is yield ...`; the picture has the whole title.
     in_words: Option<String>,
     tiles: Vec<CostTile>,
     /// The cheapest first.
@@ -368,7 +368,7 @@ impl<'a> WaitingCost<'a> {
                 format!("The {figure} is {fast} with {best} and {slow} with {worst}, {times} times as long.");
             let short = title.split_once(", ").map_or(title, |(title, _)| title);
             let in_words = format!(
-                "{short}: {best} is fastest ({figure} {fast}); {worst} takes {times} times as long ({slow})."
+                "{short}: fastest is {best} ({figure} {fast}); {worst} takes {times} times as long ({slow})."
             );
             (headline, in_words)
         });
