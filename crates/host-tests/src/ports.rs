@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 ///
 /// # Panics
 ///
-/// If so many are not free.
+/// If fewer are free.
 #[must_use]
 pub fn free_ports<const COUNT: usize>() -> [SocketAddr; COUNT] {
     // below the range of net.ipv4.ip_local_port_range, which begins with 32,768

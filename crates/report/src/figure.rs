@@ -144,10 +144,15 @@ fn medians(rows: &[ChartRow<'_>], figure: &str, says: &dyn Fn(f64) -> String) ->
 }
 
 impl Drawn<'_> {
-    /// The drawings of each of the chart's figures, under an id of its own.
+    /// Draws each of the chart's figures, under an id of its own.
     fn of_each(&self, draw: fn(&Self, &str, &str) -> String) -> String {
         let figures = self.chart.y.iter().enumerate();
         figures.map(|(i, figure)| draw(self, figure, &format!("{}-{i}", self.id))).collect()
+    }
+
+    /// The line to compare with, and its label.
+    fn reference(&self) -> Option<(f64, &str)> {
+        self.chart.reference.as_ref().map(|reference| (reference.value, reference.label.as_str()))
     }
 
     fn strip(&self, figure: &str, id: &str) -> String {
@@ -173,7 +178,7 @@ impl Drawn<'_> {
             scale: chart.y_scale,
             also: &self.of_neighbours(figure),
             says: &says,
-            reference: chart.reference.as_ref().map(|r| (r.value, r.label.as_str())),
+            reference: self.reference(),
         };
         shown.drawings(|window| strip::draw(&strip, window))
     }
@@ -224,7 +229,7 @@ impl Drawn<'_> {
             scale: chart.y_scale,
             also: &chart.y.first().map(|figure| self.of_neighbours(figure)).unwrap_or_default(),
             says: &says,
-            reference: chart.reference.as_ref().map(|r| (r.value, r.label.as_str())),
+            reference: self.reference(),
         };
         shown.drawings(|window| bars::draw(&bars, window))
     }
@@ -306,7 +311,7 @@ impl Drawn<'_> {
             y_scale: chart.y_scale,
             says_x: &says_x,
             says_y: &says_y,
-            reference: chart.reference.as_ref().map(|r| (r.value, r.label.as_str())),
+            reference: self.reference(),
             paper: &papers,
             x_also: &[],
             y_also: &self.of_neighbours(figure),

@@ -80,7 +80,7 @@ pub(crate) struct Shape {
 /// Fewer published points than this get markers: a line through them would be barely visible.
 const MARKED: usize = 4;
 
-/// Up to so many runs need no dots: the band and the line show the least, the median and the greatest.
+/// With this many runs, band and line show all of them: the least, the median and the greatest.
 const SAID_BY_BAND: usize = 3;
 
 /// Dots of runs that are closer than this many pixels are drawn once.

@@ -22,7 +22,7 @@ use unisono_linux::clock::Nanos;
 const SHORT_COPY: Nanos = Nanos(1_000);
 /// A longer short copy was interrupted. With this one an offer in vain takes 16 us, in 33 epochs.
 const LONGEST_SHORT_COPY: Nanos = Nanos(8_000);
-/// The time of each further KiB before it was measured, and the least: 22 bytes a nanosecond.
+/// What a KiB more takes until it is measured. It never counts as less. 22 bytes a nanosecond.
 const KIB: Nanos = Nanos(46);
 /// A KiB that took longer was interrupted: 2 bytes a nanosecond.
 const LONGEST_KIB: Nanos = Nanos(500);
@@ -43,7 +43,7 @@ impl Default for OfferPatience {
 }
 
 impl OfferPatience {
-    /// How long an offer of so many bytes stands.
+    /// How long an offer stands, by its length.
     #[inline]
     pub(super) fn with(&self, bytes: usize) -> Nanos {
         Nanos(2 * (self.short.0 + self.beyond_short(bytes)))
@@ -54,7 +54,7 @@ impl OfferPatience {
         (bytes as u64).saturating_mul(self.kib.0) / 1024
     }
 
-    /// Notes that the kernel's copy of so many bytes took `time`.
+    /// Learns from a copy by the kernel: its length and its time.
     pub(super) fn copied(&mut self, bytes: usize, time: Nanos) {
         if bytes < LONG {
             let short = time.0.saturating_sub(self.beyond_short(bytes));
