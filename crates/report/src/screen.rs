@@ -158,17 +158,21 @@ pub(crate) fn block(studies: &[Study<'_>], topic: &str) -> ScreenBlock {
     let known = TOPICS.iter().find(|known| known.topic == topic);
     let name = known.map_or_else(|| said::capital(topic), |known| known.name.to_owned());
     let is_simulated = SIMULATED.contains(&topic);
-    if let Some(why) = no_verdict(&own, topic) {
-        return ScreenBlock { name, answer: why, is_simulated, picture: None, command: None, does: "" };
-    }
-    let found = known.and_then(|known| (known.answer)(&own)).or_else(|| strongest(&own));
-    let Some(found) = found else {
-        let answer = NOTHING_DECIDED.to_owned();
-        return ScreenBlock { name, answer, is_simulated, picture: None, command: None, does: "" };
+    let found = match no_verdict(&own, topic) {
+        Some(why) => Err(why),
+        None => {
+            let found = known.and_then(|known| (known.answer)(&own)).or_else(|| strongest(&own));
+            found.ok_or_else(|| NOTHING_DECIDED.to_owned())
+        }
     };
-    let command = found.command.or(known.map(|known| known.command));
-    let does = known.map_or("", |known| known.does);
-    ScreenBlock { name, answer: found.words, is_simulated, picture: found.picture, command, does }
+    match found {
+        Ok(found) => {
+            let command = found.command.or(known.map(|known| known.command));
+            let does = known.map_or("", |known| known.does);
+            ScreenBlock { name, answer: found.words, is_simulated, picture: found.picture, command, does }
+        }
+        Err(answer) => ScreenBlock { name, answer, is_simulated, picture: None, command: None, does: "" },
+    }
 }
 
 impl ScreenBlock {
