@@ -64,10 +64,10 @@ BOTH(int, Bcast, (void *buffer, int count, MPI_Datatype type, int root, MPI_Comm
 	struct fellows *fellows = served(comm);
 
 	if (LIKELY(!fellows) || bytes_of(count, type) > MOST_COLLECTIVE_BYTES)
-		return HOSTS(BCAST, HOST(Bcast)(buffer, count, type, root, comm));
-	UNLESS_SAMPLE(fellows, BCAST, HOST(Bcast)(buffer, count, type, root, comm));
+		return HOSTS(BCAST, PMPI_Bcast(buffer, count, type, root, comm));
+	UNLESS_SAMPLE(fellows, BCAST, PMPI_Bcast(buffer, count, type, root, comm));
 	return finish_collective(UNISONO_MPI_WAIT_CALL_BCAST,
-				 HOST(Ibcast)(buffer, count, type, root, comm, &collective.request),
+				 PMPI_Ibcast(buffer, count, type, root, comm, &collective.request),
 				 &collective);
 }
 
@@ -77,15 +77,15 @@ int barrier_served(MPI_Comm comm)
 	struct request_question collective = { .question = { 0 } };
 
 	if (!served(comm))
-		return HOSTS(BARRIER, HOST(Barrier)(comm));
-	return finish_collective(UNISONO_MPI_WAIT_CALL_BARRIER, HOST(Ibarrier)(comm, &collective.request),
+		return HOSTS(BARRIER, PMPI_Barrier(comm));
+	return finish_collective(UNISONO_MPI_WAIT_CALL_BARRIER, PMPI_Ibarrier(comm, &collective.request),
 				 &collective);
 }
 
 /* The rest of it is the host's; whoever waits for it may need all members. */
 BOTH(int, Ibarrier, (MPI_Comm comm, MPI_Request *request))
 {
-	int code = HOST(Ibarrier)(comm, request);
+	int code = PMPI_Ibarrier(comm, request);
 
 	undirected = true;
 	if (UNLIKELY(atomic_load_explicit(napping, memory_order_relaxed)))
@@ -138,20 +138,20 @@ BOTH(int, Allreduce, (const void *in, void *out, int count, MPI_Datatype type, M
 	int code;
 
 	if (LIKELY(!fellows) || count < 1 || bytes_of(count, type) > MOST_COLLECTIVE_BYTES)
-		return HOSTS(ALLREDUCE, HOST(Allreduce)(in, out, count, type, op, comm));
+		return HOSTS(ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
 	element = element_of(type);
 	if (element == INTEGER ? !is_arithmetic(op) && !is_logical(op)
 			       : !is_arithmetic(op) || element == OTHER)
-		return HOSTS(ALLREDUCE, HOST(Allreduce)(in, out, count, type, op, comm));
+		return HOSTS(ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
 	if (element != INTEGER) {
 		code = order_is_one(fellows, type, count, element == DOUBLE, comm, &is_one);
 		if (code)
 			return code;
 		if (!is_one)
-			return HOSTS(ALLREDUCE, HOST(Allreduce)(in, out, count, type, op, comm));
+			return HOSTS(ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
 	}
-	UNLESS_SAMPLE(fellows, ALLREDUCE, HOST(Allreduce)(in, out, count, type, op, comm));
+	UNLESS_SAMPLE(fellows, ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
 	return finish_collective(UNISONO_MPI_WAIT_CALL_ALLREDUCE,
-				 HOST(Iallreduce)(in, out, count, type, op, comm, &collective.request),
+				 PMPI_Iallreduce(in, out, count, type, op, comm, &collective.request),
 				 &collective);
 }

@@ -11,7 +11,7 @@ _Thread_local bool undirected;
 _Thread_local unsigned waits_passed, waits_seen;
 
 static const _Atomic uint32_t nobody;
-const _Atomic uint32_t *napping = &nobody;
+const _Atomic uint32_t *napping = &nobody, *napped = &nobody;
 
 static MPI_Group here;	   /* the ranks of this host, by their places; once waits are served */
 static unsigned *of_world; /* by rank of MPI_COMM_WORLD: the place */
@@ -94,6 +94,7 @@ void crowded_begin(void)
 		places(world, world_size, of_world);
 		PMPI_Group_free(&world);
 		napping = (const _Atomic uint32_t *)unisono_mpi_crowd_napping();
+		napped = (const _Atomic uint32_t *)unisono_mpi_crowd_napped();
 		waits_served = true;
 	}
 	waits_counted = waits_served && unisono_mpi_statistics_wanted();
@@ -106,7 +107,7 @@ void crowded_end(void)
 	if (!waits_served)
 		return;
 	waits_served = waits_counted = false;
-	napping = &nobody;
+	napping = napped = &nobody;
 	PMPI_Group_free(&here);
 }
 
@@ -115,7 +116,7 @@ int ask_request(void *context)
 	struct request_question *asked = context;
 	struct question *question = &asked->question;
 
-	question->code = HOST(Test)(&asked->request, &question->done, MPI_STATUS_IGNORE);
+	question->code = PMPI_Test(&asked->request, &question->done, MPI_STATUS_IGNORE);
 	if (UNLIKELY(question->code))
 		question->done = 1;
 	return question->done;

@@ -9,23 +9,14 @@
 
 #include "shim.h"
 
-/* The host's own function; its name is looked up once. */
-#define HOST(name)                                                                                           \
-	({                                                                                                   \
-		static __typeof__(&PMPI_##name) hosts_##name;                                                \
-		if (UNLIKELY(!hosts_##name))                                                                 \
-			hosts_##name = (__typeof__(&PMPI_##name))host("PMPI_" #name);                        \
-		hosts_##name;                                                                                \
-	})
-
 /* Whether waits are ours. Changes when MPI begins and ends. */
 extern bool waits_served;
 /* Whether the ranks of this host outnumber the processors that they may use, and waits are ours. */
 extern bool ranks_outnumber;
 /* Whether --stats counts and samples waits. */
 extern bool waits_counted;
-/* How many ranks of this host nap. */
-extern const _Atomic uint32_t *napping;
+/* How many ranks of this host nap, and whether any has ever. */
+extern const _Atomic uint32_t *napping, *napped;
 /* Set by a call after which this thread waits for more than messages to it. */
 extern _Thread_local bool undirected;
 

@@ -52,7 +52,7 @@ typedef int form(const void *in, void *out, int count, MPI_Datatype type, MPI_Co
 
 static int with_waiting(const void *in, void *out, int count, MPI_Datatype type, MPI_Comm comm)
 {
-	return HOST(Allreduce)(in, out, count, type, MPI_SUM, comm);
+	return PMPI_Allreduce(in, out, count, type, MPI_SUM, comm);
 }
 
 static int without_waiting(const void *in, void *out, int count, MPI_Datatype type, MPI_Comm comm)
@@ -60,7 +60,7 @@ static int without_waiting(const void *in, void *out, int count, MPI_Datatype ty
 	struct request_question collective = { .question = { 0 } };
 
 	return finish_collective(UNISONO_MPI_WAIT_CALL_ALLREDUCE,
-				 HOST(Iallreduce)(in, out, count, type, MPI_SUM, comm, &collective.request),
+				 PMPI_Iallreduce(in, out, count, type, MPI_SUM, comm, &collective.request),
 				 &collective);
 }
 
@@ -139,7 +139,7 @@ static int try_both(struct order *order, bool wide, int size, MPI_Comm comm)
 	memcpy(agreed, own, sizeof own);
 	code = finish_collective(
 		UNISONO_MPI_WAIT_CALL_BCAST,
-		HOST(Ibcast)(agreed, pairs * (int)sizeof *agreed, MPI_BYTE, 0, comm, &told.request), &told);
+		PMPI_Ibcast(agreed, pairs * (int)sizeof *agreed, MPI_BYTE, 0, comm, &told.request), &told);
 	if (code)
 		return code;
 	same = memcmp(own, agreed, (size_t)pairs * sizeof *own) == 0;
@@ -157,8 +157,7 @@ static int try_both(struct order *order, bool wide, int size, MPI_Comm comm)
 	same = same && distinct == size - 2; /* else it is no tree */
 	code = finish_collective(
 		UNISONO_MPI_WAIT_CALL_ALLREDUCE,
-		HOST(Iallreduce)(&same, &all_same, 1, MPI_INT, MPI_MIN, comm, &agreement.request),
-		&agreement);
+		PMPI_Iallreduce(&same, &all_same, 1, MPI_INT, MPI_MIN, comm, &agreement.request), &agreement);
 	if (!code && all_same)
 		order->verdict = SAME;
 	return code;

@@ -24,26 +24,39 @@ static inline bool is_hosts(int count)
 	       !wait_is_ours();
 }
 
-/* The host's own call has sent a message. */
-INLINE int rung(int code, int destination, MPI_Comm comm)
-{
-	ring(comm, destination);
-	return code;
-}
+/*
+ * Returns what a call of the host's says that sends. Before the first nap of any rank there is nobody to
+ * ring; the host's call is then the last thing to do, a jump.
+ */
+#define SEND_AND_RING(call, destination, comm)                                                               \
+	do {                                                                                                 \
+		int code_;                                                                                   \
+                                                                                                             \
+		if (LIKELY(!atomic_load_explicit(napped, memory_order_relaxed)))                             \
+			return (call);                                                                       \
+		code_ = (call);                                                                              \
+		ring(comm, destination);                                                                     \
+		return code_;                                                                                \
+	} while (0)
 
 #define SEND_ARGUMENTS                                                                                       \
 	(const void *buffer, int count, MPI_Datatype type, int destination, int tag, MPI_Comm comm)
 #define SEND_AS(name, form)                                                                                  \
-	BOTH(int, name, SEND_ARGUMENTS)                                                                      \
+	static __attribute__((noinline)) int name##_ours SEND_ARGUMENTS                                      \
 	{                                                                                                    \
 		struct request_question sending = { .question = { 0 } };                                     \
                                                                                                              \
-		if (is_hosts(count))                                                                         \
-			return rung(HOST(name)(buffer, count, type, destination, tag, comm), destination,    \
-				    comm);                                                                   \
-		UNLESS_SAMPLED(SEND, HOST(name)(buffer, count, type, destination, tag, comm));               \
-		return sent(HOST(form)(buffer, count, type, destination, tag, comm, &sending.request),       \
+		UNLESS_SAMPLED(SEND, PMPI_##name(buffer, count, type, destination, tag, comm));              \
+		return sent(PMPI_##form(buffer, count, type, destination, tag, comm, &sending.request),      \
 			    &sending, destination, comm);                                                    \
+	}                                                                                                    \
+                                                                                                             \
+	BOTH(int, name, SEND_ARGUMENTS)                                                                      \
+	{                                                                                                    \
+		if (is_hosts(count))                                                                         \
+			SEND_AND_RING(PMPI_##name(buffer, count, type, destination, tag, comm), destination, \
+				      comm);                                                                 \
+		return name##_ours(buffer, count, type, destination, tag, comm);                             \
 	}
 
 SEND_AS(Send, Isend)
@@ -54,50 +67,49 @@ BOTH(int, Ssend, SEND_ARGUMENTS)
 	struct request_question sending = { .question = { 0 } };
 
 	if (!wait_is_ours())
-		return rung(HOST(Ssend)(buffer, count, type, destination, tag, comm), destination, comm);
-	UNLESS_SAMPLED(SEND, HOST(Ssend)(buffer, count, type, destination, tag, comm));
-	return sent(HOST(Issend)(buffer, count, type, destination, tag, comm, &sending.request), &sending,
+		SEND_AND_RING(PMPI_Ssend(buffer, count, type, destination, tag, comm), destination, comm);
+	UNLESS_SAMPLED(SEND, PMPI_Ssend(buffer, count, type, destination, tag, comm));
+	return sent(PMPI_Issend(buffer, count, type, destination, tag, comm, &sending.request), &sending,
 		    destination, comm);
 }
 
 BOTH(int, Bsend, SEND_ARGUMENTS)
 {
-	return rung(HOST(Bsend)(buffer, count, type, destination, tag, comm), destination, comm);
-}
-
-/* A request was made that may need more than this rank. */
-INLINE int begun(int code, int count, int destination, MPI_Comm comm)
-{
-	if (UNLIKELY(count > ELEMENTS_COPIED))
-		undirected = true;
-	return rung(code, destination, comm);
+	SEND_AND_RING(PMPI_Bsend(buffer, count, type, destination, tag, comm), destination, comm);
 }
 
 #define ISEND_ARGUMENTS                                                                                      \
 	(const void *buffer, int count, MPI_Datatype type, int destination, int tag, MPI_Comm comm,          \
 	 MPI_Request *request)
 
+/* The request of a long message may need more than this rank. */
+static inline void requested(int count)
+{
+	if (UNLIKELY(count > ELEMENTS_COPIED))
+		undirected = true;
+}
+
 BOTH(int, Isend, ISEND_ARGUMENTS)
 {
-	return begun(HOST(Isend)(buffer, count, type, destination, tag, comm, request), count, destination,
-		     comm);
+	requested(count);
+	SEND_AND_RING(PMPI_Isend(buffer, count, type, destination, tag, comm, request), destination, comm);
 }
 
 BOTH(int, Irsend, ISEND_ARGUMENTS)
 {
-	return begun(HOST(Irsend)(buffer, count, type, destination, tag, comm, request), count, destination,
-		     comm);
+	requested(count);
+	SEND_AND_RING(PMPI_Irsend(buffer, count, type, destination, tag, comm, request), destination, comm);
 }
 
 BOTH(int, Ibsend, ISEND_ARGUMENTS)
 {
-	return rung(HOST(Ibsend)(buffer, count, type, destination, tag, comm, request), destination, comm);
+	SEND_AND_RING(PMPI_Ibsend(buffer, count, type, destination, tag, comm, request), destination, comm);
 }
 
 BOTH(int, Issend, ISEND_ARGUMENTS)
 {
 	undirected = true;
-	return rung(HOST(Issend)(buffer, count, type, destination, tag, comm, request), destination, comm);
+	SEND_AND_RING(PMPI_Issend(buffer, count, type, destination, tag, comm, request), destination, comm);
 }
 
 /* A persistent request does not say where it goes to: all who nap look again. */
@@ -111,10 +123,10 @@ INLINE int started(int code)
 
 BOTH(int, Start, (MPI_Request * request))
 {
-	return started(HOST(Start)(request));
+	return started(PMPI_Start(request));
 }
 
 BOTH(int, Startall, (int count, MPI_Request requests[]))
 {
-	return started(HOST(Startall)(count, requests));
+	return started(PMPI_Startall(count, requests));
 }

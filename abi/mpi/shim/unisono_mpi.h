@@ -114,6 +114,9 @@ void unisono_mpi_crowd_is_full(int full);
 // The number of ranks of this host that nap, which changes at any time.
 const uint32_t *unisono_mpi_crowd_napping(void);
 
+// 0 until a rank of this host naps for the first time.
+const uint32_t *unisono_mpi_crowd_napped(void);
+
 // Waits until the host MPI answers `question` with something else than 0. `passed`: waits of this thread
 // since the last one here that their first question completed. Returns 1 if the wait lasted longer than
 // waits do where each rank has a processor to itself, else 0.

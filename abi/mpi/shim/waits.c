@@ -27,9 +27,9 @@ static int probe_once(struct probe *probe)
 {
 	int *found = &probe->question.done;
 
-	return probe->message ? HOST(Improbe)(probe->source, probe->tag, probe->comm, found, probe->message,
-					      probe->status)
-			      : HOST(Iprobe)(probe->source, probe->tag, probe->comm, found, probe->status);
+	return probe->message ? PMPI_Improbe(probe->source, probe->tag, probe->comm, found, probe->message,
+					     probe->status)
+			      : PMPI_Iprobe(probe->source, probe->tag, probe->comm, found, probe->status);
 }
 
 /* Twice: an MPI may look first and make progress afterwards (MPICH 4.0 does), and a rank that was woken would
@@ -50,8 +50,8 @@ BOTH(int, Probe, (int source, int tag, MPI_Comm comm, MPI_Status *status))
 	struct probe probe = { .source = source, .tag = tag, .comm = comm, .status = status };
 
 	if (!wait_is_ours())
-		return HOST(Probe)(source, tag, comm, status);
-	UNLESS_SAMPLED(PROBE, HOST(Probe)(source, tag, comm, status));
+		return PMPI_Probe(source, tag, comm, status);
+	UNLESS_SAMPLED(PROBE, PMPI_Probe(source, tag, comm, status));
 	return await(WAIT_CALL(PROBE), UNISONO_MPI_WAIT_KIND_DIRECTED, ask_probe, &probe.question);
 }
 
@@ -62,8 +62,8 @@ BOTH(int, Mprobe, (int source, int tag, MPI_Comm comm, MPI_Message *message, MPI
 	};
 
 	if (!wait_is_ours())
-		return HOST(Mprobe)(source, tag, comm, message, status);
-	UNLESS_SAMPLED(PROBE, HOST(Mprobe)(source, tag, comm, message, status));
+		return PMPI_Mprobe(source, tag, comm, message, status);
+	UNLESS_SAMPLED(PROBE, PMPI_Mprobe(source, tag, comm, message, status));
 	return await(WAIT_CALL(PROBE), UNISONO_MPI_WAIT_KIND_DIRECTED, ask_probe, &probe.question);
 }
 
@@ -93,10 +93,10 @@ static int take(struct exchange *of, const MPI_Status *found)
 		bytes = 0;
 	if (bytes > COMES_AT_ONCE && !PMPI_Type_size(of->type, &size) && size != MPI_UNDEFINED &&
 	    bytes <= (MPI_Count)of->count * size)
-		return HOST(Irecv)(of->buffer, of->count, of->type, of->source, of->tag, of->comm,
-				   &of->receive);
+		return PMPI_Irecv(of->buffer, of->count, of->type, of->source, of->tag, of->comm,
+				  &of->receive);
 	of->received = true;
-	return HOST(Recv)(of->buffer, of->count, of->type, of->source, of->tag, of->comm, of->status);
+	return PMPI_Recv(of->buffer, of->count, of->type, of->source, of->tag, of->comm, of->status);
 }
 
 static int ask_receive(struct exchange *of)
@@ -105,13 +105,13 @@ static int ask_receive(struct exchange *of)
 	int there = 0, code;
 
 	if (of->receive != MPI_REQUEST_NULL) {
-		code = HOST(Test)(&of->receive, &there, of->status);
+		code = PMPI_Test(&of->receive, &there, of->status);
 		of->received = there;
 		return code;
 	}
-	code = HOST(Iprobe)(of->source, of->tag, of->comm, &there, &found);
+	code = PMPI_Iprobe(of->source, of->tag, of->comm, &there, &found);
 	if (!code && !there) /* as ask_probe */
-		code = HOST(Iprobe)(of->source, of->tag, of->comm, &there, &found);
+		code = PMPI_Iprobe(of->source, of->tag, of->comm, &there, &found);
 	return code || !there ? code : take(of, &found);
 }
 
@@ -121,7 +121,7 @@ static int ask_exchange(void *context)
 	int sent = 1;
 
 	if (of->send != MPI_REQUEST_NULL)
-		of->question.code = HOST(Test)(&of->send, &sent, MPI_STATUS_IGNORE);
+		of->question.code = PMPI_Test(&of->send, &sent, MPI_STATUS_IGNORE);
 	if (!of->received) {
 		of->received_code = ask_receive(of);
 		of->received = of->received || of->received_code;
@@ -132,8 +132,10 @@ static int ask_exchange(void *context)
 	return of->question.done;
 }
 
-BOTH(int, Recv,
-     (void *buffer, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm, MPI_Status *status))
+#define RECEIVE_ARGUMENTS                                                                                    \
+	(void *buffer, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm, MPI_Status *status)
+
+static __attribute__((noinline)) int receive_ours RECEIVE_ARGUMENTS
 {
 	struct exchange of = { .buffer = buffer,
 			       .count = count,
@@ -146,13 +148,18 @@ BOTH(int, Recv,
 			       .receive = MPI_REQUEST_NULL };
 	int code;
 
-	if (!wait_is_ours() || UNLIKELY(count < 0 || type == MPI_DATATYPE_NULL))
-		return HOST(Recv)(buffer, count, type, source, tag, comm, status);
-	UNLESS_SAMPLED(RECV, HOST(Recv)(buffer, count, type, source, tag, comm, status));
+	UNLESS_SAMPLED(RECV, PMPI_Recv(buffer, count, type, source, tag, comm, status));
 	code = await(WAIT_CALL(RECV), UNISONO_MPI_WAIT_KIND_DIRECTED, ask_exchange, &of.question);
 	/* the sender of a long message waits until it was taken */
 	ring(comm, source);
 	return code;
+}
+
+BOTH(int, Recv, RECEIVE_ARGUMENTS)
+{
+	if (!wait_is_ours() || UNLIKELY(count < 0 || type == MPI_DATATYPE_NULL))
+		return PMPI_Recv(buffer, count, type, source, tag, comm, status);
+	return receive_ours(buffer, count, type, source, tag, comm, status);
 }
 
 BOTH(int, Sendrecv,
@@ -170,14 +177,14 @@ BOTH(int, Sendrecv,
 	int code;
 
 	if (!wait_is_ours() || UNLIKELY(in_count < 0 || in_type == MPI_DATATYPE_NULL)) {
-		code = HOST(Sendrecv)(out, out_count, out_type, destination, out_tag, in, in_count, in_type,
-				      source, in_tag, comm, status);
+		code = PMPI_Sendrecv(out, out_count, out_type, destination, out_tag, in, in_count, in_type,
+				     source, in_tag, comm, status);
 		ring(comm, destination);
 		return code;
 	}
-	UNLESS_SAMPLED(SENDRECV, HOST(Sendrecv)(out, out_count, out_type, destination, out_tag, in, in_count,
-						in_type, source, in_tag, comm, status));
-	code = HOST(Isend)(out, out_count, out_type, destination, out_tag, comm, &of.send);
+	UNLESS_SAMPLED(SENDRECV, PMPI_Sendrecv(out, out_count, out_type, destination, out_tag, in, in_count,
+					       in_type, source, in_tag, comm, status));
+	code = PMPI_Isend(out, out_count, out_type, destination, out_tag, comm, &of.send);
 	if (UNLIKELY(code))
 		return code;
 	ring(comm, destination);
@@ -197,18 +204,22 @@ static int ask_one(void *context)
 	struct one *one = context;
 	struct question *question = &one->question;
 
-	question->code = HOST(Test)(one->request, &question->done, one->status);
+	question->code = PMPI_Test(one->request, &question->done, one->status);
 	return is_over(question);
+}
+
+/* Out of line, as all_ours(): MPI_Wait itself is then a look and a jump where the wait is the host's. */
+static __attribute__((noinline)) int one_ours(MPI_Request *request, MPI_Status *status)
+{
+	struct one one = { .request = request, .status = status };
+
+	UNLESS_SAMPLED(WAIT, PMPI_Wait(request, status));
+	return await(WAIT_CALL(WAIT), kind_of_requests(), ask_one, &one.question);
 }
 
 BOTH(int, Wait, (MPI_Request * request, MPI_Status *status))
 {
-	struct one one = { .request = request, .status = status };
-
-	if (!wait_is_ours())
-		return HOST(Wait)(request, status);
-	UNLESS_SAMPLED(WAIT, HOST(Wait)(request, status));
-	return await(WAIT_CALL(WAIT), kind_of_requests(), ask_one, &one.question);
+	return wait_is_ours() ? one_ours(request, status) : PMPI_Wait(request, status);
 }
 
 struct several {
@@ -223,18 +234,21 @@ static int ask_all(void *context)
 	struct several *all = context;
 	struct question *question = &all->question;
 
-	question->code = HOST(Testall)(all->count, all->requests, &question->done, all->statuses);
+	question->code = PMPI_Testall(all->count, all->requests, &question->done, all->statuses);
 	return is_over(question);
+}
+
+static __attribute__((noinline)) int all_ours(int count, MPI_Request requests[], MPI_Status statuses[])
+{
+	struct several all = { .count = count, .requests = requests, .statuses = statuses };
+
+	UNLESS_SAMPLED(WAITALL, PMPI_Waitall(count, requests, statuses));
+	return await(WAIT_CALL(WAITALL), kind_of_requests(), ask_all, &all.question);
 }
 
 BOTH(int, Waitall, (int count, MPI_Request requests[], MPI_Status statuses[]))
 {
-	struct several all = { .count = count, .requests = requests, .statuses = statuses };
-
-	if (!wait_is_ours())
-		return HOST(Waitall)(count, requests, statuses);
-	UNLESS_SAMPLED(WAITALL, HOST(Waitall)(count, requests, statuses));
-	return await(WAIT_CALL(WAITALL), kind_of_requests(), ask_all, &all.question);
+	return wait_is_ours() ? all_ours(count, requests, statuses) : PMPI_Waitall(count, requests, statuses);
 }
 
 static int ask_any(void *context)
@@ -242,7 +256,7 @@ static int ask_any(void *context)
 	struct several *any = context;
 	struct question *question = &any->question;
 
-	question->code = HOST(Testany)(any->count, any->requests, any->index, &question->done, any->statuses);
+	question->code = PMPI_Testany(any->count, any->requests, any->index, &question->done, any->statuses);
 	return is_over(question);
 }
 
@@ -251,8 +265,8 @@ BOTH(int, Waitany, (int count, MPI_Request requests[], int *index, MPI_Status *s
 	struct several any = { .count = count, .requests = requests, .index = index, .statuses = status };
 
 	if (!wait_is_ours())
-		return HOST(Waitany)(count, requests, index, status);
-	UNLESS_SAMPLED(WAITANY, HOST(Waitany)(count, requests, index, status));
+		return PMPI_Waitany(count, requests, index, status);
+	UNLESS_SAMPLED(WAITANY, PMPI_Waitany(count, requests, index, status));
 	return await(WAIT_CALL(WAITANY), kind_of_requests(), ask_any, &any.question);
 }
 
@@ -263,7 +277,7 @@ static int ask_some(void *context)
 	struct question *question = &some->question;
 
 	question->code =
-		HOST(Testsome)(some->count, some->requests, some->number, some->index, some->statuses);
+		PMPI_Testsome(some->count, some->requests, some->number, some->index, some->statuses);
 	question->done = question->code || *some->number;
 	return question->done;
 }
@@ -275,7 +289,7 @@ BOTH(int, Waitsome, (int count, MPI_Request requests[], int *number, int indices
 	};
 
 	if (count == 0 || !wait_is_ours()) /* without requests there is nothing to ask about */
-		return HOST(Waitsome)(count, requests, number, indices, statuses);
-	UNLESS_SAMPLED(WAITSOME, HOST(Waitsome)(count, requests, number, indices, statuses));
+		return PMPI_Waitsome(count, requests, number, indices, statuses);
+	UNLESS_SAMPLED(WAITSOME, PMPI_Waitsome(count, requests, number, indices, statuses));
 	return await(WAIT_CALL(WAITSOME), kind_of_requests(), ask_some, &some.question);
 }

@@ -10,13 +10,14 @@
 //! sleeps wakes when its bell rings. The shim rings the bell of the rank that it sends to.
 //!
 //! ```text
-//!   line 0  the regime        line 1  word 0 ranks that nap, word 2 those of them that nap undirected
+//!   line 0  the regime        line 1  word 0 ranks that nap, word 2 those of them that nap undirected,
+//!                                   word 4 whether any has ever napped
 //!   line 2 and on, one for each rank   flag 0 its bell, word 8 threads that nap undirected
 //! ```
 //! A nap is *directed* if a send to this rank completes the call: the sender rings. It is *undirected* if the
 //! call needs an answer of another rank, as a long send, a synchronous send or a collective does. Then every
-//! rank that ends a wait rings. A bell can be missed, so a sleeper also wakes by itself, first after
-//! `FIRST_NAP`.
+//! rank that ends a wait rings. A bell can be missed, as by a send that began before the first nap of all, so a
+//! sleeper also wakes by itself, first after `FIRST_NAP`.
 //!
 //! Cost: an indirect call for each question. Where each rank has a processor, the first `SPIN` of a wait
 //! polls as the host MPI does. When not to use: for an MPI that gives way by itself (Open MPI). Reference: as
@@ -65,6 +66,7 @@ const RINGS: u32 = 4;
 const SHARED: usize = 2;
 const NAPPING: usize = 0;
 const UNDIRECTED: usize = 2;
+const NAPPED: usize = 4;
 const OWN_UNDIRECTED: usize = 8;
 /// What a bell's word never reaches.
 const NEVER: u32 = 1;
@@ -239,6 +241,10 @@ struct Nap<'a> {
 impl<'a> Nap<'a> {
     fn begin(crowd: &'a MpiCrowd, kind: WaitKind) -> Self {
         let nap = Self { crowd, kind };
+        let napped = crowd.lines[1].word(NAPPED);
+        if napped.load(Ordering::Relaxed) == 0 {
+            napped.store(1, Ordering::Relaxed);
+        }
         nap.words().for_each(|word| {
             word.fetch_add(1, Ordering::Relaxed);
         });
@@ -343,8 +349,18 @@ pub extern "C" fn unisono_mpi_crowd_is_full(full: c_int) {
 /// The number of ranks of this host that nap, which changes at any time.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_napping() -> *const u32 {
+    shared_word(NAPPING)
+}
+
+/// 0 until a rank of this host naps for the first time.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_mpi_crowd_napped() -> *const u32 {
+    shared_word(NAPPED)
+}
+
+fn shared_word(word: usize) -> *const u32 {
     answer_or(std::ptr::null(), || {
-        Ok(CROWD.get().map_or(std::ptr::null(), |crowd| crowd.lines[1].word(NAPPING).as_ptr().cast_const()))
+        Ok(CROWD.get().map_or(std::ptr::null(), |crowd| crowd.lines[1].word(word).as_ptr().cast_const()))
     })
 }
 
