@@ -16,8 +16,8 @@
 //! ```
 //! A nap is *directed* if a send to this rank completes the call: the sender rings. It is *undirected* if the
 //! call needs an answer of another rank, as a long send, a synchronous send or a collective does. Then every
-//! rank that ends a wait rings. A bell can be missed, as by a send that began before the first nap of all, so a
-//! sleeper also wakes by itself, first after `FIRST_NAP`.
+//! rank that ends a wait rings. A bell can be missed, as by a send that began before the first nap of all, so
+//! a sleeper also wakes by itself, first after `FIRST_NAP`.
 //!
 //! Cost: an indirect call for each question. Where each rank has a processor, the first `SPIN` of a wait
 //! polls as the host MPI does. When not to use: for an MPI that gives way by itself (Open MPI). Reference: as
