@@ -5,6 +5,7 @@ mod common;
 
 use common::broker;
 use common::watchdog::{while_serving, within_a_minute};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::Duration;
@@ -117,5 +118,57 @@ fn a_client_gives_up_after_its_time_and_says_why() {
             let said = client.receive(None).expect_err("nobody serves").to_string();
             assert!(said.contains("no broker at") && said.contains("unisono events serve"), "{said}");
         }
+    });
+}
+
+/// This test program as a child that runs one test alone.
+fn alone(name: &str) -> bool {
+    const ALONE: &str = "UNISONO_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let program = std::env::current_exe().expect("a program has a file");
+    let mut child = std::process::Command::new(program);
+    let done = child.args(["--exact", name, "--nocapture"]).env(ALONE, "1").status().expect("it starts");
+    assert!(done.success(), "alone: {done}");
+    false
+}
+
+#[test]
+fn a_program_without_a_descriptor_left_is_told_the_same_and_comes_back() {
+    // the limit is the whole process's
+    if !alone("a_program_without_a_descriptor_left_is_told_the_same_and_comes_back") {
+        return;
+    }
+    within_a_minute(|| {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let directory = directory.path();
+        let at = BrokerAddress::Unix(directory.join("events"));
+        let (mut first, mut client) = (server(directory), None);
+        while_serving(&mut first, || client = Some(lasting(&at)));
+        let mut client = client.expect("the broker served");
+        let mut question = None;
+        while_serving(&mut first, || {
+            client.subscribe(&SubscriptionSpec::of("question")).expect("it fits");
+            let topic = client.advertise(&Advertisement::of("question")).expect("a topic");
+            let patience = Duration::from_millis(10);
+            let silent = client.request(topic, EventDraft::new(b"?"), patience).expect_err("nobody replies");
+            assert!(matches!(silent, Error::NoReply(_) | Error::NobodyReplies { .. }), "{silent}");
+            question = Some(topic);
+        });
+        drop(first);
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).expect("less is always allowed");
+        let question = question.expect("the broker served");
+        let unknown = client.request(question, EventDraft::new(b"?"), PATIENCE).expect_err("it is gone");
+        assert!(matches!(unknown, Error::Unanswered), "{unknown}");
+        // its own question had come
+        while client.receive(Some(Duration::ZERO)).expect("it is away").is_some() {}
+        setrlimit(Resource::Nofile, limit).expect("it was allowed");
+        let mut second = server(directory);
+        while_serving(&mut second, || {
+            let back = client.receive(Some(PATIENCE)).expect("it comes back");
+            assert!(matches!(back, Some(Reception::Reconnected { .. })), "{back:?}");
+        });
     });
 }

@@ -42,6 +42,9 @@ pub(super) struct Comeback {
     /// Of each subscription that resumes: where.
     positions: BTreeMap<u32, FollowedPositions>,
     away: Option<BrokenConnection>,
+    /// Becomes readable when the next try is due, for programs that poll. It is made with the first
+    /// connection: a program that has no descriptor left when that breaks comes back all the same.
+    timer: OwnedFd,
 }
 
 /// What a subscription that resumes has got.
@@ -68,13 +71,17 @@ struct BrokenConnection {
     since: Instant,
     next_try: Instant,
     pause: Duration,
-    /// Becomes readable when the next try is due, for programs that poll.
-    timer: OwnedFd,
 }
 
 impl Comeback {
-    pub(super) fn new(options: ClientOptions, address: BrokerAddress, within: Duration) -> Self {
-        Self {
+    pub(super) fn new(
+        options: ClientOptions,
+        address: BrokerAddress,
+        within: Duration,
+    ) -> Result<Self, Error> {
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+            .map_err(Error::from_errno)?;
+        Ok(Self {
             options,
             address,
             within,
@@ -82,7 +89,8 @@ impl Comeback {
             subscribed: BTreeMap::new(),
             positions: BTreeMap::new(),
             away: None,
-        }
+            timer,
+        })
     }
 
     pub(super) fn advertised(&mut self, number: u32, spec: &Advertisement) {
@@ -148,32 +156,30 @@ impl Comeback {
         }
     }
 
+    fn arm(&self, next_try: Instant) -> Result<(), Error> {
+        let left = next_try.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
+        let left = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: left };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once).map_err(Error::from_errno)?;
+        Ok(())
+    }
+
     /// Ready when the next try is due. `None`: it is connected.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.away.as_ref().map(|away| away.timer.as_fd())
+        self.away.as_ref().map(|_| self.timer.as_fd())
     }
 }
 
 impl BrokenConnection {
-    fn begin() -> Result<Self, Error> {
-        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
-            .map_err(Error::from_errno)?;
+    fn begin() -> Self {
         let now = Instant::now();
-        Ok(Self { since: now, next_try: now, pause: FIRST_PAUSE, timer })
+        Self { since: now, next_try: now, pause: FIRST_PAUSE }
     }
 
     /// The last try has failed.
     fn rest(&mut self) {
         self.next_try = Instant::now() + self.pause;
         self.pause = (2 * self.pause).min(LONGEST_PAUSE);
-    }
-
-    fn arm(&self) -> Result<(), Error> {
-        let left = self.next_try.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
-        let left = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
-        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: left };
-        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once).map_err(Error::from_errno)?;
-        Ok(())
     }
 }
 
@@ -186,7 +192,7 @@ impl ClientOptions {
     pub fn connect(&self, address: &BrokerAddress) -> Result<Client, Error> {
         let mut client = self.connect_once(address)?;
         if let Some(within) = self.reconnect {
-            client.comeback = Some(Box::new(Comeback::new(self.clone(), address.clone(), within)));
+            client.comeback = Some(Box::new(Comeback::new(self.clone(), address.clone(), within)?));
         }
         Ok(client)
     }
@@ -196,10 +202,8 @@ impl Client {
     /// Whether this error means that the connection broke, and the client will connect again.
     pub(super) fn loses(&mut self, error: &Error) -> bool {
         let (Some(comeback), Error::Broken(_)) = (&mut self.comeback, error) else { return false };
-        if comeback.away.is_none() {
-            comeback.away = BrokenConnection::begin().ok(); // without descriptors it does not come back
-        }
-        comeback.away.is_some()
+        comeback.away.get_or_insert_with(BrokenConnection::begin);
+        true
     }
 
     /// Does something at the broker, if necessary after connecting again, as often as the connection breaks.
@@ -227,7 +231,8 @@ impl Client {
             let now = Instant::now();
             if now < away.next_try {
                 if until.is_some_and(|until| until <= now) {
-                    away.arm()?;
+                    let next_try = away.next_try;
+                    comeback.arm(next_try)?;
                     return Ok(false);
                 }
                 let wake = until.map_or(away.next_try, |until| until.min(away.next_try));
@@ -291,5 +296,152 @@ impl Client {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::{
+        Awaited, Drained, FrameTransport, IncomingFrame, MayWait, PayloadRef, PollFor, StreamTransport,
+        Taken, TransportError,
+    };
+    use crate::{Broker, ChannelWait, EventDraft, Limits, OWNER, Server};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, Mutex};
+    use unisono_fairqueue::{ClassSpec, Hierarchy};
+
+    /// Calls that a transport answers before its connection breaks. `None`: it does not break.
+    type CallsLeft = Arc<Mutex<Option<u32>>>;
+
+    /// A transport whose connection breaks at a call of the client's.
+    #[derive(Debug)]
+    struct BreakingTransport {
+        inner: StreamTransport,
+        left: CallsLeft,
+        how: fn() -> TransportError,
+    }
+
+    impl BreakingTransport {
+        fn call(&self) -> Result<(), TransportError> {
+            match self.left.lock().expect("nobody panics with it").as_mut() {
+                Some(0) => Err((self.how)()),
+                Some(left) => {
+                    *left -= 1;
+                    Ok(())
+                }
+                None => Ok(()),
+            }
+        }
+    }
+
+    impl AsFd for BreakingTransport {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.inner.as_fd()
+        }
+    }
+
+    impl FrameTransport for BreakingTransport {
+        fn largest(&self) -> usize {
+            self.inner.largest()
+        }
+
+        fn send(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<Taken, TransportError> {
+            self.call().and_then(|()| self.inner.send(head, payload))
+        }
+
+        fn flush(&mut self) -> Result<Drained, TransportError> {
+            self.call().and_then(|()| self.inner.flush())
+        }
+
+        fn receive(&mut self) -> Result<Option<IncomingFrame<'_>>, TransportError> {
+            self.call().and_then(|()| self.inner.receive())
+        }
+
+        fn poll_for(&self) -> PollFor {
+            self.inner.poll_for()
+        }
+
+        fn prepare_to_wait(&mut self, awaited: Awaited) -> Result<MayWait, TransportError> {
+            self.call().and_then(|()| self.inner.prepare_to_wait(awaited))
+        }
+
+        fn woken(&mut self) -> Result<(), TransportError> {
+            self.call().and_then(|()| self.inner.woken())
+        }
+
+        fn close(&mut self) {
+            self.inner.close();
+        }
+    }
+
+    /// A client whose connection breaks when `left` says so, and that connects again then.
+    fn breaking(address: &BrokerAddress, left: &CallsLeft, how: fn() -> TransportError) -> Client {
+        let BrokerAddress::Unix(path) = address else { unreachable!("the test's address is a path") };
+        let socket = std::os::unix::net::UnixStream::connect(path).expect("it listens");
+        let inner =
+            StreamTransport::new(socket.into(), super::super::LARGEST_FRAME).expect("descriptors are left");
+        let transport = BreakingTransport { inner, left: Arc::clone(left), how };
+        let greeting = crate::Greeting { name: "breaks".to_owned(), ..Default::default() };
+        let mut client = Client::over(Box::new(transport), greeting, ChannelWait::Sleep).expect("a broker");
+        let comeback = Comeback::new(ClientOptions::new(), address.clone(), Duration::from_secs(20));
+        client.comeback = Some(Box::new(comeback.expect("descriptors are left")));
+        client
+    }
+
+    /// Two requests that nobody answers; the connection breaks at each call of the client's in turn. Where
+    /// it breaks before the request has left, the request goes to the next connection, and nobody replies.
+    fn is_unanswered_wherever_the_connection_breaks(address: &BrokerAddress, how: fn() -> TransportError) {
+        let draft = EventDraft::new(b"?");
+        let (patience, mut unanswered) = (Duration::from_millis(15), 0);
+        for is_first in [true, false] {
+            for calls in 0.. {
+                let left = CallsLeft::default();
+                let mut client = breaking(address, &left, how);
+                // it takes its own request, and never replies
+                client.subscribe(&SubscriptionSpec::of("question")).expect("it fits");
+                let topic = client.advertise(&Advertisement::of("question")).expect("a topic");
+                if !is_first {
+                    let silent = client.request(topic, draft.clone(), patience).expect_err("nobody replies");
+                    assert!(matches!(silent, Error::NoReply(_)), "{silent}");
+                }
+                *left.lock().expect("nobody panics with it") = Some(calls);
+                let answer = client.request(topic, draft.clone(), patience);
+                let broke = *left.lock().expect("nobody panics with it") == Some(0);
+                match answer.expect_err("nobody replies") {
+                    Error::Unanswered => unanswered += 1,
+                    Error::NoReply(_) if !broke => break,
+                    // asked of the next connection
+                    Error::NoReply(_) => {}
+                    other => panic!("it broke after {calls} calls: {other}"),
+                }
+            }
+        }
+        assert!(unanswered > 8, "{unanswered}");
+    }
+
+    #[test]
+    fn a_request_is_unanswered_wherever_the_connection_breaks() {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let path = directory.path().join("events");
+        let classes = Hierarchy::new(ClassSpec::new("all")).and_then(|all| all.with_default("rest"));
+        let broker = Broker::new(classes.expect("two names"), Limits::default());
+        let mut server = Server::new(broker, ChannelWait::Sleep).expect("descriptors are left");
+        server.listen_unix(&path, OWNER).expect("it listens");
+        let (address, stop) = (BrokerAddress::Unix(path), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let serving = scope.spawn(|| server.serve(&|| stop.load(Ordering::Relaxed)));
+            let tried = std::panic::catch_unwind(|| {
+                is_unanswered_wherever_the_connection_breaks(&address, || TransportError::Closed);
+                is_unanswered_wherever_the_connection_breaks(&address, || {
+                    TransportError::Failed(std::io::ErrorKind::ConnectionReset.into())
+                });
+            });
+            stop.store(true, Ordering::Relaxed);
+            serving.join().expect("it does not panic").expect("it serves");
+            if let Err(panic) = tried {
+                std::panic::resume_unwind(panic);
+            }
+        });
     }
 }
