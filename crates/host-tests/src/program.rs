@@ -39,6 +39,10 @@ pub fn with_examples() -> PathBuf {
     directory
 }
 
+/// Before the directory of the library that a C program is linked with. The program loads it from there also
+/// under cargo, which sets `LD_LIBRARY_PATH` to its own directories: the library there is another build's.
+pub const LIBRARY_PATH: &str = "-Wl,--disable-new-dtags,-rpath";
+
 #[must_use]
 pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -19,10 +19,17 @@ impl Drop for Killed {
     }
 }
 
+/// Starts a broker, and waits until it says that it serves: its socket is there a moment earlier, and refuses
+/// programs until then.
 fn serve(socket: &Path) -> Killed {
     let mut command = Command::new(program::unisono());
     command.args(["events", "serve", "--listen"]).arg(socket).stdin(Stdio::null()).stdout(Stdio::null());
-    Killed(command.spawn().expect("unisono starts"))
+    let mut broker = Killed(command.stderr(Stdio::piped()).spawn().expect("unisono starts"));
+    let mut lines = BufReader::new(broker.0.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.starts_with("serving at")), "the broker does not serve");
+    // what else it says belongs into the test's output, and must not fill the pipe
+    std::thread::spawn(move || lines.for_each(|line| eprintln!("{line}")));
+    broker
 }
 
 fn a_c_program_is_told_when_its_broker_is_killed_and_comes_back_to_the_next() -> TestOutcome {
@@ -34,16 +41,13 @@ fn a_c_program_is_told_when_its_broker_is_killed_and_comes_back_to_the_next() ->
         .arg(&built)
         .arg("-L")
         .arg(&library)
-        .args(["-lunisono", "-Wl,-rpath"])
+        .args(["-lunisono", program::LIBRARY_PATH])
         .arg(&library)
         .current_dir(program::workspace())
         .output()
         .expect("the compiler starts: linking Rust needs one, too");
     assert!(compiled.status.success(), "{}", text(&compiled.stderr));
     let first = serve(&socket);
-    while !socket.exists() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
     let mut command = Command::new(&built);
     command.arg(&socket).arg("until it is killed").stdin(Stdio::null()).stdout(Stdio::piped());
     let mut running = Killed(command.spawn().expect("it starts"));
@@ -151,9 +155,6 @@ fn each_with_each(
     compiled(scratch.path())?;
     let socket = scratch.path().join("events");
     let _broker = serve(&socket);
-    while !socket.exists() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
     for (supplies, consumes) in LANGUAGES.iter().flat_map(|one| LANGUAGES.map(|other| (*one, other))) {
         let start = |language: ExampleLanguage, role: &str, arguments: &[&str]| -> Result<Killed, Skipped> {
             let mut command = language.example(name, scratch.path())?;
@@ -223,9 +224,6 @@ fn of_the_guide(language: &str) -> Vec<String> {
 fn the_programs_of_the_guide_say_what_came() -> TestOutcome {
     let (library, scratch) = (program::with_examples(), tempfile::tempdir().expect("a directory"));
     let _broker = serve(&scratch.path().join("unisono-events"));
-    while !scratch.path().join("unisono-events").exists() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
     let [in_c] = &of_the_guide("c")[..] else { panic!("the guide has one program in C") };
     std::fs::write(scratch.path().join("heat.c"), in_c).expect("there is room");
     let compiled = Command::new("cc")
@@ -233,7 +231,8 @@ fn the_programs_of_the_guide_say_what_came() -> TestOutcome {
         .arg(program::workspace().join("abi/c/include"))
         .arg("-L")
         .arg(&library)
-        .arg(format!("-Wl,-rpath,{}", library.display()))
+        .arg(program::LIBRARY_PATH)
+        .arg(&library)
         .current_dir(scratch.path())
         .output()
         .expect("the compiler starts: linking Rust needs one, too");

@@ -77,7 +77,7 @@ fn a_c_program_makes_every_call_between_ranks() -> TestOutcome {
         .arg(&program)
         .args(["abi/c/tests/every_call.c", "-L"])
         .arg(&library)
-        .args(["-lunisono", "-Wl,-rpath"])
+        .args(["-lunisono", program::LIBRARY_PATH])
         .arg(&library)
         .current_dir(program::workspace())
         .output()
