@@ -2,7 +2,8 @@
 //! killed.
 
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -308,6 +309,121 @@ fn a_weaker_supplier_goes_on_where_the_stronger_one_was_killed() -> TestOutcome 
     Ok(())
 }
 
+/// A client of MQTT 3.1.1. What it does not read stays with the broker.
+struct MqttSocket(TcpStream);
+
+impl MqttSocket {
+    fn connect(at: &str, name: &str) -> Self {
+        let socket = TcpStream::connect(at).expect("it listens");
+        socket.set_nodelay(true).expect("a connection");
+        socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
+        let mut client = Self(socket);
+        // its session begins and ends with the connection, and it need not say that it lives
+        let front = [0, 4, b'M', b'Q', b'T', b'T', 4, 2, 0, 0, 0, name.len() as u8];
+        client.send(0x10, &[&front, name.as_bytes()]);
+        assert_eq!(client.receive(), (0x20, vec![0, 0]), "it is connected");
+        client
+    }
+
+    fn subscribed(at: &str, name: &str, topic: &str) -> Self {
+        let mut client = Self::connect(at, name);
+        client.send(0x82, &[&[0, 1, 0, topic.len() as u8], topic.as_bytes(), &[0]]);
+        assert_eq!(client.receive(), (0x90, vec![0, 1, 0]), "it has subscribed with quality 0");
+        client
+    }
+
+    fn publish(&mut self, topic: &str, payload: &[u8]) {
+        self.send(0x30, &[&[0, topic.len() as u8], topic.as_bytes(), payload]);
+    }
+
+    fn send(&mut self, kind: u8, parts: &[&[u8]]) {
+        let body = parts.concat();
+        let (mut packet, mut length) = (vec![kind], body.len());
+        while length > 0x7F {
+            packet.push((length & 0x7F) as u8 | 0x80);
+            length >>= 7;
+        }
+        packet.push(length as u8);
+        packet.extend(body);
+        self.0.write_all(&packet).expect("the broker reads");
+    }
+
+    /// The next packet's first byte, and what follows its length.
+    fn receive(&mut self) -> (u8, Vec<u8>) {
+        let mut byte = || {
+            let mut byte = [0];
+            self.0.read_exact(&mut byte).expect("a packet comes");
+            byte[0]
+        };
+        let (kind, mut length) = (byte(), 0);
+        for place in 0.. {
+            let digit = byte();
+            length |= usize::from(digit & 0x7F) << (7 * place);
+            if digit < 0x80 {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).expect("the rest follows");
+        (kind, body)
+    }
+}
+
+/// A number of /proc/PID/status, in KiB.
+fn memory(process: &Killed, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.0.id())).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel says it");
+    line.trim_matches(|letter: char| !letter.is_ascii_digit()).parse().expect("a number")
+}
+
+fn an_mqtt_subscriber_that_is_stopped_costs_a_fast_one_no_message_and_the_broker_its_queue_alone()
+-> TestOutcome {
+    const MESSAGES: usize = 4000;
+    const UNDERWAY: usize = 8;
+    /// The queue of the stopped one holds 1 MiB; without a bound it would hold some 60 MiB.
+    const MOST_KIB: u64 = 8 << 10;
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let unix = scratch.path().join("bus").display().to_string();
+    let mut command = Command::new(program::unisono());
+    command.args(["events", "serve", "--mqtt", "127.0.0.1:0", "--listen", &unix]);
+    let mut broker = Killed(command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts"));
+    let mut said = BufReader::new(broker.0.stderr.take().expect("piped")).lines().map_while(Result::ok);
+    let at = said.find_map(|line| line.strip_prefix("serving MQTT at ").map(str::to_owned));
+    let at = at.expect("it says where it listens");
+    let (mut fast, mut writer) =
+        (MqttSocket::subscribed(&at, "fast", "flood"), MqttSocket::connect(&at, "writer"));
+    let (mut times, mut before) = (Vec::new(), 0);
+    for round in 0..4 {
+        let stopped = (round % 2 == 1).then(|| MqttSocket::subscribed(&at, "stopped", "flood"));
+        let start = Instant::now();
+        for message in 0..MESSAGES + UNDERWAY {
+            if message < MESSAGES {
+                let mut payload = vec![7; 16 << 10];
+                payload[..8].copy_from_slice(&message.to_le_bytes());
+                writer.publish("flood", &payload);
+            }
+            if let Some(due) = message.checked_sub(UNDERWAY) {
+                let (kind, body) = fast.receive();
+                let number = body[7..].first_chunk().map(|number| usize::from_le_bytes(*number));
+                assert_eq!((kind, number), (0x30, Some(due)), "none is lost");
+            }
+        }
+        times.push(start.elapsed());
+        match stopped {
+            None => before = memory(&broker, "VmRSS:"),
+            Some(_) => {
+                let consumers = connect(&unix).statistics().expect("the broker is there").consumers;
+                let lost: u64 = consumers.iter().map(|consumer| consumer.dropped_full).sum();
+                assert!(lost > 0, "the stopped one's queue was full: {consumers:?}");
+                let more = memory(&broker, "VmRSS:").saturating_sub(before);
+                assert!(more < MOST_KIB, "{more} KiB for what the stopped one does not read");
+            }
+        }
+    }
+    eprintln!("{MESSAGES} messages without, with, without and with a stopped subscriber: {times:?}");
+    Ok(())
+}
+
 fn three(a: &str, b: &str, c: &str) -> (String, String, String) {
     (a.to_owned(), b.to_owned(), c.to_owned())
 }
@@ -318,4 +434,5 @@ host_tests![
     a_party_that_is_killed_leaves_nothing_and_nobody_else_notices within 120,
     a_consumer_that_is_stopped_costs_the_others_no_event within 120,
     programs_that_speak_garbage_are_closed_and_the_broker_serves_on within 120,
+    an_mqtt_subscriber_that_is_stopped_costs_a_fast_one_no_message_and_the_broker_its_queue_alone within 120,
 ];
