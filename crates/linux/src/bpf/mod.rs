@@ -8,17 +8,23 @@
 //! Reference: bpf(2), Documentation/bpf/.
 
 pub mod assembler;
+mod callable;
 pub mod compile;
+mod kernel_types;
 pub mod object;
 mod operations;
 mod recent;
 mod redirector;
-mod type_information;
+mod table;
+pub mod type_information;
 mod words;
 
-pub use operations::{LoadedOperations, Operations};
+pub use callable::Callable;
+pub use kernel_types::{BtfMember, KernelTypes, Structure};
+pub use operations::{LoadedOperations, MaySleep, Operations};
 pub use recent::Recent;
 pub use redirector::{Redirector, SocketMap};
+pub use table::Table;
 pub use type_information::TypeInformation;
 pub use words::Words;
 
@@ -38,6 +44,8 @@ const INFORMATION: i32 = 15;
 const TCX_INGRESS: u32 = 46;
 const ARRAY: u32 = 2;
 const SCHEDULER_CLASSIFIER: u32 = 3;
+/// Flag of a program that may sleep.
+const SLEEPABLE: u32 = 1 << 4;
 const LOG: usize = 256 * 1024;
 /// As much of `struct __sk_buff` as is given to a program that is tried.
 const CONTEXT: usize = 64;

@@ -8,7 +8,7 @@
 //! Reference: Documentation/bpf/, `bpf_struct_ops` in include/linux/bpf.h.
 
 use super::type_information::TypeInformation;
-use super::{Attributes, MAP_CREATE, MAP_UPDATE, NotLoaded, bpf, load, owned};
+use super::{Attributes, MAP_CREATE, MAP_UPDATE, NotLoaded, SLEEPABLE, bpf, load, owned};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -18,14 +18,28 @@ const STRUCT_OPS_LINK: u32 = 44;
 const REGISTERED_BY_LINK: u32 = 1 << 13;
 const LINK_CREATE: i32 = 28;
 
+/// Whether a program calls functions of the kernel that may sleep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MaySleep {
+    Yes,
+    No,
+}
+
 #[derive(Debug)]
 pub struct LoadedOperations(OwnedFd);
 
 impl LoadedOperations {
     /// Loads a program as the n-th member of a structure of the kernel. Fails with `EPERM` without `CAP_BPF`;
     /// a refusal of the verifier comes with the end of its log.
-    pub fn load(name: &str, instructions: &[u64], structure: u32, member: u32) -> Result<Self, NotLoaded> {
-        let kind = Attributes::new().word(0, STRUCT_OPS_PROGRAM).word(68, member).word(108, structure);
+    pub fn load(
+        name: &str,
+        instructions: &[u64],
+        (structure, member): (u32, u32),
+        sleeps: MaySleep,
+    ) -> Result<Self, NotLoaded> {
+        let flags = if sleeps == MaySleep::Yes { SLEEPABLE } else { 0 };
+        let kind =
+            Attributes::new().word(0, STRUCT_OPS_PROGRAM).word(44, flags).word(68, member).word(108, structure);
         load(kind, name, instructions).map(Self)
     }
 }

@@ -7,6 +7,18 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 const LOAD: i32 = 18;
+const HEAD: u32 = 24;
+const MAGIC: u32 = 0x0001_eb9f;
+
+/// Types as the kernel reads them: `names` are the names that `types` refers to, each ended by a zero, and
+/// the first is empty.
+#[must_use]
+pub fn encode(names: &[u8], types: &[u32]) -> Vec<u8> {
+    let length = types.len() as u32 * 4;
+    let head = [MAGIC, HEAD, 0, length, length, names.len() as u32];
+    let words = head.iter().chain(types).flat_map(|word| word.to_ne_bytes());
+    words.chain(names.iter().copied()).collect()
+}
 
 /// Types in the kernel. Maps made with them keep them.
 #[derive(Debug)]
@@ -20,6 +32,13 @@ impl TypeInformation {
         // SAFETY: the bytes are valid for their length; no log is asked for.
         let descriptor = unsafe { bpf(LOAD, &mut attributes)? };
         Ok(Self(owned(descriptor)))
+    }
+
+    /// The least that the kernel takes, one number, for maps whose values own nothing. Fails as
+    /// [`load`](Self::load) does.
+    pub fn least() -> io::Result<Self> {
+        // an integer of four bytes that is called `int`
+        Self::load(&encode(b"\0int\0", &[1, 1 << 24, 4, 32]))
     }
 }
 

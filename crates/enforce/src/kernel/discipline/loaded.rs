@@ -6,14 +6,15 @@
 //! another one.
 
 use super::attached::Attached;
-use super::kernel_types::{KernelTypes, Structure};
 use super::layout::{self, Counted};
 use super::setup::{KIND, PRIORITIES, Setup};
 use super::{Error, FAIRQUEUE};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use unisono_linux::bpf::compile::{ProgramError, compile};
 use unisono_linux::bpf::object::{self, Meaning};
-use unisono_linux::bpf::{Array, LoadedOperations, Operations, TypeInformation};
+use unisono_linux::bpf::{
+    Array, KernelTypes, LoadedOperations, MaySleep, Operations, Structure, TypeInformation, type_information,
+};
 use unisono_linux::clock::Nanos;
 
 const WRAPPER: &str = "bpf_struct_ops_Qdisc_ops";
@@ -34,12 +35,7 @@ pub struct LoadedDiscipline {
 /// The kernel's types, if this kernel can have queueing disciplines made of programs; otherwise
 /// [`ProgramError::Host`] says why not.
 pub fn supported() -> Result<KernelTypes, ProgramError> {
-    let types = KernelTypes::of_this_kernel().map_err(|error| {
-        ProgramError::Host(format!(
-            "the kernel does not describe its types ({}: {error}); use one with CONFIG_DEBUG_INFO_BTF",
-            super::kernel_types::PATH
-        ))
-    })?;
+    let types = KernelTypes::of_this_kernel()?;
     if types.structure(WRAPPER).is_none() {
         return Err(ProgramError::Host(
             "the kernel has no queueing disciplines made of BPF programs; use Linux 6.16 or later with \
@@ -88,7 +84,7 @@ impl LoadedDiscipline {
         ];
         let meaning = |name: &str| {
             let map = maps.iter().find(|(known, _)| *known == name);
-            map.map(|(_, map)| Meaning::Map(map.as_fd().as_raw_fd())).or_else(|| kernel_symbol(types, name))
+            map.map(|(_, map)| Meaning::Map(map.as_fd().as_raw_fd())).or_else(|| types.symbol(name))
         };
         let wrapper = structure(types, WRAPPER)?;
         let inside = structure(types, "Qdisc_ops")?;
@@ -99,7 +95,7 @@ impl LoadedDiscipline {
             let instructions = object::link(object, &format!("struct_ops/{name}"), meaning)?;
             let member =
                 types.member(inside, &[name]).ok_or_else(|| unknown(&format!("Qdisc_ops.{name}")))?;
-            let program = LoadedOperations::load(name, &instructions, inside.id, member.position)
+            let program = LoadedOperations::load(name, &instructions, (inside.id, member.position), MaySleep::No)
                 .map_err(ProgramError::from)?;
             put(&mut value, begin + member.offset as usize, &program.as_fd().as_raw_fd().to_ne_bytes());
             programs.push(program);
@@ -147,16 +143,6 @@ fn structure(types: &KernelTypes, name: &str) -> Result<Structure, ProgramError>
     types.structure(name).ok_or_else(|| unknown(&format!("struct {name}")))
 }
 
-/// `offset_of__STRUCT__MEMBER__MEMBER` is where a member is; every other name is a function.
-fn kernel_symbol(types: &KernelTypes, name: &str) -> Option<Meaning> {
-    let Some(place) = name.strip_prefix("offset_of__") else {
-        return types.function(name).map(Meaning::Function);
-    };
-    let (structure, path) = place.split_once("__")?;
-    let path: Vec<&str> = path.split("__").collect();
-    Some(Meaning::Number(types.member(types.structure(structure)?, &path)?.offset))
-}
-
 const HELD_KEY: u32 = 1;
 const HELD_VALUE: u32 = 5;
 
@@ -172,11 +158,7 @@ fn held_types() -> Vec<u8> {
         &[0, kind(2, 0), 3],               // 4: a pointer to it
         &[27, kind(4, 1), HELD, 32, 4, 0], // 5: struct held
     ];
-    let types = types.concat();
-    let length = types.len() as u32 * 4;
-    let head: [u32; 6] = [0x0001_eb9f, 24, 0, length, length, names.len() as u32];
-    let words = head.iter().chain(&types).flat_map(|word| word.to_ne_bytes());
-    words.chain(names.iter().copied()).collect()
+    type_information::encode(names, &types.concat())
 }
 
 impl AsFd for LoadedDiscipline {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Hierarchy --> layout: bytes of struct hsfq --> a map's value <-- fairqueue.bpf.c (enqueue, dequeue, ...)
-//!   kernel_types: offsets, numbers ---------------------------------^  `-- fairqueue.h: the decisions
+//!   KernelTypes: offsets, numbers ----------------------------------^  `-- fairqueue.h: the decisions
 //!                                                  LoadedDiscipline: registered under its own name, which
 //!                                                  a device can be given (netlink::qdisc)
 //!                                                  Attached: counters; other classes, while packets wait
@@ -13,7 +13,6 @@
 
 mod attached;
 mod delays;
-mod kernel_types;
 pub mod layout;
 mod loaded;
 mod setup;

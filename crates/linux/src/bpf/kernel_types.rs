@@ -7,10 +7,12 @@
 //!
 //! Reference: Documentation/bpf/btf.rst.
 
+use super::compile::ProgramError;
+use super::object::Meaning;
 use std::fs;
 use std::io;
 
-pub(super) const PATH: &str = "/sys/kernel/btf/vmlinux";
+const PATH: &str = "/sys/kernel/btf/vmlinux";
 
 const STRUCTURE: u8 = 4;
 const UNION: u8 = 5;
@@ -50,10 +52,17 @@ pub struct BtfMember {
 }
 
 impl KernelTypes {
-    pub fn of_this_kernel() -> io::Result<Self> {
-        let bytes = fs::read(PATH)?;
-        Self::parse(bytes)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{PATH} is not understood")))
+    /// [`ProgramError::Host`]: this kernel does not describe its types.
+    pub fn of_this_kernel() -> Result<Self, ProgramError> {
+        let types = fs::read(PATH).and_then(|bytes| {
+            let unknown = || io::Error::new(io::ErrorKind::InvalidData, "it is not understood");
+            Self::parse(bytes).ok_or_else(unknown)
+        });
+        types.map_err(|error| {
+            ProgramError::Host(format!(
+                "the kernel does not describe its types ({PATH}: {error}); use one with CONFIG_DEBUG_INFO_BTF"
+            ))
+        })
     }
 
     /// `None`: this is no such description.
@@ -104,6 +113,17 @@ impl KernelTypes {
         Some(found)
     }
 
+    /// What a name in a program means to this kernel: `offset_of__STRUCT__MEMBER__MEMBER` is where a member
+    /// is; every other name is a function.
+    pub fn symbol(&self, name: &str) -> Option<Meaning> {
+        let Some(place) = name.strip_prefix("offset_of__") else {
+            return self.function(name).map(Meaning::Function);
+        };
+        let (structure, path) = place.split_once("__")?;
+        let path: Vec<&str> = path.split("__").collect();
+        Some(Meaning::Number(self.member(self.structure(structure)?, &path)?.offset))
+    }
+
     fn get(&self, id: u32) -> Option<&BtfType> {
         self.types.get((id as usize).checked_sub(1)?)
     }
@@ -151,6 +171,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::type_information;
     use super::*;
     use proptest::prelude::*;
 
@@ -166,10 +187,7 @@ mod tests {
             vec![30, kind(12, 0), 1],                    // 5: call
         ]
         .concat();
-        let length = types.len() as u32 * 4;
-        let head: [u32; 6] = [0x0001_eb9f, 24, 0, length, length, names.len() as u32];
-        let words = head.iter().chain(&types).flat_map(|word| word.to_ne_bytes());
-        words.chain(names.iter().copied()).collect()
+        type_information::encode(names, &types)
     }
 
     #[test]
@@ -183,6 +201,9 @@ mod tests {
         assert_eq!(types.member(outer, &["first", "second"]), None, "a number has no members");
         assert_eq!(types.function("call"), Some(5));
         assert_eq!(types.function("outer"), None, "it is none");
+        assert_eq!(types.symbol("offset_of__outer__first__second"), None, "a number has no members");
+        assert_eq!(types.symbol("offset_of__outer__third"), Some(Meaning::Number(8)));
+        assert_eq!(types.symbol("call"), Some(Meaning::Function(5)));
     }
 
     proptest! {

@@ -1,0 +1,38 @@
+//! A map from numbers of 64 bits to numbers of 32, which this process fills and programs in the kernel read.
+
+use super::{Attributes, MAP_CREATE, MAP_UPDATE, bpf, owned};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+const HASH: u32 = 1;
+
+/// The map (`BPF_MAP_TYPE_HASH`).
+#[derive(Debug)]
+pub struct Table(OwnedFd);
+
+impl Table {
+    /// Makes one with room for so many numbers. Fails with `EPERM` without `CAP_BPF`.
+    pub fn new(name: &str, most: u32) -> io::Result<Self> {
+        let mut attributes =
+            Attributes::new().word(0, HASH).word(4, 8).word(8, 4).word(12, most).name(28, name);
+        // SAFETY: the command follows no pointers.
+        Ok(Self(owned(unsafe { bpf(MAP_CREATE, &mut attributes)? })))
+    }
+
+    /// Maps `key` to `value`. Fails with `E2BIG` if there is no more room.
+    pub fn insert(&self, key: u64, value: u32) -> io::Result<()> {
+        let mut attributes = Attributes::new()
+            .word(0, self.0.as_raw_fd() as u32)
+            .pointer(8, &raw const key)
+            .pointer(16, &raw const value);
+        // SAFETY: the key is eight bytes and the value four, as the map was made.
+        unsafe { bpf(MAP_UPDATE, &mut attributes)? };
+        Ok(())
+    }
+}
+
+impl AsFd for Table {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
