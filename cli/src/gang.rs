@@ -110,8 +110,9 @@ struct RunArgs {
     #[arg(long, value_delimiter = ',', value_name = "N,N,...")]
     weights: Vec<u32>,
     /// How gangs that wait for their turn are stopped: freeze (the cgroup freezer), real-time (priorities),
-    /// stop (signals), auto (the best of these that this host can do)
-    #[arg(long, default_value = "auto", value_parser = Completed::new(|| owned(["auto", "freeze", "real-time", "stop"]), mechanism), hide_possible_values = true)]
+    /// sched-ext (a scheduler in the kernel; Linux 6.13, clang; other programs go first), stop (signals),
+    /// auto (freeze; real-time with --isolate; stop with --unprivileged)
+    #[arg(long, default_value = "auto", value_parser = Completed::new(|| owned(["auto", "freeze", "real-time", "sched-ext", "stop"]), mechanism), hide_possible_values = true)]
     mechanism: MechanismName,
     /// Keep all other programs off the processors by real-time priorities; they get only what the kernel
     /// reserves

@@ -114,6 +114,7 @@ fn others(summary: &RunSummary) -> String {
         (None, MechanismKind::RealTime) => {
             "other programs keep what the kernel reserves, 5 % by default".into()
         }
+        (None, MechanismKind::SchedExt) => "other programs go first on each processor".into(),
         (None, MechanismKind::Freeze | MechanismKind::Stop) => {
             "other programs and the running gang compete as equals".into()
         }

@@ -1,7 +1,7 @@
-//! Moves threads into a real-time class and back.
+//! Moves threads into another class and back.
 //!
-//! The mechanism of real-time gangs promotes threads, and the journal puts back what a killed scheduler left
-//! promoted; both use this module.
+//! The mechanisms real-time and sched-ext give threads another class, and the journal puts back those that a
+//! killed scheduler left there; all use this module.
 
 use crate::error::{Error, Result};
 use std::io;
@@ -12,15 +12,16 @@ use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::ControlGroup;
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
 
-/// Puts all threads of some groups back into the fair class; returns how many. A thread that an urgent parent
-/// has just started inherits its class and may enter the group a little later. So the groups are read again
-/// until a few readings in a row find nothing.
+/// Puts all threads of some groups back into the fair class; returns how many. A thread that a parent in
+/// another class has just started inherits its class and may enter the group a little later. So the groups
+/// are read again until a few readings in a row find nothing.
 pub(crate) fn put_back(groups: &[ControlGroup]) -> (usize, Result<()>) {
     let (mut result, mut quiet, mut done) = (Ok(()), 0, 0);
     for _ in 0..MOST_LOOKS {
         quiet += 1;
         for thread in groups.iter().flat_map(|group| group.threads().unwrap_or_default()) {
-            if matches!(scheduling::of(thread), Ok(SchedulingPolicy::RoundRobin(_))) {
+            let class = scheduling::of(thread);
+            if matches!(class, Ok(SchedulingPolicy::RoundRobin(_) | SchedulingPolicy::Extensible { .. })) {
                 quiet = 0;
                 let put = scheduling::set_fair(thread);
                 done += usize::from(put.is_ok());
@@ -42,6 +43,11 @@ const QUIET_LOOKS: u32 = 3;
 const MOST_LOOKS: u32 = 50;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
+/// Has the scheduler that is loaded into the kernel schedule a thread, which keeps its nice value.
+pub(crate) fn set_extensible(thread: Tid) -> Result<()> {
+    changed(thread, scheduling::set_extensible(thread))
+}
+
 pub(crate) fn set(thread: Tid, policy: SchedulingPolicy) -> Result<()> {
     changed(thread, scheduling::set(thread, policy, Children::Inherit))
 }
@@ -51,8 +57,8 @@ fn changed(thread: Tid, result: io::Result<()>) -> Result<()> {
         // it has ended
         Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => Ok(()),
         Err(error) => Err(Error::Host(format!(
-            "cannot put thread {thread} into a real-time class or back: {error}; it needs CAP_SYS_NICE and must not \
-             be inside a version 1 cpu group without a real-time budget"
+            "cannot put thread {thread} into another class or back: {error}; it needs CAP_SYS_NICE, and for a \
+             real-time class must not be inside a version 1 cpu group without a real-time budget"
         ))),
         Ok(()) => Ok(()),
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   policy (pure)          Rotation: which gangs now, until when   <- property tests, simulator
-//!   mechanism (the host)   freeze | real-time | stop               <- one trait, one conformance suite
+//!   mechanism (the host)   freeze | real-time | sched-ext | stop   <- one trait, one conformance suite
 //!   host                   programs, guardian, placement, measurement
 //! ```
 //!

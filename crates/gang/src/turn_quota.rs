@@ -16,6 +16,7 @@
 //! Reference: Documentation/scheduler/sched-bwc.rst.
 
 use unisono_linux::clock::Nanos;
+use unisono_linux::quota::Quota;
 
 /// Processor time in each period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,13 @@ pub struct QuotaTurn {
 /// Part of the quota that turns use. The rest is for late switches, and for what starts the programs in the
 /// same group. Chosen, not measured.
 const USED: f64 = 0.95;
+
+impl From<&Quota> for TurnQuota {
+    fn from(quota: &Quota) -> TurnQuota {
+        let micros = |time: u64| Nanos(time.saturating_mul(1000));
+        TurnQuota { time: micros(quota.time_us), period: micros(quota.period_us) }
+    }
+}
 
 impl TurnQuota {
     /// The same time for each of so many gangs.

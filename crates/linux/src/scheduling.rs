@@ -28,6 +28,8 @@ pub enum SchedulingPolicy {
     Batch { nice: i32 },
     /// Fair with the least weight, preempted by every other fair thread.
     Idle,
+    /// What the scheduler does that is loaded into the kernel (sched_ext); the same as `Other` while none is.
+    Extensible { nice: i32 },
     /// Real-time, runs until it sleeps or something more urgent comes.
     Fifo(Urgency),
     /// Real-time, takes turns with threads of the same urgency.
@@ -89,6 +91,7 @@ const SCHED_RR: u32 = 2;
 const SCHED_BATCH: u32 = 3;
 const SCHED_IDLE: u32 = 5;
 const SCHED_DEADLINE: u32 = 6;
+const SCHED_EXT: u32 = 7;
 
 impl SchedulingPolicy {
     /// The class of a thread that nobody changed.
@@ -119,6 +122,10 @@ impl SchedulingPolicy {
                 attributes.nice = nice;
             }
             SchedulingPolicy::Idle => attributes.policy = SCHED_IDLE,
+            SchedulingPolicy::Extensible { nice } => {
+                attributes.policy = SCHED_EXT;
+                attributes.nice = nice;
+            }
             SchedulingPolicy::Fifo(urgency) => {
                 attributes.policy = SCHED_FIFO;
                 attributes.priority = urgency.0.into();
@@ -157,6 +164,7 @@ pub fn of(thread: Tid) -> io::Result<SchedulingPolicy> {
         SCHED_RR => SchedulingPolicy::RoundRobin(urgency),
         SCHED_BATCH => SchedulingPolicy::Batch { nice: attributes.nice },
         SCHED_IDLE => SchedulingPolicy::Idle,
+        SCHED_EXT => SchedulingPolicy::Extensible { nice: attributes.nice },
         SCHED_DEADLINE => SchedulingPolicy::Deadline {
             runtime: Duration::from_nanos(attributes.runtime),
             deadline: Duration::from_nanos(attributes.deadline),
@@ -199,6 +207,12 @@ pub fn ask_for_slice(process: Tid, slice: Duration) -> io::Result<Duration> {
 /// The nice value of a thread: in another class than the fair ones the one that it will have there again.
 pub fn nice_of(thread: Tid) -> io::Result<i32> {
     Ok(getpriority_process(thread.pid())?)
+}
+
+/// Has the scheduler that is loaded into the kernel schedule a thread, with the nice value that it has. Fails
+/// as [`set`] does, and with `EINVAL` if the kernel has no sched_ext.
+pub fn set_extensible(thread: Tid) -> io::Result<()> {
+    set(thread, SchedulingPolicy::Extensible { nice: nice_of(thread)? }, Children::Inherit)
 }
 
 /// Puts a thread back into the default class, with the nice value that it had before. Fails as [`set`] does.

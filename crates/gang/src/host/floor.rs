@@ -115,7 +115,7 @@ impl Floor<'_> {
                 (Sender::Kernel, MechanismKind::Stop) => {
                     ProcessGroup::of_child(program.leader()).map_or(Ok(()), |group| group.tell(signal))
                 }
-                (Sender::Kernel, MechanismKind::Freeze | MechanismKind::RealTime) => Ok(()),
+                (Sender::Kernel, _) => Ok(()),
             };
         }
         match signal {

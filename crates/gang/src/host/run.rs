@@ -31,8 +31,9 @@ use crate::arena::{Arena, ArenaPlan, Weighing};
 use crate::error::{Error, Result, system};
 use crate::gang::GangId;
 use crate::journal::{self, GangJournal};
-use crate::mechanism::{Freeze, Mechanism, MechanismKind, RealTime, Stop, Wish, recommended};
+use crate::mechanism::{Freeze, Mechanism, MechanismKind, RealTime, SchedExt, Stop, Wish, recommended};
 use crate::policy::Rotation;
+use crate::turn_quota::TurnQuota;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -42,6 +43,7 @@ use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::clock::{self, Nanos};
 use unisono_linux::counted::counted;
 use unisono_linux::process::{Signal, SignalFd};
+use unisono_linux::quota;
 use unisono_linux::timer::Sleeper;
 
 /// Runs the programs as gangs until all have ended. [`Error::Input`]: nothing was started. [`Error::Host`]:
@@ -109,6 +111,16 @@ fn blocked(wish: BlockedGangs, kind: MechanismKind, arena: Option<&Arena>) -> Bl
     if kind == MechanismKind::Freeze && counted { wish } else { BlockedGangs::TakeTurns }
 }
 
+/// The quota that the turns have to keep to, because the kernel does not: it stops threads of the fair class
+/// alone.
+fn quota_of_turns(kind: MechanismKind) -> Result<Option<TurnQuota>> {
+    if kind != MechanismKind::SchedExt {
+        return Ok(None);
+    }
+    let limits = quota::limits().map_err(system("read where this process may run"))?;
+    Ok(limits.quota.as_ref().map(TurnQuota::from))
+}
+
 fn start_trace(file: File, options: &Options, cpus: &[usize]) -> Result<(TraceWriter, Tracer)> {
     let names = options.commands.iter().map(|command| command[0].to_string_lossy().into_owned()).collect();
     TraceWriter::start(file, names, cpus.to_vec(), clock::now()).map_err(system("start the trace's thread"))
@@ -124,11 +136,13 @@ fn run_guarded(
     journal: &mut GangJournal,
 ) -> Result<RunSummary> {
     let cores = whole.len();
+    let quota = quota_of_turns(kind)?;
     let arena = match kind {
         MechanismKind::Stop => None,
-        MechanismKind::Freeze | MechanismKind::RealTime => {
+        MechanismKind::Freeze | MechanismKind::RealTime | MechanismKind::SchedExt => {
+            // weights count inside the fair class alone
             let weighing =
-                if kind == MechanismKind::RealTime { Weighing::None } else { Weighing::Share(options.share) };
+                if kind == MechanismKind::Freeze { Weighing::Share(options.share) } else { Weighing::None };
             let plan = ArenaPlan {
                 gangs: options.commands.len(),
                 weighing,
@@ -142,6 +156,7 @@ fn run_guarded(
     let mut mechanism: Option<Box<dyn Mechanism>> = match (kind, &arena) {
         (MechanismKind::Freeze, Some(arena)) => Some(Box::new(Freeze::new(arena)?)),
         (MechanismKind::RealTime, Some(arena)) => Some(Box::new(RealTime::new(arena, journal)?)),
+        (MechanismKind::SchedExt, Some(arena)) => Some(Box::new(SchedExt::new(arena, journal)?)),
         _ => None,
     };
     let started = Instant::now();
@@ -191,6 +206,7 @@ fn run_guarded(
         gangs,
         tracer,
         resting: Resting::new(blocked(options.blocked, kind, arena.as_deref())),
+        quota,
         own: Vec::new(),
     };
     let thread =

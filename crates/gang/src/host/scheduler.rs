@@ -93,6 +93,8 @@ pub(crate) struct GangScheduler {
     pub(crate) gangs: Vec<GangId>,
     pub(crate) tracer: Option<Tracer>,
     pub(crate) resting: Resting,
+    /// Processor time of all gangs together, where their turns have to keep to it.
+    pub(crate) quota: Option<TurnQuota>,
     /// What this thread has found itself and deals with as with a notice.
     pub(crate) own: Vec<Notice>,
 }
@@ -131,6 +133,7 @@ impl GangScheduler {
     }
 
     fn turns(&mut self, outcome: &mut SchedulerOutcome, holders: Option<&Holders>) -> Result<()> {
+        self.share_quota();
         let mut lead = Lead::new();
         let mut running: Vec<GangId> = Vec::new();
         // the gangs whose coming is being recorded, and all threads before it
@@ -438,6 +441,13 @@ impl GangScheduler {
         listened
     }
 
+    /// Gives each gang an equal part of the quota.
+    fn share_quota(&mut self) {
+        let Some(quota) = self.quota else { return };
+        let part = quota.shared_by(self.gangs.len());
+        self.gangs.iter().for_each(|gang| self.rotation.set_quota(*gang, Some(part)));
+    }
+
     fn leave(&mut self, gang: GangId) {
         self.rotation.leave(gang);
         self.resting.ends(gang, now());
@@ -445,6 +455,7 @@ impl GangScheduler {
         self.controls.remove(&gang);
         self.mechanism.leave(gang);
         self.board.leave(gang);
+        self.share_quota();
         if let Some(tracer) = &self.tracer {
             tracer.tell(TraceEvent::Left { at: now(), gang });
         }

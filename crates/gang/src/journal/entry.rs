@@ -36,8 +36,9 @@ pub enum UndoEntry {
         /// What we set; anything else is the program's own choice.
         after: String,
     },
-    /// The threads of this group were put into a real-time class.
-    RealTime {
+    /// The threads of this group were put into another class than the fair one.
+    #[serde(alias = "real-time")]
+    Reclassed {
         path: PathBuf,
         /// 1 or 2.
         version: u8,
@@ -68,8 +69,8 @@ impl UndoEntry {
         Ok(UndoEntry::Borrowed { path: group.path().to_owned(), version: number(group.version()), inode })
     }
 
-    pub(crate) fn real_time(group: &ControlGroup) -> UndoEntry {
-        UndoEntry::RealTime { path: group.path().to_owned(), version: number(group.version()) }
+    pub(crate) fn reclassed(group: &ControlGroup) -> UndoEntry {
+        UndoEntry::Reclassed { path: group.path().to_owned(), version: number(group.version()) }
     }
 
     pub(crate) fn affinity(thread: Tid, before: &CpuSet, after: &CpuSet) -> Option<UndoEntry> {

@@ -326,7 +326,7 @@ mod tests {
         ] {
             for entry in [
                 UndoEntry::group(group, CgroupVersion::V2),
-                UndoEntry::RealTime { path: group.to_owned(), version: 2 },
+                UndoEntry::Reclassed { path: group.to_owned(), version: 2 },
             ] {
                 write(&path, &(serde_json::to_string(&entry).expect("serializes") + "\n"));
                 let left = restore(&path).expect("it is ours").left;

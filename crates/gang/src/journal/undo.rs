@@ -67,7 +67,7 @@ pub(super) fn undo_all(mut entries: Vec<UndoEntry>) -> Result<Restored> {
 /// may be anybody's.
 pub(super) fn may_be_undone(entry: &UndoEntry, all: &[CgroupHierarchy]) -> std::result::Result<(), String> {
     let (path, v, is_ours) = match entry {
-        UndoEntry::Group { path, version } | UndoEntry::RealTime { path, version } => (path, *version, true),
+        UndoEntry::Group { path, version } | UndoEntry::Reclassed { path, version } => (path, *version, true),
         UndoEntry::Borrowed { path, version, .. } => (path, *version, false),
         _ => return Ok(()),
     };
@@ -102,7 +102,7 @@ fn undo_thread(entry: &UndoEntry, done: &mut Restored) {
                 done.threads += 1;
             }
         }
-        UndoEntry::RealTime { path, version: v } => {
+        UndoEntry::Reclassed { path, version: v } => {
             let group = ControlGroup::at(path.clone(), version(*v));
             done.threads += class::put_back(&[group]).0;
         }

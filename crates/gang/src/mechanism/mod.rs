@@ -3,6 +3,7 @@
 //! | mechanism | file | stops the outgoing gang by | new threads | needs | leak | when not |
 //! |---|---|---|---|---|---|---|
 //! | freeze | `freeze.rs` | the cgroup freezer | by themselves | groups | 0.03 %, many threads 0.1 to 0.3 % | programs that block often |
+//! | sched-ext | `sched_ext/mod.rs` | a scheduler in the kernel | inherit | cgroup version 2, root, clang, Linux 6.13 with `CONFIG_SCHED_CLASS_EXT` | not measured on hardware | other programs keep the processors busy |
 //! | real-time | `real_time.rs` | a more urgent incoming gang | inherit | groups, `CAP_SYS_NICE` | 0 to 5 % | other work matters |
 //! | stop | `stop.rs` | SIGSTOP to its process group | by themselves | nothing | milliseconds | anything else works |
 //!
@@ -19,10 +20,12 @@
 
 mod freeze;
 mod real_time;
+pub mod sched_ext;
 mod stop;
 
 pub use freeze::Freeze;
 pub use real_time::RealTime;
+pub use sched_ext::SchedExt;
 pub use stop::Stop;
 
 use crate::arena::GangGroups;
@@ -128,6 +131,8 @@ named! {
         /// The cgroup freezer.
         Freeze = "freeze",
         RealTime = "real-time",
+        /// A scheduler in the kernel, made of BPF programs.
+        SchedExt = "sched-ext",
         Stop = "stop",
     }
 }
@@ -137,7 +142,9 @@ impl FromStr for MechanismKind {
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let known = Self::ALL.into_iter().find(|kind| kind.name() == text);
-        known.ok_or_else(|| format!("{text:?} is not a mechanism; choose auto, freeze, real-time or stop"))
+        known.ok_or_else(|| {
+            format!("{text:?} is not a mechanism; choose auto, freeze, real-time, sched-ext or stop")
+        })
     }
 }
 

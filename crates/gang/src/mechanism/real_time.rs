@@ -41,7 +41,7 @@ impl RealTime {
     pub fn new(arena: &Arena, journal: &mut GangJournal) -> Result<RealTime> {
         let gangs: Vec<ControlGroup> = arena.gangs.iter().map(|groups| groups.control.clone()).collect();
         for group in &gangs {
-            journal.write(&UndoEntry::real_time(group))?;
+            journal.write(&UndoEntry::reclassed(group))?;
         }
         Ok(RealTime {
             standings: vec![Standing::Waiting; gangs.len()],

@@ -133,6 +133,7 @@ impl GangDaemon {
             tracer: None,
             // the daemon judges by processor time alone
             resting: Resting::default(),
+            quota: None, // each gang has its own (`limits.rs`)
             own: Vec::new(),
         };
         let thread =

@@ -9,7 +9,6 @@ use crate::turn_quota::TurnQuota;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use unisono_linux::affinity::Tid;
-use unisono_linux::clock::Nanos;
 use unisono_linux::quota;
 
 /// A quota, and the group that has it.
@@ -23,9 +22,7 @@ impl GangQuota {
     /// The smallest quota around a process, if there is one.
     pub(super) fn of(process: Tid) -> Option<GangQuota> {
         let found = quota::limits_of(process).ok()?.quota?;
-        let micros = |time: u64| Nanos(time.saturating_mul(1000));
-        let quota = TurnQuota { time: micros(found.time_us), period: micros(found.period_us) };
-        Some(GangQuota { group: found.group, quota })
+        Some(GangQuota { quota: TurnQuota::from(&found), group: found.group })
     }
 }
 
@@ -38,6 +35,7 @@ pub(super) fn parts(gangs: &BTreeMap<GangId, GangQuota>) -> BTreeMap<GangId, Tur
 #[cfg(test)]
 mod tests {
     use super::*;
+    use unisono_linux::clock::Nanos;
 
     #[test]
     fn gangs_below_one_quota_share_it() {

@@ -26,6 +26,8 @@ const MOST_DEPTH: usize = 8;
 struct BtfType {
     at: usize,
     kind: u8,
+    /// Where its name begins among the names.
+    name: u32,
 }
 
 #[derive(Debug)]
@@ -78,7 +80,7 @@ impl KernelTypes {
         let mut types = Vec::new();
         let mut at = first;
         while at < end {
-            let information = word(at + 4)?;
+            let (name, information) = (word(at)?, word(at + 4)?);
             let (kind, members) = ((information >> 24 & 31) as u8, (information & 0xffff) as usize);
             let more = match kind {
                 1 | 14 | 17 => 4,                // an integer, a variable, a tag of a declaration
@@ -88,7 +90,7 @@ impl KernelTypes {
                 6 | 13 => 8 * members,           // enumerations, prototypes
                 _ => return None,
             };
-            types.push(BtfType { at, kind });
+            types.push(BtfType { at, kind, name });
             at += 12 + more;
         }
         Some(Self { bytes, names, types })
@@ -129,10 +131,22 @@ impl KernelTypes {
     }
 
     fn find(&self, kind: u8, name: &str) -> Option<u32> {
-        let at = self.types.iter().position(|known| {
-            known.kind == kind && word(&self.bytes, known.at).is_some_and(|at| self.is_called(at, name))
-        })?;
+        let name = self.name(name)?;
+        let at = self.types.iter().position(|known| known.name == name && known.kind == kind)?;
         u32::try_from(at + 1).ok()
+    }
+
+    /// Where a name begins among the names, each of which is there once.
+    fn name(&self, name: &str) -> Option<u32> {
+        let (names, wanted) = (self.bytes.get(self.names..)?, [b"\0", name.as_bytes(), b"\0"].concat());
+        // the standard library searches in text alone, and this is three megabytes of bytes
+        // SAFETY: both are valid for reads of their lengths.
+        let found =
+            unsafe { libc::memmem(names.as_ptr().cast(), names.len(), wanted.as_ptr().cast(), wanted.len()) };
+        if found.is_null() {
+            return None;
+        }
+        u32::try_from(found.addr() - names.as_ptr().addr() + 1).ok()
     }
 
     fn is_called(&self, at: u32, name: &str) -> bool {
@@ -142,7 +156,7 @@ impl KernelTypes {
 
     /// Members of a structure without a name count as members of the structure around it.
     fn direct_member(&self, id: u32, name: &str, depth: usize) -> Option<BtfMember> {
-        let BtfType { at, kind } = *self.get(id).filter(|_| depth < MOST_DEPTH)?;
+        let BtfType { at, kind, .. } = *self.get(id).filter(|_| depth < MOST_DEPTH)?;
         if kind != STRUCTURE && kind != UNION {
             return None;
         }

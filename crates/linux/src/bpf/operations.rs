@@ -38,8 +38,11 @@ impl LoadedOperations {
         sleeps: MaySleep,
     ) -> Result<Self, NotLoaded> {
         let flags = if sleeps == MaySleep::Yes { SLEEPABLE } else { 0 };
-        let kind =
-            Attributes::new().word(0, STRUCT_OPS_PROGRAM).word(44, flags).word(68, member).word(108, structure);
+        let kind = Attributes::new()
+            .word(0, STRUCT_OPS_PROGRAM)
+            .word(44, flags)
+            .word(68, member)
+            .word(108, structure);
         load(kind, name, instructions).map(Self)
     }
 }

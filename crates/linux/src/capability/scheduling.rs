@@ -112,10 +112,23 @@ pub(super) fn autogroup(host: &ProbedHost) -> TrialFinding {
 
 pub(super) fn sched_ext(host: &ProbedHost) -> TrialFinding {
     match host.read("sys/kernel/sched_ext/state") {
-        Some(state) => TrialFinding::found(format!("present, {state}")),
+        Some(state) if state == "disabled" => {
+            TrialFinding::found("no scheduler is loaded; unisono gang run --mechanism sched-ext loads one").but(
+                "it needs root, clang with the headers of libbpf, and cgroup version 2; beside programs that keep the \
+                 processors busy use another mechanism",
+            )
+        }
+        Some(state) => {
+            let name = host.read("sys/kernel/sched_ext/root/ops").unwrap_or_else(|| "unknown".to_owned());
+            TrialFinding::missing(
+                format!("the scheduler {name} is loaded ({state}), and the kernel takes one at a time"),
+                "end it for unisono gang run --mechanism sched-ext; the other mechanisms do not need this",
+            )
+        }
         None => TrialFinding::missing(
             "/sys/kernel/sched_ext does not exist: this kernel was built without CONFIG_SCHED_CLASS_EXT",
-            "boot a kernel of Linux 6.12 or newer that has it; nothing in this version uses it",
+            "boot a kernel of Linux 6.13 or newer that has it, for unisono gang run --mechanism sched-ext; the other \
+             mechanisms do not need it",
         ),
     }
 }
@@ -147,6 +160,18 @@ mod tests {
             ],
         );
         assert!(!throttling(&root.0).is_found());
+    }
+
+    #[test]
+    fn a_scheduler_that_somebody_else_has_loaded_is_in_the_way() {
+        let with = |name, state, ops| {
+            let files = [("sys/kernel/sched_ext/state", state), ("sys/kernel/sched_ext/root/ops", ops)];
+            sched_ext(&FakeRoot::with(name, &files).0)
+        };
+        assert!(with("sched-ext-free", "disabled\n", "").is_found());
+        let taken = with("sched-ext-taken", "enabled\n", "rusty\n");
+        assert!(!taken.is_found());
+        assert!(taken.reason.is_some_and(|reason| reason.contains("rusty")));
     }
 
     #[test]

@@ -95,8 +95,9 @@ impl LoadedDiscipline {
             let instructions = object::link(object, &format!("struct_ops/{name}"), meaning)?;
             let member =
                 types.member(inside, &[name]).ok_or_else(|| unknown(&format!("Qdisc_ops.{name}")))?;
-            let program = LoadedOperations::load(name, &instructions, (inside.id, member.position), MaySleep::No)
-                .map_err(ProgramError::from)?;
+            let program =
+                LoadedOperations::load(name, &instructions, (inside.id, member.position), MaySleep::No)
+                    .map_err(ProgramError::from)?;
             put(&mut value, begin + member.offset as usize, &program.as_fd().as_raw_fd().to_ne_bytes());
             programs.push(program);
         }

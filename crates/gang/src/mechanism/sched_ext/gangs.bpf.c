@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT
+/*
+ * Gangs in a scheduler of the kernel (sched_ext): Linux 6.13 and later, CONFIG_SCHED_CLASS_EXT.
+ *
+ * Decided here, for each thread of a gang: whether it may run now, and on which processor. A gang's threads
+ * wait in a queue of their own. A processor that is free takes the next thread from the queues of the gangs
+ * whose turn it is, then from those that may use what these leave.
+ *
+ * Decided in user space: whose turn it is. It writes that into the map `turn` and calls `switch_gangs`, which
+ * has every processor choose anew.
+ *
+ * Only threads with the policy SCHED_EXT are scheduled here; all others stay in the fair class, which goes
+ * first. A thread with that policy that is in no gang is served like a gang whose turn it always is.
+ *
+ * When the loader dies: its link to the kernel is closed, the kernel unloads this scheduler, and all threads
+ * are in the fair class again. The kernel does the same if a thread that could run does not for 30 seconds.
+ *
+ * Kernel structures are read at offsets which the loader fills in as the addresses of symbols.
+ */
+#include <linux/bpf.h>
+#include <stdbool.h>
+#include <bpf/bpf_helpers.h>
+
+typedef __s32 s32;
+typedef __u32 u32;
+typedef __u64 u64;
+
+/* Loops with the kernel's own iterator: each body is verified once, not as often as it runs. */
+struct bpf_iter_num;
+extern int bpf_iter_num_new(struct bpf_iter_num *iterator, int start, int end);
+extern int *bpf_iter_num_next(struct bpf_iter_num *iterator);
+extern void bpf_iter_num_destroy(struct bpf_iter_num *iterator);
+
+struct iterator {
+	u64 opaque;
+} __attribute__((aligned(8)));
+
+static __always_inline void stop(struct iterator *iterator)
+{
+	bpf_iter_num_destroy((void *)iterator);
+}
+
+static __always_inline void *begin(struct iterator *iterator, int end)
+{
+	bpf_iter_num_new((void *)iterator, 0, end);
+	return 0;
+}
+
+static __always_inline bool more(struct iterator *iterator, u32 *at)
+{
+	int *next = bpf_iter_num_next((void *)iterator);
+
+	if (!next)
+		return false;
+	*at = *next;
+	return true;
+}
+
+#define repeat(i, n)                                                                                         \
+	for (struct iterator iterator __attribute__((cleanup(stop))), *unused = begin(&iterator, n);         \
+	     !unused && more(&iterator, &(i));)
+
+/* The kernel's; only their addresses are known here. */
+struct task_struct;
+struct cpumask;
+extern s32 scx_bpf_create_dsq(u64 queue, s32 node);
+extern void scx_bpf_dsq_insert(struct task_struct *p, u64 queue, u64 slice, u64 flags);
+extern bool scx_bpf_dsq_move_to_local(u64 queue);
+extern s32 scx_bpf_dsq_nr_queued(u64 queue);
+extern void scx_bpf_kick_cpu(s32 cpu, u64 flags);
+extern u32 scx_bpf_nr_cpu_ids(void);
+extern s32 scx_bpf_pick_idle_cpu(const struct cpumask *allowed, u64 flags);
+extern s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 previous, u64 flags, bool *is_idle);
+extern s32 scx_bpf_task_cpu(const struct task_struct *p);
+
+/* offset_of__STRUCT__MEMBER: filled in by the loader. */
+extern const char offset_of__task_struct__cgroups, offset_of__task_struct__cpus_ptr;
+extern const char offset_of__task_struct__scx__weight;
+extern const char offset_of__css_set__dfl_cgrp, offset_of__cgroup__kn, offset_of__kernfs_node__id;
+extern const char offset_of__cgroup__self__parent, offset_of__cgroup_subsys_state__cgroup;
+extern const char offset_of__scx_exit_info__kind, offset_of__scx_exit_info__msg;
+#define member(type, pointer, what) (*(type *)((char *)(pointer) + (u64)&offset_of__##what))
+
+/* Numbers that the loader fills in, as addresses. */
+extern const char number_of_gangs, patience_ms;
+#define GANGS ((u32)(u64)&number_of_gangs)
+/* After this part of the kernel's patience (ns) a thread that waits runs for a moment. */
+#define BREATH ((u64)(u32)(u64)&patience_ms * 1000000 / 3)
+
+/* Maps are made by the loader, which fills in their descriptors by these names. */
+extern char turn, gangs, state, waits, processors;
+
+/* Known to loaded.rs too. */
+#define MOST_GANGS 256
+#define MOST_PROCESSORS 4096
+#define MESSAGE 128
+
+enum standing { WAITS, LENT, RUNS };
+
+/* Written by user space: whose turn it is. */
+struct turn {
+	u32 runs, lent;		  /* gangs of these standings: the first of `order`, and those after them */
+	u32 order[MOST_GANGS];	  /* gangs */
+	u32 standing[MOST_GANGS]; /* by gang */
+};
+
+/* Written here. */
+struct state {
+	u64 look_at; /* when to look for gangs that have waited long */
+	u32 next;    /* where the next processor begins in `order` */
+	u32 breathes,
+		breath; /* the gang that has waited long, and how many of its threads are still to run */
+	u32 ended;	/* why the kernel unloaded this (enum scx_exit_kind); 0: it did not */
+	char message[MESSAGE]; /* the same in words */
+};
+_Static_assert(sizeof(struct turn) == 2056 && sizeof(struct state) == 152, "loaded.rs says otherwise");
+
+/* The queue of threads in no gang. */
+#define OTHERS MOST_GANGS
+/* Groups inside a gang's group are looked at so deep. */
+#define DEPTH 4
+
+/* A turn of a thread among those of its gang, at the default weight. A tick has 1 to 10 ms. */
+#define SLICE 4000000
+#define LEAST_SLICE 500000
+#define DEFAULT_WEIGHT 100
+
+/* The kernel's (kernel/sched/ext.c), the same from 6.12 to 7.2. */
+#define LOCAL ((1ULL << 63) | 2) /* SCX_DSQ_LOCAL */
+#define IS_LAST (1ULL << 41)	 /* SCX_ENQ_LAST */
+#define KICK_IDLE 1		 /* SCX_KICK_IDLE */
+#define KICK_PREEMPT 2		 /* SCX_KICK_PREEMPT */
+
+static __always_inline void *only(void *map)
+{
+	u32 first = 0;
+
+	return bpf_map_lookup_elem(map, &first);
+}
+
+/* The gang in whose group a thread is, or in a group below. */
+static __always_inline u32 gang_of(struct task_struct *p)
+{
+	void *group = member(void *, member(void *, p, task_struct__cgroups), css_set__dfl_cgrp);
+
+#pragma unroll
+	for (int depth = 0; depth < DEPTH; depth++) {
+		u64 id = member(u64, member(void *, group, cgroup__kn), kernfs_node__id);
+		u32 *gang = bpf_map_lookup_elem(&gangs, &id);
+		void *parent;
+
+		if (gang)
+			return *gang;
+		parent = member(void *, group, cgroup__self__parent);
+		if (!parent)
+			break;
+		group = member(void *, parent, cgroup_subsys_state__cgroup);
+	}
+	return OTHERS;
+}
+
+static __always_inline u32 standing_of(const struct turn *now, u32 gang)
+{
+	return now && gang < MOST_GANGS ? now->standing[gang] : RUNS;
+}
+
+static __always_inline u64 slice_of(struct task_struct *p)
+{
+	u64 slice = SLICE / DEFAULT_WEIGHT * (u64)member(u32, p, task_struct__scx__weight);
+
+	return slice < LEAST_SLICE ? LEAST_SLICE : slice;
+}
+
+/* Where a thread that wakes is to run. One whose gang waits stays where it was, in its queue. */
+SEC("struct_ops/select_cpu")
+s32 select_cpu(u64 *arguments)
+{
+	struct task_struct *p = (void *)arguments[0];
+	s32 previous = arguments[1];
+	bool is_idle = false;
+
+	if (standing_of(only(&turn), gang_of(p)) == WAITS)
+		return previous;
+	s32 cpu = scx_bpf_select_cpu_dfl(p, previous, arguments[2], &is_idle);
+
+	if (is_idle)
+		scx_bpf_dsq_insert(p, LOCAL, slice_of(p), 0);
+	return cpu;
+}
+
+/* Has a processor choose anew that runs a gang which only uses what others leave. */
+static __always_inline void preempt_lent(const struct turn *now)
+{
+	u32 cpu = 0;
+
+	repeat(cpu, scx_bpf_nr_cpu_ids())
+	{
+		u32 *gang = bpf_map_lookup_elem(&processors, &cpu);
+
+		/* counted from 1; 0: none */
+		if (gang && *gang && standing_of(now, *gang - 1) == LENT) {
+			scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+			return;
+		}
+	}
+}
+
+/* A thread can run, or has to leave its processor. */
+SEC("struct_ops/enqueue")
+int enqueue(u64 *arguments)
+{
+	struct task_struct *p = (void *)arguments[0];
+	u64 flags = arguments[1];
+	u32 gang = gang_of(p);
+	const struct turn *now = only(&turn);
+	u32 standing = standing_of(now, gang);
+
+	if (standing != WAITS && flags & IS_LAST) {
+		/* nobody else wants this processor */
+		scx_bpf_dsq_insert(p, LOCAL, slice_of(p), flags);
+		return 0;
+	}
+	scx_bpf_dsq_insert(p, gang, slice_of(p), flags);
+	if (standing == WAITS)
+		return 0;
+	s32 cpu = scx_bpf_pick_idle_cpu(member(struct cpumask *, p, task_struct__cpus_ptr), 0);
+
+	if (cpu >= 0)
+		scx_bpf_kick_cpu(cpu, KICK_IDLE);
+	else if (standing == RUNS && now && now->lent)
+		preempt_lent(now);
+	return 0;
+}
+
+/* Lets one thread of a gang that has waited long run for a moment, so that the kernel does not take it for
+ * forgotten. */
+static __always_inline bool breathe(struct state *here)
+{
+	u64 now = bpf_ktime_get_ns();
+	u32 gang = 0;
+
+	if (here->breath) {
+		here->breath--;
+		if (scx_bpf_dsq_move_to_local(here->breathes))
+			return true;
+		here->breath = 0;
+	}
+	if (now < here->look_at)
+		return false;
+	here->look_at = now + BREATH / 8;
+	repeat(gang, GANGS)
+	{
+		u64 *since = bpf_map_lookup_elem(&waits, &gang);
+
+		if (!since || !*since || now < *since + BREATH)
+			continue;
+		*since = now;
+		here->breathes = gang;
+		here->breath = scx_bpf_dsq_nr_queued(gang);
+		break;
+	}
+	return false;
+}
+
+/* A processor has nobody to run. */
+SEC("struct_ops/dispatch")
+int dispatch(u64 *arguments)
+{
+	struct task_struct *before = (void *)arguments[1];
+	const struct turn *now = only(&turn);
+	struct state *here = only(&state);
+	u32 standing = WAITS, runs, lent, first, at = 0;
+
+	if (!now || !here || breathe(here))
+		return 0;
+	runs = now->runs < MOST_GANGS ? now->runs : MOST_GANGS;
+	lent = now->lent;
+	/* gangs that run beside each other take turns, and so do threads in no gang */
+	first = here->next++;
+	repeat(at, runs + 1)
+	{
+		u32 which = (first + at) % (runs + 1);
+		u32 queue = which < runs && which < MOST_GANGS ? now->order[which] : OTHERS;
+
+		if (scx_bpf_dsq_move_to_local(queue))
+			return 0;
+	}
+	if (before)
+		standing = standing_of(now, gang_of(before));
+	if (standing != RUNS)
+		repeat(at, lent)
+		{
+			u32 which = runs + at;
+
+			if (which < MOST_GANGS && scx_bpf_dsq_move_to_local(now->order[which]))
+				return 0;
+		}
+	/* if nobody is left, whoever ran before comes to `enqueue` as the last of this processor */
+	return 0;
+}
+
+/* A thread has a processor. It may have waited there since its gang's turn, behind a thread of another class:
+ * then it goes back. */
+SEC("struct_ops/running")
+int running(u64 *arguments)
+{
+	struct task_struct *p = (void *)arguments[0];
+	u32 gang = gang_of(p), cpu = scx_bpf_task_cpu(p);
+	u32 *here = bpf_map_lookup_elem(&processors, &cpu);
+
+	if (here)
+		*here = gang + 1;
+	if (standing_of(only(&turn), gang) == WAITS)
+		scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+	return 0;
+}
+
+SEC("struct_ops/stopping")
+int stopping(u64 *arguments)
+{
+	struct task_struct *p = (void *)arguments[0];
+	u32 cpu = scx_bpf_task_cpu(p);
+	u32 *here = bpf_map_lookup_elem(&processors, &cpu);
+
+	if (here)
+		*here = 0;
+	return 0;
+}
+
+SEC("struct_ops/init")
+s32 init(u64 *arguments)
+{
+	s32 error = scx_bpf_create_dsq(OTHERS, -1);
+	u32 gang = 0;
+
+	repeat(gang, GANGS)
+	{
+		if (error)
+			break;
+		error = scx_bpf_create_dsq(gang, -1);
+	}
+	return error;
+}
+
+SEC("struct_ops/exit")
+int ended(u64 *arguments)
+{
+	void *why = (void *)arguments[0];
+	struct state *here = only(&state);
+
+	if (!here)
+		return 0;
+	bpf_probe_read_kernel_str(here->message, MESSAGE, member(void *, why, scx_exit_info__msg));
+	here->ended = member(u32, why, scx_exit_info__kind);
+	return 0;
+}
+
+/* Called by user space when it has written whose turn it is. Answers why this scheduler has ended; 0: it has
+ * not. */
+SEC("syscall")
+int switch_gangs(void *unused_context)
+{
+	const struct turn *now = only(&turn);
+	struct state *here = only(&state);
+	u64 time = bpf_ktime_get_ns();
+	u32 gang = 0, cpu = 0;
+
+	if (!now || !here)
+		return -1;
+	repeat(gang, GANGS)
+	{
+		u64 *since = bpf_map_lookup_elem(&waits, &gang);
+
+		if (!since)
+			continue;
+		if (standing_of(now, gang) != WAITS)
+			*since = 0;
+		else if (!*since)
+			*since = time;
+	}
+	if (here->ended)
+		return here->ended;
+	repeat(cpu, scx_bpf_nr_cpu_ids()) scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+	return 0;
+}

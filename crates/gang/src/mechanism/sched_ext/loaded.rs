@@ -1,0 +1,237 @@
+//! Loads the scheduler into the kernel, with its maps.
+
+use super::GANGS;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
+use unisono_linux::bpf::compile::{ProgramError, compile};
+use unisono_linux::bpf::object::{self, Meaning};
+use unisono_linux::bpf::{
+    Array, Callable, KernelTypes, LoadedOperations, MaySleep, Operations, Table, TypeInformation,
+};
+
+const WRAPPER: &str = "bpf_struct_ops_sched_ext_ops";
+const OPERATIONS: [(&str, MaySleep); 7] = [
+    ("select_cpu", MaySleep::No),
+    ("enqueue", MaySleep::No),
+    ("dispatch", MaySleep::No),
+    ("running", MaySleep::No),
+    ("stopping", MaySleep::No),
+    ("init", MaySleep::Yes),
+    ("exit", MaySleep::Yes),
+];
+/// Shown in `/sys/kernel/sched_ext/root/ops` while it is loaded.
+const NAME: &[u8] = b"unisono_gangs";
+/// `SCX_OPS_ENQ_LAST`: a thread that is alone on its processor is not simply kept there; its gang may have to
+/// wait. `SCX_OPS_SWITCH_PARTIAL`: only threads that ask for it are scheduled here.
+const FLAGS: u64 = 1 << 1 | 1 << 3;
+/// The longest patience that a kernel has.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The most gangs of one scheduler.
+pub(super) const MOST_GANGS: usize = 256;
+const MOST_PROCESSORS: u32 = 4096;
+/// `struct turn`: how many run and are lent, those gangs, the standing of each.
+const TURN: usize = 8 + 8 * MOST_GANGS;
+/// `struct state`: six words, and a message at the end.
+const STATE: usize = 24 + MESSAGE;
+const MESSAGE: usize = 128;
+
+/// What the program calls the standings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KernelStanding {
+    Waits = 0,
+    Lent = 1,
+    Runs = 2,
+}
+
+/// The scheduler in the kernel. The kernel unloads it when this is dropped, or when this process ends.
+#[derive(Debug)]
+pub(super) struct LoadedScheduler {
+    turn: Array,
+    state: Array,
+    gangs: Table,
+    switch: Callable,
+    _operations: Operations,
+}
+
+/// The kernel's types, if it can have a scheduler made of programs.
+fn supported() -> Result<KernelTypes, ProgramError> {
+    let types = KernelTypes::of_this_kernel()?;
+    if types.structure(WRAPPER).is_none() {
+        return Err(ProgramError::Host(
+            "the kernel has no schedulers made of BPF programs; use Linux 6.13 or later with \
+             CONFIG_SCHED_CLASS_EXT, or --mechanism freeze"
+                .to_owned(),
+        ));
+    }
+    Ok(types)
+}
+
+impl LoadedScheduler {
+    /// Compiles the scheduler and has the kernel use it, for `gangs` gangs that it does not know yet. The
+    /// kernel unloads it if a thread waits longer than `patience` which could run.
+    pub(super) fn load(gangs: usize, patience: Duration) -> Result<Self, ProgramError> {
+        let types = supported()?;
+        let object = compile(GANGS)?;
+        let map = |name, size, elements| {
+            Array::new(name, size, elements).map_err(ProgramError::io(format!("make the BPF map {name}")))
+        };
+        let turn = map("turn", TURN as u32, 1)?;
+        let state = map("state", STATE as u32, 1)?;
+        let waits = map("waits", 8, MOST_GANGS as u32)?;
+        let processors = map("processors", 4, MOST_PROCESSORS)?;
+        let table =
+            Table::new("gangs", MOST_GANGS as u32).map_err(ProgramError::io("make the BPF map gangs"))?;
+        let maps: [(&str, BorrowedFd<'_>); 5] = [
+            ("turn", turn.as_fd()),
+            ("state", state.as_fd()),
+            ("waits", waits.as_fd()),
+            ("processors", processors.as_fd()),
+            ("gangs", table.as_fd()),
+        ];
+        let patience = patience.min(PATIENCE).as_millis() as u32;
+        let numbers = [("number_of_gangs", gangs as u32), ("patience_ms", patience)];
+        // the kernel has a hundred thousand types, and a name is used several times
+        let known = RefCell::new(BTreeMap::<String, Option<Meaning>>::new());
+        let meaning = |name: &str| {
+            let map = maps.iter().find(|(known, _)| *known == name);
+            let number = numbers.iter().find(|(known, _)| *known == name);
+            map.map(|(_, map)| Meaning::Map(map.as_raw_fd()))
+                .or_else(|| number.map(|(_, number)| Meaning::Number(*number)))
+                .or_else(|| *known.borrow_mut().entry(name.to_owned()).or_insert_with(|| types.symbol(name)))
+        };
+        let unknown = |what: &str| {
+            ProgramError::Host(format!(
+                "this kernel has no {what}, which its schedulers had when this was written; use --mechanism freeze"
+            ))
+        };
+        let wrapper = types.structure(WRAPPER).ok_or_else(|| unknown(WRAPPER))?;
+        let inside = types.structure("sched_ext_ops").ok_or_else(|| unknown("sched_ext_ops"))?;
+        let begin = types.member(wrapper, &["data"]).ok_or_else(|| unknown("place for it"))?.offset as usize;
+        let mut value = vec![0; wrapper.size as usize];
+        let mut put = |name: &str, bytes: &[u8]| {
+            let member =
+                types.member(inside, &[name]).ok_or_else(|| unknown(&format!("sched_ext_ops.{name}")))?;
+            let at = begin + member.offset as usize;
+            if let Some(place) = value.get_mut(at..at + bytes.len()) {
+                place.copy_from_slice(bytes);
+            }
+            Ok::<u32, ProgramError>(member.position)
+        };
+        let mut programs = Vec::new();
+        for (name, sleeps) in OPERATIONS {
+            let instructions = object::link(&object, &format!("struct_ops/{name}"), meaning)?;
+            let position = put(name, &[])?;
+            let program = LoadedOperations::load(name, &instructions, (inside.id, position), sleeps)?;
+            put(name, &program.as_fd().as_raw_fd().to_ne_bytes())?;
+            programs.push(program);
+        }
+        put("name", NAME)?;
+        put("flags", &FLAGS.to_ne_bytes())?;
+        put("timeout_ms", &patience.to_ne_bytes())?;
+        let switch = Callable::load("switch_gangs", &object::link(&object, "syscall", meaning)?)?;
+        let information = TypeInformation::least().map_err(ProgramError::io("describe a map's types"))?;
+        let operations = Operations::register("unisono_gangs", wrapper.id, &value, &information)
+            .map_err(|error| refused(&error))?;
+        Ok(Self { turn, state, gangs: table, switch, _operations: operations })
+    }
+
+    /// Tells it the group of a gang.
+    pub(super) fn know(&self, group: u64, gang: usize) -> Result<(), ProgramError> {
+        self.gangs.insert(group, gang as u32).map_err(ProgramError::io("tell the kernel of a gang"))
+    }
+
+    /// Says whose turn it is. Takes effect with [`switch`](Self::switch).
+    pub(super) fn write(&self, standings: &[KernelStanding]) -> Result<(), ProgramError> {
+        self.turn.write(0, &turn_of(standings)).map_err(ProgramError::io("tell the kernel whose turn it is"))
+    }
+
+    /// Has every processor choose anew. [`ProgramError::Host`]: the kernel has unloaded the scheduler, and
+    /// says why.
+    pub(super) fn switch(&self) -> Result<(), ProgramError> {
+        match self.switch.call().map_err(ProgramError::io("switch the gangs in the kernel"))? {
+            0 => Ok(()),
+            kind => Err(ProgramError::Host(format!(
+                "the kernel has ended the scheduler of gangs ({}, kind {kind}): all threads are in the fair \
+                 class again; use --mechanism freeze",
+                self.message()
+            ))),
+        }
+    }
+
+    fn message(&self) -> String {
+        let mut state = vec![0; STATE];
+        if self.state.read(0, &mut state).is_err() {
+            return "for an unknown reason".to_owned();
+        }
+        let message = state[STATE - MESSAGE..].split(|byte| *byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(message).into_owned()
+    }
+}
+
+fn refused(error: &io::Error) -> ProgramError {
+    let what = "have the kernel use the scheduler of gangs";
+    if error.raw_os_error() == Some(unisono_linux::Errno::BUSY.raw_os_error()) {
+        return ProgramError::Host(format!(
+            "cannot {what}: another scheduler is loaded already (cat /sys/kernel/sched_ext/root/ops); end it, or \
+             use --mechanism freeze"
+        ));
+    }
+    ProgramError::Host(format!("cannot {what}: {error}; dmesg says why; or use --mechanism freeze"))
+}
+
+/// The bytes of `struct turn` in the program.
+fn turn_of(standings: &[KernelStanding]) -> Vec<u8> {
+    let with = |wanted| {
+        let gangs = standings.iter().enumerate();
+        gangs.filter(move |(_, standing)| **standing == wanted).map(|(gang, _)| gang as u32)
+    };
+    let order: Vec<u32> = with(KernelStanding::Runs).chain(with(KernelStanding::Lent)).collect();
+    let runs = with(KernelStanding::Runs).count() as u32;
+    let mut words = vec![runs, order.len() as u32 - runs];
+    words.extend(&order);
+    words.resize(2 + MOST_GANGS, 0);
+    words.extend(standings.iter().map(|standing| *standing as u32));
+    words.resize(2 + 2 * MOST_GANGS, 0);
+    words.into_iter().flat_map(u32::to_ne_bytes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_names_first_the_gangs_that_run_then_those_that_use_what_is_left() {
+        use KernelStanding::{Lent, Runs, Waits};
+        let turn = turn_of(&[Lent, Waits, Runs, Runs]);
+        assert_eq!(turn.len(), TURN);
+        let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| turn[4 * at + byte]));
+        assert_eq!([word(0), word(1)], [2, 1]);
+        assert_eq!([word(2), word(3), word(4), word(5)], [2, 3, 0, 0]);
+        let standings = 2 + MOST_GANGS;
+        assert_eq!([0, 1, 2, 3].map(|gang| word(standings + gang)), [1, 0, 2, 2]);
+    }
+
+    #[test]
+    fn nothing_stays_open_in_the_object_where_the_kernel_is_known() {
+        let object = match compile(GANGS) {
+            Ok(object) => object,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        let sections = OPERATIONS.iter().map(|(name, _)| format!("struct_ops/{name}"));
+        for section in sections.chain(["syscall".to_owned()]) {
+            object::link(&object, &section, |symbol| {
+                Some(match symbol {
+                    "turn" | "state" | "waits" | "processors" | "gangs" => Meaning::Map(3),
+                    "number_of_gangs" | "patience_ms" => Meaning::Number(8),
+                    _ if symbol.starts_with("offset_of__") => Meaning::Number(8),
+                    _ => Meaning::Function(9),
+                })
+            })
+            .expect("maps, numbers and functions are used as what they are");
+        }
+    }
+}

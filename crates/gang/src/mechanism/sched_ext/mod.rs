@@ -1,0 +1,175 @@
+//! A scheduler in the kernel, made of BPF programs (sched_ext): the kernel itself lets only threads of the
+//! gang run whose turn it is.
+//!
+//! ```text
+//!   policy --> apply: whose turn it is --> map `turn` <-- gangs.bpf.c: each gang's queue, and who is next
+//!                     switch_gangs ------> every processor chooses anew
+//! ```
+//! The gangs' threads get the policy `SCHED_EXT` once; what they start inherits it. A switch writes one value
+//! and makes one call, however many threads there are. Then every processor is interrupted, puts back the
+//! thread that it ran, and takes one of the gang whose turn it is. All other programs stay in the fair class.
+//!
+//! Backfill: a gang that uses what others leave is preempted by any thread that wakes of a gang whose turn it
+//! is.
+//!
+//! Cost: two system calls and an interrupt for each processor; the first turn of a gang one more call for
+//! each thread. When not: beside programs that keep the processors busy, because on each processor the fair
+//! class goes first and gangs get only what it leaves (Linux 7.0 and later: at least a twentieth). The
+//! kernel's quotas (`cpu.max`) do not hold for these threads; the turns of the policy keep to them instead.
+//!
+//! Reference: Documentation/scheduler/sched-ext.rst; `docs/decisions/0020`.
+
+mod loaded;
+
+use super::{Idle, Mechanism, MechanismKind, Promise, Standing, known};
+use crate::arena::Arena;
+use crate::class;
+use crate::error::{Error, Result};
+use crate::gang::GangId;
+use crate::journal::{GangJournal, UndoEntry};
+use loaded::{KernelStanding, LoadedScheduler, MOST_GANGS, PATIENCE};
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+use unisono_linux::affinity::Tid;
+use unisono_linux::bpf::compile::{CSource, ProgramError};
+use unisono_linux::cgroup::{CgroupVersion, ControlGroup};
+
+/// The program, for machines on which it is compiled for others.
+pub const GANGS: CSource =
+    CSource { what: "the scheduler of gangs", files: &[("gangs.bpf.c", include_str!("gangs.bpf.c"))] };
+
+impl From<ProgramError> for Error {
+    fn from(error: ProgramError) -> Error {
+        Error::Host(error.to_string())
+    }
+}
+
+#[derive(Debug)]
+pub struct SchedExt {
+    groups: Vec<ControlGroup>,
+    standings: Vec<KernelStanding>,
+    /// Gangs whose threads have the policy.
+    enrolled: BTreeSet<GangId>,
+    left: BTreeSet<GangId>,
+    scheduler: LoadedScheduler,
+}
+
+impl SchedExt {
+    /// Loads the scheduler, for the gangs of this arena; their threads are unchanged so far. Fails with
+    /// [`Error::Host`] where the kernel cannot have one, or has another one, or there is no compiler.
+    pub fn new(arena: &Arena, journal: &mut GangJournal) -> Result<SchedExt> {
+        SchedExt::with_patience(arena, journal, PATIENCE)
+    }
+
+    /// The same, for tests: the kernel ends the scheduler if it lets a thread wait longer that could run. A
+    /// gang that waits so long is therefore let run for a moment, one thread after the other.
+    pub fn with_patience(arena: &Arena, journal: &mut GangJournal, patience: Duration) -> Result<SchedExt> {
+        let groups: Vec<ControlGroup> = arena.gangs.iter().map(|gang| gang.control.clone()).collect();
+        if groups.len() > MOST_GANGS {
+            return Err(Error::Input(format!(
+                "{} gangs are more than the scheduler in the kernel can have ({MOST_GANGS}); use freeze",
+                groups.len()
+            )));
+        }
+        if groups.iter().any(|group| group.version() != CgroupVersion::V2) {
+            return Err(Error::Host(
+                "the scheduler in the kernel knows a gang by its group of cgroup version 2, which is not mounted; \
+                 try: mount -t cgroup2 none /sys/fs/cgroup"
+                    .to_owned(),
+            ));
+        }
+        let scheduler = LoadedScheduler::load(groups.len(), patience)?;
+        for (gang, group) in groups.iter().enumerate() {
+            let directory = fs::metadata(group.path())
+                .map_err(|error| Error::System { action: "look at a gang's group", source: error })?;
+            scheduler.know(directory.ino(), gang)?;
+        }
+        for group in &groups {
+            journal.write(&UndoEntry::reclassed(group))?;
+        }
+        let standings = vec![KernelStanding::Runs; groups.len()];
+        scheduler.write(&standings)?;
+        Ok(SchedExt { groups, standings, enrolled: BTreeSet::new(), left: BTreeSet::new(), scheduler })
+    }
+
+    /// Gives all threads of a gang the policy. What they start later inherits it.
+    fn enrol(&mut self, gang: GangId) -> Result<()> {
+        let mut done = BTreeSet::new();
+        // a thread that starts meanwhile inherits from one that may not have it yet: look again
+        loop {
+            let threads = self.groups[gang.0].threads()?;
+            let new: Vec<Tid> = threads.into_iter().filter(|thread| done.insert(thread.0)).collect();
+            if new.is_empty() {
+                break;
+            }
+            for thread in new {
+                class::set_extensible(thread)?;
+            }
+        }
+        if !done.is_empty() {
+            self.enrolled.insert(gang);
+        }
+        Ok(())
+    }
+}
+
+impl Mechanism for SchedExt {
+    fn kind(&self) -> MechanismKind {
+        MechanismKind::SchedExt
+    }
+
+    fn promise(&self) -> Promise {
+        // an interrupt that is late, as on a virtual processor that does not run just now
+        Promise { overrun: Duration::from_millis(1), leftover: 0.0, idle: Idle::Left }
+    }
+
+    fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
+        known(standings, |gang| gang.0 < self.groups.len() && !self.left.contains(&gang))?;
+        for (gang, standing) in standings {
+            self.standings[gang.0] = match standing {
+                Standing::Running => KernelStanding::Runs,
+                Standing::Backfill => KernelStanding::Lent,
+                Standing::Waiting => KernelStanding::Waits,
+            };
+        }
+        self.scheduler.write(&self.standings)?;
+        for (gang, _) in standings {
+            if !self.enrolled.contains(gang) {
+                self.enrol(*gang)?;
+            }
+        }
+        Ok(self.scheduler.switch()?)
+    }
+
+    fn leave(&mut self, gang: GangId) {
+        let Some(group) = self.groups.get(gang.0).filter(|_| self.left.insert(gang)) else { return };
+        self.standings[gang.0] = KernelStanding::Runs;
+        // what cannot be done now is in the journal
+        let _ = self.scheduler.write(&self.standings);
+        let _ = self.scheduler.switch();
+        // one that is empty has nobody to wait for
+        if group.threads().is_ok_and(|threads| !threads.is_empty()) {
+            let _ = class::put_back(std::slice::from_ref(group));
+        }
+    }
+
+    fn release(&mut self) -> Result<()> {
+        self.standings.fill(KernelStanding::Runs);
+        let freed = self.scheduler.write(&self.standings).and_then(|()| self.scheduler.switch());
+        let (_, result) = class::put_back(&self.groups);
+        self.enrolled.clear();
+        // a scheduler that the kernel has ended stops nobody
+        match freed {
+            Err(ProgramError::Host(_)) | Ok(()) => result,
+            Err(error) => result.and(Err(error.into())),
+        }
+    }
+}
+
+impl Drop for SchedExt {
+    fn drop(&mut self) {
+        let _ = self.release(); // what cannot be done now is in the journal
+    }
+}
