@@ -41,7 +41,7 @@ Usage: cargo xtask COMMAND [OPTIONS]
                         libFuzzer and, once, crates.io
   vm [NAME...]          boot a virtual machine with the kernel of Debian unstable, and run there the tests
                         that need a newer kernel than most machines have (fair queuing as a BPF queueing
-                        discipline), or those named. Needs qemu-system-x86 and, once, apt's mirror
+                        discipline, gangs by sched_ext), or those named. Needs qemu-system-x86 and, once, apt's mirror
   install [--prefix DIR] [--destdir DIR]
                         build and install, below /usr/local or DIR and without debug information: the
                         program, the preload, libunisono with its header and pkg-config file, manual
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
             let has = |option| options.contains(&option);
             let install =
                 if has("--no-install") { packages::Install::Never } else { packages::Install::IfAllowed };
-            test::run(install, if has("--long") { test::Cases::All } else { test::Cases::Some })
+            test::run(install, if has("--long") { step::Cases::All } else { step::Cases::Some })
         }
         ["lint"] => lint::run(packages::Install::Never),
         ["lint", "--own"] => lint::own(),

@@ -7,6 +7,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 use unisono_host_tests::watchdog::{self, Ended, WatchedProcesses};
 
+/// How many of their cases the tests try that repeat themselves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cases {
+    /// One in a few: a run takes about twenty minutes on two processors.
+    Some,
+    All,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StepVerdict {
     pub(crate) passed: u64,
@@ -15,10 +23,6 @@ pub(crate) struct StepVerdict {
     pub(crate) skipped: Vec<String>,
     /// One line for each failure.
     pub(crate) failures: Vec<String>,
-    /// The names of the tests that failed.
-    pub(crate) failed_tests: Vec<String>,
-    /// One line for each test that failed at first and passed when it was tried again.
-    pub(crate) unsteady: Vec<String>,
     /// How long each test took, if the harness says it.
     pub(crate) times_ms: Vec<(u64, String)>,
 }

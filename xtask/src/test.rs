@@ -1,7 +1,7 @@
 //! `cargo xtask test`: every test, in the order in which a failure says most.
 
 use crate::packages::{self, Install};
-use crate::step::{StepOutput, StepVerdict, TimedStep};
+use crate::step::{Cases, StepOutput, StepVerdict, TimedStep};
 use crate::summary::StepSummary;
 use crate::{test_output, vm};
 use std::io;
@@ -13,14 +13,6 @@ use std::time::Duration;
 use unisono_host_tests::program::{PROGRAMS, target, workspace};
 use unisono_linux::affinity::Tid;
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
-
-/// How many of their cases the tests try that repeat themselves.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cases {
-    /// One in a few: a run takes about twenty minutes on two processors.
-    Some,
-    All,
-}
 
 /// Runs every test that this machine can run. Answers whether none failed.
 pub(crate) fn run(install: Install, cases: Cases) -> anyhow::Result<bool> {
@@ -35,7 +27,7 @@ pub(crate) fn run(install: Install, cases: Cases) -> anyhow::Result<bool> {
         tests(&["--workspace", "--exclude", "unisono-host-tests"], |_| ())
     });
     summary.step("host tests", || host_tests(cases, &program));
-    summary.step("a newer kernel, in a virtual machine", || vm::step(&[]));
+    summary.step("a newer kernel, in a virtual machine", || vm::step(&[], cases));
     summary.step("models of the protocols (loom)", || match models.join() {
         Ok((verdict, lines)) => {
             lines.iter().for_each(|line| println!("{line}"));

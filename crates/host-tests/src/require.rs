@@ -30,6 +30,22 @@ pub fn cpus(n: usize) -> TestOutcome {
     }
 }
 
+/// A kernel that takes a scheduler made of programs, and no such scheduler yet.
+///
+/// # Errors
+/// [`Skipped`] where the kernel takes none, or has one.
+pub fn sched_ext() -> TestOutcome {
+    let state = Path::new("/sys/kernel/sched_ext/state");
+    match std::fs::read_to_string(state).as_deref().map(str::trim) {
+        Ok("disabled") => Ok(()),
+        Ok(_) => Err(Skipped::because("the kernel has a scheduler of somebody else's; end it")),
+        Err(_) => Err(Skipped::because(format!(
+            "{} does not exist: it needs CONFIG_SCHED_CLASS_EXT; cargo xtask vm has it",
+            state.display()
+        ))),
+    }
+}
+
 /// A file or directory, for example a kernel interface below `/sys`.
 ///
 /// # Errors

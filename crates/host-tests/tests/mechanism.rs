@@ -14,7 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use unisono_gang::arena::{Arena, ArenaPlan, Weighing};
 use unisono_gang::journal::{self, GangJournal, UndoEntry};
-use unisono_gang::mechanism::{Crowd, Freeze, Idle, Mechanism, MechanismKind, RealTime, Standing, Stop};
+use unisono_gang::mechanism::{
+    Crowd, Freeze, Idle, Mechanism, MechanismKind, RealTime, SchedExt, Standing, Stop,
+};
 use unisono_gang::{Error, GangId};
 use unisono_host_tests::processes::{descendants, is_gone, until};
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, require};
@@ -37,6 +39,9 @@ fn require_for(kind: MechanismKind) -> TestOutcome {
         return Ok(());
     }
     require::root()?;
+    if kind == MechanismKind::SchedExt {
+        require::sched_ext()?;
+    }
     let all = hierarchies().expect("mounts");
     let freezes =
         all.iter().any(|h| h.version == CgroupVersion::V2 || h.controllers.iter().any(|c| c == "freezer"));
@@ -68,7 +73,7 @@ impl Stage {
         let flag = directory.path().join("flag");
         let mut journal = GangJournal::create().expect("a journal");
         let path = journal.path().to_owned();
-        let weighing = if kind == MechanismKind::RealTime { Weighing::None } else { Weighing::Share(0.9) };
+        let weighing = if kind == MechanismKind::Freeze { Weighing::Share(0.9) } else { Weighing::None };
         let cores = affinity::allowed(Tid::SELF).expect("own").len();
         let plan = ArenaPlan { gangs: scripts.len(), weighing, max_threads: 200, cores };
         let arena = (kind != MechanismKind::Stop)
@@ -101,6 +106,9 @@ impl Stage {
             (MechanismKind::Freeze, Some(arena)) => Box::new(Freeze::new(arena).expect("freeze")),
             (MechanismKind::RealTime, Some(arena)) => {
                 Box::new(RealTime::new(arena, &mut journal).expect("real-time"))
+            }
+            (MechanismKind::SchedExt, Some(arena)) => {
+                Box::new(SchedExt::new(arena, &mut journal).expect("a scheduler in the kernel"))
             }
             _ => Box::new(Stop::new(&leaders)),
         });
@@ -178,7 +186,9 @@ impl Stage {
             self.wait_for_progress(gang);
             for thread in self.threads(gang) {
                 let class = scheduling::of(thread);
-                assert!(!class.is_ok_and(|class| class.is_real_time()), "thread {thread} of gang {gang}");
+                // one that has ended has none
+                let is_fair = class.is_err() || matches!(class, Ok(SchedulingPolicy::Other { .. }));
+                assert!(is_fair, "thread {thread} of gang {gang}: {class:?}");
             }
         }
     }
@@ -429,65 +439,87 @@ mount![
     freeze_a_waiting_gang_makes_no_progress = a_waiting_gang_makes_no_progress(Freeze),
     real_time_a_waiting_gang_makes_no_progress = a_waiting_gang_makes_no_progress(RealTime),
     stop_a_waiting_gang_makes_no_progress = a_waiting_gang_makes_no_progress(Stop),
+    sched_ext_a_waiting_gang_makes_no_progress = a_waiting_gang_makes_no_progress(SchedExt),
     freeze_gangs_whose_threads_queue_are_stopped_too = gangs_whose_threads_queue_are_stopped_too(Freeze),
     real_time_gangs_whose_threads_queue_are_stopped_too = gangs_whose_threads_queue_are_stopped_too(RealTime),
     stop_gangs_whose_threads_queue_are_stopped_too = gangs_whose_threads_queue_are_stopped_too(Stop),
+    sched_ext_gangs_whose_threads_queue_are_stopped_too = gangs_whose_threads_queue_are_stopped_too(SchedExt),
     freeze_children_born_later_are_stopped_with_their_gang =
         children_born_later_are_stopped_with_their_gang(Freeze),
     real_time_children_born_later_are_stopped_with_their_gang =
         children_born_later_are_stopped_with_their_gang(RealTime),
     stop_children_born_later_are_stopped_with_their_gang =
         children_born_later_are_stopped_with_their_gang(Stop),
+    sched_ext_children_born_later_are_stopped_with_their_gang =
+        children_born_later_are_stopped_with_their_gang(SchedExt),
     freeze_threads_born_later_are_stopped_with_their_gang =
         threads_born_later_are_stopped_with_their_gang(Freeze),
     real_time_threads_born_later_are_stopped_with_their_gang =
         threads_born_later_are_stopped_with_their_gang(RealTime),
     stop_threads_born_later_are_stopped_with_their_gang =
         threads_born_later_are_stopped_with_their_gang(Stop),
+    sched_ext_threads_born_later_are_stopped_with_their_gang =
+        threads_born_later_are_stopped_with_their_gang(SchedExt),
     freeze_cores_that_nobody_uses_are_used_or_left_as_promised =
         cores_that_nobody_uses_are_used_or_left_as_promised(Freeze),
     real_time_cores_that_nobody_uses_are_used_or_left_as_promised =
         cores_that_nobody_uses_are_used_or_left_as_promised(RealTime),
     stop_cores_that_nobody_uses_are_used_or_left_as_promised =
         cores_that_nobody_uses_are_used_or_left_as_promised(Stop),
+    sched_ext_cores_that_nobody_uses_are_used_or_left_as_promised =
+        cores_that_nobody_uses_are_used_or_left_as_promised(SchedExt),
     freeze_a_gang_that_ends_during_a_switch_is_no_error =
         a_gang_that_ends_during_a_switch_is_no_error(Freeze),
     real_time_a_gang_that_ends_during_a_switch_is_no_error =
         a_gang_that_ends_during_a_switch_is_no_error(RealTime),
     stop_a_gang_that_ends_during_a_switch_is_no_error = a_gang_that_ends_during_a_switch_is_no_error(Stop),
+    sched_ext_a_gang_that_ends_during_a_switch_is_no_error =
+        a_gang_that_ends_during_a_switch_is_no_error(SchedExt),
     freeze_an_unknown_gang_is_an_error_and_changes_nothing =
         an_unknown_gang_is_an_error_and_changes_nothing(Freeze),
     real_time_an_unknown_gang_is_an_error_and_changes_nothing =
         an_unknown_gang_is_an_error_and_changes_nothing(RealTime),
     stop_an_unknown_gang_is_an_error_and_changes_nothing =
         an_unknown_gang_is_an_error_and_changes_nothing(Stop),
+    sched_ext_an_unknown_gang_is_an_error_and_changes_nothing =
+        an_unknown_gang_is_an_error_and_changes_nothing(SchedExt),
     freeze_a_release_frees_everybody_and_a_second_one_is_harmless =
         a_release_frees_everybody_and_a_second_one_is_harmless(Freeze),
     real_time_a_release_frees_everybody_and_a_second_one_is_harmless =
         a_release_frees_everybody_and_a_second_one_is_harmless(RealTime),
     stop_a_release_frees_everybody_and_a_second_one_is_harmless =
         a_release_frees_everybody_and_a_second_one_is_harmless(Stop),
+    sched_ext_a_release_frees_everybody_and_a_second_one_is_harmless =
+        a_release_frees_everybody_and_a_second_one_is_harmless(SchedExt),
     freeze_a_released_mechanism_can_be_applied_again = a_released_mechanism_can_be_applied_again(Freeze),
     real_time_a_released_mechanism_can_be_applied_again = a_released_mechanism_can_be_applied_again(RealTime),
     stop_a_released_mechanism_can_be_applied_again = a_released_mechanism_can_be_applied_again(Stop),
+    sched_ext_a_released_mechanism_can_be_applied_again = a_released_mechanism_can_be_applied_again(SchedExt),
     freeze_dropping_it_frees_everybody = dropping_it_frees_everybody(Freeze),
     real_time_dropping_it_frees_everybody = dropping_it_frees_everybody(RealTime),
     stop_dropping_it_frees_everybody = dropping_it_frees_everybody(Stop),
+    sched_ext_dropping_it_frees_everybody = dropping_it_frees_everybody(SchedExt),
     freeze_a_gang_that_left_runs_and_is_unknown = a_gang_that_left_runs_and_is_unknown(Freeze),
     real_time_a_gang_that_left_runs_and_is_unknown = a_gang_that_left_runs_and_is_unknown(RealTime),
     stop_a_gang_that_left_runs_and_is_unknown = a_gang_that_left_runs_and_is_unknown(Stop),
+    sched_ext_a_gang_that_left_runs_and_is_unknown = a_gang_that_left_runs_and_is_unknown(SchedExt),
     freeze_a_gang_that_joins_later_takes_turns_or_is_refused =
         a_gang_that_joins_later_takes_turns_or_is_refused(Freeze),
     real_time_a_gang_that_joins_later_takes_turns_or_is_refused =
         a_gang_that_joins_later_takes_turns_or_is_refused(RealTime),
     stop_a_gang_that_joins_later_takes_turns_or_is_refused =
         a_gang_that_joins_later_takes_turns_or_is_refused(Stop),
+    sched_ext_a_gang_that_joins_later_takes_turns_or_is_refused =
+        a_gang_that_joins_later_takes_turns_or_is_refused(SchedExt),
     freeze_time_follows_the_weights = time_follows_the_weights(Freeze),
     real_time_time_follows_the_weights = time_follows_the_weights(RealTime),
     stop_time_follows_the_weights = time_follows_the_weights(Stop),
+    sched_ext_time_follows_the_weights = time_follows_the_weights(SchedExt),
     freeze_gangs_that_fit_beside_each_other_share_a_slot =
         gangs_that_fit_beside_each_other_share_a_slot(Freeze),
     real_time_gangs_that_fit_beside_each_other_share_a_slot =
         gangs_that_fit_beside_each_other_share_a_slot(RealTime),
     stop_gangs_that_fit_beside_each_other_share_a_slot = gangs_that_fit_beside_each_other_share_a_slot(Stop),
+    sched_ext_gangs_that_fit_beside_each_other_share_a_slot =
+        gangs_that_fit_beside_each_other_share_a_slot(SchedExt),
 ];

@@ -75,7 +75,7 @@ const ROWS: &[(&str, &[&str])] = &[
     // nobody depends on these
     ("examples", &["barrier", "broker", "eventchannel", "fairqueue", "linux", "rma", "study"]),
     ("host-tests", &["linux"]),
-    ("xtask", &["enforce", "host-tests", "linux", "measure"]),
+    ("xtask", &["enforce", "gang", "host-tests", "linux", "measure"]),
 ];
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {

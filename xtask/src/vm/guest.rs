@@ -1,6 +1,6 @@
 //! Inside the virtual machine: this program is its first process, `/init`.
 //!
-//! It mounts what programs expect, loads modules, runs one command, says how that ended, and switches off.
+//! It mounts what programs expect, loads modules, runs some commands, says how they ended, and switches off.
 
 use anyhow::Context;
 use rustix::fs::OFlags;
@@ -13,21 +13,21 @@ use std::process::{Command, Stdio};
 
 /// The modules' directory; they are loaded in the order of their names.
 pub(super) const MODULES: &str = "/modules";
-/// The command, one word a line.
-pub(super) const COMMAND: &str = "/command";
-/// The command's environment, one variable a line.
+/// The commands, one word a line, each ended by an empty line.
+pub(super) const COMMANDS: &str = "/commands";
+/// The commands' environment, one variable a line.
 pub(super) const ENVIRONMENT: &str = "/environment";
-/// Printed at the end, with the exit code.
-pub(super) const ENDED: &str = "the command ended: ";
+/// Printed at the end, with the first exit code that is not 0.
+pub(super) const ENDED: &str = "the commands ended: ";
 
 /// Whether this is the first process of a machine that [`super::run`] made.
 pub(crate) fn is_guest() -> bool {
-    std::process::id() == 1 && fs::exists(COMMAND).unwrap_or(false)
+    std::process::id() == 1 && fs::exists(COMMANDS).unwrap_or(false)
 }
 
 /// Does not return where it may switch the machine off.
 pub(crate) fn run() {
-    let code = command().and_then(|code| {
+    let code = commands().and_then(|code| {
         let log = kernel_log().context("read the kernel's log")?;
         let complaints = complaints(&log);
         anyhow::ensure!(complaints.is_empty(), "the kernel complains: {}", complaints.join("; "));
@@ -68,7 +68,7 @@ fn complaints(log: &str) -> Vec<&str> {
     log.lines().filter(|line| WORDS.iter().any(|word| line.contains(word))).collect()
 }
 
-fn command() -> anyhow::Result<i32> {
+fn commands() -> anyhow::Result<i32> {
     let places = [
         ("proc", "/proc"),
         ("sysfs", "/sys"),
@@ -83,22 +83,27 @@ fn command() -> anyhow::Result<i32> {
         let _ = fs::create_dir_all(place);
         mount(kind, place, kind, MountFlags::empty(), None).with_context(|| format!("mount {kind}"))?;
     }
+    // as systemd does
+    fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+cpu +pids").context("hand down controllers")?;
     let mut modules: Vec<_> = fs::read_dir(MODULES)?.flatten().map(|entry| entry.path()).collect();
     modules.sort();
     for module in modules {
         init_module(&fs::read(&module)?, c"").with_context(|| format!("load {}", module.display()))?;
     }
-    let words = fs::read_to_string(COMMAND).context("what to run")?;
-    let mut words = words.lines();
-    let mut command = Command::new(words.next().context("an empty command")?);
-    command.args(words).stdin(Stdio::null());
-    for line in fs::read_to_string(ENVIRONMENT).unwrap_or_default().lines() {
-        if let Some((name, value)) = line.split_once('=') {
-            command.env(name, value);
+    let commands = fs::read_to_string(COMMANDS).context("what to run")?;
+    let environment = fs::read_to_string(ENVIRONMENT).unwrap_or_default();
+    let mut first = 0;
+    for words in commands.split_terminator("\n\n") {
+        let mut words = words.lines();
+        let mut command = Command::new(words.next().context("an empty command")?);
+        command.args(words).stdin(Stdio::null());
+        command.envs(environment.lines().filter_map(|line| line.split_once('=')));
+        let code = command.status().context("start a command")?.code().unwrap_or(-1);
+        if first == 0 {
+            first = code;
         }
     }
-    let status = command.status().context("start the command")?;
-    Ok(status.code().unwrap_or(-1))
+    Ok(first)
 }
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   the mirror apt uses --> Debian unstable's cloud kernel (kept in target/vm)  --+
-//!   the test program, what it is linked to, this program as /init --> initramfs --+--> qemu --> its output
+//!   test programs and what they start, this program as /init  --> initramfs     --+--> qemu --> its output
 //! ```
 //!
 //! The machine runs on the host's processors where it may (KVM), and is emulated otherwise
-//! (`accelerator.rs`). Its results are true; its times mean nothing where it is emulated. Cost: 16 MB of
-//! package lists and 37 MB of packages once, then some seconds to boot.
+//! (`accelerator.rs`). Its results are true; its times say nothing about real processors where it is
+//! emulated. Cost: 16 MB of package lists and 37 MB of packages once, then some seconds to boot.
 
 mod accelerator;
 mod guest;
@@ -16,7 +16,7 @@ mod kernel;
 
 pub(crate) use guest::{is_guest, run as run_guest};
 
-use crate::step::{StepOutput, StepVerdict, TimedStep};
+use crate::step::{Cases, StepOutput, StepVerdict, TimedStep};
 use crate::summary::StepSummary;
 use crate::test_output;
 use accelerator::Accelerator;
@@ -27,12 +27,26 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use unisono_enforce::kernel::discipline::FAIRQUEUE;
-use unisono_host_tests::program::{target, workspace};
+use unisono_gang::mechanism::sched_ext::GANGS;
+use unisono_host_tests::program::{self, target, workspace};
+use unisono_linux::bpf::compile::CSource;
 use unisono_linux::bpf::compile::compile;
+use unisono_linux::programs::on_path;
 
 const QEMU: &str = "qemu-system-x86_64";
 /// Modules that the tests need; the modules that these need are added.
 const MODULES: &[&str] = &["veth", "sch_ingress", "cls_bpf", "sch_htb"];
+/// Programs in C that the tests load; the machine has no compiler.
+const PROGRAMS_IN_C: [CSource; 2] = [FAIRQUEUE, GANGS];
+/// Host tests, with what is run of each: usually, and in a long run. A scheduler in the kernel takes seconds
+/// to load where the machine is emulated.
+const TESTS: [(&str, &[&str], &[&str]); 3] = [
+    ("queue_bpf", &[], &[]),
+    ("mechanism", &["sched_ext_a_waiting_gang", "sched_ext_time_follows"], &["sched_ext_"]),
+    ("sched_ext", &["the_kernel_frees", "gangs_keep", "wait_long_while", "nobody_waits"], &[]),
+];
+/// What gangs run in the tests.
+const COMMANDS: [&str; 5] = ["sh", "sleep", "timeout", "true", "renice"];
 /// For the whole run: generous, because only a hang may meet it.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
@@ -51,20 +65,20 @@ impl From<anyhow::Error> for Unable {
 /// Runs the tests that need a newer kernel. Answers whether none failed.
 pub(crate) fn run(filters: &[&str]) -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
-    summary.step("a newer kernel, in a virtual machine", || step(filters));
+    summary.step("a newer kernel, in a virtual machine", || step(filters, Cases::All));
     Ok(summary.conclude())
 }
 
 /// The same as one step among others.
-pub(crate) fn step(filters: &[&str]) -> StepVerdict {
-    match test(filters) {
+pub(crate) fn step(filters: &[&str], cases: Cases) -> StepVerdict {
+    match test(filters, cases) {
         Ok(verdict) => verdict,
         Err(Unable::Skip(reason)) => StepVerdict::skipped(reason),
         Err(Unable::Fail(error)) => StepVerdict::failed(format!("{error:#}")),
     }
 }
 
-fn test(filters: &[&str]) -> Result<StepVerdict, Unable> {
+fn test(filters: &[&str], cases: Cases) -> Result<StepVerdict, Unable> {
     if std::env::consts::ARCH != "x86_64" {
         return Err(Unable::Skip("the machine is made for x86_64 only".to_owned()));
     }
@@ -73,23 +87,41 @@ fn test(filters: &[&str]) -> Result<StepVerdict, Unable> {
             return Err(Unable::Skip(format!("no {program}: apt-get install {package}")));
         }
     }
-    let object = compile(FAIRQUEUE).context("the program that is tested")?;
     let kernel =
         UnpackedKernel::get(&target().join("vm")).map_err(|error| Unable::Skip(format!("{error:#}")))?;
     println!("Linux {}", kernel.release);
-    let program = build("queue_bpf")?;
-
     let mut image = Image::default();
     let own = std::env::current_exe().context("where this program is")?;
     image.program("/init", &own)?;
-    image.program("/test", &program)?;
-    image.file("/objects/fairqueue.bpf.o", &object);
+    for source in PROGRAMS_IN_C {
+        let object = compile(source).context("a program that is tested")?;
+        let name = Path::new(source.files[0].0).with_extension("o");
+        image.file(&format!("/objects/{}", name.display()), &object);
+    }
+    image.program("/unisono", &program::unisono())?;
+    for name in COMMANDS {
+        let found = on_path(name).ok_or_else(|| Unable::Skip(format!("no {name} on PATH")))?;
+        image.program(&format!("/bin/{name}"), &found)?;
+    }
+    let mut commands = String::new();
+    for (test, usually, always) in TESTS {
+        image.program(&format!("/tests/{test}"), &build(test)?)?;
+        let asked = match cases {
+            _ if !filters.is_empty() => filters,
+            Cases::Some => usually,
+            Cases::All => always,
+        };
+        let words: Vec<&str> = [&[test], asked].concat();
+        commands.push_str(&format!("/tests/{}\n\n", words.join("\n")));
+    }
     for (at, module) in kernel.modules(MODULES)?.iter().enumerate() {
         image.file(&format!("{}/{at:02}.ko", guest::MODULES), module);
     }
-    let arguments: Vec<&str> = [&["/test"], filters].concat();
-    image.file(guest::COMMAND, arguments.join("\n").as_bytes());
-    image.file(guest::ENVIRONMENT, b"UNISONO_BPF_OBJECTS=/objects\nRUST_BACKTRACE=1\n");
+    image.file(guest::COMMANDS, commands.as_bytes());
+    image.file(
+        guest::ENVIRONMENT,
+        b"PATH=/bin\nUNISONO_BPF_OBJECTS=/objects\nUNISONO_PROGRAM=/unisono\nRUST_BACKTRACE=1\n",
+    );
     let scratch = tempfile::tempdir().context("a temporary directory")?;
     let initramfs = scratch.path().join("initramfs");
     std::fs::write(&initramfs, image.finish()).context("write the initramfs")?;
@@ -118,7 +150,8 @@ fn boot(kernel: &UnpackedKernel, initramfs: &Path) -> anyhow::Result<StepVerdict
 /// Two processors and 1 GiB; a console, no network and no disk. It ends where it would start again.
 fn machine(kernel: &UnpackedKernel, accelerator: Accelerator) -> Command {
     let mut machine = Command::new(QEMU);
-    machine.args(["-accel", accelerator.name(), "-cpu", "max", "-smp", "2", "-m", "1024", "-nic", "none"]);
+    machine.args(accelerator.arguments());
+    machine.args(["-cpu", "max", "-smp", "2", "-m", "1024", "-nic", "none"]);
     machine.args(["-display", "none", "-serial", "stdio", "-monitor", "none", "-no-reboot"]);
     machine.arg("-kernel").arg(&kernel.image);
     // The kernel's check of its timer takes a slow host for a broken one. Nobody attacks the machine, and

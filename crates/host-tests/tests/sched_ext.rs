@@ -1,0 +1,241 @@
+//! Gangs in a scheduler of the kernel: what the suite of all mechanisms (`mechanism.rs`) does not ask.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use unisono_gang::GangId;
+use unisono_gang::arena::{Arena, ArenaPlan, Weighing};
+use unisono_gang::journal::{self, GangJournal};
+use unisono_gang::mechanism::{Mechanism, SchedExt, Standing};
+use unisono_host_tests::processes::{descendants, is_gone, until};
+use unisono_host_tests::{TestOutcome, host_tests, program, quota, require};
+use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::process::{self, Family, PidFd, Signal};
+use unisono_linux::schedstat;
+use unisono_linux::scheduling::{self, SchedulingPolicy};
+
+/// Two processes that compute until they are ended.
+const SPIN: &str = "while :; do :; done & while :; do :; done";
+
+fn here() -> TestOutcome {
+    require::root()?;
+    require::cpus(2)?;
+    require::sched_ext()
+}
+
+fn gangs(options: &[&str], programs: [&str; 2]) -> Command {
+    let mut command = Command::new(program::unisono());
+    command.args(["gang", "run", "--mechanism", "sched-ext"]).args(options).arg("--");
+    command.args(["sh", "-c", programs[0], ":::", "sh", "-c", programs[1]]);
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+fn kill(pid: i32) {
+    // one that has ended
+    let _ = PidFd::open(Tid(pid)).and_then(|process| process.send(Signal::Kill));
+}
+
+fn used(pid: i32) -> Duration {
+    Duration::from_nanos(schedstat::refresh(Tid(pid)).unwrap_or(0))
+}
+
+fn state() -> String {
+    fs::read_to_string("/sys/kernel/sched_ext/state").unwrap_or_default().trim().to_owned()
+}
+
+/// The processes with this policy among some.
+fn extensible(processes: &BTreeSet<i32>) -> usize {
+    let is = |pid: &&i32| matches!(scheduling::of(Tid(**pid)), Ok(SchedulingPolicy::Extensible { .. }));
+    processes.iter().filter(is).count()
+}
+
+fn all_make_progress(processes: &BTreeSet<i32>) {
+    let before: Vec<Duration> = processes.iter().map(|pid| used(*pid)).collect();
+    until("progress of all", || {
+        let more = |(pid, before): (&i32, &Duration)| used(*pid) > *before + Duration::from_millis(20);
+        processes.iter().zip(&before).all(more)
+    });
+}
+
+/// The scheduler is killed, and before it whoever would put things back: the kernel alone frees the gangs.
+fn the_kernel_frees_the_gangs_when_scheduler_and_guardian_are_killed() -> TestOutcome {
+    here()?;
+    let mut child = gangs(&[], [SPIN, SPIN]).stdout(Stdio::null()).spawn().expect("unisono starts");
+    let scheduler = child.id();
+    let mut programs = BTreeSet::new();
+    until("four loops in the kernel's scheduler", || {
+        programs = descendants(scheduler);
+        extensible(&programs) == 4
+    });
+    assert_eq!(state(), "enabled");
+    let guardian: Vec<i32> =
+        programs.iter().copied().filter(|pid| extensible(&BTreeSet::from([*pid])) == 0).collect();
+    assert_eq!(guardian.len(), 1, "one guardian among {programs:?}");
+    programs.remove(&guardian[0]);
+    kill(guardian[0]);
+    kill(scheduler as i32);
+    child.wait().expect("reap");
+    until("the kernel has unloaded it", || state() == "disabled");
+    all_make_progress(&programs);
+    assert_eq!(extensible(&programs), 4, "nobody has put the policy back so far");
+
+    let mut restore = Command::new(program::unisono());
+    let output = restore.args(["gang", "restore"]).output().expect("unisono starts");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(extensible(&programs), 0);
+    programs.iter().for_each(|pid| kill(*pid));
+    until("all have ended", || programs.iter().all(|pid| is_gone(*pid)));
+    Ok(())
+}
+
+/// The kernel's own bandwidth control does not see these threads, so that the turns have to keep to it.
+fn gangs_keep_to_the_quota_of_the_group_that_they_are_started_in() -> TestOutcome {
+    here()?;
+    let group = quota::of_one("sched-ext")?;
+    let work = "timeout 3 sh -c 'while :; do :; done' & timeout 3 sh -c 'while :; do :; done'; wait; exit 0";
+    let mut command = gangs(&["--json"], [work, work]);
+    command.stdout(Stdio::piped());
+    let door = group.door().expect("root may enter it");
+    let child = process::start(&mut command, vec![door], Family::Same).expect("unisono starts");
+    let output = child.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let answer: serde_json::Value =
+        serde_json::from_str(text.lines().last().unwrap_or_default()).expect("a summary");
+    let number = |path: &str| answer.pointer(path).and_then(serde_json::Value::as_f64).expect("a number");
+    let cpu = number("/gangs/0/cpu_s") + number("/gangs/1/cpu_s");
+    let wall = number("/elapsed_s");
+    // of two processors; without the quota both would be used
+    assert!(cpu < 1.1 * wall && cpu > 0.5 * wall, "{cpu} s of processor time in {wall} s: {answer}");
+    Ok(())
+}
+
+/// Programs of gangs, their groups, and what undoes everything.
+struct Stage {
+    mechanism: Option<SchedExt>,
+    leaders: Vec<Child>,
+    arena: Arena,
+    journal: std::path::PathBuf,
+}
+
+impl Stage {
+    fn new(patience: Duration) -> Stage {
+        let mut journal = GangJournal::create().expect("a journal");
+        let plan = ArenaPlan { gangs: 2, weighing: Weighing::None, max_threads: 50, cores: 2 };
+        let arena = Arena::build(&plan, &mut journal).expect("control groups");
+        let mechanism = SchedExt::with_patience(&arena, &mut journal, patience).expect("a scheduler");
+        let path = journal.path().to_owned();
+        let mut stage = Stage { mechanism: Some(mechanism), leaders: Vec::new(), arena, journal: path };
+        for gang in 0..2 {
+            let mut command = Command::new("sh");
+            command.args(["-c", SPIN]).stdin(Stdio::null());
+            let doors = stage.arena.of(GangId(gang)).doors().expect("doors");
+            stage.leaders.push(process::start(&mut command, doors, Family::Same).expect("sh starts"));
+        }
+        until("all loops", || (0..2).all(|gang| stage.processes(gang).len() == 2));
+        stage
+    }
+
+    fn processes(&self, gang: usize) -> BTreeSet<i32> {
+        let mut processes = descendants(self.leaders[gang].id());
+        processes.insert(self.leaders[gang].id() as i32);
+        processes
+    }
+
+    fn used(&self, gang: usize) -> Duration {
+        self.processes(gang).into_iter().map(used).sum()
+    }
+
+    fn turn_of(&mut self, gang: usize) -> unisono_gang::Result<()> {
+        let standing = |of| if of == gang { Standing::Running } else { Standing::Waiting };
+        let standings = [(GangId(0), standing(0)), (GangId(1), standing(1))];
+        self.mechanism.as_mut().expect("there").apply(&standings)
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        drop(self.mechanism.take());
+        for gang in 0..2 {
+            self.processes(gang).into_iter().for_each(kill);
+            let _ = self.leaders[gang].wait();
+        }
+        let restored = journal::restore(&self.journal);
+        if !std::thread::panicking() {
+            assert_eq!(restored.expect("a journal").left, Vec::<String>::new());
+        }
+    }
+}
+
+/// The kernel takes a thread that waits so long for forgotten, and unloads the scheduler.
+fn a_gang_may_wait_for_longer_than_the_kernel_has_patience() -> TestOutcome {
+    here()?;
+    let patience = Duration::from_secs(2);
+    let mut stage = Stage::new(patience);
+    stage.turn_of(0).expect("applied");
+    std::thread::sleep(Duration::from_millis(200));
+    let before = stage.used(1);
+    std::thread::sleep(patience * 3);
+    let got = stage.used(1) - before;
+    assert_eq!(state(), "enabled");
+    // each of its two threads runs for a moment, nine times
+    assert!(got < Duration::from_millis(20), "{got:?} while it waited");
+    stage.turn_of(1).expect("applied");
+    let before = stage.used(1);
+    until("progress", || stage.used(1) > before + Duration::from_millis(50));
+    Ok(())
+}
+
+/// A scheduler that the kernel has ended is an error, and everybody runs.
+fn a_scheduler_that_the_kernel_ends_is_an_error_and_everybody_runs() -> TestOutcome {
+    here()?;
+    let mut stage = Stage::new(Duration::from_secs(30));
+    stage.turn_of(0).expect("applied");
+    // the system request that ends schedulers
+    fs::write("/proc/sysrq-trigger", "S").expect("root may");
+    until("the kernel has unloaded it", || state() == "disabled");
+    let refused = stage.turn_of(1).expect_err("there is no scheduler").to_string();
+    assert!(refused.contains("the kernel has ended the scheduler of gangs"), "{refused}");
+    all_make_progress(&stage.processes(0));
+    all_make_progress(&stage.processes(1));
+    Ok(())
+}
+
+/// Other programs stay in the fair class, which goes first on each processor. (On which processors they are
+/// is for Linux to say. It counts all threads alike: two that may run anywhere stay together on one
+/// processor, while two of a gang have the other.)
+fn other_programs_go_first_where_they_run() -> TestOutcome {
+    here()?;
+    let mut stage = Stage::new(Duration::from_secs(30));
+    stage.turn_of(0).expect("applied");
+    let on_each = |cpu| {
+        let other = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("sh starts");
+        affinity::restrict(Tid(other.id() as i32), &CpuSet::single(cpu)).expect("it runs");
+        other
+    };
+    let cpus = affinity::allowed(Tid::SELF).expect("own");
+    let mut others: Vec<Child> = cpus.iter().map(on_each).collect();
+    std::thread::sleep(Duration::from_millis(500));
+    let theirs = |others: &[Child]| others.iter().map(|one| used(one.id() as i32)).sum::<Duration>();
+    let (before, gang) = (theirs(&others), stage.used(0));
+    std::thread::sleep(Duration::from_secs(3));
+    let (got, gang) = (theirs(&others) - before, stage.used(0) - gang);
+    for other in &mut others {
+        let _ = other.kill();
+        let _ = other.wait();
+    }
+    println!("others {got:?}, the gang {gang:?} in 3 s of {} processors", cpus.len());
+    assert!(got > gang * 5, "others got {got:?}, the gang {gang:?}");
+    let before = stage.used(0);
+    until("progress", || stage.used(0) > before + Duration::from_millis(50));
+    Ok(())
+}
+
+host_tests![
+    the_kernel_frees_the_gangs_when_scheduler_and_guardian_are_killed within 90,
+    gangs_keep_to_the_quota_of_the_group_that_they_are_started_in within 90,
+    a_gang_may_wait_for_longer_than_the_kernel_has_patience within 90,
+    a_scheduler_that_the_kernel_ends_is_an_error_and_everybody_runs within 90,
+    other_programs_go_first_where_they_run within 90,
+];
