@@ -53,6 +53,8 @@ pub struct SchedExt {
     /// Gangs whose threads have the policy.
     enrolled: BTreeSet<GangId>,
     left: BTreeSet<GangId>,
+    /// Some gang has had a turn.
+    begun: bool,
     scheduler: LoadedScheduler,
 }
 
@@ -91,7 +93,14 @@ impl SchedExt {
         }
         let standings = vec![KernelStanding::Runs; groups.len()];
         scheduler.write(&standings)?;
-        Ok(SchedExt { groups, standings, enrolled: BTreeSet::new(), left: BTreeSet::new(), scheduler })
+        Ok(SchedExt {
+            groups,
+            standings,
+            enrolled: BTreeSet::new(),
+            left: BTreeSet::new(),
+            begun: false,
+            scheduler,
+        })
     }
 
     /// Gives all threads of a gang the policy. What they start later inherits it.
@@ -127,8 +136,12 @@ impl Mechanism for SchedExt {
 
     fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
         known(standings, |gang| gang.0 < self.groups.len() && !self.left.contains(&gang))?;
+        // A thread may be stopped inside the kernel, where it holds up RCU. Whoever starts the next gang waits
+        // for RCU when it enters a group, so nobody may have to wait for a turn until all have started.
+        self.begun |= standings.iter().any(|(_, standing)| *standing == Standing::Running);
         for (gang, standing) in standings {
             self.standings[gang.0] = match standing {
+                _ if !self.begun => KernelStanding::Runs,
                 Standing::Running => KernelStanding::Runs,
                 Standing::Backfill => KernelStanding::Lent,
                 Standing::Waiting => KernelStanding::Waits,
