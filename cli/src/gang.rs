@@ -110,7 +110,7 @@ struct RunArgs {
     #[arg(long, value_delimiter = ',', value_name = "N,N,...")]
     weights: Vec<u32>,
     /// How gangs that wait for their turn are stopped: freeze (the cgroup freezer), real-time (priorities),
-    /// sched-ext (a scheduler in the kernel; Linux 6.13, clang; other programs go first), stop (signals),
+    /// sched-ext (a scheduler in the kernel; Linux 7.0, clang; other programs go first), stop (signals),
     /// auto (freeze; real-time with --isolate; stop with --unprivileged)
     #[arg(long, default_value = "auto", value_parser = Completed::new(|| owned(["auto", "freeze", "real-time", "sched-ext", "stop"]), mechanism), hide_possible_values = true)]
     mechanism: MechanismName,
@@ -135,7 +135,8 @@ struct RunArgs {
     /// together get the rest
     #[arg(long, default_value_t = 0.9)]
     share: f64,
-    /// The most threads and processes that a gang may have
+    /// The most threads and processes that a gang may have. With sched-ext all gangs together have at most
+    /// 75 for each processor
     #[arg(long, default_value_t = 4096)]
     max_threads: u32,
     /// Use only what an ordinary user may use: stop signals. They act late, so gangs overlap by up to

@@ -23,6 +23,10 @@ pub(crate) struct StepVerdict {
     pub(crate) skipped: Vec<String>,
     /// One line for each failure.
     pub(crate) failures: Vec<String>,
+    /// The names of the tests that failed.
+    pub(crate) failed_tests: Vec<String>,
+    /// One line for each test that failed at first and passed when it was tried again.
+    pub(crate) unsteady: Vec<String>,
     /// How long each test took, if the harness says it.
     pub(crate) times_ms: Vec<(u64, String)>,
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use unisono_gang::GangId;
 use unisono_gang::arena::{Arena, ArenaPlan, Weighing};
 use unisono_gang::journal::{self, GangJournal};
+use unisono_gang::mechanism::sched_ext::KernelExceptions;
 use unisono_gang::mechanism::{Mechanism, SchedExt, Standing};
 use unisono_host_tests::processes::{descendants, is_gone, until};
 use unisono_host_tests::{TestOutcome, host_tests, program, quota, require};
@@ -14,6 +15,9 @@ use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::process::{self, Family, PidFd, Signal};
 use unisono_linux::schedstat;
 use unisono_linux::scheduling::{self, SchedulingPolicy};
+
+/// The kernel's, short enough for a test. Its own check has to run in this time, too, on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Two processes that compute until they are ended.
 const SPIN: &str = "while :; do :; done & while :; do :; done";
@@ -57,6 +61,22 @@ fn all_make_progress(processes: &BTreeSet<i32>) {
         let more = |(pid, before): (&i32, &Duration)| used(*pid) > *before + Duration::from_millis(20);
         processes.iter().zip(&before).all(more)
     });
+}
+
+/// Loops in the fair class that never leave their processors.
+fn loops_on_each_processor() -> Vec<Child> {
+    let on_each = |cpu| {
+        let other = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("sh starts");
+        affinity::restrict(Tid(other.id() as i32), &CpuSet::single(cpu)).expect("it runs");
+        other
+    };
+    affinity::allowed(Tid::SELF).expect("own").iter().map(on_each).collect()
+}
+
+fn end(child: &mut Child) {
+    // one that has ended
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 /// The scheduler is killed, and before it whoever would put things back: the kernel alone frees the gangs.
@@ -111,7 +131,7 @@ fn gangs_keep_to_the_quota_of_the_group_that_they_are_started_in() -> TestOutcom
     Ok(())
 }
 
-/// Programs of gangs, their groups, and what undoes everything.
+/// Programs of gangs, their groups, and what undoes everything. Turns are given by hand.
 struct Stage {
     mechanism: Option<SchedExt>,
     leaders: Vec<Child>,
@@ -121,19 +141,24 @@ struct Stage {
 
 impl Stage {
     fn new(patience: Duration) -> Stage {
+        Stage::of(patience, [SPIN, SPIN], [2, 2])
+    }
+
+    /// Gangs that run these scripts, each of which has so many processes.
+    fn of(patience: Duration, scripts: [&str; 2], processes: [usize; 2]) -> Stage {
         let mut journal = GangJournal::create().expect("a journal");
-        let plan = ArenaPlan { gangs: 2, weighing: Weighing::None, max_threads: 50, cores: 2 };
+        let plan = ArenaPlan { gangs: 2, weighing: Weighing::None, max_threads: 200, cores: 2 };
         let arena = Arena::build(&plan, &mut journal).expect("control groups");
         let mechanism = SchedExt::with_patience(&arena, &mut journal, patience).expect("a scheduler");
         let path = journal.path().to_owned();
         let mut stage = Stage { mechanism: Some(mechanism), leaders: Vec::new(), arena, journal: path };
         for gang in 0..2 {
             let mut command = Command::new("sh");
-            command.args(["-c", SPIN]).stdin(Stdio::null());
+            command.args(["-c", scripts[gang]]).stdin(Stdio::null());
             let doors = stage.arena.of(GangId(gang)).doors().expect("doors");
             stage.leaders.push(process::start(&mut command, doors, Family::Same).expect("sh starts"));
         }
-        until("all loops", || (0..2).all(|gang| stage.processes(gang).len() == 2));
+        until("all processes", || (0..2).all(|gang| stage.processes(gang).len() == processes[gang]));
         stage
     }
 
@@ -145,6 +170,10 @@ impl Stage {
 
     fn used(&self, gang: usize) -> Duration {
         self.processes(gang).into_iter().map(used).sum()
+    }
+
+    fn exceptions(&self) -> KernelExceptions {
+        self.mechanism.as_ref().expect("there").exceptions().expect("counted")
     }
 
     fn turn_of(&mut self, gang: usize) -> unisono_gang::Result<()> {
@@ -171,19 +200,85 @@ impl Drop for Stage {
 /// The kernel takes a thread that waits so long for forgotten, and unloads the scheduler.
 fn a_gang_may_wait_for_longer_than_the_kernel_has_patience() -> TestOutcome {
     here()?;
-    let patience = Duration::from_secs(2);
+    let patience = PATIENCE;
     let mut stage = Stage::new(patience);
     stage.turn_of(0).expect("applied");
     std::thread::sleep(Duration::from_millis(200));
     let before = stage.used(1);
-    std::thread::sleep(patience * 3);
+    std::thread::sleep(patience * 2);
     let got = stage.used(1) - before;
     assert_eq!(state(), "enabled");
-    // each of its two threads runs for a moment, nine times
-    assert!(got < Duration::from_millis(20), "{got:?} while it waited");
+    // each of its two threads has a slice in a tenth of the patience: 0.5 s in the virtual machine
+    assert!(got < patience / 2, "{got:?} while it waited");
+    assert!(stage.exceptions().breaths >= 6, "{:?}", stage.exceptions());
     stage.turn_of(1).expect("applied");
     let before = stage.used(1);
     until("progress", || stage.used(1) > before + Duration::from_millis(50));
+    Ok(())
+}
+
+/// The gang whose turn it is sleeps, and nobody changes the turn: processors that have nothing to do let
+/// those who wait run for a moment, too.
+fn a_gang_may_wait_long_while_nobody_runs() -> TestOutcome {
+    here()?;
+    let patience = PATIENCE;
+    let mut stage = Stage::of(patience, ["sleep 1000 & exec sleep 1000", SPIN], [2, 2]);
+    stage.turn_of(0).expect("applied");
+    std::thread::sleep(patience * 2);
+    assert_eq!(state(), "enabled");
+    let breaths = stage.exceptions().breaths;
+    assert!(breaths >= 6, "{breaths} in twice the patience");
+    Ok(())
+}
+
+/// Loops that look paths up, which the kernel does under RCU, lose their processors again and again. Others
+/// wait for RCU meanwhile.
+fn nobody_waits_for_a_turn_while_others_wait_for_rcu() -> TestOutcome {
+    here()?;
+    let look = "while :; do [ -e /sys/fs/cgroup/a/b/c ]; done";
+    let both = format!("{look} & {look}");
+    let mut stage = Stage::of(Duration::from_secs(30), [&both, &both], [2, 2]);
+    let begun = Instant::now();
+    let mut entered = 0;
+    let mut entering = Vec::new();
+    for turn in 0..30 {
+        stage.turn_of(turn % 2).expect("applied");
+        std::thread::sleep(Duration::from_millis(3));
+        entering.retain_mut(|child: &mut Child| child.try_wait().expect("its state").is_none());
+        if entering.is_empty() {
+            let mut command = Command::new("true");
+            let doors = stage.arena.of(GangId(0)).doors().expect("doors");
+            // whoever enters a group waits for RCU
+            entering.push(process::start(&mut command, doors, Family::Same).expect("true starts"));
+            entered += 1;
+        }
+    }
+    for mut child in entering {
+        child.wait().expect("reap");
+    }
+    let exceptions = stage.exceptions();
+    println!("{entered} entered a group in {:?}; {exceptions:?}", begun.elapsed());
+    assert_eq!(state(), "enabled");
+    assert!(exceptions.went_on > 0, "{exceptions:?}");
+    Ok(())
+}
+
+/// Too many threads for what other programs leave: the scheduler gives up before the kernel calls it stalled.
+fn it_gives_up_before_a_thread_starves() -> TestOutcome {
+    here()?;
+    let loops = "while :; do :; done & ".repeat(50);
+    let mut stage = Stage::of(PATIENCE, [SPIN, &format!("{loops} wait")], [2, 51]);
+    let one = affinity::allowed(Tid::SELF).expect("own").iter().next().expect("a processor");
+    for process in stage.processes(1) {
+        affinity::restrict(Tid(process), &CpuSet::single(one)).expect("it runs");
+    }
+    let mut others = loops_on_each_processor();
+    stage.turn_of(0).expect("applied");
+    until("it has given up", || state() == "disabled");
+    others.iter_mut().for_each(end);
+    let refused = stage.turn_of(1).expect_err("there is no scheduler").to_string();
+    assert!(refused.contains("too many threads wait"), "{refused}");
+    all_make_progress(&stage.processes(0));
     Ok(())
 }
 
@@ -207,25 +302,19 @@ fn a_scheduler_that_the_kernel_ends_is_an_error_and_everybody_runs() -> TestOutc
 /// processor, while two of a gang have the other.)
 fn other_programs_go_first_where_they_run() -> TestOutcome {
     here()?;
-    let mut stage = Stage::new(Duration::from_secs(30));
+    // shorter than the test: the kernel's reserve keeps it from losing patience
+    let mut stage = Stage::new(PATIENCE);
     stage.turn_of(0).expect("applied");
-    let on_each = |cpu| {
-        let other = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("sh starts");
-        affinity::restrict(Tid(other.id() as i32), &CpuSet::single(cpu)).expect("it runs");
-        other
-    };
-    let cpus = affinity::allowed(Tid::SELF).expect("own");
-    let mut others: Vec<Child> = cpus.iter().map(on_each).collect();
+    let mut others = loops_on_each_processor();
     std::thread::sleep(Duration::from_millis(500));
     let theirs = |others: &[Child]| others.iter().map(|one| used(one.id() as i32)).sum::<Duration>();
     let (before, gang) = (theirs(&others), stage.used(0));
     std::thread::sleep(Duration::from_secs(3));
     let (got, gang) = (theirs(&others) - before, stage.used(0) - gang);
-    for other in &mut others {
-        let _ = other.kill();
-        let _ = other.wait();
-    }
-    println!("others {got:?}, the gang {gang:?} in 3 s of {} processors", cpus.len());
+    assert_eq!(state(), "enabled");
+    let count = others.len();
+    others.iter_mut().for_each(end);
+    println!("others {got:?}, the gang {gang:?} in 3 s of {count} processors");
     assert!(got > gang * 5, "others got {got:?}, the gang {gang:?}");
     let before = stage.used(0);
     until("progress", || stage.used(0) > before + Duration::from_millis(50));
@@ -236,6 +325,9 @@ host_tests![
     the_kernel_frees_the_gangs_when_scheduler_and_guardian_are_killed within 90,
     gangs_keep_to_the_quota_of_the_group_that_they_are_started_in within 90,
     a_gang_may_wait_for_longer_than_the_kernel_has_patience within 90,
+    a_gang_may_wait_long_while_nobody_runs within 90,
+    nobody_waits_for_a_turn_while_others_wait_for_rcu within 90,
+    it_gives_up_before_a_thread_starves within 240,
     a_scheduler_that_the_kernel_ends_is_an_error_and_everybody_runs within 90,
     other_programs_go_first_where_they_run within 90,
 ];

@@ -112,6 +112,14 @@ pub fn now() -> Nanos {
     Nanos(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
 }
 
+/// How often the kernel's timer interrupts a thread that computes: a slice ends at such a tick.
+pub fn kernel_tick() -> Nanos {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec that the call fills; this clock exists since Linux 2.6.32.
+    unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
+    Nanos(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
+}
+
 /// How far the time of day (`CLOCK_REALTIME`, since 1970) is ahead of [`now`]. It changes when the clock is
 /// set or steered.
 pub fn wall_ahead() -> Nanos {
@@ -203,6 +211,12 @@ fn saturate(value: u128) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tick_of_the_kernel_has_one_to_ten_milliseconds() {
+        let tick = kernel_tick();
+        assert!((Nanos(1_000_000)..=Nanos(10_000_000)).contains(&tick), "{tick:?}");
+    }
 
     #[test]
     fn a_length_survives_the_way_to_ticks_and_back_within_a_part_per_thousand() {

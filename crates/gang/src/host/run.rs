@@ -31,7 +31,9 @@ use crate::arena::{Arena, ArenaPlan, Weighing};
 use crate::error::{Error, Result, system};
 use crate::gang::GangId;
 use crate::journal::{self, GangJournal};
-use crate::mechanism::{Freeze, Mechanism, MechanismKind, RealTime, SchedExt, Stop, Wish, recommended};
+use crate::mechanism::{
+    Freeze, Mechanism, MechanismKind, RealTime, SchedExt, Stop, Wish, recommended, sched_ext,
+};
 use crate::policy::Rotation;
 use crate::turn_quota::TurnQuota;
 use std::fs::File;
@@ -137,18 +139,19 @@ fn run_guarded(
 ) -> Result<RunSummary> {
     let cores = whole.len();
     let quota = quota_of_turns(kind)?;
+    let max_threads = match kind {
+        MechanismKind::SchedExt => {
+            options.max_threads.min(sched_ext::most_threads(options.commands.len(), cores))
+        }
+        _ => options.max_threads,
+    };
     let arena = match kind {
         MechanismKind::Stop => None,
         MechanismKind::Freeze | MechanismKind::RealTime | MechanismKind::SchedExt => {
             // weights count inside the fair class alone
             let weighing =
                 if kind == MechanismKind::Freeze { Weighing::Share(options.share) } else { Weighing::None };
-            let plan = ArenaPlan {
-                gangs: options.commands.len(),
-                weighing,
-                max_threads: options.max_threads,
-                cores,
-            };
+            let plan = ArenaPlan { gangs: options.commands.len(), weighing, max_threads, cores };
             Some(Arc::new(Arena::build(&plan, journal)?))
         }
     };
@@ -242,7 +245,7 @@ fn run_guarded(
     if kind == MechanismKind::Stop {
         warnings.push("stop signals act late: gangs overlap by up to milliseconds; without --unprivileged and as root they do not".into());
     }
-    warnings.extend(refused(arena.as_deref(), options.max_threads));
+    warnings.extend(refused(arena.as_deref(), max_threads));
     let run = RunFacts { kind, reason, cores, started, others, weighed: reserve.is_some() };
     Ok(summarize(options, run, &programs, outcome, warnings))
 }

@@ -3,7 +3,7 @@
 //! | mechanism | file | stops the outgoing gang by | new threads | needs | leak | when not |
 //! |---|---|---|---|---|---|---|
 //! | freeze | `freeze.rs` | the cgroup freezer | by themselves | groups | 0.03 %, many threads 0.1 to 0.3 % | programs that block often |
-//! | sched-ext | `sched_ext/mod.rs` | a scheduler in the kernel | inherit | cgroup version 2, root, clang, Linux 6.13 with `CONFIG_SCHED_CLASS_EXT` | not measured on hardware | other programs keep the processors busy |
+//! | sched-ext | `sched_ext/mod.rs` | a scheduler in the kernel | inherit | cgroup version 2, root, clang, Linux 7.0 with `CONFIG_SCHED_CLASS_EXT` | not measured on hardware | other programs keep the processors busy |
 //! | real-time | `real_time.rs` | a more urgent incoming gang | inherit | groups, `CAP_SYS_NICE` | 0 to 5 % | other work matters |
 //! | stop | `stop.rs` | SIGSTOP to its process group | by themselves | nothing | milliseconds | anything else works |
 //!

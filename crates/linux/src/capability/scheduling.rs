@@ -127,7 +127,7 @@ pub(super) fn sched_ext(host: &ProbedHost) -> TrialFinding {
         }
         None => TrialFinding::missing(
             "/sys/kernel/sched_ext does not exist: this kernel was built without CONFIG_SCHED_CLASS_EXT",
-            "boot a kernel of Linux 6.13 or newer that has it, for unisono gang run --mechanism sched-ext; the other \
+            "boot a kernel of Linux 7.0 or newer that has it, for unisono gang run --mechanism sched-ext; the other \
              mechanisms do not need it",
         ),
     }

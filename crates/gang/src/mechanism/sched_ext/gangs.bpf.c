@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT
 /*
- * Gangs in a scheduler of the kernel (sched_ext): Linux 6.13 and later, CONFIG_SCHED_CLASS_EXT.
+ * Gangs in a scheduler of the kernel (sched_ext): Linux 7.0 and later, CONFIG_SCHED_CLASS_EXT.
  *
  * Decided here, for each thread of a gang: whether it may run now, and on which processor. A gang's threads
  * wait in a queue of their own. A processor that is free takes the next thread from the queues of the gangs
@@ -12,6 +12,15 @@
  * Only threads with the policy SCHED_EXT are scheduled here; all others stay in the fair class, which goes
  * first. A thread with that policy that is in no gang is served like a gang whose turn it always is.
  *
+ * Nobody starves, whatever user space does:
+ *   1. A thread that is stopped where it reads under RCU goes on at once, its turn or not (`cannot_wait`).
+ *   2. A thread that has waited a tenth of the kernel's patience goes first, its turn or not, the oldest
+ * before the others (`breathe`). Every processor looks for such threads whenever it chooses, and the kernel's
+ * own check for forgotten threads makes one processor choose at least twice in its patience.
+ *   3. Other programs leave this class a twentieth of each processor (the kernel's `ext_server`).
+ *   4. Should a thread have waited for six tenths of the patience after all, because there are too many, this
+ *      scheduler gives up: the kernel unloads it, and all threads are in the fair class again.
+ *
  * When the loader dies: its link to the kernel is closed, the kernel unloads this scheduler, and all threads
  * are in the fair class again. The kernel does the same if a thread that could run does not for 30 seconds.
  *
@@ -21,8 +30,10 @@
 #include <stdbool.h>
 #include <bpf/bpf_helpers.h>
 
+typedef __u16 u16;
 typedef __s32 s32;
 typedef __u32 u32;
+typedef __s64 s64;
 typedef __u64 u64;
 
 /* Loops with the kernel's own iterator: each body is verified once, not as often as it runs. */
@@ -66,7 +77,9 @@ struct cpumask;
 extern s32 scx_bpf_create_dsq(u64 queue, s32 node);
 extern void scx_bpf_dsq_insert(struct task_struct *p, u64 queue, u64 slice, u64 flags);
 extern bool scx_bpf_dsq_move_to_local(u64 queue);
-extern s32 scx_bpf_dsq_nr_queued(u64 queue);
+extern struct task_struct *scx_bpf_dsq_peek(u64 queue);
+extern bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *mask);
+extern void scx_bpf_exit_bstr(s64 code, char *format, u64 *data, u32 data__size);
 extern void scx_bpf_kick_cpu(s32 cpu, u64 flags);
 extern u32 scx_bpf_nr_cpu_ids(void);
 extern s32 scx_bpf_pick_idle_cpu(const struct cpumask *allowed, u64 flags);
@@ -75,20 +88,27 @@ extern s32 scx_bpf_task_cpu(const struct task_struct *p);
 
 /* offset_of__STRUCT__MEMBER: filled in by the loader. */
 extern const char offset_of__task_struct__cgroups, offset_of__task_struct__cpus_ptr;
-extern const char offset_of__task_struct__scx__weight;
+extern const char offset_of__task_struct__scx__weight, offset_of__task_struct__scx__runnable_at;
+extern const char offset_of__task_struct__pid, offset_of__task_struct__flags;
+extern const char offset_of__task_struct__migration_disabled;
+/* 0 in a kernel that does not stop threads which read under RCU. */
+extern const char offset_of__task_struct__rcu_read_lock_nesting;
 extern const char offset_of__css_set__dfl_cgrp, offset_of__cgroup__kn, offset_of__kernfs_node__id;
 extern const char offset_of__cgroup__self__parent, offset_of__cgroup_subsys_state__cgroup;
 extern const char offset_of__scx_exit_info__kind, offset_of__scx_exit_info__msg;
 #define member(type, pointer, what) (*(type *)((char *)(pointer) + (u64)&offset_of__##what))
 
 /* Numbers that the loader fills in, as addresses. */
-extern const char number_of_gangs, patience_ms;
+extern const char number_of_gangs, breath_ticks;
 #define GANGS ((u32)(u64)&number_of_gangs)
-/* After this part of the kernel's patience (ns) a thread that waits runs for a moment. */
-#define BREATH ((u64)(u32)(u64)&patience_ms * 1000000 / 3)
+/* A thread that has waited so many ticks goes first. */
+#define BREATH ((u64)(u32)(u64)&breath_ticks)
+/* A tenth of the kernel's patience is one breath. 18 s are also less than RCU waits before it complains (21
+ * s). */
+#define GIVE_UP (6 * BREATH)
 
 /* Maps are made by the loader, which fills in their descriptors by these names. */
-extern char turn, gangs, state, waits, processors;
+extern char turn, gangs, state, processors;
 
 /* Known to loaded.rs too. */
 #define MOST_GANGS 256
@@ -106,12 +126,20 @@ struct turn {
 
 /* Written here. */
 struct state {
-	u64 look_at; /* when to look for gangs that have waited long */
-	u32 next;    /* where the next processor begins in `order` */
-	u32 breathes,
-		breath; /* the gang that has waited long, and how many of its threads are still to run */
-	u32 ended;	/* why the kernel unloaded this (enum scx_exit_kind); 0: it did not */
+	u64 look_at;	       /* when to look for threads that have waited long (ticks) */
+	u32 next;	       /* where the next processor begins in `order` */
+	u32 breaths;	       /* how often a thread that had waited long went first */
+	u32 went_on;	       /* how often a thread went on because it could not wait */
+	u32 ended;	       /* why the kernel unloaded this (enum scx_exit_kind); 0: it did not */
 	char message[MESSAGE]; /* the same in words */
+};
+
+/* Written here, for each processor. */
+struct processor {
+	u32 gang;     /* whose thread runs here, counted from 1; 0: none */
+	u32 breather; /* the thread that goes first here; 0: none */
+	u32 breathes; /* it runs */
+	u32 unused;
 };
 _Static_assert(sizeof(struct turn) == 2056 && sizeof(struct state) == 152, "loaded.rs says otherwise");
 
@@ -120,14 +148,18 @@ _Static_assert(sizeof(struct turn) == 2056 && sizeof(struct state) == 152, "load
 /* Groups inside a gang's group are looked at so deep. */
 #define DEPTH 4
 
-/* A turn of a thread among those of its gang, at the default weight. A tick has 1 to 10 ms. */
+/* A turn of a thread among those of its gang, at the default weight. It ends at the tick after it; a tick has
+ * 1 to 10 ms. The most is what bounds how long a thread waits behind a hundred others. */
 #define SLICE 4000000
 #define LEAST_SLICE 500000
+#define MOST_SLICE 8000000
 #define DEFAULT_WEIGHT 100
 
 /* The kernel's (kernel/sched/ext.c), the same from 6.12 to 7.2. */
 #define LOCAL ((1ULL << 63) | 2) /* SCX_DSQ_LOCAL */
 #define IS_LAST (1ULL << 41)	 /* SCX_ENQ_LAST */
+#define IS_FIRST (1ULL << 4)	 /* SCX_ENQ_HEAD */
+#define EXITS 4			 /* PF_EXITING */
 #define KICK_IDLE 1		 /* SCX_KICK_IDLE */
 #define KICK_PREEMPT 2		 /* SCX_KICK_PREEMPT */
 
@@ -168,7 +200,24 @@ static __always_inline u64 slice_of(struct task_struct *p)
 {
 	u64 slice = SLICE / DEFAULT_WEIGHT * (u64)member(u32, p, task_struct__scx__weight);
 
+	if (slice > MOST_SLICE)
+		return MOST_SLICE;
 	return slice < LEAST_SLICE ? LEAST_SLICE : slice;
+}
+
+/* Whether others would wait for this thread: it has been stopped where it reads under RCU, or it ends. The
+ * kernel leaves such a place after microseconds. (One that must stay on its processor never comes to
+ * `enqueue`.) */
+static __always_inline bool cannot_wait(struct task_struct *p)
+{
+	/* while a program like this one runs, the thread that it interrupts reads under RCU, too */
+	s32 own = bpf_get_current_task() == (u64)p;
+
+	if ((u64)&offset_of__task_struct__rcu_read_lock_nesting &&
+	    member(s32, p, task_struct__rcu_read_lock_nesting) > own)
+		return true;
+	return member(u16, p, task_struct__migration_disabled) > own ||
+	       member(u32, p, task_struct__flags) & EXITS;
 }
 
 /* Where a thread that wakes is to run. One whose gang waits stays where it was, in its queue. */
@@ -195,10 +244,9 @@ static __always_inline void preempt_lent(const struct turn *now)
 
 	repeat(cpu, scx_bpf_nr_cpu_ids())
 	{
-		u32 *gang = bpf_map_lookup_elem(&processors, &cpu);
+		struct processor *one = bpf_map_lookup_elem(&processors, &cpu);
 
-		/* counted from 1; 0: none */
-		if (gang && *gang && standing_of(now, *gang - 1) == LENT) {
+		if (one && one->gang && standing_of(now, one->gang - 1) == LENT) {
 			scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
 			return;
 		}
@@ -220,9 +268,19 @@ int enqueue(u64 *arguments)
 		scx_bpf_dsq_insert(p, LOCAL, slice_of(p), flags);
 		return 0;
 	}
-	scx_bpf_dsq_insert(p, gang, slice_of(p), flags);
-	if (standing == WAITS)
+	if (standing == WAITS) {
+		struct state *here = only(&state);
+
+		if (cannot_wait(p)) {
+			if (here)
+				here->went_on++;
+			scx_bpf_dsq_insert(p, LOCAL, LEAST_SLICE, flags | IS_FIRST);
+		} else {
+			scx_bpf_dsq_insert(p, gang, LEAST_SLICE, flags);
+		}
 		return 0;
+	}
+	scx_bpf_dsq_insert(p, gang, slice_of(p), flags);
 	s32 cpu = scx_bpf_pick_idle_cpu(member(struct cpumask *, p, task_struct__cpus_ptr), 0);
 
 	if (cpu >= 0)
@@ -232,33 +290,66 @@ int enqueue(u64 *arguments)
 	return 0;
 }
 
-/* Lets one thread of a gang that has waited long run for a moment, so that the kernel does not take it for
- * forgotten. */
-static __always_inline bool breathe(struct state *here)
+/* Has all processors choose anew that have nothing to do. */
+static __always_inline void wake_idle(void)
 {
-	u64 now = bpf_ktime_get_ns();
-	u32 gang = 0;
+	u32 cpu = 0;
 
-	if (here->breath) {
-		here->breath--;
-		if (scx_bpf_dsq_move_to_local(here->breathes))
-			return true;
-		here->breath = 0;
-	}
-	if (now < here->look_at)
+	repeat(cpu, scx_bpf_nr_cpu_ids()) scx_bpf_kick_cpu(cpu, KICK_IDLE);
+}
+
+static __always_inline void give_up(void)
+{
+	char why[] = "too many threads wait";
+	u64 none = 0;
+
+	scx_bpf_exit_bstr(0, why, &none, 0);
+}
+
+/* Takes the thread that has waited longest, if it has waited long: for its processor a whole slice, in which
+ * it leaves whatever lock of the kernel it holds. */
+static __always_inline bool breathe(struct state *state, u32 cpu)
+{
+	u64 now = bpf_jiffies64(), longest = BREATH;
+	u32 queue = 0, oldest = 0, thread = 0;
+	bool elsewhere = false;
+
+	if (now < state->look_at)
 		return false;
-	here->look_at = now + BREATH / 8;
-	repeat(gang, GANGS)
+	repeat(queue, GANGS + 1)
 	{
-		u64 *since = bpf_map_lookup_elem(&waits, &gang);
+		u32 which = queue < GANGS ? queue : OTHERS;
+		struct task_struct *first = scx_bpf_dsq_peek(which);
+		u64 waited;
 
-		if (!since || !*since || now < *since + BREATH)
+		if (!first)
 			continue;
-		*since = now;
-		here->breathes = gang;
-		here->breath = scx_bpf_dsq_nr_queued(gang);
-		break;
+		waited = now - member(u64, first, task_struct__scx__runnable_at);
+		if ((s64)waited < (s64)BREATH)
+			continue;
+		if (waited >= GIVE_UP)
+			give_up();
+		if (!bpf_cpumask_test_cpu(cpu, member(struct cpumask *, first, task_struct__cpus_ptr))) {
+			elsewhere = true;
+		} else if (waited >= longest) {
+			longest = waited;
+			oldest = which;
+			thread = member(u32, first, task_struct__pid);
+		}
 	}
+	if (elsewhere)
+		wake_idle();
+	if (thread) {
+		struct processor *here = bpf_map_lookup_elem(&processors, &cpu);
+
+		if (here)
+			here->breather = thread;
+		if (scx_bpf_dsq_move_to_local(oldest)) {
+			state->breaths++;
+			return true;
+		}
+	}
+	state->look_at = now + BREATH / 8;
 	return false;
 }
 
@@ -266,12 +357,13 @@ static __always_inline bool breathe(struct state *here)
 SEC("struct_ops/dispatch")
 int dispatch(u64 *arguments)
 {
+	u32 cpu = arguments[0];
 	struct task_struct *before = (void *)arguments[1];
 	const struct turn *now = only(&turn);
 	struct state *here = only(&state);
 	u32 standing = WAITS, runs, lent, first, at = 0;
 
-	if (!now || !here || breathe(here))
+	if (!now || !here || breathe(here, cpu))
 		return 0;
 	runs = now->runs < MOST_GANGS ? now->runs : MOST_GANGS;
 	lent = now->lent;
@@ -306,11 +398,15 @@ int running(u64 *arguments)
 {
 	struct task_struct *p = (void *)arguments[0];
 	u32 gang = gang_of(p), cpu = scx_bpf_task_cpu(p);
-	u32 *here = bpf_map_lookup_elem(&processors, &cpu);
+	struct processor *here = bpf_map_lookup_elem(&processors, &cpu);
 
-	if (here)
-		*here = gang + 1;
-	if (standing_of(only(&turn), gang) == WAITS)
+	if (!here)
+		return 0;
+	here->gang = gang + 1;
+	here->breathes = here->breather == member(u32, p, task_struct__pid);
+	if (here->breathes)
+		here->breather = 0;
+	else if (standing_of(only(&turn), gang) == WAITS && !cannot_wait(p))
 		scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
 	return 0;
 }
@@ -320,10 +416,10 @@ int stopping(u64 *arguments)
 {
 	struct task_struct *p = (void *)arguments[0];
 	u32 cpu = scx_bpf_task_cpu(p);
-	u32 *here = bpf_map_lookup_elem(&processors, &cpu);
+	struct processor *here = bpf_map_lookup_elem(&processors, &cpu);
 
 	if (here)
-		*here = 0;
+		here->gang = here->breathes = 0;
 	return 0;
 }
 
@@ -360,26 +456,20 @@ int ended(u64 *arguments)
 SEC("syscall")
 int switch_gangs(void *unused_context)
 {
-	const struct turn *now = only(&turn);
 	struct state *here = only(&state);
-	u64 time = bpf_ktime_get_ns();
-	u32 gang = 0, cpu = 0;
+	u32 cpu = 0;
 
-	if (!now || !here)
+	if (!here)
 		return -1;
-	repeat(gang, GANGS)
-	{
-		u64 *since = bpf_map_lookup_elem(&waits, &gang);
-
-		if (!since)
-			continue;
-		if (standing_of(now, gang) != WAITS)
-			*since = 0;
-		else if (!*since)
-			*since = time;
-	}
 	if (here->ended)
 		return here->ended;
-	repeat(cpu, scx_bpf_nr_cpu_ids()) scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+	repeat(cpu, scx_bpf_nr_cpu_ids())
+	{
+		struct processor *one = bpf_map_lookup_elem(&processors, &cpu);
+
+		/* a thread that has waited long keeps its slice */
+		if (!one || !one->breathes)
+			scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+	}
 	return 0;
 }

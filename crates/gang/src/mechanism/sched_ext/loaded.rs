@@ -11,6 +11,7 @@ use unisono_linux::bpf::object::{self, Meaning};
 use unisono_linux::bpf::{
     Array, Callable, KernelTypes, LoadedOperations, MaySleep, Operations, Table, TypeInformation,
 };
+use unisono_linux::clock::{self, Nanos};
 
 const WRAPPER: &str = "bpf_struct_ops_sched_ext_ops";
 const OPERATIONS: [(&str, MaySleep); 7] = [
@@ -22,6 +23,7 @@ const OPERATIONS: [(&str, MaySleep); 7] = [
     ("init", MaySleep::Yes),
     ("exit", MaySleep::Yes),
 ];
+const READS_UNDER_RCU: &str = "offset_of__task_struct__rcu_read_lock_nesting";
 /// Shown in `/sys/kernel/sched_ext/root/ops` while it is loaded.
 const NAME: &[u8] = b"unisono_gangs";
 /// `SCX_OPS_ENQ_LAST`: a thread that is alone on its processor is not simply kept there; its gang may have to
@@ -30,12 +32,16 @@ const FLAGS: u64 = 1 << 1 | 1 << 3;
 /// The longest patience that a kernel has.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Three seconds of the longest patience: a lock of the kernel that a waiting thread holds is held no longer.
+/// A gang that waits less is not disturbed.
+const BREATHS_IN_PATIENCE: u32 = 10;
+
 /// The most gangs of one scheduler.
 pub(super) const MOST_GANGS: usize = 256;
 const MOST_PROCESSORS: u32 = 4096;
 /// `struct turn`: how many run and are lent, those gangs, the standing of each.
 const TURN: usize = 8 + 8 * MOST_GANGS;
-/// `struct state`: six words, and a message at the end.
+/// `struct state`: a long word and four short ones, and a message at the end.
 const STATE: usize = 24 + MESSAGE;
 const MESSAGE: usize = 128;
 
@@ -45,6 +51,15 @@ pub(super) enum KernelStanding {
     Waits = 0,
     Lent = 1,
     Runs = 2,
+}
+
+/// How often the program in the kernel has let a thread run before its gang's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelExceptions {
+    /// The thread had waited long.
+    pub breaths: u32,
+    /// Others would have waited for it: it was stopped inside the kernel.
+    pub went_on: u32,
 }
 
 /// The scheduler in the kernel. The kernel unloads it when this is dropped, or when this process ends.
@@ -57,17 +72,29 @@ pub(super) struct LoadedScheduler {
     _operations: Operations,
 }
 
-/// The kernel's types, if it can have a scheduler made of programs.
+/// The kernel's types, if it can have a scheduler made of programs, and reserves a part of each processor for
+/// the threads of that scheduler. Without the reserve, a loop of another program would keep a gang's thread
+/// from running until the kernel takes it for forgotten.
 fn supported() -> Result<KernelTypes, ProgramError> {
     let types = KernelTypes::of_this_kernel()?;
-    if types.structure(WRAPPER).is_none() {
-        return Err(ProgramError::Host(
-            "the kernel has no schedulers made of BPF programs; use Linux 6.13 or later with \
-             CONFIG_SCHED_CLASS_EXT, or --mechanism freeze"
-                .to_owned(),
-        ));
+    let reserve = types.structure("rq").and_then(|queue| types.member(queue, &["ext_server"]));
+    if types.structure(WRAPPER).is_none() || reserve.is_none() {
+        let what = if types.structure(WRAPPER).is_none() {
+            "has no schedulers made of BPF programs"
+        } else {
+            "lets other programs starve the threads of its BPF scheduler"
+        };
+        return Err(ProgramError::Host(format!(
+            "the kernel {what}; use Linux 7.0 or later with CONFIG_SCHED_CLASS_EXT, or --mechanism freeze"
+        )));
     }
     Ok(types)
+}
+
+/// A tenth of the kernel's patience in ticks: a thread that has waited so long goes first.
+fn breath_ticks(patience: Duration) -> u32 {
+    let breath = Nanos::from(patience / BREATHS_IN_PATIENCE);
+    (breath.0 / clock::kernel_tick().0.max(1)).max(1) as u32
 }
 
 impl LoadedScheduler {
@@ -81,19 +108,21 @@ impl LoadedScheduler {
         };
         let turn = map("turn", TURN as u32, 1)?;
         let state = map("state", STATE as u32, 1)?;
-        let waits = map("waits", 8, MOST_GANGS as u32)?;
-        let processors = map("processors", 4, MOST_PROCESSORS)?;
+        let processors = map("processors", 16, MOST_PROCESSORS)?;
         let table =
             Table::new("gangs", MOST_GANGS as u32).map_err(ProgramError::io("make the BPF map gangs"))?;
-        let maps: [(&str, BorrowedFd<'_>); 5] = [
+        let maps: [(&str, BorrowedFd<'_>); 4] = [
             ("turn", turn.as_fd()),
             ("state", state.as_fd()),
-            ("waits", waits.as_fd()),
             ("processors", processors.as_fd()),
             ("gangs", table.as_fd()),
         ];
-        let patience = patience.min(PATIENCE).as_millis() as u32;
-        let numbers = [("number_of_gangs", gangs as u32), ("patience_ms", patience)];
+        let patience = patience.min(PATIENCE);
+        let mut numbers = vec![("number_of_gangs", gangs as u32), ("breath_ticks", breath_ticks(patience))];
+        // a kernel without this never stops a thread that reads under RCU
+        if types.symbol(READS_UNDER_RCU).is_none() {
+            numbers.push((READS_UNDER_RCU, 0));
+        }
         // the kernel has a hundred thousand types, and a name is used several times
         let known = RefCell::new(BTreeMap::<String, Option<Meaning>>::new());
         let meaning = |name: &str| {
@@ -131,7 +160,7 @@ impl LoadedScheduler {
         }
         put("name", NAME)?;
         put("flags", &FLAGS.to_ne_bytes())?;
-        put("timeout_ms", &patience.to_ne_bytes())?;
+        put("timeout_ms", &(patience.as_millis() as u32).to_ne_bytes())?;
         let switch = Callable::load("switch_gangs", &object::link(&object, "syscall", meaning)?)?;
         let information = TypeInformation::least().map_err(ProgramError::io("describe a map's types"))?;
         let operations = Operations::register("unisono_gangs", wrapper.id, &value, &information)
@@ -160,6 +189,13 @@ impl LoadedScheduler {
                 self.message()
             ))),
         }
+    }
+
+    pub(super) fn exceptions(&self) -> Result<KernelExceptions, ProgramError> {
+        let mut state = vec![0; STATE];
+        self.state.read(0, &mut state).map_err(ProgramError::io("read what the scheduler has counted"))?;
+        let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| state[at + byte]));
+        Ok(KernelExceptions { breaths: word(12), went_on: word(16) })
     }
 
     fn message(&self) -> String {
@@ -225,8 +261,8 @@ mod tests {
         for section in sections.chain(["syscall".to_owned()]) {
             object::link(&object, &section, |symbol| {
                 Some(match symbol {
-                    "turn" | "state" | "waits" | "processors" | "gangs" => Meaning::Map(3),
-                    "number_of_gangs" | "patience_ms" => Meaning::Number(8),
+                    "turn" | "state" | "processors" | "gangs" => Meaning::Map(3),
+                    "number_of_gangs" | "breath_ticks" => Meaning::Number(8),
                     _ if symbol.starts_with("offset_of__") => Meaning::Number(8),
                     _ => Meaning::Function(9),
                 })

@@ -14,8 +14,9 @@
 //!
 //! Cost: two system calls and an interrupt for each processor; the first turn of a gang one more call for
 //! each thread. When not: beside programs that keep the processors busy, because on each processor the fair
-//! class goes first and gangs get only what it leaves (Linux 7.0 and later: at least a twentieth). The
-//! kernel's quotas (`cpu.max`) do not hold for these threads; the turns of the policy keep to them instead.
+//! class goes first and gangs get only what it leaves, at least a twentieth. The kernel's quotas (`cpu.max`)
+//! do not hold for these threads; the turns of the policy keep to them instead. A gang that waits for longer
+//! than 3 s runs for a slice in each 3 s, so that nobody waits long for what its threads hold in the kernel.
 //!
 //! Reference: Documentation/scheduler/sched-ext.rst; `docs/decisions/0020`.
 
@@ -27,6 +28,7 @@ use crate::class;
 use crate::error::{Error, Result};
 use crate::gang::GangId;
 use crate::journal::{GangJournal, UndoEntry};
+pub use loaded::KernelExceptions;
 use loaded::{KernelStanding, LoadedScheduler, MOST_GANGS, PATIENCE};
 use std::collections::BTreeSet;
 use std::fs;
@@ -44,6 +46,16 @@ impl From<ProgramError> for Error {
     fn from(error: ProgramError) -> Error {
         Error::Host(error.to_string())
     }
+}
+
+/// The most threads on each processor. Beside programs that never leave a processor, threads of gangs get a
+/// twentieth of it, and one that has waited long has a slice of at most 10 ms: all of 75 have had one after
+/// 15 s. The scheduler gives up before a thread has waited for 18 s.
+const MOST_ON_A_PROCESSOR: usize = 75;
+
+/// The most threads that each of some gangs may have.
+pub fn most_threads(gangs: usize, processors: usize) -> u32 {
+    (MOST_ON_A_PROCESSOR * processors / gangs.max(1)).max(1) as u32
 }
 
 #[derive(Debug)]
@@ -103,6 +115,11 @@ impl SchedExt {
         })
     }
 
+    /// How often the kernel has let a thread run before its gang's turn, so that nobody starved.
+    pub fn exceptions(&self) -> Result<KernelExceptions> {
+        Ok(self.scheduler.exceptions()?)
+    }
+
     /// Gives all threads of a gang the policy. What they start later inherits it.
     fn enrol(&mut self, gang: GangId) -> Result<()> {
         let mut done = BTreeSet::new();
@@ -136,8 +153,8 @@ impl Mechanism for SchedExt {
 
     fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
         known(standings, |gang| gang.0 < self.groups.len() && !self.left.contains(&gang))?;
-        // A thread may be stopped inside the kernel, where it holds up RCU. Whoever starts the next gang waits
-        // for RCU when it enters a group, so nobody may have to wait for a turn until all have started.
+        // A thread may be stopped inside the kernel with a lock for which whoever starts the next gang waits.
+        // So nobody waits for a turn until the first gang has one.
         self.begun |= standings.iter().any(|(_, standing)| *standing == Standing::Running);
         for (gang, standing) in standings {
             self.standings[gang.0] = match standing {
