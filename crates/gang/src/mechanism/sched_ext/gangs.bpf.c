@@ -15,8 +15,9 @@
  * Nobody starves, whatever user space does:
  *   1. A thread that is stopped where it reads under RCU goes on at once, its turn or not (`cannot_wait`).
  *   2. A thread that has waited a tenth of the kernel's patience goes first, its turn or not, the oldest
- * before the others (`breathe`). Every processor looks for such threads whenever it chooses, and the kernel's
- * own check for forgotten threads makes one processor choose at least twice in its patience.
+ *      before the others (`breathe`). Every processor looks for those that may run on it whenever it chooses,
+ *      eight times in that tenth. The kernel's own check for forgotten threads makes one processor choose at
+ *      least twice in its patience.
  *   3. Other programs leave this class a twentieth of each processor (the kernel's `ext_server`).
  *   4. Should a thread have waited for six tenths of the patience after all, because there are too many, this
  *      scheduler gives up: the kernel unloads it, and all threads are in the fair class again.
@@ -73,11 +74,35 @@ static __always_inline bool more(struct iterator *iterator, u32 *at)
 
 /* The kernel's; only their addresses are known here. */
 struct task_struct;
+struct bpf_iter_scx_dsq;
+extern int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *walk, u64 queue, u64 flags);
+extern struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *walk);
+extern void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *walk);
+
+struct walk {
+	u64 opaque[6];
+} __attribute__((aligned(8)));
+
+static __always_inline void stop_walk(struct walk *walk)
+{
+	bpf_iter_scx_dsq_destroy((void *)walk);
+}
+
+static __always_inline void *walk_of(struct walk *walk, u64 queue)
+{
+	bpf_iter_scx_dsq_new((void *)walk, queue, 0);
+	return 0;
+}
+
+/* The threads of a queue, the first that came before the others. */
+#define each_in(thread, queue)                                                                               \
+	for (struct walk walk __attribute__((cleanup(stop_walk))), *unused_too = walk_of(&walk, queue);      \
+	     !unused_too && (thread = bpf_iter_scx_dsq_next((void *)&walk));)
+
 struct cpumask;
 extern s32 scx_bpf_create_dsq(u64 queue, s32 node);
 extern void scx_bpf_dsq_insert(struct task_struct *p, u64 queue, u64 slice, u64 flags);
 extern bool scx_bpf_dsq_move_to_local(u64 queue);
-extern struct task_struct *scx_bpf_dsq_peek(u64 queue);
 extern bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *mask);
 extern void scx_bpf_exit_bstr(s64 code, char *format, u64 *data, u32 data__size);
 extern void scx_bpf_kick_cpu(s32 cpu, u64 flags);
@@ -95,7 +120,8 @@ extern const char offset_of__task_struct__migration_disabled;
 extern const char offset_of__task_struct__rcu_read_lock_nesting;
 extern const char offset_of__css_set__dfl_cgrp, offset_of__cgroup__kn, offset_of__kernfs_node__id;
 extern const char offset_of__cgroup__self__parent, offset_of__cgroup_subsys_state__cgroup;
-extern const char offset_of__scx_exit_info__kind, offset_of__scx_exit_info__msg;
+extern const char offset_of__scx_exit_info__kind, offset_of__scx_exit_info__msg,
+	offset_of__scx_exit_info__reason;
 #define member(type, pointer, what) (*(type *)((char *)(pointer) + (u64)&offset_of__##what))
 
 /* Numbers that the loader fills in, as addresses. */
@@ -103,8 +129,7 @@ extern const char number_of_gangs, breath_ticks;
 #define GANGS ((u32)(u64)&number_of_gangs)
 /* A thread that has waited so many ticks goes first. */
 #define BREATH ((u64)(u32)(u64)&breath_ticks)
-/* A tenth of the kernel's patience is one breath. 18 s are also less than RCU waits before it complains (21
- * s). */
+/* Of the longest patience: 18 s, less than the 21 s for which RCU waits before it complains. */
 #define GIVE_UP (6 * BREATH)
 
 /* Maps are made by the loader, which fills in their descriptors by these names. */
@@ -126,22 +151,24 @@ struct turn {
 
 /* Written here. */
 struct state {
-	u64 look_at;	       /* when to look for threads that have waited long (ticks) */
 	u32 next;	       /* where the next processor begins in `order` */
 	u32 breaths;	       /* how often a thread that had waited long went first */
 	u32 went_on;	       /* how often a thread went on because it could not wait */
 	u32 ended;	       /* why the kernel unloaded this (enum scx_exit_kind); 0: it did not */
-	char message[MESSAGE]; /* the same in words */
+	char reason[MESSAGE];  /* the same in the kernel's words */
+	char message[MESSAGE]; /* and in those of whoever ended it */
 };
 
 /* Written here, for each processor. */
 struct processor {
+	u64 look_at;  /* when to look for threads that have waited long (ticks) */
 	u32 gang;     /* whose thread runs here, counted from 1; 0: none */
 	u32 breather; /* the thread that goes first here; 0: none */
 	u32 breathes; /* it runs */
 	u32 unused;
 };
-_Static_assert(sizeof(struct turn) == 2056 && sizeof(struct state) == 152, "loaded.rs says otherwise");
+_Static_assert(sizeof(struct turn) == 2056 && sizeof(struct state) == 272 && sizeof(struct processor) == 24,
+	       "loaded.rs says otherwise");
 
 /* The queue of threads in no gang. */
 #define OTHERS MOST_GANGS
@@ -298,58 +325,61 @@ static __always_inline void wake_idle(void)
 	repeat(cpu, scx_bpf_nr_cpu_ids()) scx_bpf_kick_cpu(cpu, KICK_IDLE);
 }
 
-static __always_inline void give_up(void)
+static __always_inline void give_up(struct task_struct *p, u32 gang, u64 waited)
 {
-	char why[] = "too many threads wait";
-	u64 none = 0;
+	char why[] = "too many threads wait: %u (processor %u, gang %u) for %u ticks";
+	u64 which[] = { member(u32, p, task_struct__pid), scx_bpf_task_cpu(p), gang + 1, waited };
 
-	scx_bpf_exit_bstr(0, why, &none, 0);
+	scx_bpf_exit_bstr(0, why, which, sizeof(which));
 }
 
-/* Takes the thread that has waited longest, if it has waited long: for its processor a whole slice, in which
- * it leaves whatever lock of the kernel it holds. */
+/* Takes the thread that has waited longest of those that may run here, if it has waited long: for its
+ * processor a whole slice, in which it leaves whatever lock of the kernel it holds. */
 static __always_inline bool breathe(struct state *state, u32 cpu)
 {
 	u64 now = bpf_jiffies64(), longest = BREATH;
 	u32 queue = 0, oldest = 0, thread = 0;
+	struct processor *here = bpf_map_lookup_elem(&processors, &cpu);
 	bool elsewhere = false;
 
-	if (now < state->look_at)
+	if (!here || now < here->look_at)
 		return false;
 	repeat(queue, GANGS + 1)
 	{
 		u32 which = queue < GANGS ? queue : OTHERS;
-		struct task_struct *first = scx_bpf_dsq_peek(which);
-		u64 waited;
+		struct task_struct *p;
 
-		if (!first)
-			continue;
-		waited = now - member(u64, first, task_struct__scx__runnable_at);
-		if ((s64)waited < (s64)BREATH)
-			continue;
-		if (waited >= GIVE_UP)
-			give_up();
-		if (!bpf_cpumask_test_cpu(cpu, member(struct cpumask *, first, task_struct__cpus_ptr))) {
-			elsewhere = true;
-		} else if (waited >= longest) {
-			longest = waited;
-			oldest = which;
-			thread = member(u32, first, task_struct__pid);
+		each_in(p, which)
+		{
+			u64 waited = now - member(u64, p, task_struct__scx__runnable_at);
+
+			if ((s64)waited < (s64)BREATH)
+				break;
+			if (waited >= GIVE_UP)
+				give_up(p, which, waited);
+			if (!bpf_cpumask_test_cpu(cpu, member(struct cpumask *, p, task_struct__cpus_ptr))) {
+				elsewhere = true;
+				continue;
+			}
+			if (waited >= longest) {
+				longest = waited;
+				oldest = which;
+				thread = member(u32, p, task_struct__pid);
+			}
+			break;
 		}
 	}
 	if (elsewhere)
 		wake_idle();
+	/* the first of its queue that may run here is this thread */
 	if (thread) {
-		struct processor *here = bpf_map_lookup_elem(&processors, &cpu);
-
-		if (here)
-			here->breather = thread;
+		here->breather = thread;
 		if (scx_bpf_dsq_move_to_local(oldest)) {
 			state->breaths++;
 			return true;
 		}
 	}
-	state->look_at = now + BREATH / 8;
+	here->look_at = now + BREATH / 8;
 	return false;
 }
 
@@ -446,6 +476,7 @@ int ended(u64 *arguments)
 
 	if (!here)
 		return 0;
+	bpf_probe_read_kernel_str(here->reason, MESSAGE, member(void *, why, scx_exit_info__reason));
 	bpf_probe_read_kernel_str(here->message, MESSAGE, member(void *, why, scx_exit_info__msg));
 	here->ended = member(u32, why, scx_exit_info__kind);
 	return 0;

@@ -41,9 +41,11 @@ pub(super) const MOST_GANGS: usize = 256;
 const MOST_PROCESSORS: u32 = 4096;
 /// `struct turn`: how many run and are lent, those gangs, the standing of each.
 const TURN: usize = 8 + 8 * MOST_GANGS;
-/// `struct state`: a long word and four short ones, and a message at the end.
-const STATE: usize = 24 + MESSAGE;
+/// `struct state`: four words, a reason, and a message.
+const STATE: usize = 16 + 2 * MESSAGE;
 const MESSAGE: usize = 128;
+/// The bytes of `struct processor` in the program.
+const PROCESSOR: u32 = 24;
 
 /// What the program calls the standings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +110,7 @@ impl LoadedScheduler {
         };
         let turn = map("turn", TURN as u32, 1)?;
         let state = map("state", STATE as u32, 1)?;
-        let processors = map("processors", 16, MOST_PROCESSORS)?;
+        let processors = map("processors", PROCESSOR, MOST_PROCESSORS)?;
         let table =
             Table::new("gangs", MOST_GANGS as u32).map_err(ProgramError::io("make the BPF map gangs"))?;
         let maps: [(&str, BorrowedFd<'_>); 4] = [
@@ -195,7 +197,7 @@ impl LoadedScheduler {
         let mut state = vec![0; STATE];
         self.state.read(0, &mut state).map_err(ProgramError::io("read what the scheduler has counted"))?;
         let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| state[at + byte]));
-        Ok(KernelExceptions { breaths: word(12), went_on: word(16) })
+        Ok(KernelExceptions { breaths: word(4), went_on: word(8) })
     }
 
     fn message(&self) -> String {
@@ -203,8 +205,10 @@ impl LoadedScheduler {
         if self.state.read(0, &mut state).is_err() {
             return "for an unknown reason".to_owned();
         }
-        let message = state[STATE - MESSAGE..].split(|byte| *byte == 0).next().unwrap_or_default();
-        String::from_utf8_lossy(message).into_owned()
+        let words = state[STATE - 2 * MESSAGE..].chunks(MESSAGE).map(|words| {
+            String::from_utf8_lossy(words.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
+        });
+        words.filter(|words| !words.is_empty()).collect::<Vec<_>>().join(": ")
     }
 }
 
