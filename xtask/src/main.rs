@@ -39,9 +39,10 @@ Usage: cargo xtask COMMAND [OPTIONS]
                         that a queue receives); request (the gang daemon's clients); topology, tree, ibnetdiscover,
                         graphml, dot, lldp, containerlab, trace, policy, rules (files); capture (packets). Needs g++ for
                         libFuzzer and, once, crates.io
-  vm [NAME...]          boot a virtual machine with the kernel of Debian unstable, and run there the tests
+  vm [--long] [NAME...] boot a virtual machine with the kernel of Debian unstable, and run there the tests
                         that need a newer kernel than most machines have (fair queuing as a BPF queueing
-                        discipline, gangs by sched_ext), or those named. Needs qemu-system-x86 and, once, apt's mirror
+                        discipline, gangs by sched_ext: some; --long: all), or those named. Needs
+                        qemu-system-x86 and, once, apt's mirror
   install [--prefix DIR] [--destdir DIR]
                         build and install, below /usr/local or DIR and without debug information: the
                         program, the preload, libunisono with its header and pkg-config file, manual
@@ -74,7 +75,8 @@ fn main() -> ExitCode {
         ["fuzz", seconds, ref only @ ..] if seconds.parse::<u64>().is_ok() => {
             fuzz::run(seconds.parse().unwrap_or(60), only)
         }
-        ["vm", ref only @ ..] => vm::run(only),
+        ["vm", "--long", ref only @ ..] => vm::run(only, step::Cases::All),
+        ["vm", ref only @ ..] => vm::run(only, step::Cases::Some),
         ["install", ref words @ ..] => match install::InstallPrefix::parse(words) {
             Ok(prefix) => install::run_with(&prefix),
             Err(error) => {

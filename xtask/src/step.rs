@@ -43,6 +43,18 @@ impl StepVerdict {
     pub(crate) fn failed(reason: impl Into<String>) -> Self {
         Self { failed: 1, failures: vec![reason.into()], ..Self::default() }
     }
+
+    /// Adds another part of the same step.
+    pub(crate) fn add(&mut self, other: Self) {
+        let Self { passed, failed, skipped, failures, failed_tests, unsteady, times_ms } = other;
+        self.passed += passed;
+        self.failed += failed;
+        self.skipped.extend(skipped);
+        self.failures.extend(failures);
+        self.failed_tests.extend(failed_tests);
+        self.unsteady.extend(unsteady);
+        self.times_ms.extend(times_ms);
+    }
 }
 
 pub(crate) struct StepOutput {

@@ -29,6 +29,10 @@ pub(crate) fn is_guest() -> bool {
 pub(crate) fn run() {
     let code = commands().and_then(|code| {
         let log = kernel_log().context("read the kernel's log")?;
+        if code != 0 {
+            // why the kernel ended a scheduler
+            log.lines().filter(|line| line.contains("sched_ext: ")).for_each(|line| println!("{line}"));
+        }
         let complaints = complaints(&log);
         anyhow::ensure!(complaints.is_empty(), "the kernel complains: {}", complaints.join("; "));
         Ok(code)

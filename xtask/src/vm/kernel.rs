@@ -1,17 +1,16 @@
-//! A newer kernel: Debian unstable's for virtual machines, with its modules, fetched by apt.
-//!
-//! It comes from the mirror that this machine's apt is configured for, with package lists of its own, so the
-//! machine's package state does not change. It is kept; remove the directory to get a newer one.
+//! A newer kernel: Debian unstable's for virtual machines, with its modules, fetched by apt. It is kept;
+//! remove the directory to get a newer one.
 
-use anyhow::{Context, bail, ensure};
+use super::apt::Apt;
+use anyhow::{Context, ensure};
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// This package depends on the newest version.
 const NEWEST: &str = "linux-image-cloud-amd64";
-const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+const UNPACKED: &str = "kernel";
 
 pub(super) struct UnpackedKernel {
     pub(super) release: String,
@@ -22,12 +21,10 @@ pub(super) struct UnpackedKernel {
 impl UnpackedKernel {
     /// The kernel that is kept in a directory, otherwise the newest.
     pub(super) fn get(directory: &Path) -> anyhow::Result<Self> {
-        let unpacked = directory.join("kernel");
+        let unpacked = directory.join(UNPACKED);
         if !unpacked.exists() {
-            fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
-            let directory = directory.canonicalize().context("the directory just made")?;
             println!("fetching a kernel into {}", directory.display());
-            fetch(&directory).context("no newer kernel can be fetched")?;
+            fetch(directory).context("no newer kernel can be fetched")?;
         }
         Self::find(&unpacked).with_context(|| format!("no kernel in {}; remove it", unpacked.display()))
     }
@@ -90,82 +87,13 @@ fn find(directory: &Path, is_it: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
 }
 
 fn fetch(directory: &Path) -> anyhow::Result<()> {
-    let apt = Apt::new(directory)?;
-    apt.run("apt-get", &["--quiet=2", "update"])?;
-    let shown = apt.run("apt-cache", &["--no-all-versions", "show", NEWEST])?;
+    let apt = Apt::new(directory, "unstable")?;
+    let shown = apt.show(NEWEST)?;
     let depends = shown.lines().find_map(|line| line.strip_prefix("Depends: ")).unwrap_or_default();
     let release = depends.split([',', ' ']).find_map(|word| word.strip_prefix("linux-image-"));
     let release = release.with_context(|| format!("{NEWEST} does not say which kernel it needs"))?;
     let packages = ["binary", "modules"].map(|part| format!("linux-{part}-{release}"));
-    apt.run("apt-get", &["--quiet=2", "download", &packages[0], &packages[1]])?;
-    let new = directory.join("new");
-    for entry in fs::read_dir(directory)?.flatten() {
-        let path = entry.path();
-        if path.extension().is_some_and(|extension| extension == "deb") {
-            let unpack = Command::new("dpkg-deb").arg("-x").args([&path, &new]).status();
-            ensure!(unpack.context("start dpkg-deb")?.success(), "dpkg-deb -x {}", path.display());
-            fs::remove_file(path)?;
-        }
-    }
-    // whole or not at all
-    fs::rename(&new, directory.join("kernel")).context("keep the kernel")
-}
-
-/// apt with a source and lists of its own.
-struct Apt<'a> {
-    directory: &'a Path,
-    options: Vec<String>,
-}
-
-impl<'a> Apt<'a> {
-    fn new(directory: &'a Path) -> anyhow::Result<Self> {
-        let mirror = mirror()?;
-        let keys = if Path::new(KEYS).exists() { format!("[signed-by={KEYS}] ") } else { String::new() };
-        let sources = directory.join("sources.list");
-        fs::write(&sources, format!("deb {keys}{mirror} unstable main\n"))
-            .context("write a list of sources")?;
-        for place in ["lists/partial", "cache/archives/partial"] {
-            fs::create_dir_all(directory.join(place)).context("make a place for apt")?;
-        }
-        let place = directory.display();
-        let options = [
-            format!("Dir::Etc::sourcelist={}", sources.display()),
-            "Dir::Etc::sourceparts=-".to_owned(),
-            format!("Dir::State::lists={place}/lists"),
-            format!("Dir::Cache={place}/cache"),
-            // whoever may not become another user may still fetch
-            "APT::Sandbox::User=".to_owned(),
-            "Acquire::Languages=none".to_owned(),
-            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
-        ];
-        Ok(Self {
-            directory,
-            options: options.into_iter().flat_map(|option| ["-o".to_owned(), option]).collect(),
-        })
-    }
-
-    fn run(&self, program: &str, arguments: &[&str]) -> anyhow::Result<String> {
-        let mut command = Command::new(program);
-        command.args(&self.options).args(arguments).current_dir(self.directory).stdin(Stdio::null());
-        let output = command.output().with_context(|| format!("start {program}"))?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let line = said.lines().next_back().unwrap_or("without saying why");
-            bail!("{program} {}: {line}", arguments.join(" "));
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    }
-}
-
-/// The mirror from which apt gets Debian itself.
-fn mirror() -> anyhow::Result<String> {
-    let targets = Command::new("apt-get")
-        .args(["indextargets", "--format", "$(SITE)", "Created-By: Packages"])
-        .output()
-        .context("start apt-get")?;
-    let sites = String::from_utf8_lossy(&targets.stdout).into_owned();
-    let debian = sites.lines().find(|site| site.trim_end_matches('/').ends_with("/debian"));
-    debian.map(str::to_owned).context("apt is not configured for a mirror of Debian")
+    apt.unpack(&packages.each_ref().map(String::as_str), UNPACKED)
 }
 
 #[cfg(test)]

@@ -1,0 +1,90 @@
+//! Packages of another suite of Debian, fetched and unpacked into a directory.
+//!
+//! They come from the mirror that this machine's apt is configured for, with package lists of their own, so
+//! the machine's package state does not change.
+
+use anyhow::{Context, bail, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// apt with a source and lists of its own.
+pub(super) struct Apt {
+    directory: PathBuf,
+    options: Vec<String>,
+}
+
+impl Apt {
+    /// For this suite; keeps its lists in the directory, which it makes.
+    pub(super) fn new(directory: &Path, suite: &str) -> anyhow::Result<Self> {
+        let mirror = mirror()?;
+        let keys = if Path::new(KEYS).exists() { format!("[signed-by={KEYS}] ") } else { String::new() };
+        for place in ["lists/partial", "cache/archives/partial"] {
+            fs::create_dir_all(directory.join(place)).context("make a place for apt")?;
+        }
+        let directory = directory.canonicalize().context("the directory just made")?;
+        let sources = directory.join("sources.list");
+        fs::write(&sources, format!("deb {keys}{mirror} {suite} main\n"))
+            .context("write a list of sources")?;
+        let place = directory.display();
+        let options = [
+            format!("Dir::Etc::sourcelist={}", sources.display()),
+            "Dir::Etc::sourceparts=-".to_owned(),
+            format!("Dir::State::lists={place}/lists"),
+            format!("Dir::Cache={place}/cache"),
+            // whoever may not become another user may still fetch
+            "APT::Sandbox::User=".to_owned(),
+            "Acquire::Languages=none".to_owned(),
+            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
+        ];
+        let options = options.into_iter().flat_map(|option| ["-o".to_owned(), option]).collect();
+        let apt = Self { directory, options };
+        apt.run("apt-get", &["--quiet=2", "update"])?;
+        Ok(apt)
+    }
+
+    /// What is known of the newest version of a package.
+    pub(super) fn show(&self, package: &str) -> anyhow::Result<String> {
+        self.run("apt-cache", &["--no-all-versions", "show", package])
+    }
+
+    /// Unpacks packages into a directory inside this one: whole or not at all.
+    pub(super) fn unpack(&self, packages: &[&str], into: &str) -> anyhow::Result<()> {
+        self.run("apt-get", &[&["--quiet=2", "download"], packages].concat())?;
+        let new = self.directory.join("new");
+        for entry in fs::read_dir(&self.directory)?.flatten() {
+            let path = entry.path();
+            if path.extension().is_some_and(|extension| extension == "deb") {
+                let unpack = Command::new("dpkg-deb").arg("-x").args([&path, &new]).status();
+                ensure!(unpack.context("start dpkg-deb")?.success(), "dpkg-deb -x {}", path.display());
+                fs::remove_file(path)?;
+            }
+        }
+        fs::rename(&new, self.directory.join(into)).with_context(|| format!("keep {into}"))
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> anyhow::Result<String> {
+        let mut command = Command::new(program);
+        command.args(&self.options).args(arguments).current_dir(&self.directory).stdin(Stdio::null());
+        let output = command.output().with_context(|| format!("start {program}"))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let line = said.lines().next_back().unwrap_or("without saying why");
+            bail!("{program} {}: {line}", arguments.join(" "));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+/// The mirror from which apt gets Debian itself.
+fn mirror() -> anyhow::Result<String> {
+    let targets = Command::new("apt-get")
+        .args(["indextargets", "--format", "$(SITE)", "Created-By: Packages"])
+        .output()
+        .context("start apt-get")?;
+    let sites = String::from_utf8_lossy(&targets.stdout).into_owned();
+    let debian = sites.lines().find(|site| site.trim_end_matches('/').ends_with("/debian"));
+    debian.map(str::to_owned).context("apt is not configured for a mirror of Debian")
+}
