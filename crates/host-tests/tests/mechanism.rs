@@ -398,12 +398,19 @@ fn summary(kind: MechanismKind, options: &[&str], programs: [&str; 2]) -> serde_
         .unwrap_or_else(|e| panic!("{e}: {output:?}"))
 }
 
+/// The slices of `gang run`, and for how many seconds its programs compute. Kernels with schedulers made of
+/// programs are mostly emulated, and a switch then takes milliseconds.
+fn pace(kind: MechanismKind) -> (&'static str, u32) {
+    if kind == MechanismKind::SchedExt { ("100ms", 4) } else { ("20ms", 2) }
+}
+
 fn time_follows_the_weights(kind: MechanismKind) -> TestOutcome {
     require_for(kind)?;
     // as many threads as there are cores: they fit beside nobody
     let cores = affinity::allowed(Tid::SELF).expect("own").len();
-    let work = format!("exec $UNISONO workload tight-loop --threads {cores} --seconds 2");
-    let answer = summary(kind, &["--weights", "1,3"], [&work, &work]);
+    let (slice, seconds) = pace(kind);
+    let work = format!("exec $UNISONO workload tight-loop --threads {cores} --seconds {seconds}");
+    let answer = summary(kind, &["--slice", slice, "--weights", "1,3"], [&work, &work]);
     let cpu = |gang: usize| answer["gangs"][gang]["cpu_s"].as_f64().expect("a number");
     let ratio = cpu(1) / cpu(0);
     // other programs may take from either; without weights it would be 1
@@ -420,7 +427,7 @@ fn gangs_that_fit_beside_each_other_share_a_slot(kind: MechanismKind) -> TestOut
     }
     // one wants a core, and the two that wait for it none
     let work = "timeout 6 sh -c 'while :; do :; done'; exit 0";
-    let answer = summary(kind, &[], [work, work]);
+    let answer = summary(kind, &["--slice", pace(kind).0], [work, work]);
     let count = |path: &str| answer.pointer(path).and_then(serde_json::Value::as_u64).expect("a number");
     // a slot counts for the gang whose turn it began with
     let slices = count("/gangs/0/slices").max(count("/gangs/1/slices"));
