@@ -83,8 +83,8 @@ enum GangCommand {
 
 Gangs help programs whose threads wait for each other often and briefly. They slow down programs that block often, \
 and programs whose threads have unequal work. `unisono study gang` measures both on this machine. A gang that leaves most of \
-its cores idle in its turns therefore rests: it runs without turns, whenever it likes, until it wants its cores \
-again (--no-rest: never).
+its cores idle in its turns, or whose threads sleep after each moment of work, therefore rests: it runs without turns, whenever \
+it likes, until it wants its cores again (--no-rest: never).
 
 Other programs: when another program interrupts one thread, the whole gang waits. Therefore all other programs together get \
 only a tenth of the processor time while gangs want the rest (--share 0.9).

@@ -13,7 +13,7 @@
 //! Cost: two small files of each resting gang, five times a second; and some turns in which it blocks, more
 //! and more rarely.
 
-use super::worth::{GangTimes, TurnsVerdict, TurnsWorth, WatchedVerdict, WatchedWorth};
+use super::worth::{GangTimes, TurnsVerdict, TurnsWorth, WatchedUse, WatchedVerdict, WatchedWorth};
 use crate::gang::GangId;
 use std::collections::{BTreeMap, BTreeSet};
 use unisono_linux::cgroup::{ControlGroup, GroupMeter};
@@ -47,9 +47,9 @@ impl Resting {
         Resting { blocked, ..Resting::default() }
     }
 
-    /// What a gang wanted in a watched turn of its own. Answers whether it should rest from now on.
-    pub(crate) fn saw(&mut self, gang: GangId, wanted: Nanos, time: Nanos, cores: usize) -> bool {
-        let verdict = self.worths.entry(gang).or_default().saw(wanted, time, cores);
+    /// What a gang did in a watched turn of its own. Answers whether it should rest from now on.
+    pub(crate) fn saw(&mut self, gang: GangId, used: WatchedUse, cores: usize) -> bool {
+        let verdict = self.worths.entry(gang).or_default().saw(used, cores);
         self.awake += u64::from(verdict != WatchedVerdict::Asleep);
         if verdict == WatchedVerdict::Unsure && self.blocked == BlockedGangs::Rest {
             self.unsure.insert(gang);
@@ -134,17 +134,19 @@ mod tests {
 
     #[test]
     fn a_gang_rests_only_if_it_may_and_its_time_adds_up() {
-        let (gang, little, turn) = (GangId(1), Nanos(200), Nanos(1000));
+        let gang = GangId(1);
+        let asleep = WatchedUse { wanted: Nanos::ZERO, sleeps: 0, time: Nanos(1000) };
+        let little = WatchedUse { wanted: Nanos(200), ..asleep };
         let mut never = Resting::new(BlockedGangs::TakeTurns);
-        assert!((0..9).all(|_| !never.saw(gang, little, turn, 2)) && !never.is_unsure(gang));
+        assert!((0..9).all(|_| !never.saw(gang, little, 2)) && !never.is_unsure(gang));
         let mut resting = Resting::new(BlockedGangs::Rest);
-        assert!(!resting.saw(gang, little, turn, 2) && resting.is_unsure(gang));
-        assert!(!resting.saw(gang, Nanos::ZERO, turn, 2) && resting.is_unsure(gang), "it was asleep");
-        assert!(resting.saw(gang, little, turn, 2) && resting.awake() == 2);
+        assert!(!resting.saw(gang, little, 2) && resting.is_unsure(gang));
+        assert!(!resting.saw(gang, asleep, 2) && resting.is_unsure(gang), "it was asleep");
+        assert!(resting.saw(gang, little, 2) && resting.awake() == 2);
         resting.begins(gang, Nanos(10));
         resting.ends(gang, Nanos(25));
         resting.ends(gang, Nanos(99));
-        assert!(!resting.saw(gang, little, turn, 2), "it is judged anew");
+        assert!(!resting.saw(gang, little, 2), "it is judged anew");
         resting.begins(gang, Nanos(100));
         assert_eq!(resting.rested(Nanos(105)), BTreeMap::from([(gang, Nanos(20))]));
     }

@@ -328,11 +328,14 @@ impl GangScheduler {
         let records = match records {
             None => return,
             Some(None) => {
-                samples.overflowed += 1;
+                samples.unreadable += 1;
                 return;
             }
             Some(Some(records)) => records,
         };
+        // what did not fit is as if the turn had ended before
+        let until = records.full.unwrap_or(until).max(turn.from).min(until);
+        let records = records.changes;
         members.look(&self.controls);
         let waits: Vec<GangId> = self
             .standings(Some(turn))
@@ -344,9 +347,9 @@ impl GangScheduler {
         let arrival = self.arrival();
         let plan = WatchedTurn { from: turn.from, until, runs: &runs, waits: &waits, cores: &cores, arrival };
         for place in &turn.run {
-            let (wanted, time) = plan.wanted(&records, &members, place.gang, place.cores.len());
-            self.rotation.observe(place.gang, wanted, time);
-            if self.resting.saw(place.gang, wanted, time, place.cores.len()) {
+            let used = plan.used(&records, &members, place.gang, place.cores.len());
+            self.rotation.observe(place.gang, used.wanted, used.time);
+            if self.resting.saw(place.gang, used, place.cores.len()) {
                 self.own.push(Notice::Rests(place.gang));
                 self.alarm.call();
             }

@@ -19,12 +19,13 @@
 //! which a gang is awake are watched, then every 17th, of short turns one in 340 ms; a gang whose last two
 //! watched turns differed, or that may be about to rest, is watched again within 85 ms.
 
+use super::worth::WatchedUse;
 use crate::gang::GangId;
 use std::collections::{BTreeMap, BTreeSet};
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::ControlGroup;
 use unisono_linux::clock::Nanos;
-use unisono_linux::switches::{Left, Recorder, SwitchChange};
+use unisono_linux::switches::{Left, Recorder, Recording, SwitchChange};
 
 /// How long after a switch what a gang uses is counted, and how long before the end recording stops.
 const LOOK: Nanos = Nanos(1_000_000);
@@ -58,8 +59,8 @@ pub(crate) struct Samples {
     pub(crate) watched: Nanos,
     /// Watched turns in which the gang did not run on all of its cores.
     pub(crate) unfilled: usize,
-    /// Watched turns with more context switches than fit.
-    pub(crate) overflowed: usize,
+    /// Watched turns whose records say nothing.
+    pub(crate) unreadable: usize,
     /// Why no turn can be watched.
     pub(crate) refused: Option<String>,
 }
@@ -70,12 +71,10 @@ impl Samples {
         if !self.switch_us.is_empty() {
             return None;
         }
-        Some(match (&self.refused, self.unfilled, self.overflowed) {
+        Some(match (&self.refused, self.unfilled, self.unreadable) {
             (Some(why), ..) => why.clone(),
             (None, 0, 0) => "no switch was watched: the run or its turns were too short".into(),
-            (None, 0, lost) => {
-                format!("in all {lost} watched turns threads slept and woke too often to record")
-            }
+            (None, 0, turns) => format!("the records of all {turns} watched turns could not be read"),
             (None, turns, _) => format!("in all {turns} watched turns the gang left a core of its own idle"),
         })
     }
@@ -141,11 +140,27 @@ impl Watcher {
         self.recorders.iter_mut().all(|recorder| recorder.start().is_ok())
     }
 
-    /// Stops; what was recorded on each processor, `None` when some of it was lost.
-    pub(crate) fn stop(&mut self) -> Option<Vec<Vec<SwitchChange>>> {
+    /// Stops; what was recorded on each processor, `None` when some of it cannot be read.
+    pub(crate) fn stop(&mut self) -> Option<TurnRecords> {
         let stopped: Vec<_> =
             self.recorders.iter_mut().map(|recorder| recorder.stop().ok().flatten()).collect();
-        stopped.into_iter().collect()
+        stopped.into_iter().collect::<Option<Vec<Recording>>>().map(TurnRecords::new)
+    }
+}
+
+/// What was recorded of a turn.
+#[derive(Debug)]
+pub(crate) struct TurnRecords {
+    /// Of each processor.
+    pub(crate) changes: Vec<Vec<SwitchChange>>,
+    /// Until when all processors' records are complete, if some ring was full.
+    pub(crate) full: Option<Nanos>,
+}
+
+impl TurnRecords {
+    fn new(recordings: Vec<Recording>) -> TurnRecords {
+        let full = recordings.iter().filter_map(|recording| recording.full).min();
+        TurnRecords { changes: recordings.into_iter().map(|recording| recording.changes).collect(), full }
     }
 }
 
@@ -216,16 +231,16 @@ impl WatchedTurn<'_> {
         Some(SwitchRecord { started, leaked })
     }
 
-    /// For how long in sum threads of this gang ran, had been interrupted or had not yet run since the switch
-    /// woke them, on at most so many cores at once, and in how much time. A thread that wakes
-    /// later and has to wait is seen only when it runs.
-    pub(crate) fn wanted(
+    /// What this gang did on at most so many cores at once. It wants a core for each thread that runs, was
+    /// interrupted, or has not yet run since the switch woke it. A thread that wakes later and has to wait is
+    /// seen only when it runs.
+    pub(crate) fn used(
         &self,
         records: &[Vec<SwitchChange>],
         members: &Members,
         gang: GangId,
         cores: usize,
-    ) -> (Nanos, Nanos) {
+    ) -> WatchedUse {
         let own = members.of(&[gang]);
         let from = LOOK.after(self.from).min(self.until);
         let mut runs: Vec<Option<Tid>> =
@@ -242,7 +257,7 @@ impl WatchedTurn<'_> {
             }
             SwitchEffect::AsItWas => BTreeSet::new(),
         };
-        let (mut wanted, mut before) = (Nanos::ZERO, from);
+        let (mut wanted, mut before, mut sleeps) = (Nanos::ZERO, from, 0);
         for (core, change) in all {
             let now = change.time.clamp(before, self.until.max(before));
             let running = runs.iter().flatten().filter(|thread| own.contains(thread)).count();
@@ -251,13 +266,19 @@ impl WatchedTurn<'_> {
             before = now;
             runs[core] = Some(change.to);
             interrupted.remove(&change.to);
-            if change.left == Left::Preempted && own.contains(&change.from) {
-                interrupted.insert(change.from);
+            if own.contains(&change.from) {
+                match change.left {
+                    Left::Preempted => {
+                        interrupted.insert(change.from);
+                    }
+                    Left::Asleep => sleeps += u64::from((from..self.until).contains(&change.time)),
+                }
             }
         }
         let running = runs.iter().flatten().filter(|thread| own.contains(thread)).count();
         let used = (running + interrupted.len()).min(cores) as u64;
-        (self.until.since(before).times(used).after(wanted), self.until.since(from))
+        let wanted = self.until.since(before).times(used).after(wanted);
+        WatchedUse { wanted, sleeps, time: self.until.since(from) }
     }
 }
 
@@ -334,8 +355,8 @@ mod tests {
             cores: &[0, 1],
             arrival,
         };
-        let (wanted, time) = plan.wanted(records, &members, GangId(1), 2);
-        wanted.0 as f64 / time.0 as f64
+        let used = plan.used(records, &members, GangId(1), 2);
+        used.wanted.0 as f64 / used.time.0 as f64
     }
 
     fn asleep(time: u64, from: i32, to: i32) -> SwitchChange {

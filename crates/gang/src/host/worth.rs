@@ -114,6 +114,15 @@ impl TurnsWorth {
 /// (docs/decisions/0008).
 const LITTLE_WANTED: f64 = 0.4;
 const WATCHED_TO_REST: u32 = 2;
+/// It also rests if its threads run for less than this between two sleeps, in a turn of their own: whoever
+/// waits does not spin until the others come, though they run, so that to run together is worth nothing. Two
+/// threads that meet at a barrier that blocks at once run for 8 to 16 us. A program that spins for 50 us
+/// first does not sleep while it has its cores.
+const BRIEFLY: Nanos = Nanos(50_000);
+/// But not if it fills its cores: other threads of it use what the sleepers leave.
+const FILLED: f64 = 0.9;
+/// So many sleeps on each core in one turn are no accident of a program that starts. One turn is enough then.
+const SLEEPS_TO_REST: u64 = 100;
 /// A gang that wanted less than this part of its cores was asleep. All of its cores are lent then, so that
 /// rest would give nobody more. A program that waits for its first input is no program that blocks.
 const ASLEEP: f64 = 0.02;
@@ -124,6 +133,17 @@ impl TurnsWorth {
         let rest = RESTS.0.times(1 << self.rested.min(10)).min(RESTS.1);
         now.since(*self.since.get_or_insert(now)) >= rest
     }
+}
+
+/// What a gang did in a watched turn of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WatchedUse {
+    /// For how long its threads wanted processors, in sum.
+    pub wanted: Nanos,
+    /// How often they went to sleep.
+    pub sleeps: u64,
+    /// In how much time.
+    pub time: Nanos,
 }
 
 /// What a watched turn says of its gang.
@@ -145,13 +165,19 @@ pub struct WatchedWorth {
 }
 
 impl WatchedWorth {
-    /// Threads of the gang wanted processors for `wanted` in sum, in `time` of a turn with `cores`.
-    pub fn saw(&mut self, wanted: Nanos, time: Nanos, cores: usize) -> WatchedVerdict {
-        let part = wanted.0 as f64 / time.0.max(1) as f64 / cores.max(1) as f64;
+    /// What the gang did in a turn with `cores`.
+    pub fn saw(&mut self, used: WatchedUse, cores: usize) -> WatchedVerdict {
+        let cores = cores.max(1);
+        let part = used.wanted.0 as f64 / used.time.0.max(1) as f64 / cores as f64;
         if part < ASLEEP {
             return WatchedVerdict::Asleep;
         }
-        self.little = if part < LITTLE_WANTED { self.little + 1 } else { 0 };
+        let briefly = part < FILLED && used.wanted < BRIEFLY.times(used.sleeps);
+        self.little = match (part < LITTLE_WANTED, briefly) {
+            (_, true) if used.sleeps >= SLEEPS_TO_REST * cores as u64 => WATCHED_TO_REST,
+            (false, false) => 0,
+            _ => self.little + 1,
+        };
         match self.little {
             0 => WatchedVerdict::Computes,
             WATCHED_TO_REST.. => WatchedVerdict::Rest,
@@ -224,16 +250,36 @@ mod tests {
 
     #[test]
     fn two_watched_turns_let_a_gang_rest_that_blocks_and_one_busy_thread_of_two_is_none() {
-        let saw = |worth: &mut WatchedWorth, cores: f64| {
-            worth.saw(Nanos((cores * 1e6) as u64), Nanos(1_000_000), 2)
+        let used = |cores: f64| WatchedUse {
+            wanted: Nanos((cores * 1e6) as u64),
+            sleeps: 2,
+            time: Nanos(1_000_000),
         };
+        let saw = |worth: &mut WatchedWorth, cores: f64| worth.saw(used(cores), 2);
         use WatchedVerdict::{Asleep, Computes, Rest, Unsure};
         let mut worth = WatchedWorth::default();
         let verdicts = [0.2, 1.9, 0.2, 0.01, 0.2].map(|cores| saw(&mut worth, cores));
         assert_eq!(verdicts, [Unsure, Computes, Unsure, Asleep, Rest]);
         let mut worth = WatchedWorth::default();
         assert!((0..20).all(|_| saw(&mut worth, 0.98) == Computes));
-        assert_eq!(worth.saw(Nanos::ZERO, Nanos::ZERO, 2), Asleep, "nothing was watched");
+        assert_eq!(worth.saw(WatchedUse::default(), 2), Asleep, "nothing was watched");
+    }
+
+    #[test]
+    fn a_gang_that_sleeps_after_each_moment_of_work_rests_at_once_and_one_that_fills_its_cores_does_not() {
+        let saw = |worth: &mut WatchedWorth, cores: f64, sleeps| {
+            let time = Nanos(20_000_000);
+            worth.saw(WatchedUse { wanted: Nanos((cores * 20e6) as u64), sleeps, time }, 2)
+        };
+        use WatchedVerdict::{Computes, Rest, Unsure};
+        let first = |cores, sleeps| saw(&mut WatchedWorth::default(), cores, sleeps);
+        assert_eq!(first(1.3, 3000), Rest, "9 us between two sleeps");
+        assert_eq!(first(1.3, 300), Computes, "87 us: long enough to spin");
+        assert_eq!(first(1.9, 3000), Computes, "others of its threads fill the cores");
+        let mut worth = WatchedWorth::default();
+        let verdicts = [(0.1, 150), (1.9, 150), (0.1, 150), (0.1, 150)];
+        let verdicts = verdicts.map(|(cores, sleeps)| saw(&mut worth, cores, sleeps));
+        assert_eq!(verdicts, [Unsure, Computes, Unsure, Rest], "a program that starts sleeps, too");
     }
 
     #[test]
