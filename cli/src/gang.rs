@@ -91,7 +91,7 @@ only a tenth of the processor time while gangs want the rest (--share 0.9).
 
 The summary: a switch lasts from the planned moment until all cores run the new gang. `leaked` is the part of the processor \
 time that gangs got outside their turns, including during switches. Both come from the kernel's records of context switches, \
-which are read in the first ten turns and then in every 17th. If they cannot be read, or if a gang left a core idle, the \
+which are read in the first ten turns, then in every 17th, and later in every 51st. If they cannot be read, or if a gang left a core idle, the \
 summary says that they were not measured, and why. `ended s` is the time since the start of the run. The JSON (--json, --summary) also has \
 the skew between the first core and the last, the reason for the mechanism, and the class of the scheduler's own thread.
 

@@ -224,6 +224,10 @@ impl GangScheduler {
                         if !late_already {
                             lead.learn(now().since(wake));
                         }
+                        // the gang that goes stops while this thread would only wait for the moment
+                        if let Some(next) = prepared.as_ref().filter(|next| !next.incoming.is_empty()) {
+                            self.mechanism.stop(&next.standings)?;
+                        }
                         hold::spin_until(until);
                         break;
                     }

@@ -16,8 +16,9 @@
 //! lent by the number of a gang's threads alone.
 //!
 //! Cost: 0.3 to 0.6 ms of one core in a watched turn and 0.2 us a context switch. The first ten in
-//! which a gang is awake are watched, then every 17th, of short turns one in 340 ms; a gang whose last two
-//! watched turns differed, or that may be about to rest, is watched again within 85 ms.
+//! which a gang is awake are watched, then every 17th, of short turns one in 340 ms, and after 150 turns every
+//! 51st; a gang whose last two watched turns differed, or that may be about to rest, is watched again within
+//! 85 ms.
 
 use super::worth::WatchedUse;
 use crate::gang::GangId;
@@ -35,8 +36,10 @@ const FIRST: u64 = 10;
 /// But no more than these, so that sleeping programs are not watched for ever: two seconds of short slices.
 const FIRST_AT_MOST: u64 = 100;
 /// The least time between two watched turns after the first ten: 17 turns of the default slice. Watching
-/// costs 0.5 ms, so this is 0.15 % of one core.
+/// costs 0.5 ms, so this is 0.15 % of one core. After [`STEADY`] turns it is three times as long.
 const OFTEN: Nanos = Nanos(340_000_000);
+/// After so many turns, three seconds of the default slice, programs have mostly begun what they do for long.
+const STEADY: u64 = 150;
 /// The least time before a turn is watched because the policy is unsure of its gang: watching costs 0.5 ms,
 /// so this is 0.6 % of one core at most.
 const AGAIN: Nanos = Nanos(85_000_000);
@@ -83,7 +86,8 @@ impl Samples {
 /// Whether a turn that lasts so long is watched, if gangs were awake in so many watched turns before. The
 /// stride is odd, so that two gangs are watched in turns.
 pub(crate) fn is_watched(turn: u64, awake: u64, length: Nanos) -> bool {
-    let stride = (OFTEN.0 / length.0.max(1)).max(17) | 1;
+    let often = if turn < STEADY { 1 } else { 3 };
+    let stride = (OFTEN.0 / length.0.max(1)).max(17).saturating_mul(often) | 1;
     let begins = awake < FIRST && turn < FIRST_AT_MOST;
     length >= LOOK.times(4) && (begins || turn.is_multiple_of(stride))
 }
@@ -402,9 +406,12 @@ mod tests {
         };
         for ms in [4, 5, 20, 100] {
             let turns = watched(ms);
-            let stride = turns[1] - turns[0];
-            assert!(stride * ms >= 340 && stride % 2 == 1, "every {stride}th of {ms} ms");
+            let (first, later) = (turns.iter().find(|turn| **turn >= 17), turns.iter().rev().take(2));
+            let stride = later.copied().reduce(|last, before| last - before).expect("many are watched");
+            assert!(stride * ms >= 1_000 && stride % 2 == 1, "every {stride}th of {ms} ms");
+            assert!(first.expect("one is watched") * ms <= 1_700, "{ms} ms");
         }
+        assert_eq!(watched(20)[..4], [17, 34, 51, 68]);
         assert!(watched(3).is_empty(), "too short to look at");
     }
 

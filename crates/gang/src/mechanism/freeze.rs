@@ -134,14 +134,18 @@ impl Mechanism for Freeze {
         Promise { overrun: Duration::from_millis(1), leftover: 0.0, idle: Idle::Left }
     }
 
-    fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
+    fn stop(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
         known(standings, |gang| self.gangs.contains_key(&gang))?;
         let stops = |standing| standing != Standing::Running;
         self.each(standings, stops, |gang| gang.set(Frozen::Yes))?;
         self.each(standings, stops, |gang| match gang.crowd {
             Crowd::Queues => gang.rank(CpuRank::Last),
             Crowd::Fits => Ok(()), // it has stopped by now
-        })?;
+        })
+    }
+
+    fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
+        self.stop(standings)?;
         self.each(
             standings,
             |standing| standing == Standing::Running,

@@ -84,6 +84,14 @@ pub trait Mechanism: Send {
     /// refuses, the caller releases everybody. If a gang is unknown, nothing was changed.
     fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()>;
 
+    /// Stops the gangs that wait in these standings, shortly before they are applied: all cores are held, or
+    /// soon will be, so that this takes no time from anybody. A mechanism that stops nobody does nothing. If
+    /// the host refuses, the caller releases everybody.
+    fn stop(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
+        let _ = standings;
+        Ok(())
+    }
+
     /// The gang has more or fewer threads than before.
     fn crowd(&mut self, gang: GangId, crowd: Crowd) {
         let _ = (gang, crowd);
