@@ -157,7 +157,8 @@ pub enum WatchedVerdict {
     Rest,
 }
 
-/// The same judgement from what a gang wanted in watched turns of its own.
+/// The same judgement from what a gang wanted in watched turns of its own. Here it also rests if its threads
+/// fall asleep after each moment of work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WatchedWorth {
     /// Watched turns in a row in which it wanted little.
