@@ -490,7 +490,8 @@ impl ReadyTurn {
     fn is_watched(&self, outcome: &SchedulerOutcome, resting: &Resting, last: Nanos) -> bool {
         let (from, length) = (self.turn.from, self.turn.until.since(self.turn.from));
         let again = self.unsure && watch::may_watch_again(last, from, length);
-        !self.incoming.is_empty() && (again || watch::is_watched(outcome.switches, resting.awake(), length))
+        let (turn, gangs) = (outcome.switches, self.standings.len());
+        !self.incoming.is_empty() && (again || watch::is_watched(turn, resting.awake(), length, gangs))
     }
 }
 

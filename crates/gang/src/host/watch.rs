@@ -16,9 +16,9 @@
 //! lent by the number of a gang's threads alone.
 //!
 //! Cost: 0.3 to 0.6 ms of one core in a watched turn and 0.2 us a context switch. The first ten in
-//! which a gang is awake are watched, then every 17th, of short turns one in 340 ms, and after 150 turns every
-//! 51st; a gang whose last two watched turns differed, or that may be about to rest, is watched again within
-//! 85 ms.
+//! which a gang is awake are watched, then every 17th, of short turns one in 340 ms, and after 75 turns of
+//! each gang every 51st; a gang whose last two watched turns differed, or that may be about to rest, is
+//! watched again within 85 ms.
 
 use super::worth::WatchedUse;
 use crate::gang::GangId;
@@ -36,10 +36,12 @@ const FIRST: u64 = 10;
 /// But no more than these, so that sleeping programs are not watched for ever: two seconds of short slices.
 const FIRST_AT_MOST: u64 = 100;
 /// The least time between two watched turns after the first ten: 17 turns of the default slice. Watching
-/// costs 0.5 ms, so this is 0.15 % of one core. After [`STEADY`] turns it is three times as long.
+/// costs 0.5 ms, so this is 0.15 % of one core. After [`STEADY`] turns of each gang it is three times as
+/// long.
 const OFTEN: Nanos = Nanos(340_000_000);
-/// After so many turns, three seconds of the default slice, programs have mostly begun what they do for long.
-const STEADY: u64 = 150;
+/// After so many turns of each gang programs have mostly begun what they do for long: of two gangs, three
+/// seconds of the default slice.
+const STEADY: u64 = 75;
 /// The least time before a turn is watched because the policy is unsure of its gang: watching costs 0.5 ms,
 /// so this is 0.6 % of one core at most.
 const AGAIN: Nanos = Nanos(85_000_000);
@@ -83,10 +85,10 @@ impl Samples {
     }
 }
 
-/// Whether a turn that lasts so long is watched, if gangs were awake in so many watched turns before. The
-/// stride is odd, so that two gangs are watched in turns.
-pub(crate) fn is_watched(turn: u64, awake: u64, length: Nanos) -> bool {
-    let often = if turn < STEADY { 1 } else { 3 };
+/// Whether a turn that lasts so long is watched, among so many gangs, if they were awake in so many watched
+/// turns before. The stride is odd, so that two gangs are watched in turns.
+pub(crate) fn is_watched(turn: u64, awake: u64, length: Nanos, gangs: usize) -> bool {
+    let often = if turn < STEADY * gangs as u64 { 1 } else { 3 };
     let stride = (OFTEN.0 / length.0.max(1)).max(17).saturating_mul(often) | 1;
     let begins = awake < FIRST && turn < FIRST_AT_MOST;
     length >= LOOK.times(4) && (begins || turn.is_multiple_of(stride))
@@ -401,9 +403,11 @@ mod tests {
 
     #[test]
     fn short_turns_are_watched_less_often_and_both_of_two_gangs() {
-        let watched = |ms: u64| {
-            (10..5_000).filter(|turn| is_watched(*turn, FIRST, Nanos(ms * 1_000_000))).collect::<Vec<u64>>()
+        let among = |gangs: usize, ms: u64| {
+            let is_watched = |turn: &u64| is_watched(*turn, FIRST, Nanos(ms * 1_000_000), gangs);
+            (10..5_000).filter(is_watched).collect::<Vec<u64>>()
         };
+        let watched = |ms| among(2, ms);
         for ms in [4, 5, 20, 100] {
             let turns = watched(ms);
             let (first, later) = (turns.iter().find(|turn| **turn >= 17), turns.iter().rev().take(2));
@@ -412,6 +416,7 @@ mod tests {
             assert!(first.expect("one is watched") * ms <= 1_700, "{ms} ms");
         }
         assert_eq!(watched(20)[..4], [17, 34, 51, 68]);
+        assert_eq!(among(10, 20)[..44].last(), Some(&748), "each of ten has its first turns");
         assert!(watched(3).is_empty(), "too short to look at");
     }
 
