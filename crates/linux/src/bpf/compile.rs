@@ -48,6 +48,9 @@ impl ProgramError {
     }
 }
 
+/// A file for programs that loop (`repeat(i, n)`); they list it among their files.
+pub const REPEAT: (&str, &str) = ("repeat.h", include_str!("repeat.h"));
+
 /// Where object files are that were compiled elsewhere, for machines that may not have a compiler.
 const OBJECTS: &str = "UNISONO_BPF_OBJECTS";
 

@@ -25,40 +25,8 @@
 typedef __u32 u32;
 typedef __u64 u64;
 
-/* Loops with the kernel's own iterator: each body is verified once, not as often as it runs. */
-struct bpf_iter_num;
-extern int bpf_iter_num_new(struct bpf_iter_num *iterator, int start, int end);
-extern int *bpf_iter_num_next(struct bpf_iter_num *iterator);
-extern void bpf_iter_num_destroy(struct bpf_iter_num *iterator);
-
-struct iterator {
-	u64 opaque;
-} __attribute__((aligned(8)));
-
-static __always_inline void stop(struct iterator *iterator)
-{
-	bpf_iter_num_destroy((void *)iterator);
-}
-
-static __always_inline struct iterator *begin(struct iterator *iterator, int end)
-{
-	bpf_iter_num_new((void *)iterator, 0, end);
-	return 0;
-}
-
-static __always_inline bool more(struct iterator *iterator, u32 *at)
-{
-	int *next = bpf_iter_num_next((void *)iterator);
-
-	if (!next)
-		return false;
-	*at = *next;
-	return true;
-}
-
-#define hsfq_repeat(i, n)                                                                                    \
-	for (struct iterator iterator __attribute__((cleanup(stop))), *unused = begin(&iterator, n);         \
-	     !unused && more(&iterator, &(i));)
+#include "repeat.h"
+#define hsfq_repeat repeat
 #define inline inline __attribute__((always_inline))
 #include "fairqueue_change.h"
 #undef inline

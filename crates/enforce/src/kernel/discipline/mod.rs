@@ -22,7 +22,7 @@ pub use delays::DelayHistogram;
 pub use loaded::{LoadedDiscipline, supported};
 pub use setup::{KIND, PRIORITIES, Setup};
 
-use unisono_linux::bpf::compile::{CSource, ProgramError};
+use unisono_linux::bpf::compile::{CSource, ProgramError, REPEAT};
 
 pub const FAIRQUEUE: CSource = CSource {
     what: "the queueing discipline",
@@ -30,6 +30,7 @@ pub const FAIRQUEUE: CSource = CSource {
         ("fairqueue.bpf.c", include_str!("fairqueue.bpf.c")),
         ("fairqueue.h", include_str!("fairqueue.h")),
         ("fairqueue_change.h", include_str!("fairqueue_change.h")),
+        REPEAT,
     ],
 };
 

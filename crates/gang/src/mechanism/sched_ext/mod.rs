@@ -35,12 +35,14 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 use unisono_linux::affinity::Tid;
-use unisono_linux::bpf::compile::{CSource, ProgramError};
+use unisono_linux::bpf::compile::{CSource, ProgramError, REPEAT};
 use unisono_linux::cgroup::{CgroupVersion, ControlGroup};
 
 /// The program, for machines on which it is compiled for others.
-pub const GANGS: CSource =
-    CSource { what: "the scheduler of gangs", files: &[("gangs.bpf.c", include_str!("gangs.bpf.c"))] };
+pub const GANGS: CSource = CSource {
+    what: "the scheduler of gangs",
+    files: &[("gangs.bpf.c", include_str!("gangs.bpf.c")), REPEAT],
+};
 
 impl From<ProgramError> for Error {
     fn from(error: ProgramError) -> Error {
