@@ -39,8 +39,8 @@ const FIRST_AT_MOST: u64 = 100;
 /// costs 0.5 ms, so this is 0.15 % of one core. After [`STEADY`] turns of each gang it is three times as
 /// long.
 const OFTEN: Nanos = Nanos(340_000_000);
-/// After so many turns of each gang programs have mostly begun what they do for long: of two gangs, three
-/// seconds of the default slice.
+/// By this many turns of each gang, programs have mostly begun what they will do for long. For two gangs and
+/// the default slice that is three seconds.
 const STEADY: u64 = 75;
 /// The least time before a turn is watched because the policy is unsure of its gang: watching costs 0.5 ms,
 /// so this is 0.6 % of one core at most.
@@ -85,8 +85,8 @@ impl Samples {
     }
 }
 
-/// Whether a turn that lasts so long is watched, among so many gangs, if they were awake in so many watched
-/// turns before. The stride is odd, so that two gangs are watched in turns.
+/// Whether turn number `turn`, which lasts `length`, is watched. `awake`: how many watched turns found their
+/// gang awake. The stride is odd, so that two gangs are watched in turns.
 pub(crate) fn is_watched(turn: u64, awake: u64, length: Nanos, gangs: usize) -> bool {
     let often = if turn < STEADY * gangs as u64 { 1 } else { 3 };
     let stride = (OFTEN.0 / length.0.max(1)).max(17).saturating_mul(often) | 1;
@@ -157,7 +157,7 @@ impl Watcher {
 /// What was recorded of a turn.
 #[derive(Debug)]
 pub(crate) struct TurnRecords {
-    /// Of each processor.
+    /// The context switches of each processor.
     pub(crate) changes: Vec<Vec<SwitchChange>>,
     /// Until when all processors' records are complete, if some ring was full.
     pub(crate) full: Option<Nanos>,
@@ -237,7 +237,7 @@ impl WatchedTurn<'_> {
         Some(SwitchRecord { started, leaked })
     }
 
-    /// What this gang did on at most so many cores at once. It wants a core for each thread that runs, was
+    /// What this gang did, on at most `cores` cores at once. It wants a core for each thread that runs, was
     /// interrupted, or has not yet run since the switch woke it. A thread that wakes later and has to wait is
     /// seen only when it runs.
     pub(crate) fn used(

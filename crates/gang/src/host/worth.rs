@@ -114,14 +114,14 @@ impl TurnsWorth {
 /// (docs/decisions/0008).
 const LITTLE_WANTED: f64 = 0.4;
 const WATCHED_TO_REST: u32 = 2;
-/// It also rests if its threads run for less than this between two sleeps, in a turn of their own: whoever
-/// waits does not spin until the others come, though they run, so that to run together is worth nothing. Two
-/// threads that meet at a barrier that blocks at once run for 8 to 16 us. A program that spins for 50 us
-/// first does not sleep while it has its cores.
+/// A gang also rests if, in a turn of its own, its threads run for less than this between two sleeps. They
+/// sleep although the others run, so running together gains them nothing. Two threads that meet at a barrier
+/// that blocks at once run for 8 to 16 us. A program that spins for 50 us first does not sleep while it has
+/// its cores.
 const BRIEFLY: Nanos = Nanos(50_000);
 /// But not if it fills its cores: other threads of it use what the sleepers leave.
 const FILLED: f64 = 0.9;
-/// So many sleeps on each core in one turn are no accident of a program that starts. One turn is enough then.
+/// With this many sleeps a core, one turn is enough to judge. A program that only starts sleeps less often.
 const SLEEPS_TO_REST: u64 = 100;
 /// A gang that wanted less than this part of its cores was asleep. All of its cores are lent then, so that
 /// rest would give nobody more. A program that waits for its first input is no program that blocks.

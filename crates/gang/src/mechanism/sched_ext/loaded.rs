@@ -39,7 +39,7 @@ const BREATHS_IN_PATIENCE: u32 = 10;
 /// The most gangs of one scheduler.
 pub(super) const MOST_GANGS: usize = 256;
 const MOST_PROCESSORS: u32 = 4096;
-/// `struct turn`: how many run and are lent, those gangs, the standing of each.
+/// The bytes of `struct turn`: two counts (gangs that run, gangs that are lent), those gangs, every standing.
 const TURN: usize = 8 + 8 * MOST_GANGS;
 /// `struct state`: four words, a reason, and a message.
 const STATE: usize = 16 + 2 * MESSAGE;
