@@ -119,6 +119,30 @@ fn a_running_process_is_watched_and_nothing_is_started() {
 }
 
 #[test]
+fn the_work_between_two_sleeps_is_told_where_the_kernel_records_it() {
+    // a shell that waits for input which never comes, 2 ms a time
+    let script = "exec 3<> <(:); while :; do read -t 0.002 -u 3; done";
+    let mut sleeps = Command::new("bash").args(["-c", script]).spawn().expect("bash");
+    let output = Command::new(env!("CARGO_BIN_EXE_unisono"))
+        .args(["advise", "--json", "--for", "1s", "--pid", &sleeps.id().to_string()])
+        .output();
+    sleeps.kill().expect("ours");
+    sleeps.wait().expect("it was killed");
+    let told = object(&output.expect("unisono starts"));
+    let work = &told["between_sleeps_ns"];
+    if let Some(why) = told["unrecorded"].as_str() {
+        assert!(work.is_null() && !why.is_empty(), "{told}");
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let [n, low, median, high] =
+        ["n", "low", "median", "high"].map(|name| work[name].as_u64().expect("a number"));
+    // it works for some microseconds each time; a ring that was full or a busy machine leaves fewer
+    assert!((20..1000).contains(&n), "{told}");
+    assert!(0 < low && low <= median && median <= high && median < 2_000_000, "{told}");
+}
+
+#[test]
 fn a_page_shows_what_was_tried_and_is_never_written_over() {
     let scratch = tempfile::tempdir().expect("a directory");
     let directory = scratch.path().join("advice");

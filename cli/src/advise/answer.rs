@@ -4,7 +4,9 @@ use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use unisono_advise::judge::{against_plain, times};
 use unisono_advise::remedy::Programs;
-use unisono_advise::{Advice, AdviceVerdict, GangCondition, Prediction, RunEnd, TrialRuns, TriedRemedy};
+use unisono_advise::{
+    Advice, AdviceVerdict, GangCondition, Observation, Prediction, RunEnd, TrialRuns, TriedRemedy,
+};
 use unisono_fit::Effective;
 use unisono_linux::counted::counted;
 use unisono_measure::bootstrap::Estimate;
@@ -196,6 +198,11 @@ pub(super) fn conditions_json(all: &[GangCondition]) -> Value {
     all.iter().map(one).collect()
 }
 
+pub(super) fn between_sleeps(seen: &Observation) -> Option<Value> {
+    let work = seen.between_sleeps?;
+    Some(json!({ "low": work.low.0, "median": work.median.0, "high": work.high.0, "n": work.n }))
+}
+
 fn json(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> Value {
     let AdviceAnswer { trials, programs, there, advice } = *answer;
     let predicted = prediction.map(|Prediction { shape, ways }| {
@@ -220,7 +227,7 @@ fn json(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> Value {
             "way": run.way.name(), "round": run.round, "ended": ended, "exit_code": code, "said": said,
             "seconds": run.seconds, "threads": seen.threads, "cpu_s": seen.ran_s, "waited_s": seen.waited_s,
             "sleeps_per_cpu_s": seen.sleeps_per_s, "imbalance": seen.imbalance, "change": seen.change,
-            "others": seen.others,
+            "others": seen.others, "between_sleeps_ns": between_sleeps(seen),
         })
     };
     let advised = !matches!(advice.verdict, AdviceVerdict::Nothing | AdviceVerdict::Undecided);
@@ -229,6 +236,6 @@ fn json(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> Value {
         "way": advice.way.name(), "simulated": predicted, "gain": gain, "gain_at_least": advice.at_least,
         "conditions": conditions_json(&advice.conditions), "effective_processors": there.processors,
         "runtimes": trials.runtimes, "runs": trials.runs.iter().map(run).collect::<Vec<_>>(),
-        "ended_because": trials.stopped_early,
+        "ended_because": trials.stopped_early, "unrecorded": trials.unrecorded,
     })
 }

@@ -109,13 +109,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             RecordError::Exists(_) => Failure::Usage(error.to_string()).into(),
             error => anyhow::Error::from(error),
         })?;
-    let trials = tried(args, &programs)?;
     let host = FitHost::read()?;
-    let circumstances = Circumstances {
-        programs: files.len(),
+    let count = files.len();
+    let plan = FitPlan::of(&host.fit(files, fit::user));
+    let circumstances = |trials: &TrialRuns| Circumstances {
+        programs: count,
         processors: host.effective.processors,
-        fit: FitPlan::of(&host.fit(files, fit::user)).for_runtimes(&trials.runtimes),
+        fit: plan.clone().for_runtimes(&trials.runtimes),
     };
+    let can_tell =
+        |trials: &TrialRuns| judge(trials, &circumstances(trials)).verdict != AdviceVerdict::Undecided;
+    let trials = tried(args, &programs, &can_tell)?;
+    let circumstances = circumstances(&trials);
     let processors = &host.effective;
     let advice = judge(&trials, &circumstances);
     let prediction = predict::shape(&trials, &circumstances)
@@ -153,7 +158,11 @@ fn parts(programs: usize) -> anyhow::Result<Vec<CpuSet>> {
     Ok(all.into_iter().map(|part| part.cpus).collect())
 }
 
-fn tried(args: &Args, programs: &Programs) -> anyhow::Result<TrialRuns> {
+fn tried(
+    args: &Args,
+    programs: &Programs,
+    can_tell: &dyn Fn(&TrialRuns) -> bool,
+) -> anyhow::Result<TrialRuns> {
     let budget = TrialBudget { total: args.time.unwrap_or(Duration::from_secs(60)), run: args.limit };
     let mut say = |round: usize, way: TriedRemedy| {
         if !args.quiet {
@@ -166,7 +175,7 @@ fn tried(args: &Args, programs: &Programs) -> anyhow::Result<TrialRuns> {
             );
         }
     };
-    let trials = trial::run(programs, &programs.ways(), budget, &mut say, &interrupt::caught);
+    let trials = trial::run(programs, &programs.ways(), budget, &mut say, can_tell, &interrupt::caught);
     trials.map_err(|error| match error {
         trial::Error::Start { .. } => Failure::Usage(error.to_string()).into(),
         error => error.into(),

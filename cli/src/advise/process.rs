@@ -7,7 +7,9 @@ use serde_json::json;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use unisono_advise::judge::{Circumstances, seen_only};
+use unisono_advise::switches::SwitchWatch;
 use unisono_advise::tree;
+use unisono_advise::trial::look;
 use unisono_advise::watch::RunWatch;
 use unisono_linux::affinity::Tid;
 use unisono_linux::{clock, interrupt, quota};
@@ -24,12 +26,12 @@ pub(super) fn run(pid: i32, time: Duration, as_json: bool) -> anyhow::Result<Exi
     let there = unisono_fit::effective(&quota::limits_of(process)?);
     let periods = || quota::limits_of(process).ok()?.quota?.periods();
     let before = periods();
-    let (begin, mut watch) = (Instant::now(), RunWatch::default());
+    let (begin, mut watch, mut switches) = (Instant::now(), RunWatch::default(), SwitchWatch::start());
     while begin.elapsed() < time && interrupt::caught().is_none() {
-        watch.add(tree::read(&[pid], clock::now()));
+        look(&[pid], &mut watch, &mut switches);
         std::thread::sleep(OFTEN.min(time));
     }
-    watch.add(tree::read(&[pid], clock::now()));
+    look(&[pid], &mut watch, &mut switches);
     let periods = periods().zip(before).map(|(after, before)| after.since(before));
     let circumstances =
         Circumstances { programs: 1, processors: there.processors, ..Circumstances::default() };
@@ -41,6 +43,7 @@ pub(super) fn run(pid: i32, time: Duration, as_json: bool) -> anyhow::Result<Exi
             "verdict": "undecided", "command": null, "gain": null, "conditions": answer::conditions_json(&conditions),
             "effective_processors": there.processors, "runtimes": runtimes, "threads": seen.threads,
             "cpu_s": seen.ran_s, "waited_s": seen.waited_s, "others": seen.others,
+            "between_sleeps_ns": answer::between_sleeps(&seen), "unrecorded": switches.problem(),
         });
         output::answer(&object.to_string())?;
         return Ok(ExitCode::SUCCESS);

@@ -34,7 +34,8 @@ fn alone(command: &[OsString]) -> Option<f64> {
 fn watched(programs: &Programs) -> Option<f64> {
     // no time is left for a second round
     let budget = TrialBudget { total: Duration::ZERO, run: LIMIT };
-    let trials = trial::run(programs, &[TriedRemedy::Plain], budget, &mut |_, _| {}, &|| None).ok()?;
+    let trials =
+        trial::run(programs, &[TriedRemedy::Plain], budget, &mut |_, _| {}, &|_| true, &|| None).ok()?;
     trials.runs.first().filter(|run| run.ended == RunEnd::Well).map(|run| run.seconds)
 }
 

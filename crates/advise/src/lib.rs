@@ -4,6 +4,7 @@
 //! ```text
 //!   remedy   what to start for each way to run the programs       (pure)
 //!   tree     reads /proc: the threads of a program and its children
+//!   switches records for how long threads work between two sleeps
 //!   watch    turns readings into an observation of one run        (pure)
 //!   trial    runs the ways by turns, watches each run, stops what takes too long
 //!   judge    turns runs and observations into a verdict           (pure)
@@ -28,6 +29,7 @@
 pub mod judge;
 pub mod predict;
 pub mod remedy;
+pub mod switches;
 pub mod tree;
 pub mod trial;
 pub mod watch;

@@ -99,6 +99,22 @@ impl TriedRemedy {
         matches!(self, TriedRemedy::GangsShort | TriedRemedy::GangsLong)
     }
 
+    /// Of a way that only sets variables: how the names of the runtimes begin that read them.
+    fn read_by(self) -> Option<&'static [&'static str]> {
+        match self {
+            TriedRemedy::Passive => Some(&["libgomp", "libomp", "libiomp5", "libmpi"]),
+            TriedRemedy::Pin => Some(&["libgomp", "libomp", "libiomp5"]),
+            _ => None,
+        }
+    }
+
+    /// Whether it acts on programs that loaded these runtimes. A runtime that is part of the program's own
+    /// file is not seen.
+    pub fn is_known_to_act(self, runtimes: &BTreeSet<String>) -> bool {
+        let read = |known: &&str| runtimes.iter().any(|name| name.starts_with(*known));
+        self.read_by().is_none_or(|all| all.iter().any(|known| read(known)))
+    }
+
     /// Of gangs: the length of a turn in milliseconds.
     pub fn slice_ms(self) -> Option<u64> {
         match self {

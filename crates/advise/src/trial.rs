@@ -10,7 +10,8 @@
 //! `unisono gang run`, its guardian undoes its changes.
 
 use crate::remedy::{Programs, StartedTogether, TriedRemedy};
-use crate::tree::{self, TreeReading};
+use crate::switches::SwitchWatch;
+use crate::tree;
 use crate::watch::{Observation, RunTotals, RunWatch};
 use std::collections::BTreeSet;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -44,10 +45,12 @@ const FAR: u32 = 10;
 const WORTH_A_SWEEP: f64 = 1.25;
 /// No run is stopped earlier: at ten times a run of 10 ms, a pause of the host would decide.
 const LEAST: Duration = Duration::from_secs(2);
-/// Rounds at most. When eight of nine agree, that is no chance (two-sided sign test: 4 %), so that one
-/// disturbed round does no harm. With six or seven all would have to agree; with twice as many a trial takes
+/// Rounds after which a trial ends if it can tell. Where nine of nine agree, that is no chance, even for the
+/// best of ten ways (two-sided sign test: 0.4 %). With fewer it may be; with twice as many a trial takes
 /// twice as long.
-pub const MOST_ROUNDS: usize = 9;
+const ROUNDS: usize = 9;
+/// Rounds at most: as often as this, it goes on for as many rounds if it cannot tell.
+pub const MOST_ROUNDS: usize = 3 * ROUNDS;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -94,9 +97,11 @@ pub struct TrialRun {
 pub struct TrialRuns {
     pub runs: Vec<TrialRun>,
     pub runtimes: BTreeSet<String>,
+    /// Why context switches were not recorded.
+    pub unrecorded: Option<String>,
     /// Periods of the quota while the programs ran as they are.
     pub periods: Option<QuotaPeriods>,
-    /// Why no further round was made, if that was before [`MOST_ROUNDS`].
+    /// Why no further round was made, if the runs could not tell before.
     pub stopped_early: Option<String>,
 }
 
@@ -109,12 +114,14 @@ pub struct TrialBudget {
     pub run: Duration,
 }
 
-/// Tries the ways. Before each run it calls `say` with the round and the way.
+/// Tries the ways. Before each run it calls `say` with the round and the way. Every few rounds it asks
+/// `can_tell` whether more are needed.
 pub fn run(
     programs: &Programs,
     ways: &[TriedRemedy],
     budget: TrialBudget,
     say: &mut dyn FnMut(usize, TriedRemedy),
+    can_tell: &dyn Fn(&TrialRuns) -> bool,
     stopped: &dyn Fn() -> Option<&'static str>,
 ) -> Result<TrialRuns, Error> {
     let begin = Instant::now();
@@ -134,7 +141,7 @@ pub fn run(
             say(round, way);
             let limit = limit(&trials.runs, round, budget);
             let before = (way == TriedRemedy::Plain).then(throttling);
-            let run = one(programs, way, round, limit, &mut trials.runtimes, stopped)?;
+            let run = one(programs, way, round, limit, &mut trials, stopped)?;
             let Some(run) = run else {
                 let signal = stopped().unwrap_or("a signal");
                 if trials.runs.iter().all(|run| run.round == 0 && run.way != TriedRemedy::Plain) {
@@ -160,6 +167,9 @@ pub fn run(
         }
         if left.len() < 2 {
             trials.stopped_early = Some("fewer than two ways were left to compare".into());
+            return Ok(trials);
+        }
+        if (round + 1).is_multiple_of(ROUNDS) && can_tell(&trials) {
             return Ok(trials);
         }
         if round + 1 < MOST_ROUNDS && begin.elapsed() + round_begins.elapsed() > budget.total {
@@ -223,18 +233,20 @@ fn one(
     way: TriedRemedy,
     round: usize,
     limit: Duration,
-    runtimes: &mut BTreeSet<String>,
+    trials: &mut TrialRuns,
     stopped: &dyn Fn() -> Option<&'static str>,
 ) -> Result<Option<TrialRun>, Error> {
     let begin = Instant::now();
     let machine = || tree::machine().unwrap_or_default();
     let (used_before, machine_before) = (usage::of_collected_children(), machine());
     let mut watch = RunWatch::default();
+    let mut switches = SwitchWatch::start();
     let mut ended = RunEnd::Well;
     for stage in programs.stages(way) {
         let mut running = RunningStage::start(&stage)?;
-        let found = (round == 0).then_some(&mut *runtimes);
-        match running.wait(begin + limit, &mut watch, found, stopped)? {
+        let found = (round == 0).then_some(&mut trials.runtimes);
+        let watch = (&mut watch, &mut switches);
+        match running.wait(begin + limit, watch, found, stopped)? {
             StageEnd::Ended(None) => {}
             StageEnd::Ended(Some((code, said))) => {
                 ended = RunEnd::Badly { code, said };
@@ -247,6 +259,7 @@ fn one(
             StageEnd::Asked => return Ok(None),
         }
     }
+    trials.unrecorded = switches.problem().map(str::to_owned);
     let seconds = begin.elapsed().as_secs_f64();
     let seconds = if ended == RunEnd::Stopped { limit.as_secs_f64() } else { seconds };
     let used = usage::of_collected_children().since(used_before);
@@ -300,7 +313,7 @@ impl RunningStage {
     fn wait(
         &mut self,
         end: Instant,
-        watch: &mut RunWatch,
+        (watch, switches): (&mut RunWatch, &mut SwitchWatch),
         mut runtimes: Option<&mut BTreeSet<String>>,
         stopped: &dyn Fn() -> Option<&'static str>,
     ) -> Result<StageEnd, Error> {
@@ -314,13 +327,13 @@ impl RunningStage {
                 return Ok(StageEnd::Asked);
             }
             if now >= end {
-                watch.add(read(&leaders));
+                look(&leaders, watch, switches);
                 self.stop()?;
                 return Ok(StageEnd::TooLong);
             }
             if now >= next {
                 let before = Instant::now();
-                watch.add(read(&leaders));
+                look(&leaders, watch, switches);
                 if let Some(runtimes) = runtimes.take_if(|_| before > next) {
                     runtimes.extend(tree::runtimes(&leaders));
                 }
@@ -381,8 +394,11 @@ impl RunningStage {
     }
 }
 
-fn read(leaders: &[i32]) -> TreeReading {
-    tree::read(leaders, clock::now())
+/// Adds what the programs have done to what is known of them.
+pub fn look(leaders: &[i32], watch: &mut RunWatch, switches: &mut SwitchWatch) {
+    let reading = tree::read(leaders, clock::now());
+    watch.add_work(&switches.look(&reading));
+    watch.add(reading);
 }
 
 fn code(status: std::process::ExitStatus) -> i32 {

@@ -7,6 +7,7 @@ use crate::tree::{ThreadReading, TreeReading};
 use std::collections::BTreeMap;
 use unisono_linux::clock::Nanos;
 use unisono_measure::noise::coefficient_of_variation;
+use unisono_measure::quantile;
 
 /// A thread below this part of the run's time was idle: it is none of the team. Helpers of runtimes wake a
 /// few times a second; a thread of a team that gets a hundredth of a run has nothing to wait for. Chosen, not
@@ -14,6 +15,20 @@ use unisono_measure::noise::coefficient_of_variation;
 const WORKS: f64 = 0.01;
 /// The kernel counts the machine's time in hundredths of a second: a shorter run says nothing of others.
 const TELLING: f64 = 0.2;
+
+/// Work between two sleeps, at most so many times a run: enough for a hundredth of the distribution.
+const MOST_WORK: usize = 20_000;
+
+/// How long threads worked between two sleeps, as far as it was recorded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WorkBetweenSleeps {
+    pub n: usize,
+    /// One time in ten it was shorter.
+    pub low: Nanos,
+    pub median: Nanos,
+    /// One time in ten it was longer.
+    pub high: Nanos,
+}
 
 /// One run, from outside.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,6 +42,8 @@ pub struct Observation {
     pub waited_s: f64,
     /// How often a thread slept, for each second that one ran.
     pub sleeps_per_s: f64,
+    /// `None`: nothing was recorded, or no thread slept twice.
+    pub between_sleeps: Option<WorkBetweenSleeps>,
     /// Processor time of the busiest thread divided by the mean of the largest team; 1: all the same.
     pub imbalance: f64,
     /// How much the use of processors changed between readings: standard deviation over mean.
@@ -57,6 +74,8 @@ pub struct RunWatch {
     threads: usize,
     /// Processors used between two readings.
     rates: Vec<f64>,
+    /// Nanoseconds of work between two sleeps.
+    work: Vec<f64>,
 }
 
 impl RunWatch {
@@ -78,6 +97,17 @@ impl RunWatch {
         self.last = Some(reading);
     }
 
+    /// Times for which threads worked between two sleeps.
+    pub fn add_work(&mut self, work: &[Nanos]) {
+        let room = MOST_WORK - self.work.len();
+        self.work.extend(work.iter().take(room).map(|time| time.0 as f64));
+    }
+
+    fn between_sleeps(&self) -> Option<WorkBetweenSleeps> {
+        let at = |part| Some(Nanos(quantile::quantile(&self.work, part)? as u64));
+        Some(WorkBetweenSleeps { n: self.work.len(), low: at(0.1)?, median: at(0.5)?, high: at(0.9)? })
+    }
+
     /// What is known of a run: the totals of its processes, and what the readings add to them.
     pub fn observation(&self, totals: RunTotals) -> Observation {
         let waited: u64 = self.seen.values().map(|one| one.waited.0).sum();
@@ -88,6 +118,7 @@ impl RunWatch {
             ran_s: totals.ran_s,
             waited_s: waited as f64 / 1e9,
             sleeps_per_s: if totals.ran_s > 0.0 { totals.sleeps as f64 / totals.ran_s } else { 0.0 },
+            between_sleeps: self.between_sleeps(),
             imbalance: self.imbalance(totals.seconds),
             change: coefficient_of_variation(&self.rates).unwrap_or(0.0),
             others: if totals.seconds < TELLING { 0.0 } else { (others / totals.seconds).max(0.0) },
