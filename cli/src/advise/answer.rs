@@ -130,6 +130,8 @@ fn table(trials: &TrialRuns, prediction: Option<&Prediction>) -> String {
         if let Some((code, said)) = failed {
             let said = if said.is_empty() { String::new() } else { format!(": {said}") };
             let _ = writeln!(text, "      exit code {code}{said}");
+        } else if !way.is_known_to_act(&trials.runtimes) {
+            text.push_str("      no runtime that reads these variables was seen in the programs\n");
         }
     }
     text.push_str("  others: processors that other programs used meanwhile\n");
