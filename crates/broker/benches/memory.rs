@@ -140,7 +140,7 @@ impl End {
         }
         let doorbell = Doorbell::new(socket);
         let mut supplier = supplier(bytes, 8, way(variant));
-        supplier.offer(WhenBehind::BlocksSupplier, 0, &doorbell).expect("the other end is there");
+        supplier.offer(WhenBehind::BlocksSupplier, &doorbell).expect("the other end is there");
         let consumer = join(&doorbell, way(variant));
         Self::Memory {
             supplier,
@@ -252,7 +252,7 @@ fn throughput(variant: &str, bytes: usize, time: Duration) -> f64 {
     }
     let doorbell = other.doorbell();
     let mut supplier = supplier(bytes, DEPTH, way(variant));
-    supplier.offer(WhenBehind::BlocksSupplier, 0, &doorbell).expect("room");
+    supplier.offer(WhenBehind::BlocksSupplier, &doorbell).expect("room");
     let copies = variant.starts_with("copy");
     publish_for(&mut supplier, &event, copies, time / 5);
     publish_for(&mut supplier, &event, copies, time)
@@ -288,8 +288,8 @@ fn stopped(variant: &str, bytes: usize, time: Duration) -> f64 {
         Other::start("copy-adaptive", "throughput", bytes),
     );
     let mut supplier = supplier(bytes, DEPTH, way("adaptive"));
-    supplier.offer(WhenBehind::BlocksSupplier, 0, &fast.doorbell()).expect("room");
-    let number = supplier.offer(WhenBehind::LosesOldest, 0, &slow.doorbell()).expect("room");
+    supplier.offer(WhenBehind::BlocksSupplier, &fast.doorbell()).expect("room");
+    let number = supplier.offer(WhenBehind::LosesOldest, &slow.doorbell()).expect("room");
     let event = vec![1; bytes];
     publish_for(&mut supplier, &event, true, time / 10);
     // Both cases have the process, stopped: only whether it is attached differs.

@@ -7,8 +7,9 @@
 //! and loaded one by one without an order, so that a copy can be torn; a lost wake-up is a deadlock, which
 //! loom reports. Each model has failed for the rule it is about, broken on purpose: announcing without its
 //! fence or its release; a copy without a second look; a hold without its fence, and a slot taken back
-//! without one; a sleep without a look at the ring after it was announced, and a supplier that tells without
-//! a fence; an order that is announced after the consumer was accepted.
+//! without one; a slot used again before the consumer is past its event, or without a look at the holds
+//! after its position; a sleep without a look at the ring after it was announced, and a supplier that tells
+//! without a fence; an order that is announced after the consumer was accepted.
 
 #![cfg(loom)]
 #![allow(
@@ -49,7 +50,7 @@ fn pair(when_behind: WhenBehind) -> (MemorySupplier, MemoryConsumer) {
     let geometry = MemoryGeometry::new(2, 8, 1).expect("small");
     let mut supplier = MemorySupplier::create(geometry, WAY).expect("none fails in a model");
     let page = Lines::on_heap(LINES);
-    let (_, turn) = supplier.attach(page.clone(), when_behind, 0, None).expect("the first");
+    let (_, turn) = supplier.attach(page.clone(), when_behind, None).expect("the first");
     let words = supplier.memory().reader();
     let consumer = MemoryConsumer::join(words, page, turn, WAY, None).expect("it is a ring");
     (supplier, consumer)
@@ -98,6 +99,31 @@ fn an_event_that_is_held_does_not_change_until_it_is_let_go() {
         });
         if let NextEvent::Event(held) = consumer.receive().expect("honest") {
             let mut copy = Vec::new();
+            held.append_to(&mut copy);
+            assert_eq!(copy, content(held.mark().turn));
+        }
+        writer.join().expect("it publishes");
+    });
+}
+
+#[test]
+fn a_slot_is_used_again_only_after_the_consumer_is_past_its_event_and_holds_it_no_more() {
+    model(|| {
+        let (mut supplier, mut consumer) = pair(WhenBehind::LosesOldest);
+        publish(&mut supplier).expect("nobody blocks");
+        let writer = thread::spawn(move || {
+            for _ in 0..2 {
+                publish(&mut supplier).expect("nobody blocks");
+            }
+        });
+        let first = consumer.receive().expect("honest");
+        // says that it is past the first event, and reads the second
+        let mut copy = Vec::new();
+        if let NextEvent::Event(mark) = consumer.receive_copy(&mut copy).expect("honest") {
+            assert_eq!(copy, content(mark.turn));
+        }
+        if let NextEvent::Event(held) = first {
+            copy.clear();
             held.append_to(&mut copy);
             assert_eq!(copy, content(held.mark().turn));
         }

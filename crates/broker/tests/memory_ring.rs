@@ -1,6 +1,7 @@
 //! The ring in shared memory against a reference that keeps every event for ever, and under threads.
 
 use proptest::prelude::*;
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -24,11 +25,10 @@ fn supplier(depth: u32, consumers: u32) -> MemorySupplier {
 fn join(
     supplier: &mut MemorySupplier,
     when_behind: WhenBehind,
-    history: u32,
     wait: Wait,
 ) -> (ConsumerNumber, MemoryConsumer) {
     let page = Lines::on_heap(PAGE_LINES);
-    let (number, turn) = supplier.attach(page.clone(), when_behind, history, None).expect("there is room");
+    let (number, turn) = supplier.attach(page.clone(), when_behind, None).expect("there is room");
     let descriptor = supplier.memory().as_fd().try_clone_to_owned().expect("a descriptor");
     let words = ForeignWords::new(descriptor).expect("sealed");
     let consumer =
@@ -56,7 +56,7 @@ enum Step {
     ReceiveCopy(usize),
     LetGo(usize),
     /// Dies with all that it holds, and another joins.
-    Replace(usize, bool, u32),
+    Replace(usize, bool),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -68,7 +68,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => consumer.clone().prop_map(Step::Receive),
         3 => consumer.clone().prop_map(Step::ReceiveCopy),
         2 => consumer.clone().prop_map(Step::LetGo),
-        1 => (consumer, any::<bool>(), 0_u32..10).prop_map(|(at, blocks, back)| Step::Replace(at, blocks, back)),
+        1 => (consumer, any::<bool>()).prop_map(|(at, blocks)| Step::Replace(at, blocks)),
     ];
     prop::collection::vec(step, 1..300)
 }
@@ -115,15 +115,15 @@ fn run(depth: u32, steps: Vec<Step>) {
     let mut expected = Vec::new();
     let mut consumers: Vec<MemoryConsumer> = Vec::new();
     let mut held: Vec<Vec<(u64, HeldEvent)>> = Vec::new();
-    let add = |supplier: &mut MemorySupplier, blocks: bool, history: u32| {
+    let add = |supplier: &mut MemorySupplier, blocks: bool| {
         let when_behind = if blocks { WhenBehind::BlocksSupplier } else { WhenBehind::LosesOldest };
-        let (number, consumer) = join(supplier, when_behind, history, Wait::Spin);
+        let (number, consumer) = join(supplier, when_behind, Wait::Spin);
         let first = consumer.turn();
-        assert!(supplier.turn() - first <= u64::from(history));
+        assert_eq!(supplier.turn(), first);
         (Expected { number, blocks, next: first, first, received: 0 }, consumer)
     };
     for blocks in [false, false, true] {
-        let (expect, consumer) = add(&mut supplier, blocks, 0);
+        let (expect, consumer) = add(&mut supplier, blocks);
         expected.push(expect);
         consumers.push(consumer);
         held.push(Vec::new());
@@ -179,10 +179,10 @@ fn run(depth: u32, steps: Vec<Step>) {
                     held[at].remove(0);
                 }
             }
-            Step::Replace(at, blocks, history) => {
+            Step::Replace(at, blocks) => {
                 supplier.detach(expected[at].number);
                 std::mem::take(&mut held[at]).into_iter().for_each(|(_, event)| std::mem::forget(event));
-                (expected[at], consumers[at]) = add(&mut supplier, blocks, history);
+                (expected[at], consumers[at]) = add(&mut supplier, blocks);
             }
         }
         held.iter().flatten().for_each(|(turn, event)| has(event, *turn));
@@ -210,9 +210,41 @@ fn an_event_that_is_too_large_and_a_consumer_too_many_are_refused_with_the_limit
     let mut supplier = supplier(4, 1);
     let refused = supplier.publish(0, &[0; 101]).expect_err("too large");
     assert!(refused.to_string().contains("101") && refused.to_string().contains("100"));
-    let _first = join(&mut supplier, WhenBehind::LosesOldest, 0, Wait::Spin);
-    let second = supplier.attach(Lines::on_heap(PAGE_LINES), WhenBehind::LosesOldest, 0, None);
+    let _first = join(&mut supplier, WhenBehind::LosesOldest, Wait::Spin);
+    let second = supplier.attach(Lines::on_heap(PAGE_LINES), WhenBehind::LosesOldest, None);
     assert!(second.expect_err("one at most").to_string().contains("all 1 places"));
+}
+
+/// How many slots a supplier of 64 events uses for 1,000. A consumer takes each event at once, and holds
+/// the last ones.
+fn slots_of(holds: usize, stopped: Option<WhenBehind>) -> usize {
+    let mut supplier = supplier(64, 2);
+    let (_, mut consumer) = join(&mut supplier, WhenBehind::BlocksSupplier, Wait::Spin);
+    let _stopped = stopped.map(|when_behind| join(&mut supplier, when_behind, Wait::Spin));
+    let (mut slots, mut held) = (BTreeSet::new(), VecDeque::new());
+    for _ in 0..1000 {
+        let turn = supplier.turn();
+        let mut loan = supplier.loan(content(turn).len()).expect("who blocks has read all");
+        slots.insert(loan.bytes().as_ptr() as usize);
+        loan.bytes().copy_from_slice(&content(turn));
+        loan.publish(turn as u32);
+        let Ok(NextEvent::Event(event)) = consumer.receive() else { panic!("{turn} is not there") };
+        held.push_back((turn, event));
+        held.iter().for_each(|(turn, event)| has(event, *turn));
+        held.drain(..held.len().saturating_sub(holds));
+        assert!(matches!(consumer.receive(), Ok(NextEvent::Nothing)));
+    }
+    slots.len()
+}
+
+#[test]
+fn slots_of_events_that_all_consumers_have_read_are_used_again_at_once() {
+    let alone = slots_of(0, None);
+    assert!(alone < 40, "{alone} slots for consumers that keep up");
+    let held = slots_of(3, None);
+    assert!(held < 40, "{held} slots beside three that are held");
+    let stopped = slots_of(0, Some(WhenBehind::LosesOldest));
+    assert!(stopped >= 64, "{stopped} slots, and a stopped consumer may still read the last 64 events");
 }
 
 /// Consumers of every kind take what a supplier publishes as fast as it can.
@@ -228,7 +260,7 @@ fn consumers_that_spin_sleep_hold_and_copy_receive_the_same_events_at_once() {
     ];
     std::thread::scope(|threads| {
         for (when_behind, wait, holds) in kinds {
-            let (_, mut consumer) = join(&mut supplier, when_behind, 0, wait);
+            let (_, mut consumer) = join(&mut supplier, when_behind, wait);
             threads.spawn(move || {
                 let (mut received, mut copy) = (0, Vec::new());
                 loop {
@@ -338,7 +370,7 @@ fn a_consumer_that_sleeps_at_several_rings_is_woken_in_memory_by_each_and_never_
         let ring_descriptor = Box::new(move || {
             rung.fetch_add(1, Relaxed);
         });
-        let attached = supplier.attach(page.clone(), WhenBehind::LosesOldest, 0, Some(ring_descriptor));
+        let attached = supplier.attach(page.clone(), WhenBehind::LosesOldest, Some(ring_descriptor));
         let (_, turn) = attached.expect("there is room");
         let descriptor = supplier.memory().as_fd().try_clone_to_owned().expect("a descriptor");
         let words = ForeignWords::new(descriptor).expect("sealed");

@@ -139,7 +139,7 @@ fn play(role: &str) {
     let doorbell = Doorbell::new(socket);
     if role == "supply" {
         let mut supplier = supplier(1);
-        supplier.offer(WhenBehind::LosesOldest, 0, &doorbell).expect("the consumer is there");
+        supplier.offer(WhenBehind::LosesOldest, &doorbell).expect("the consumer is there");
         loop {
             publish(&mut supplier).expect("nobody blocks");
         }
@@ -175,7 +175,7 @@ fn wait_for_joined(party: &mut Party) {
 fn consumers_in_other_processes_receive_every_event_or_know_how_many_they_lost() -> TestOutcome {
     for (role, when_behind) in [("copy", WhenBehind::BlocksSupplier), ("hold", WhenBehind::LosesOldest)] {
         let (mut party, mut supplier) = (Party::start(role), supplier(1));
-        supplier.offer(when_behind, 0, &party.doorbell).expect("room");
+        supplier.offer(when_behind, &party.doorbell).expect("room");
         wait_for_joined(&mut party);
         let published = publish_for(&mut supplier, Duration::from_millis(300));
         drop(supplier);
@@ -189,8 +189,8 @@ fn consumers_in_other_processes_receive_every_event_or_know_how_many_they_lost()
 fn a_consumer_that_is_stopped_loses_its_own_events_alone_and_goes_on() -> TestOutcome {
     let mut supplier = supplier(2);
     let (mut fast, mut stopped) = (Party::start("copy"), Party::start("hold"));
-    supplier.offer(WhenBehind::BlocksSupplier, 0, &fast.doorbell).expect("room");
-    supplier.offer(WhenBehind::LosesOldest, 0, &stopped.doorbell).expect("room");
+    supplier.offer(WhenBehind::BlocksSupplier, &fast.doorbell).expect("room");
+    supplier.offer(WhenBehind::LosesOldest, &stopped.doorbell).expect("room");
     wait_for_joined(&mut fast);
     wait_for_joined(&mut stopped);
     let first = supplier.turn();
@@ -212,13 +212,13 @@ fn a_consumer_that_is_stopped_loses_its_own_events_alone_and_goes_on() -> TestOu
 fn a_consumer_that_is_killed_at_any_moment_is_forgotten_and_costs_no_event() -> TestOutcome {
     let mut supplier = supplier(2);
     let mut fast = Party::start("copy");
-    supplier.offer(WhenBehind::BlocksSupplier, 0, &fast.doorbell).expect("room");
+    supplier.offer(WhenBehind::BlocksSupplier, &fast.doorbell).expect("room");
     wait_for_joined(&mut fast);
     let first = supplier.turn();
     for kill in (0..40).step_by(one_in(5)) {
         let mut victim = Party::start("hold");
         let number: ConsumerNumber =
-            supplier.offer(WhenBehind::LosesOldest, 0, &victim.doorbell).expect("the last one was forgotten");
+            supplier.offer(WhenBehind::LosesOldest, &victim.doorbell).expect("the last one was forgotten");
         wait_for_joined(&mut victim);
         publish_for(&mut supplier, Duration::from_micros(100 * kill));
         victim.signal("-KILL");

@@ -321,7 +321,7 @@ mod tests {
         let geometry = MemoryGeometry::new(8, slot as u32, 1).expect("small");
         let mut ring = MemorySupplier::create(geometry, WAY).expect("memory is left");
         let bell = Doorbell::new(other);
-        ring.offer(WhenBehind::BlocksSupplier, 0, &bell).expect("the first");
+        ring.offer(WhenBehind::BlocksSupplier, &bell).expect("the first");
         let of = ReadingOf {
             link: 1,
             subscription: SubscriptionHandle(1),

@@ -164,7 +164,7 @@ impl DirectSupply {
         }
         let Some(ring) = &mut self.ring else { return Err(NotSupplied::NoRing) };
         for link in self.links.iter_mut().filter(|link| link.number.is_none()) {
-            match ring.offer(link.when_behind, 0, &link.bell) {
+            match ring.offer(link.when_behind, &link.bell) {
                 Ok(number) => link.number = Some(number),
                 // it went since the look
                 Err(error) if is_gone(&error) => {}

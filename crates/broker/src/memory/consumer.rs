@@ -75,6 +75,8 @@ struct JoinedRing {
 pub struct MemoryConsumer {
     ring: Arc<JoinedRing>,
     turn: u64,
+    /// The turn that the page tells the supplier.
+    told: u64,
     lost: u64,
     way: Wait,
     waiter: Waiter,
@@ -107,7 +109,7 @@ impl MemoryConsumer {
         let in_use = std::array::from_fn(|_| AtomicBool::new(false));
         let ring = Arc::new(JoinedRing { words, geometry, page, in_use });
         let waiter = Waiter::new(wait, budget, Wakeups::Symmetric(Scope::Shared));
-        Ok(Self { ring, turn, lost: 0, way: wait, waiter, ring_supplier })
+        Ok(Self { ring, turn, told: turn, lost: 0, way: wait, waiter, ring_supplier })
     }
 
     /// From now on it waits in this way. What it has learned is kept if it is the same.
@@ -230,7 +232,13 @@ impl MemoryConsumer {
         NextEvent::Lost(lost)
     }
 
-    fn nothing<E>(&self) -> NextEvent<E> {
+    fn nothing<E>(&mut self) -> NextEvent<E> {
+        if self.told != self.turn {
+            // The supplier uses the slots again. If it sleeps for room, a quarter of the ring was read since,
+            // and it was woken.
+            self.told = self.turn;
+            self.ring.page.position().signal(low(self.turn), Wakeups::Never);
+        }
         if self.ring.is_closed() && !self.ring.announces(self.turn) {
             NextEvent::Closed
         } else {
@@ -238,7 +246,9 @@ impl MemoryConsumer {
         }
     }
 
-    /// The next turn wanted; tells the supplier each time another quarter of the ring was read.
+    /// The next turn wanted; tells the supplier each time another quarter of the ring was read. More often
+    /// only if the ring is empty ([`nothing`](Self::nothing)): each telling takes the page's line from the
+    /// supplier.
     #[inline]
     fn advance(&mut self, turn: u64) {
         let quarter = u64::from(self.ring.geometry.depth() / 4).max(1);
@@ -249,6 +259,7 @@ impl MemoryConsumer {
     }
 
     fn tell_position(&mut self) {
+        self.told = self.turn;
         let page = &self.ring.page;
         // SYNC(room-polled) fence: in `signal`, the position before who polls; the other side is in
         // `MemorySupplier::polls_for_room`

@@ -27,25 +27,19 @@ fn invalid(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::E
 }
 
 impl MemorySupplier {
-    /// Attaches the consumer at the other end of `doorbell`, which begins `history` events back, and sends it
-    /// the offer. The message is shorter than any socket's buffer.
+    /// Attaches the consumer at the other end of `doorbell`, and sends it the offer. The message is shorter
+    /// than any socket's buffer.
     ///
     /// # Errors
     /// No descriptor or memory is left, the supplier's memory has no room for one more consumer, or the
     /// consumer is gone.
-    pub fn offer(
-        &mut self,
-        when_behind: WhenBehind,
-        history: u32,
-        doorbell: &Doorbell,
-    ) -> io::Result<ConsumerNumber> {
+    pub fn offer(&mut self, when_behind: WhenBehind, doorbell: &Doorbell) -> io::Result<ConsumerNumber> {
         let page = SharedMemory::create(LINES * size_of::<CacheLine>())?;
         let passed_on = page.as_fd().try_clone_to_owned()?;
         let bell = doorbell.clone();
         let rings: Box<dyn FnMut() + Send> = Box::new(move || bell.ring());
         let lines = Lines::in_region(page);
-        let (number, turn) =
-            self.attach(lines, when_behind, history, Some(rings)).map_err(io::Error::other)?;
+        let (number, turn) = self.attach(lines, when_behind, Some(rings)).map_err(io::Error::other)?;
         let sent = doorbell.send_offer(turn, self.memory().as_fd(), passed_on.as_fd());
         if sent.is_err() {
             self.detach(number);

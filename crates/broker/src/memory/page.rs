@@ -1,8 +1,8 @@
 //! What a consumer tells one supplier: the page of words that both of them may write.
 //!
 //! ```text
-//!   line 0  position   flag 0: the next turn it wants, told every quarter of the ring; the supplier
-//!                      sleeps here; word 15: the supplier polls for room
+//!   line 0  position   flag 0: the next turn it wants, told every quarter of the ring, and when the
+//!                      ring is empty; the supplier sleeps here; word 15: the supplier polls for room
 //!   line 1  holds      words 0 to 3: a slot that it holds, plus one
 //!   line 2  events     sleepers of flag 0: the consumer sleeps here; word 14 asleep, word 15 polled
 //!   line 3  regime     how the two of them wait

@@ -3,10 +3,16 @@
 //! A slot is in one of these places, and nobody else decides which:
 //!
 //! ```text
-//!   free --loan--> lent --publish--> in the ring --overwritten--> retired --nobody holds it--> free
+//!   free --loan--> lent --publish--> in the ring --overwritten, or read by all--> retired
+//!    ^                                                                               |
+//!    +----------------------------------- nobody holds it ---------------------------+
 //! ```
-//! A retired slot is not announced any more. Consumers that took it before have said so in their holds, and
-//! those that did not look at the announcement after their hold, and find it gone (`PROTOCOL.md`, "holds").
+//! No consumer takes a retired slot any more: its entry announces another event, or all consumers are past
+//! it. Consumers that took it before have said so in their holds, and those that did not look at the
+//! announcement after their hold, and find it gone (`PROTOCOL.md`, "holds").
+//!
+//! The slot that became free last is lent first. While consumers keep up, a supplier uses few slots again and
+//! again: they stay in the caches, and the others' pages are never touched.
 
 use super::entry::{Announced, RingEntry, low};
 use super::geometry::{ENTRY, HOLDS, MemoryGeometry};
@@ -60,8 +66,8 @@ struct RingReader {
     number: ConsumerNumber,
     page: ConsumerPage,
     when_behind: WhenBehind,
-    /// Its position when somebody last looked.
-    position: u32,
+    /// The next turn that it wanted when somebody last looked.
+    position: u64,
     /// Makes its descriptor readable.
     ring_descriptor: Option<Box<dyn FnMut() + Send>>,
 }
@@ -75,6 +81,16 @@ impl fmt::Debug for RingReader {
     }
 }
 
+impl RingReader {
+    /// Looks how far it has read, of the events before `turn`. Needs a fence before what it has read is
+    /// written again.
+    fn look(&mut self, turn: u64) {
+        let read = u64::from(self.page.position().value().wrapping_sub(low(self.position)));
+        // A consumer whose page holds no turn of this ring has nothing to read: it loses its right to block.
+        self.position = self.position.saturating_add(read).min(turn);
+    }
+}
+
 /// One supplier's ring, for writing.
 #[derive(Debug)]
 pub struct MemorySupplier {
@@ -82,8 +98,12 @@ pub struct MemorySupplier {
     geometry: MemoryGeometry,
     /// The next event's.
     turn: u64,
-    /// The slot that each entry announces.
+    /// The slot that each entry announces; none if all consumers have read it.
     in_ring: Box<[Option<u32>]>,
+    /// All consumers have read the events before this turn, as far as somebody has looked.
+    passed: u64,
+    /// The turn when retired slots were last looked at.
+    looked: u64,
     free: Vec<u32>,
     retired: Vec<u32>,
     /// How many of the retired were held when somebody last looked.
@@ -114,6 +134,8 @@ impl MemorySupplier {
             // Zeroed entries announce turn 0.
             turn: u64::from(geometry.depth()),
             in_ring: vec![None; geometry.depth() as usize].into(),
+            passed: u64::from(geometry.depth()),
+            looked: u64::from(geometry.depth()),
             free: (0..slots).rev().collect(),
             retired: Vec::new(),
             held: 0,
@@ -143,9 +165,8 @@ impl MemorySupplier {
         self.turn
     }
 
-    /// Adds a consumer by its page; answers its number and the turn at which it begins, which is `history`
-    /// events back as far as the ring has them. `ring_descriptor` is called when events are there and the
-    /// consumer waits at its descriptor.
+    /// Adds a consumer by its page; answers its number and the turn at which it begins, the next event's.
+    /// `ring_descriptor` is called when events are there and the consumer waits at its descriptor.
     ///
     /// # Errors
     /// There is no room, or the page is too short.
@@ -153,24 +174,19 @@ impl MemorySupplier {
         &mut self,
         page: Lines,
         when_behind: WhenBehind,
-        history: u32,
         ring_descriptor: Option<Box<dyn FnMut() + Send>>,
     ) -> Result<(ConsumerNumber, u64), AttachRefused> {
         if self.attached.len() >= self.most_attached as usize {
             return Err(AttachRefused::TooMany(self.most_attached));
         }
         let page = ConsumerPage::new(page).ok_or(AttachRefused::ShortPage)?;
-        let depth = u64::from(self.geometry.depth());
-        // A supplier that is refused has half a ring to write until this consumer's first quarter is read.
-        let most = if when_behind == WhenBehind::BlocksSupplier { depth / 2 } else { depth };
-        let first = self.turn - u64::from(history).min(most).min(self.turn - depth);
+        let position = self.turn;
         page.regime().announce_processors();
-        page.position().signal(low(first), Wakeups::Never);
+        page.position().signal(low(position), Wakeups::Never);
         self.last_number += 1;
         let number = ConsumerNumber(self.last_number);
-        let position = low(first);
         self.attached.push(RingReader { number, page, when_behind, position, ring_descriptor });
-        Ok((number, first))
+        Ok((number, position))
     }
 
     /// Forgets a consumer that has left or died; what it held is free.
@@ -207,7 +223,7 @@ impl MemorySupplier {
         if let Some(number) = self.who_has_no_room() {
             return Err(PublishRefused::NoRoom(number));
         }
-        if self.retired.len() >= self.held + self.geometry.spare() {
+        if self.turn - self.looked >= self.geometry.spare() as u64 {
             self.reclaim();
         }
         Ok(self.free.pop().expect("because there are more slots than in the ring, spare, lent and held"))
@@ -227,14 +243,13 @@ impl MemorySupplier {
 
     /// A consumer that blocks and has not read what the next event overwrites.
     pub(super) fn who_has_no_room(&mut self) -> Option<ConsumerNumber> {
-        let (turn, depth) = (low(self.turn), self.geometry.depth());
-        let full = |position: u32| turn.wrapping_sub(position) == depth;
+        let (turn, depth) = (self.turn, u64::from(self.geometry.depth()));
+        let full = |position: u64| turn - position >= depth;
         let blocking =
             self.attached.iter_mut().filter(|attached| attached.when_behind == WhenBehind::BlocksSupplier);
         for attached in blocking {
             if full(attached.position) {
-                // A consumer whose page holds no turn of this ring loses its right to block.
-                attached.position = attached.page.position().value();
+                attached.look(turn);
                 if full(attached.position) {
                     return Some(attached.number);
                 }
@@ -243,11 +258,22 @@ impl MemorySupplier {
         None
     }
 
-    /// Sorts the retired slots into those that are held and those that are free.
+    /// Retires the slots that all consumers are past, and sorts the retired ones into those that are held and
+    /// those that are free.
     #[cold]
     fn reclaim(&mut self) {
+        self.looked = self.turn;
+        self.attached.iter_mut().for_each(|attached| attached.look(self.turn));
+        let past = self.attached.iter().map(|attached| attached.position).min().unwrap_or(self.turn);
+        // the slots of earlier turns were retired when their entries were written again
+        let oldest = self.turn - u64::from(self.geometry.depth());
+        for turn in self.passed.max(oldest)..past {
+            self.retired.extend(self.in_ring[self.geometry.index(turn)].take());
+        }
+        self.passed = self.passed.max(past);
         // SYNC(hold) fence: the announcements that retired these slots before the holds; the other side is in
-        // `MemoryConsumer::receive`
+        // `MemoryConsumer::receive`. SYNC(flag) acquire: what a consumer has read, and its holds, before its
+        // position
         fence(Ordering::SeqCst);
         for hold in self.attached.iter().flat_map(|attached| attached.page.holds()) {
             // SYNC(hold-end) acquire: what the holder read before it let go
@@ -301,7 +327,7 @@ impl MemorySupplier {
         let Some(attached) = self.attached.iter().find(|attached| attached.number == number) else {
             return WatchVerdict::Continue;
         };
-        let target = attached.position.wrapping_add(1);
+        let target = low(attached.position.wrapping_add(1));
         let regime = attached.page.regime();
         let company = || Company { regime, crowded: regime.is_crowded(2), whereabouts: None };
         let verdict = self.waiter.among(company).wait(attached.page.position(), target, watch);

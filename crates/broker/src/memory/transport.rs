@@ -117,7 +117,7 @@ impl OutgoingRings {
         })?;
         let ring = |geometry| -> io::Result<MemorySupplier> {
             let mut ring = MemorySupplier::create(geometry, WAY)?;
-            ring.offer(WhenBehind::BlocksSupplier, 0, doorbell)?;
+            ring.offer(WhenBehind::BlocksSupplier, doorbell)?;
             Ok(ring)
         };
         Ok(Self { short: ring(short).map_err(failed)?, long: ring(long).map_err(failed)?, full: None })
