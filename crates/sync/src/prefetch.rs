@@ -13,3 +13,18 @@ pub fn prefetch<T>(what: &T) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = what;
 }
+
+/// As [`prefetch`], for what is going to be written: takes the line from the other processors' caches.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) fn prefetch_to_write<T>(what: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: prefetching reads and writes nothing the program can see, at any address; a processor without
+    // this instruction does nothing
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) std::ptr::from_ref(what),
+            options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    prefetch(what);
+}

@@ -12,12 +12,16 @@ use std::io;
 use std::ops::Range;
 #[cfg(not(loom))]
 use {
+    crate::prefetch::{prefetch, prefetch_to_write},
     std::os::fd::{AsFd, BorrowedFd, OwnedFd},
     std::sync::atomic::AtomicU8,
     unisono_linux::shared_memory::{ReadOnlyMapping, SharedMemory},
 };
 
 const WORD: usize = size_of::<u32>();
+/// Bytes of a cache line.
+#[cfg(not(loom))]
+const LINE: usize = 64;
 
 /// The writer's side.
 #[derive(Debug)]
@@ -62,6 +66,13 @@ impl PublishedWords {
         unsafe { std::slice::from_raw_parts_mut(start, range.len()) }
     }
 
+    /// Asks the processor for these bytes, which are going to be written. Panics past the end.
+    #[inline]
+    pub fn prefetch(&self, range: Range<usize>) {
+        let lines = self.region.words()[range.start / WORD..range.end.div_ceil(WORD)].chunks(LINE / WORD);
+        lines.for_each(|line| prefetch_to_write(&line[0]));
+    }
+
     /// Copies bytes to this byte and those that follow. Panics past the end.
     #[inline]
     pub fn write(&mut self, at: usize, bytes: &[u8]) {
@@ -96,6 +107,12 @@ impl ForeignWords {
     /// Bytes that the writer may change at any time. Panics past the end.
     pub fn bytes(&self, range: Range<usize>) -> &[AtomicU8] {
         &self.mapping.bytes()[range]
+    }
+
+    /// Asks the processor for these bytes, which are going to be read. Panics past the end.
+    #[inline]
+    pub fn prefetch(&self, range: Range<usize>) {
+        self.bytes(range).chunks(LINE).for_each(|line| prefetch(&line[0]));
     }
 
     /// Copies the bytes from this one on. The writer may have changed them meanwhile. Panics past the end.
@@ -138,6 +155,9 @@ impl PublishedWords {
         &self.words[range]
     }
 
+    /// A model has no caches.
+    pub fn prefetch(&self, _: Range<usize>) {}
+
     /// Copies whole words to this byte and those that follow. Panics past the end.
     pub fn write(&mut self, at: usize, bytes: &[u8]) {
         for (index, word) in bytes.chunks(WORD).enumerate() {
@@ -157,6 +177,9 @@ impl ForeignWords {
     pub fn words(&self, range: Range<usize>) -> &[AtomicU32] {
         &self.words[range]
     }
+
+    /// A model has no caches.
+    pub fn prefetch(&self, _: Range<usize>) {}
 
     /// Appends a copy of these bytes, which are whole words. Panics past the end.
     pub fn append_to(&self, range: Range<usize>, into: &mut Vec<u8>) {

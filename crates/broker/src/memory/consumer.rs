@@ -8,7 +8,7 @@
 //! they lead to is handed out as atomics or as a copy.
 
 use super::entry::{Announced, EntryState, RingEntry, low};
-use super::geometry::{ENTRY, HOLDS, MemoryGeometry};
+use super::geometry::{AHEAD, ENTRY, HOLDS, MemoryGeometry};
 use super::page::ConsumerPage;
 use std::fmt;
 use std::ops::Range;
@@ -189,6 +189,7 @@ impl MemoryConsumer {
             otherwise => return Ok(self.without_event(otherwise)),
         }
         let (announced, before) = (entry.read(), into.len());
+        ring.prefetch(turn.wrapping_add(1));
         let range = ring.range(announced);
         if let Some(range) = range.clone() {
             ring.words.append_to(range, into);
@@ -338,6 +339,20 @@ impl JoinedRing {
             let start = self.geometry.slot(slot);
             start..start + length as usize
         })
+    }
+
+    /// Asks the processor for the event of this turn, if it is there.
+    #[inline]
+    fn prefetch(&self, turn: u64) {
+        let entry = self.entry(turn);
+        // a model has no caches
+        if !cfg!(loom)
+            && entry.still(turn)
+            && let Some(range) = self.range(entry.read())
+        {
+            let end = range.end.min(range.start + AHEAD);
+            self.words.prefetch(range.start..end);
+        }
     }
 
     /// Whether this turn's event is there, or lost.

@@ -29,6 +29,10 @@ pub(super) const ENTRY: usize = 8;
 /// consumer, so that it never waits for a holder.
 pub(super) const HOLDS: usize = if cfg!(loom) { 1 } else { 4 };
 
+/// Bytes of the next event that both ends ask the processor for while they are busy with this one. What is
+/// longer is copied for long enough that the processor itself finds out what comes next.
+pub(super) const AHEAD: usize = 2048;
+
 /// Most events that a ring keeps. A header that says more is hostile or damaged: the longest queue of a
 /// direct ring has 16,384.
 const MOST_DEPTH: u32 = 1 << 16;

@@ -15,7 +15,7 @@
 //! again: they stay in the caches, and the others' pages are never touched.
 
 use super::entry::{Announced, RingEntry, low};
-use super::geometry::{ENTRY, HOLDS, MemoryGeometry};
+use super::geometry::{AHEAD, ENTRY, HOLDS, MemoryGeometry};
 use super::page::ConsumerPage;
 use std::fmt;
 use std::io;
@@ -238,6 +238,10 @@ impl MemorySupplier {
         self.retired.extend(self.in_ring[index].replace(slot));
         self.turn += 1;
         self.untold = true;
+        if let Some(next) = self.free.last() {
+            let start = self.geometry.slot(*next);
+            self.words.prefetch(start..start + bytes.min(AHEAD));
+        }
         turn
     }
 
