@@ -60,6 +60,17 @@ impl Processor {
         self.shares.finish(Nanos::ZERO);
     }
 
+    /// The same as [`ran`](Self::ran) with [`Wants::More`] and [`dispatch`](Self::dispatch), if nobody else
+    /// wants to run: the same class goes on. False: it still runs; call these two.
+    #[inline]
+    pub fn go_on(&mut self, used: u32) -> bool {
+        if self.running.is_none() {
+            return false;
+        }
+        self.shares.charge(used.min(Packet::<()>::MOST_LENGTH));
+        self.shares.serve_again(self.quantum)
+    }
+
     /// What each class has got, in microseconds.
     pub fn shares(&self) -> &Scheduler<()> {
         &self.shares
@@ -79,6 +90,47 @@ pub enum Wants {
 mod tests {
     use super::*;
     use crate::hierarchy::ClassSpec;
+    use proptest::prelude::*;
+
+    /// Three leaves, two of them in a class of their own.
+    fn nested() -> (Processor, [ClassId; 3]) {
+        let leaf =
+            |name: &str, weight: &str| ClassSpec::new(name).weighing(weight.parse().expect("a weight"));
+        let both = leaf("both", "2").with([leaf("a", "3"), leaf("b", "1")]);
+        let tree = Hierarchy::new(ClassSpec::new("all").with([both, leaf("c", "5")]));
+        let tree = tree.expect("names are unique");
+        let ids = ["a", "b", "c"].map(|name| tree.find(name).expect("it is there"));
+        (Processor::new(tree, 7), ids)
+    }
+
+    proptest! {
+        #[test]
+        fn who_goes_on_alone_gets_what_it_would_have_got(
+            steps in prop::collection::vec((prop::option::weighted(0.2, 0..3_usize), 0..20_u32, 0..8_u32), 1..200),
+        ) {
+            let ((mut fast, ids), (mut slow, _)) = (nested(), nested());
+            for (woken, used, sleeps) in steps {
+                if let Some(woken) = woken {
+                    fast.wake(ids[woken]).expect("a leaf");
+                    slow.wake(ids[woken]).expect("a leaf");
+                }
+                let wants = if sleeps == 0 { Wants::Sleep } else { Wants::More };
+                slow.ran(used, wants);
+                let mut next = slow.dispatch();
+                let before = fast.running;
+                if wants == Wants::More && fast.go_on(used) {
+                    prop_assert_eq!(next.take().map(|(class, _)| class), before);
+                } else {
+                    fast.ran(used, wants);
+                    prop_assert_eq!(fast.dispatch(), next);
+                }
+                prop_assert_eq!(fast.shares.backlog(), slow.shares.backlog());
+                for id in ids {
+                    prop_assert_eq!(fast.shares.served(id), slow.shares.served(id));
+                }
+            }
+        }
+    }
 
     #[test]
     fn time_goes_by_weight_even_if_one_uses_half_of_its_quanta() {

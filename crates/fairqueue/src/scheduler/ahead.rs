@@ -6,8 +6,12 @@
 //!
 //! Other length: start-time fair queuing needs the length of a packet only when its service ends. So a
 //! quantum of a processor may end early, and the caller may choose which request of a class it serves.
+//!
+//! Alone: while one leaf wants service, the next packet that comes is served whatever the tags are. Then
+//! [`serve_again`](Scheduler::serve_again) moves the tags on as usual, and asks no queue.
 
-use super::{INNER, NONE, Scheduler, Sibling};
+use super::class::Leaf;
+use super::{INNER, MOST_NOW, NONE, Scheduler, Sibling};
 use crate::discipline::Discipline;
 use crate::few::TaggedSlot;
 use crate::hierarchy::ClassId;
@@ -52,6 +56,41 @@ impl<T> Scheduler<T> {
         let charged = std::mem::replace(&mut self.charged, length);
         let served = &mut self.leaves[leaf as usize].served;
         served.bytes = served.bytes - u64::from(charged) + u64::from(length);
+    }
+
+    /// Ends the service of a packet and serves the next one of its leaf, of `length` bytes, which has just
+    /// come and is not kept here. All is then as after [`enqueue`](Discipline::enqueue) and
+    /// [`dequeue`](Discipline::dequeue). False: nothing has changed, because others wait, a class is held or
+    /// limited, or siblings are many.
+    #[inline]
+    pub fn serve_again(&mut self, length: u32) -> bool {
+        let Some(slot) = self.in_service else { return false };
+        let due = u64::from(self.charged).wrapping_sub(u64::from(self.paid));
+        let Leaf { child, line, .. } = &self.leaves[slot as usize];
+        if !line.is_empty() || !self.limits.is_empty() {
+            return false;
+        }
+        let mut child = *child;
+        while let Some(inner) = self.inner.get(child.parent as usize) {
+            let tag = inner.last_tag.wrapping_add(due.wrapping_mul(child.cost));
+            if child.held || inner.child.many || tag > MOST_NOW || !self.nobody_waits(inner) {
+                return false;
+            }
+            child = inner.child;
+        }
+        let Leaf { child, served, .. } = &mut self.leaves[slot as usize];
+        served.packets += 1;
+        served.bytes += u64::from(length);
+        let (mut slot, mut at, mut cost) = (slot, child.parent, child.cost);
+        while let Some(inner) = self.inner.get_mut(at as usize) {
+            let tag = inner.end(due.wrapping_mul(cost));
+            (inner.last, inner.last_tag, inner.now) = (slot, tag, tag);
+            let above = (INNER | at, inner.child.parent, inner.child.cost);
+            self.child(slot).tag = tag;
+            (slot, at, cost) = above;
+        }
+        (self.charged, self.paid) = (length, 0);
+        true
     }
 }
 
