@@ -29,6 +29,7 @@ pub(super) const HEADROOM: usize = MOST_HEAD + 1;
 /// What one end remembers of one direction.
 #[derive(Debug)]
 pub(super) struct HeadHistory {
+    /// The head that is remembered, filled with zeros.
     last: [u8; MOST_HEAD],
     length: usize,
     /// The form and the changes of the head that is being written.
@@ -76,13 +77,16 @@ impl HeadHistory {
             return Err("changes of a head that was never sent");
         }
         let mut left = rest;
-        for number in (0..WORDS).filter(|number| form & 1 << number != 0) {
+        let mut differ = form;
+        while differ != 0 {
+            let number = differ.trailing_zeros() as usize;
+            differ &= differ - 1;
             let difference = take_leb(&mut left).ok_or("a change that does not end")?;
             let place = self.length.min(number * WORD)..self.length.min((number + 1) * WORD);
             if place.is_empty() {
                 return Err("a change behind the end of the head");
             }
-            let word = word(&self.last[..self.length], number).wrapping_add(signed(difference));
+            let word = word(&self.last, number).wrapping_add(signed(difference));
             let bytes = place.len();
             self.last[place].copy_from_slice(&word.to_le_bytes()[..bytes]);
         }
@@ -92,41 +96,43 @@ impl HeadHistory {
         Ok((frame.len() - left.len() + end.len(), Some(&self.last[..self.length])))
     }
 
-    /// Notes what changes to become `head`; whether that is shorter.
+    /// Notes what changes to become `head`; whether that is shorter. Most words do not change, so all are
+    /// compared first, in arrays of fixed length.
     fn compare(&mut self, head: &[u8]) -> bool {
         if head.len() != self.length {
             return false;
         }
+        let mut words = [0; WORDS * WORD];
+        let (front, behind) = head.split_at(head.len().min(WORDS * WORD));
+        words[..front.len()].copy_from_slice(front);
+        let mut differences = [0; WORDS];
+        for (number, difference) in differences.iter_mut().enumerate() {
+            *difference = word(&words, number).wrapping_sub(word(&self.last, number));
+        }
         self.changes.clear();
         self.changes.push(0);
-        for number in 0..WORDS {
-            let difference = word(head, number).wrapping_sub(word(&self.last[..self.length], number));
-            if difference != 0 {
-                self.changes[0] |= 1 << number;
-                put_leb(unsigned(difference), &mut self.changes);
-            }
+        let mut form = 0;
+        for (number, difference) in differences.into_iter().enumerate().filter(|(_, it)| *it != 0) {
+            form |= 1 << number;
+            put_leb(unsigned(difference), &mut self.changes);
         }
-        self.changes.extend_from_slice(head.get(WORDS * WORD..).unwrap_or_default());
+        self.changes[0] = form;
+        self.changes.extend_from_slice(behind);
         self.changes.len() <= head.len()
     }
 
     fn remember(&mut self, head: &[u8]) {
         self.last[..head.len()].copy_from_slice(head);
+        if head.len() < self.length {
+            self.last[head.len()..self.length].fill(0);
+        }
         self.length = head.len();
     }
 }
 
-/// A word of a head, filled with zeros.
-fn word(head: &[u8], number: usize) -> u64 {
-    let from = head.get(number * WORD..).unwrap_or_default();
-    // nearly all are whole
-    if let Some(whole) = from.first_chunk() {
-        return u64::from_le_bytes(*whole);
-    }
-    let mut bytes = [0; WORD];
-    let count = from.len();
-    bytes[..count].copy_from_slice(&from[..count]);
-    u64::from_le_bytes(bytes)
+/// A word of a head that is filled with zeros.
+fn word<const LENGTH: usize>(head: &[u8; LENGTH], number: usize) -> u64 {
+    head[number * WORD..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
 }
 
 /// A difference with its sign in the lowest bit: small ones of either sign are short.
