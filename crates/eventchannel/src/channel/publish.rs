@@ -54,9 +54,11 @@ impl<P: EventPayload> EventChannel<P> {
         keep: impl FnOnce(&mut ChannelEvent<P>) -> Result<(), String>,
     ) -> Result<Published, PublishError> {
         let (bytes, fields) = (publication.payload.length(), publication.fields.len());
-        self.renew_supplier(now, supplier);
-        let state = self.suppliers.get_mut(&supplier).and_then(|state| state.offers.get_mut(&topic));
-        let state = state.ok_or(PublishError::NotOffered)?;
+        let state = self.suppliers.get_mut(&supplier).ok_or(PublishError::NotOffered)?;
+        if let Some(lease) = &mut state.lease {
+            lease.renewed = now;
+        }
+        let state = state.offers.get_mut(&topic).ok_or(PublishError::NotOffered)?;
         let Some(at) = self.topics.get_mut(&topic) else { return Err(PublishError::NotOffered) };
         if bytes > self.limits.payload {
             return Err(PublishError::TooLarge { bytes, most: self.limits.payload });

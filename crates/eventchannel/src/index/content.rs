@@ -133,6 +133,9 @@ impl ContentIndex {
     /// Adds the subscriptions that an event with these fields matches.
     pub(crate) fn matching(&mut self, fields: &FieldSet, found: &mut Vec<u32>) {
         found.extend(&self.unfiltered);
+        if self.roots.is_empty() {
+            return;
+        }
         self.events += 1;
         let mut met = std::mem::take(&mut self.met);
         met.extend(&self.always);
