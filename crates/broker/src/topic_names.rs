@@ -45,6 +45,13 @@ impl ToldTopics {
         self.types.is_some()
     }
 
+    /// Whether nothing has to be said before the number of a topic. False where the program asks for types,
+    /// which may change.
+    #[inline]
+    pub(crate) fn has_all_of(&self, topic: TopicId) -> bool {
+        self.types.is_none() && self.names.contains(&topic)
+    }
+
     /// Whether the program has to be told this type of a topic. Its name is told before.
     pub(crate) fn tell_type(&mut self, topic: TopicId, event_type: Option<&Arc<str>>) -> bool {
         let Some(types) = &mut self.types else { return false };

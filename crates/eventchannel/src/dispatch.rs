@@ -57,6 +57,10 @@ struct ReadyInboxes {
 impl ReadyInboxes {
     /// What stood at `before` stands at `after`.
     fn place(&mut self, before: Option<(ClassStanding, InboxId)>, after: Option<(ClassStanding, InboxId)>) {
+        if before == self.first && self.others.is_empty() {
+            self.first = after;
+            return;
+        }
         if before.is_some() && before == self.first {
             self.first = None;
         } else if let Some(before) = before {
@@ -112,10 +116,13 @@ impl Dispatcher {
         let ready = &mut self.ready[class.index()];
         let wanted = ready.first.is_some();
         ready.place(of(before), of(after));
-        self.wanting += usize::from(ready.first.is_some());
-        self.wanting -= usize::from(wanted);
-        if after.is_some() {
-            self.shares.wake(class).expect("a leaf because inboxes are made for leaves alone");
+        match (wanted, ready.first.is_some()) {
+            (false, true) => {
+                self.wanting += 1;
+                self.shares.wake(class).expect("a leaf because inboxes are made for leaves alone");
+            }
+            (true, false) => self.wanting -= 1,
+            _ => {}
         }
     }
 
@@ -132,13 +139,24 @@ impl Dispatcher {
         }
     }
 
+    /// The same as [`finish`](Self::finish) and [`next`](Self::next), if the same inbox is next because no
+    /// other class wants service and no inbox comes before it in its own. False: nothing has changed.
+    #[inline]
+    pub(crate) fn go_on(&mut self, inbox: InboxId, took: Nanos) -> bool {
+        let first = self.running.and_then(|class| self.ready[class.index()].first);
+        first.is_some_and(|(_, first)| first == inbox) && self.shares.go_on(units(took))
+    }
+
     /// The service that [`next`](Self::next) began has ended; the class is charged for it.
     pub(crate) fn finish(&mut self, took: Nanos) {
         let Some(class) = self.running.take() else { return };
         let wants = if self.ready[class.index()].first.is_none() { Wants::Sleep } else { Wants::More };
-        let units = u32::try_from(took.0.min(MOST_CHARGE.0).div_ceil(UNIT)).unwrap_or(u32::MAX);
-        self.shares.ran(units, wants);
+        self.shares.ran(units(took), wants);
     }
+}
+
+fn units(took: Nanos) -> u32 {
+    u32::try_from(took.0.min(MOST_CHARGE.0).div_ceil(UNIT)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::transport::{SharedPayload, TransportPeer};
 use std::sync::Arc;
 use unisono_eventchannel::{
     ChannelError, ChannelEvent, ConsumerId, Criticality, DeliveredEvent, Delivery, EventPayload, Lateness,
-    NO_DEADLINE, Publication, PublishError, Published, SupplierId, TimerSpec, TopicId,
+    NO_DEADLINE, Publication, PublishError, Published, Retention, SupplierId, TimerSpec, TopicId,
 };
 use unisono_linux::clock::Nanos;
 
@@ -162,12 +162,16 @@ impl Broker {
         };
         let mut head = head;
         let fields = std::mem::take(&mut head.fields);
-        let mut publication =
-            Publication::new(body).with_fields(fields).critical(Criticality(head.criticality));
-        publication.key = (!head.key.is_empty()).then(|| head.key.into());
-        publication.deadline = (deadline != NO_DEADLINE).then_some(deadline);
-        publication.sequence = head.sequence;
-        publication.keeping = self.terms_of_program(client, topic_id);
+        let publication = Publication {
+            key: (!head.key.is_empty()).then(|| head.key.into()),
+            fields,
+            payload: body,
+            deadline: (deadline != NO_DEADLINE).then_some(deadline),
+            criticality: Criticality(head.criticality),
+            sequence: head.sequence,
+            retention: Retention::AsTopic,
+            keeping: self.terms_of_program(client, topic_id),
+        };
         if self.is_kept(supplier) {
             let kept = self.publish_kept(now, (client, supplier, topic_id), &head, publication)?;
             if kept == Received::Blocked {
@@ -349,7 +353,18 @@ impl Broker {
             }
             self.answer(client, &Frame::Notice { consumer: number, notice });
         }
-        let Some(delivered) = delivery.event else { return };
+        if let Some(delivered) = delivery.event {
+            self.deliver_event(now, (client, number), consumer, delivered);
+        }
+    }
+
+    pub(super) fn deliver_event(
+        &mut self,
+        now: Nanos,
+        (client, number): (ClientId, u32),
+        consumer: ConsumerId,
+        delivered: DeliveredEvent<EventBody>,
+    ) {
         for event in &delivered.with {
             let flags = DeliverFlags { part: true, ..DeliverFlags::default() };
             let head = DeliverHead { flags, ..DeliverHead::default() };
@@ -381,8 +396,12 @@ impl Broker {
         event: &Arc<ChannelEvent<EventBody>>,
         mut head: DeliverHead<'_>,
     ) {
-        self.name_topic(client, event.topic);
-        let Some(connected) = self.clients.get(&client) else { return };
+        let Some(mut connected) = self.clients.get(&client) else { return };
+        if !connected.named.has_all_of(event.topic) {
+            self.name_topic(client, event.topic);
+            let Some(told) = self.clients.get(&client) else { return };
+            connected = told;
+        }
         head.flags.remaining = !matches!(connected.peer, TransportPeer::User(_));
         (head.deadline, head.published) = match head.flags.remaining {
             false => (event.deadline, event.published),

@@ -143,6 +143,8 @@ pub struct Broker {
     /// None: it keeps no log.
     durable: Option<DurableEvents>,
     tasks: VecDeque<Task>,
+    /// The program's consumer that got the last delivery. `None`: a path or an MQTT client did.
+    last_heard: Option<((ClientId, u32), ConsumerId)>,
     /// The memory of the last head that was sent, for the next one.
     spare_head: Vec<u8>,
 }
@@ -182,6 +184,7 @@ impl Broker {
             on_link: None,
             durable: None,
             tasks: VecDeque::new(),
+            last_heard: None,
             spare_head: Vec::new(),
         }
     }
@@ -502,6 +505,13 @@ impl Broker {
         }
         self.end_service(now);
         let mut more = self.feed(now);
+        if let Some((to, consumer)) = self.last_heard.take()
+            && let Some(delivered) = self.channel.next_to_same(now, consumer)
+        {
+            self.deliver_event(now, to, consumer, delivered);
+            self.last_heard = Some((to, consumer));
+            return Next::Delivered;
+        }
         loop {
             let Some(delivery) = self.channel.next(now) else {
                 if self.end_leases(now) {
@@ -517,6 +527,7 @@ impl Broker {
             };
             match self.addressees.get(&delivery.consumer).copied() {
                 Some(Addressee::Program { client, number }) => {
+                    self.last_heard = Some(((client, number), delivery.consumer));
                     self.deliver(now, (client, number), delivery);
                     return Next::Delivered;
                 }

@@ -1,10 +1,10 @@
 //! Choosing the next delivery, and charging its class for the time that it took.
 
-use super::EventChannel;
+use super::{EventChannel, Receiver};
 use crate::delivery::{ChannelNotice, DeliveredEvent, Delivery, Lateness};
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
 use crate::ids::{ConsumerId, InboxId, SubscriptionId, TopicId};
-use crate::inbox::Parcel;
+use crate::inbox::{LateEvents, Parcel};
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
@@ -38,13 +38,7 @@ impl<P: EventPayload> EventChannel<P> {
             let gaps = receiver.inbox.take_gaps().into_iter().map(ChannelNotice::Gap);
             let mut notices: Vec<_> = gaps.collect();
             notices.extend(receiver.notices.drain(..).map(|(_, notice)| notice));
-            // the notices of a delivery precede its event
-            let departed = receiver.inbox.departed();
-            receiver.notices.extend(
-                departed.map(|(topic, supplier, why)| {
-                    (NO_DEADLINE, ChannelNotice::Gone { topic, supplier, why })
-                }),
-            );
+            receiver.tell_departed();
             let bytes = popped.as_ref().map_or(0, |(parcel, _)| parcel.bytes());
             let worst = receiver.inbox.spec.execution.of(bytes);
             let redelivery = receiver.inbox.spec.redelivery;
@@ -64,14 +58,44 @@ impl<P: EventPayload> EventChannel<P> {
             if event.is_none() && notices.is_empty() {
                 continue; // all that waited was late, and the consumer wants none of it
             }
-            let due = event.as_ref().and_then(|it| {
-                let may_miss =
-                    it.lateness == Lateness::InTime && !it.retained && it.event.deadline != NO_DEADLINE;
-                may_miss.then_some((it.event.topic, it.event.deadline))
-            });
+            let due = event.as_ref().and_then(|it| may_miss(&it.event, it.lateness, it.retained));
             self.underway = Some(Underway { inbox, worst, due });
             return Some(Delivery { consumer, notices, event });
         }
+    }
+
+    /// The next delivery, if it is another event for `consumer`, which got the last one: without a notice,
+    /// not to be acknowledged, and with nobody else to be served before it. It is the delivery that
+    /// [`next`](Self::next) would give, for fewer instructions. `None`: nothing has changed; ask
+    /// [`next`](Self::next).
+    pub fn next_to_same(&mut self, now: Nanos, consumer: ConsumerId) -> Option<DeliveredEvent<P>> {
+        let &Underway { inbox, worst, due } = self.underway.as_ref()?;
+        let is_missed = due.is_some_and(|(_, deadline)| deadline < now);
+        let receiver = self.receivers.get_mut(&inbox)?;
+        let alarm = self.alarms.first().is_some_and(|at| at <= now);
+        if is_missed || alarm || !receiver.has_plain_next(consumer) || !self.dispatcher.go_on(inbox, worst) {
+            return None;
+        }
+        self.clock = self.clock.max(now);
+        self.arrivals += 1;
+        let (parcel, late) = receiver.inbox.pop(now, self.arrivals)?;
+        receiver.tell_departed();
+        let (class, after) = (receiver.class, receiver.standing_now());
+        let before = std::mem::replace(&mut receiver.standing, after);
+        self.dispatcher.place(class, inbox, (before, after));
+        let worst = receiver.inbox.spec.execution.of(parcel.bytes());
+        let lateness = if late { Lateness::Late } else { Lateness::InTime };
+        let Parcel { event, subscription, retained, with, repeated } = parcel;
+        self.underway = Some(Underway { inbox, worst, due: may_miss(&event, lateness, retained) });
+        Some(DeliveredEvent {
+            event,
+            subscription,
+            lateness,
+            retained,
+            with,
+            acknowledgement: None,
+            repeated,
+        })
     }
 
     /// Puts an event into the inbox of one consumer, or of its group, whatever that subscribed to. With
@@ -100,4 +124,34 @@ impl<P: EventPayload> EventChannel<P> {
             receiver.inbox.miss(topic);
         }
     }
+}
+
+impl<P: EventPayload> Receiver<P> {
+    /// Suppliers that have gone are told of once their last event is delivered: the notices of a delivery
+    /// precede its event.
+    fn tell_departed(&mut self) {
+        if self.inbox.has_departed() {
+            let gone = |(topic, supplier, why)| (NO_DEADLINE, ChannelNotice::Gone { topic, supplier, why });
+            self.notices.extend(self.inbox.departed().map(gone));
+        }
+    }
+
+    /// Whether its next delivery is an event alone, to `consumer`, which need not acknowledge it.
+    fn has_plain_next(&self, consumer: ConsumerId) -> bool {
+        let spec = &self.inbox.spec;
+        self.standing.is_some()
+            && self.members.len() == 1
+            && self.members.front() == Some(&consumer)
+            && self.notices.is_empty()
+            && spec.redelivery.is_none()
+            && spec.late == LateEvents::Deliver
+            && self.inbox.len() > 0
+            && !self.inbox.has_gaps()
+    }
+}
+
+/// The deadline that an event may still miss while it is delivered.
+fn may_miss<P>(event: &ChannelEvent<P>, lateness: Lateness, retained: bool) -> Option<(TopicId, Nanos)> {
+    let may_miss = lateness == Lateness::InTime && !retained && event.deadline != NO_DEADLINE;
+    may_miss.then_some((event.topic, event.deadline))
 }

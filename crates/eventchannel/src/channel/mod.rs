@@ -3,7 +3,7 @@
 //! ```text
 //!   declare, offer, connect, subscribe   parties.rs    compared, admitted, or refused with both values
 //!   try_publish                          publish.rs    checked, matched, into inboxes, or refused by whom
-//!   next, finish                         deliver.rs    the class by shares, the inbox by deadline, its event
+//!   next, next_to_same, finish           deliver.rs    the class by shares, the inbox by deadline, its event
 //!   acknowledge                          acknowledge.rs   what is not acknowledged is delivered again
 //!   inboxes, departed                    accounts.rs   what each inbox has done
 //!   audience_of, count_direct            direct.rs     events that suppliers hand over themselves

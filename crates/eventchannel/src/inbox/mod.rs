@@ -528,6 +528,11 @@ impl<P: EventPayload> Inbox<P> {
         }
     }
 
+    /// Whether the next delivery tells of missing events.
+    pub(crate) fn has_gaps(&self) -> bool {
+        !self.gaps.is_empty()
+    }
+
     pub(crate) fn take_gaps(&mut self) -> Vec<Gap> {
         match self.gaps.is_empty() {
             true => Vec::new(),
@@ -555,6 +560,11 @@ impl<P: EventPayload> Inbox<P> {
             self.departing.insert((topic, supplier), why);
         }
         waits
+    }
+
+    /// Whether [`departed`](Self::departed) has something to say.
+    pub(crate) fn has_departed(&self) -> bool {
+        !self.departed.is_empty()
     }
 
     /// Suppliers that have gone, whose last event has left meanwhile.
