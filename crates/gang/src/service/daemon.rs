@@ -2,6 +2,7 @@
 
 use super::adopt::{self, GangHome, LookedAt, groups_below, threads_in};
 use super::limits::{self, GangQuota};
+use super::looks::{GangLook, LookTimes};
 use super::pace::{self, GangSleeps};
 use super::request::{
     GangName, GangRefusal, GangRefusalKind, GangState, GangTarget, GangView, ServiceReply, ServiceRequest,
@@ -35,13 +36,6 @@ use unisono_linux::usage;
 
 /// The scheduler's thread answers between two switches, within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A round over the gangs that took some processor time is followed by so many times as much without one:
-/// rounds take at most a two-thousandth of a core. On a busy machine a round lasts longer than it computes.
-pub(super) const SELDOM: u64 = 2000;
-/// The shortest and the longest time between two rounds.
-pub(super) const PAUSES: (Nanos, Nanos) = (Nanos(1_000_000_000), Nanos(20_000_000_000));
-/// A round soon after something changed: threads are mostly born early.
-const SOON: Nanos = Nanos(100_000_000);
 /// Rounds after which it is looked for groups that were made below a gang's.
 const ROUNDS_A_WALK: u64 = 8;
 
@@ -103,7 +97,7 @@ pub(super) struct GangDaemon {
     alarm: Sleeper,
     thread: Option<JoinHandle<SchedulerOutcome>>,
     tended: BTreeMap<GangId, Tended>,
-    next_round: Nanos,
+    looks: LookTimes,
     rounds: u64,
     /// What clients have removed, which no rule makes a gang again; `None`: there are no rules.
     dismissed: Option<BTreeSet<GangTarget>>,
@@ -150,7 +144,7 @@ impl GangDaemon {
             alarm,
             thread,
             tended: BTreeMap::new(),
-            next_round: now(),
+            looks: LookTimes::new(now()),
             rounds: 0,
             dismissed: None,
         })
@@ -265,7 +259,7 @@ impl GangDaemon {
             let left: String = left.iter().map(|what| format!("; not undone: {what}")).collect();
             return Err(GangRefusal::new(GangRefusalKind::Host, format!("{error}{left}")));
         }
-        self.next_round = self.next_round.min(SOON.after(now()));
+        self.looks.gang_came(now());
         Ok(id)
     }
 
@@ -354,12 +348,12 @@ impl GangDaemon {
         self.tended.values().filter_map(|gang| gang.leader.as_ref())
     }
 
-    /// When to look after the gangs; `None`: there are none.
-    pub(super) fn next_round(&self) -> Option<Nanos> {
-        (!self.tended.is_empty()).then_some(self.next_round)
+    /// When to look after the gangs, or to judge them; `None`: there are none.
+    pub(super) fn next_look(&self) -> Option<Nanos> {
+        (!self.tended.is_empty()).then_some(self.looks.next())
     }
 
-    /// Looks after the gangs, if it is time. Fails if the scheduler's thread has failed.
+    /// Looks after the gangs, or only judges them, if it is time. Fails if the scheduler's thread has failed.
     pub(super) fn tend(&mut self) -> Result<()> {
         if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
             let outcome = self.thread.take().and_then(|thread| thread.join().ok());
@@ -367,14 +361,29 @@ impl GangDaemon {
             return Err(Error::Host(format!("scheduling ended: {why}")));
         }
         let used = usage::of_this_thread();
+        let took = || Nanos::from(usage::of_this_thread().since(used).cpu);
         let ended = |gang: &mut Tended| {
             let ended = |leader: &PidFd| leader.has_ended(Some(Duration::ZERO)).unwrap_or(true);
             gang.leader.take_if(|leader| ended(leader)).is_some()
         };
         let any_ended = self.tended.values_mut().map(ended).fold(false, |any, one| any | one);
-        if now() < self.next_round && !any_ended {
-            return Ok(());
+        match self.looks.due(now()) {
+            None if !any_ended => {}
+            Some(GangLook::Judgement) if !any_ended => {
+                let ids: Vec<GangId> = self.tended.keys().copied().collect();
+                ids.into_iter().try_for_each(|id| self.judge(id))?;
+                self.looks.judged(took(), now());
+            }
+            _ => {
+                let changed = self.go_round()?;
+                self.looks.went_round(took(), changed, now());
+            }
         }
+        Ok(())
+    }
+
+    /// Looks at all gangs. Answers whether threads of one have changed.
+    fn go_round(&mut self) -> Result<bool> {
         self.rounds += 1;
         let ids: Vec<GangId> = self.tended.keys().copied().collect();
         let mut changed = false;
@@ -384,10 +393,7 @@ impl GangDaemon {
         self.divide_quotas();
         self.keep_pace();
         self.journal.compact()?;
-        let took = Nanos::from(usage::of_this_thread().since(used).cpu);
-        let pause = took.times(SELDOM).clamp(PAUSES.0, PAUSES.1);
-        self.next_round = if changed { SOON.times(5).after(now()) } else { pause.after(now()) };
-        Ok(())
+        Ok(changed)
     }
 
     /// Looks at one gang. Answers whether its threads have changed.

@@ -13,7 +13,8 @@
 //! Cost: a look at the file in each round of the daemon; about 30 us for each process of the machine, so
 //! seldom that it takes at most a two-thousandth of a core.
 
-use super::daemon::{GangDaemon, PAUSES, RuledGangs, SELDOM};
+use super::daemon::{GangDaemon, RuledGangs};
+use super::looks;
 use super::request::{GangRefusalKind, GangTarget};
 use super::rules::{GangRules, NamePattern, RuleFits};
 use super::state::AddWish;
@@ -129,7 +130,7 @@ impl RuleKeeper {
             let used = usage::of_this_thread();
             self.look(&mut gangs, other_rules, &mut told);
             let took = Nanos::from(usage::of_this_thread().since(used).cpu);
-            self.next = took.times(SELDOM).clamp(PAUSES.0, PAUSES.1).after(now());
+            self.next = looks::pause(took).after(now());
         }
         told
     }

@@ -9,6 +9,7 @@
 //!                                  keeper.rs   makes gangs of what the rules name
 //!                                  adopt.rs    processes and control groups become a gang's home
 //!                                  limits.rs   the quotas that gangs keep to by their turns
+//!                                  looks.rs    when gangs are looked at                       [pure]
 //!                                  pace.rs     how long a slice is                           [pure]
 //!   daemon.rs                      ties them to the scheduler's thread of `host`
 //!   server.rs                      the socket, signals, the end
@@ -21,14 +22,15 @@
 //! their processes out of the groups whose limits hold for them. So other programs keep the share that Linux
 //! gives them.
 //!
-//! Cost: while no two gangs want the same cores, only rounds over the gangs, which take at most a
-//! two-thousandth of a core. With turns, `host/hold.rs` says the cost of a switch.
+//! Cost: while no two gangs want the same cores, only looks at the gangs, which take at most a thousandth of
+//! a core. With turns, `host/hold.rs` says the cost of a switch.
 
 pub mod adopt;
 pub mod client;
 mod daemon;
 pub mod keeper;
 mod limits;
+mod looks;
 pub mod metrics;
 pub mod pace;
 pub mod peers;

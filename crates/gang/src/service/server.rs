@@ -226,7 +226,7 @@ impl Peers {
     fn wait(&self, listener: &UnixListener, signals: &SignalFd, daemon: &GangDaemon) -> Result<()> {
         let at = now();
         let mut until = PATIENCE.after(at);
-        until = daemon.next_round().map_or(until, |round| round.min(until));
+        until = daemon.next_look().map_or(until, |look| look.min(until));
         until = self.rules.as_ref().and_then(RuleKeeper::next).map_or(until, |next| next.min(until));
         let mut fds = vec![listener.as_fd(), signals.as_fd()];
         fds.extend(daemon.leaders().map(AsFd::as_fd));

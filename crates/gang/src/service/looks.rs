@@ -1,0 +1,109 @@
+//! When the daemon looks at its gangs.
+//!
+//! ```text
+//!   round        reads files of every thread: births, cores, intervals; then judges
+//!   judgement    reads two small files of every gang: does it block, or want its cores again?
+//! ```
+//! A round over ten gangs of four threads computes for 5 to 9 ms on a busy machine, so rounds come 10 to 18 s
+//! apart. Gangs that sleep would take turns for all that time, and a gang that wakes would wait for them, so
+//! judgements come in between. Pure: times are arguments.
+
+use unisono_linux::clock::Nanos;
+
+/// A look that took some processor time is followed by this many times as much without one of its kind. So
+/// rounds take at most a two-thousandth of a core, and judgements as much again. Processor time counts,
+/// because on a busy machine a look lasts longer than it computes.
+const SELDOM: u64 = 2000;
+/// The shortest and the longest time between two looks of a kind.
+const PAUSES: (Nanos, Nanos) = (Nanos(1_000_000_000), Nanos(20_000_000_000));
+/// A round soon after a gang came: threads are mostly born early.
+const SOON: Nanos = Nanos(100_000_000);
+/// And after the number of threads changed.
+const CHANGED: Nanos = Nanos(500_000_000);
+
+/// How long to wait after a look that took this much processor time.
+pub(super) fn pause(took: Nanos) -> Nanos {
+    took.times(SELDOM).clamp(PAUSES.0, PAUSES.1)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GangLook {
+    Round,
+    Judgement,
+}
+
+/// When the next look of each kind is due.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LookTimes {
+    round: Nanos,
+    judgement: Nanos,
+}
+
+impl LookTimes {
+    pub(super) fn new(now: Nanos) -> LookTimes {
+        LookTimes { round: now, judgement: now }
+    }
+
+    pub(super) fn next(self) -> Nanos {
+        self.round.min(self.judgement)
+    }
+
+    pub(super) fn due(self, now: Nanos) -> Option<GangLook> {
+        if now >= self.round {
+            return Some(GangLook::Round);
+        }
+        (now >= self.judgement).then_some(GangLook::Judgement)
+    }
+
+    /// A gang has come.
+    pub(super) fn gang_came(&mut self, now: Nanos) {
+        self.round = self.round.min(SOON.after(now));
+    }
+
+    /// A round is over. `changed`: threads were born or have ended.
+    pub(super) fn went_round(&mut self, took: Nanos, changed: bool, now: Nanos) {
+        self.round = if changed { CHANGED } else { pause(took) }.after(now);
+        self.judgement = PAUSES.0.after(now);
+    }
+
+    pub(super) fn judged(&mut self, took: Nanos, now: Nanos) {
+        self.judgement = pause(took).after(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = Nanos(1_000_000);
+
+    #[test]
+    fn gangs_are_judged_every_second_while_rounds_that_compute_for_long_are_rare() {
+        let mut times = LookTimes::new(Nanos::ZERO);
+        let (mut rounds, mut judgements) = (Vec::new(), 0);
+        for now in (0..40_000).map(|now| MS.times(now)) {
+            match times.due(now) {
+                Some(GangLook::Round) => {
+                    rounds.push(now.0 / MS.0);
+                    times.went_round(MS.times(9), false, now);
+                }
+                Some(GangLook::Judgement) => {
+                    judgements += 1;
+                    times.judged(Nanos(200_000), now);
+                }
+                None => assert!(times.next() > now),
+            }
+        }
+        assert_eq!((rounds, judgements), (vec![0, 18_000, 36_000], 17 + 17 + 3));
+    }
+
+    #[test]
+    fn a_round_follows_soon_when_a_gang_comes_or_its_threads_change() {
+        let mut times = LookTimes::new(Nanos::ZERO);
+        times.went_round(MS.times(9), true, Nanos::ZERO);
+        assert_eq!(times.due(MS.times(500)), Some(GangLook::Round));
+        times.went_round(MS.times(9), false, MS.times(500));
+        times.gang_came(MS.times(700));
+        assert_eq!((times.due(MS.times(799)), times.due(MS.times(800))), (None, Some(GangLook::Round)));
+    }
+}
