@@ -36,6 +36,7 @@ use unisono_measure::units::duration;
   sudo unisono gang daemon --mode 666              every user may add processes of that user
   sudo unisono gang daemon --slice 10ms
   sudo unisono gang daemon --rules /etc/unisono/gangs.toml
+  sudo unisono gang daemon --trace turns.json      a file for ui.perfetto.dev
   sudo unisono gang add --pid $(pgrep -o solver)   the oldest process of this name
 
 Other programs keep the share that Linux gives them: gangs of the daemon have no weight against them. Do not \
@@ -66,6 +67,10 @@ pub(crate) struct DaemonArgs {
     /// read again when it changes, and on SIGHUP
     #[arg(long, value_name = "FILE")]
     pub(crate) rules: Option<PathBuf>,
+    /// Write into this file which gang ran on which processors and when, for trace viewers
+    /// (ui.perfetto.dev, chrome://tracing). The file is emptied first, and ends at 256 MiB
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 }
 
 impl DaemonArgs {
@@ -80,6 +85,10 @@ impl DaemonArgs {
         if let Some(rules) = &self.rules {
             let path = std::path::absolute(rules).context("find the file of rules")?;
             options.extend(["--rules".to_owned(), utf8(&path)?]);
+        }
+        if let Some(trace) = &self.trace {
+            let path = std::path::absolute(trace).context("find the trace's file")?;
+            options.extend(["--trace".to_owned(), utf8(&path)?]);
         }
         Ok(options)
     }
@@ -254,6 +263,7 @@ pub(crate) fn daemon(args: DaemonArgs) -> anyhow::Result<ExitCode> {
         turns_by: if args.by_clock { TurnsBy::Clock } else { TurnsBy::Waiting },
         spread: !args.no_spread,
         guardian: Some(guardian),
+        trace: args.trace,
         rules: args.rules.map(|path| RulesFile { path, user }),
     };
     server::serve(options, &mut |notice| match notice {

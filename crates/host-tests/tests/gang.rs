@@ -3,7 +3,7 @@
 mod gang_shared;
 
 use gang_shared::{
-    assert_nothing_is_left, end, gangs, groups_of, journal_of, kill, programs, summary, unisono,
+    assert_nothing_is_left, end, gangs, groups_of, journal_of, kill, programs, summary, turns_in, unisono,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -100,24 +100,9 @@ fn a_trace_shows_one_gang_at_a_time_on_each_processor() -> TestOutcome {
     let output = unisono(&words).output().expect("unisono starts");
     assert!(output.status.success(), "{output:?}");
     let text = fs::read_to_string(&path).expect("it was written");
-    let events: Vec<Value> =
-        serde_json::from_str(&format!("{}]", text.trim_end().trim_end_matches(','))).expect("an array");
-    let mut bars: Vec<(u64, f64, f64, &str)> = events
-        .iter()
-        .filter(|event| event["ph"] == "X")
-        .map(|bar| {
-            let time = |key: &str| bar[key].as_f64().expect("a time");
-            let cpu = bar["tid"].as_u64().expect("a processor");
-            (cpu, time("ts"), time("dur"), bar["name"].as_str().expect("a gang"))
-        })
-        .collect();
-    bars.sort_by(|one, other| (one.0, one.1).partial_cmp(&(other.0, other.1)).expect("numbers"));
-    for pair in bars.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
-        assert!(pair[0].1 + pair[0].2 <= pair[1].1 + 0.01, "{pair:?} overlap");
-    }
+    let turns = turns_in(&text);
     for gang in ["gang 1: sh", "gang 2: sh"] {
-        let turns = bars.iter().filter(|bar| bar.3 == gang).count();
-        assert!(turns > 20, "{gang} has {turns} bars");
+        assert!(turns.get(gang) > Some(&20), "{gang} is not often in {turns:?}");
         assert!(text.contains(&format!("{gang} has ended")), "the end of {gang}");
     }
     Ok(())

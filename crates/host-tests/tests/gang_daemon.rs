@@ -4,7 +4,7 @@
 mod gang_shared;
 
 use gang_shared::served::{Program, SPIN, Served, daemon, homes_of, second_version, top};
-use gang_shared::{gangs, journal_of, kill, unisono};
+use gang_shared::{gangs, journal_of, kill, turns_in, unisono};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -66,6 +66,28 @@ fn gangs_that_are_added_while_they_run_take_turns_and_one_that_is_removed_is_fre
     assert_eq!(served.list()["gangs"].as_array().map(Vec::len), Some(1));
     served.end();
     two.assert_free();
+    Ok(())
+}
+
+fn a_trace_has_the_turns_of_gangs_that_come_and_go() -> TestOutcome {
+    gangs()?;
+    let refused = daemon(Path::new("/nobody/listens/here"), &["--trace", "/no/such/directory/t"]).wait();
+    assert_eq!(refused.expect("it ends").code(), Some(2));
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("turns.json");
+    let (one, two) = (Program::start(SPIN, 2), Program::start(SPIN, 2));
+    let served = Served::start(&["--trace", path.to_str().expect("letters")]);
+    served.told(&["add", "--pid", &one.pid(), "--name", "one"]);
+    served.told(&["add", "--pid", &two.pid(), "--name", "two"]);
+    until("turns", || served.gang("two")["turns"].as_u64() > Some(20));
+    served.told(&["remove", "one"]);
+    served.end();
+    let text = fs::read_to_string(&path).expect("it was written");
+    let turns = turns_in(&text);
+    for gang in ["gang 1: one", "gang 2: two"] {
+        assert!(turns.get(gang) > Some(&10), "{gang} is not often in {turns:?}");
+    }
+    assert!(text.contains("gang 1: one is no gang any more") && !text.contains("gang 2: two is no gang"));
     Ok(())
 }
 
@@ -307,6 +329,7 @@ fn slices_grow_for_gangs_that_meet_seldom_unless_the_user_has_said_how_long() ->
 
 host_tests![
     gangs_that_are_added_while_they_run_take_turns_and_one_that_is_removed_is_free within 120,
+    a_trace_has_the_turns_of_gangs_that_come_and_go within 60,
     weights_and_slices_change_while_gangs_run within 120,
     a_control_group_becomes_a_gang_and_stays_where_it_is within 120,
     a_killed_daemon_leaves_nobody_stopped_and_the_next_one_takes_over within 120,

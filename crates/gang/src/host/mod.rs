@@ -14,7 +14,7 @@ pub mod run;
 pub(crate) mod scheduler;
 mod summary;
 pub(crate) mod threads;
-mod trace;
+pub(crate) mod trace;
 mod watch;
 mod width;
 pub mod worth;

@@ -25,10 +25,10 @@ use super::resting::Resting;
 use super::scheduler::{GangScheduler, Notice, SchedulerOutcome, TurnsBy};
 pub use super::summary::{GangSummary, Quantiles, RunSummary};
 use super::summary::{RunFacts, refused, summarize};
-use super::trace::{TraceWriter, Tracer};
+use super::trace::{self, TraceWriter};
 use super::watch::Watcher;
 use crate::arena::{Arena, ArenaPlan, Weighing};
-use crate::error::{Error, Result, system};
+use crate::error::{Result, system};
 use crate::gang::GangId;
 use crate::journal::{self, GangJournal};
 use crate::mechanism::{
@@ -36,23 +36,23 @@ use crate::mechanism::{
 };
 use crate::policy::Rotation;
 use crate::turn_quota::TurnQuota;
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Instant;
 use unisono_linux::affinity::{self, CpuSet, Tid};
-use unisono_linux::clock::{self, Nanos};
+use unisono_linux::clock::Nanos;
 use unisono_linux::counted::counted;
 use unisono_linux::process::{Signal, SignalFd};
 use unisono_linux::quota;
 use unisono_linux::timer::Sleeper;
 
-/// Runs the programs as gangs until all have ended. [`Error::Input`]: nothing was started. [`Error::Host`]:
-/// this host cannot do it, and nothing is left changed.
+/// Runs the programs as gangs until all have ended. [`crate::Error::Input`]: nothing was started.
+/// [`crate::Error::Host`]: this host cannot do it, and nothing is left changed.
 pub fn run(mut options: Options) -> Result<RunSummary> {
     check(&options)?;
-    let trace = options.trace.as_deref().map(create_trace).transpose()?;
+    let trace = options.trace.as_deref().map(trace::create).transpose()?;
     let wish = Wish { isolate: options.isolate, unprivileged: options.unprivileged };
     let (kind, reason) = match options.mechanism {
         Some(kind) => (kind, "asked for".to_owned()),
@@ -98,13 +98,6 @@ pub fn run(mut options: Options) -> Result<RunSummary> {
     Ok(summary)
 }
 
-/// Made before anything is started, so that a file that cannot be written is refused.
-fn create_trace(path: &Path) -> Result<File> {
-    File::create(path).map_err(|error| {
-        Error::Input(format!("cannot write the trace to {}: {error}; nothing was started", path.display()))
-    })
-}
-
 /// What becomes of gangs that block, as far as this host can do it.
 fn blocked(wish: BlockedGangs, kind: MechanismKind, arena: Option<&Arena>) -> BlockedGangs {
     // otherwise nobody would see that a gang that rests wants its cores again
@@ -123,9 +116,10 @@ fn quota_of_turns(kind: MechanismKind) -> Result<Option<TurnQuota>> {
     Ok(limits.quota.as_ref().map(TurnQuota::from))
 }
 
-fn start_trace(file: File, options: &Options, cpus: &[usize]) -> Result<(TraceWriter, Tracer)> {
-    let names = options.commands.iter().map(|command| command[0].to_string_lossy().into_owned()).collect();
-    TraceWriter::start(file, names, cpus.to_vec(), clock::now()).map_err(system("start the trace's thread"))
+/// What the gangs are called in a trace.
+fn names(options: &Options) -> BTreeMap<GangId, String> {
+    let names = options.commands.iter().map(|command| command[0].to_string_lossy().into_owned());
+    (0..).map(GangId).zip(names).collect()
 }
 
 fn run_guarded(
@@ -189,7 +183,7 @@ fn run_guarded(
         None => (None, Some("without groups it is not known which threads belong to a gang".into())),
     };
     let (trace, tracer) = match trace {
-        Some(file) => start_trace(file, options, &cpus)
+        Some(file) => TraceWriter::start(file, names(options), cpus.clone())
             .map(|(writer, tracer)| (Some(writer), Some(tracer)))
             .inspect_err(|_| end_all(&mut programs))?,
         None => (None, None),

@@ -304,6 +304,12 @@ impl GangScheduler {
         self.gangs.iter().map(|gang| (*gang, standing(gang))).collect()
     }
 
+    fn trace(&self, event: TraceEvent) {
+        if let Some(tracer) = &self.tracer {
+            tracer.tell(event);
+        }
+    }
+
     fn trace_end(&mut self) {
         if let Some(tracer) = &mut self.tracer {
             tracer.end(now());
@@ -361,9 +367,7 @@ impl GangScheduler {
         let found = plan.read(&records, &members);
         if let Some(found) = found {
             samples.leaked = found.leaked.after(samples.leaked);
-            if let Some(tracer) = &self.tracer {
-                tracer.tell(TraceEvent::Leaked { at: turn.from, leaked: found.leaked });
-            }
+            self.trace(TraceEvent::Leaked { at: turn.from, leaked: found.leaked });
             let watched = until.since(turn.from).times(self.cpus.len() as u64);
             samples.watched = watched.after(samples.watched);
         }
@@ -401,16 +405,19 @@ impl GangScheduler {
                         self.gangs.push(id);
                         self.rotation.join(id, weight);
                         self.rotation.name(id, &name);
+                        self.trace(TraceEvent::Joined { gang: id, name });
                     }
                     let _ = told.send(joined); // nobody waits any more
                     Listened::Regrouped
                 }
                 Notice::Left(gang) => {
                     self.leave(gang);
+                    self.trace(TraceEvent::Left { at: now(), gang });
                     Listened::Changed
                 }
                 Notice::Released(gang, told) => {
                     self.leave(gang);
+                    self.trace(TraceEvent::Released { at: now(), gang });
                     let _ = told.send(()); // nobody waits any more
                     Listened::Changed
                 }
@@ -463,9 +470,6 @@ impl GangScheduler {
         self.mechanism.leave(gang);
         self.board.leave(gang);
         self.share_quota();
-        if let Some(tracer) = &self.tracer {
-            tracer.tell(TraceEvent::Left { at: now(), gang });
-        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! What ran on which processors, and when, as a file for trace viewers (`gang run --trace FILE`).
+//! What ran on which processors, and when, as a file for trace viewers (`--trace FILE` of `gang run` and
+//! `gang daemon`).
 //!
 //! ```text
 //!   scheduler's thread (real-time)              writer's thread (fair)
@@ -10,24 +11,27 @@
 //! can be read. Each processor is a row. A turn of a gang is a bar in the rows of the gang's processors. The
 //! bar begins when the switch was enforced, and ends at the next switch. `late_us` is the time from the
 //! planned moment to the enforced one. The counter `leaked_us` has a value for each turn in which the context
-//! switches were recorded.
+//! switches were recorded; the daemon records none.
 //!
 //! Cost: for each turn, an allocation for its gangs and a message to another thread. The file grows by about
 //! 150 bytes for each turn and processor, up to [`MOST`].
 //!
 //! Reference: "Trace Event Format", which ui.perfetto.dev and chrome://tracing read.
 
+use crate::error::{Error, Result, system};
 use crate::gang::GangId;
 use crate::matrix::SlotPlace;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Nanos, now};
 
 /// How many events may wait for the writer: the turns of four seconds at the shortest slice.
 const WAITING: usize = 4096;
@@ -42,8 +46,12 @@ pub(crate) enum TraceEvent {
     Turn { from: Nanos, until: Nanos, late: Nanos, run: Vec<SlotPlace>, lent: Vec<GangId> },
     /// How long gangs ran outside their turns, in a turn that was watched.
     Leaked { at: Nanos, leaked: Nanos },
+    /// A gang comes; its turns begin.
+    Joined { gang: GangId, name: String },
     /// Nobody of the gang is left.
     Left { at: Nanos, gang: GangId },
+    /// The gang has ended, or runs on without turns.
+    Released { at: Nanos, gang: GangId },
 }
 
 /// The scheduler's end.
@@ -85,11 +93,19 @@ pub(crate) struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Starts the thread that writes into `file`. `names` are those of the gangs, `cpus` the numbers of the
-    /// processors that are scheduled; times in the file count from `origin`.
+    /// Starts the thread that writes into `file`. `names` are those of the gangs that are there already,
+    /// `cpus` the numbers of the processors that are scheduled; times in the file count from now.
     pub(crate) fn start(
         file: File,
-        names: Vec<String>,
+        names: BTreeMap<GangId, String>,
+        cpus: Vec<usize>,
+    ) -> Result<(Self, Tracer)> {
+        Self::start_at(file, names, cpus, now()).map_err(system("start the trace's thread"))
+    }
+
+    fn start_at(
+        file: File,
+        names: BTreeMap<GangId, String>,
         cpus: Vec<usize>,
         origin: Nanos,
     ) -> io::Result<(Self, Tracer)> {
@@ -123,9 +139,16 @@ impl TraceWriter {
     }
 }
 
+/// The file of a trace, made before anything is started, so that one that cannot be written is refused.
+pub(crate) fn create(path: &Path) -> Result<File> {
+    File::create(path).map_err(|error| {
+        Error::Input(format!("cannot write the trace to {}: {error}; nothing was started", path.display()))
+    })
+}
+
 struct TraceLines<W> {
     out: W,
-    names: Vec<String>,
+    names: BTreeMap<GangId, String>,
     cpus: Vec<usize>,
     origin: Nanos,
     written: u64,
@@ -146,7 +169,7 @@ impl<W: Write> TraceLines<W> {
     fn follow(&mut self, events: &Receiver<TraceEvent>) -> io::Result<bool> {
         loop {
             match events.recv_timeout(FLUSH) {
-                Ok(event) => self.event(&event)?,
+                Ok(event) => self.event(event)?,
                 Err(RecvTimeoutError::Timeout) => self.out.flush()?,
                 Err(RecvTimeoutError::Disconnected) => {
                     self.out.flush()?;
@@ -160,35 +183,42 @@ impl<W: Write> TraceLines<W> {
         }
     }
 
-    fn event(&mut self, event: &TraceEvent) -> io::Result<()> {
+    fn event(&mut self, event: TraceEvent) -> io::Result<()> {
         match event {
             TraceEvent::Turn { from, until, late, run, lent } => {
-                let (ts, dur) = (self.time(*from), micros(until.since(*from)));
+                let (ts, dur) = (self.time(from), micros(until.since(from)));
                 for place in run {
                     for core in place.cores.clone() {
                         let Some(cpu) = self.cpus.get(core).copied() else { continue };
                         let name = self.name(place.gang);
-                        let args = json!({ "late_us": micros(*late) });
+                        let args = json!({ "late_us": micros(late) });
                         self.line(&json!({
                             "ph": "X", "pid": 1, "tid": cpu, "ts": ts, "dur": dur, "name": name, "args": args
                         }))?;
                     }
                 }
                 for gang in lent {
-                    let name = format!("idle processors lent to {}", self.name(*gang));
+                    let name = format!("idle processors lent to {}", self.name(gang));
                     self.line(&json!({ "ph": "i", "s": "p", "pid": 1, "tid": 0, "ts": ts, "name": name }))?;
                 }
                 Ok(())
             }
             TraceEvent::Leaked { at, leaked } => {
-                let (ts, args) = (self.time(*at), json!({ "us": micros(*leaked) }));
+                let (ts, args) = (self.time(at), json!({ "us": micros(leaked) }));
                 self.line(&json!({ "ph": "C", "pid": 1, "ts": ts, "name": "leaked_us", "args": args }))
             }
-            TraceEvent::Left { at, gang } => {
-                let (ts, name) = (self.time(*at), format!("{} has ended", self.name(*gang)));
-                self.line(&json!({ "ph": "i", "s": "g", "pid": 1, "tid": 0, "ts": ts, "name": name }))
+            TraceEvent::Joined { gang, name } => {
+                self.names.insert(gang, name);
+                Ok(())
             }
+            TraceEvent::Left { at, gang } => self.goes(at, gang, "has ended"),
+            TraceEvent::Released { at, gang } => self.goes(at, gang, "is no gang any more"),
         }
+    }
+
+    fn goes(&mut self, at: Nanos, gang: GangId, how: &str) -> io::Result<()> {
+        let (ts, name) = (self.time(at), format!("{} {how}", self.name(gang)));
+        self.line(&json!({ "ph": "i", "s": "g", "pid": 1, "tid": 0, "ts": ts, "name": name }))
     }
 
     fn line(&mut self, object: &Value) -> io::Result<()> {
@@ -198,7 +228,7 @@ impl<W: Write> TraceLines<W> {
     }
 
     fn name(&self, gang: GangId) -> String {
-        self.names.get(gang.0).map_or_else(|| gang.to_string(), |name| format!("{gang}: {name}"))
+        self.names.get(&gang).map_or_else(|| gang.to_string(), |name| format!("{gang}: {name}"))
     }
 
     fn time(&self, at: Nanos) -> f64 {
@@ -230,15 +260,17 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("trace");
         let file = File::create(&path).expect("a file");
-        let names = vec!["./a \"quoted\"".to_owned(), "./b".to_owned()];
+        let names = BTreeMap::from([(GangId(0), "./a \"quoted\"".to_owned())]);
         let (writer, mut tracer) =
-            TraceWriter::start(file, names, vec![4, 6, 7], Nanos(1_000_000)).expect("a thread");
+            TraceWriter::start_at(file, names, vec![4, 6, 7], Nanos(1_000_000)).expect("a thread");
+        tracer.tell(TraceEvent::Joined { gang: GangId(1), name: "./b".to_owned() });
         tracer.begin(Nanos(1_010_000), Nanos(3000), &[place(0, 0..3)], &[GangId(1)]);
         tracer.begin(Nanos(1_030_000), Nanos(500), &[place(1, 1..3)], &[]);
         tracer.tell(TraceEvent::Leaked { at: Nanos(1_040_000), leaked: Nanos(250) });
         tracer.end(Nanos(1_045_000));
         tracer.end(Nanos(9_000_000)); // nothing runs any more
-        tracer.tell(TraceEvent::Left { at: Nanos(1_050_000), gang: GangId(1) });
+        tracer.tell(TraceEvent::Left { at: Nanos(1_050_000), gang: GangId(0) });
+        tracer.tell(TraceEvent::Released { at: Nanos(1_050_000), gang: GangId(1) });
         drop(tracer);
         assert_eq!(writer.finish(), Vec::<String>::new());
 
@@ -263,15 +295,15 @@ mod tests {
         assert_eq!(of("M").len(), 4);
         assert_eq!(of("C")[0]["args"]["us"], 0.25);
         let said: Vec<_> = of("i").iter().map(|event| event["name"].as_str()).collect();
-        assert_eq!(said, [Some("idle processors lent to gang 2: ./b"), Some("gang 2: ./b has ended")]);
+        let goes = [Some("gang 1: ./a \"quoted\" has ended"), Some("gang 2: ./b is no gang any more")];
+        assert_eq!(said, [Some("idle processors lent to gang 2: ./b"), goes[0], goes[1]]);
     }
 
     /// A file on a full disk.
     #[test]
     fn what_cannot_be_written_is_said_and_the_scheduler_never_waits() {
         let full = File::options().write(true).open("/dev/full").expect("every Linux has it");
-        let (writer, mut tracer) =
-            TraceWriter::start(full, Vec::new(), vec![0], Nanos::ZERO).expect("a thread");
+        let (writer, mut tracer) = TraceWriter::start(full, BTreeMap::new(), vec![0]).expect("a thread");
         for turn in 1..=3 * WAITING as u64 {
             tracer.begin(Nanos(turn), Nanos::ZERO, &[place(0, 0..1)], &[]);
         }

@@ -16,12 +16,14 @@ use crate::host::board::Board;
 use crate::host::resting::{Resting, pressed};
 use crate::host::scheduler::{GangScheduler, JoiningGang, Notice, SchedulerOutcome, TurnsBy};
 use crate::host::threads::GangThreads;
+use crate::host::trace::TraceWriter;
 use crate::host::worth::{GangTimes, TurnsVerdict, TurnsWorth};
 use crate::journal::{GangJournal, UndoEntry};
 use crate::mechanism::Freeze;
 use crate::policy::{Backfill, Rotation};
 use crate::turn_quota::TurnQuota;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -96,6 +98,7 @@ pub(super) struct GangDaemon {
     notices: Sender<Notice>,
     alarm: Sleeper,
     thread: Option<JoinHandle<SchedulerOutcome>>,
+    trace: Option<TraceWriter>,
     tended: BTreeMap<GangId, Tended>,
     looks: LookTimes,
     rounds: u64,
@@ -104,8 +107,8 @@ pub(super) struct GangDaemon {
 }
 
 impl GangDaemon {
-    /// Starts the scheduler's thread; there are no gangs so far.
-    pub(super) fn start(terms: Terms, journal: GangJournal) -> Result<GangDaemon> {
+    /// Starts the scheduler's thread; there are no gangs so far. Their turns are written into `trace`.
+    pub(super) fn start(terms: Terms, journal: GangJournal, trace: Option<File>) -> Result<GangDaemon> {
         let all = hierarchies()?;
         let hierarchy = adopt::freezing(&all)?.clone();
         let whole = affinity::allowed(Tid::SELF).map_err(system("read which processors may be used"))?;
@@ -113,6 +116,8 @@ impl GangDaemon {
         let board = Arc::new(Board::default());
         let (notices, inbox) = channel();
         let slice = Nanos::from(terms.slice);
+        let start = |file| TraceWriter::start(file, BTreeMap::new(), whole.iter().collect());
+        let (trace, tracer) = trace.map(start).transpose()?.unzip();
         let scheduler = GangScheduler {
             rotation: Rotation::new(whole.len(), slice, Backfill::Never),
             turns_by: terms.turns_by,
@@ -124,7 +129,7 @@ impl GangDaemon {
             alarm: alarm.clone(),
             board: Arc::clone(&board),
             gangs: Vec::new(),
-            tracer: None,
+            tracer,
             // the daemon judges by processor time alone
             resting: Resting::default(),
             quota: None, // each gang has its own (`limits.rs`)
@@ -143,6 +148,7 @@ impl GangDaemon {
             notices,
             alarm,
             thread,
+            trace,
             tended: BTreeMap::new(),
             looks: LookTimes::new(now()),
             rounds: 0,
@@ -497,12 +503,13 @@ impl GangDaemon {
         }
     }
 
-    /// Ends the scheduler's thread, which lets everybody run.
-    pub(super) fn finish(mut self) {
+    /// Ends the scheduler's thread, which lets everybody run. Answers what the trace lacks.
+    pub(super) fn finish(mut self) -> Vec<String> {
         self.tell(Notice::Finish);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // what it left is in the journal
         }
+        self.trace.map(TraceWriter::finish).unwrap_or_default()
     }
 }
 

@@ -11,7 +11,7 @@ use super::peers::{Floodgate, LineBuffer, MOST_OF_USER, MOST_PEERS};
 use super::request::{GangRefusal, GangRefusalKind, ServiceReply, parse};
 use crate::error::{Error, Result, system};
 pub use crate::host::scheduler::TurnsBy;
-use crate::host::{guardian, leftover};
+use crate::host::{guardian, leftover, trace};
 use crate::journal::{self, GangJournal};
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
@@ -50,6 +50,8 @@ pub struct DaemonOptions {
     pub spread: bool,
     /// The program that becomes the guardian; the journal's path and our process number are added.
     pub guardian: Option<Command>,
+    /// A file, emptied if it is there, for what ran when; see `host/trace.rs`.
+    pub trace: Option<PathBuf>,
     /// What becomes a gang by itself. With rules, SIGHUP does not end the daemon: it reads them again.
     pub rules: Option<RulesFile>,
 }
@@ -71,6 +73,7 @@ pub fn serve(mut options: DaemonOptions, tell: &mut dyn FnMut(DaemonNotice)) -> 
     let rules = options.rules.take().map(RuleKeeper::open).transpose()?;
     let (rules, missing) = rules.map_or((None, None), |(keeper, missing)| (Some(keeper), missing));
     missing.into_iter().for_each(|missing| tell(DaemonNotice::Warning(missing)));
+    let trace = options.trace.as_deref().map(trace::create).transpose()?;
     let said = rules.as_ref().and_then(RuleKeeper::slice).or(options.slice);
     let pace = if said.is_some() { SlicePace::Fixed } else { SlicePace::Follows };
     let slice = said.unwrap_or(pace::SHORTEST);
@@ -86,14 +89,14 @@ pub fn serve(mut options: DaemonOptions, tell: &mut dyn FnMut(DaemonNotice)) -> 
     let mut guardian = options.guardian.take().map(|command| guardian::post(command, &path)).transpose()?;
     let terms =
         Terms { slice, pace, turns_by: options.turns_by, spread: options.spread, saved: name.clone() };
-    let result = GangDaemon::start(terms, journal).and_then(|mut daemon| {
+    let result = GangDaemon::start(terms, journal, trace).and_then(|mut daemon| {
         for lost in saved.iter().flat_map(|saved| daemon.take_over(saved)) {
             tell(DaemonNotice::Warning(lost));
         }
         tell(DaemonNotice::Ready);
         let mut peers = Peers { rules, ..Peers::default() };
         let served = peers.serve(&listener.listener, &signals, &mut daemon, tell);
-        daemon.finish();
+        daemon.finish().into_iter().for_each(|lacks| tell(DaemonNotice::Warning(lacks)));
         served
     });
     // whatever happened: put everything back, then let the guardian see that nothing is left to do

@@ -5,7 +5,7 @@
 pub(crate) mod served;
 
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -77,4 +77,28 @@ pub(crate) fn summary(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(text.lines().last().unwrap_or_default())
         .unwrap_or_else(|e| panic!("{e}: {output:?}"))
+}
+
+/// How many turns each gang has in a trace. Two turns on one processor are never at the same time.
+pub(crate) fn turns_in(trace: &str) -> BTreeMap<String, usize> {
+    let events: Vec<Value> =
+        serde_json::from_str(&format!("{}]", trace.trim_end().trim_end_matches(','))).expect("an array");
+    let mut bars: Vec<(u64, f64, f64, &str)> = events
+        .iter()
+        .filter(|event| event["ph"] == "X")
+        .map(|bar| {
+            let time = |key: &str| bar[key].as_f64().expect("a time");
+            let cpu = bar["tid"].as_u64().expect("a processor");
+            (cpu, time("ts"), time("dur"), bar["name"].as_str().expect("a gang"))
+        })
+        .collect();
+    bars.sort_by(|one, other| (one.0, one.1).partial_cmp(&(other.0, other.1)).expect("numbers"));
+    for pair in bars.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+        assert!(pair[0].1 + pair[0].2 <= pair[1].1 + 0.01, "{pair:?} overlap");
+    }
+    let mut turns = BTreeMap::new();
+    for (.., gang) in bars {
+        *turns.entry(gang.to_owned()).or_default() += 1;
+    }
+    turns
 }
