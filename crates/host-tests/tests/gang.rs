@@ -284,17 +284,30 @@ fn a_gang_that_blocks_rests_and_takes_turns_again_when_it_wants_its_cores() -> T
     // each start of a program takes about a millisecond
     let blocks = "i=0; while [ $i -lt 120 ]; do sleep 0.01; i=$((i+1)); done";
     let both = format!("{blocks}; timeout 5 sh -c '{spin}'; exit 0");
-    let run = |option: &str| {
+    let start = |option: &str| {
         let mut command = unisono(&["gang", "run", "--json", option, "--", "sh", "-c", &both]);
-        let output =
-            command.args([":::", "timeout", "6", "sh", "-c", &spin]).output().expect("unisono starts");
-        summary(&output)["gangs"][0].clone()
+        command.args([":::", "timeout", "6", "sh", "-c", &spin]).spawn().expect("unisono starts")
     };
-    let (may, may_not) = (run("--spread"), run("--no-rest"));
+    let first = |child: Child| summary(&child.wait_with_output().expect("it ends"))["gangs"][0].clone();
+    let may = start("--spread");
+    if weighed().is_ok() {
+        until("half the weight", || {
+            let [one, two] = ["gang-1", "gang-2"].map(|gang| weight_of(&may, gang));
+            one.is_some_and(|one| Some(2.0 * one) == two)
+        });
+    }
+    let (may, may_not) = (first(may), first(start("--no-rest")));
     let rested = |gang: &Value| gang["rested_s"].as_f64().expect("a number");
     assert!((0.5..5.5).contains(&rested(&may)), "it blocks for about 1.5 of 6.5 s: {may}");
     assert_eq!(rested(&may_not), 0.0);
     Ok(())
+}
+
+/// The weight of a gang's group.
+fn weight_of(scheduler: &Child, gang: &str) -> Option<f64> {
+    let groups = groups_of(scheduler.id());
+    let mut files = groups.iter().flat_map(|group| ["cpu.shares", "cpu.weight"].map(|file| (group, file)));
+    files.find_map(|(group, file)| fs::read_to_string(group.join(gang).join(file)).ok()?.trim().parse().ok())
 }
 
 /// Seconds so far in which the processors that this test may use had something to do.

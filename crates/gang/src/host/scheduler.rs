@@ -9,7 +9,7 @@ use crate::arena::GangGroups;
 use crate::error::Result;
 use crate::gang::{GangId, GangWeight};
 use crate::matrix::SlotPlace;
-use crate::mechanism::{Crowd, Mechanism, MechanismKind, Standing};
+use crate::mechanism::{Crowd, Mechanism, MechanismKind, Standing, TurnsOrRest};
 use crate::policy::{Rotation, Turn};
 use crate::turn_quota::TurnQuota;
 use std::collections::BTreeMap;
@@ -434,11 +434,13 @@ impl GangScheduler {
                     Listened::Changed
                 }
                 Notice::Rests(gang) if self.rotation.rest(gang) => {
+                    self.mechanism.turns_or_rest(gang, TurnsOrRest::Rest);
                     self.resting.begins(gang, now());
                     self.board.rest(gang, true);
                     Listened::Regrouped
                 }
                 Notice::Wakes(gang) if self.rotation.wake(gang) => {
+                    self.mechanism.turns_or_rest(gang, TurnsOrRest::Turns);
                     self.resting.ends(gang, now());
                     self.board.rest(gang, false);
                     Listened::Regrouped

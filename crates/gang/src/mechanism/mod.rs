@@ -53,6 +53,14 @@ pub enum Crowd {
     Queues,
 }
 
+/// Whether a gang runs only in its turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnsOrRest {
+    Turns,
+    /// It runs whenever it likes, beside the gang whose turn it is.
+    Rest,
+}
+
 /// What a mechanism can promise of a gang that waits, as far as it differs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Promise {
@@ -95,6 +103,11 @@ pub trait Mechanism: Send {
     /// The gang has more or fewer threads than before.
     fn crowd(&mut self, gang: GangId, crowd: Crowd) {
         let _ = (gang, crowd);
+    }
+
+    /// The gang takes turns, or rests, from the next [`Mechanism::apply`] on.
+    fn turns_or_rest(&mut self, gang: GangId, turns: TurnsOrRest) {
+        let _ = (gang, turns);
     }
 
     /// Takes over one more gang, which runs until the next [`Mechanism::apply`]. Fails for a mechanism that
