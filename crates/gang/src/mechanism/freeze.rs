@@ -60,9 +60,10 @@ pub struct Freeze {
 /// Weight of the gang whose turn it is inside the scheduler's group; those that wait have the least.
 const FULL: f64 = 100.0;
 /// Weight of a gang that rests. Linux gives the weight of a group to the cores on which its threads want to
-/// run. A gang that blocks mostly has one of two threads awake, which then has the weight of both. With the
-/// full weight, a program that spins beside three that block got 0.89 of the processor time that it gets when
-/// all threads are pinned; with half of it 1.10, and the three 1.03 (medians of six runs of 2.5 s, two cores).
+/// run. A gang that blocks mostly has one of two threads awake, which then has the weight of both. A program
+/// that spins beside three that block got 0.89 of the processor time that it gets when all threads are
+/// pinned. With half the weight for the three it got 1.10, and they 1.03 of theirs (medians of six runs of
+/// 2.5 s, two cores).
 const RESTING: f64 = FULL / 2.0;
 
 impl Freeze {
