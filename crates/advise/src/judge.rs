@@ -9,7 +9,7 @@
 //! *Clearly* allows for the number of ways: of eight that change nothing, the best looks better than plain
 //! Linux in every third trial, if each has an interval of 95 % to itself. It also allows for what is known
 //! of the programs. Variables that no runtime in them reads can do nothing, so they are advised only after a
-//! gain that chance does not bring ([`PLAINLY`]): the program's own file may contain a runtime.
+//! gain that chance does not bring (`PLAINLY`): the program's own file may contain a runtime.
 //!
 //! Programs whose quota stopped them, and beside which others used processors, are compared by processor
 //! time (`TrialCost`). The quota rations this time. The clock would say who got the processors from others:

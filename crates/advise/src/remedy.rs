@@ -111,8 +111,8 @@ impl TriedRemedy {
     /// Whether it acts on programs that loaded these runtimes. A runtime that is part of the program's own
     /// file is not seen.
     pub fn is_known_to_act(self, runtimes: &BTreeSet<String>) -> bool {
-        let read = |known: &&str| runtimes.iter().any(|name| name.starts_with(*known));
-        self.read_by().is_none_or(|all| all.iter().any(|known| read(known)))
+        let is_there = |known: &&str| runtimes.iter().any(|name| name.starts_with(*known));
+        self.read_by().is_none_or(|all| all.iter().any(is_there))
     }
 
     /// Of gangs: the length of a turn in milliseconds.
