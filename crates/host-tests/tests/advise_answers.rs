@@ -321,7 +321,7 @@ fn zstd_needs_nothing() -> TestOutcome {
     long()?;
     require::program("zstd", "apt-get install zstd")?;
     let directory = tempfile::tempdir().expect("a directory");
-    let zstd = format!("zstd -q -12 -T2 -c {}", text(directory.path()));
+    let zstd = format!("zstd -q -6 -T2 -c {}", text(directory.path()));
     check(&Reference {
         what: "zstd, two threads",
         programs: &[words(&zstd)],
