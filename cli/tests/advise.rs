@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::fs;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 
 /// A program that is fast if this is true in a shell, and slow otherwise.
 fn fast_if(condition: &str) -> String {
@@ -23,6 +23,16 @@ fn advise(options: &[&str], programs: &[&str]) -> Output {
         command.env_remove(name);
     }
     command.output().expect("unisono starts")
+}
+
+/// What is told of a process that is watched for a second, and then killed.
+fn watched(mut child: Child) -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_unisono"))
+        .args(["advise", "--json", "--for", "1s", "--pid", &child.id().to_string()])
+        .output();
+    child.kill().expect("ours");
+    child.wait().expect("it was killed");
+    object(&output.expect("unisono starts"))
 }
 
 fn object(output: &Output) -> Value {
@@ -107,13 +117,8 @@ fn with_apply_the_program_runs_once_more_and_answers_its_exit_code() {
 
 #[test]
 fn a_running_process_is_watched_and_nothing_is_started() {
-    let mut loops = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell");
-    let output = Command::new(env!("CARGO_BIN_EXE_unisono"))
-        .args(["advise", "--json", "--for", "1s", "--pid", &loops.id().to_string()])
-        .output();
-    loops.kill().expect("ours");
-    loops.wait().expect("it was killed");
-    let told = object(&output.expect("unisono starts"));
+    let loops = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell");
+    let told = watched(loops);
     assert_eq!((&told["verdict"], &told["threads"]), (&"undecided".into(), &1.into()), "{told}");
     assert!(told["cpu_s"].as_f64().expect("a number") > 0.0, "{told}");
 }
@@ -122,13 +127,8 @@ fn a_running_process_is_watched_and_nothing_is_started() {
 fn the_work_between_two_sleeps_is_told_where_the_kernel_records_it() {
     // a shell that waits for input which never comes, 2 ms a time
     let script = "exec 3<> <(:); while :; do read -t 0.002 -u 3; done";
-    let mut sleeps = Command::new("bash").args(["-c", script]).spawn().expect("bash");
-    let output = Command::new(env!("CARGO_BIN_EXE_unisono"))
-        .args(["advise", "--json", "--for", "1s", "--pid", &sleeps.id().to_string()])
-        .output();
-    sleeps.kill().expect("ours");
-    sleeps.wait().expect("it was killed");
-    let told = object(&output.expect("unisono starts"));
+    let sleeps = Command::new("bash").args(["-c", script]).spawn().expect("bash");
+    let told = watched(sleeps);
     let work = &told["between_sleeps_ns"];
     if let Some(why) = told["unrecorded"].as_str() {
         assert!(work.is_null() && !why.is_empty(), "{told}");

@@ -4,11 +4,11 @@
 //! each time, and so how much the times differ. The kernel records all the time, until a ring of 4,000
 //! switches is full; each look empties the rings. Needs `CAP_PERFMON`.
 //!
-//! Cost: 0.2 us a recorded switch, and two interrupts of each processor a look.
+//! Cost: 0.2 us for each recorded switch. A look interrupts each processor twice.
 
 use crate::tree::TreeReading;
 use std::collections::{BTreeMap, BTreeSet};
-use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock::Nanos;
 use unisono_linux::switches::{Left, Recorder, Recording};
 
@@ -16,7 +16,7 @@ use unisono_linux::switches::{Left, Recorder, Recording};
 const MOST: usize = 64;
 
 /// Records the context switches of all processors that this thread may use.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SwitchWatch {
     recorders: Vec<Recorder>,
     problem: Option<String>,
@@ -25,21 +25,11 @@ pub struct SwitchWatch {
 impl SwitchWatch {
     /// Begins to record. If that is not possible, every look is empty and [`SwitchWatch::problem`] says why.
     pub fn start() -> Self {
-        let cpus = affinity::allowed(Tid::SELF).unwrap_or_default();
-        if cpus.len() > MOST {
-            let problem = Some(format!("there are more than {MOST} processors"));
-            return Self { recorders: Vec::new(), problem };
-        }
-        Self::of(&cpus).unwrap_or_else(|error| Self {
-            recorders: Vec::new(),
-            problem: Some(format!("the kernel does not record them for this user: {error}")),
-        })
-    }
-
-    fn of(cpus: &CpuSet) -> std::io::Result<Self> {
-        let mut recorders: Vec<Recorder> = cpus.iter().map(Recorder::new).collect::<Result<_, _>>()?;
-        recorders.iter_mut().try_for_each(Recorder::start)?;
-        Ok(Self { recorders, problem: None })
+        let (recorders, problem) = match started() {
+            Ok(recorders) => (recorders, None),
+            Err(problem) => (Vec::new(), Some(problem)),
+        };
+        Self { recorders, problem }
     }
 
     /// Why nothing is recorded.
@@ -49,20 +39,32 @@ impl SwitchWatch {
 
     /// How long the threads of this reading worked between two sleeps, since the look before.
     pub fn look(&mut self, reading: &TreeReading) -> Vec<Nanos> {
-        let mut recordings = Vec::new();
-        for recorder in &mut self.recorders {
-            // records that make no sense say nothing of the other processors either: threads move
-            let Ok(Some(recording)) = recorder.stop() else { return Vec::new() };
-            recordings.push(recording);
+        let stopped: Vec<_> = self.recorders.iter_mut().map(Recorder::stop).collect();
+        if let Err(error) = self.recorders.iter_mut().try_for_each(Recorder::start) {
+            self.recorders.clear();
+            self.problem = Some(format!("the kernel does not record them any more: {error}"));
         }
-        for recorder in &mut self.recorders {
-            if let Err(error) = recorder.start() {
-                self.problem = Some(format!("the kernel does not record them any more: {error}"));
-            }
-        }
+        // records that make no sense say nothing of the other processors either: threads move
+        let Some(recordings) = stopped.into_iter().map(|one| one.ok().flatten()).collect::<Option<Vec<_>>>()
+        else {
+            return Vec::new();
+        };
         let threads: BTreeSet<Tid> = reading.threads.keys().map(|(_, thread)| Tid(*thread)).collect();
         between_sleeps(&recordings, &threads)
     }
+}
+
+/// Recorders of all processors that this thread may use, or why there are none.
+fn started() -> Result<Vec<Recorder>, String> {
+    let refused = |error| format!("the kernel does not record them for this user: {error}");
+    let cpus = affinity::allowed(Tid::SELF).map_err(refused)?;
+    if cpus.len() > MOST {
+        return Err(format!("there are more than {MOST} processors"));
+    }
+    let mut recorders: Vec<Recorder> =
+        cpus.iter().map(Recorder::new).collect::<Result<_, _>>().map_err(refused)?;
+    recorders.iter_mut().try_for_each(Recorder::start).map_err(refused)?;
+    Ok(recorders)
 }
 
 /// A thread's work since it slept last.
@@ -113,6 +115,10 @@ mod tests {
         SwitchChange { time: Nanos(time), from, left, to }
     }
 
+    fn complete(changes: &[SwitchChange]) -> Recording {
+        Recording { changes: changes.to_vec(), full: None }
+    }
+
     fn ours() -> BTreeSet<Tid> {
         BTreeSet::from([Tid(7)])
     }
@@ -120,33 +126,26 @@ mod tests {
     #[test]
     fn work_is_counted_across_processors_and_without_interruptions() {
         let (thread, other) = (Tid(7), Tid(9));
-        let first = Recording {
-            changes: vec![
-                change(10, thread, Left::Asleep, IDLE),
-                change(100, IDLE, Left::Preempted, thread),
-                change(130, thread, Left::Preempted, other),
-            ],
-            full: None,
-        };
-        let second = Recording {
-            changes: vec![
-                change(150, IDLE, Left::Preempted, thread),
-                change(170, thread, Left::Asleep, other),
-                change(300, other, Left::Preempted, thread),
-            ],
-            full: None,
-        };
+        let first = complete(&[
+            change(10, thread, Left::Asleep, IDLE),
+            change(100, IDLE, Left::Preempted, thread),
+            change(130, thread, Left::Preempted, other),
+        ]);
+        let second = complete(&[
+            change(150, IDLE, Left::Preempted, thread),
+            change(170, thread, Left::Asleep, other),
+            change(300, other, Left::Preempted, thread),
+        ]);
         assert_eq!(between_sleeps(&[second, first], &ours()), [Nanos(50)], "the last work has no end yet");
     }
 
     #[test]
     fn work_whose_begin_or_end_was_not_recorded_is_left_out() {
         let thread = Tid(7);
-        let before = vec![change(10, IDLE, Left::Preempted, thread), change(20, thread, Left::Asleep, IDLE)];
-        assert_eq!(between_sleeps(&[Recording { changes: before.clone(), full: None }], &ours()), []);
+        let before = [change(10, IDLE, Left::Preempted, thread), change(20, thread, Left::Asleep, IDLE)];
+        assert_eq!(between_sleeps(&[complete(&before)], &ours()), []);
         let later = [change(30, IDLE, Left::Preempted, thread), change(45, thread, Left::Asleep, IDLE)];
-        let changes = [before, later.to_vec()].concat();
-        let all = Recording { changes, full: None };
+        let all = complete(&[before, later].concat());
         assert_eq!(between_sleeps(std::slice::from_ref(&all), &ours()), [Nanos(15)]);
         let full = Recording { changes: Vec::new(), full: Some(Nanos(40)) };
         assert_eq!(between_sleeps(&[all, full], &ours()), [], "the other processor's records end before");

@@ -16,7 +16,7 @@ const WORKS: f64 = 0.01;
 /// The kernel counts the machine's time in hundredths of a second: a shorter run says nothing of others.
 const TELLING: f64 = 0.2;
 
-/// Work between two sleeps, at most so many times a run: enough for a hundredth of the distribution.
+/// Times between two sleeps that are kept of a run, at most. Above the largest tenth are 2,000 of them.
 const MOST_WORK: usize = 20_000;
 
 /// How long threads worked between two sleeps, as far as it was recorded.

@@ -11,7 +11,7 @@ use unisono_linux::clock::Nanos;
 enum Step {
     /// By which supplier, on which topic, due after how long, how critical.
     Publish(usize, usize, Option<u64>, u8),
-    /// So many deliveries, at the same time.
+    /// Asks for this many deliveries, all at one time.
     Next(usize),
     Pass(u64),
     Pause(usize),

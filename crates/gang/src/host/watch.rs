@@ -39,7 +39,7 @@ const FIRST_AT_MOST: u64 = 100;
 /// costs 0.5 ms, so this is 0.15 % of one core. After [`STEADY`] turns of each gang it is three times as
 /// long.
 const OFTEN: Nanos = Nanos(340_000_000);
-/// By this many turns of each gang, programs have mostly begun what they will do for long. For two gangs and
+/// After this many turns of each gang, most programs have begun what they will do for long. For two gangs and
 /// the default slice that is three seconds.
 const STEADY: u64 = 75;
 /// The least time before a turn is watched because the policy is unsure of its gang: watching costs 0.5 ms,

@@ -32,7 +32,7 @@ pub(super) enum GangLook {
     Judgement,
 }
 
-/// When the next look of each kind is due.
+/// When the next round and the next judgement are due.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LookTimes {
     round: Nanos,
