@@ -17,14 +17,14 @@ class Broker:
     def __init__(self, *options):
         self.options = options
         self.scratch = tempfile.TemporaryDirectory()
-        self.at = str(Path(self.scratch.name) / "events")
-        self.shared = f"shm:{self.at}-shared"
+        self.shared = str(Path(self.scratch.name) / "events")
+        self.at = f"unix:{self.shared}"
         self.process = None
         self.start()
 
     def start(self):
         self.process = subprocess.Popen(
-            [PROGRAM, "events", "serve", "--listen", self.at, "--listen", self.shared, *self.options],
+            [PROGRAM, "events", "serve", "--listen", self.shared, *self.options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -42,9 +42,9 @@ class Client:
     ) -> None:
         """Connects to a broker.
 
-        at: the path of its socket, "shm:PATH", "tcp:HOST:PORT" or
-            "tls:HOST:PORT?authority=FILE&certificate=FILE&key=FILE&token-file=FILE"; None: this user's broker, or else
-            the host's at /run/unisono/events
+        at: the path of its socket, to share memory with it; "unix:PATH", to send all over the socket;
+            "tcp:HOST:PORT" or "tls:HOST:PORT?authority=FILE&certificate=FILE&key=FILE&token-file=FILE"; None: this
+            user's broker, or else the host's at /run/unisono/events
         name: of this program in tables, metrics and errors; None: what ps shows and the process's number, as in
             "python3[4711]"
         token: the secret that says over TCP who the program is; instead of the one in the address's file

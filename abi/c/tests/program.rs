@@ -74,7 +74,6 @@ fn with_broker<T>(test: impl FnOnce(&Path) -> T) -> T {
     let broker = Broker::new(tree.expect("it is sound"), Limits::default());
     let mut server = Server::new(broker, ChannelWait::Sleep).expect("descriptors are left");
     server.listen_unix(&socket, OWNER).expect("it listens");
-    server.listen_shared(&socket.with_extension("shared"), OWNER).expect("it listens");
     std::thread::scope(|scope| {
         let serving = scope.spawn(|| server.serve(&|| stop.load(Ordering::Relaxed)));
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&socket)));
@@ -90,7 +89,7 @@ fn a_c_program_makes_every_call_about_events() {
     let program = directory.path().join("events");
     compile("cc", &["-std=c11", "-pthread", "-D_GNU_SOURCE", "tests/events.c"], &program);
     with_broker(|socket| {
-        for address in [format!("{}", socket.display()), format!("shm:{}.shared", socket.display())] {
+        for address in [format!("unix:{}", socket.display()), format!("{}", socket.display())] {
             let output = run(Command::new(&program).arg(&address));
             assert!(output.status.success(), "{address}: {output:?}");
             let said = String::from_utf8_lossy(&output.stdout);

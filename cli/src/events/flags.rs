@@ -14,9 +14,9 @@ use unisono_measure::units;
 /// Which broker is meant.
 #[derive(clap::Args)]
 pub(crate) struct BrokerFlag {
-    /// The broker: the path of its socket, shm:PATH, tcp:HOST:PORT, tls:HOST:PORT or udp:HOST:PORT
-    /// [default: your own broker, at $XDG_RUNTIME_DIR/unisono-events or /tmp/unisono-UID/events, or else
-    /// /run/unisono/events]
+    /// The broker: the path of its socket, to share memory with it; unix:PATH, to send all over the socket;
+    /// tcp:HOST:PORT, tls:HOST:PORT or udp:HOST:PORT [default: your own broker, at
+    /// $XDG_RUNTIME_DIR/unisono-events or /tmp/unisono-UID/events, or else /run/unisono/events]
     #[arg(long, value_name = "ADDRESS")]
     at: Option<PathBuf>,
     /// This program's name in `events top`, metrics and errors [default: what ps shows, and the number of the
@@ -149,7 +149,7 @@ impl BrokerFlag {
 /// Whether events may go through shared memory without the broker.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum DirectChoice {
-    /// where both ends use shm:PATH and nobody needs the broker in between
+    /// where both ends share memory with the broker and nobody needs the broker in between
     Yes,
     No,
 }

@@ -45,10 +45,10 @@ pub(crate) struct Args {
     /// Classes and their weights
     #[arg(value_name = "POLICY")]
     policy: Option<PathBuf>,
-    /// Where to listen, beside sockets that systemd has opened: the path of a socket, shm:PATH for shared
-    /// memory, tcp:HOST:PORT, tls:HOST:PORT for TCP with TLS, or udp:HOST:PORT for UDP (QUIC)
-    /// [default: unless systemd has opened sockets, $XDG_RUNTIME_DIR/unisono-events, or
-    /// /tmp/unisono-UID/events]
+    /// Where to listen, beside sockets that systemd has opened: the path of a socket, by which programs of
+    /// this host share memory with the broker, tcp:HOST:PORT, tls:HOST:PORT for TCP with TLS, or
+    /// udp:HOST:PORT for UDP (QUIC) [default: unless systemd has opened sockets,
+    /// $XDG_RUNTIME_DIR/unisono-events, or /tmp/unisono-UID/events]
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<PathBuf>,
     /// Where to listen for MQTT clients: HOST:PORT, or tls:HOST:PORT
@@ -112,7 +112,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let user = NextUser::chosen(args.user.as_deref())?;
-    let limits = args.clients.map_or_else(|| Ok(Limits::default()), limits)?;
+    let limits = args.clients.map_or_else(Limits::default, limits);
+    // shared memory takes most for a program: a socket, memory and bells
+    raise_open_files(limits.clients as u64 * 8 + 256).context("cannot raise the limit of open files")?;
     let broker = match &args.policy {
         Some(path) => {
             let policy = policy(path)?;
@@ -137,7 +139,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 "files behind a ? are for programs; give the broker's with --certificate FILE and --key FILE";
             return Err(Failure::Usage(format!("{address}: {what}")).into());
         }
-        addresses.push(address);
+        // at the socket of a path both kinds of programs are served
+        addresses.push(match address {
+            BrokerAddress::Unix(path) => BrokerAddress::Shared(path),
+            other => other,
+        });
     }
     let exposure = if args.insecure { Exposure::Anybody } else { Exposure::Loopback };
     let mut server = Server::new(broker, args.wait)?;
@@ -170,20 +176,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Limits of a broker that serves this many programs, and enough open files.
-fn limits(clients: u32) -> anyhow::Result<Limits> {
+/// Limits of a broker that serves this many programs.
+fn limits(clients: u32) -> Limits {
     /// As many bytes as the defaults let wait for each program of a user.
     const WAITING: u64 = 4 << 20;
-    // shared memory takes most: a socket, memory and bells
-    raise_open_files(u64::from(clients) * 8 + 256).context("cannot raise the limit of open files")?;
     let (all, usual) = (u64::from(clients) * WAITING, Limits::default());
-    Ok(Limits {
+    Limits {
         clients: clients as usize,
         clients_of_user: clients as usize,
         memory: all.max(usual.memory),
         memory_of_user: all.max(usual.memory_of_user),
         ..usual
-    })
+    }
 }
 
 /// Serves at these addresses, and at the sockets that systemd has opened, until a signal.
@@ -228,11 +232,11 @@ fn serve_at(
 ) -> anyhow::Result<Statistics> {
     interrupt::catch().context("cannot catch Ctrl-C")?;
     let inherited = activation::listeners().context("cannot take the sockets of LISTEN_FDS")?;
-    let own = [BrokerAddress::Unix(default_socket())];
+    let own = [BrokerAddress::Shared(default_socket())];
     let addresses = if inherited.is_empty() && addresses.is_empty() { &own } else { addresses };
     let mut opened = Vec::new();
     for socket in inherited {
-        opened.extend(path_of(&socket)?.map(BrokerAddress::Unix));
+        opened.extend(path_of(&socket)?.map(BrokerAddress::Shared));
         server.listen_inherited(socket).map_err(refused)?;
     }
     // --listen may name a socket that systemd has opened already

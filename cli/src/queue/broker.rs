@@ -49,7 +49,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let statistics = match (&args.status, &args.policy, &args.listen) {
         (Some(socket), ..) => {
-            let mut client = Client::connect(socket)?;
+            let mut client = Client::connect_unix(socket)?;
             client.statistics()?
         }
         (None, Some(policy), Some(socket)) => serve_policy(policy, socket, args)?,

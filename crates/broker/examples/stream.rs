@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn join(socket: &str, class: &str, destination: &Destination) -> Result<(Client, PathHandle), Error> {
-    let mut broker = Client::connect(Path::new(socket))?;
+    let mut broker = Client::connect_unix(Path::new(socket))?;
     let path = broker.open(class, destination.clone())?;
     Ok((broker, path))
 }

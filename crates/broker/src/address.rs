@@ -1,5 +1,5 @@
-//! Where a broker listens, as people write it: a path, `shm:PATH`, `tcp:HOST:PORT`, and `tls:` or `udp:` with
-//! `HOST:PORT?authority=FILE&certificate=FILE&key=FILE&token-file=FILE`.
+//! Where a broker listens, as people write it: a path, `unix:PATH`, `tcp:HOST:PORT`, and `tls:` or `udp:`
+//! with `HOST:PORT?authority=FILE&certificate=FILE&key=FILE&token-file=FILE`.
 
 use crate::tls::{CertifiedFiles, TlsError};
 use std::fmt;
@@ -13,10 +13,11 @@ use unisono_linux::private_directory::PrivateDirectory;
 /// Where a broker listens.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum BrokerAddress {
-    /// A Unix socket in the file system.
-    Unix(PathBuf),
-    /// The same; the socket only brings the descriptors of shared memory, and wakes who sleeps.
+    /// A Unix socket in the file system that brings the descriptors of shared memory, and wakes who sleeps.
     Shared(PathBuf),
+    /// The same socket, which carries the frames of a program that shares no memory. A broker that listens
+    /// for one kind listens for the other, too.
+    Unix(PathBuf),
     Tcp(SocketAddr),
     /// TCP with TLS.
     Tls(TlsAddress),
@@ -119,7 +120,7 @@ pub(crate) fn check_owner(socket: &Path) -> io::Result<()> {
 /// Why a text is no address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "`{text}` is no address: {why}; write a path such as /run/user/1000/events, shm:/run/user/1000/events-shm, tcp:127.0.0.1:7400, tls:HOST:7401?authority=FILE, or udp:HOST:7402?authority=FILE"
+    "`{text}` is no address: {why}; write a path such as /run/user/1000/events, tcp:127.0.0.1:7400, tls:HOST:7401?authority=FILE, or udp:HOST:7402?authority=FILE"
 )]
 pub struct AddressError {
     text: String,
@@ -141,8 +142,8 @@ impl FromStr for BrokerAddress {
         if let Some(place) = text.strip_prefix("udp:") {
             return TlsAddress::read(place).map(Self::Udp).map_err(|why| wrong(&why));
         }
-        let shared = text.strip_prefix("shm:");
-        let path = shared.or(text.strip_prefix("unix:")).unwrap_or(text);
+        let unix = text.strip_prefix("unix:");
+        let path = unix.or(text.strip_prefix("shm:")).unwrap_or(text);
         if path.is_empty() {
             return Err(wrong("it is empty"));
         }
@@ -150,15 +151,15 @@ impl FromStr for BrokerAddress {
         if path.len() > 107 {
             return Err(wrong("a socket's path has at most 107 bytes"));
         }
-        Ok(if shared.is_some() { Self::Shared(path.into()) } else { Self::Unix(path.into()) })
+        Ok(if unix.is_some() { Self::Unix(path.into()) } else { Self::Shared(path.into()) })
     }
 }
 
 impl fmt::Display for BrokerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unix(path) => write!(f, "{}", path.display()),
-            Self::Shared(path) => write!(f, "shm:{}", path.display()),
+            Self::Shared(path) => write!(f, "{}", path.display()),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Tcp(address) => write!(f, "tcp:{address}"),
             Self::Tls(address) => write!(f, "tls:{address}"),
             Self::Udp(address) => write!(f, "udp:{address}"),
@@ -177,11 +178,11 @@ mod tests {
             "udp:localhost:7401?authority=/a.pem&token-file=/t",
             "tls:[::1]:7401?authority=/a.pem&certificate=/c.pem&key=/k.pem&token-file=/t",
         ];
-        let plain = ["/run/events", "relative", "shm:/run/events", "tcp:127.0.0.1:7400", "tcp:[::1]:7400"];
+        let plain = ["/run/events", "relative", "unix:/run/events", "tcp:127.0.0.1:7400", "tcp:[::1]:7400"];
         for text in plain.into_iter().chain(tls) {
             assert_eq!(text.parse::<BrokerAddress>().expect("an address").to_string(), text);
         }
-        assert_eq!("unix:/a".parse(), Ok(BrokerAddress::Unix("/a".into())));
+        assert_eq!("shm:/a".parse(), Ok(BrokerAddress::Shared("/a".into())));
         let half = "tls:127.0.0.1:1?key=/k.pem";
         let other = "tls:127.0.0.1:1?password=x";
         let bad = [

@@ -173,7 +173,7 @@ fn with_log(directory: &Path, test: impl FnOnce(&mut Client, &Path)) {
     let mut server =
         Server::new(broker().with_log(log, Nanos::ZERO, kept), ChannelWait::Sleep).expect("descriptors");
     server.listen_unix(&unix, OWNER).expect("it listens");
-    while_serving(&mut server, || test(&mut Client::connect(&unix).expect("it listens"), &unix));
+    while_serving(&mut server, || test(&mut Client::connect_unix(&unix).expect("it listens"), &unix));
 }
 
 fn publish(client: &mut Client, payloads: &[&[u8]]) {
@@ -222,7 +222,7 @@ fn an_event_that_was_damaged_on_the_disk_is_told_as_lost_and_counted_and_the_bro
             let log = client.statistics().expect("it goes on").log.expect("it keeps one");
             assert_eq!((log.damaged, log.torn), (1, 0));
             publish(client, &[b"fourth"]);
-            let mut reader = Client::connect(unix).expect("it listens");
+            let mut reader = Client::connect_unix(unix).expect("it listens");
             let mut told = told(&mut reader, 4);
             // a notice may come before the events that wait
             told.sort_unstable();
@@ -245,7 +245,7 @@ fn a_log_with_a_torn_tail_is_served_to_its_last_whole_event_and_what_was_cut_off
             assert_eq!((log.damaged, log.next), (0, 3));
             assert!(log.torn > 0);
             publish(client, &[b"third again"]);
-            let mut reader = Client::connect(unix).expect("it listens");
+            let mut reader = Client::connect_unix(unix).expect("it listens");
             assert_eq!(told(&mut reader, 3), ["first", "second", "third again"]);
         });
     });

@@ -13,7 +13,7 @@ use unisono_broker::{
 };
 
 fn shared(addresses: &Addresses) -> Client {
-    Client::connect_shared(&addresses.shared).expect("it listens")
+    Client::connect_shared(&addresses.unix).expect("it listens")
 }
 
 fn links(client: &mut Client) -> u64 {
@@ -65,6 +65,26 @@ fn events_go_directly_with_all_that_they_carry_and_the_answers_are_those_of_the_
         assert_eq!((event(&mut consumer).sequence, links(&mut supplier)), (3, 0));
         supplier.publish(topic, &EventDraft::new(b"next")).expect("it leaves");
         assert_eq!(event(&mut consumer).sequence, 4);
+    });
+}
+
+#[test]
+fn an_event_that_is_due_before_many_in_the_ring_goes_to_the_broker() {
+    with_broker(|addresses| {
+        let (mut consumer, mut supplier, topic) = pair(addresses, &SubscriptionSpec::of("t"));
+        let due_in = |seconds| EventDraft::new(b"due").due_in(Duration::from_secs(seconds));
+        // the first one, which is never due, has been read
+        assert!(consumer.receive(Some(Duration::ZERO)).expect("the broker lives").is_none());
+        // few wait, or all of them are due earlier
+        for seconds in [1000, 999].into_iter().chain(1000..1100) {
+            supplier.publish(topic, &due_in(seconds)).expect("it leaves");
+        }
+        supplier.publish(topic, &EventDraft::new(b"whenever")).expect("it leaves");
+        assert_eq!(links(&mut supplier), 1);
+        supplier.publish(topic, &due_in(2000)).expect("it leaves");
+        assert_eq!(links(&mut supplier), 0);
+        let numbers: Vec<u64> = (0..104).map(|_| event(&mut consumer).sequence).collect();
+        assert!(numbers.into_iter().eq(2..106));
     });
 }
 

@@ -71,15 +71,14 @@ fn sleeps(thread: &Path) -> bool {
 /// A consumer is accepted while the order that its supplier needs for it waits in the broker.
 fn accepted_while_the_supplier_is_full(has_rings: bool) {
     let directory = tempfile::tempdir().expect("a scratch directory");
-    let (unix, shared) = (directory.path().join("events"), directory.path().join("shared"));
+    let unix = directory.path().join("events");
     let mut server = Server::new(broker(), ChannelWait::Sleep).expect("descriptors are left");
     server.listen_unix(&unix, OWNER).expect("it listens");
-    server.listen_shared(&shared, OWNER).expect("it listens");
     let gate = Gate::default();
     std::thread::scope(|scope| {
         let ends = Ends(&gate);
         let serving = scope.spawn(|| server.serve(&|| gate.pass()));
-        let join = || Client::connect_shared(&shared).expect("it listens");
+        let join = || Client::connect_shared(&unix).expect("it listens");
         let direct = SubscriptionSpec::of("t");
         let (mut supplier, mut first) = (join(), join());
         let topic = supplier.advertise(&Advertisement::of("t")).expect("a topic");
@@ -90,13 +89,13 @@ fn accepted_while_the_supplier_is_full(has_rings: bool) {
         // its connection holds 256 frames; events wait behind them
         let many = SubscriptionSpec { queue_events: 1000, ..SubscriptionSpec::of("u") };
         supplier.subscribe(&many).expect("it fits");
-        let mut other = Client::connect(&unix).expect("it listens");
+        let mut other = Client::connect_unix(&unix).expect("it listens");
         let crowd = other.advertise(&Advertisement::of("u")).expect("a topic");
         for _ in 0..300 {
             other.publish(crowd, &EventDraft::new(b"x")).expect("it leaves");
         }
         other.statistics().expect("all of that is taken");
-        let mut second = if has_rings { join() } else { Client::connect(&unix).expect("it listens") };
+        let mut second = if has_rings { join() } else { Client::connect_unix(&unix).expect("it listens") };
         second.subscribe(&direct).expect("it fits");
         gate.close();
         let thread = std::fs::read_link("/proc/thread-self").expect("it is mounted");

@@ -43,7 +43,7 @@ fn with_brokers(bounds: LogBounds, lives: Vec<BrokerLife>) {
 }
 
 fn client(unix: &Path) -> Client {
-    Client::connect(unix).expect("it listens")
+    Client::connect_unix(unix).expect("it listens")
 }
 
 fn event(client: &mut Client) -> ReceivedEvent {

@@ -5,6 +5,7 @@ mod common;
 
 use common::{broker, event, notice, with_broker};
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -54,11 +55,27 @@ fn events_arrive_with_all_that_they_carry_over_each_transport_from_each() {
 fn who_connects_to_shared_memory_and_leaves_at_once_harms_nobody() {
     with_broker(|addresses| {
         for _ in 0..50 {
-            drop(std::os::unix::net::UnixStream::connect(&addresses.shared).expect("it listens"));
+            drop(std::os::unix::net::UnixStream::connect(&addresses.unix).expect("it listens"));
         }
-        let mut client = Client::connect_shared(&addresses.shared).expect("it serves on");
+        let mut client = Client::connect_shared(&addresses.unix).expect("it serves on");
         client.subscribe(&SubscriptionSpec::of("heat")).expect("it answers");
     });
+}
+
+#[test]
+fn who_cannot_share_memory_is_told_the_other_way() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let path = directory.path().join("other");
+    let listener = std::os::unix::net::UnixListener::bind(&path).expect("a scratch directory");
+    let other = std::thread::spawn(move || {
+        let (mut program, _) = listener.accept().expect("it listens");
+        program.write_all(b"220 another service").expect("it is connected");
+        program
+    });
+    let unshared = Client::connect_shared(&path).expect_err("no broker");
+    assert!(matches!(unshared, Error::Unshared { .. }), "{unshared}");
+    assert!(unshared.to_string().ends_with(&format!("unix:{}, without shared memory", path.display())));
+    drop(other.join().expect("it does not panic"));
 }
 
 #[test]
@@ -68,7 +85,7 @@ fn large_and_many_events_arrive_in_order() {
         let to_shared = std::iter::repeat_with(|| addresses.local()).take(2).enumerate();
         let to_shared = to_shared.map(|(from, [unix, shared])| match from {
             0 => (unix, shared),
-            _ => (Client::connect_shared(&addresses.shared).expect("it listens"), shared),
+            _ => (Client::connect_shared(&addresses.unix).expect("it listens"), shared),
         });
         for (mut supplier, mut consumer) in from_all.chain(to_shared) {
             let topic = supplier.advertise(&Advertisement::of("bulk")).expect("a topic");
@@ -459,6 +476,6 @@ fn an_address_that_others_reach_or_that_is_in_use_is_refused() {
     let bound = server.listen_tcp(any, Exposure::Loopback).expect("it listens");
     let second = server.listen_tcp(bound, Exposure::Loopback);
     assert!(matches!(second, Err(ServeError::ListenTcp { .. })), "{second:?}");
-    let nobody = Client::connect(Path::new("/nonexistent/socket"));
+    let nobody = Client::connect_unix(Path::new("/nonexistent/socket"));
     assert!(matches!(nobody, Err(Error::Nobody { .. })));
 }

@@ -52,12 +52,12 @@ fn messages_that_were_confirmed_are_in_the_log_after_a_restart() {
                 }
                 client.subscribe(1, "nothing", 0); // so that the messages of QoS 0 have come
             }
-            let mut program = Client::connect(unix).expect("it listens");
+            let mut program = Client::connect_unix(unix).expect("it listens");
             let log = program.statistics().expect("it answers").log.expect("it keeps a log");
             assert_eq!((log.written, log.failed), (6, 0), "of `kept/#` and of no other topic");
         });
         serving(directory.path(), 16 << 20, |_, unix| {
-            let mut program = Client::connect(unix).expect("it listens");
+            let mut program = Client::connect_unix(unix).expect("it listens");
             let resume = ResumeSpec { name: "reader".to_owned(), after: Some(0) };
             let spec = SubscriptionSpec { resume: Some(resume), ..SubscriptionSpec::of("kept/a") };
             program.subscribe(&spec).expect("it fits");
@@ -91,7 +91,7 @@ fn a_message_that_the_log_does_not_take_is_not_confirmed_and_goes_to_nobody() {
             assert!(old.ends(), "MQTT 3.1.1 knows no refusal");
             client.publish("other", b"others notice nothing", 1, false);
             assert_eq!(reader.message().topic, "other");
-            let mut program = Client::connect(unix).expect("it listens");
+            let mut program = Client::connect_unix(unix).expect("it listens");
             let log = program.statistics().expect("it answers").log.expect("it keeps a log");
             assert_eq!((log.written, log.failed), (0, 4));
         });

@@ -57,7 +57,7 @@ fn receiver() -> (UdpSocket, Destination) {
 fn datagrams_arrive_as_they_were_handed_over_and_in_order() {
     with_broker(|path| {
         let (socket, destination) = receiver();
-        let mut client = Client::connect(path).expect("it listens");
+        let mut client = Client::connect_unix(path).expect("it listens");
         let channel = client.open("video", destination).expect("a channel");
         for number in 0..50_u32 {
             client.send(channel, &number.to_le_bytes(), NO_DEADLINE).expect("taken");
@@ -80,7 +80,7 @@ fn a_connection_carries_messages_with_their_lengths_and_a_client_that_dies_leave
     with_broker(|path| {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let destination = Destination::tcp(listener.local_addr().expect("bound"));
-        let mut client = Client::connect(path).expect("it listens");
+        let mut client = Client::connect_unix(path).expect("it listens");
         let channel = client.open("", destination).expect("the default class");
         let payload = vec![7; 9000];
         for _ in 0..30 {
@@ -103,7 +103,7 @@ fn a_connection_that_is_not_read_holds_up_nobody() {
     with_broker(|path| {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let (socket, datagrams) = receiver();
-        let mut client = Client::connect(path).expect("it listens");
+        let mut client = Client::connect_unix(path).expect("it listens");
         let stuck =
             client.open("video", Destination::tcp(listener.local_addr().expect("bound"))).expect("a channel");
         let mut taken = 0_u64;
@@ -135,7 +135,7 @@ fn a_connection_that_is_not_read_holds_up_nobody() {
 fn nobody_at_a_destination_is_told_and_the_connection_to_the_broker_goes_on() {
     with_broker(|path| {
         let gone = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound");
-        let mut client = Client::connect(path).expect("it listens");
+        let mut client = Client::connect_unix(path).expect("it listens");
         let told = client.open("web", Destination::tcp(gone)).and_then(|channel| {
             loop {
                 client.send(channel, b"hello?", NO_DEADLINE)?;
@@ -173,7 +173,7 @@ fn framed(frame: &Frame<'_>) -> Vec<u8> {
 #[test]
 fn bad_frames_are_answered_once_and_end_that_connection_alone() {
     with_broker(|path| {
-        let mut good = Client::connect(path).expect("it listens");
+        let mut good = Client::connect_unix(path).expect("it listens");
         let mut hello = framed(&Frame::Hello(Greeting::default()));
         hello[0] += 1;
         hello.push(0);
@@ -199,7 +199,7 @@ fn who_asks_and_never_reads_the_answers_is_dropped() {
         send(&socket, &framed(&Frame::Hello(Greeting::default())), SendFlags::NOSIGNAL).expect("sent");
         let ask = framed(&Frame::Ask);
         while send(&socket, &ask, SendFlags::NOSIGNAL).is_ok() {}
-        let mut good = Client::connect(path).expect("it listens");
+        let mut good = Client::connect_unix(path).expect("it listens");
         assert_eq!(good.statistics().expect("it goes on").clients, 1);
     });
 }
@@ -208,7 +208,7 @@ fn who_asks_and_never_reads_the_answers_is_dropped() {
 fn a_program_that_never_waits_for_credit_is_not_flooded_with_it() {
     with_broker(|path| {
         let (_socket, destination) = receiver();
-        let mut client = Client::connect(path).expect("it listens");
+        let mut client = Client::connect_unix(path).expect("it listens");
         let channel = client.open("video", destination).expect("a channel");
         // each has left before the next one comes, and none brings the program to look for answers
         for _ in 0..2000 {
@@ -225,7 +225,7 @@ fn a_program_that_never_waits_for_credit_is_not_flooded_with_it() {
 fn classes_that_both_want_more_share_by_weight() {
     with_broker(|path| {
         let (socket, destination) = receiver();
-        let mut client = Client::connect(path).expect("it listens");
+        let mut client = Client::connect_unix(path).expect("it listens");
         let channels =
             ["video", "web"].map(|class| client.open(class, destination.clone()).expect("a channel"));
         drop(socket); // who receives does not matter

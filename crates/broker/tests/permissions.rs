@@ -79,7 +79,7 @@ fn rates_and_connections_have_a_bound() {
         assert_eq!(outcomes[..2], [true, true]);
         assert!(outcomes[2..].contains(&false), "{outcomes:?}");
         assert!(refusals(&mut client, "rate") > 0);
-        let second = Client::connect(&at.unix);
+        let second = Client::connect_unix(&at.unix);
         assert!(refused(second).contains("may have 1 connections"));
         assert_eq!(refusals(&mut client, "connections"), 1);
     });
@@ -88,7 +88,7 @@ fn rates_and_connections_have_a_bound() {
 #[test]
 fn a_client_that_no_rule_names_is_refused() {
     with_rules("[[allow]]\nwho = [\"anonymous\"]\nsubscribe = [\"public/#\"]", None, |at| {
-        assert!(refused(Client::connect(&at.unix)).contains("no rule of the permissions names unix:"));
+        assert!(refused(Client::connect_unix(&at.unix)).contains("no rule of the permissions names unix:"));
         let mut client = Client::connect_tcp(at.tcp).expect("it is named");
         client.subscribe(&SubscriptionSpec::of("public/a")).expect("it may");
         assert!(refused(client.subscribe(&SubscriptionSpec::of("a"))).contains("anonymous may not"));

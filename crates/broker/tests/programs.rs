@@ -16,8 +16,8 @@ use unisono_broker::{
 const LEASE: Duration = Duration::from_secs(1);
 
 fn each(addresses: &Addresses) -> [BrokerAddress; 3] {
-    let Addresses { unix, shared, tcp, .. } = addresses.clone();
-    [BrokerAddress::Unix(unix), BrokerAddress::Shared(shared), BrokerAddress::Tcp(tcp)]
+    let Addresses { unix, tcp, .. } = addresses.clone();
+    [BrokerAddress::Unix(unix.clone()), BrokerAddress::Shared(unix), BrokerAddress::Tcp(tcp)]
 }
 
 fn leased(address: &BrokerAddress) -> Client {

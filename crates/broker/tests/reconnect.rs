@@ -20,12 +20,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn server(directory: &Path) -> Server {
     let mut server = Server::new(broker(), ChannelWait::Sleep).expect("descriptors are left");
     server.listen_unix(&directory.join("events"), OWNER).expect("it listens");
-    server.listen_shared(&directory.join("shared"), OWNER).expect("it listens");
     server
 }
 
 fn both(directory: &Path) -> [BrokerAddress; 2] {
-    [BrokerAddress::Unix(directory.join("events")), BrokerAddress::Shared(directory.join("shared"))]
+    [BrokerAddress::Unix(directory.join("events")), BrokerAddress::Shared(directory.join("events"))]
 }
 
 fn lasting(at: &BrokerAddress) -> Client {

@@ -8,13 +8,14 @@ mod authority;
 use authority::Authority;
 use conformance::{End, LARGEST};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
-use std::io::Read as _;
+use std::io::ErrorKind::ConnectionReset;
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use unisono_broker::memory::{MemoryListener, MemoryTransport};
+use unisono_broker::memory::{LocalListener, MemoryTransport};
 use unisono_broker::transport::{
     DatagramListener, Drained, FrameTransport as _, PayloadRef, StreamListener, StreamTransport, Taken,
     TransportError, TransportListener as _,
@@ -239,17 +240,66 @@ fn the_descriptor_tells_of_a_frame_that_came_with_the_end_of_a_handshake() {
     assert_eq!(broker.receive().expect("a frame").expect("a frame").bytes, b"head");
 }
 
+/// The broker's end of a connection to a socket of this host, before the program has said how it speaks.
+fn unsettled(largest: usize) -> (End, UnixStream) {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let path = directory.path().join("events");
+    let listener = UnixListener::bind(&path).expect("a scratch directory");
+    let mut listener = LocalListener::new(listener.into(), largest).expect("a listener");
+    let program = UnixStream::connect(&path).expect("it listens");
+    (listener.accept().expect("a socket that listens").expect("somebody connects").0, program)
+}
+
 #[test]
 fn a_connection_that_gets_no_rings_ends_alone() {
-    let directory = tempfile::tempdir().expect("a scratch directory");
-    let path = directory.path().join("shared");
-    let listener = UnixListener::bind(&path).expect("a scratch directory");
     // no ring is as large
-    let mut listener = MemoryListener::new(listener.into(), usize::MAX).expect("a listener");
-    let mut program = UnixStream::connect(&path).expect("it listens");
+    let (mut broker, mut program) = unsettled(usize::MAX);
+    program.write_all(&[1; 4]).expect("it is connected");
+    let refused = broker.settle().expect_err("no memory is as large");
+    assert!(matches!(refused, TransportError::Failed(_)), "{refused}");
+    drop(broker);
+    let end = program.read(&mut [0; 1]);
     assert!(
-        matches!(listener.accept(), Err(TransportError::Closed)),
-        "an error of the listener ends a broker"
+        end.as_ref().map_or_else(|error| error.kind() == ConnectionReset, |bytes| *bytes == 0),
+        "{end:?}"
     );
-    assert_eq!(program.read(&mut [0; 1]).expect("the end"), 0);
+}
+
+#[test]
+fn a_program_says_by_its_first_bytes_how_it_speaks_and_one_that_does_not_ends_alone() {
+    let (mut broker, program) = unsettled(LARGEST);
+    assert!(broker.settle().expect("it is connected").is_none());
+    assert_eq!(broker.send(b"head", PayloadRef::Bytes(&[])).expect("it is connected"), Taken::Full);
+    let program = std::thread::spawn(|| MemoryTransport::join(program.into()));
+    assert!(readable([broker.as_fd()], Some(PATIENCE)).expect("poll")[0]);
+    let mut settled = broker.settle().expect("it is connected").expect("it has said how it speaks");
+    let _program = program.join().expect("it does not panic").expect("offers of rings came");
+    assert!(settled.passes());
+    settled.woken().expect("offers of rings came");
+    assert!(settled.receive().expect("rings").is_none());
+
+    // a frame whose length begins like the greeting of the other kind, sent byte by byte
+    for first in [&[1_u8][..], &[1, 1, 1]] {
+        let (mut broker, mut program) = unsettled(LARGEST);
+        let frame = [&0x10101_u32.to_le_bytes()[..], &[7; 0x10101]].concat();
+        program.write_all(first).expect("it is connected");
+        let mut settled = broker.settle().expect("it is connected").expect("it has said how it speaks");
+        assert!(!settled.passes());
+        let program = std::thread::spawn({
+            let rest = frame[first.len()..].to_vec();
+            move || program.write_all(&rest).map(|()| program)
+        });
+        let came = loop {
+            if let Some(came) = settled.receive().expect("it is connected") {
+                break came.bytes.to_vec();
+            }
+            assert!(readable([settled.as_fd()], Some(PATIENCE)).expect("poll")[0]);
+        };
+        assert_eq!(came, frame[4..]);
+        drop(program.join().expect("it does not panic").expect("it is connected"));
+    }
+
+    let (mut broker, program) = unsettled(LARGEST);
+    drop(program);
+    assert!(matches!(broker.settle(), Err(TransportError::Closed)));
 }

@@ -37,7 +37,7 @@ impl Site {
         command.args(["events", "serve", "--listen"]).arg(&socket).args(options);
         let broker = Killed(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts"));
         let start = Instant::now();
-        while Client::connect(&socket).is_err() {
+        while Client::connect_unix(&socket).is_err() {
             assert!(start.elapsed() < Duration::from_secs(60), "no broker");
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -49,7 +49,7 @@ impl Site {
     }
 
     fn client(&self) -> Client {
-        Client::connect(&self.socket()).expect("it listens")
+        Client::connect_unix(&self.socket()).expect("it listens")
     }
 
     fn command(&self, arguments: &[&str]) -> Command {

@@ -52,7 +52,7 @@ impl BrokerOnSmallDisk {
 fn client(bus: &Path) -> Client {
     let start = Instant::now();
     loop {
-        match Client::connect(bus) {
+        match Client::connect_unix(bus) {
             Ok(client) => return client,
             Err(error) => assert!(start.elapsed() < Duration::from_secs(60), "{error}"),
         }

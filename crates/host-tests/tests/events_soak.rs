@@ -117,9 +117,9 @@ struct Soak<'a> {
 impl Soak<'_> {
     fn serve(&self) {
         let log = self.scratch.join("log").display().to_string();
-        let Addresses { unix, shared, tcp, mqtt } = &self.at;
+        let Addresses { shared, tcp, mqtt, .. } = &self.at;
         let keep = ["--log", &log, "--log-bytes", "1GiB", "--log-topics", "soak"];
-        let listen = ["serve", "--listen", unix, "--listen", shared, "--listen", tcp, "--mqtt", mqtt];
+        let listen = ["serve", "--listen", shared, "--listen", tcp, "--mqtt", mqtt];
         while !self.is_over.load(Ordering::Relaxed) {
             let mut broker = unisono(&[&listen[..], &keep].concat()).spawn().expect("unisono starts");
             self.broker.started(&broker);
@@ -305,7 +305,7 @@ fn nothing_that_was_acknowledged_is_lost_while_every_party_is_killed_at_random()
     let path = |name: &str| scratch.path().join(name).display().to_string();
     let [tcp, mqtt] = free_ports();
     let (tcp, mqtt) = (format!("tcp:{tcp}"), mqtt.to_string());
-    let at = Addresses { unix: path("bus"), shared: format!("shm:{}", path("shared")), tcp, mqtt };
+    let at = Addresses { unix: format!("unix:{}", path("bus")), shared: path("bus"), tcp, mqtt };
     let with_mqtt = require::program("mosquitto_pub", "apt-get install mosquitto-clients");
     if let Err(why) = &with_mqtt {
         eprintln!("without the MQTT client: {why:?}");

@@ -105,21 +105,19 @@ fn a_broker_that_root_starts_serves_and_logs_as_a_user_that_owns_nothing() -> Te
     require::root()?;
     let scratch = directory(0o711);
     let path = |name: &str| scratch.path().join(name).display().to_string();
-    let (unix, shared, metrics, log) =
-        (path("bus"), format!("shm:{}", path("shared")), path("metrics"), path("log"));
+    let (bus, metrics, log) = (path("bus"), path("metrics"), path("log"));
     // the second broker takes over a log of another user
     for _ in 0..2 {
-        let arguments = ["--listen", &unix, "--listen", &shared, "--log", &log, "--metrics", &metrics];
-        let broker = served(&arguments, "serving as user");
-        exchange(&unix);
-        exchange(&shared);
+        let broker = served(&["--listen", &bus, "--log", &log, "--metrics", &metrics], "serving as user");
+        exchange(&bus);
+        exchange(&format!("unix:{bus}"));
         let user = broker.said.split_whitespace().find_map(|word| word.trim_end_matches(',').parse().ok());
         let user: u32 = user.expect("a number");
         assert_ne!(user, 0);
         assert_unprivileged(broker.broker.id(), (user, user));
         assert!(owners(log.as_ref()).iter().all(|owner| *owner == user), "{:?}", owners(log.as_ref()));
         interrupt(broker);
-        for name in ["bus", "shared", "metrics"] {
+        for name in ["bus", "metrics"] {
             assert!(!scratch.path().join(name).exists(), "{name} is left");
         }
     }
@@ -149,7 +147,7 @@ fn root_chooses_the_user_and_may_stay_root() -> TestOutcome {
     assert_unprivileged(broker.broker.id(), (12345, 54321));
     interrupt(broker);
     let broker = served(&["--listen", &unix, "--user", "root"], "serving at");
-    Client::connect(unix.as_ref()).expect("it serves").statistics().expect("it answers");
+    Client::connect_unix(unix.as_ref()).expect("it serves").statistics().expect("it answers");
     assert!(threads(broker.broker.id()).iter().all(|thread| thread[0] == "0 0 0 0"));
     interrupt(broker);
     let mut nobody = serve(&["--listen", &unix, "--user", "no-such-user"]);

@@ -145,7 +145,7 @@ fn serve(directory: &Path) -> Broker {
 fn connect(directory: &Path) -> Client {
     let start = Instant::now();
     loop {
-        match Client::connect(&directory.join("broker")) {
+        match Client::connect_unix(&directory.join("broker")) {
             Ok(client) => return client,
             Err(error) => assert!(start.elapsed() < Duration::from_secs(60), "{error}"),
         }

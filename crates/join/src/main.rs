@@ -40,7 +40,7 @@ use unisono_linux::interrupt;
   unisono-join --config join.toml --zenoh-config tls.json5               several classes; TLS and access control by zenoh"
 )]
 struct Args {
-    /// The broker of this host: a path, shm:PATH, tcp:HOST:PORT or tls:HOST:PORT?authority=FILE
+    /// The broker of this host: the path of its socket, tcp:HOST:PORT or tls:HOST:PORT?authority=FILE
     #[arg(long, value_name = "ADDRESS")]
     at: Option<BrokerAddress>,
     /// Topics that travel: a pattern; give it again for more
@@ -109,7 +109,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     let settings = settings(args)?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let host = args.name.clone().unwrap_or_else(|| name(&host).unwrap_or_else(|_| "unnamed".to_owned()));
-    let at = args.at.clone().unwrap_or_else(|| BrokerAddress::Unix(unisono_broker::default_socket()));
+    let at = args.at.clone().unwrap_or_else(|| BrokerAddress::Shared(unisono_broker::default_socket()));
     interrupt::catch().context("cannot catch Ctrl-C")?;
     let sight = Arc::new(Sight::new(at, host, settings));
     let mut threads = Vec::new();

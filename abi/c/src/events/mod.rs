@@ -64,7 +64,6 @@ impl EventsError {
                 | Broker::NobodyThere { .. }
                 | Broker::NobodyHere { .. }
                 | Broker::NobodyServes { .. }
-                | Broker::NobodyShares { .. }
                 | Broker::SentAway(_)
                 | Broker::Broken(_) => CallStatus::Gone,
                 Broker::Refused(_) | Broker::Rejected(_) | Broker::Closed(_) | Broker::RequestFailed(_) => {
@@ -223,11 +222,11 @@ unsafe fn open(given: &ConnectOptions) -> Result<ClientHandle, EventsError> {
     Ok(ClientHandle { client, numbers: 0, topics, subscriptions, name, statistics: CString::default() })
 }
 
-/// Connects to the broker at `address`: the path of its socket, "shm:PATH" to reach it through shared
-/// memory, "tcp:HOST:PORT", "tls:HOST:PORT?authority=FILE", or "udp:HOST:PORT?authority=FILE" for QUIC.
-/// Behind a tls: or udp: address stands "&certificate=FILE&key=FILE" if the broker asks for certificates,
-/// and "&token-file=FILE" if it asks for tokens. NULL: this user's broker, at the socket where `unisono
-/// events serve` listens unless it is told otherwise, or else the host's at /run/unisono/events.
+/// Connects to the broker at `address`: the path of its socket, to share memory with it; "unix:PATH", to send
+/// all over the socket; "tcp:HOST:PORT"; "tls:HOST:PORT?authority=FILE"; "udp:HOST:PORT?authority=FILE", for
+/// QUIC. Behind a tls: or udp: address stands "&certificate=FILE&key=FILE" if the broker asks for
+/// certificates, and "&token-file=FILE" if it asks for tokens. NULL: this user's broker, at the socket where
+/// `unisono events serve` listens unless it is told otherwise, or else the host's at /run/unisono/events.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_connect(
     address: *const c_char,

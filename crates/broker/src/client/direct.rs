@@ -214,11 +214,6 @@ impl Client {
                 self.hear(None)?;
                 continue;
             }
-            let broker_only = event.criticality != 0 || sequence.is_some();
-            if blind || broker_only || event.fields.len() > MOST_FIELDS || event.key.len() > MOST_KEY {
-                self.leave(number, true)?;
-                return Ok(false);
-            }
             let now = now();
             let offered = self.outlets.get(&number).and_then(|outlet| outlet.deadline_ns);
             let deadline =
@@ -230,6 +225,11 @@ impl Client {
             }
             let ClientRings { supplies, room, .. } = &mut self.direct;
             let Some(supply) = supplies.get_mut(&number) else { continue };
+            let broker_only = event.criticality != 0 || sequence.is_some() || !supply.is_in_turn(deadline);
+            if blind || broker_only || event.fields.len() > MOST_FIELDS || event.key.len() > MOST_KEY {
+                self.leave(number, true)?;
+                return Ok(false);
+            }
             let head = DeliverHead {
                 sequence: supply.events + 1,
                 deadline,

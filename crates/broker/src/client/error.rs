@@ -15,10 +15,11 @@ pub enum Error {
     /// Nobody is there.
     #[error("no broker at {}: {source}; start one: unisono events serve --listen {}", path.display(), path.display())]
     Nobody { path: PathBuf, source: std::io::Error },
-    #[error("no broker at shm:{}: {source}; start one: unisono events serve --listen shm:{}", path.display(), path.display())]
-    NobodyShares { path: PathBuf, source: std::io::Error },
     #[error("no broker at {}: {source}, and none at {HOST_SOCKET}; start one: unisono events serve", path.display())]
     NobodyHere { path: PathBuf, source: std::io::Error },
+    /// Somebody is there, and no memory could be shared with it.
+    #[error("cannot share memory with the broker at {}: {source}; connect to unix:{}, without shared memory", path.display(), path.display())]
+    Unshared { path: PathBuf, source: TransportError },
     /// Somebody is there, and not for this user.
     #[error("cannot use {}: {why}", path.display())]
     NotForUs { path: PathBuf, why: String },

@@ -4,7 +4,7 @@
 //! use std::time::Duration;
 //! use unisono_broker::{Advertisement, Client, EventDraft, Reception, SubscriptionSpec};
 //! # fn main() -> Result<(), unisono_broker::Error> {
-//! let mut client = Client::connect("/run/unisono/events".as_ref())?;
+//! let mut client = Client::connect_shared("/run/unisono/events".as_ref())?;
 //! let heat = client.advertise(&Advertisement::of("plant/1/heat"))?;
 //! client.subscribe(&SubscriptionSpec::of("plant/+/heat"))?;
 //! client.publish(heat, &EventDraft::new(b"81.5").due_in(Duration::from_millis(2)))?;

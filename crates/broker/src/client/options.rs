@@ -103,8 +103,12 @@ impl ClientOptions {
                 Client::over(Box::new(transport), greeting, self.wait)
             }
             BrokerAddress::Shared(path) => {
-                let nobody = |source| Error::NobodyShares { path: path.clone(), source };
-                let transport = MemoryTransport::join(unix(path, nobody)?)?;
+                let nobody = |source| Error::Nobody { path: path.clone(), source };
+                let unshared = |error| match error {
+                    TransportError::Closed => Error::Broken(error),
+                    source => Error::Unshared { path: path.clone(), source },
+                };
+                let transport = MemoryTransport::join(unix(path, nobody)?).map_err(unshared)?;
                 Client::over(Box::new(transport), greeting, self.wait)
             }
             BrokerAddress::Tcp(address) => Client::over(tcp(*address)?, greeting, self.wait),
@@ -118,9 +122,9 @@ impl ClientOptions {
     /// # Errors
     /// There is neither, or one of them is not for this user.
     pub fn connect_default(&self) -> Result<Client, Error> {
-        match self.connect(&BrokerAddress::Unix(default_socket())) {
+        match self.connect(&BrokerAddress::Shared(default_socket())) {
             Err(Error::Nobody { path, source }) => {
-                match self.connect(&BrokerAddress::Unix(HOST_SOCKET.into())) {
+                match self.connect(&BrokerAddress::Shared(HOST_SOCKET.into())) {
                     Err(Error::Nobody { .. }) => Err(Error::NobodyHere { path, source }),
                     of_host => of_host,
                 }
@@ -174,11 +178,11 @@ fn lease_ns(lease: Duration) -> Result<u64, Error> {
 }
 
 impl Client {
-    /// Connects to the broker that listens at `path`.
+    /// Connects to the broker that listens at `path`, by frames over the socket.
     ///
     /// # Errors
     /// Nobody is there, or something else is.
-    pub fn connect(path: &Path) -> Result<Self, Error> {
+    pub fn connect_unix(path: &Path) -> Result<Self, Error> {
         Self::at(&BrokerAddress::Unix(path.to_owned()))
     }
 
@@ -190,7 +194,7 @@ impl Client {
         ClientOptions::new().connect_default()
     }
 
-    /// Connects through shared memory to the broker whose socket for that is at `path`.
+    /// Connects through shared memory to the broker that listens at `path`.
     ///
     /// # Errors
     /// Nobody is there, or something else is.

@@ -3,7 +3,7 @@
 //! ```no_run
 //! use unisono_broker::{Client, Destination, NO_DEADLINE};
 //! # fn main() -> Result<(), unisono_broker::Error> {
-//! let mut broker = Client::connect("/run/unisono/broker".as_ref())?;
+//! let mut broker = Client::connect_unix("/run/unisono/broker".as_ref())?;
 //! let video = broker.open("video", Destination::udp("192.0.2.7:5004".parse().expect("an address")))?;
 //! broker.send(video, b"a frame", NO_DEADLINE)?; // waits while the class has more than its share on the way
 //! # Ok(())

@@ -31,6 +31,9 @@ const LEAST_DEPTH: usize = 4;
 /// Events without a look whether the readers still live. Each look is a system call; with this many events
 /// between two looks it disappears beside them. Chosen by this argument, not measured.
 const LOOK_EVERY: u32 = 1024;
+/// Events in a ring that one which is due earlier may have to wait for. Through the broker it may be more: up
+/// to 256 events that have left for the consumer. As many as the broker takes from a program at a time.
+const NOT_OVERTAKEN: u64 = 64;
 /// How long a supplier waits for room before it listens to the broker. The broker's orders are not urgent,
 /// and each look is a system call. Chosen, not measured.
 const SLICE: Nanos = Nanos(5_000_000);
@@ -58,6 +61,8 @@ pub(super) struct DirectSupply {
     pub(super) last: Option<u64>,
     wait: Wait,
     until_look: u32,
+    /// The latest deadline of the events that may wait in the ring.
+    latest: Nanos,
 }
 
 /// Why an event is not in the ring.
@@ -71,7 +76,8 @@ pub(super) enum NotSupplied {
 
 impl DirectSupply {
     pub(super) fn new(wait: Wait) -> Self {
-        Self { ring: None, links: Vec::new(), events: 0, last: None, wait, until_look: LOOK_EVERY }
+        let latest = Nanos::ZERO;
+        Self { ring: None, links: Vec::new(), events: 0, last: None, wait, until_look: LOOK_EVERY, latest }
     }
 
     pub(super) fn readers(&self) -> usize {
@@ -100,6 +106,18 @@ impl DirectSupply {
     /// Bytes of its ring.
     pub(super) fn bytes(&self) -> u64 {
         self.ring.as_ref().map_or(0, |ring| ring.geometry().bytes())
+    }
+
+    /// Whether an event with this deadline may go into the ring, which keeps the order in which events came.
+    /// If many wait there, and one of them is due later, the order is the broker's work.
+    pub(super) fn is_in_turn(&mut self, deadline: Nanos) -> bool {
+        let unread =
+            if deadline < self.latest { self.ring.as_mut().map(MemorySupplier::unread) } else { None };
+        match unread {
+            Some(unread @ 1..) => return unread <= NOT_OVERTAKEN,
+            _ => self.latest = deadline,
+        }
+        true
     }
 
     /// Puts an event into the ring; consumers that are awake see it. A ring that has to be made takes its

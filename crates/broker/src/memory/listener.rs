@@ -1,17 +1,24 @@
-//! Where ends of shared memory connect.
+//! Where programs of this host connect. Each says by its first bytes whether it speaks through shared memory
+//! or by frames over the socket.
 
 use super::MemoryTransport;
-use crate::transport::{AcceptedTransport, TransportError, TransportListener, accept};
+use super::doorbell::GREETING;
+use crate::transport::{
+    AcceptedTransport, Drained, FrameTransport, IncomingFrame, PayloadRef, PollFor, StreamTransport, Taken,
+    TransportError, TransportListener, accept,
+};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Where ends of shared memory connect: a Unix socket that listens.
+/// Where programs of this host connect: a Unix socket that listens.
 #[derive(Debug)]
-pub struct MemoryListener {
+pub struct LocalListener {
     socket: OwnedFd,
     largest: usize,
 }
 
-impl MemoryListener {
+impl LocalListener {
     /// A listening socket accepts ends that carry frames of up to `largest` bytes.
     ///
     /// # Errors
@@ -22,17 +29,69 @@ impl MemoryListener {
     }
 }
 
-impl TransportListener for MemoryListener {
+impl TransportListener for LocalListener {
     fn accept(&mut self) -> Result<Option<AcceptedTransport>, TransportError> {
         let Some((socket, peer)) = accept(&self.socket)? else { return Ok(None) };
-        // The kernel may refuse memory or descriptors for many reasons. None ends the listener: this
-        // connection is closed, and those that come later may get theirs.
-        let transport = MemoryTransport::new(socket, self.largest).map_err(|_| TransportError::Closed)?;
-        Ok(Some((Box::new(transport), peer)))
+        Ok(Some((Box::new(UnsettledTransport { socket, largest: self.largest }), peer)))
     }
 }
 
-impl AsFd for MemoryListener {
+impl AsFd for LocalListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A connection whose other end has not said yet how it speaks. It takes no frame and has none.
+#[derive(Debug)]
+struct UnsettledTransport {
+    socket: OwnedFd,
+    largest: usize,
+}
+
+impl FrameTransport for UnsettledTransport {
+    fn largest(&self) -> usize {
+        self.largest
+    }
+
+    fn send(&mut self, _: &[u8], _: PayloadRef<'_>) -> Result<Taken, TransportError> {
+        Ok(Taken::Full)
+    }
+
+    fn flush(&mut self) -> Result<Drained, TransportError> {
+        Ok(Drained::All)
+    }
+
+    fn receive(&mut self) -> Result<Option<IncomingFrame<'_>>, TransportError> {
+        Ok(None)
+    }
+
+    fn poll_for(&self) -> PollFor {
+        PollFor::Frames
+    }
+
+    fn settle(&mut self) -> Result<Option<Box<dyn FrameTransport>>, TransportError> {
+        let mut first = [0; GREETING.len()];
+        match recv(&self.socket, &mut first, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+            Ok((0, _)) | Err(Errno::CONNRESET) => return Err(TransportError::Closed),
+            Ok(_) => {}
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        let socket = self.socket.try_clone().map_err(TransportError::Failed)?;
+        // whoever speaks through memory sends its greeting in one piece
+        Ok(Some(match first {
+            GREETING => Box::new(MemoryTransport::new(socket, self.largest)?),
+            _ => Box::new(StreamTransport::new(socket, self.largest)?),
+        }))
+    }
+
+    fn close(&mut self) {
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+}
+
+impl AsFd for UnsettledTransport {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

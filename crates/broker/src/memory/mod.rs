@@ -18,7 +18,8 @@
 //! | `page.rs` | what a consumer tells the supplier |
 //! | `supplier.rs`, `consumer.rs` | the two ends |
 //! | `doorbell.rs`, `offer.rs` | a socket by which both wake each other, and by which the memory is passed on |
-//! | `transport.rs`, `listener.rs` | a ring in each direction: frames between a program and the broker |
+//! | `transport.rs` | a ring in each direction: frames between a program and the broker |
+//! | `listener.rs` | where programs of a broker's host connect, by memory or by frames over the socket |
 //!
 //! Reference: Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012 (announcing
 //! and copying); Michael, "Hazard pointers", IEEE TPDS 15(6), 2004 (holding a slot).
@@ -36,7 +37,7 @@ mod transport;
 pub use consumer::{EventMark, HeldEvent, JoinRefused, MemoryConsumer, NextEvent, ReceiveRefused};
 pub use doorbell::{Doorbell, DoorbellState, DoorbellWatch};
 pub use geometry::MemoryGeometry;
-pub use listener::MemoryListener;
+pub use listener::LocalListener;
 pub use offer::MemoryOffer;
 pub use supplier::{AttachRefused, ConsumerNumber, Loan, MemorySupplier, PublishRefused, WhenBehind};
 pub use transport::MemoryTransport;

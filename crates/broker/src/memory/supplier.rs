@@ -262,6 +262,14 @@ impl MemorySupplier {
         None
     }
 
+    /// Events that a consumer has not read yet, as far as it has said: one that keeps up says so only when it
+    /// has read them all, or a quarter of the ring.
+    pub(crate) fn unread(&mut self) -> u64 {
+        let turn = self.turn;
+        self.attached.iter_mut().for_each(|attached| attached.look(turn));
+        self.attached.iter().map(|attached| turn - attached.position).max().unwrap_or_default()
+    }
+
     /// Retires the slots that all consumers are past, and sorts the retired ones into those that are held and
     /// those that are free.
     #[cold]

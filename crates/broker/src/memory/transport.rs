@@ -217,6 +217,7 @@ impl MemoryTransport {
     /// No offer comes, or something else does; no memory or descriptor is left.
     pub fn join(socket: OwnedFd) -> Result<Self, TransportError> {
         let doorbell = Doorbell::new(socket);
+        doorbell.greet().map_err(failed)?;
         let ring = || -> Result<MemoryConsumer, TransportError> {
             loop {
                 if let Some(offer) = MemoryOffer::receive(&doorbell).map_err(failed)? {

@@ -3,11 +3,11 @@
 use super::Server;
 use super::listen::{self, Exposure, ServeError};
 use crate::address::{BrokerAddress, TlsAddress};
-use crate::memory::MemoryListener;
+use crate::memory::LocalListener;
 use crate::tls::{TlsCertificates, TlsService, Uncertified};
 use crate::transport::{DatagramListener, Framing, StreamListener, TransportListener};
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, sockopt};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -24,25 +24,16 @@ pub(super) struct EncryptedService {
 }
 
 impl Server {
-    /// Listens at `path`; `mode` says who may connect ([`OWNER`](crate::OWNER)). A socket that a killed
-    /// broker has left is replaced.
+    /// Listens at `path` for programs of this host, which speak through shared memory or by frames over the
+    /// socket; `mode` says who may connect ([`OWNER`](crate::OWNER)). A socket that a killed broker has left
+    /// is replaced.
     ///
     /// # Errors
     /// [`ServeError`].
     pub fn listen_unix(&mut self, path: &Path, mode: u32) -> Result<(), ServeError> {
         let socket = listen::unix(path, mode)?;
         self.names.push(path.to_owned());
-        self.add(Box::new(StreamListener::new(socket, self.broker.limits().largest_frame())?))
-    }
-
-    /// The same for programs that speak through shared memory; the socket brings the descriptors.
-    ///
-    /// # Errors
-    /// [`ServeError`].
-    pub fn listen_shared(&mut self, path: &Path, mode: u32) -> Result<(), ServeError> {
-        let socket = listen::unix(path, mode)?;
-        self.names.push(path.to_owned());
-        self.add(Box::new(MemoryListener::new(socket, self.broker.limits().largest_frame())?))
+        self.add(Box::new(LocalListener::new(socket, self.broker.limits().largest_frame())?))
     }
 
     /// Listens at a TCP address; the answer has the port that the kernel chose for 0.
@@ -70,7 +61,11 @@ impl Server {
         if !sockopt::socket_acceptconn(&socket).unwrap_or(false) {
             return Err(ServeError::NoListener);
         }
-        self.add(Box::new(StreamListener::new(socket, self.broker.limits().largest_frame())?))
+        let largest = self.broker.limits().largest_frame();
+        if sockopt::socket_domain(&socket)? == AddressFamily::UNIX {
+            return self.add(Box::new(LocalListener::new(socket, largest)?));
+        }
+        self.add(Box::new(StreamListener::new(socket, largest)?))
     }
 
     /// Reads the certificates that [`listen_tls`](Self::listen_tls) needs. Tokens are given to the broker
@@ -162,9 +157,8 @@ impl Server {
     /// Listens at an address of any kind; the answer has the port that the kernel chose for 0.
     ///
     /// # Errors
-    /// As [`listen_unix`](Self::listen_unix), [`listen_shared`](Self::listen_shared),
-    /// [`listen_tcp`](Self::listen_tcp), [`listen_tls`](Self::listen_tls) and
-    /// [`listen_udp`](Self::listen_udp).
+    /// As [`listen_unix`](Self::listen_unix), [`listen_tcp`](Self::listen_tcp),
+    /// [`listen_tls`](Self::listen_tls) and [`listen_udp`](Self::listen_udp).
     pub fn listen(
         &mut self,
         address: &BrokerAddress,
@@ -172,8 +166,10 @@ impl Server {
         exposure: Exposure,
     ) -> Result<BrokerAddress, ServeError> {
         match address {
-            BrokerAddress::Unix(path) => self.listen_unix(path, mode).map(|()| address.clone()),
-            BrokerAddress::Shared(path) => self.listen_shared(path, mode).map(|()| address.clone()),
+            BrokerAddress::Shared(path) | BrokerAddress::Unix(path) => {
+                self.listen_unix(path, mode)?;
+                Ok(BrokerAddress::Shared(path.clone()))
+            }
             BrokerAddress::Tcp(address) => self.listen_tcp(*address, exposure).map(BrokerAddress::Tcp),
             BrokerAddress::Tls(place) => {
                 let address = self.listen_tls(place.address, exposure)?;

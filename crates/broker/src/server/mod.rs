@@ -416,9 +416,6 @@ impl Server {
                 Framing::Mqtt => self.broker.connected_by_mqtt(clock::now(), id, peer),
             }
         {
-            if transport.passes() {
-                self.broker.passes_descriptors(id);
-            }
             if transport.may_lose() {
                 self.broker.may_lose(id);
             }
@@ -430,6 +427,21 @@ impl Server {
     /// A program's descriptor is ready.
     fn wake(&mut self, id: ClientId, flags: EventFlags) {
         let Some(client) = self.clients.get_mut(&id) else { return };
+        match client.transport.settle() {
+            Ok(None) => {}
+            Ok(Some(settled)) => {
+                let _ = epoll::delete(&self.epoll, &*client.transport); // it ends with its descriptor anyway
+                let data = EventData::new_u64(CLIENT | u64::from(id.0));
+                if epoll::add(&self.epoll, &*settled, data, client.watched).is_err() {
+                    return self.drop_client(id);
+                }
+                client.transport = settled;
+                if client.transport.passes() {
+                    self.broker.passes_descriptors(id);
+                }
+            }
+            Err(error) => return self.lose(id, &error),
+        }
         match client.transport.woken() {
             Ok(()) => self.client(id, flags),
             Err(error) => {

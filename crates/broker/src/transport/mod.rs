@@ -284,6 +284,15 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         Ok(())
     }
 
+    /// The transport that this connection turns out to be, once the other end has said how it speaks. It
+    /// takes the place of this one. `None`: it is known, or nothing has come.
+    ///
+    /// # Errors
+    /// The other end is gone, or cannot be given what its transport needs.
+    fn settle(&mut self) -> Result<Option<Box<dyn FrameTransport>>, TransportError> {
+        Ok(None)
+    }
+
     /// Waits in this way, without the descriptor, until a frame may have come, the other end is gone or the
     /// time is over (on the monotonic clock). `false`: this transport waits at its descriptor alone.
     ///

@@ -20,18 +20,17 @@ use watchdog::{while_serving, within_a_minute};
 #[derive(Clone, Debug)]
 pub(crate) struct Addresses {
     pub(crate) unix: PathBuf,
-    pub(crate) shared: PathBuf,
     pub(crate) tcp: SocketAddr,
     pub(crate) mqtt: SocketAddr,
 }
 
 impl Addresses {
     pub(crate) fn client(&self) -> Client {
-        Client::connect(&self.unix).expect("it listens")
+        Client::connect_unix(&self.unix).expect("it listens")
     }
 
     pub(crate) fn local(&self) -> [Client; 2] {
-        [self.client(), Client::connect_shared(&self.shared).expect("it listens")]
+        [self.client(), Client::connect_shared(&self.unix).expect("it listens")]
     }
 
     pub(crate) fn clients(&self) -> [Client; 3] {
@@ -54,14 +53,13 @@ pub(crate) fn with_broker(test: impl FnOnce(&Addresses) + Send + 'static) {
 pub(crate) fn with_this_broker(broker: Broker, test: impl FnOnce(&Addresses) + Send + 'static) {
     within_a_minute(move || {
         let directory = tempfile::tempdir().expect("a scratch directory");
-        let (unix, shared) = (directory.path().join("events"), directory.path().join("shared"));
+        let unix = directory.path().join("events");
         let mut server = Server::new(broker, ChannelWait::Sleep).expect("descriptors are left");
         server.listen_unix(&unix, OWNER).expect("it listens");
-        server.listen_shared(&shared, OWNER).expect("it listens");
         let any = "127.0.0.1:0".parse().expect("an address");
         let tcp = server.listen_tcp(any, Exposure::Loopback).expect("it listens");
         let mqtt = server.listen_mqtt(any, Exposure::Loopback).expect("it listens");
-        let addresses = Addresses { unix, shared, tcp, mqtt };
+        let addresses = Addresses { unix, tcp, mqtt };
         while_serving(&mut server, || test(&addresses));
     });
 }

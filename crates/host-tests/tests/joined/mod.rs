@@ -100,7 +100,7 @@ impl Joined {
     pub(crate) fn client(&self, host: usize) -> Client {
         let start = Instant::now();
         loop {
-            match Client::connect(&self.socket(host)) {
+            match Client::connect_unix(&self.socket(host)) {
                 Ok(client) => return client,
                 Err(error) => assert!(start.elapsed() < MINUTE, "{error}"),
             }

@@ -45,6 +45,12 @@ pub(super) const PAPER: &[PaperLine] = &[
         ("1277 us", "4806 us", "3.8"),
     ),
     PaperLine::new(
+        "Table 1, null RPC on one host, through shared memory",
+        ("middleware-rpc", "response_us", "us"),
+        ("tcp", "channel-shm"),
+        ("1277 us", "4806 us", "3.8"),
+    ),
+    PaperLine::new(
         "Table 1, null RPC on one host, a thread for each request",
         ("middleware-rpc", "response_us", "us"),
         IN_THREADS,

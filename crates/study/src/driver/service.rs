@@ -286,7 +286,8 @@ impl ServiceDriver {
         stage: Option<&LinkStage>,
         certified: Option<&BrokerCertificate>,
     ) -> BrokerPlaces {
-        let unix = host.files.path("broker").display().to_string();
+        let shared = host.files.path("broker").display().to_string();
+        let unix = format!("unix:{shared}");
         let address = stage.map_or(Ipv4Addr::LOCALHOST, |_| SENDER);
         let tcp = format!("tcp:{address}:{BROKER_PORT}");
         if let Some(BrokerCertificate { certificate, .. }) = certified {
@@ -297,7 +298,6 @@ impl ServiceDriver {
         match (self.over, stage) {
             (ServiceCarrier::ChannelTcp, _) => BrokerPlaces { for_server: tcp.clone(), for_client: tcp },
             (ServiceCarrier::ChannelShm, _) => {
-                let shared = format!("shm:{unix}");
                 BrokerPlaces { for_server: shared.clone(), for_client: shared }
             }
             (_, Some(_)) => BrokerPlaces { for_server: unix, for_client: tcp },

@@ -272,8 +272,8 @@ impl RivalRun<'_> {
         match self.driver.meet {
             MeetAt::Address => tcp,
             MeetAt::Tcp => format!("tcp:{tcp}"),
-            MeetAt::Path => path,
-            MeetAt::Shm => format!("shm:{path}"),
+            MeetAt::Path => format!("unix:{path}"),
+            MeetAt::Shm => path,
             MeetAt::Locator => format!("tcp/{tcp}"),
             MeetAt::Ipc => format!("ipc://{path}"),
             MeetAt::Port => PORT.to_string(),

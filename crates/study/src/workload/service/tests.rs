@@ -157,7 +157,7 @@ fn every_client_gets_the_whole_file_from_one_thread_or_from_one_for_each_request
     }
 }
 
-/// Runs a scene with a broker that listens at a socket of its own, and over shared memory.
+/// Runs a scene with a broker that listens at a socket of its own; programs may reach it by shared memory.
 fn run_with_broker(scene: impl Fn(BrokerPlaces) -> ServiceScene, is_shared: bool) -> Vec<Figure> {
     use std::sync::atomic::{AtomicBool, Ordering};
     use unisono_broker::{Broker, ChannelWait, Limits, OWNER, Server};
@@ -167,13 +167,9 @@ fn run_with_broker(scene: impl Fn(BrokerPlaces) -> ServiceScene, is_shared: bool
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("broker");
     let mut server = Server::new(broker, ChannelWait::Sleep).expect("descriptors");
-    let place = if is_shared {
-        server.listen_shared(&path, OWNER).expect("it listens");
-        format!("shm:{}", path.display())
-    } else {
-        server.listen_unix(&path, OWNER).expect("it listens");
-        path.display().to_string()
-    };
+    server.listen_unix(&path, OWNER).expect("it listens");
+    let path = path.display();
+    let place = if is_shared { path.to_string() } else { format!("unix:{path}") };
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let serving = scope.spawn(|| server.serve(&|| stop.load(Ordering::Relaxed)));

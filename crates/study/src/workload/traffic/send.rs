@@ -106,8 +106,8 @@ fn channel(
     destination: &Destination,
 ) -> Result<(Client, PathHandle), Error> {
     let path = scene.broker.as_deref().unwrap_or(std::path::Path::new("broker"));
-    let mut client =
-        patiently(PATIENCE, || Client::connect(path)).map_err(|error| failed("broker", source, error))?;
+    let mut client = patiently(PATIENCE, || Client::connect_unix(path))
+        .map_err(|error| failed("broker", source, error))?;
     let channel =
         client.open(&source.class, destination.clone()).map_err(|error| failed("broker", source, error))?;
     Ok((client, channel))
