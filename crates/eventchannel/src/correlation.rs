@@ -66,6 +66,11 @@ impl<P> Correlator<P> {
         Self { rule: correlation.rule, within: correlation.within, chains }
     }
 
+    /// Whether it has the rule and the time of a correlation.
+    pub(crate) fn follows(&self, correlation: &Correlation) -> bool {
+        self.rule == correlation.rule && self.within == correlation.within
+    }
+
     /// An event has come that matches these parts, ascending. The answer is a complete correlation, which
     /// ends with it.
     pub(crate) fn feed(&mut self, event: &Arc<ChannelEvent<P>>, parts: &[usize]) -> Option<Chain<P>> {

@@ -94,8 +94,8 @@ mod value;
 
 pub use admission::{AdmissionError, ExecutionTime, Reservation};
 pub use channel::{
-    Acknowledged, ChannelLimits, ConsumerSpec, DepartedInboxes, EventChannel, InboxAccount, Published,
-    TimerSpec,
+    Acknowledged, ChannelLimits, ConsumerSpec, DepartedInboxes, EventChannel, InboxAccount, PastEvents,
+    Published, TimerSpec,
 };
 pub use correlation::{Correlation, CorrelationRule, Incomplete, MOST_PARTS};
 pub use delivery::{ChannelNotice, DeliveredEvent, Delivery, Lateness};

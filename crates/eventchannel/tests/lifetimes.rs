@@ -347,7 +347,11 @@ proptest! {
                     bench.channel.disconnect(Nanos(now), members.remove(which));
                 }
                 Step::Leave(_) => {}
-                Step::Come => members.push(bench.channel.connect(Nanos(now), spec.clone()).expect("the same")),
+                Step::Come => {
+                    let come = bench.channel.connect(Nanos(now), spec.clone()).expect("the same");
+                    bench.subscribe(come, "t");
+                    members.push(come);
+                }
             }
         }
         // in the end somebody who acknowledges everything

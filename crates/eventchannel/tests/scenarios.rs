@@ -421,7 +421,7 @@ fn a_retained_event_reaches_late_consumers_until_it_is_replaced_removed_or_past_
     assert_eq!(past(&mut bench, 21), None, "its deadline has passed");
     bench.publish(22, topic, retained(Retention::Retain));
     let afresh = bench.consumer("afresh", InboxSpec::default());
-    bench.channel.subscribe_afresh(Nanos(23), afresh, all("lamp")).expect("it fits");
+    bench.channel.subscribe_with(Nanos(23), afresh, all("lamp"), PastEvents::None).expect("it fits");
     assert!(bench.next(23).is_none(), "it asked for nothing of the past");
     bench.publish(24, topic, retained(Retention::Remove));
     assert!(bench.next(24).is_some(), "the event that removes is delivered as any other");

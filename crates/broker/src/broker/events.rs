@@ -303,7 +303,10 @@ impl Broker {
                 .try_for_each(|timer| self.channel.set_timer(now, id, timer).map(drop))
         });
         match asked {
-            Ok(()) => Ok(id),
+            Ok(()) => {
+                self.channel.replace_departed(id);
+                Ok(id)
+            }
             Err(error) => {
                 self.channel.disconnect_unseen(now, id);
                 Err(self.access.refuse(&error))

@@ -5,14 +5,14 @@ use super::{CorrelationState, Destined, EventChannel};
 use crate::correlation::{Correlation, Correlator, MOST_PARTS};
 use crate::error::ChannelError;
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
-use crate::ids::{ConsumerId, CorrelationId, SubscriptionId};
+use crate::ids::{ConsumerId, CorrelationId, InboxId, SubscriptionId};
 use crate::inbox::Parcel;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
 impl<P: EventPayload> EventChannel<P> {
     /// A consumer, or its group, asks for events that come together. They begin with the next event: history
-    /// is not looked at.
+    /// is not looked at. If the group has the same correlation already, that one serves this consumer, too.
     ///
     /// A delivery names the event that completed it, under the subscription of the part with the least number
     /// that the event matched; its deadline and criticality count.
@@ -31,6 +31,10 @@ impl<P: EventPayload> EventChannel<P> {
         if !(1..=MOST_PARTS).contains(&parts) {
             return Err(ChannelError::Parts { parts, most: MOST_PARTS });
         }
+        if let Some((id, state)) = self.same_correlation(inbox, &correlation) {
+            state.by.push(consumer);
+            return Ok(id);
+        }
         if self.subscriptions.len() + parts > self.limits.subscriptions {
             return Err(ChannelError::TooMany { what: "subscriptions", most: self.limits.subscriptions });
         }
@@ -42,13 +46,32 @@ impl<P: EventPayload> EventChannel<P> {
         let mut subscriptions = Vec::new();
         for (part, interest) in correlation.parts.into_iter().enumerate() {
             let subscription = SubscriptionId(self.number());
-            self.add(subscription, Destined { inbox, part: Some((id, part)) }, interest);
+            self.add(subscription, Destined { inbox, by: consumer, part: Some((id, part)) }, interest);
             subscriptions.push(subscription);
         }
         let incomplete = correlation.incomplete;
-        let state = CorrelationState { inbox, correlator, parts: subscriptions, incomplete, alarm: None };
+        let by = vec![consumer];
+        let state = CorrelationState { inbox, by, correlator, parts: subscriptions, incomplete, alarm: None };
         self.correlations.insert(id, state);
         Ok(id)
+    }
+
+    /// The correlation of an inbox that is the same: another consumer of the group asked for it. With two of
+    /// them the group would get each event twice.
+    fn same_correlation(
+        &mut self,
+        inbox: InboxId,
+        wanted: &Correlation,
+    ) -> Option<(CorrelationId, &mut CorrelationState<P>)> {
+        let Self { correlations, index, .. } = self;
+        let of_inbox = correlations.iter_mut().filter(|(_, state)| state.inbox == inbox);
+        let mut same = of_inbox.filter(|(_, state)| {
+            let parts = state.parts.iter().map(|part| index.interest(*part));
+            state.correlator.follows(wanted)
+                && state.incomplete == wanted.incomplete
+                && parts.eq(wanted.parts.iter().map(Some))
+        });
+        same.next().map(|(id, state)| (*id, state))
     }
 
     /// An event matches parts of one correlation, ascending. Whether that completes it.

@@ -44,6 +44,8 @@ pub enum TimerSpec {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimerState {
     pub(super) inbox: InboxId,
+    /// The consumer that asked for it.
+    pub(super) by: ConsumerId,
     spec: TimerSpec,
     next: Nanos,
 }
@@ -88,7 +90,11 @@ impl<P: EventPayload> EventChannel<P> {
                 }
                 ChannelAlarm::Redelivery(consumer, number) => self.repeat(now, consumer, number),
                 ChannelAlarm::Linger(inbox) => {
-                    if self.receivers.get(&inbox).is_some_and(|receiver| receiver.members.is_empty()) {
+                    let over = self
+                        .receivers
+                        .get(&inbox)
+                        .is_some_and(|receiver| receiver.members.is_empty() && receiver.lingers_until <= at);
+                    if over {
                         self.close(inbox);
                     }
                 }
@@ -207,7 +213,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
         let id = TimerId(self.number());
         let next = period.after(now);
-        self.timers.insert(id, TimerState { inbox, spec, next });
+        self.timers.insert(id, TimerState { inbox, by: consumer, spec, next });
         self.alarms.set(next, ChannelAlarm::Timer(id));
         if let Some(receiver) = self.receivers.get_mut(&inbox) {
             receiver.heard = receiver.heard.max(now);

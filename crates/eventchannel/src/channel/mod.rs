@@ -1,7 +1,8 @@
 //! The channel: its parties, what they publish, and what is delivered next.
 //!
 //! ```text
-//!   declare, offer, connect, subscribe   parties.rs    compared, admitted, or refused with both values
+//!   declare, offer, connect              parties.rs    compared, admitted, or refused with both values
+//!   subscribe, unsubscribe               subscribe.rs  the same, and what is kept of the past
 //!   try_publish                          publish.rs    checked, matched, into inboxes, or refused by whom
 //!   next, next_to_same, finish           deliver.rs    the class by shares, the inbox by deadline, its event
 //!   acknowledge                          acknowledge.rs   what is not acknowledged is delivered again
@@ -22,6 +23,7 @@ mod keep;
 mod leases;
 mod parties;
 mod publish;
+mod subscribe;
 
 use crate::admission::AdmissionControl;
 use crate::alarms::Alarms;
@@ -52,6 +54,7 @@ pub use acknowledge::Acknowledged;
 pub use leases::TimerSpec;
 pub use parties::ConsumerSpec;
 pub use publish::Published;
+pub use subscribe::PastEvents;
 
 /// How much a channel takes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,6 +145,8 @@ struct Receiver<P> {
     /// Its consumers, the one to be served next first.
     members: VecDeque<ConsumerId>,
     subscriptions: BTreeSet<SubscriptionId>,
+    /// How long it stays without a consumer. An alarm that was set for an earlier time means nothing.
+    lingers_until: Nanos,
     /// Where it stands in its class, while it wants service and may have it.
     standing: Option<ClassStanding>,
     /// The count of publications when it last matched, so that an event enters once.
@@ -174,6 +179,8 @@ struct SupplierState {
 #[derive(Clone, Copy, Debug)]
 struct Destined {
     inbox: InboxId,
+    /// The consumer that asked for it.
+    by: ConsumerId,
     /// To a part of a correlation.
     part: Option<(CorrelationId, usize)>,
 }
@@ -181,6 +188,8 @@ struct Destined {
 #[derive(Debug)]
 struct CorrelationState<P> {
     inbox: InboxId,
+    /// The consumers that asked for it: of a group, each that asked for the same.
+    by: Vec<ConsumerId>,
     correlator: Correlator<P>,
     parts: Vec<SubscriptionId>,
     incomplete: Incomplete,

@@ -1,17 +1,15 @@
-//! Topics, suppliers, consumers and subscriptions: how each is added and removed.
+//! Topics, suppliers and consumers: how each is added and removed.
 
-use super::{
-    AttachedConsumer, BarrenLook, Destined, EventChannel, OfferState, Receiver, SupplierState, Topic,
-};
+use super::{AttachedConsumer, BarrenLook, EventChannel, OfferState, Receiver, SupplierState, Topic};
 use crate::alarms::ChannelAlarm;
 use crate::delivery::ChannelNotice;
 use crate::dispatch::MOST_CHARGE;
 use crate::error::ChannelError;
-use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
+use crate::event::{EventPayload, NO_DEADLINE};
 use crate::history::TopicHistory;
-use crate::ids::{ConsumerId, InboxId, SubscriptionId, SupplierId, TopicId};
+use crate::ids::{ConsumerId, InboxId, SupplierId, TopicId};
 use crate::inbox::{BetweenSuppliers, Inbox, InboxSpec, Parcel};
-use crate::index::{Interest, TopicRoute};
+use crate::index::TopicRoute;
 use crate::number_map::NumberSet;
 use crate::pattern::check_name;
 use crate::quality::{Departed, Mismatch, Offer, RateMeter};
@@ -288,6 +286,7 @@ impl<P: EventPayload> EventChannel<P> {
             notices: VecDeque::new(),
             members: VecDeque::new(),
             subscriptions: BTreeSet::new(),
+            lingers_until: Nanos::ZERO,
             standing: None,
             matched: 0,
             heard: Nanos::ZERO,
@@ -320,8 +319,12 @@ impl<P: EventPayload> EventChannel<P> {
         if empty && !lingers {
             return self.close(inbox);
         }
-        if empty {
-            self.alarms.set(linger.after(now), ChannelAlarm::Linger(inbox));
+        match empty {
+            true => {
+                receiver.lingers_until = linger.after(now);
+                self.alarms.set(receiver.lingers_until, ChannelAlarm::Linger(inbox));
+            }
+            false => self.forget_asked(inbox, |by| by == consumer),
         }
         for (number, (again, parcel)) in member.outstanding {
             self.alarms.clear(again, ChannelAlarm::Redelivery(consumer, number));
@@ -375,115 +378,6 @@ impl<P: EventPayload> EventChannel<P> {
             receiver.inbox.forget_topics(|topic| unused.contains(&topic));
         }
         unused.len()
-    }
-
-    /// A consumer, or its group, asks for events. What the topics keep of the past comes first.
-    ///
-    /// # Errors
-    /// The consumer does not exist, a topic or an offer that is there does not meet its request, or there are
-    /// too many.
-    pub fn subscribe(
-        &mut self,
-        now: Nanos,
-        consumer: ConsumerId,
-        interest: Interest,
-    ) -> Result<SubscriptionId, ChannelError> {
-        let inbox = self.consumers.get(&consumer).ok_or(unknown("consumer", consumer.0))?.inbox;
-        if self.subscriptions.len() >= self.limits.subscriptions {
-            return Err(ChannelError::TooMany { what: "subscriptions", most: self.limits.subscriptions });
-        }
-        let id = SubscriptionId(self.number());
-        let past = self.past(now, inbox, &interest)?;
-        let receiver = self.receivers.get_mut(&inbox).ok_or(unknown("consumer", consumer.0))?;
-        for event in past {
-            self.arrivals += 1;
-            let parcel = Parcel { retained: true, ..Parcel::new(event, id) };
-            receiver.inbox.push(now, self.arrivals, parcel);
-        }
-        self.add(id, Destined { inbox, part: None }, interest);
-        self.place(inbox);
-        Ok(id)
-    }
-
-    /// The same, without what the topics keep of the past.
-    ///
-    /// # Errors
-    /// As [`subscribe`](Self::subscribe).
-    pub fn subscribe_afresh(
-        &mut self,
-        now: Nanos,
-        consumer: ConsumerId,
-        interest: Interest,
-    ) -> Result<SubscriptionId, ChannelError> {
-        let inbox = self.consumers.get(&consumer).ok_or(unknown("consumer", consumer.0))?.inbox;
-        if self.subscriptions.len() >= self.limits.subscriptions {
-            return Err(ChannelError::TooMany { what: "subscriptions", most: self.limits.subscriptions });
-        }
-        self.past(now, inbox, &interest)?; // what is there has to meet its request all the same
-        let id = SubscriptionId(self.number());
-        self.add(id, Destined { inbox, part: None }, interest);
-        Ok(id)
-    }
-
-    pub(super) fn add(&mut self, id: SubscriptionId, destined: Destined, interest: Interest) {
-        if let Some(receiver) = self.receivers.get_mut(&destined.inbox) {
-            receiver.subscriptions.insert(id);
-        }
-        self.subscriptions.insert(id, destined);
-        self.index.insert(id, interest);
-        self.audiences += 1;
-    }
-
-    /// What the topics keep that an interest asks for, the oldest first, if they offer what the inbox
-    /// requests.
-    pub(super) fn past(
-        &self,
-        now: Nanos,
-        inbox: InboxId,
-        interest: &Interest,
-    ) -> Result<Vec<Arc<ChannelEvent<P>>>, ChannelError> {
-        let receiver = self.receivers.get(&inbox).ok_or(unknown("inbox", inbox.0))?;
-        let (request, hears) = (receiver.inbox.spec.request, receiver.inbox.spec.hears);
-        let mut past = Vec::new();
-        for (number, topic) in &self.topics {
-            if !interest.asks_for(&topic.spec.name, topic.spec.event_type.as_deref()) {
-                continue;
-            }
-            let mut offers = topic
-                .suppliers
-                .iter()
-                .filter_map(|supplier| self.suppliers.get(supplier)?.offers.get(number));
-            request
-                .meets_topic(topic.spec.history)
-                .and_then(|()| offers.try_for_each(|state| request.meets_offer(&state.offer)))
-                .map_err(|mismatch| ChannelError::Mismatch {
-                    topic: Arc::clone(&topic.spec.name),
-                    mismatch,
-                })?;
-            let passes = |event: &&Arc<ChannelEvent<P>>| {
-                let filter = interest.filter.as_ref();
-                hears.hears(event.origin) && filter.is_none_or(|filter| filter.matches(&event.fields))
-            };
-            let history = || topic.history.events();
-            let retained =
-                topic.retained.iter().map(|(event, _)| event).filter(|event| {
-                    event.deadline >= now && !history().any(|other| Arc::ptr_eq(other, event))
-                });
-            past.extend(history().chain(retained).filter(passes).map(Arc::clone));
-        }
-        past.sort_by_key(|event| event.published);
-        Ok(past)
-    }
-
-    /// Ends a subscription. What it let in is still delivered.
-    pub fn unsubscribe(&mut self, subscription: SubscriptionId) {
-        self.index.remove(subscription);
-        self.audiences += 1;
-        if let Some(Destined { inbox, .. }) = self.subscriptions.remove(&subscription)
-            && let Some(receiver) = self.receivers.get_mut(&inbox)
-        {
-            receiver.subscriptions.remove(&subscription);
-        }
     }
 
     /// A consumer takes nothing for now, as when its socket is full. Its events wait in its inbox, or go to

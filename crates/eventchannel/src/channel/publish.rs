@@ -152,7 +152,7 @@ impl<P: EventPayload> EventChannel<P> {
         let mut foremost: Option<(usize, InboxId)> = None;
         let mut parts: Vec<(CorrelationId, usize)> = Vec::new();
         for subscription in &found {
-            let Some(Destined { inbox, part }) = self.subscriptions.get(subscription).copied() else {
+            let Some(Destined { inbox, part, .. }) = self.subscriptions.get(subscription).copied() else {
                 continue;
             };
             let Some(receiver) = self.receivers.get_mut(&inbox) else { continue };

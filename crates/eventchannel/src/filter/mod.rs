@@ -69,6 +69,13 @@ impl FromStr for ContentFilter {
     }
 }
 
+impl PartialEq for ContentFilter {
+    /// Whether they are written alike.
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
 impl fmt::Display for ContentFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)

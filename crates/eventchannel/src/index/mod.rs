@@ -36,7 +36,7 @@ impl ExceptedTopics {
 }
 
 /// Which events a subscription asks for.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Interest {
     pub pattern: TopicPattern,
     /// Topics of the pattern that it does not ask for.

@@ -8,7 +8,8 @@ use crate::permissions::RefusalKind;
 use crate::task::ClientId;
 use std::sync::Arc;
 use unisono_eventchannel::{
-    ConsumerId, ConsumerSpec, InboxCapacity, InboxSpec, Interest, LateEvents, Redelivery, TopicPattern,
+    ConsumerId, ConsumerSpec, InboxCapacity, InboxSpec, Interest, LateEvents, PastEvents, Redelivery,
+    TopicPattern,
 };
 use unisono_linux::clock::Nanos;
 
@@ -108,11 +109,8 @@ impl Broker {
             None => self.mqtt_consumer(now, id, request.qos, group.as_deref())?,
         };
         let interest = Interest::in_topics(pattern.clone());
-        let made = match past {
-            true => self.channel.subscribe(now, consumer, interest),
-            false => self.channel.subscribe_afresh(now, consumer, interest),
-        };
-        let subscription = match made {
+        let past = if past { PastEvents::All } else { PastEvents::None };
+        let subscription = match self.channel.subscribe_with(now, consumer, interest, past) {
             Ok(subscription) => subscription,
             Err(error) => {
                 if group.is_some() && known.is_none() {
