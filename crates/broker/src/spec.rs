@@ -12,6 +12,10 @@ use unisono_eventchannel::{
 };
 use unisono_linux::clock::Nanos;
 
+/// The shortest time after which a consumer is told something again. The broker does so for each consumer,
+/// and serves the others meanwhile: to wake a program costs it some 10 us. Chosen, not measured.
+pub(crate) const SHORTEST_PERIOD: Nanos = Nanos(100_000);
+
 /// The first frame of a program.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -470,6 +474,19 @@ impl SubscriptionSpec {
         };
         let group = self.group.as_deref().map(Arc::from);
         ConsumerSpec { name: self.name.as_str().into(), group, inbox, lease: None }
+    }
+
+    /// A time after which the broker would act again and again, and that is too short for it.
+    pub(crate) fn too_short(&self) -> Option<(&'static str, u64)> {
+        let times = [
+            ("a period", self.every_ns),
+            ("a time of silence", self.silence_ns),
+            ("a time until an event comes again", self.again.map(|again| again.after_ns)),
+        ];
+        let short = |(what, ns): (&'static str, Option<u64>)| {
+            Some((what, ns.filter(|ns| Nanos(*ns) < SHORTEST_PERIOD)?))
+        };
+        times.into_iter().find_map(short)
     }
 
     /// What it asks for that cannot be had if events may be lost on the way.

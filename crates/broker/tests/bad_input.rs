@@ -13,8 +13,9 @@ use unisono_broker::frame::{PublishFlags, PublishHead};
 use unisono_broker::log::{EventLog, LogBounds};
 use unisono_broker::transport::TransportPeer;
 use unisono_broker::{
-    Advertisement, ChannelWait, Client, ClientId, EventDraft, Frame, Greeting, Limits, NO_DEADLINE, Nanos,
-    NoticeText, OWNER, Reception, ResumeSpec, Server, SubscriptionSpec, Task, Tokens, now,
+    Advertisement, AgainSpec, ChannelWait, Client, ClientId, EventDraft, FieldSet, Frame, Greeting,
+    KeptHistory, Limits, NO_DEADLINE, Nanos, NoticeText, OWNER, Reception, ResumeSpec, Server,
+    SubscriptionSpec, Task, Tokens, now,
 };
 
 /// A frame as a socket carries it.
@@ -125,6 +126,72 @@ fn an_event_larger_than_the_broker_takes_is_rejected_to_its_supplier_and_counted
         // a frame that no event is as large as ends the connection
         socket.send(&u32::MAX.to_le_bytes());
         assert!(socket.heard().starts_with("Bye") && socket.ends());
+    });
+}
+
+#[test]
+fn times_that_would_keep_the_broker_busy_are_refused_and_it_goes_on() {
+    with_broker(|addresses| {
+        let mut client = addresses.client();
+        let plain = SubscriptionSpec::of("t");
+        let again = |after_ns| Some(AgainSpec { after_ns, attempts: u32::MAX, window: 1 });
+        for (odd, what) in [
+            (SubscriptionSpec { every_ns: Some(1), ..plain.clone() }, "a period of 1 ns"),
+            (
+                SubscriptionSpec { silence_ns: Some(99_999), ..plain.clone() },
+                "a time of silence of 99999 ns",
+            ),
+            (
+                SubscriptionSpec { again: again(0), ..plain.clone() },
+                "a time until an event comes again of 0 ns",
+            ),
+        ] {
+            let refused = client.subscribe(&odd).expect_err("too short").to_string();
+            assert!(refused.contains(what) && refused.contains("the shortest is 100000 ns"), "{refused}");
+        }
+        let shortest = SubscriptionSpec { every_ns: Some(100_000), again: again(100_000), ..plain };
+        client.subscribe(&shortest).expect("it is long enough");
+        let topic = client.advertise(&Advertisement::of("t")).expect("a topic");
+        client.try_publish(topic, &EventDraft::new(b"1")).expect("the broker goes on");
+    });
+}
+
+#[test]
+fn a_key_or_a_field_that_fits_no_frame_is_refused_before_it_leaves() {
+    with_broker(|addresses| {
+        for mut client in addresses.clients() {
+            let topic = client.advertise(&Advertisement::of("t")).expect("a topic");
+            let key = "k".repeat(1025);
+            let field =
+                |name: &str, text: &str| EventDraft::new(b"").with_fields(FieldSet::new().with(name, text));
+            let odd = [
+                (EventDraft::new(b"").keyed(&key), "a key of 1025 bytes; at most 1024"),
+                (field("a", &"x".repeat(70_000)), "the field `a` of 70000 bytes; at most 65535"),
+                (field(&"n".repeat(256), ""), "the name of a field of 256 bytes; at most 255"),
+            ];
+            for (draft, what) in odd {
+                let refused = client.try_publish(topic, &draft).expect_err("too long").to_string();
+                assert!(refused.contains(what), "{refused}");
+            }
+            client.try_publish(topic, &EventDraft::new(b"")).expect("the connection goes on");
+        }
+    });
+}
+
+#[test]
+fn what_can_never_be_granted_is_not_said_to_be_in_use() {
+    with_broker(|addresses| {
+        let mut client = addresses.client();
+        let huge = SubscriptionSpec { queue_bytes: 1 << 40, ..SubscriptionSpec::of("t") };
+        let refused = client.subscribe(&huge).expect_err("too much").to_string();
+        assert!(
+            refused.contains("1099511627776 bytes are more than") && refused.contains("ask for less"),
+            "{refused}"
+        );
+        let history = KeptHistory::Last(1 << 30);
+        let refused = client.advertise(&Advertisement { history, ..Advertisement::of("t") });
+        let refused = refused.expect_err("too many").to_string();
+        assert!(refused.contains("1073741824 events of history; a topic keeps at most"), "{refused}");
     });
 }
 

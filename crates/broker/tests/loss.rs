@@ -193,7 +193,7 @@ fn events_too_large_for_a_datagram_come_whole_and_best_effort_excludes_what_need
         for odd in [
             SubscriptionSpec { reliable: true, ..loose.clone() },
             SubscriptionSpec {
-                again: Some(AgainSpec { after_ns: 1, attempts: 1, window: 1 }),
+                again: Some(AgainSpec { after_ns: 1_000_000, attempts: 1, window: 1 }),
                 ..loose.clone()
             },
         ] {

@@ -48,6 +48,8 @@ pub enum ChannelError {
          was reserved is kept by deadlines"
     )]
     SharedReservation,
+    #[error("{asked} events of history; a topic keeps at most {most}")]
+    History { asked: usize, most: usize },
     #[error("a timer needs a period above zero")]
     ZeroPeriod,
     #[error("a correlation of {parts} parts; from 1 to {most}")]

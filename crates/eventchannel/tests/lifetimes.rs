@@ -211,6 +211,25 @@ fn timers_tick_and_tell_of_silence() {
 }
 
 #[test]
+fn a_timer_that_is_far_behind_leaves_periods_out_and_goes_on_in_step() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let clock = bench.reader("none", InboxSpec::default());
+    for timer in [TimerSpec::Every(Nanos(1)), TimerSpec::Silence(Nanos(1))] {
+        bench.channel.set_timer(Nanos(0), clock, timer).expect("a period");
+    }
+    // ten seconds are 10^10 periods: the channel would be busy for minutes
+    bench.channel.advance(Nanos(10_000_000_000));
+    assert_eq!(bench.channel.next_wake(), Some(Nanos(10_000_000_001)));
+    bench.channel.disconnect(Nanos(10_000_000_001), clock);
+    let clock = bench.reader("none", InboxSpec::default());
+    let start = 10_000_000_002;
+    let tick = bench.channel.set_timer(Nanos(start), clock, TimerSpec::Every(Nanos(30))).expect("a period");
+    let told = notices(&mut bench, start + 30 * 5000 + 7);
+    assert_eq!(told.len(), 256, "as many as wait");
+    assert_eq!(told.last(), Some(&ChannelNotice::Tick { timer: tick, at: Nanos(start + 30 * 5000) }));
+}
+
+#[test]
 fn a_tick_is_due_before_the_next_one_among_the_events_of_its_class() {
     let mut bench = Bench::new(&[("rest", 1)]);
     let topic = bench.topic("t");

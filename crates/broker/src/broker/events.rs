@@ -9,7 +9,7 @@ use crate::frame::{DeliverFlags, DeliverHead, Frame, PublishHead, PublishOutcome
 use crate::name::check_program_name;
 use crate::notice::NoticeText;
 use crate::permissions::RefusalKind;
-use crate::spec::{Advertisement, InterestSpec, SubscriptionSpec};
+use crate::spec::{Advertisement, InterestSpec, SHORTEST_PERIOD, SubscriptionSpec};
 use crate::task::{ClientId, Received};
 use crate::topic_names::{ALL_NAMES, NameTelling};
 use crate::transport::{SharedPayload, TransportPeer};
@@ -260,6 +260,9 @@ impl Broker {
             let most = self.limits.interests;
             self.access.count(RefusalKind::Limit);
             return Err(format!("{patterns} patterns of topics; a subscription has from 1 to {most}"));
+        }
+        if let Some((what, asked)) = spec.too_short() {
+            return Err(format!("{what} of {asked} ns; the shortest is {} ns", SHORTEST_PERIOD.0));
         }
         if let Some(what) = spec.contradicts_best_effort() {
             return Err(format!(

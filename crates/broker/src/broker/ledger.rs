@@ -170,7 +170,11 @@ impl Broker {
         let Limits { memory, memory_of_user, .. } = self.limits;
         let all = self.ledger.granted.saturating_add(self.channel.kept() as u64);
         let theirs = self.ledger.granted_to(peer).saturating_add(self.kept_of(AccountHolder::User(peer)));
-        let refused = if all.saturating_add(bytes) > memory {
+        let refused = if bytes > memory {
+            format!(
+                "{bytes} bytes are more than the broker gives to all programs together ({memory}); ask for less"
+            )
+        } else if all.saturating_add(bytes) > memory {
             format!("the broker has given all memory it may ({memory} bytes); try later")
         } else if theirs.saturating_add(bytes) > memory_of_user {
             format!(

@@ -2,6 +2,7 @@
 
 use super::{BrokerAnswer, Client, ClientOutlet, Error};
 use crate::body::EventBody;
+use crate::frame::fields;
 use crate::frame::{DeliverHead, Frame, PublishFlags, PublishHead, PublishOutcome};
 use crate::notice::NoticeText;
 use crate::spec::{Advertisement, Durability, KeptHistory, SubscriptionSpec};
@@ -398,6 +399,7 @@ impl Client {
         if length > self.largest() {
             return Err(Error::TooLong { length, most: self.largest() });
         }
+        fields::check(event.key, &event.fields).map_err(Error::Rejected)?;
         if self.put_direct(number, event, (flags, sequence), token)? {
             return Ok(());
         }

@@ -12,6 +12,26 @@ use super::MOST_KEY;
 use super::reader::{Bad, FrameReader};
 use unisono_eventchannel::{FieldSet, FieldValue, Numeric};
 
+/// Whether a frame has room for a key and fields; the answer is what is too long.
+pub(crate) fn check(key: &str, fields: &FieldSet) -> Result<(), String> {
+    let too_long =
+        |what: &str, bytes: usize, most: usize| Err(format!("{what} of {bytes} bytes; at most {most}"));
+    if key.len() > MOST_KEY {
+        return too_long("a key", key.len(), MOST_KEY);
+    }
+    for (name, value) in fields.iter() {
+        if name.len() > usize::from(u8::MAX) {
+            return too_long("the name of a field", name.len(), usize::from(u8::MAX));
+        }
+        if let FieldValue::Text(text) = value
+            && text.len() > usize::from(u16::MAX)
+        {
+            return too_long(&format!("the field `{name}`"), text.len(), usize::from(u16::MAX));
+        }
+    }
+    Ok(())
+}
+
 /// Appends lengths, key and fields. What is too long for a length is cut, and the reader refuses the frame.
 pub(crate) fn write(bytes: &mut Vec<u8>, key: &str, fields: &FieldSet) {
     let short = |length: usize| u16::try_from(length).unwrap_or(u16::MAX).to_le_bytes();

@@ -12,7 +12,7 @@
 //! from its next event on. The channel has followed the event numbers of that supplier all the time, so no
 //! gap is reported.
 
-use super::EventChannel;
+use super::{EventChannel, MOST_NOTICES};
 use crate::alarms::ChannelAlarm;
 use crate::correlation::Incomplete;
 use crate::delivery::ChannelNotice;
@@ -39,6 +39,13 @@ pub enum TimerSpec {
     Every(Nanos),
     /// A notice when no event has matched for so long, and again after as long.
     Silence(Nanos),
+}
+
+/// When a timer rings that rang at a time. Of a timer that is far behind, periods are left out of which the
+/// notices would be dropped: one with a period of 1 ns would keep the channel busy for ever.
+fn next_ring(now: Nanos, at: Nanos, period: Nanos) -> Nanos {
+    let behind = now.since(at).0 / period.0;
+    period.times(behind.saturating_sub(MOST_NOTICES as u64).saturating_add(1)).after(at)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +105,7 @@ impl<P: EventPayload> EventChannel<P> {
                         self.close(inbox);
                     }
                 }
-                ChannelAlarm::Timer(timer) => self.ring(at, timer),
+                ChannelAlarm::Timer(timer) => self.ring(now, at, timer),
                 ChannelAlarm::Correlation(correlation) => self.run_out(now, correlation),
             }
         }
@@ -221,17 +228,18 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(id)
     }
 
-    fn ring(&mut self, at: Nanos, timer: TimerId) {
+    fn ring(&mut self, now: Nanos, at: Nanos, timer: TimerId) {
         let Some(state) = self.timers.get_mut(&timer) else { return };
         let inbox = state.inbox;
         let Some(heard) = self.receivers.get(&inbox).map(|receiver| receiver.heard) else { return };
         let (notice, next, due) = match state.spec {
             TimerSpec::Every(period) => {
-                let next = period.after(at);
+                let next = next_ring(now, at, period);
                 (Some(ChannelNotice::Tick { timer, at }), next, next)
             }
             TimerSpec::Silence(period) if period.after(heard) <= at => {
-                (Some(ChannelNotice::Silence { timer, since: heard }), period.after(at), NO_DEADLINE)
+                let next = next_ring(now, at, period);
+                (Some(ChannelNotice::Silence { timer, since: heard }), next, NO_DEADLINE)
             }
             TimerSpec::Silence(period) => (None, period.after(heard), NO_DEADLINE),
         };

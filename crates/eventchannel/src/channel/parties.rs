@@ -65,7 +65,7 @@ impl<P: EventPayload> EventChannel<P> {
     pub fn declare(&mut self, spec: TopicSpec) -> Result<TopicId, ChannelError> {
         check_name(&spec.name)?;
         if spec.history.most() > self.limits.history {
-            return Err(ChannelError::TooMany { what: "events of history", most: self.limits.history });
+            return Err(ChannelError::History { asked: spec.history.most(), most: self.limits.history });
         }
         let depth = spec.history;
         if let Some(id) = self.topic_names.get(&spec.name).copied()

@@ -113,7 +113,9 @@ fn number(rest: &str) -> Result<(Lexeme, usize), String> {
         true => text.parse::<i64>().ok().map(Numeric::from),
         false => text.parse::<f64>().ok().filter(|number| number.is_finite()).map(Numeric::from),
     };
-    let number =
-        number.ok_or_else(|| format!("`{text}` does not fit 64 bits; write it with a decimal point"))?;
+    let number = number.ok_or_else(|| match end == whole {
+        true => format!("`{text}` does not fit 64 bits; write it with a decimal point"),
+        false => format!("`{text}` is larger than any number; the largest has 308 zeros"),
+    })?;
     Ok((Lexeme::Literal(FieldValue::Number(number)), end))
 }
