@@ -310,6 +310,22 @@ class Log(WithBroker):
         with self.assertRaisesRegex(unisono.BadArgument, "resume"):
             self.subscriber("orders", after=3)
 
+    def test_a_position_that_was_stored_with_the_result_is_where_a_consumer_goes_on(self):
+        supplier = self.publisher("orders", durability="written")
+        consumer = self.subscriber("orders", resume="billing", after=0)
+        for number in range(4):
+            supplier.try_publish(str(number))
+        stored = [(event.delivery, event.text()) for event in (self.event(consumer) for _ in range(4))]
+        self.assertEqual([text for _, text in stored], ["0", "1", "2", "3"])
+        positions = [position for position, _ in stored]
+        self.assertEqual(positions, list(range(positions[0], positions[0] + 4)))
+        consumer.close()  # it has acknowledged nothing, and stored two results
+        again = self.event(self.subscriber("orders", resume="billing", after=positions[1]))
+        self.assertEqual((again.delivery, again.text()), stored[2])
+        plain = self.subscriber("plain")
+        self.publisher("plain").try_publish("x")
+        self.assertIsNone(self.event(plain).delivery)
+
     def test_what_the_log_no_longer_has_is_told(self):
         supplier = self.publisher("orders", durability="written")
         for _ in range(80):

@@ -234,6 +234,12 @@ class Event:
         fields = self.fields
         return "reply_to" in fields and "request" in fields
 
+    @property
+    def delivery(self) -> Optional[int]:
+        """The number of the delivery, if it is to be acknowledged. Of a Subscriber with `resume` it is the event's
+        position in the log: stored with the result, it is what `after` needs. None: there is nothing to acknowledge."""
+        return self._view.last if self._view.flags & c.ACKNOWLEDGE else None
+
     def acknowledge(self) -> None:
         """Says that it is done with, so that it does not come again."""
         self._client.call("unisono_acknowledge", ctypes.byref(self._view))

@@ -456,7 +456,8 @@ typedef struct unisono_event {
         uint64_t deadline_ns;
         // The supplier's count of its events. GAP: the first that is missing.
         uint64_t sequence;
-        // GAP: the last that is missing.
+        // GAP: the last that is missing. EVENT that is to be acknowledged: the number of the delivery, which is
+        // the event's position in the log if the subscription resumes. EVENT otherwise: 0.
         uint64_t last;
         // GAP: how many are missing; 0: nobody knows yet.
         uint64_t lost;

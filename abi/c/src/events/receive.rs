@@ -134,7 +134,8 @@ pub struct EventView {
     pub deadline_ns: u64,
     /// The supplier's count of its events. GAP: the first that is missing.
     pub sequence: u64,
-    /// GAP: the last that is missing.
+    /// GAP: the last that is missing. EVENT that is to be acknowledged: the number of the delivery, which is
+    /// the event's position in the log if the subscription resumes. EVENT otherwise: 0.
     pub last: u64,
     /// GAP: how many are missing; 0: nobody knows yet.
     pub lost: u64,
@@ -215,6 +216,7 @@ impl OwnedReception {
         owned.view.published_ns = event.published.0;
         owned.view.deadline_ns = event.deadline.unwrap_or_default().0;
         (owned.view.sequence, owned.view.supplier) = (event.sequence, event.supplier);
+        owned.view.last = event.delivery.unwrap_or(0);
         let flags = [
             (event.late, UNISONO_EVENT_LATE),
             (event.retained, UNISONO_EVENT_RETAINED),
