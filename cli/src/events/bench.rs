@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let batch = args.batch.map(NonZeroUsize::get);
     let spec = TrialSpec { address, tls, direct, size, wait, time, deadline, batch };
     let result = trial(&spec).map_err(|error| match error {
-        TrialError::TooSmall(_) => Failure::Usage(error.to_string()).into(),
+        TrialError::TooSmall(_) | TrialError::TooLarge(_) => Failure::Usage(error.to_string()).into(),
         other => anyhow::Error::from(other),
     })?;
     let text = match args.json {

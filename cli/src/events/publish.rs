@@ -3,6 +3,7 @@
 use super::flags::{BrokerFlag, EventFlags, ReconnectFlag, StayFlags, in_words};
 use crate::flags::one_of;
 use crate::output;
+use anyhow::Context as _;
 use std::io::{BufRead, IsTerminal as _};
 use std::process::ExitCode;
 use std::sync::mpsc::RecvTimeoutError;
@@ -86,6 +87,7 @@ pub(crate) struct Args {
     writer: Option<String>,
     /// The first number of the writer
     #[arg(long, value_name = "N", default_value_t = 1, requires = "writer")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=u64::MAX))]
     number: u64,
     /// Print what became of each event, as JSON Lines
     #[arg(long)]
@@ -128,7 +130,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if let Some(every) = args.every {
             rest(client, args.stay.lease, (every * number).saturating_sub(start.elapsed()))?;
         }
-        let sequence = args.writer.as_ref().map(|_| args.number + u64::from(number));
+        let sequence = match &args.writer {
+            Some(_) => {
+                let sequence = args.number.checked_add(u64::from(number));
+                Some(sequence.with_context(|| format!("the writer's numbers end at {}", u64::MAX))?)
+            }
+            None => None,
+        };
         number += 1;
         let heard = one(args, client, topic, (payload, sequence))?;
         if heard == Audience::Nobody && !unheard && std::io::stderr().is_terminal() {
@@ -175,23 +183,33 @@ fn each_line(
     mut publish: impl FnMut(&mut Client, &[u8]) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let Some(lease) = lease else {
-        for line in std::io::stdin().lock().lines() {
-            publish(client, line?.as_bytes())?;
+        for line in byte_lines(std::io::stdin().lock()) {
+            publish(client, &line?)?;
         }
         return Ok(());
     };
     let (sender, lines) = std::sync::mpsc::sync_channel(1);
     std::thread::spawn(move || {
-        let mut lines = std::io::stdin().lock().lines();
+        let mut lines = byte_lines(std::io::stdin().lock());
         while lines.next().is_some_and(|line| sender.send(line).is_ok()) {}
     });
     loop {
         match lines.recv_timeout(lease / 3) {
-            Ok(line) => publish(client, line?.as_bytes())?,
+            Ok(line) => publish(client, &line?)?,
             Err(RecvTimeoutError::Timeout) => client.alive()?,
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
     }
+}
+
+/// Lines without their ends; a payload need not be a text.
+fn byte_lines(input: impl BufRead) -> impl Iterator<Item = std::io::Result<Vec<u8>>> {
+    input.split(b'\n').map(|line| {
+        line.map(|mut line| {
+            line.pop_if(|last| *last == b'\r');
+            line
+        })
+    })
 }
 
 /// Whether an event had a consumer.
@@ -234,4 +252,16 @@ fn one(
     }
     let taken = !matches!(published.outcome, PublishOutcome::Standby | PublishOutcome::Duplicate);
     Ok(if taken && inboxes == 0 { Audience::Nobody } else { Audience::Somebody })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_need_not_be_texts() {
+        let lines: Vec<Vec<u8>> =
+            byte_lines(&b"a\xff\r\n\nend"[..]).map(|line| line.expect("bytes")).collect();
+        assert_eq!(lines, [&b"a\xff"[..], b"", b"end"]);
+    }
 }

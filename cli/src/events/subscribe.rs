@@ -126,21 +126,21 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     deadline: Option<Duration>,
     /// Refuse to subscribe if the policy guarantees the class less than this part of the whole, such as 0.25
-    #[arg(long, value_name = "PART")]
+    #[arg(long, value_name = "PART", value_parser = part_of_the_whole)]
     share: Option<f64>,
     /// Over UDP: no event waits for one that the network lost; each lost one is reported
     #[arg(long)]
     best_effort: bool,
-    /// Print a notice each period
+    /// Print a notice each period; at least 100us
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     every: Option<Duration>,
-    /// Print a notice when no event came for this long
+    /// Print a notice when no event came for this long; at least 100us
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     silence: Option<Duration>,
     /// No events that come from the programs of another host's broker
     #[arg(long)]
     local_only: bool,
-    /// Acknowledge each event; one that is not acknowledged in this time is delivered again
+    /// Acknowledge each event; one that is not acknowledged in this time, at least 100us, is delivered again
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     acknowledge: Option<Duration>,
     /// Deliveries of one event, at most; then it is given up, and a gap is told
@@ -163,7 +163,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "RULE", value_parser = one_of(&TOGETHER), requires = "within")]
     together: Option<PartRule>,
     /// The longest time from the first to the last event of those delivered together
-    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, requires = "together")]
     within: Option<Duration>,
     /// Whether events may come directly from their suppliers, through shared memory
     #[arg(long, value_name = "CHOICE", value_enum, default_value = "yes")]
@@ -183,6 +183,12 @@ pub(crate) struct Args {
 
 fn nanos(duration: Duration) -> u64 {
     Nanos::from(duration).0
+}
+
+/// A part of the whole. What is no number would travel as if nothing was asked for.
+fn part_of_the_whole(text: &str) -> Result<f64, String> {
+    let part = text.parse().ok().filter(|part| (0.0..=1.0).contains(part));
+    part.ok_or_else(|| "write a part of the whole from 0 to 1, such as 0.25".to_owned())
 }
 
 impl Args {

@@ -62,9 +62,17 @@ pub enum TrialError {
     Nothing(Duration),
     #[error("a payload of {0} bytes; a trial takes at least 8, for the time of sending")]
     TooSmall(usize),
+    #[error("a payload of {0} bytes; a trial takes at most {LARGEST_TRIAL}, because 64 of them may wait")]
+    TooLarge(usize),
 }
 
 const TOPIC: &str = "trial";
+
+/// Bytes of the largest payload: 64 of them are all of a user's memory ([`Limits::memory_of_user`]).
+const LARGEST_TRIAL: usize = 8 << 20;
+
+/// Events of a batch between two looks at the clock.
+const LOOK_EVERY: usize = 1024;
 
 /// Makes a trial.
 ///
@@ -73,6 +81,9 @@ const TOPIC: &str = "trial";
 pub fn trial(spec: &TrialSpec) -> Result<TrialResult, TrialError> {
     if spec.size < size_of::<u64>() {
         return Err(TrialError::TooSmall(spec.size));
+    }
+    if spec.size > LARGEST_TRIAL {
+        return Err(TrialError::TooLarge(spec.size));
     }
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
     let tree = tree.expect("two different names are unique");
@@ -146,7 +157,11 @@ fn supply(
         }
     }
     while start.elapsed() < spec.time && !over.load(Ordering::Relaxed) {
-        for _ in 0..spec.batch.unwrap_or(64) {
+        // a batch may be larger than what leaves in the whole time
+        for number in 0..spec.batch.unwrap_or(64) {
+            if number % LOOK_EVERY == LOOK_EVERY - 1 && start.elapsed() >= spec.time {
+                break;
+            }
             supplier.publish_later(topic, &EventDraft::new(&payload))?;
         }
         if spec.batch.is_some() {

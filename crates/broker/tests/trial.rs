@@ -9,6 +9,18 @@ use unisono_broker::{BrokerAddress, ChannelWait, TrialSpec, trial};
 use watchdog::within_a_minute;
 
 #[test]
+fn a_trial_ends_within_a_batch_that_takes_longer() {
+    within_a_minute(|| {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (time, deadline) = (Duration::from_millis(200), Duration::from_secs(10));
+        let address = BrokerAddress::Unix(directory.path().join("socket"));
+        let (wait, batch) = (ChannelWait::Sleep, Some(usize::MAX));
+        let spec = TrialSpec { address, tls: None, direct: true, size: 64, wait, time, deadline, batch };
+        trial(&spec).expect("it ends");
+    });
+}
+
+#[test]
 fn a_trial_ends_however_its_parties_wait() {
     within_a_minute(|| {
         let directory = tempfile::tempdir().expect("a directory");

@@ -6,16 +6,21 @@ use std::time::Duration;
 
 /// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a duration; write a number and a unit, for example 50us, 20ms or 1.5s")]
-pub struct BadDuration {
-    text: String,
+pub enum BadDuration {
+    #[error("{text:?} is not a duration; write a number and a unit, for example 50us, 20ms or 1.5s")]
+    Unread { text: String },
+    #[error("{text:?} is too long; the longest duration is {}h", LONGEST_NANOS / 3600e9)]
+    TooLong { text: String },
 }
 
+/// The longest duration: 10,000 hours, more than a year. Sums of a few such times fit 64 bits.
+const LONGEST_NANOS: f64 = 10_000.0 * 3600e9;
+
 /// Reads a duration: a decimal number and one of `ns`, `us`, `ms`, `s`, `min`, `h`; a bare `0` needs no
-/// unit. Fails for anything else: negative, not finite, no unit, an unknown unit, or more than 1,000,000
-/// seconds.
+/// unit. Fails for anything else: negative, not finite, no unit, an unknown unit, or more than 10,000
+/// hours.
 pub fn duration(text: &str) -> Result<Duration, BadDuration> {
-    let bad = || BadDuration { text: text.to_owned() };
+    let bad = || BadDuration::Unread { text: text.to_owned() };
     let trimmed = text.trim();
     if trimmed == "0" {
         return Ok(Duration::ZERO);
@@ -36,8 +41,8 @@ pub fn duration(text: &str) -> Result<Duration, BadDuration> {
         return Err(bad());
     }
     let nanos = number.parse::<f64>().map_err(|_| bad())? * scale;
-    if !nanos.is_finite() || nanos > 1e15 {
-        return Err(bad());
+    if !nanos.is_finite() || nanos > LONGEST_NANOS {
+        return Err(BadDuration::TooLong { text: text.to_owned() });
     }
     Ok(Duration::from_nanos(nanos.round() as u64))
 }
@@ -145,6 +150,13 @@ mod tests {
         for text in ["", "5", "us", "-5us", "5 minutes", "1e3us", "nan us", "9999999999999s", "1.2.3ms"] {
             assert!(duration(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_too_long_is_told_so() {
+        assert_eq!(duration("720h"), Ok(Duration::from_secs(720 * 3600)), "a month, as for the age of a log");
+        let refused = duration("10001h").map_err(|error| error.to_string());
+        assert_eq!(refused, Err("\"10001h\" is too long; the longest duration is 10000h".to_owned()));
     }
 
     #[test]

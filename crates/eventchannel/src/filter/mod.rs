@@ -169,6 +169,7 @@ mod tests {
                 "a > 99999999999999999999",
                 "1:5: `99999999999999999999` does not fit 64 bits; write it with a decimal point",
             ),
+            ("a > 1e999", "1:5: `1e999` is larger than any number; the largest has 308 zeros"),
             (
                 "a § b",
                 "1:3: `§` begins nothing; quote texts, and write names of letters, digits, _ and .",
