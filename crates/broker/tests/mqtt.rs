@@ -270,6 +270,17 @@ fn the_will_is_published_when_the_connection_breaks_and_not_when_it_is_ended() {
 }
 
 #[test]
+fn a_will_has_the_properties_that_it_came_with_and_no_others() {
+    with_broker(|at| {
+        let mut reader = Raw::connect(at.mqtt, V5, "reader");
+        reader.subscribe(1, "w", 1);
+        drop(Raw::open(at.mqtt, V5).with_will_expiry("dies", "w", 100));
+        let will = reader.message();
+        assert_eq!((will.expiry, will.user("deadline_us")), (Some(100), None));
+    });
+}
+
+#[test]
 fn a_client_that_is_silent_is_dead_after_one_and_a_half_keep_alive_times() {
     with_broker(|at| {
         let mut silent = Raw::open(at.mqtt, V5).with_keep_alive("silent", 1);
@@ -302,9 +313,170 @@ fn options_of_a_subscription_are_kept() {
         client.subscribe(3, "flag", 0x18);
         client.subscribe(4, "flag/#", 0x28);
         client.is_quiet();
-        client.subscribe_identified(6, "seen/#", 77);
+        client.subscribe_identified(6, "seen/#", 0, 77);
         other.publish("seen/x", b"", 1, false);
         assert_eq!(client.message().identifiers, [77]);
+    });
+}
+
+#[test]
+fn a_message_that_matches_several_subscriptions_obeys_each_of_them() {
+    with_broker(|at| {
+        for (first, second) in [("own/#", "own/x"), ("own/x", "own/#")] {
+            let mut client = Raw::connect(at.mqtt, V5, "client");
+            let mut other = Raw::connect(at.mqtt, V5, "other");
+            // the first one without the client's own messages
+            client.subscribe_identified(1, first, 0x04, 1);
+            client.subscribe_identified(2, second, 0x00, 2);
+            client.publish("own/x", b"mine", 0, false);
+            let got = client.message();
+            assert_eq!((&*got.payload, &*got.identifiers), (&b"mine"[..], &[2][..]));
+            other.publish("own/x", b"theirs", 0, false);
+            let mut got = client.message().identifiers;
+            got.sort_unstable();
+            assert_eq!(got, [1, 2]);
+            // a subscription without an identifier hides that of no other one
+            client.subscribe(3, first, 0);
+            other.publish("own/x", b"theirs", 0, false);
+            assert_eq!(client.message().identifiers, [2]);
+            client.subscribe_identified(4, first, 0, 1);
+            client.subscribe(5, second, 0);
+            other.publish("own/x", b"theirs", 0, false);
+            assert_eq!(client.message().identifiers, [1]);
+        }
+    });
+}
+
+#[test]
+fn a_retained_message_has_the_identifier_of_the_subscription_that_it_is_sent_for() {
+    with_broker(|at| {
+        Raw::connect(at.mqtt, V5, "writer").publish("kept/x", b"old", 1, true);
+        let mut client = Raw::connect(at.mqtt, V5, "client");
+        client.send_subscribe_identified(1, "kept/#", 7);
+        assert_eq!(client.packet().0, 0x90);
+        assert_eq!(client.message().identifiers, [7]);
+        client.send_subscribe_identified(2, "kept/x", 8);
+        assert_eq!(client.packet().0, 0x90);
+        assert_eq!(client.message().identifiers, [8]);
+    });
+}
+
+#[test]
+fn a_client_is_not_sent_its_own_message_after_it_has_come_back() {
+    with_broker(|at| {
+        let mut client = Raw::open(at.mqtt, V5).with_session_and_maximum("client", 1);
+        client.subscribe(1, "own", 0x05);
+        let mut other = Raw::connect(at.mqtt, V5, "other");
+        other.publish("own", b"first", 1, false);
+        assert_eq!(&*client.message().payload, b"first");
+        client.publish("own", b"mine", 1, false); // waits behind the first
+        drop(client);
+        let mut client = Raw::open(at.mqtt, V5).with_session_and_maximum("client", 9);
+        assert!(client.message().duplicate);
+        client.is_quiet();
+    });
+}
+
+#[test]
+fn what_is_sent_again_obeys_the_limits_of_the_new_connection() {
+    with_broker(|at| {
+        let mut reader = Raw::open(at.mqtt, V5).with_session("reader", 60);
+        reader.subscribe(1, "q", 1);
+        let mut writer = Raw::connect(at.mqtt, V5, "writer");
+        let payloads: [&[u8]; 4] = [b"0", b"1", &[b'2'; 100], b"3"];
+        for payload in payloads {
+            writer.publish("q", payload, 1, false);
+            assert_eq!(&*reader.message().payload, payload);
+        }
+        drop(reader);
+        let mut reader = Raw::open(at.mqtt, V5).with_session_and_maximum("reader", 2);
+        let (first, second) = (reader.message(), reader.message());
+        assert_eq!((&*first.payload, &*second.payload), (&b"0"[..], &b"1"[..]));
+        assert!(first.duplicate && second.duplicate);
+        reader.is_quiet(); // two are unconfirmed
+        reader.confirm(&first);
+        assert_eq!(reader.message().payload.len(), 100);
+        drop(reader);
+        // the third one is too large now
+        let mut reader = Raw::open(at.mqtt, V5).with_session_and_largest("reader", 60);
+        for payload in [b"1", b"3"] {
+            let again = reader.message();
+            assert_eq!(&*again.payload, payload);
+            reader.confirm(&again);
+        }
+        writer.publish("q", b"4", 1, false);
+        let next = reader.message();
+        assert_eq!((&*next.payload, next.duplicate), (&b"4"[..], false));
+    });
+}
+
+#[test]
+fn answers_are_as_short_as_a_client_asks() {
+    with_broker(|at| {
+        let mut curt = Raw::open(at.mqtt, V5).without_reasons("curt");
+        curt.send_message("$SYS/x", b"", 1);
+        assert_eq!(curt.packet(), (0x40, vec![0, 3, 0x90]));
+        curt.send_subscribe(1, "a/#/b", 0);
+        assert_eq!(curt.packet(), (0x90, vec![0, 1, 0, 0x8F]));
+        let mut small = Raw::open(at.mqtt, V5).with_largest("small", 20);
+        small.send_message("$SYS/x", b"", 1);
+        assert_eq!(small.packet(), (0x40, vec![0, 3, 0x90, 0]));
+        small.send(&[0xF0, 0]);
+        assert_eq!(small.packet(), (0xE0, vec![0x8C, 0]));
+        // not even CONNACK fits
+        let mut tiny = Raw::open(at.mqtt, V5);
+        tiny.send(&[0x10, 18, 0, 4, b'M', b'Q', b'T', b'T', 5, 2, 0, 0, 5, 0x27, 0, 0, 0, 6, 0, 0]);
+        assert_eq!(tiny.packet(), (0x20, vec![0, 0x95, 0]));
+    });
+}
+
+#[test]
+fn the_broker_gives_no_client_an_identifier_that_is_in_use() {
+    with_broker(|at| {
+        let (_first, name) = Raw::open(at.mqtt, V5).with_chosen_name();
+        let number: u64 = name.trim_start_matches("unisono-").parse().expect("a number");
+        // names that the broker would choose some connections later
+        let taken: Vec<(String, Raw)> = (number + 50..number + 70)
+            .map(|number| format!("unisono-{number}"))
+            .map(|name| (name.clone(), Raw::connect(at.mqtt, V5, &name)))
+            .collect();
+        for _ in 0..60 {
+            let (_client, chosen) = Raw::open(at.mqtt, V5).with_chosen_name();
+            assert!(taken.iter().all(|(taken, _)| *taken != chosen), "{chosen}");
+        }
+        for (_, mut client) in taken {
+            client.is_quiet(); // nobody took its session
+        }
+    });
+}
+
+#[test]
+fn a_broken_connect_is_refused_in_the_words_of_its_version() {
+    with_broker(|at| {
+        let mut of_5 = Raw::open(at.mqtt, V5);
+        of_5.send(&[0x10, 13, 0, 4, b'M', b'Q', b'T', b'T', 5, 3, 0, 0, 0, 0, 0]); // a reserved flag
+        let (kind, body) = of_5.packet();
+        assert_eq!((kind, body[0], body[1], usize::from(body[2])), (0x20, 0, 0x81, body.len() - 3));
+        assert!(of_5.ends());
+        // 3.1.1: it ends without an answer
+        let mut of_311 = Raw::open(at.mqtt, V311);
+        of_311.send(&[0x10, 12, 0, 4, b'M', b'Q', b'T', b'T', 4, 3, 0, 0, 0, 0]);
+        assert!(of_311.ends_silently());
+    });
+}
+
+#[test]
+fn a_topic_that_no_message_can_have_ends_the_connection() {
+    with_broker(|at| {
+        for (topic, code) in [("a/#", 0x90), ("+", 0x90), ("a\0", 0x81), ("", 0x82)] {
+            let mut client = Raw::connect(at.mqtt, V5, "client");
+            client.send_message(topic, b"x", 0);
+            let (kind, body) = client.packet();
+            assert_eq!((kind, body[0]), (0xE0, code), "`{topic}`");
+            let mut old = Raw::connect(at.mqtt, V311, "old");
+            old.send_message(topic, b"x", 1);
+            assert!(old.ends_silently(), "`{topic}`");
+        }
     });
 }
 

@@ -7,9 +7,10 @@
 //! | other user properties | fields of that name: numbers, truth values, texts |
 //! | QoS, RETAIN, payload format, content type | carried along for other MQTT clients |
 
+use super::fields::PacketFields;
 use super::reply::{push_length, push_text};
 use super::terms::{MqttFault, MqttQos, MqttVersion};
-use mqtt_protocol_core::mqtt::packet::{Properties, PropertiesParse, Property};
+use mqtt_protocol_core::mqtt::packet::{Properties, Property, PropertyId};
 use std::sync::Arc;
 use unisono_eventchannel::{FieldSet, FieldValue};
 use unisono_linux::clock::Nanos;
@@ -19,6 +20,17 @@ const DEADLINE: &str = "deadline_us";
 /// The fields of request and reply.
 const REPLY_TO: &str = "reply_to";
 const REQUEST: &str = "request";
+
+/// MQTT 5.0, table 2-4: the properties of a client's PUBLISH.
+const PROPERTIES: [PropertyId; 7] = [
+    PropertyId::PayloadFormatIndicator,
+    PropertyId::MessageExpiryInterval,
+    PropertyId::ContentType,
+    PropertyId::ResponseTopic,
+    PropertyId::CorrelationData,
+    PropertyId::TopicAlias,
+    PropertyId::UserProperty,
+];
 
 /// Bytes of user properties that become fields: half of what a frame may have beside its payload, so that a
 /// frame to a program stays below its largest size. Properties beyond reach other MQTT clients alone.
@@ -48,6 +60,8 @@ pub(crate) struct MessageOrigin {
     pub(crate) qos: MqttQos,
     pub(crate) retain: bool,
     pub(crate) deadline: DeadlineUnit,
+    /// The identifier of the client. None: it came from elsewhere, or out of the log.
+    pub(crate) publisher: Option<Arc<str>>,
     /// The properties that other clients get as they came, encoded. None: they are made of the fields.
     pub(crate) properties: Option<Arc<[u8]>>,
 }
@@ -65,26 +79,15 @@ pub(crate) enum DeadlineUnit {
 impl<'a> IncomingMessage<'a> {
     /// Reads what follows the length of a PUBLISH.
     pub(super) fn read(flags: u8, body: &'a [u8], version: MqttVersion) -> Result<Self, MqttFault> {
-        let qos = match flags >> 1 & 3 {
-            0 => MqttQos::AtMostOnce,
-            1 => MqttQos::AtLeastOnce,
-            2 => MqttQos::ExactlyOnce,
-            _ => return Err(MqttFault::malformed("a QoS of 3")),
+        let qos = MqttQos::from_bits(flags >> 1)?;
+        let mut fields = PacketFields(body);
+        // whether it is a topic is asked when it is used first
+        let topic = std::str::from_utf8(fields.binary()?)
+            .map_err(|_| MqttFault::malformed("a topic that is no UTF-8"))?;
+        let id = match qos {
+            MqttQos::AtMostOnce => None,
+            _ => Some(fields.identifier()?),
         };
-        let short = || MqttFault::malformed("a PUBLISH that is cut off");
-        let (length, rest) = body.split_first_chunk::<2>().ok_or_else(short)?;
-        let (topic, mut rest) =
-            rest.split_at_checked(u16::from_be_bytes(*length).into()).ok_or_else(short)?;
-        let topic =
-            std::str::from_utf8(topic).map_err(|_| MqttFault::malformed("a topic that is no UTF-8"))?;
-        let mut id = None;
-        if qos != MqttQos::AtMostOnce {
-            let (number, after) = rest.split_first_chunk::<2>().ok_or_else(short)?;
-            (id, rest) = (Some(u16::from_be_bytes(*number)), after);
-            if id == Some(0) {
-                return Err(MqttFault::malformed("the packet identifier 0"));
-            }
-        }
         let retain = flags & 1 != 0;
         let mut message = Self {
             topic,
@@ -93,19 +96,22 @@ impl<'a> IncomingMessage<'a> {
             retain,
             due_in: None,
             fields: FieldSet::new(),
-            origin: MessageOrigin { qos, retain, deadline: DeadlineUnit::Seconds, properties: None },
-            payload: rest,
+            origin: MessageOrigin {
+                qos,
+                retain,
+                deadline: DeadlineUnit::Seconds,
+                ..MessageOrigin::default()
+            },
+            payload: fields.0,
         };
         if version == MqttVersion::V5 {
-            match rest.split_first() {
-                // most messages have none
-                Some((0, payload)) => message.payload = payload,
-                Some(_) => {
-                    let (properties, length) = Properties::parse(rest)?;
-                    message.payload = rest.get(length..).ok_or_else(short)?;
-                    message.take(&properties)?;
-                }
-                None => return Err(short()),
+            // most messages have none
+            if let Some((0, payload)) = fields.0.split_first() {
+                message.payload = payload;
+            } else {
+                let properties = fields.properties(&PROPERTIES)?;
+                message.payload = fields.0;
+                message.take(&properties)?;
             }
         }
         Ok(message)
@@ -115,14 +121,8 @@ impl<'a> IncomingMessage<'a> {
     pub(crate) fn take(&mut self, properties: &Properties) -> Result<(), MqttFault> {
         let mut forwarded = Vec::new();
         let sooner = |due: Option<Nanos>, other: Nanos| Some(due.map_or(other, |due| due.min(other)));
-        let mut seen = 0_u64;
         let mut room = MOST_FIELD_BYTES;
         for property in properties {
-            let number = property.id().as_u8();
-            if !matches!(property, Property::UserProperty(_)) && seen & 1 << number != 0 {
-                return Err(MqttFault::new(0x82, format!("the property {number} twice")));
-            }
-            seen |= 1 << number;
             match property {
                 Property::MessageExpiryInterval(interval) => {
                     self.due_in = sooner(self.due_in, Nanos::SECOND.times(interval.val().into()));
@@ -152,8 +152,7 @@ impl<'a> IncomingMessage<'a> {
                         self.set(&mut room, REQUEST, text);
                     }
                 }
-                Property::PayloadFormatIndicator(_) | Property::ContentType(_) => {}
-                other => return Err(MqttFault::new(0x82, format!("the property {other} in a PUBLISH"))),
+                _ => {}
             }
             forwarded.extend(property.to_continuous_buffer());
         }
@@ -361,7 +360,7 @@ mod tests {
             let body: Vec<u8> = bytes[bytes.len() - rest(&bytes)..].to_vec();
             let (packet, _) = v5_0::Publish::parse(bytes[0] & 15, body.into()).expect("a packet");
             prop_assert_eq!((packet.topic_name(), packet.retain(), packet.packet_id()), ("a/b", retain, message.id));
-            prop_assert_eq!(MqttQos::from(packet.qos()), qos);
+            prop_assert_eq!(packet.qos() as u8, qos as u8);
             prop_assert_eq!(packet.payload().as_slice(), &payload[..]);
             let number = number.to_string();
             prop_assert!(packet.props().contains(&user("number", &number)));

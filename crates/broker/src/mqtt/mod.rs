@@ -2,6 +2,8 @@
 //!
 //! ```text
 //!   packet.rs    bytes -> MqttPacket        checked; each kind of packet once, whatever its version
+//!   connect.rs   CONNECT
+//!   fields.rs    numbers, texts, properties: what packets are made of
 //!   reply.rs     answers -> bytes           CONNACK, SUBACK, PUBACK ..., DISCONNECT
 //!   message.rs   PUBLISH <-> events         deadlines, fields, properties
 //! ```
@@ -12,25 +14,32 @@
 //! `deadline_us` is the same in microseconds. Other user properties are the event's fields, so that a
 //! consumer's filter sees them.
 //!
-//! **Cost.** A PUBLISH is parsed where it lies and its payload is copied once. All other packets go through
-//! the types of `mqtt-protocol-core`.
+//! **Cost.** A PUBLISH is parsed where it lies and its payload is copied once. `mqtt-protocol-core` decodes
+//! properties. Whole packets are read here, because its parsers take what MQTT asks a server to refuse:
+//! reserved bits, flags of CONNECT that contradict each other, NUL in texts, bytes behind a packet's end.
 //!
 //! **What it does not do.** No enhanced authentication (AUTH), no topic aliases towards clients.
 //!
 //! Reference: MQTT 5.0 and MQTT 3.1.1 (OASIS).
 
+mod connect;
+mod fields;
 mod message;
 mod packet;
 mod reply;
 mod terms;
 
+pub(crate) use connect::{ConnectRequest, LastWill};
+pub(crate) use fields::check_topic;
 pub(crate) use message::{
-    IncomingMessage, MessageOrigin, OutgoingMessage, publish_packet, with_duplicate_flag,
+    DeadlineUnit, IncomingMessage, MessageOrigin, OutgoingMessage, publish_packet, with_duplicate_flag,
 };
-pub(crate) use packet::{ConnectRequest, FilterRequest, LastWill, MqttPacket, PastPolicy, packet};
+pub(crate) use packet::{
+    FilterRequest, MqttPacket, PastPolicy, SHARE, packet, split_share, version_of_connect,
+};
 pub(crate) use reply::{
-    Connected, MqttReason, connect_refused, connected, disconnect, ping_answer, published, subscribed,
-    unsubscribed,
+    AnswerTerms, Connected, MqttReason, connect_refused, connected, disconnect, ping_answer, published,
+    subscribed, unsubscribed,
 };
 pub(crate) use terms::{MqttFault, MqttQos, MqttVersion};
 

@@ -1,40 +1,10 @@
 //! What clients send, of both versions in one form.
 
+use super::connect::{ConnectRequest, connect};
+use super::fields::PacketFields;
 use super::message::IncomingMessage;
 use super::terms::{MqttFault, MqttQos, MqttVersion};
-use mqtt_protocol_core::mqtt::packet::{Properties, Property, RetainHandling, SubEntry, v3_1_1, v5_0};
-use mqtt_protocol_core::mqtt::result_code::DisconnectReasonCode;
-
-/// What is published when a connection ends without a DISCONNECT.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct LastWill {
-    pub(crate) topic: String,
-    pub(crate) payload: Vec<u8>,
-    pub(crate) qos: MqttQos,
-    pub(crate) retain: bool,
-    pub(crate) properties: Properties,
-    pub(crate) delay: u32,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ConnectRequest {
-    pub(crate) version: MqttVersion,
-    /// Empty: the broker chooses one.
-    pub(crate) client: String,
-    /// Whether a session that is there ends first.
-    pub(crate) clean: bool,
-    /// Seconds; 0: none.
-    pub(crate) keep_alive: u16,
-    /// Seconds that the session outlives the connection; `u32::MAX`: for ever.
-    pub(crate) expiry: u32,
-    /// Messages of QoS 1 and 2 that may be unacknowledged.
-    pub(crate) receive_maximum: u16,
-    /// Bytes of the largest packet that the client takes.
-    pub(crate) largest: usize,
-    pub(crate) user: Option<String>,
-    pub(crate) password: Option<Vec<u8>>,
-    pub(crate) will: Option<LastWill>,
-}
+use mqtt_protocol_core::mqtt::packet::{Property, PropertyId};
 
 /// Which retained messages a subscription is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,6 +62,16 @@ fn split(bytes: &[u8]) -> Result<(u8, &[u8]), MqttFault> {
     Ok((first, body))
 }
 
+/// The version that a packet asks for, if it is a CONNECT that this broker speaks.
+pub(crate) fn version_of_connect(bytes: &[u8]) -> Option<MqttVersion> {
+    let (first, body) = split(bytes).ok()?;
+    match body.strip_prefix(b"\0\x04MQTT")?.first()? {
+        4 if first >> 4 == 1 => Some(MqttVersion::V311),
+        5 if first >> 4 == 1 => Some(MqttVersion::V5),
+        _ => None,
+    }
+}
+
 /// The packet in these bytes; `version` is that of the client's CONNECT, `None` before it.
 ///
 /// # Errors
@@ -107,175 +87,216 @@ pub(crate) fn packet(bytes: &[u8], version: Option<MqttVersion>) -> Result<MqttP
         if kind != 1 {
             return Err(MqttFault::new(0x82, "the first packet has to be CONNECT"));
         }
-        return connect(body);
+        return connect(body).map(|request| MqttPacket::Connect(Box::new(request)));
     };
     let v5 = version == MqttVersion::V5;
-    let nonzero = |id: u16| match id {
-        0 => Err(MqttFault::malformed("the packet identifier 0")),
-        id => Ok(id),
-    };
+    let fields = PacketFields(body);
     Ok(match kind {
         1 => return Err(MqttFault::new(0x82, "a second CONNECT")),
         3 => MqttPacket::Publish(IncomingMessage::read(flags, body, version)?),
-        4 => MqttPacket::Acknowledged(match v5 {
-            true => v5_0::Puback::parse(body)?.0.packet_id(),
-            false => v3_1_1::Puback::parse(body)?.0.packet_id(),
-        }),
-        5 if v5 => {
-            let received = v5_0::Pubrec::parse(body)?.0;
-            let refused = received.reason_code().is_some_and(|code| code as u8 >= 0x80);
-            MqttPacket::Received { id: received.packet_id(), refused }
+        4 => MqttPacket::Acknowledged(acknowledgement(fields, version, &RECEIVED_CODES)?.0),
+        5 => {
+            let (id, code) = acknowledgement(fields, version, &RECEIVED_CODES)?;
+            MqttPacket::Received { id, refused: code >= 0x80 }
         }
-        5 => MqttPacket::Received { id: v3_1_1::Pubrec::parse(body)?.0.packet_id(), refused: false },
-        6 => MqttPacket::Release(match v5 {
-            true => v5_0::Pubrel::parse(body)?.0.packet_id(),
-            false => v3_1_1::Pubrel::parse(body)?.0.packet_id(),
-        }),
-        7 => MqttPacket::Complete(match v5 {
-            true => v5_0::Pubcomp::parse(body)?.0.packet_id(),
-            false => v3_1_1::Pubcomp::parse(body)?.0.packet_id(),
-        }),
-        8 if v5 => {
-            let subscribe = v5_0::Subscribe::parse(body)?.0;
-            let identifier = subscribe.props().iter().find_map(|property| match property {
-                Property::SubscriptionIdentifier(identifier) => Some(identifier.val()),
-                _ => None,
-            });
-            let filters = subscribe.entries().iter().map(FilterRequest::from).collect();
-            MqttPacket::Subscribe { id: nonzero(subscribe.packet_id())?, identifier, filters }
+        6 => MqttPacket::Release(acknowledgement(fields, version, &RELEASED_CODES)?.0),
+        7 => MqttPacket::Complete(acknowledgement(fields, version, &RELEASED_CODES)?.0),
+        8 => subscribe(fields, version)?,
+        10 => unsubscribe(fields, version)?,
+        12 => {
+            fields.end()?;
+            MqttPacket::Ping
         }
-        8 => {
-            let subscribe = v3_1_1::Subscribe::parse(body)?.0;
-            let filters = subscribe.entries().iter().map(FilterRequest::from).collect();
-            MqttPacket::Subscribe { id: nonzero(subscribe.packet_id())?, identifier: None, filters }
+        14 if v5 => disconnect(fields)?,
+        14 => {
+            fields.end()?;
+            MqttPacket::Disconnect { with_will: false, expiry: None }
         }
-        10 => {
-            let (id, filters): (u16, Vec<String>) = match v5 {
-                true => {
-                    let packet = v5_0::Unsubscribe::parse(body)?.0;
-                    let filters = packet.entries().iter().map(|filter| filter.as_str().to_owned());
-                    (packet.packet_id(), filters.collect())
-                }
-                false => {
-                    let packet = v3_1_1::Unsubscribe::parse(body)?.0;
-                    let filters = packet.entries().iter().map(|filter| filter.as_str().to_owned());
-                    (packet.packet_id(), filters.collect())
-                }
-            };
-            MqttPacket::Unsubscribe { id: nonzero(id)?, filters }
-        }
-        12 => MqttPacket::Ping,
-        14 if v5 => {
-            let packet = v5_0::Disconnect::parse(body)?.0;
-            let with_will =
-                packet.reason_code().is_some_and(|code| code != DisconnectReasonCode::NormalDisconnection);
-            let expiry = packet.props().as_ref().and_then(|props| {
-                props.iter().find_map(|property| match property {
-                    Property::SessionExpiryInterval(expiry) => Some(expiry.val()),
-                    _ => None,
-                })
-            });
-            MqttPacket::Disconnect { with_will, expiry }
-        }
-        14 => MqttPacket::Disconnect { with_will: false, expiry: None },
         15 if v5 => return Err(MqttFault::new(0x8C, "enhanced authentication, which this broker has not")),
         _ => return Err(MqttFault::malformed("a packet that no client sends")),
     })
 }
 
-impl From<&SubEntry> for FilterRequest {
-    fn from(entry: &SubEntry) -> Self {
-        let options = entry.sub_opts();
-        Self {
-            filter: entry.topic_filter().to_owned(),
-            qos: options.qos().into(),
-            no_local: options.nl(),
-            retain_as_published: options.rap(),
-            past: match options.rh() {
-                RetainHandling::SendRetained => PastPolicy::Send,
-                RetainHandling::SendRetainedIfNotExists => PastPolicy::SendIfNew,
-                RetainHandling::DoNotSendRetained => PastPolicy::Skip,
-            },
-        }
-    }
-}
+/// Reason codes of PUBACK and PUBREC, and of PUBREL and PUBCOMP (MQTT 5.0, table 2-6).
+const RECEIVED_CODES: [u8; 9] = [0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99];
+const RELEASED_CODES: [u8; 2] = [0x00, 0x92];
+/// Those of DISCONNECT that a client sends.
+const DISCONNECT_CODES: [u8; 14] =
+    [0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99];
 
-fn connect(body: &[u8]) -> Result<MqttPacket<'static>, MqttFault> {
-    // the level follows the protocol's name, `MQTT` after its length
-    let request = match body.get(6) {
-        Some(4) => of_v311(&v3_1_1::Connect::parse(body)?.0),
-        Some(5) => of_v5(&v5_0::Connect::parse(body)?.0)?,
-        Some(level) if body.starts_with(b"\0\x04MQTT") => {
-            return Err(MqttFault::new(
-                0x84,
-                format!("MQTT of level {level}; this broker speaks 4 (3.1.1) and 5"),
-            ));
-        }
-        _ => return Err(MqttFault::new(0x84, "no CONNECT of MQTT 3.1.1 or 5")),
-    };
-    Ok(MqttPacket::Connect(Box::new(request)))
-}
-
-fn of_v311(packet: &v3_1_1::Connect) -> ConnectRequest {
-    let will = packet.will_topic().map(|topic| LastWill {
-        topic: topic.to_owned(),
-        payload: packet.will_payload().unwrap_or_default().to_vec(),
-        qos: packet.will_qos().into(),
-        retain: packet.will_retain(),
-        properties: Properties::new(),
-        delay: 0,
-    });
-    ConnectRequest {
-        version: MqttVersion::V311,
-        client: packet.client_id().to_owned(),
-        clean: packet.clean_session(),
-        keep_alive: packet.keep_alive(),
-        expiry: if packet.clean_session() { 0 } else { u32::MAX },
-        receive_maximum: u16::MAX,
-        largest: usize::MAX,
-        user: packet.user_name().map(str::to_owned),
-        password: packet.password().map(<[u8]>::to_vec),
-        will,
-    }
-}
-
-fn of_v5(packet: &v5_0::Connect) -> Result<ConnectRequest, MqttFault> {
-    let (mut expiry, mut receive_maximum, mut largest) = (0, u16::MAX, usize::MAX);
-    for property in packet.props() {
-        match property {
-            Property::SessionExpiryInterval(interval) => expiry = interval.val(),
-            Property::ReceiveMaximum(maximum) => receive_maximum = maximum.val(),
-            Property::MaximumPacketSize(maximum) => largest = maximum.val() as usize,
-            Property::AuthenticationMethod(_) => {
-                return Err(MqttFault::new(0x8C, "an authentication method, which this broker has not"));
+/// The reason code at the end of an answer: none counts as 0.
+fn reason(fields: &mut PacketFields<'_>, codes: &[u8]) -> Result<u8, MqttFault> {
+    match fields.0 {
+        [] => Ok(0),
+        _ => match fields.byte()? {
+            code if codes.contains(&code) => Ok(code),
+            code => {
+                Err(MqttFault::malformed(&format!("the reason code {code:#04x} in a packet that has none")))
             }
-            _ => {}
+        },
+    }
+}
+
+/// PUBACK, PUBREC, PUBREL and PUBCOMP: the packet identifier and the reason code.
+fn acknowledgement(
+    mut fields: PacketFields<'_>,
+    version: MqttVersion,
+    codes: &[u8],
+) -> Result<(u16, u8), MqttFault> {
+    let id = fields.identifier()?;
+    let mut code = 0;
+    if version == MqttVersion::V5 {
+        code = reason(&mut fields, codes)?;
+        if !fields.0.is_empty() {
+            fields.properties(&[PropertyId::ReasonString, PropertyId::UserProperty])?;
         }
     }
-    let will = packet.will_topic().map(|topic| {
-        let delay = packet.will_props().iter().find_map(|property| match property {
-            Property::WillDelayInterval(delay) => Some(delay.val()),
+    fields.end()?;
+    Ok((id, code))
+}
+
+fn subscribe(mut fields: PacketFields<'_>, version: MqttVersion) -> Result<MqttPacket<'static>, MqttFault> {
+    let id = fields.identifier()?;
+    let mut identifier = None;
+    if version == MqttVersion::V5 {
+        let allowed = [PropertyId::SubscriptionIdentifier, PropertyId::UserProperty];
+        identifier = fields.properties(&allowed)?.iter().find_map(|property| match property {
+            Property::SubscriptionIdentifier(identifier) => Some(identifier.val()),
             _ => None,
         });
-        LastWill {
-            topic: topic.to_owned(),
-            payload: packet.will_payload().unwrap_or_default().to_vec(),
-            qos: packet.will_qos().into(),
-            retain: packet.will_retain(),
-            properties: packet.will_props().clone(),
-            delay: delay.unwrap_or(0),
+    }
+    let mut filters = Vec::new();
+    while filters.is_empty() || !fields.0.is_empty() {
+        let filter = fields.text()?;
+        filters.push(FilterRequest::new(filter, fields.byte()?, version)?);
+    }
+    Ok(MqttPacket::Subscribe { id, identifier, filters })
+}
+
+fn unsubscribe(mut fields: PacketFields<'_>, version: MqttVersion) -> Result<MqttPacket<'static>, MqttFault> {
+    let id = fields.identifier()?;
+    if version == MqttVersion::V5 {
+        fields.properties(&[PropertyId::UserProperty])?;
+    }
+    let mut filters = Vec::new();
+    while filters.is_empty() || !fields.0.is_empty() {
+        filters.push(fields.text()?.to_owned());
+    }
+    Ok(MqttPacket::Unsubscribe { id, filters })
+}
+
+/// DISCONNECT of MQTT 5.
+fn disconnect(mut fields: PacketFields<'_>) -> Result<MqttPacket<'static>, MqttFault> {
+    let with_will = reason(&mut fields, &DISCONNECT_CODES)? != 0;
+    let mut expiry = None;
+    if !fields.0.is_empty() {
+        let allowed = [PropertyId::SessionExpiryInterval, PropertyId::ReasonString, PropertyId::UserProperty];
+        expiry = fields.properties(&allowed)?.iter().find_map(|property| match property {
+            Property::SessionExpiryInterval(expiry) => Some(expiry.val()),
+            _ => None,
+        });
+    }
+    fields.end()?;
+    Ok(MqttPacket::Disconnect { with_will, expiry })
+}
+
+/// What the filter of a shared subscription begins with.
+pub(crate) const SHARE: &str = "$share/";
+
+/// The name of a group and the filter, of what follows [`SHARE`].
+pub(crate) fn split_share(shared: &str) -> Option<(&str, &str)> {
+    let (name, filter) = shared.split_once('/')?;
+    (!name.is_empty() && !name.contains(['+', '#']) && !filter.is_empty()).then_some((name, filter))
+}
+
+impl FilterRequest {
+    /// A filter and the byte of options behind it.
+    fn new(filter: &str, options: u8, version: MqttVersion) -> Result<Self, MqttFault> {
+        let reserved = if version == MqttVersion::V5 { 0xC0 } else { 0xFC };
+        if options & reserved != 0 {
+            return Err(MqttFault::malformed("reserved bits of a subscription's options are set"));
         }
-    });
-    Ok(ConnectRequest {
-        version: MqttVersion::V5,
-        client: packet.client_id().to_owned(),
-        clean: packet.clean_start(),
-        keep_alive: packet.keep_alive(),
-        expiry,
-        receive_maximum: receive_maximum.max(1),
-        largest,
-        user: packet.user_name().map(str::to_owned),
-        password: packet.password().map(<[u8]>::to_vec),
-        will,
-    })
+        let no_local = options & 4 != 0;
+        if let Some(shared) = filter.strip_prefix(SHARE)
+            && version == MqttVersion::V5
+        {
+            split_share(shared).ok_or_else(|| MqttFault::malformed("no $share/NAME/FILTER"))?;
+            if no_local {
+                // MQTT 5.0, section 3.8.3.1
+                return Err(MqttFault::new(0x82, "a shared subscription without the client's own messages"));
+            }
+        }
+        Ok(Self {
+            filter: filter.to_owned(),
+            qos: MqttQos::from_bits(options)?,
+            no_local,
+            retain_as_published: options & 8 != 0,
+            past: match options >> 4 {
+                0 => PastPolicy::Send,
+                1 => PastPolicy::SendIfNew,
+                2 => PastPolicy::Skip,
+                _ => return Err(MqttFault::new(0x82, "a retain handling of 3")),
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault_of(bytes: &[u8], version: MqttVersion) -> Option<u8> {
+        packet(bytes, Some(version)).err().map(|fault| fault.code)
+    }
+
+    /// A packet of 5 or 3.1.1, whose length is that of its body.
+    fn sent(first: u8, body: &[u8]) -> Vec<u8> {
+        [&[first, body.len() as u8], body].concat()
+    }
+
+    #[test]
+    fn bytes_behind_the_end_of_a_packet_are_malformed() {
+        let whole: [(u8, &[u8]); 6] = [
+            (0x40, &[0, 1, 0, 0]),
+            (0x50, &[0, 1, 0, 0]),
+            (0x62, &[0, 1, 0, 0]),
+            (0x70, &[0, 1, 0, 0]),
+            (0xC0, &[]),
+            (0xE0, &[0, 0]),
+        ];
+        for (first, body) in whole {
+            assert_eq!(fault_of(&sent(first, body), MqttVersion::V5), None, "{first:#x}");
+            let longer = sent(first, &[body, &[9]].concat());
+            assert_eq!(fault_of(&longer, MqttVersion::V5), Some(0x81), "{first:#x}");
+            let short = &body[..body.len().min(2)];
+            let of_311 = if first == 0xE0 { &[][..] } else { short };
+            assert_eq!(fault_of(&sent(first, of_311), MqttVersion::V311), None, "{first:#x}");
+            let longer = sent(first, &[of_311, &[0]].concat());
+            assert_eq!(fault_of(&longer, MqttVersion::V311), Some(0x81), "{first:#x}");
+        }
+    }
+
+    #[test]
+    fn reserved_options_reserved_codes_and_a_nul_are_malformed() {
+        let filter = |options: u8, name: &[u8]| {
+            sent(0x82, &[&[0, 1, 0, 0, name.len() as u8], name, &[options]].concat())
+        };
+        let of_311 = |options: u8| sent(0x82, &[0, 1, 0, 1, b't', options]);
+        assert_eq!(fault_of(&filter(0x2E, b"t"), MqttVersion::V5), None);
+        for (options, code) in [(3, 0x81), (0x30, 0x82), (0x40, 0x81), (0x80, 0x81)] {
+            assert_eq!(fault_of(&filter(options, b"t"), MqttVersion::V5), Some(code), "{options:#x}");
+        }
+        assert_eq!(fault_of(&of_311(2), MqttVersion::V311), None);
+        for options in [3, 4, 8, 0x10] {
+            assert_eq!(fault_of(&of_311(options), MqttVersion::V311), Some(0x81), "{options:#x}");
+        }
+        assert_eq!(fault_of(&filter(4, b"$share/g/t"), MqttVersion::V5), Some(0x82));
+        assert_eq!(fault_of(&filter(0, b"a\0b"), MqttVersion::V5), Some(0x81));
+        assert_eq!(fault_of(&sent(0xA2, &[0, 1, 0, 0, 1, 0]), MqttVersion::V5), Some(0x81));
+        let twice = sent(0x82, &[0, 1, 4, 0x0B, 1, 0x0B, 2, 0, 1, b't', 0]);
+        assert_eq!(fault_of(&twice, MqttVersion::V5), Some(0x82));
+        assert_eq!(fault_of(&sent(0x40, &[0, 1, 0x55]), MqttVersion::V5), Some(0x81));
+        assert_eq!(fault_of(&sent(0xE0, &[0x55]), MqttVersion::V5), Some(0x81));
+        assert_eq!(fault_of(&sent(0x82, &[0, 1, 0]), MqttVersion::V5), Some(0x81), "no filter");
+    }
 }

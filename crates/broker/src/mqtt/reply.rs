@@ -29,6 +29,23 @@ impl MqttReason {
     }
 }
 
+/// How a client wants to be answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct AnswerTerms {
+    pub(crate) version: MqttVersion,
+    /// Bytes of the largest packet that the client takes.
+    pub(crate) largest: usize,
+    /// Whether it wants reasons in words, where MQTT lets it choose.
+    pub(crate) wants_reasons: bool,
+}
+
+impl AnswerTerms {
+    /// Those of a client that has not said how, or not understandably.
+    pub(crate) fn of(version: MqttVersion) -> Self {
+        Self { version, largest: usize::MAX, wants_reasons: true }
+    }
+}
+
 /// A length, a quantity or an identifier as MQTT's variable byte integer.
 pub(super) fn push_length(bytes: &mut Vec<u8>, mut length: usize) {
     loop {
@@ -56,7 +73,27 @@ fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Properties after their length; a reason is cut to 1 KiB, so that a client with small packets gets it.
+/// A packet with properties and a reason in its middle. The reason is left out if the client does not take so
+/// large a packet.
+fn packet_with_reason(
+    first: u8,
+    (front, end): (&[u8], &[u8]),
+    properties: &[u8],
+    (reason, largest): (Option<&str>, usize),
+) -> Vec<u8> {
+    let mut body = front.to_vec();
+    push_reason(&mut body, properties, reason);
+    body.extend(end);
+    let whole = packet(first, &body);
+    match reason {
+        Some(_) if whole.len() > largest => {
+            packet_with_reason(first, (front, end), properties, (None, largest))
+        }
+        _ => whole,
+    }
+}
+
+/// Properties after their length; a reason is cut to 1 KiB.
 fn push_reason(body: &mut Vec<u8>, more: &[u8], reason: Option<&str>) {
     let mut properties = more.to_vec();
     if let Some(reason) = reason {
@@ -102,52 +139,58 @@ pub(crate) fn connected(version: MqttVersion, terms: &Connected<'_>) -> Vec<u8> 
     packet(0x20, &body)
 }
 
-/// A CONNACK that refuses. A client of an unknown version gets that of 3.1.1.
-pub(crate) fn connect_refused(version: Option<MqttVersion>, fault: &MqttFault) -> Vec<u8> {
-    let mut body = vec![0, fault.code];
-    match version {
-        Some(MqttVersion::V5) => push_reason(&mut body, &[], Some(&fault.text)),
-        _ => {
-            body[1] = match fault.code {
-                0x84 => 1,
-                0x85 => 2,
-                0x86 => 4,
-                0x87 => 5,
-                _ => 3,
-            }
+/// A CONNACK that refuses. `None`: the connection ends without one. That is how MQTT 3.1.1 answers a CONNECT
+/// that breaks the protocol (section 3.1.4), and a client that takes no packet so large gets none.
+///
+/// A client of an unknown version gets that of 3.1.1.
+pub(crate) fn connect_refused(terms: Option<AnswerTerms>, fault: &MqttFault) -> Option<Vec<u8>> {
+    let old = |code| packet(0x20, &[0, code]);
+    match (terms, fault.code) {
+        (Some(AnswerTerms { version: MqttVersion::V5, largest, .. }), code) => {
+            let front = [0, code];
+            let whole = packet_with_reason(0x20, (&front, &[]), &[], (Some(&fault.text), largest));
+            (whole.len() <= largest).then_some(whole)
         }
+        (_, 0x84) => Some(old(1)),
+        (_, 0x85) => Some(old(2)),
+        (_, 0x86) => Some(old(4)),
+        (_, 0x87) => Some(old(5)),
+        (Some(_), 0x81 | 0x82 | 0x90) => None,
+        _ => Some(old(3)),
     }
-    packet(0x20, &body)
 }
 
 /// PUBACK, PUBREC, PUBREL or PUBCOMP: `kind` is the packet's number.
 pub(crate) fn published(
-    version: MqttVersion,
+    terms: AnswerTerms,
     kind: u8,
     id: u16,
     (reason, text): (MqttReason, Option<&str>),
 ) -> Vec<u8> {
+    let first = kind << 4 | if kind == 6 { 2 } else { 0 };
     let mut body = id.to_be_bytes().to_vec();
-    if version == MqttVersion::V5 && reason != MqttReason::Success {
+    if terms.version == MqttVersion::V5 && reason != MqttReason::Success {
         body.push(reason as u8);
-        if text.is_some() {
-            push_reason(&mut body, &[], text);
+        if text.is_some() && terms.wants_reasons {
+            return packet_with_reason(first, (&body, &[]), &[], (text, terms.largest));
         }
     }
-    packet(kind << 4 | if kind == 6 { 2 } else { 0 }, &body)
+    packet(first, &body)
 }
 
 /// SUBACK: for each filter the QoS that is granted, or why not.
-pub(crate) fn subscribed(version: MqttVersion, id: u16, codes: &[u8], reason: Option<&str>) -> Vec<u8> {
+pub(crate) fn subscribed(terms: AnswerTerms, id: u16, codes: &[u8], reason: Option<&str>) -> Vec<u8> {
     let mut body = id.to_be_bytes().to_vec();
-    match version {
+    match terms.version {
         MqttVersion::V5 => {
-            push_reason(&mut body, &[], reason);
-            body.extend(codes);
+            let reason = reason.filter(|_| terms.wants_reasons);
+            packet_with_reason(0x90, (&body, codes), &[], (reason, terms.largest))
         }
-        MqttVersion::V311 => body.extend(codes.iter().map(|code| (*code).min(0x80))),
+        MqttVersion::V311 => {
+            body.extend(codes.iter().map(|code| (*code).min(0x80)));
+            packet(0x90, &body)
+        }
     }
-    packet(0x90, &body)
 }
 
 pub(crate) fn unsubscribed(version: MqttVersion, id: u16, codes: &[MqttReason]) -> Vec<u8> {
@@ -163,13 +206,10 @@ pub(crate) fn ping_answer() -> Vec<u8> {
     vec![0xD0, 0]
 }
 
-/// The broker's last word, which 3.1.1 does not have.
-pub(crate) fn disconnect(version: MqttVersion, fault: &MqttFault) -> Option<Vec<u8>> {
-    (version == MqttVersion::V5).then(|| {
-        let mut body = vec![fault.code];
-        push_reason(&mut body, &[], Some(&fault.text));
-        packet(0xE0, &body)
-    })
+/// The broker's last word, which 3.1.1 does not have. `None` also if the client takes no packet so large.
+pub(crate) fn disconnect(terms: AnswerTerms, fault: &MqttFault) -> Option<Vec<u8>> {
+    let whole = packet_with_reason(0xE0, (&[fault.code], &[]), &[], (Some(&fault.text), terms.largest));
+    (terms.version == MqttVersion::V5 && whole.len() <= terms.largest).then_some(whole)
 }
 
 #[cfg(test)]
@@ -200,34 +240,63 @@ mod tests {
         assert!(packet.session_present());
 
         let fault = MqttFault::new(0x87, "not allowed");
-        let bytes = connect_refused(Some(MqttVersion::V5), &fault);
+        let (v5, v311) = (AnswerTerms::of(MqttVersion::V5), AnswerTerms::of(MqttVersion::V311));
+        let bytes = connect_refused(Some(v5), &fault).expect("it is told");
         assert_eq!(v5_0::Connack::parse(body(&bytes)).expect("a packet").0.reason_code() as u8, 0x87);
-        let bytes = connect_refused(Some(MqttVersion::V311), &fault);
+        let bytes = connect_refused(Some(v311), &fault).expect("it is told");
         assert_eq!(v3_1_1::Connack::parse(body(&bytes)).expect("a packet").0.return_code() as u8, 5);
 
         for (reason, text) in [(MqttReason::Success, None), (MqttReason::TooMuch, Some("no"))] {
-            let bytes = published(MqttVersion::V5, 4, 7, (reason, text));
+            let bytes = published(v5, 4, 7, (reason, text));
             let (packet, _) = v5_0::Puback::parse(body(&bytes)).expect("a packet");
             assert_eq!(packet.packet_id(), 7);
             assert_eq!(packet.reason_code().map_or(0, |code| code as u8), reason as u8);
         }
-        let bytes = published(MqttVersion::V311, 6, 7, (MqttReason::Success, None));
+        let bytes = published(v311, 6, 7, (MqttReason::Success, None));
         assert_eq!(
             (bytes[0], v3_1_1::Pubrel::parse(body(&bytes)).expect("a packet").0.packet_id()),
             (0x62, 7)
         );
 
-        let bytes = subscribed(MqttVersion::V5, 8, &[1, 0x87], Some("no"));
+        let bytes = subscribed(v5, 8, &[1, 0x87], Some("no"));
         let (packet, _) = v5_0::Suback::parse(body(&bytes)).expect("a packet");
         assert_eq!(packet.reason_codes().iter().map(|code| *code as u8).collect::<Vec<_>>(), [1, 0x87]);
-        let bytes = subscribed(MqttVersion::V311, 8, &[1, 0x87], None);
+        let bytes = subscribed(v311, 8, &[1, 0x87], None);
         let (packet, _) = v3_1_1::Suback::parse(body(&bytes)).expect("a packet");
         assert_eq!(packet.return_codes().iter().map(|code| *code as u8).collect::<Vec<_>>(), [1, 0x80]);
 
         let bytes = unsubscribed(MqttVersion::V5, 9, &[MqttReason::NoSubscription]);
         assert_eq!(v5_0::Unsuback::parse(body(&bytes)).expect("a packet").0.packet_id(), 9);
-        let bytes = disconnect(MqttVersion::V5, &fault).expect("5 has it");
+        let bytes = disconnect(v5, &fault).expect("5 has it");
         let reason = v5_0::Disconnect::parse(body(&bytes)).expect("a packet").0.reason_code();
         assert_eq!(reason.map(|code| code as u8), Some(0x87));
+    }
+
+    #[test]
+    fn a_reason_in_words_is_left_out_if_the_client_does_not_take_it() {
+        let text = Some("because the topic is none");
+        let refused = (MqttReason::BadTopic, text);
+        let small = AnswerTerms { largest: 20, ..AnswerTerms::of(MqttVersion::V5) };
+        let curt = AnswerTerms { wants_reasons: false, ..AnswerTerms::of(MqttVersion::V5) };
+        assert_eq!(published(small, 4, 7, refused), [0x40, 4, 0, 7, 0x90, 0]);
+        assert_eq!(published(curt, 4, 7, refused), [0x40, 3, 0, 7, 0x90]);
+        for terms in [small, curt] {
+            assert_eq!(subscribed(terms, 7, &[0x8F], text), [0x90, 4, 0, 7, 0, 0x8F]);
+        }
+        let fault = MqttFault::new(0x82, "a reason that is too long for it");
+        assert_eq!(disconnect(small, &fault).expect("it fits"), [0xE0, 2, 0x82, 0]);
+        assert_eq!(connect_refused(Some(small), &fault).expect("it fits"), [0x20, 3, 0, 0x82, 0]);
+        // MQTT 5.0, section 3.1.2.11.7: these two say why all the same
+        assert!(disconnect(curt, &fault).expect("it fits").len() > 20);
+        let tiny = AnswerTerms { largest: 3, ..small };
+        assert_eq!((disconnect(tiny, &fault), connect_refused(Some(tiny), &fault)), (None, None));
+    }
+
+    #[test]
+    fn a_connect_of_3_1_1_that_breaks_the_protocol_is_not_answered() {
+        let terms = AnswerTerms::of(MqttVersion::V311);
+        assert_eq!(connect_refused(Some(terms), &MqttFault::malformed("a reserved flag")), None);
+        let full = MqttFault::new(0x97, "there are as many sessions as may be");
+        assert_eq!(connect_refused(Some(terms), &full), Some(vec![0x20, 2, 0, 3]));
     }
 }

@@ -1,7 +1,6 @@
 //! Words of MQTT that packets, messages and answers share: versions, how often a message may arrive, and what
 //! is wrong with bytes.
 
-use mqtt_protocol_core::mqtt::packet::Qos;
 use mqtt_protocol_core::mqtt::result_code::MqttError;
 
 /// The version that a client speaks.
@@ -22,12 +21,14 @@ pub(crate) enum MqttQos {
     ExactlyOnce = 2,
 }
 
-impl From<Qos> for MqttQos {
-    fn from(qos: Qos) -> Self {
-        match qos {
-            Qos::AtMostOnce => Self::AtMostOnce,
-            Qos::AtLeastOnce => Self::AtLeastOnce,
-            Qos::ExactlyOnce => Self::ExactlyOnce,
+impl MqttQos {
+    /// That in the two lowest bits.
+    pub(super) fn from_bits(bits: u8) -> Result<Self, MqttFault> {
+        match bits & 3 {
+            0 => Ok(Self::AtMostOnce),
+            1 => Ok(Self::AtLeastOnce),
+            2 => Ok(Self::ExactlyOnce),
+            _ => Err(MqttFault::malformed("a QoS of 3")),
         }
     }
 }

@@ -82,6 +82,35 @@ impl Raw {
         self.connected((name, 2), 0, &largest, &[])
     }
 
+    /// MQTT 5: a session, and no more messages of QoS 1 and 2 at once.
+    pub(crate) fn with_session_and_maximum(self, name: &str, maximum: u16) -> Self {
+        let properties = [&[0x11, 0, 0, 0, 60, 0x21][..], &maximum.to_be_bytes()].concat();
+        self.connected((name, 0), 0, &properties, &[])
+    }
+
+    /// MQTT 5: a session, and no larger packets.
+    pub(crate) fn with_session_and_largest(self, name: &str, bytes: u32) -> Self {
+        let properties = [&[0x11, 0, 0, 0, 60, 0x27][..], &bytes.to_be_bytes()].concat();
+        self.connected((name, 0), 0, &properties, &[])
+    }
+
+    /// MQTT 5: a client that asks for no reasons in words.
+    pub(crate) fn without_reasons(self, name: &str) -> Self {
+        self.connected((name, 2), 0, &[0x17, 0], &[])
+    }
+
+    /// MQTT 5: a client that leaves its identifier to the broker; the broker's choice.
+    pub(crate) fn with_chosen_name(mut self) -> (Self, String) {
+        self.send_connect(("", 2), 0, &[], &[]);
+        let (kind, body) = self.packet();
+        assert_eq!((kind, body[1]), (0x20, 0));
+        // behind the largest packet (5 bytes) and the largest alias (3 bytes)
+        let name = body[3..].strip_prefix(&[0x27]).map(|rest| &rest[4 + 3..]).expect("the largest packet");
+        assert_eq!(name[0], 0x12, "{body:?}");
+        let name = take_text(&mut &name[1..]);
+        (self, name)
+    }
+
     pub(crate) fn with_keep_alive(self, name: &str, seconds: u16) -> Self {
         self.connected((name, 2), seconds, &[], &[])
     }
@@ -96,6 +125,14 @@ impl Raw {
         will.extend(text(topic));
         will.extend(text("gone"));
         self.connected((name, 0x06), 0, &properties, &will)
+    }
+
+    /// MQTT 5: a will that expires after so many seconds.
+    pub(crate) fn with_will_expiry(self, name: &str, topic: &str, seconds: u32) -> Self {
+        let mut will = with_length(&[&[0x02][..], &seconds.to_be_bytes()].concat());
+        will.extend(text(topic));
+        will.extend(text("gone"));
+        self.connected((name, 0x06), 0, &[], &will)
     }
 
     /// With a user's name and a password; the answer is the code of CONNACK.
@@ -161,6 +198,15 @@ impl Raw {
         }
     }
 
+    /// Whether the broker closes the connection next, without a word.
+    pub(crate) fn ends_silently(&mut self) -> bool {
+        let mut byte = [0];
+        match self.socket.read(&mut byte) {
+            Ok(length) => length == 0,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+
     /// MQTT 5: whether the broker says DISCONNECT and closes the connection.
     pub(crate) fn ends_after_disconnect(&mut self) -> bool {
         matches!(self.try_packet(), Ok((0xE0, _))) && self.ends()
@@ -175,8 +221,8 @@ impl Raw {
         self.subscribe_with(id, filter, options, &[])
     }
 
-    pub(crate) fn subscribe_identified(&mut self, id: u8, filter: &str, identifier: u8) {
-        assert_eq!(self.subscribe_with(id, filter, 0, &[0x0B, identifier]), 0);
+    pub(crate) fn subscribe_identified(&mut self, id: u8, filter: &str, options: u8, identifier: u8) {
+        assert_eq!(self.subscribe_with(id, filter, options, &[0x0B, identifier]), options & 3);
     }
 
     fn subscribe_with(&mut self, id: u8, filter: &str, options: u8, properties: &[u8]) -> u8 {
@@ -188,6 +234,10 @@ impl Raw {
 
     pub(crate) fn send_subscribe(&mut self, id: u8, filter: &str, options: u8) {
         self.send_subscribe_with(id, filter, options, &[]);
+    }
+
+    pub(crate) fn send_subscribe_identified(&mut self, id: u8, filter: &str, identifier: u8) {
+        self.send_subscribe_with(id, filter, 0, &[0x0B, identifier]);
     }
 
     fn send_subscribe_with(&mut self, id: u8, filter: &str, options: u8, properties: &[u8]) {

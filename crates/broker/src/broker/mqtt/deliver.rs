@@ -2,7 +2,7 @@
 
 use super::super::Broker;
 use super::MqttSessionId;
-use super::session::{InFlightStep, SentMessage};
+use super::session::{InFlightStep, MqttSubscription, SentMessage};
 use crate::body::EventBody;
 use crate::mqtt::{MqttQos, MqttReason, published};
 use crate::task::{ClientId, Task};
@@ -27,10 +27,10 @@ impl Broker {
                 MqttQos::AtMostOnce => None,
                 _ => Some(session.free_id()?),
             };
-            let head = message.packet(now, session.version, number);
+            let head = message.packet(now, session.terms.version, number);
             let body = message.event.payload.clone();
             let bytes = head.len() + body.as_payload().length();
-            if bytes > session.largest.min(self.limits.largest_frame()) {
+            if bytes > session.terms.largest.min(self.limits.largest_frame()) {
                 self.mqtt_too_large += 1;
                 return None;
             }
@@ -64,18 +64,29 @@ impl Broker {
             session.filters.get(&delivered.subscription).and_then(|filter| session.subscriptions.get(filter));
         let by_name =
             || session.subscriptions.values().find(|subscription| subscription.pattern.matches(&topic));
-        let subscription = known.or_else(by_name)?;
-        if subscription.request.no_local && session.supplier == Some(event.supplier) {
-            return None;
+        let mut subscription = known.or_else(by_name)?;
+        let is_own = event.payload.origin.publisher.as_deref() == Some(&*session.name);
+        let is_barred = |other: &MqttSubscription| is_own && other.request.no_local;
+        if is_barred(subscription) {
+            // another one may want the client's own messages
+            let qos = subscription.request.qos;
+            let mut others = session.matching(&topic, qos).filter(|_| !delivered.retained);
+            subscription = others.find(|other| !is_barred(other))?;
         }
         // a retained message waits in an inbox without a deadline
         if event.deadline < now {
             return None;
         }
-        let identifiers = match (subscription.identifier, subscription.shared) {
-            (None, _) => Vec::new(),
-            (Some(identifier), Some(_)) => vec![identifier],
-            (Some(_), None) => session.identifiers(&topic, subscription.request.qos),
+        let identifiers = match subscription.shared {
+            // of one subscription: of a group, or of the one that the retained message is sent for
+            Some(_) => subscription.identifier.into_iter().collect(),
+            None if delivered.retained => subscription.identifier.into_iter().collect(),
+            None if session.identified == 0 => Vec::new(),
+            None => {
+                let matching = session.matching(&topic, subscription.request.qos);
+                let wanted = matching.filter(|other| !is_barred(other));
+                wanted.filter_map(|other| other.identifier).collect()
+            }
         };
         Some(SentMessage {
             topic,
@@ -88,20 +99,27 @@ impl Broker {
     }
 
     /// The client has a message of QoS 1, or will not be sent one of QoS 2 again.
-    pub(super) fn mqtt_done(&mut self, id: MqttSessionId, number: u16) {
+    pub(super) fn mqtt_done(&mut self, now: Nanos, id: MqttSessionId, number: u16) {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
         let was_full = session.is_full();
-        let Some(flight) = session.in_flight.remove(&number) else { return };
+        let Some(flight) = session.finish(number) else { return };
         self.mqtt_confirm(flight.consumer, flight.acknowledgement);
+        self.mqtt_send_again(now, id);
         if was_full {
             self.mqtt_place(id);
         }
     }
 
     /// The client has a message of QoS 2.
-    pub(super) fn mqtt_arrived(&mut self, client: ClientId, id: MqttSessionId, number: u16, refused: bool) {
+    pub(super) fn mqtt_arrived(
+        &mut self,
+        now: Nanos,
+        (client, id): (ClientId, MqttSessionId),
+        number: u16,
+        refused: bool,
+    ) {
         if refused {
-            return self.mqtt_done(id, number);
+            return self.mqtt_done(now, id, number);
         }
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
         let reason = match session.in_flight.get_mut(&number) {
@@ -111,8 +129,38 @@ impl Broker {
             }
             None => MqttReason::UnknownId,
         };
-        let version = session.version;
-        self.mqtt_answer(client, published(version, 6, number, (reason, None)));
+        let terms = session.terms;
+        self.mqtt_answer(client, published(terms, 6, number, (reason, None)));
+    }
+
+    /// Sends again what the client has not confirmed, in the order of sending, and no more at once than it
+    /// takes.
+    pub(super) fn mqtt_send_again(&mut self, now: Nanos, id: MqttSessionId) {
+        let most = self.limits.largest_frame();
+        while let Some(session) = self.mqtt.sessions.get_mut(&id)
+            && let Some(client) = session.client
+            && let Some((number, step)) = session.next_unsent()
+        {
+            let (head, body) = match step {
+                InFlightStep::Sent(message) => {
+                    let head = message.packet_again(now, session.terms.version, number);
+                    let body = message.event.payload.clone();
+                    // the client may take less than it did on its former connection
+                    if head.len() + body.as_payload().length() > session.terms.largest.min(most) {
+                        self.mqtt_too_large += 1;
+                        if let Some(flight) = session.finish(number) {
+                            self.mqtt_confirm(flight.consumer, flight.acknowledgement);
+                        }
+                        continue;
+                    }
+                    (head, Some(body))
+                }
+                InFlightStep::Released => {
+                    (published(session.terms, 6, number, (MqttReason::Success, None)), None)
+                }
+            };
+            self.tasks.push_back(Task::Answer { client, head, body });
+        }
     }
 
     fn mqtt_confirm(&mut self, consumer: ConsumerId, acknowledgement: Option<u64>) {

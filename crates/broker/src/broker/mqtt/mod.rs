@@ -21,13 +21,13 @@ pub(super) use session::MqttSessionId;
 
 use super::{Broker, ClientProtocol, ConnectedClient};
 use crate::mqtt::{
-    ConnectRequest, Connected, MqttFault, MqttPacket, MqttReason, MqttVersion, connect_refused, connected,
-    disconnect, packet, ping_answer,
+    AnswerTerms, ConnectRequest, Connected, MqttFault, MqttPacket, MqttReason, MqttVersion, connect_refused,
+    connected, disconnect, packet, ping_answer, version_of_connect,
 };
 use crate::permissions::{ClientGrant, ClientIdentity};
 use crate::task::{ClientId, Received, Task};
 use crate::transport::TransportPeer;
-use session::{InFlightStep, MqttSession};
+use session::MqttSession;
 use std::collections::HashMap;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
@@ -100,17 +100,20 @@ impl Broker {
         let known = session.and_then(|id| Some((id, self.mqtt.sessions.get_mut(&id)?)));
         let version = known.map(|(_, session)| {
             session.heard = now;
-            session.version
+            session.terms.version
         });
         let done = match (packet(bytes, version), session, version) {
+            (Err(fault), None, _) => {
+                self.sent_away += 1;
+                self.mqtt_refuse(now, client, version_of_connect(bytes).map(AnswerTerms::of), &fault);
+                Ok(Received::Done)
+            }
             (Err(fault), ..) => Err(fault),
             (Ok(MqttPacket::Connect(request)), ..) => {
-                let version = request.version;
+                let terms = request.answer_terms();
                 if let Err(fault) = self.mqtt_connect(now, client, *request) {
                     self.refused += 1;
-                    self.mqtt_answer(client, connect_refused(Some(version), &fault));
-                    self.tasks.push_back(Task::SendAway { client });
-                    self.gone(now, client);
+                    self.mqtt_refuse(now, client, Some(terms), &fault);
                 }
                 Ok(Received::Done)
             }
@@ -123,6 +126,15 @@ impl Broker {
         })
     }
 
+    /// Ends a connection that has no session yet.
+    fn mqtt_refuse(&mut self, now: Nanos, client: ClientId, terms: Option<AnswerTerms>, fault: &MqttFault) {
+        if let Some(answer) = connect_refused(terms, fault) {
+            self.mqtt_answer(client, answer);
+        }
+        self.tasks.push_back(Task::SendAway { client });
+        self.gone(now, client);
+    }
+
     fn mqtt_packet(
         &mut self,
         now: Nanos,
@@ -131,10 +143,12 @@ impl Broker {
     ) -> Result<Received, MqttFault> {
         match packet {
             MqttPacket::Publish(message) => return self.mqtt_publish(now, client, id, message),
-            MqttPacket::Acknowledged(number) => self.mqtt_done(id, number),
-            MqttPacket::Received { id: number, refused } => self.mqtt_arrived(client, id, number, refused),
+            MqttPacket::Acknowledged(number) => self.mqtt_done(now, id, number),
+            MqttPacket::Received { id: number, refused } => {
+                self.mqtt_arrived(now, (client, id), number, refused);
+            }
             MqttPacket::Release(number) => self.mqtt_release(client, id, number),
-            MqttPacket::Complete(number) => self.mqtt_done(id, number),
+            MqttPacket::Complete(number) => self.mqtt_done(now, id, number),
             MqttPacket::Subscribe { id: number, identifier, filters } => {
                 self.mqtt_subscribe(now, (client, id), number, identifier, filters);
             }
@@ -185,7 +199,7 @@ impl Broker {
         let known = self.clients.get(&client);
         let known = known.map(|known| (known.peer, known.who.clone(), Arc::clone(&known.grant)));
         let (peer, owner, grant) = known.ok_or_else(|| MqttFault::new(0x80, "it is gone"))?;
-        let assigned = request.client.is_empty().then(|| format!("unisono-{}", client.0));
+        let assigned = request.client.is_empty().then(|| self.mqtt_free_name(client));
         if assigned.is_some() && request.version == MqttVersion::V311 && !request.clean {
             return Err(MqttFault::new(
                 0x85,
@@ -193,6 +207,20 @@ impl Broker {
             ));
         }
         let name: Arc<str> = assigned.as_deref().unwrap_or(&request.client).into();
+        let largest = u32::try_from(self.limits.largest_frame()).unwrap_or(u32::MAX);
+        let mut terms = Connected {
+            session_present: false,
+            assigned: assigned.as_deref(),
+            largest,
+            aliases: MOST_ALIASES,
+            expiry: None,
+        };
+        let answer = connected(request.version, &terms).len();
+        if answer > request.largest {
+            let most = request.largest;
+            let text = format!("packets of at most {most} bytes, and CONNACK has {answer}");
+            return Err(MqttFault::new(MqttReason::TooLarge as u8, text));
+        }
         if let Some(former) = self.mqtt.by_name.get(&name).copied() {
             if self.mqtt.sessions.get(&former).is_some_and(|session| session.owner != owner) {
                 return Err(MqttFault::new(0x85, format!("the client identifier `{name}` is another one's")));
@@ -211,24 +239,29 @@ impl Broker {
         }
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(()) };
         session.grant = grant;
-        (session.version, session.client, session.stalled) = (request.version, Some(client), false);
+        session.terms = request.answer_terms();
+        (session.client, session.stalled) = (Some(client), false);
         (session.expiry, session.ends) = (request.expiry, Nanos::NEVER);
         (session.will, session.will_at) = (request.will, Nanos::NEVER);
         // MQTT 5.0, section 3.1.2.10: one and a half times the keep-alive
         session.patience = Nanos(Nanos::SECOND.0 * 3 / 2).times(request.keep_alive.into());
         session.heard = now;
-        (session.receive_maximum, session.largest) = (request.receive_maximum.into(), request.largest);
-        let terms = Connected {
-            session_present: present.is_some(),
-            assigned: assigned.as_deref(),
-            largest: u32::try_from(self.limits.largest_frame()).unwrap_or(u32::MAX),
-            aliases: MOST_ALIASES,
-            expiry: None,
-        };
+        session.receive_maximum = request.receive_maximum.into();
+        terms.session_present = present.is_some();
+        session.begin_anew();
         self.mqtt_answer(client, connected(request.version, &terms));
         self.mqtt_send_again(now, id);
         self.mqtt_place(id);
         Ok(())
+    }
+
+    /// An identifier for a client that has none: no session has it.
+    fn mqtt_free_name(&self, client: ClientId) -> String {
+        let mut name = format!("unisono-{}", client.0);
+        while self.mqtt.by_name.contains_key(name.as_str()) {
+            name.push('+');
+        }
+        name
     }
 
     /// Another connection comes with the identifier of a session.
@@ -273,13 +306,13 @@ impl Broker {
     pub(in crate::broker) fn mqtt_send_away(&mut self, now: Nanos, client: ClientId, fault: &MqttFault) {
         let Some(ConnectedClient { protocol, .. }) = self.clients.get(&client) else { return };
         self.sent_away += 1;
-        let version = match protocol {
-            ClientProtocol::Mqtt(Some(id)) => self.mqtt.sessions.get(id).map(|session| session.version),
+        let terms = match protocol {
+            ClientProtocol::Mqtt(Some(id)) => self.mqtt.sessions.get(id).map(|session| session.terms),
             _ => None,
         };
-        let last_word = match version {
-            Some(version) => disconnect(version, fault),
-            None => Some(connect_refused(None, fault)),
+        let last_word = match terms {
+            Some(terms) => disconnect(terms, fault),
+            None => connect_refused(None, fault),
         };
         if let Some(last_word) = last_word {
             self.mqtt_answer(client, last_word);
@@ -356,24 +389,6 @@ impl Broker {
                 true => self.channel.resume(consumer),
                 false => self.channel.pause(consumer),
             }
-        }
-    }
-
-    /// Sends again what the client has not confirmed, in the order of sending.
-    fn mqtt_send_again(&mut self, now: Nanos, id: MqttSessionId) {
-        let Some(session) = self.mqtt.sessions.get(&id) else { return };
-        let Some(client) = session.client else { return };
-        for (number, step) in session.unfinished() {
-            let (head, body) = match step {
-                InFlightStep::Sent(message) => {
-                    let head = message.packet_again(now, session.version, number);
-                    (head, Some(message.event.payload.clone()))
-                }
-                InFlightStep::Released => {
-                    (crate::mqtt::published(session.version, 6, number, (MqttReason::Success, None)), None)
-                }
-            };
-            self.tasks.push_back(Task::Answer { client, head, body });
         }
     }
 

@@ -3,7 +3,10 @@
 use super::super::Broker;
 use super::{MOST_ALIASES, MqttSessionId};
 use crate::body::EventBody;
-use crate::mqtt::{IncomingMessage, MqttFault, MqttQos, MqttReason, MqttVersion, published};
+use crate::mqtt::{
+    DeadlineUnit, IncomingMessage, MessageOrigin, MqttFault, MqttQos, MqttReason, MqttVersion, check_topic,
+    published,
+};
 use crate::permissions::RefusalKind;
 use crate::task::{ClientId, Received};
 use std::sync::Arc;
@@ -19,6 +22,8 @@ pub(super) enum MqttRefusal {
     /// The queue of a consumer is full, and suppliers are to wait.
     Blocked,
     Refused(MqttReason, String),
+    /// No broker takes it.
+    Broken(MqttFault),
     /// The log does not take it.
     NotKept(String),
 }
@@ -39,7 +44,7 @@ impl Broker {
             return Ok(Received::Blocked);
         }
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(Received::Done) };
-        let version = session.version;
+        let terms = session.terms;
         let topic: Arc<str>;
         let name = match message.alias {
             None => message.topic,
@@ -77,10 +82,11 @@ impl Broker {
                 self.refused += 1;
                 (reason, Some(text))
             }
+            Err(MqttRefusal::Broken(fault)) => return Err(fault),
             Err(MqttRefusal::NotKept(text)) => {
                 self.refused += 1;
                 // in MQTT 3.1.1 each PUBACK and PUBREC confirms
-                if version == MqttVersion::V311 && qos > MqttQos::AtMostOnce {
+                if terms.version == MqttVersion::V311 && qos > MqttQos::AtMostOnce {
                     return Err(MqttFault::new(MqttReason::Refused as u8, text));
                 }
                 (MqttReason::TooMuch, Some(text))
@@ -106,7 +112,7 @@ impl Broker {
             session.unreleased.insert(number);
         }
         let exactly_once = (qos == MqttQos::ExactlyOnce).then_some(number);
-        let packet = published(version, kind, number, (reason, text.as_deref()));
+        let packet = published(terms, kind, number, (reason, text.as_deref()));
         self.confirm_message(client, (id, exactly_once), position, packet);
         Ok(Received::Done)
     }
@@ -118,8 +124,8 @@ impl Broker {
             true => MqttReason::Success,
             false => MqttReason::UnknownId,
         };
-        let version = session.version;
-        self.mqtt_answer(client, published(version, 7, number, (reason, None)));
+        let terms = session.terms;
+        self.mqtt_answer(client, published(terms, 7, number, (reason, None)));
     }
 
     /// Publishes the will of a client that is gone.
@@ -134,7 +140,12 @@ impl Broker {
             retain: will.retain,
             due_in: None,
             fields: FieldSet::new(),
-            origin: crate::mqtt::MessageOrigin { qos: will.qos, retain: will.retain, ..Default::default() },
+            origin: MessageOrigin {
+                qos: will.qos,
+                retain: will.retain,
+                deadline: DeadlineUnit::Seconds,
+                ..MessageOrigin::default()
+            },
             payload: &will.payload,
         };
         let told = message.take(&will.properties);
@@ -166,6 +177,7 @@ impl Broker {
         }
         let mut body = EventBody::new(message.payload, None);
         body.origin = message.origin.clone();
+        body.origin.publisher = self.mqtt.sessions.get(&id).map(|session| Arc::clone(&session.name));
         let mut publication = Publication::new(body).with_fields(message.fields.clone());
         publication.deadline = message.due_in.map(|due| due.after(now));
         publication.retention = match (message.retain, message.payload.is_empty()) {
@@ -212,6 +224,7 @@ impl Broker {
         {
             return Ok((supplier, topic));
         }
+        check_topic(name).map_err(MqttRefusal::Broken)?;
         if name.starts_with('$') {
             let text = format!("the topic `{name}`: names that begin with `$` are the broker's own");
             return Err(refused(MqttReason::BadTopic, text));

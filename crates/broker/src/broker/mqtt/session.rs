@@ -2,12 +2,13 @@
 
 use crate::body::EventBody;
 use crate::mqtt::{
-    FilterRequest, LastWill, MqttQos, MqttVersion, OutgoingMessage, publish_packet, with_duplicate_flag,
+    AnswerTerms, FilterRequest, LastWill, MqttQos, MqttVersion, OutgoingMessage, publish_packet,
+    with_duplicate_flag,
 };
 use crate::permissions::{ClientGrant, ClientIdentity};
 use crate::task::ClientId;
 use crate::transport::TransportPeer;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use unisono_eventchannel::{
     ChannelEvent, ConsumerId, NO_DEADLINE, SubscriptionId, SupplierId, TopicId, TopicPattern,
@@ -29,7 +30,8 @@ pub(super) struct MqttSession {
     /// Whose session it is: nobody else may take it over.
     pub(super) owner: ClientIdentity,
     pub(super) grant: Arc<ClientGrant>,
-    pub(super) version: MqttVersion,
+    /// How its client wants to be answered.
+    pub(super) terms: AnswerTerms,
     /// Its connection. None: it has none for now.
     pub(super) client: Option<ClientId>,
     /// Whether its connection takes nothing for now.
@@ -46,8 +48,6 @@ pub(super) struct MqttSession {
     /// When something came last.
     pub(super) heard: Nanos,
     pub(super) receive_maximum: usize,
-    /// Bytes of the largest packet that the client takes.
-    pub(super) largest: usize,
     /// Topics that stand for numbers, of this connection.
     pub(super) aliases: HashMap<u16, Arc<str>>,
 
@@ -61,9 +61,13 @@ pub(super) struct MqttSession {
     /// The consumers of its subscriptions, by QoS. What matches several of one QoS comes once.
     pub(super) consumers: [Option<ConsumerId>; 3],
     pub(super) subscriptions: BTreeMap<String, MqttSubscription>,
+    /// How many of them have an identifier.
+    pub(super) identified: usize,
     /// Filters of its subscriptions.
     pub(super) filters: HashMap<SubscriptionId, String>,
     pub(super) in_flight: BTreeMap<u16, InFlight>,
+    /// Those of `in_flight` that this connection has not been sent yet, because it takes no more at once.
+    pub(super) unsent: VecDeque<u16>,
     /// The packet identifier that was used last.
     last_id: u16,
     /// How many messages were sent with an identifier.
@@ -128,7 +132,7 @@ impl MqttSession {
             peer,
             owner,
             grant,
-            version,
+            terms: AnswerTerms::of(version),
             client: None,
             stalled: false,
             expiry: 0,
@@ -138,7 +142,6 @@ impl MqttSession {
             patience: Nanos::ZERO,
             heard: Nanos::ZERO,
             receive_maximum: usize::from(u16::MAX),
-            largest: usize::MAX,
             aliases: HashMap::new(),
             supplier: None,
             offered: HashSet::new(),
@@ -146,8 +149,10 @@ impl MqttSession {
             unconfirmed: 0,
             consumers: [None; 3],
             subscriptions: BTreeMap::new(),
+            identified: 0,
             filters: HashMap::new(),
             in_flight: BTreeMap::new(),
+            unsent: VecDeque::new(),
             last_id: 0,
             sent: 0,
         }
@@ -192,21 +197,40 @@ impl MqttSession {
         self.in_flight.insert(id, InFlight { order: self.sent, consumer, acknowledgement, step });
     }
 
-    /// What is in flight, in the order of sending.
-    pub(super) fn unfinished(&self) -> Vec<(u16, InFlightStep)> {
-        let mut all: Vec<_> = self.in_flight.iter().collect();
-        all.sort_unstable_by_key(|(_, flight)| flight.order);
-        all.into_iter().map(|(id, flight)| (*id, flight.step.clone())).collect()
+    /// A new connection has been sent nothing of what is in flight.
+    pub(super) fn begin_anew(&mut self) {
+        let mut all: Vec<_> = self.in_flight.iter().map(|(id, flight)| (flight.order, *id)).collect();
+        all.sort_unstable();
+        self.unsent = all.into_iter().map(|(_, id)| id).collect();
     }
 
-    /// Identifiers of all subscriptions of its own that a message of this topic matches.
-    pub(super) fn identifiers(&self, topic: &str, qos: MqttQos) -> Vec<u32> {
-        let own = self
-            .subscriptions
-            .values()
-            .filter(|subscription| subscription.identifier.is_some() && subscription.shared.is_none());
-        let matching = own.filter(|own| own.request.qos == qos && own.pattern.matches(topic));
-        matching.filter_map(|subscription| subscription.identifier).collect()
+    /// What to send of that next, if the client takes it now.
+    pub(super) fn next_unsent(&mut self) -> Option<(u16, InFlightStep)> {
+        let outstanding = self.in_flight.len() - self.unsent.len();
+        let flight = self.in_flight.get(self.unsent.front()?)?;
+        // a PUBREL does not count
+        if outstanding >= self.receive_maximum && matches!(flight.step, InFlightStep::Sent(_)) {
+            return None;
+        }
+        Some((self.unsent.pop_front()?, flight.step.clone()))
+    }
+
+    /// Removes a message that has ended.
+    pub(super) fn finish(&mut self, id: u16) -> Option<InFlight> {
+        let flight = self.in_flight.remove(&id)?;
+        self.unsent.retain(|unsent| *unsent != id);
+        Some(flight)
+    }
+
+    /// Its own subscriptions of one QoS, not those of groups, that a message of this topic matches.
+    pub(super) fn matching<'a, 'b>(
+        &'a self,
+        topic: &'b str,
+        qos: MqttQos,
+    ) -> impl Iterator<Item = &'a MqttSubscription> + use<'a, 'b> {
+        let own =
+            self.subscriptions.values().filter(move |own| own.shared.is_none() && own.request.qos == qos);
+        own.filter(|own| own.pattern.matches(topic))
     }
 }
 

@@ -3,7 +3,9 @@
 use super::super::{Addressee, Broker};
 use super::MqttSessionId;
 use super::session::{MqttSubscription, QUEUE_BYTES, queue_grant};
-use crate::mqtt::{FilterRequest, MqttQos, MqttReason, PastPolicy, subscribed, unsubscribed};
+use crate::mqtt::{
+    FilterRequest, MqttQos, MqttReason, PastPolicy, SHARE, split_share, subscribed, unsubscribed,
+};
 use crate::permissions::RefusalKind;
 use crate::task::ClientId;
 use std::sync::Arc;
@@ -44,7 +46,7 @@ impl Broker {
             });
         }
         let Some(session) = self.mqtt.sessions.get(&id) else { return };
-        let answer = subscribed(session.version, number, &codes, first.as_deref());
+        let answer = subscribed(session.terms, number, &codes, first.as_deref());
         self.mqtt_answer(client, answer);
         self.mqtt_place(id);
     }
@@ -58,16 +60,12 @@ impl Broker {
     ) -> Result<(), (MqttReason, String)> {
         let Some(session) = self.mqtt.sessions.get(&id) else { return Ok(()) };
         let bad = |text: String| (MqttReason::BadFilter, text);
-        let (group, filter) = match request.filter.strip_prefix("$share/") {
+        let (group, filter) = match request.filter.strip_prefix(SHARE) {
             None => (None, &*request.filter),
-            Some(shared) => match shared.split_once('/') {
-                Some((name, filter))
-                    if !name.is_empty() && !name.contains(['+', '#']) && !filter.is_empty() =>
-                {
-                    (Some(request.filter.clone()), filter)
-                }
-                _ => return Err(bad(format!("`{}`: write $share/NAME/FILTER", request.filter))),
-            },
+            Some(shared) => {
+                let none = || bad(format!("`{}`: write $share/NAME/FILTER", request.filter));
+                (Some(request.filter.clone()), split_share(shared).ok_or_else(none)?.1)
+            }
         };
         let pattern: TopicPattern =
             filter.parse().map_err(|error: unisono_eventchannel::NameError| bad(error.to_string()))?;
@@ -76,12 +74,6 @@ impl Broker {
             return Err((
                 MqttReason::NotAllowed,
                 format!("{} may not subscribe to `{filter}`", session.owner),
-            ));
-        }
-        if group.is_some() && request.no_local {
-            return Err((
-                MqttReason::Refused,
-                "a shared subscription without the client's own messages".to_owned(),
             ));
         }
         let former = session.subscriptions.get(&request.filter);
@@ -124,7 +116,9 @@ impl Broker {
         session.filters.insert(subscription, filter.clone());
         let shared = group.is_some().then_some(consumer);
         let entry = MqttSubscription { request, pattern, identifier, subscription, shared };
+        session.identified += usize::from(identifier.is_some());
         if let Some(former) = session.subscriptions.insert(filter, entry) {
+            session.identified -= usize::from(former.identifier.is_some());
             session.filters.remove(&former.subscription);
             self.channel.unsubscribe(former.subscription);
         }
@@ -192,11 +186,12 @@ impl Broker {
         filters: &[String],
     ) {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
-        let (version, mut codes, mut left) = (session.version, Vec::new(), Vec::new());
+        let (version, mut codes, mut left) = (session.terms.version, Vec::new(), Vec::new());
         for filter in filters {
             let entry = session.subscriptions.remove(filter);
             codes.push(if entry.is_some() { MqttReason::Success } else { MqttReason::NoSubscription });
             if let Some(entry) = entry {
+                session.identified -= usize::from(entry.identifier.is_some());
                 session.filters.remove(&entry.subscription);
                 left.push(entry);
             }

@@ -1,0 +1,109 @@
+//! The fields of a packet, read one after the other.
+//!
+//! The checks are those that MQTT asks of a server: whole fields, UTF-8 without NUL, properties that belong
+//! to the packet and come once. `mqtt-protocol-core` decodes the properties.
+
+use super::terms::MqttFault;
+use mqtt_protocol_core::mqtt::packet::{Properties, PropertiesParse, Property, PropertyId};
+
+/// What of a packet is not read yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PacketFields<'a>(pub(super) &'a [u8]);
+
+impl<'a> PacketFields<'a> {
+    fn bytes<const N: usize>(&mut self) -> Result<[u8; N], MqttFault> {
+        let (bytes, rest) = self.0.split_first_chunk().ok_or_else(cut_off)?;
+        self.0 = rest;
+        Ok(*bytes)
+    }
+
+    pub(super) fn byte(&mut self) -> Result<u8, MqttFault> {
+        self.bytes().map(|[byte]| byte)
+    }
+
+    pub(super) fn number(&mut self) -> Result<u16, MqttFault> {
+        self.bytes().map(u16::from_be_bytes)
+    }
+
+    /// A packet identifier, which is never 0.
+    pub(super) fn identifier(&mut self) -> Result<u16, MqttFault> {
+        match self.number()? {
+            0 => Err(MqttFault::malformed("the packet identifier 0")),
+            number => Ok(number),
+        }
+    }
+
+    /// Bytes behind their length.
+    pub(super) fn binary(&mut self) -> Result<&'a [u8], MqttFault> {
+        let length = self.number()?.into();
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or_else(cut_off)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    pub(super) fn text(&mut self) -> Result<&'a str, MqttFault> {
+        let text = std::str::from_utf8(self.binary()?)
+            .map_err(|_| MqttFault::malformed("a text that is no UTF-8"))?;
+        check_text(text)?;
+        Ok(text)
+    }
+
+    /// Properties, of which only these may be here.
+    pub(super) fn properties(&mut self, allowed: &[PropertyId]) -> Result<Properties, MqttFault> {
+        let (properties, length) = Properties::parse(self.0)?;
+        self.0 = self.0.get(length..).ok_or_else(cut_off)?;
+        let mut seen = 0_u64;
+        for property in &properties {
+            let (id, number) = (property.id(), property.id().as_u8());
+            if !allowed.contains(&id) {
+                return Err(MqttFault::new(0x82, format!("the property {number} in a packet that has none")));
+            }
+            if id != PropertyId::UserProperty && seen & 1 << number != 0 {
+                return Err(MqttFault::new(0x82, format!("the property {number} twice")));
+            }
+            seen |= 1 << number;
+            match property {
+                Property::UserProperty(user) => check_text(user.key()).and(check_text(user.val()))?,
+                Property::ContentType(text) => check_text(text.val())?,
+                Property::ReasonString(text) => check_text(text.val())?,
+                Property::ResponseTopic(topic) => check_topic(topic.val())?,
+                _ => {}
+            }
+        }
+        Ok(properties)
+    }
+
+    /// There is nothing more.
+    pub(super) fn end(self) -> Result<(), MqttFault> {
+        match self.0 {
+            [] => Ok(()),
+            more => Err(MqttFault::malformed(&format!("{} bytes behind the end of a packet", more.len()))),
+        }
+    }
+}
+
+fn cut_off() -> MqttFault {
+    MqttFault::malformed("a packet that is cut off")
+}
+
+/// MQTT 5.0, section 1.5.4: a text has no NUL.
+fn check_text(text: &str) -> Result<(), MqttFault> {
+    match text.contains('\0') {
+        true => Err(MqttFault::malformed("a text with a NUL character")),
+        false => Ok(()),
+    }
+}
+
+/// Whether a message can have this topic, in any broker.
+///
+/// # Errors
+/// It is empty, a filter, or has a NUL.
+pub(crate) fn check_topic(topic: &str) -> Result<(), MqttFault> {
+    if topic.is_empty() {
+        return Err(MqttFault::new(0x82, "an empty topic"));
+    }
+    if topic.contains(['+', '#']) {
+        return Err(MqttFault::new(0x90, format!("the topic `{topic}`: `+` and `#` are for subscriptions")));
+    }
+    check_text(topic)
+}
