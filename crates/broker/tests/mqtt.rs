@@ -5,6 +5,7 @@ mod common;
 
 use common::mqtt::{Raw, V5, V311};
 use common::{Addresses, event, with_broker};
+use std::collections::HashSet;
 use std::time::Duration;
 use unisono_broker::{Advertisement, EventDraft, SubscriptionSpec};
 use unisono_eventchannel::FieldSet;
@@ -358,6 +359,23 @@ fn a_retained_message_has_the_identifier_of_the_subscription_that_it_is_sent_for
         client.send_subscribe_identified(2, "kept/x", 8);
         assert_eq!(client.packet().0, 0x90);
         assert_eq!(client.message().identifiers, [8]);
+    });
+}
+
+#[test]
+fn a_subscription_is_sent_thousands_of_retained_messages() {
+    with_broker(|at| {
+        let mut writer = Raw::connect(at.mqtt, V5, "writer");
+        for number in 0..3000 {
+            writer.publish(&format!("kept/{number}"), b"x", 0, true);
+        }
+        writer.is_quiet();
+        for qos in [0, 1] {
+            let mut reader = Raw::connect(at.mqtt, V5, "reader");
+            reader.subscribe(1, "kept/+", qos);
+            let topics: HashSet<String> = (0..3000).map(|_| reader.message().topic).collect();
+            assert_eq!(topics.len(), 3000);
+        }
     });
 }
 

@@ -3,6 +3,7 @@
 use super::super::{Addressee, Broker};
 use super::MqttSessionId;
 use super::session::{MqttSubscription, QUEUE_BYTES, queue_grant};
+use crate::limits::Limits;
 use crate::mqtt::{
     FilterRequest, MqttQos, MqttReason, PastPolicy, SHARE, split_share, subscribed, unsubscribed,
 };
@@ -15,9 +16,10 @@ use unisono_eventchannel::{
 };
 use unisono_linux::clock::Nanos;
 
-/// What may wait for the subscriptions of one QoS, or of one membership in a group: as many messages as
-/// mosquitto queues (`max_queued_messages`), rounded.
-const QUEUE_EVENTS: usize = 1024;
+/// What may wait for the subscriptions of one QoS, or of one membership in a group: as many messages as the
+/// memory granted for [`QUEUE_BYTES`] pays for. A subscription is sent all retained messages at once, so that
+/// with a shorter queue it would lose the oldest of many.
+const QUEUE_EVENTS: usize = QUEUE_BYTES / Limits::ENTRY as usize;
 
 /// Messages that a member of a group gets before it has to confirm one, whatever its receive maximum. With a
 /// larger window one member would hold what another one could take at once. Chosen by this argument, not
