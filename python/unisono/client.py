@@ -42,7 +42,7 @@ class Client:
     ) -> None:
         """Connects to a broker.
 
-        at: the path of its socket, to share memory with it; "unix:PATH", to send all over the socket;
+        at: the path of its socket, to share memory with it; "unix:PATH", to send everything through the socket;
             "tcp:HOST:PORT" or "tls:HOST:PORT?authority=FILE&certificate=FILE&key=FILE&token-file=FILE"; None: this
             user's broker, or else the host's at /run/unisono/events
         name: of this program in tables, metrics and errors; None: what ps shows and the process's number, as in

@@ -540,11 +540,12 @@ const char *unisono_version(void);
 // The time of the clock that deadlines are of (CLOCK_MONOTONIC), in nanoseconds.
 uint64_t unisono_now(void);
 
-// Connects to the broker at `address`: the path of its socket, "shm:PATH" to reach it through shared
-// memory, "tcp:HOST:PORT", "tls:HOST:PORT?authority=FILE", or "udp:HOST:PORT?authority=FILE" for QUIC.
-// Behind a tls: or udp: address stands "&certificate=FILE&key=FILE" if the broker asks for certificates,
-// and "&token-file=FILE" if it asks for tokens. NULL: this user's broker, at the socket where `unisono
-// events serve` listens unless it is told otherwise, or else the host's at /run/unisono/events.
+// Connects to the broker at `address`: the path of its socket, to share memory with it; "unix:PATH", to send
+// everything through the socket; "tcp:HOST:PORT"; "tls:HOST:PORT?authority=FILE";
+// "udp:HOST:PORT?authority=FILE", for QUIC. Behind a tls: or udp: address stands
+// "&certificate=FILE&key=FILE" if the broker asks for certificates, and "&token-file=FILE" if it asks for
+// tokens. NULL: this user's broker, at the socket where `unisono events serve` listens unless it is told
+// otherwise, or else the host's at /run/unisono/events.
 enum unisono_status unisono_client_connect(const char *address,
                                            struct unisono_client **client);
 

@@ -14,8 +14,8 @@ use unisono_measure::units;
 /// Which broker is meant.
 #[derive(clap::Args)]
 pub(crate) struct BrokerFlag {
-    /// The broker: the path of its socket, to share memory with it; unix:PATH, to send all over the socket;
-    /// tcp:HOST:PORT, tls:HOST:PORT or udp:HOST:PORT [default: your own broker, at
+    /// The broker: the path of its socket, to share memory with it; unix:PATH, to send everything through the
+    /// socket; tcp:HOST:PORT, tls:HOST:PORT or udp:HOST:PORT [default: your own broker, at
     /// $XDG_RUNTIME_DIR/unisono-events or /tmp/unisono-UID/events, or else /run/unisono/events]
     #[arg(long, value_name = "ADDRESS")]
     at: Option<PathBuf>,

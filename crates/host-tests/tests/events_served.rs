@@ -71,6 +71,7 @@ fn what_one_program_publishes_another_prints_over_each_transport() -> TestOutcom
     let [tcp] = free_ports().map(|port| format!("tcp:{port}"));
     let unix = &*format!("unix:{shared}");
     let broker = serve(&[shared, &tcp]);
+    drop(connect(&tcp));
     for (from, to) in [(unix, &*tcp), (&*tcp, shared), (shared, unix)] {
         let subscriber =
             ["subscribe", "plant/+", "--filter", "celsius > 80", "--json", "--count", "1", "--at", to];

@@ -223,10 +223,11 @@ unsafe fn open(given: &ConnectOptions) -> Result<ClientHandle, EventsError> {
 }
 
 /// Connects to the broker at `address`: the path of its socket, to share memory with it; "unix:PATH", to send
-/// all over the socket; "tcp:HOST:PORT"; "tls:HOST:PORT?authority=FILE"; "udp:HOST:PORT?authority=FILE", for
-/// QUIC. Behind a tls: or udp: address stands "&certificate=FILE&key=FILE" if the broker asks for
-/// certificates, and "&token-file=FILE" if it asks for tokens. NULL: this user's broker, at the socket where
-/// `unisono events serve` listens unless it is told otherwise, or else the host's at /run/unisono/events.
+/// everything through the socket; "tcp:HOST:PORT"; "tls:HOST:PORT?authority=FILE";
+/// "udp:HOST:PORT?authority=FILE", for QUIC. Behind a tls: or udp: address stands
+/// "&certificate=FILE&key=FILE" if the broker asks for certificates, and "&token-file=FILE" if it asks for
+/// tokens. NULL: this user's broker, at the socket where `unisono events serve` listens unless it is told
+/// otherwise, or else the host's at /run/unisono/events.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_connect(
     address: *const c_char,

@@ -53,7 +53,9 @@ pub enum Error {
     #[error("a payload of {length} bytes is too long: the broker takes {most}")]
     TooLong { length: usize, most: usize },
     /// The connection broke.
-    #[error("the broker is gone ({0}), and with it what it had taken and not delivered yet; connect again")]
+    #[error(
+        "the broker is gone ({0}), and with it events that it had neither delivered nor logged; connect again"
+    )]
     Broken(TransportError),
     /// The connection broke, and the client connects again.
     #[error(
