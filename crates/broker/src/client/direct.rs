@@ -11,7 +11,7 @@ use super::{
     BrokerAnswer, Client, Error, EventDraft, PublishedEvent, Reception, SubscriptionHandle, TopicHandle,
 };
 
-use crate::frame::{DeliverHead, Frame, MOST_KEY, PublishFlags, PublishOutcome};
+use crate::frame::{DeliverHead, Frame, PublishFlags, PublishOutcome};
 use crate::ring::{RingOrder, RingReport};
 use crate::spec::WhenLate;
 use crate::transport::FrameTransport;
@@ -226,7 +226,7 @@ impl Client {
             let ClientRings { supplies, room, .. } = &mut self.direct;
             let Some(supply) = supplies.get_mut(&number) else { continue };
             let broker_only = event.criticality != 0 || sequence.is_some() || !supply.is_in_turn(deadline);
-            if blind || broker_only || event.fields.len() > MOST_FIELDS || event.key.len() > MOST_KEY {
+            if blind || broker_only || event.fields.len() > MOST_FIELDS {
                 self.leave(number, true)?;
                 return Ok(false);
             }

@@ -111,12 +111,15 @@ impl DirectSupply {
     /// Whether an event with this deadline may go into the ring, which keeps the order in which events came.
     /// If many wait there, and one of them is due later, the order is the broker's work.
     pub(super) fn is_in_turn(&mut self, deadline: Nanos) -> bool {
-        let unread =
-            if deadline < self.latest { self.ring.as_mut().map(MemorySupplier::unread) } else { None };
-        match unread {
-            Some(unread @ 1..) => return unread <= NOT_OVERTAKEN,
-            _ => self.latest = deadline,
+        if deadline < self.latest
+            && let Some(ring) = &mut self.ring
+        {
+            let unread = ring.unread();
+            if unread > 0 {
+                return unread <= NOT_OVERTAKEN;
+            }
         }
+        self.latest = deadline;
         true
     }
 

@@ -79,7 +79,7 @@ impl FrameTransport for UnsettledTransport {
             Err(error) => return Err(error.into()),
         }
         let socket = self.socket.try_clone().map_err(TransportError::Failed)?;
-        // whoever speaks through memory sends its greeting in one piece
+        // a program that shares memory sends its greeting in one piece
         Ok(Some(match first {
             GREETING => Box::new(MemoryTransport::new(socket, self.largest)?),
             _ => Box::new(StreamTransport::new(socket, self.largest)?),

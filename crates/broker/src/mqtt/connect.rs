@@ -18,7 +18,8 @@ pub(crate) struct LastWill {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ConnectRequest {
-    pub(crate) version: MqttVersion,
+    /// How the client wants to be answered.
+    pub(crate) terms: AnswerTerms,
     /// Empty: the broker chooses one.
     pub(crate) client: String,
     /// Whether a session that is there ends first.
@@ -29,10 +30,6 @@ pub(crate) struct ConnectRequest {
     pub(crate) expiry: u32,
     /// Messages of QoS 1 and 2 that may be unacknowledged.
     pub(crate) receive_maximum: u16,
-    /// Bytes of the largest packet that the client takes.
-    pub(crate) largest: usize,
-    /// Whether answers may say in words why something was refused.
-    pub(crate) wants_reasons: bool,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<Vec<u8>>,
     pub(crate) will: Option<LastWill>,
@@ -91,14 +88,12 @@ pub(super) fn connect(body: &[u8]) -> Result<ConnectRequest, MqttFault> {
     }
     let keep_alive = fields.number()?;
     let mut request = ConnectRequest {
-        version,
+        terms: AnswerTerms::of(version),
         client: String::new(),
         clean,
         keep_alive,
         expiry: if v5 || clean { 0 } else { u32::MAX },
         receive_maximum: u16::MAX,
-        largest: usize::MAX,
-        wants_reasons: true,
         user: None,
         password: None,
         will: None,
@@ -121,19 +116,14 @@ pub(super) fn connect(body: &[u8]) -> Result<ConnectRequest, MqttFault> {
 }
 
 impl ConnectRequest {
-    /// How the client wants to be answered.
-    pub(crate) fn answer_terms(&self) -> AnswerTerms {
-        AnswerTerms { version: self.version, largest: self.largest, wants_reasons: self.wants_reasons }
-    }
-
     fn take(&mut self, properties: &Properties) -> Result<(), MqttFault> {
         let (mut has_method, mut has_data) = (false, false);
         for property in properties {
             match property {
                 Property::SessionExpiryInterval(interval) => self.expiry = interval.val(),
                 Property::ReceiveMaximum(maximum) => self.receive_maximum = maximum.val(),
-                Property::MaximumPacketSize(maximum) => self.largest = maximum.val() as usize,
-                Property::RequestProblemInformation(wanted) => self.wants_reasons = wanted.val() != 0,
+                Property::MaximumPacketSize(maximum) => self.terms.largest = maximum.val() as usize,
+                Property::RequestProblemInformation(wanted) => self.terms.wants_reasons = wanted.val() != 0,
                 Property::AuthenticationMethod(_) => has_method = true,
                 Property::AuthenticationData(_) => has_data = true,
                 _ => {}
@@ -214,7 +204,7 @@ mod tests {
     #[test]
     fn properties_of_connect_come_once_and_belong_to_it() {
         let request_of_5 = request(5, 0x02, &[0x17, 0, 0x21, 0, 3, 0x11, 0, 0, 0, 9], &[]).expect("they do");
-        assert!(!request_of_5.wants_reasons);
+        assert!(!request_of_5.terms.wants_reasons);
         assert_eq!((request_of_5.receive_maximum, request_of_5.expiry), (3, 9));
         let wrong: [(&[u8], u8); 5] = [
             (&[0x21, 0, 3, 0x21, 0, 3], 0x82),

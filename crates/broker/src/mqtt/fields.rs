@@ -48,7 +48,7 @@ impl<'a> PacketFields<'a> {
         Ok(text)
     }
 
-    /// Properties, of which only these may be here.
+    /// Properties. Only those in `allowed` may be there.
     pub(super) fn properties(&mut self, allowed: &[PropertyId]) -> Result<Properties, MqttFault> {
         let (properties, length) = Properties::parse(self.0)?;
         self.0 = self.0.get(length..).ok_or_else(cut_off)?;

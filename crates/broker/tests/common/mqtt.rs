@@ -127,7 +127,7 @@ impl Raw {
         self.connected((name, 0x06), 0, &properties, &will)
     }
 
-    /// MQTT 5: a will that expires after so many seconds.
+    /// MQTT 5: a will, and the seconds after which it expires.
     pub(crate) fn with_will_expiry(self, name: &str, topic: &str, seconds: u32) -> Self {
         let mut will = with_length(&[&[0x02][..], &seconds.to_be_bytes()].concat());
         will.extend(text(topic));

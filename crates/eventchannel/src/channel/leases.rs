@@ -41,8 +41,8 @@ pub enum TimerSpec {
     Silence(Nanos),
 }
 
-/// When a timer rings that rang at a time. Of a timer that is far behind, periods are left out of which the
-/// notices would be dropped: one with a period of 1 ns would keep the channel busy for ever.
+/// When a timer that rang at `at` rings next. A timer that is far behind leaves out periods whose notices
+/// would be dropped anyway. Otherwise a period of 1 ns would keep the channel busy for ever.
 fn next_ring(now: Nanos, at: Nanos, period: Nanos) -> Nanos {
     let behind = now.since(at).0 / period.0;
     period.times(behind.saturating_sub(MOST_NOTICES as u64).saturating_add(1)).after(at)

@@ -110,7 +110,7 @@ impl Broker {
             }
             (Err(fault), ..) => Err(fault),
             (Ok(MqttPacket::Connect(request)), ..) => {
-                let terms = request.answer_terms();
+                let terms = request.terms;
                 if let Err(fault) = self.mqtt_connect(now, client, *request) {
                     self.refused += 1;
                     self.mqtt_refuse(now, client, Some(terms), &fault);
@@ -200,7 +200,7 @@ impl Broker {
         let known = known.map(|known| (known.peer, known.who.clone(), Arc::clone(&known.grant)));
         let (peer, owner, grant) = known.ok_or_else(|| MqttFault::new(0x80, "it is gone"))?;
         let assigned = request.client.is_empty().then(|| self.mqtt_free_name(client));
-        if assigned.is_some() && request.version == MqttVersion::V311 && !request.clean {
+        if assigned.is_some() && request.terms.version == MqttVersion::V311 && !request.clean {
             return Err(MqttFault::new(
                 0x85,
                 "a session that outlives its connection needs a client identifier",
@@ -215,9 +215,9 @@ impl Broker {
             aliases: MOST_ALIASES,
             expiry: None,
         };
-        let answer = connected(request.version, &terms).len();
-        if answer > request.largest {
-            let most = request.largest;
+        let answer = connected(request.terms.version, &terms).len();
+        if answer > request.terms.largest {
+            let most = request.terms.largest;
             let text = format!("packets of at most {most} bytes, and CONNACK has {answer}");
             return Err(MqttFault::new(MqttReason::TooLarge as u8, text));
         }
@@ -230,7 +230,9 @@ impl Broker {
         let present = self.mqtt.by_name.get(&name).copied();
         let id = match present {
             Some(id) => id,
-            None => self.mqtt_open(Arc::clone(&name), (peer, owner, Arc::clone(&grant)), request.version)?,
+            None => {
+                self.mqtt_open(Arc::clone(&name), (peer, owner, Arc::clone(&grant)), request.terms.version)?
+            }
         };
         if let Some(connected) = self.clients.get_mut(&client) {
             connected.greeted = true;
@@ -239,7 +241,7 @@ impl Broker {
         }
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(()) };
         session.grant = grant;
-        session.terms = request.answer_terms();
+        session.terms = request.terms;
         (session.client, session.stalled) = (Some(client), false);
         (session.expiry, session.ends) = (request.expiry, Nanos::NEVER);
         (session.will, session.will_at) = (request.will, Nanos::NEVER);
@@ -249,7 +251,7 @@ impl Broker {
         session.receive_maximum = request.receive_maximum.into();
         terms.session_present = present.is_some();
         session.begin_anew();
-        self.mqtt_answer(client, connected(request.version, &terms));
+        self.mqtt_answer(client, connected(request.terms.version, &terms));
         self.mqtt_send_again(now, id);
         self.mqtt_place(id);
         Ok(())
