@@ -114,7 +114,8 @@ pub use kept::{KEPT_ENTRY, KeepingAccount, KeepingTerms};
 pub use number_map::{NumberHasher, NumberHashing, NumberMap, NumberSet};
 pub use pattern::{MOST_LEVELS, MOST_NAME, NameError, TopicPattern, check_name};
 pub use quality::{
-    Departed, EventOrigin, HeardOrigins, Mismatch, Offer, QualityRequest, Reliability, SupplyRate,
+    BlockedSuppliers, Departed, EventOrigin, HeardOrigins, Mismatch, Offer, QualityRequest, Reliability,
+    SupplierOwner, SupplyRate,
 };
 pub use topic::{HistoryDepth, Ownership, TopicSpec};
 pub use value::{FieldSet, FieldValue, Numeric};

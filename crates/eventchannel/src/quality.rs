@@ -48,6 +48,27 @@ pub enum EventOrigin {
     Elsewhere,
 }
 
+/// Whose a supplier is, by the caller's number; 0 where the caller does not tell owners apart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct SupplierOwner(pub u64);
+
+/// Which suppliers a full inbox makes wait, if it blocks suppliers at all.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum BlockedSuppliers {
+    #[default]
+    All,
+    /// Those of one owner. For an event of another supplier the inbox drops its oldest.
+    Of(SupplierOwner),
+}
+
+impl BlockedSuppliers {
+    /// Whether a supplier of this owner has to wait.
+    #[must_use]
+    pub fn include(self, owner: SupplierOwner) -> bool {
+        self == Self::All || self == Self::Of(owner)
+    }
+}
+
 /// Why a supplier has gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Departed {
@@ -89,6 +110,7 @@ pub struct Offer {
     /// shares it out; 0 counts as 1.
     pub share: u32,
     pub origin: EventOrigin,
+    pub owner: SupplierOwner,
 }
 
 impl Offer {
@@ -104,6 +126,7 @@ impl Offer {
             strength: 0,
             share: 1,
             origin: EventOrigin::Here,
+            owner: SupplierOwner::default(),
         }
     }
 }

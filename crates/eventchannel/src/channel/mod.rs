@@ -7,6 +7,7 @@
 //!   next, next_to_same, finish           deliver.rs    the class by shares, the inbox by deadline, its event
 //!   acknowledge                          acknowledge.rs   what is not acknowledged is delivered again
 //!   inboxes, departed                    accounts.rs   what each inbox has done
+//!   has_group, group_owes                groups.rs     what one who joins a group might be given
 //!   audience_of, count_direct            direct.rs     events that suppliers hand over themselves
 //!   next_wake, advance, renew            leases.rs     what happens by itself: leases, timers, redeliveries
 //! ```
@@ -19,6 +20,7 @@ mod acknowledge;
 mod correlate;
 mod deliver;
 mod direct;
+mod groups;
 mod keep;
 mod leases;
 mod parties;

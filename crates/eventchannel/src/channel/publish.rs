@@ -9,7 +9,7 @@ use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE, Publication, Retenti
 use crate::ids::{CorrelationId, InboxId, SupplierId, TopicId};
 use crate::inbox::{Gap, GapCause, Parcel};
 use crate::kept::{KeptCharge, cost};
-use crate::quality::EventOrigin;
+use crate::quality::{EventOrigin, Offer};
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
@@ -100,7 +100,7 @@ impl<P: EventPayload> EventChannel<P> {
         let mut found = std::mem::take(&mut self.found);
         // who is served first, or named as the one who refuses, does not depend on how they were found
         found.sort_unstable();
-        let (origin, share) = (state.offer.origin, state.offer.share);
+        let Offer { origin, share, owner, .. } = state.offer;
         if origin == EventOrigin::Elsewhere {
             found.retain(|subscription| {
                 let destined = self.subscriptions.get(subscription);
@@ -110,7 +110,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
         let blocked = found.iter().find_map(|subscription| {
             let receiver = self.receivers.get_mut(&self.subscriptions.get(subscription)?.inbox)?;
-            receiver.inbox.blocks(bytes).then(|| Arc::clone(&receiver.name))
+            receiver.inbox.blocks(owner, bytes).then(|| Arc::clone(&receiver.name))
         });
         if let Some(consumer) = blocked {
             self.found = found;

@@ -18,7 +18,7 @@ use crate::admission::{ExecutionTime, Reservation};
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
 use crate::ids::{SupplierId, TopicId};
 use crate::number_map::NumberMap;
-use crate::quality::{Departed, HeardOrigins, QualityRequest};
+use crate::quality::{BlockedSuppliers, Departed, HeardOrigins, QualityRequest, SupplierOwner};
 use ascending::AscendingQueue;
 pub(crate) use parcel::Parcel;
 use shares::SharedParcels;
@@ -80,6 +80,8 @@ pub struct InboxSpec {
     pub class: Option<Arc<str>>,
     pub capacity: InboxCapacity,
     pub full: FullInbox,
+    /// Which suppliers [`FullInbox::BlockSupplier`] makes wait.
+    pub blocks: BlockedSuppliers,
     pub late: LateEvents,
     pub execution: ExecutionTime,
     /// None: its events wait until no event of its class with a reservation does.
@@ -114,6 +116,7 @@ impl Default for InboxSpec {
             class: None,
             capacity: InboxCapacity { events: 1024, bytes: 16 << 20 },
             full: FullInbox::DropOldest,
+            blocks: BlockedSuppliers::All,
             late: LateEvents::Deliver,
             execution: ExecutionTime::constant(Nanos(1000)),
             reservation: None,
@@ -137,6 +140,13 @@ impl InboxSpec {
                 ("class", spec.class.as_deref().unwrap_or("the default").to_owned()),
                 ("queue", format!("{events} events, {bytes} bytes")),
                 ("when full", in_words(spec.full)),
+                (
+                    "blocks",
+                    match spec.blocks {
+                        BlockedSuppliers::All => "all suppliers".to_owned(),
+                        BlockedSuppliers::Of(_) => "suppliers of one owner".to_owned(),
+                    },
+                ),
                 ("what is late", in_words(spec.late)),
                 ("execution", format!("{} ns, {} ns a KiB", event.0, kibibyte.0)),
                 (
@@ -378,8 +388,10 @@ impl<P: EventPayload> Inbox<P> {
     }
 
     /// Whether a supplier has to wait until this inbox takes a payload of so many bytes.
-    pub(crate) fn blocks(&mut self, bytes: usize) -> bool {
-        let full = self.spec.full == FullInbox::BlockSupplier && self.is_over(1, bytes);
+    pub(crate) fn blocks(&mut self, owner: SupplierOwner, bytes: usize) -> bool {
+        let full = self.spec.full == FullInbox::BlockSupplier
+            && self.is_over(1, bytes)
+            && self.spec.blocks.include(owner);
         self.counters.blocked += u64::from(full);
         full
     }

@@ -1,0 +1,29 @@
+//! What a caller has to know of a group before it lets a consumer join: whether the group is there, and
+//! whether it still holds something that earlier members asked for.
+
+use super::EventChannel;
+use crate::event::EventPayload;
+
+impl<P: EventPayload> EventChannel<P> {
+    /// Whether a group has consumers, or lingers without.
+    #[must_use]
+    pub fn has_group(&self, group: &str) -> bool {
+        self.groups.contains_key(group)
+    }
+
+    /// Whether a consumer that joins the group now could be given something that was asked for before: an
+    /// event or a notice that waits, a delivery that is not acknowledged, a part of a correlation. Cost: a look
+    /// at the consumers of the group.
+    #[must_use]
+    pub fn group_owes(&self, group: &str) -> bool {
+        let Some(inbox) = self.groups.get(group) else { return false };
+        let Some(receiver) = self.receivers.get(inbox) else { return false };
+        let unacknowledged = receiver.members.iter().any(|member| {
+            self.consumers.get(member).is_some_and(|consumer| !consumer.outstanding.is_empty())
+        });
+        unacknowledged
+            || receiver.inbox.turn().is_some()
+            || !receiver.notices.is_empty()
+            || self.correlations.values().any(|state| state.inbox == *inbox)
+    }
+}
